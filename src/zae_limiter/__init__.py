@@ -1,0 +1,1 @@
+"""A rate limiter for many limits at once."""
