@@ -1,0 +1,354 @@
+"""Every error a user of the package may meet, each with its data on it.
+
+Errors only: what is expected (a refused write, a full bucket) is a value elsewhere.
+Every error keeps its arguments in ``args``, so it survives pickling, and builds its message only when asked for it.
+
+::
+
+    ZAELimiterError
+    ├── RateLimitError
+    │   ├── RateLimitExceeded
+    │   └── LeaseExpiredError
+    ├── EntityError
+    │   ├── EntityNotFoundError
+    │   ├── EntityExistsError
+    │   └── EntityHasChildrenError
+    ├── InfrastructureError
+    │   ├── RateLimiterUnavailable
+    │   ├── StorageError
+    │   │   └── CorruptItemError
+    │   ├── UnsupportedByBackendError
+    │   ├── StackOperationError
+    │   │   └── StackCreationError
+    │   │       └── StackAlreadyExistsError
+    │   ├── InfrastructureNotFoundError
+    │   ├── NamespaceNotFoundError
+    │   └── NamespaceStateError
+    ├── VersionError
+    │   ├── VersionMismatchError
+    │   └── IncompatibleSchemaError
+    └── ValidationError
+        ├── InvalidIdentifierError
+        └── InvalidNameError
+"""
+
+import math
+import reprlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from zae_limiter.core.status import LimitStatus
+
+
+class _ShortRepr(reprlib.Repr):
+    """A repr short enough for a message, whatever a caller passed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = 80
+
+    def repr_int(self, x: int, level: int) -> str:
+        """Show an integer; one too long to be read is described by its size."""
+        if abs(x) < 10**40:
+            return repr(x)
+        return f"<an integer of {x.bit_length()} bits>"
+
+
+_short = _ShortRepr().repr
+
+
+class ZAELimiterError(Exception):
+    """The root of every error of this package."""
+
+
+class RateLimitError(ZAELimiterError):
+    """Something about taking tokens went wrong."""
+
+
+class RateLimitExceeded(RateLimitError):
+    """At least one limit has too few tokens; nothing was taken.
+
+    ``statuses`` holds every limit that was checked, of the entity and of its parent, exceeded or not.
+    """
+
+    def __init__(self, statuses: "Sequence[LimitStatus]") -> None:
+        self.statuses = tuple(statuses)
+        super().__init__(self.statuses)
+
+    @property
+    def violations(self) -> "tuple[LimitStatus, ...]":
+        """The limits that had too few tokens."""
+        return tuple(status for status in self.statuses if status.exceeded)
+
+    @property
+    def passed(self) -> "tuple[LimitStatus, ...]":
+        """The limits that had enough tokens."""
+        return tuple(status for status in self.statuses if not status.exceeded)
+
+    @property
+    def primary_violation(self) -> "LimitStatus":
+        """The violation that takes longest to clear."""
+        return max(self.violations, key=lambda status: status.retry_after_seconds)
+
+    @property
+    def retry_after_seconds(self) -> float:
+        """Seconds until the same request would be admitted, if nobody else takes tokens meanwhile."""
+        return max((status.retry_after_seconds for status in self.violations), default=0.0)
+
+    @property
+    def retry_after_header(self) -> str:
+        """The value for an HTTP ``Retry-After`` header: whole seconds, rounded up, at least one."""
+        return str(max(1, math.ceil(self.retry_after_seconds)))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything the error knows, ready for JSON."""
+        return {
+            "error": "rate_limit_exceeded",
+            "message": str(self),
+            "retry_after_seconds": self.retry_after_seconds,
+            "limits": [status.as_dict() for status in self.statuses],
+        }
+
+    def __str__(self) -> str:
+        violations = self.violations
+        if not violations:
+            return "Rate limit exceeded."
+        worst = self.primary_violation
+        others = f" ({len(violations)} limits exceeded)" if len(violations) > 1 else ""
+        return (
+            f"Rate limit exceeded for entity {worst.entity_id!r}, resource {worst.resource!r}, "
+            f"limit {worst.limit_name!r}: {worst.available} available, {worst.requested} requested{others}. "
+            f"Retry after {worst.retry_after_seconds:.3f} s."
+        )
+
+
+class LeaseExpiredError(RateLimitError):
+    """A verb was called on a lease that has ended."""
+
+    def __init__(self, verb: str, entity_id: str | None = None, resource: str | None = None) -> None:
+        self.verb = verb
+        self.entity_id = entity_id
+        self.resource = resource
+        super().__init__(verb, entity_id, resource)
+
+    def __str__(self) -> str:
+        where = "" if self.entity_id is None else f" of entity {self.entity_id!r}, resource {self.resource!r}"
+        return f"{self.verb}() was called on a lease{where} that has ended. Call it inside the acquire block."
+
+
+class EntityError(ZAELimiterError):
+    """Something is wrong with an entity."""
+
+    def __init__(self, entity_id: str) -> None:
+        self.entity_id = entity_id
+        super().__init__(entity_id)
+
+
+class EntityNotFoundError(EntityError):
+    """There is no such entity."""
+
+    def __str__(self) -> str:
+        return f"Entity {self.entity_id!r} does not exist. Create it with create_entity()."
+
+
+class EntityExistsError(EntityError):
+    """There is such an entity already."""
+
+    def __str__(self) -> str:
+        return f"Entity {self.entity_id!r} exists already. Delete it first, or use it as it is."
+
+
+class EntityHasChildrenError(EntityError):
+    """An entity cannot be deleted while others name it as their parent."""
+
+    def __str__(self) -> str:
+        return f"Entity {self.entity_id!r} has children. Delete them first; get_children() lists them."
+
+
+class InfrastructureError(ZAELimiterError):
+    """Something is wrong with the store or the stack around it."""
+
+
+class RateLimiterUnavailable(InfrastructureError):  # noqa: N818 - the specification names it
+    """The store did not answer in time, and ``on_unavailable`` is ``block``."""
+
+    def __init__(
+        self,
+        cause: BaseException | None,
+        stack_name: str | None = None,
+        entity_id: str | None = None,
+        resource: str | None = None,
+    ) -> None:
+        self.cause = cause
+        self.stack_name = stack_name
+        self.entity_id = entity_id
+        self.resource = resource
+        super().__init__(cause, stack_name, entity_id, resource)
+        self.__cause__ = cause
+
+    def __str__(self) -> str:
+        facts = {"stack": self.stack_name, "entity": self.entity_id, "resource": self.resource}
+        known = ", ".join(f"{name} {value!r}" for name, value in facts.items() if value is not None)
+        where = f" ({known})" if known else ""
+        why = "it did not answer" if self.cause is None else f"{type(self.cause).__name__}: {self.cause}"
+        return (
+            f"The rate limiter's store is unavailable{where}: {why}. "
+            "Try again later, or set on_unavailable='allow' to let calls through meanwhile."
+        )
+
+
+class StorageError(InfrastructureError):
+    """The store is there but cannot be used: damaged, read-only, or not ours."""
+
+    def __init__(self, location: str, reason: str) -> None:
+        self.location = location
+        self.reason = reason
+        super().__init__(location, reason)
+
+    def __str__(self) -> str:
+        return f"Cannot use {self.location}: {self.reason}"
+
+
+class CorruptItemError(StorageError):
+    """An item of the table does not hold what its kind of record holds."""
+
+    def __str__(self) -> str:
+        return f"The item {self.location} is damaged: {self.reason}. Delete it, or restore it from a backup."
+
+
+class UnsupportedByBackendError(InfrastructureError):
+    """The backend in use cannot do what was asked."""
+
+    def __init__(self, operation: str, backend: str) -> None:
+        self.operation = operation
+        self.backend = backend
+        super().__init__(operation, backend)
+
+    def __str__(self) -> str:
+        return f"{self.operation} is not supported by the {self.backend} backend; see repository.capabilities."
+
+
+class StackOperationError(InfrastructureError):
+    """An operation on a CloudFormation stack failed."""
+
+    operation = "change"
+
+    def __init__(self, stack_name: str, reason: str, events: Sequence[str] = ()) -> None:
+        self.stack_name = stack_name
+        self.reason = reason
+        self.events = tuple(events)
+        super().__init__(stack_name, reason, self.events)
+
+    def __str__(self) -> str:
+        lines = [f"Could not {self.operation} stack {self.stack_name!r}: {self.reason}"]
+        return "\n".join([*lines, *(f"  {event}" for event in self.events)])
+
+
+class StackCreationError(StackOperationError):
+    """A stack could not be created."""
+
+    operation = "create"
+
+
+class StackAlreadyExistsError(StackCreationError):
+    """There is a stack of this name already."""
+
+    def __init__(self, stack_name: str, reason: str = "it exists already", events: Sequence[str] = ()) -> None:
+        super().__init__(stack_name, reason, events)
+
+
+class InfrastructureNotFoundError(InfrastructureError):
+    """There is no stack, table or file of this name."""
+
+    def __init__(self, name: str, region: str | None = None) -> None:
+        self.name = name
+        self.region = region
+        super().__init__(name, region)
+
+    def __str__(self) -> str:
+        where = "" if self.region is None else f" in {self.region}"
+        return f"There is no limiter {self.name!r}{where}. Deploy it with: zae-limiter deploy --name {self.name}"
+
+
+class NamespaceNotFoundError(InfrastructureError):
+    """The namespace is not registered, or was deleted."""
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+        super().__init__(namespace)
+
+    def __str__(self) -> str:
+        return (
+            f"Namespace {self.namespace!r} is not registered. "
+            f"Register it with register_namespace() or: zae-limiter namespace register {self.namespace}"
+        )
+
+
+class NamespaceStateError(InfrastructureError):
+    """The namespace is in a state that does not allow the operation."""
+
+    def __init__(self, namespace: str, status: str, operation: str) -> None:
+        self.namespace = namespace
+        self.status = status
+        self.operation = operation
+        super().__init__(namespace, status, operation)
+
+    def __str__(self) -> str:
+        return f"Cannot {self.operation} namespace {self.namespace!r}: it is {self.status}."
+
+
+class VersionError(ZAELimiterError):
+    """Versions of client, table and aggregator do not go together."""
+
+
+class VersionMismatchError(VersionError):
+    """The client and the deployed stack have different versions."""
+
+    def __init__(self, client_version: str, stack_version: str, reason: str) -> None:
+        self.client_version = client_version
+        self.stack_version = stack_version
+        self.reason = reason
+        super().__init__(client_version, stack_version, reason)
+
+    def __str__(self) -> str:
+        return (
+            f"Client {self.client_version} and stack {self.stack_version} do not go together: {self.reason}. "
+            "Run: zae-limiter upgrade"
+        )
+
+
+class IncompatibleSchemaError(VersionError):
+    """The table's schema is one this client cannot use."""
+
+    def __init__(self, client_schema: str, table_schema: str) -> None:
+        self.client_schema = client_schema
+        self.table_schema = table_schema
+        super().__init__(client_schema, table_schema)
+
+    def __str__(self) -> str:
+        return (
+            f"The table has schema {self.table_schema}, this client needs {self.client_schema}. "
+            "Upgrade the older of the two; zae-limiter check tells which."
+        )
+
+
+class ValidationError(ZAELimiterError):
+    """Something a caller passed cannot be used; nothing was written."""
+
+    def __init__(self, field: str, value: object, reason: str) -> None:
+        self.field = field
+        self.value = value
+        self.reason = reason
+        super().__init__(field, value, reason)
+
+    def __str__(self) -> str:
+        return f"Invalid {self.field} {_short(self.value)}: {self.reason}"
+
+
+class InvalidIdentifierError(ValidationError):
+    """The id of an entity breaks the rule for ids."""
+
+
+class InvalidNameError(ValidationError):
+    """The name of a resource, limit, namespace or stack breaks the rule for names."""

@@ -1,0 +1,151 @@
+"""Limit: how many tokens a bucket holds and how fast they come back, and sets of limits.
+
+What a bucket has left of a limit is not known here.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
+
+from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.names import MAX_AMOUNT, check_limit_name, check_whole_number
+
+MAX_LIMITS = 32
+"""More limits in one bucket would not fit what one write may carry."""
+
+MAX_PERIOD_SECONDS = 10 * 366 * 86_400
+"""Ten years; a longer period is a mistake of units."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A token bucket's size and pace: ``capacity`` tokens, of which ``refill_amount`` come back every period.
+
+    Example:
+        >>> Limit.per_minute("rpm", 100).refill_period_seconds
+        60
+        >>> Limit.per_minute("rpm", 100, burst=150).capacity
+        150
+
+    Raises:
+        ValidationError: a name, number or combination that cannot be.
+    """
+
+    name: str
+    capacity: int
+    refill_amount: int
+    refill_period_seconds: int
+
+    def __post_init__(self) -> None:
+        check_limit_name(self.name)
+        check_whole_number("capacity", self.capacity, 1, MAX_AMOUNT)
+        check_whole_number("refill_amount", self.refill_amount, 1, MAX_AMOUNT)
+        check_whole_number("refill_period_seconds", self.refill_period_seconds, 1, MAX_PERIOD_SECONDS)
+
+    @classmethod
+    def per_second(cls, name: str, rate: int, burst: int | None = None) -> Self:
+        """``rate`` tokens every second; the bucket holds ``burst``, or ``rate`` without it."""
+        return cls._at_rate(name, rate, burst, 1)
+
+    @classmethod
+    def per_minute(cls, name: str, rate: int, burst: int | None = None) -> Self:
+        """``rate`` tokens every minute; the bucket holds ``burst``, or ``rate`` without it."""
+        return cls._at_rate(name, rate, burst, 60)
+
+    @classmethod
+    def per_hour(cls, name: str, rate: int, burst: int | None = None) -> Self:
+        """``rate`` tokens every hour; the bucket holds ``burst``, or ``rate`` without it."""
+        return cls._at_rate(name, rate, burst, 3_600)
+
+    @classmethod
+    def per_day(cls, name: str, rate: int, burst: int | None = None) -> Self:
+        """``rate`` tokens every day; the bucket holds ``burst``, or ``rate`` without it."""
+        return cls._at_rate(name, rate, burst, 86_400)
+
+    @classmethod
+    def custom(cls, name: str, capacity: int, refill_amount: int, refill_period_seconds: int) -> Self:
+        """Any combination: a bucket may fill slower, or faster, than once per period."""
+        return cls(name, capacity, refill_amount, refill_period_seconds)
+
+    @classmethod
+    def _at_rate(cls, name: str, rate: int, burst: int | None, period_seconds: int) -> Self:
+        check_limit_name(name)
+        check_whole_number("rate", rate, 1, MAX_AMOUNT)
+        if burst is None:
+            return cls(name, rate, rate, period_seconds)
+        check_whole_number("burst", burst, 1, MAX_AMOUNT)
+        if burst < rate:
+            raise ValidationError("burst", burst, f"must be at least the rate, {rate}")
+        return cls(name, burst, rate, period_seconds)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Make the limit that ``to_dict`` described.
+
+        Raises:
+            ValidationError: a field is missing, unknown or wrong.
+        """
+        if not isinstance(data, Mapping):
+            raise ValidationError("limit", data, f"must be a mapping, not {type(data).__name__}")
+        known = {entry.name for entry in fields(cls)}
+        if data.keys() != known:
+            raise ValidationError("limit", dict(data), f"must have exactly the fields {', '.join(sorted(known))}")
+        return cls(**data)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Describe the limit in a dictionary ready for JSON."""
+        return asdict(self)
+
+    @property
+    def refill_rate(self) -> float:
+        """Tokens per second."""
+        return self.refill_amount / self.refill_period_seconds
+
+    @property
+    def capacity_milli(self) -> int:
+        """The capacity in millitokens."""
+        return self.capacity * 1000
+
+    @property
+    def refill_amount_milli(self) -> int:
+        """The millitokens that come back every period."""
+        return self.refill_amount * 1000
+
+    @property
+    def refill_period_ms(self) -> int:
+        """The period in milliseconds."""
+        return self.refill_period_seconds * 1000
+
+    @property
+    def fill_time_ms(self) -> int:
+        """The milliseconds an empty bucket takes to fill, rounded up."""
+        return -(-self.capacity * self.refill_period_ms // self.refill_amount)
+
+
+def check_limits(limits: Sequence[Limit]) -> tuple[Limit, ...]:
+    """Require a set of limits that can stand in one bucket, and return it as a tuple.
+
+    Raises:
+        ValidationError: it is no list or tuple of limits, empty, too long, or names a limit twice.
+    """
+    if not isinstance(limits, list | tuple):
+        raise ValidationError("limits", limits, f"must be a list of Limit, not {type(limits).__name__}")
+    if not limits:
+        raise ValidationError("limits", limits, "must not be empty")
+    if len(limits) > MAX_LIMITS:
+        raise ValidationError("limits", limits, f"must be at most {MAX_LIMITS} limits, not {len(limits)}")
+    seen: set[str] = set()
+    for limit in limits:
+        if not isinstance(limit, Limit):
+            raise ValidationError("limits", limit, f"must hold only Limit, not {type(limit).__name__}")
+        if limit.name in seen:
+            raise ValidationError("limits", limit.name, "is there twice; give each limit a name of its own")
+        seen.add(limit.name)
+    return tuple(limits)
+
+
+def digest(limits: Sequence[Limit]) -> str:
+    """A short text that is the same for the same limits in any order, and differs for others."""
+    lines = sorted(f"{one.name} {one.capacity} {one.refill_amount} {one.refill_period_seconds}" for one in limits)
+    return hashlib.blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()

@@ -1,0 +1,163 @@
+"""What a user is told about limits, buckets, resources and the limiter itself, as values.
+
+Working these out of a stored bucket is the business of ``core.bucket`` and its neighbours.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from zae_limiter.core.limit import Limit
+
+LimitName = str
+"""The name of a limit, as a key of what is consumed and of what is available."""
+
+
+class OnUnavailable(StrEnum):
+    """What to do with a request while the store is away."""
+
+    ALLOW = "allow"
+    BLOCK = "block"
+
+
+@dataclass(frozen=True, slots=True)
+class LimitStatus:
+    """One limit as one request found it; ``available`` is negative when the bucket is in debt."""
+
+    entity_id: str
+    resource: str
+    limit_name: str
+    limit: Limit
+    available: int
+    requested: int
+    exceeded: bool
+    retry_after_seconds: float
+
+    @property
+    def deficit(self) -> int:
+        """How many tokens were missing, 0 when there were enough."""
+        return max(0, self.requested - self.available)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything the status knows, ready for JSON."""
+        return {
+            "entity_id": self.entity_id,
+            "resource": self.resource,
+            "limit_name": self.limit_name,
+            "capacity": self.limit.capacity,
+            "refill_amount": self.limit.refill_amount,
+            "refill_period_seconds": self.limit.refill_period_seconds,
+            "available": self.available,
+            "requested": self.requested,
+            "deficit": self.deficit,
+            "exceeded": self.exceeded,
+            "retry_after_seconds": self.retry_after_seconds,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class BucketState:
+    """One limit of a bucket: its balance as of ``last_refill_ms``, and the limit it was built from."""
+
+    entity_id: str
+    resource: str
+    limit_name: str
+    tokens_milli: int
+    last_refill_ms: int
+    capacity_milli: int
+    refill_amount_milli: int
+    refill_period_ms: int
+    total_consumed_milli: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """The balance in whole tokens, rounded down."""
+        return self.tokens_milli // 1000
+
+    @property
+    def capacity(self) -> int:
+        """The capacity in whole tokens."""
+        return self.capacity_milli // 1000
+
+
+@dataclass(frozen=True, slots=True)
+class EntityCapacity:
+    """What one entity may take of a resource, and has left."""
+
+    entity_id: str
+    capacity: int
+    available: int
+
+    @property
+    def utilization_pct(self) -> float:
+        """The part of the capacity in use, in percent; above 100 in debt."""
+        return utilization_pct(self.capacity, self.available)
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceCapacity:
+    """What all entities together may take of a resource, and have left."""
+
+    resource: str
+    limit_name: str
+    total_capacity: int
+    total_available: int
+    utilization_pct: float
+    entities: list[EntityCapacity]
+
+
+def total_capacity(resource: str, limit_name: str, entities: Sequence[EntityCapacity]) -> ResourceCapacity:
+    """Add up the entities of a resource."""
+    capacity = sum(entity.capacity for entity in entities)
+    available = sum(entity.available for entity in entities)
+    used = utilization_pct(capacity, available)
+    return ResourceCapacity(resource, limit_name, capacity, available, used, list(entities))
+
+
+def utilization_pct(capacity: int, available: int) -> float:
+    """The part of a capacity in use, in percent; 0 of nothing."""
+    return (capacity - available) * 100 / capacity if capacity else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStats:
+    """How a cache has served so far."""
+
+    hits: int
+    misses: int
+    size: int
+    ttl_seconds: int | float
+
+
+@dataclass(frozen=True, slots=True)
+class BackendCapabilities:
+    """What a backend can do; ``partition_writes_per_second`` is None where a partition has no bound of its own."""
+
+    supports_audit_logging: bool = True
+    supports_usage_snapshots: bool = True
+    supports_infrastructure_management: bool = False
+    supports_change_streams: bool = False
+    supports_batch_operations: bool = True
+    partition_writes_per_second: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The limiter as a whole; None is what does not apply to the backend, or is not known."""
+
+    available: bool
+    latency_ms: float | None = None
+    stack_status: str | None = None
+    table_status: str | None = None
+    aggregator_enabled: bool = False
+    name: str | None = None
+    region: str | None = None
+    schema_version: str | None = None
+    lambda_version: str | None = None
+    client_version: str | None = None
+    table_item_count: int | None = None
+    table_size_bytes: int | None = None
+    app_role_arn: str | None = None
+    admin_role_arn: str | None = None
+    readonly_role_arn: str | None = None
