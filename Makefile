@@ -1,0 +1,42 @@
+# Every target sets up what it needs, once, in .venv; see tools/setup.sh.
+.DEFAULT_GOAL := help
+.PHONY: help test demo bench fast lint format mirror clean
+
+BIN := $(or $(VENV),.venv)/bin
+
+help: ## what there is
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
+
+test: ## everything CI runs
+	@tools/setup.sh dev
+	@$(BIN)/python tools/check.py
+
+demo: ## watch the limiter at work
+	@tools/setup.sh
+	@$(BIN)/zae-limiter demo
+
+bench: ## measure it side by side with its peers
+	@tools/setup.sh dev,bench
+	@$(BIN)/python bench/acquire.py
+	@$(BIN)/python bench/imports.py
+
+fast: ## the fast loop: the pure parts, in seconds
+	@tools/setup.sh dev
+	@$(BIN)/python -m pytest tests/core tests/schema -q
+
+lint: ## everything CI runs but the tests
+	@tools/setup.sh dev
+	@$(BIN)/python tools/check.py lint format types layers mirror
+
+format: ## put imports and lines in order
+	@tools/setup.sh dev
+	@$(BIN)/ruff check --fix --quiet . || true
+	@$(BIN)/ruff format .
+
+mirror: ## write the sync tree from the async one
+	@tools/setup.sh dev
+	@$(BIN)/python tools/mirror.py
+
+clean: ## remove the environment and everything tools left behind
+	rm -rf $(or $(VENV),.venv) build dist .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests tools bench -name __pycache__ -type d -not -path '*/.venv/*' -prune -exec rm -rf {} +

@@ -1,0 +1,124 @@
+"""Runs every check that CI runs, each one to its end, and names those that failed.
+
+    python tools/check.py               everything
+    python tools/check.py lint types    the named checks only
+    python tools/check.py --list        what there is
+
+The quick checks run two at a time and speak only when they fail. The tests run last, alone and aloud, so that their
+closing line ends the output of a clean run.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+WORKERS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A command and what it is called."""
+
+    name: str
+    arguments: tuple[str, ...]
+
+    @property
+    def command(self) -> list[str]:
+        """The command, run by the interpreter that runs this script."""
+        return [sys.executable, *self.arguments]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a check ended."""
+
+    check: Check
+    passed: bool
+    seconds: float
+    output: str = ""
+
+
+# The import linter has no `python -m` form.
+_LINT_IMPORTS = "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())"
+
+QUICK = (
+    # Core and schema must be covered by their own tests, so these run alone; -qq leaves the closing line to the tests.
+    Check(
+        "coverage",
+        (
+            *("-m", "pytest", "-qq", "-p", "no:cacheprovider", "tests/core", "tests/schema"),
+            *("--cov", "--cov-report=term-missing:skip-covered", "--cov-fail-under=100"),
+        ),
+    ),
+    Check("types", ("-m", "mypy", "--strict", "src", "tools", "tests/typing")),
+    Check("lint", ("-m", "ruff", "check", ".")),
+    Check("format", ("-m", "ruff", "format", "--check", ".")),
+    Check("layers", ("-c", _LINT_IMPORTS)),
+    Check("mirror", ("tools/mirror.py", "--check")),
+)
+TESTS = Check("tests", ("-m", "pytest", "-n", str(WORKERS), "--dist", "worksteal"))
+CHECKS = (*QUICK, TESTS)
+
+
+def run_quietly(check: Check) -> Result:
+    """Run a check and keep what it says."""
+    started = time.monotonic()
+    done = subprocess.run(
+        check.command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    result = Result(check, done.returncode == 0, time.monotonic() - started, done.stdout)
+    report(result)
+    return result
+
+
+def run_aloud(check: Check) -> Result:
+    """Run a check and let it speak for itself."""
+    started = time.monotonic()
+    done = subprocess.run(check.command, cwd=ROOT, check=False)
+    return Result(check, done.returncode == 0, time.monotonic() - started)
+
+
+def report(result: Result) -> None:
+    """Print how a quiet check ended, in one piece, since another may end at the same time."""
+    lines = [f"{'ok    ' if result.passed else 'FAILED'} {result.check.name} ({result.seconds:.1f} s)"]
+    if not result.passed:
+        lines += [f"       {' '.join(result.check.arguments)}", result.output.rstrip()]
+    print("\n".join(lines), flush=True)
+
+
+def run(checks: Iterable[Check]) -> list[Result]:
+    """Run the quick checks side by side, then the tests."""
+    chosen = list(checks)
+    with ThreadPoolExecutor(WORKERS) as pool:
+        results = list(pool.map(run_quietly, [check for check in chosen if check is not TESTS]))
+    if TESTS in chosen:
+        results.append(run_aloud(TESTS))
+    return results
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the named checks, or all, and return the exit code."""
+    names = [check.name for check in CHECKS]
+    if "--list" in arguments:
+        print("\n".join(names))
+        return 0
+    unknown = set(arguments) - set(names)
+    if unknown:
+        print(f"no such check: {', '.join(sorted(unknown))}; there are {', '.join(names)}", file=sys.stderr)
+        return 2
+    results = run(check for check in CHECKS if not arguments or check.name in arguments)
+    failed = [result.check.name for result in results if not result.passed]
+    if failed:
+        print(f"\nfailed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Makes the virtual environment and installs the package into it, editable.
+#
+#   tools/setup.sh               what a user needs
+#   tools/setup.sh dev           and the tools of a developer
+#   tools/setup.sh dev,bench     and the peers of the benchmarks
+#
+# uv does the work where there is one, else venv and pip. Nothing happens while pyproject.toml is as it was.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+extras="${1:-}"
+venv="${VENV:-.venv}"
+python="${PYTHON:-python3}"
+stamp="$venv/.installed${extras:+-${extras//,/-}}"
+
+fresh() {
+    [[ -x "$venv/bin/python" && -f "$1" && ! pyproject.toml -nt "$1" ]]
+}
+
+candidates=("$stamp")
+# Any set of extras includes the bare package.
+[[ -n "$extras" ]] || candidates+=("$venv"/.installed-*)
+for candidate in "${candidates[@]}"; do
+    if fresh "$candidate"; then exit 0; fi
+done
+
+requirement=".${extras:+[$extras]}"
+echo "setting up $venv${extras:+ with $extras} (once)" >&2
+
+if command -v uv >/dev/null 2>&1; then
+    [[ -x "$venv/bin/python" ]] || uv venv --quiet "$venv"
+    uv pip install --quiet --python "$venv/bin/python" --editable "$requirement"
+else
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11) and "zae-limiter needs Python 3.11 or later")'
+    if [[ ! -x "$venv/bin/python" ]]; then
+        # Debian may ship venv without ensurepip; the outer pip then installs into the bare environment.
+        "$python" -m venv "$venv" >/dev/null 2>&1 || "$python" -m venv --clear --without-pip "$venv"
+    fi
+    if "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+        pip=("$venv/bin/python" -m pip)
+    else
+        pip=("$python" -m pip --python "$venv/bin/python")
+    fi
+    "${pip[@]}" install --quiet --disable-pip-version-check --editable "$requirement"
+fi
+
+touch "$stamp"
