@@ -1,0 +1,99 @@
+"""Names of attributes, and how those of one limit are told from each other.
+
+A field is never longer than two letters and has no ``_``, so ``b_{limit}_{field}`` can be taken apart though the name
+of a limit may hold ``_`` and ``.``. What the values mean is the business of the item modules.
+"""
+
+from typing import NamedTuple
+
+PK = "PK"
+SK = "SK"
+ENTITY_ID = "entity_id"
+RESOURCE = "resource"
+TTL = "ttl"
+
+# Bucket, per limit: b_{limit}_{field}
+TOKENS = "tk"
+CAPACITY = "cp"
+REFILL_AMOUNT = "ra"
+REFILL_PERIOD = "rp"
+TOTAL_CONSUMED = "tc"
+DORMANT = "dm"
+BUCKET_FIELDS = frozenset({TOKENS, CAPACITY, REFILL_AMOUNT, REFILL_PERIOD, TOTAL_CONSUMED, DORMANT})
+
+# Bucket, shared by all its limits
+BASELINE = "rf"
+SHARD_COUNT = "shard_count"
+STAMP = "cv"
+OWN_LIMITS_DIGEST = "ld"
+FILL_TIME = "tf"
+NONCE = "op"
+CASCADE = "cascade"
+PARENT_ID = "parent_id"
+WRITE_COUNTER = "b_wcu_tc"
+
+# Config, per limit: l_{limit}_{field}
+CONFIG_FIELDS = frozenset({CAPACITY, REFILL_AMOUNT, REFILL_PERIOD})
+CONFIG_VERSION = "config_version"
+ON_UNAVAILABLE = "on_unavailable"
+DELETED = "deleted"
+
+_BUCKET_PREFIX = "b_"
+_CONFIG_PREFIX = "l_"
+_REGISTRY_PREFIX = "r_"
+_SEQUENCE_PREFIX = "s_"
+
+
+class LimitAttribute(NamedTuple):
+    """The parts of an attribute that belongs to one limit."""
+
+    limit_name: str
+    field: str
+
+
+def bucket_attribute(limit_name: str, field: str) -> str:
+    """The name of a bucket's attribute of one limit."""
+    return f"{_BUCKET_PREFIX}{limit_name}_{field}"
+
+
+def parse_bucket_attribute(name: str) -> LimitAttribute | None:
+    """The parts of ``bucket_attribute``."""
+    return _parse(name, _BUCKET_PREFIX, BUCKET_FIELDS)
+
+
+def config_attribute(limit_name: str, field: str) -> str:
+    """The name of a config's attribute of one limit."""
+    return f"{_CONFIG_PREFIX}{limit_name}_{field}"
+
+
+def parse_config_attribute(name: str) -> LimitAttribute | None:
+    """The parts of ``config_attribute``."""
+    return _parse(name, _CONFIG_PREFIX, CONFIG_FIELDS)
+
+
+def registry_column(resource: str) -> str:
+    """The name of a registry's counter of one resource."""
+    return f"{_REGISTRY_PREFIX}{resource}"
+
+
+def parse_registry_column(name: str) -> str | None:
+    """The resource of ``registry_column``."""
+    return name.removeprefix(_REGISTRY_PREFIX) or None if name.startswith(_REGISTRY_PREFIX) else None
+
+
+def sequence_attribute(shard_id: int) -> str:
+    """The name of a usage record's marker: the last change of one shard that it has counted."""
+    return f"{_SEQUENCE_PREFIX}{shard_id}"
+
+
+def parse_sequence_attribute(name: str) -> int | None:
+    """The shard of ``sequence_attribute``."""
+    shard = name.removeprefix(_SEQUENCE_PREFIX) if name.startswith(_SEQUENCE_PREFIX) else ""
+    return int(shard) if shard.isascii() and shard.isdigit() else None
+
+
+def _parse(name: str, prefix: str, fields: frozenset[str]) -> LimitAttribute | None:
+    if not name.startswith(prefix):
+        return None
+    limit_name, _, field = name[len(prefix) :].rpartition("_")
+    return LimitAttribute(limit_name, field) if limit_name and field in fields else None
