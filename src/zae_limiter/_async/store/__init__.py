@@ -1,0 +1,1 @@
+"""Stores: items of one kind each, on the table port."""

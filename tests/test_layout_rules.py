@@ -1,0 +1,165 @@
+"""The rules of tools/layout.py catch what they are for, and let pass what is allowed."""
+
+import textwrap
+
+import pytest
+
+from tools import layout
+
+VALUE = """
+    from dataclasses import dataclass
+
+    @dataclass(slots=True)
+    class Taking:
+        amount_milli: int
+        now_ms: int
+"""
+
+
+def changes(snippet: str) -> list[str]:
+    source = textwrap.dedent(VALUE) + textwrap.dedent(snippet)
+    known = {value.name: value for value in layout.value_classes(source)}
+    return [finding.problem for finding in layout.changed_values(source, known)]
+
+
+class TestChangedValues:
+    @pytest.mark.parametrize(
+        "statement",
+        [
+            "taking.amount_milli = 1",
+            "taking.amount_milli += 1",
+            "taking.amount_milli: int = 1",
+            "taking.now_ms, other = 1, 2",
+            "for taking.now_ms in range(3): pass",
+            "del taking.now_ms",
+            "self.taking.now_ms = 1",
+            "takings[0].now_ms = 1",
+            "setattr(taking, 'now_ms', 1)",
+            "object.__setattr__(taking, 'now_ms', 1)",
+        ],
+    )
+    def test_any_form_of_assignment_from_outside_is_found(self, statement):
+        """No spelling of an assignment changes a value unseen."""
+        snippet = f"""
+            class Limiter:
+                def carry_out(self, taking, takings):
+                    {statement}
+        """
+
+        assert 1 == len(changes(snippet))
+
+    def test_a_module_level_function_is_held_to_it_too(self):
+        """The rule is about values, not about where the code stands."""
+        assert ["assigns to a field of a value: taking.now_ms"] == changes("def late(taking):\n    taking.now_ms = 0\n")
+
+    def test_a_value_does_not_change_itself(self):
+        """In a value's own methods even `self` is closed, once it is made."""
+        snippet = """
+            @dataclass(slots=True)
+            class View:
+                level: int
+
+                def spend(self, amount):
+                    self.level -= amount
+        """
+
+        assert ["View is a value and changes itself: self.level"] == changes(snippet)
+
+    def test_a_subclass_of_a_value_is_a_value(self):
+        """Inheriting does not open what the base closed."""
+        snippet = """
+            class Later(Taking):
+                def delay(self):
+                    self.now_ms = 5
+        """
+
+        assert ["Taking is a value and changes itself: self.now_ms"] == changes(snippet)
+
+    @pytest.mark.parametrize(
+        "snippet",
+        [
+            "class Clock:\n    def step(self):\n        self.now_ms = 5\n",
+            "def elsewhere(node):\n    node.colour = 5\n",
+            "@dataclass(slots=True)\nclass Bound:\n    low: int\n    def __post_init__(self):\n        self.low = 0\n",
+            "def look(taking):\n    now_ms = taking.now_ms\n    return now_ms\n",
+        ],
+    )
+    def test_what_changes_no_value_passes(self, snippet):
+        """Objects change themselves, constructors construct, reading is free."""
+        assert [] == changes(snippet)
+
+    def test_frozen_and_slotless_dataclasses_are_no_values_of_this_kind(self):
+        """Python guards the frozen ones; the others do not claim to be values."""
+        source = "@dataclass(frozen=True, slots=True)\nclass A:\n    x: int\n@dataclass\nclass B:\n    x: int\n"
+
+        assert [] == layout.value_classes(source)
+
+
+class TestSizes:
+    def test_a_long_file_is_found(self):
+        """One line too many is too many."""
+        assert [] == layout.long_files("x = 1\n" * 500)
+        assert ["501 lines, at most 500"] == [finding.problem for finding in layout.long_files("x = 1\n" * 501)]
+
+    def test_a_long_method_is_found_by_its_qualified_name(self):
+        """The finding says which function it is."""
+        source = "class A:\n    def b(self):\n" + "        pass\n" * 50
+
+        assert ["A.b: 51 lines, at most 50"] == [finding.problem for finding in layout.long_functions(source)]
+
+    @pytest.mark.parametrize(
+        ("signature", "count"),
+        [("self, a, b, c, d, e", 0), ("cls, a, *, b, c, d, e", 0), ("a, b, c, d, e, f", 1), ("a, b, c, d, *e, **f", 1)],
+    )
+    def test_parameters_are_counted_without_self(self, signature, count):
+        """Keyword-only and variable parameters count, self and cls do not."""
+        assert count == len(layout.many_parameters(f"def f({signature}): pass"))
+
+    def test_an_exempt_signature_passes(self):
+        """A signature of the public API is exempt by its qualified name."""
+        source = "class Repository:\n    def open(self, a, b, c, d, e, f): pass\n"
+
+        assert [] == layout.many_parameters(source, {"Repository.open"})
+
+
+class TestComments:
+    @pytest.mark.parametrize(
+        "comment",
+        ["# noqa", "# noqa: F401", "# type: ignore", "# type: ignore[misc]", "# pragma: no cover", "# noqa: F401 - x"],
+    )
+    def test_a_bare_suppression_is_found(self, comment):
+        """Silencing a tool without a rule and a reason is refused."""
+        assert 1 == len(layout.unexplained_suppressions(f"x = 1  {comment}\n"))
+
+    @pytest.mark.parametrize(
+        "comment",
+        [
+            "# noqa: BLE001 - the outermost frame",
+            "# noqa: F401, E402  # re-exported for users",
+            "# type: ignore[misc]  # the stub is wrong",
+            "# pragma: no cover - only on Windows",
+        ],
+    )
+    def test_an_explained_suppression_passes(self, comment):
+        """The rule is named, and so is the reason."""
+        assert [] == layout.unexplained_suppressions(f"x = 1  {comment}\n")
+
+    @pytest.mark.parametrize(
+        "text", ["see #12", "as decided in ADR-7", "ADR 0007", "fixes issue 3", "GH-44", "since v0.2", "(#9)"]
+    )
+    def test_history_is_found_in_comments_and_docstrings(self, text):
+        """Numbers of tickets, decisions and versions age."""
+        assert 1 == len(layout.told_history(f"x = 1  # {text}\n"))
+        assert 1 == len(layout.told_history(f'"""A module, {text}."""\n'))
+
+    @pytest.mark.parametrize("text", ["BUCKET#gpt-4#0 is shard 0", "{ns}/BUCKET#{id}#0", "128 shards", "#RESOURCES"])
+    def test_keys_and_numbers_are_no_history(self, text):
+        """A sort key with a # in it is not a ticket."""
+        assert [] == layout.told_history(f"x = 1  # {text}\n")
+
+
+def test_importing_the_root_from_inside_is_found():
+    """The root would close a circle, and a relative import hides where it leads."""
+    source = "import zae_limiter\nfrom zae_limiter import Limit\nfrom . import x\nfrom zae_limiter.core import limit\n"
+
+    assert [1, 2, 3] == [finding.line for finding in layout.root_imports(source, "zae_limiter")]
