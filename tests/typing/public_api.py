@@ -1,0 +1,57 @@
+"""What a type checker sees of the public names. Read by mypy, run by nobody."""
+
+from typing import assert_type
+
+import zae_limiter
+from zae_limiter import (
+    Lease,
+    Limit,
+    OnUnavailable,
+    RateLimiter,
+    RateLimitExceeded,
+    Repository,
+    SyncLease,
+    SyncRateLimiter,
+    SyncRepository,
+)
+
+LIMITS = [Limit.per_minute("rpm", 100), Limit.per_minute("tpm", 10_000, burst=20_000)]
+
+
+async def asynchronous() -> None:
+    repository = await Repository.open("memory://")
+    assert_type(repository, Repository)
+    limiter = RateLimiter(repository)
+
+    async with limiter.acquire("user-1", "gpt-4", {"rpm": 1, "tpm": 500}, limits=LIMITS) as lease:
+        assert_type(lease, Lease)
+        await lease.consume(tpm=10)
+        await lease.release(tpm=10)
+        await lease.adjust(tpm=-20)
+        assert_type(lease.consumed, dict[str, int])
+        assert_type(lease.degraded, bool)
+
+    assert_type(await limiter.available("user-1", "gpt-4"), dict[str, int])
+    assert_type(await limiter.time_until_available("user-1", "gpt-4", {"rpm": 1}), float)
+    await repository.set_system_defaults(LIMITS, on_unavailable=OnUnavailable.ALLOW)
+    await limiter.close()
+
+
+def synchronous() -> None:
+    repository = SyncRepository.open("sqlite:///limits.db", parallel_mode="serial")
+    assert_type(repository, SyncRepository)
+    limiter = SyncRateLimiter(repository)
+
+    try:
+        with limiter.acquire("user-1", "gpt-4", {"rpm": 1}) as lease:
+            assert_type(lease, SyncLease)
+            lease.adjust(rpm=1)
+    except RateLimitExceeded as exceeded:
+        assert_type(exceeded.retry_after_seconds, float)
+
+    assert_type(limiter.available("user-1", "gpt-4"), dict[str, int])
+    limiter.close()
+
+
+def misspelt() -> None:
+    zae_limiter.RateLimitr  # type: ignore[attr-defined]  # a misspelt name must not type-check  # noqa: B018 - read only
