@@ -1,0 +1,51 @@
+"""What the two embedded tables have in common: calls that answer at once or raise ``Busy``, and never wait."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from zae_limiter.core.outcome import Item, TransactOutcome, WriteOutcome
+from zae_limiter.schema.operations import Key, Operation, Page, Query, Write
+
+
+class Swept(NamedTuple):
+    """How many items a sweep removed, and whether it has come to the end of the table."""
+
+    removed: int
+    finished: bool
+
+
+class BlockingTable(Protocol):
+    """An embedded table. Every call may raise ``Busy``, having done nothing."""
+
+    upkeep_waits: bool
+    """Whether ``sweep`` and ``checkpoint`` may wait for a disk or another process, and so belong on a thread."""
+
+    def get(self, key: Key) -> Item | None:
+        """The item, None if there is none."""
+
+    def batch_get(self, keys: Sequence[Key]) -> list[Item | None]:
+        """The items in the order of their keys, None for each that is absent, all as of one moment."""
+
+    def query(self, query: Query) -> Page:
+        """One page of a partition of the table or of an index."""
+
+    def write(self, operation: Write) -> WriteOutcome:
+        """Carry out one operation, if its conditions hold."""
+
+    def transact(self, operations: Sequence[Operation]) -> TransactOutcome:
+        """Carry out all operations, or none."""
+
+    def batch_delete(self, keys: Sequence[Key]) -> None:
+        """Remove items, without a condition."""
+
+    def sweep(self, now_s: int, limit: int) -> Swept:
+        """Look at the next ``limit`` items, and remove those whose ``ttl`` is past."""
+
+    def wants_checkpoint(self) -> bool:
+        """Say whether enough was written for a checkpoint."""
+
+    def checkpoint(self) -> None:
+        """Bring what was written to where it is kept for good."""
+
+    def close(self) -> None:
+        """Let go of everything; no other call may follow."""

@@ -1,0 +1,160 @@
+"""Items in dictionaries, for one process. The table's and the indexes' orders are kept sorted.
+
+One lock guards everything; nothing under it waits.
+"""
+
+import threading
+from bisect import bisect_left, bisect_right, insort
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from zae_limiter.core.outcome import Applied, Cancelled, Committed, Item, Missing, Refused
+from zae_limiter.schema.operations import Check, Key, Operation, Page, Query, Write
+from zae_limiter.tables.blocking import Swept
+from zae_limiter.tables.evaluate import NO_ITEM, Place, apply, check_transaction, moves, places
+from zae_limiter.tables.paging import Entry, keys_of, page_of, range_of, start_of
+
+_COMMITTED = Committed()
+
+
+class MemoryTable:
+    """A table in this process's memory, safe for threads."""
+
+    upkeep_waits = False
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._items: dict[Key, dict[str, Any]] = {}
+        self._orders: dict[tuple[str, str], list[Entry]] = {}
+        # The keys in the order in which the sweep comes round to them.
+        self._rounds: OrderedDict[Key, None] = OrderedDict()
+        self._unswept = 0
+
+    def get(self, key: Key) -> Item | None:
+        """The item, None if there is none."""
+        return self._items.get(key)
+
+    def batch_get(self, keys: Sequence[Key]) -> list[Item | None]:
+        """The items in the order of their keys, None for each that is absent, all as of one moment."""
+        with self._lock:
+            return [self._items.get(key) for key in keys]
+
+    def query(self, query: Query) -> Page:
+        """One page of a partition of the table or of an index."""
+        wanted = range_of(query)
+        start = start_of(query)
+        most = None if query.limit is None else query.limit + 1
+        with self._lock:
+            order = self._orders.get((query.index or "", query.pk), [])
+            low = bisect_left(order, (wanted.low,))
+            high = len(order)
+            if wanted.below:
+                high = bisect_left(order, (wanted.below,))
+            elif wanted.high:
+                high = bisect_left(order, (wanted.high + "\0",))
+            if query.descending:
+                high = high if start is None else min(high, bisect_left(order, start))
+                entries = order[max(low, high - most) if most else low : high][::-1]
+            else:
+                low = low if start is None else max(low, bisect_right(order, start))
+                entries = order[low : min(high, low + most) if most else high]
+            if query.index is None:
+                return page_of(query, entries, [self._items[Key(pk, sk)] for _, pk, sk in entries])
+        return page_of(query, entries, [keys_of(query, entry) for entry in entries])
+
+    def write(self, operation: Write) -> Applied | Refused | Missing:
+        """Carry out one operation, if its conditions hold."""
+        key = operation.key
+        with self._lock:
+            old = self._items.get(key, NO_ITEM)
+            new = apply(operation, old)
+            if type(new) is not dict:
+                return new  # type: ignore[return-value] # mypy does not narrow on type()
+            if moves(operation) or not old:
+                self._replace(key, new, places(new))
+            else:
+                self._items[key] = new
+            return Applied(new)
+
+    def transact(self, operations: Sequence[Operation]) -> Committed | Cancelled:
+        """Carry out all operations, or none."""
+        operations = tuple(operations)
+        check_transaction(operations)
+        with self._lock:
+            results = [apply(operation, self._items.get(operation.key, NO_ITEM)) for operation in operations]
+            if any(type(result) is not dict for result in results):
+                return Cancelled(tuple(None if isinstance(result, dict) else result for result in results))
+            planned = []
+            for operation, new in zip(operations, results, strict=True):
+                if type(operation) is not Check and isinstance(new, dict):
+                    moves(operation)
+                    planned.append((operation.key, new, places(new)))
+            for key, new, stands in planned:
+                self._replace(key, new, stands)
+        return _COMMITTED
+
+    def batch_delete(self, keys: Iterable[Key]) -> None:
+        """Remove items, without a condition and not as one transaction."""
+        for key in keys:
+            with self._lock:
+                self._replace(key, NO_ITEM, ())
+
+    def sweep(self, now_s: int, limit: int) -> Swept:
+        """Look at the next ``limit`` items, and remove those whose ``ttl`` is past."""
+        removed = 0
+        with self._lock:
+            self._unswept = self._unswept or len(self._rounds)
+            looked_at = min(limit, len(self._rounds))
+            for _ in range(looked_at):
+                key = next(iter(self._rounds))
+                expires_s = self._items[key].get("ttl")
+                if type(expires_s) is int and expires_s < now_s:
+                    self._replace(key, NO_ITEM, ())
+                    removed += 1
+                else:
+                    self._rounds.move_to_end(key)
+            self._unswept = max(0, self._unswept - looked_at) if self._rounds else 0
+            return Swept(removed, not self._unswept)
+
+    def wants_checkpoint(self) -> bool:
+        """Say that there is nothing to bring to a disk."""
+        return False
+
+    def checkpoint(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Forget every item."""
+        with self._lock:
+            self._items.clear()
+            self._orders.clear()
+            self._rounds.clear()
+
+    def _replace(self, key: Key, new: dict[str, Any], stands: tuple[Place, ...]) -> None:
+        """Put ``new`` in the place of the item of that key, in every order; nothing in here can fail halfway."""
+        stood = places(self._items.get(key, NO_ITEM))
+        for place in stood:
+            if place not in stands:
+                self._leave(place, key)
+        for place in stands:
+            if place not in stood:
+                self._enter(place, key)
+        if new:
+            key = Key(*key)
+            self._items[key] = new
+            self._rounds.setdefault(key)
+        else:
+            self._items.pop(key, None)
+            self._rounds.pop(key, None)
+
+    def _enter(self, place: Place, key: Key) -> None:
+        """Give an item its place in an order."""
+        insort(self._orders.setdefault((place.order, place.partition), []), (place.sort, *key))
+
+    def _leave(self, place: Place, key: Key) -> None:
+        """Take an item's place in an order away."""
+        order = self._orders[place.order, place.partition]
+        del order[bisect_left(order, (place.sort, *key))]
+        if not order:
+            del self._orders[place.order, place.partition]
