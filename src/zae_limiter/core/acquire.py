@@ -1,0 +1,276 @@
+"""The next step of an acquire, from what is known of the bucket.
+
+Waiting code carries a step out and comes back with what it learnt. Contention alone is never a reason to reject: a
+take that is refused for a wrong guess is tried again, each time giving more away, and the last can only be refused by
+a bucket that lacks the tokens.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from zae_limiter.core.bucket import Baseline, Moment
+from zae_limiter.core.composite import (
+    Effort,
+    Rebasing,
+    Short,
+    Taking,
+    Unsure,
+    expiry_of_take,
+    rebase,
+    take,
+)
+from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.expiry import KEEP
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.sharding import share
+from zae_limiter.core.status import LimitStatus
+from zae_limiter.core.view import Amounts, Terms, View
+
+GUESSES = 3
+"""Refusals after which a take gives tokens away rather than be refused again."""
+
+HALVINGS = 3
+"""Refusals after that, after which a take gives away all it may."""
+
+_FIRST_EFFORT = Effort()
+_SURE = Effort(sure=True)
+_HALFWAY = Effort(sure=True, yielding=1)
+_UTMOST = Effort(sure=True, yielding=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Read the bucket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolve:
+    """Read the configuration again, consistently."""
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create the bucket and take from it."""
+
+
+@dataclass(slots=True)
+class Take:
+    """Take from the bucket."""
+
+    taking: Taking
+
+
+@dataclass(slots=True)
+class Rebase:
+    """Put the bucket on the client's limits; ``takes`` says whether the request is taken in the same write."""
+
+    rebasing: Rebasing
+    takes: bool
+
+
+@dataclass(slots=True)
+class Reject:
+    """Refuse the request; ``at`` is the time it was judged at."""
+
+    at: Moment
+
+
+Step = Take | Rebase | Create | Look | Resolve | Reject
+
+LOOK = Look()
+RESOLVE = Resolve()
+CREATE = Create()
+
+
+@dataclass(slots=True)
+class Request:
+    """What is asked of one bucket, and the limits it is judged by."""
+
+    terms: Terms
+    amounts: Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What has been done for a request so far.
+
+    ``looked``: the bucket was read or has answered since the request came. ``resolved``: its limits were read since.
+    ``asked``: the time of the last take that was refused. ``trust_ms``: how long a view may reject without a look;
+    ``look_first``: read before any write.
+    """
+
+    trust_ms: int
+    look_first: bool = False
+    looked: bool = False
+    resolved: bool = False
+    refusals: int = 0
+    asked: Moment | None = None
+
+    def after_look(self) -> "Progress":
+        """Return the progress once the bucket was read."""
+        return replace(self, looked=True)
+
+    def after_resolve(self) -> "Progress":
+        """Return the progress once the configuration was read."""
+        return replace(self, resolved=True)
+
+    def after_refusal(self, asked: Moment) -> "Progress":
+        """Return the progress once a write that was judged at ``asked`` was refused."""
+        return replace(self, looked=True, refusals=self.refusals + 1, asked=asked)
+
+    def after_vanishing(self) -> "Progress":
+        """Return the progress once a bucket that was seen before turned out to be gone."""
+        return replace(self, looked=True, asked=None)
+
+
+def amounts_of(consume: dict[str, int], terms: Terms) -> Amounts:
+    """Return a request's amounts by position.
+
+    Raises:
+        ValidationError: An unknown limit, an amount that is no whole number, or one that can never be admitted.
+    """
+    positions = terms.positions
+    amounts = []
+    for name, amount in consume.items():
+        position = positions.get(name)
+        if position is None or type(amount) is not int or not 0 <= amount <= terms.limits[position].capacity:
+            raise _bad_amount(name, amount, terms)
+        amounts.append((position, amount * 1000))
+    return amounts
+
+
+def _bad_amount(name: str, amount: object, terms: Terms) -> ValidationError:
+    if name not in terms.positions:
+        known = ", ".join(limit.name for limit in terms.limits)
+        return ValidationError("consume", name, f"is not the name of a limit in force here; these are: {known}")
+    capacity = terms.limits[terms.positions[name]].capacity
+    if type(amount) is not int or amount < 0:
+        return ValidationError(f"consume[{name}]", amount, "must be a whole number, zero or more")
+    return ValidationError(
+        f"consume[{name}]",
+        amount,
+        f"is more than the capacity of limit {name!r} ({capacity}): it can never be admitted",
+    )
+
+
+def next_step(view: View[Any] | None, request: Request, now: Moment, progress: Progress) -> Step:
+    """Return what to do next for a request."""
+    if view is None:
+        return _without_view(progress)
+    if progress.look_first and not progress.looked:
+        return LOOK
+    terms = request.terms
+    if not view.frame.follows(terms):
+        return _on_other_limits(view, request, now, progress)
+    if progress.asked is not None and _is_short(view, request.amounts, progress.asked):
+        return Reject(progress.asked)
+    parts = take(view, request.amounts, now, _effort(progress))
+    if isinstance(parts, Short):
+        trusted = progress.looked or 0 <= now[1] - view.seen_ms < progress.trust_ms
+        return Reject(now) if trusted else LOOK
+    if isinstance(parts, Unsure):
+        return LOOK
+    expiring = expiry_of_take(view, request.amounts, terms, now)
+    return Take(Taking(parts, KEEP) if expiring is None else Taking(parts, expiring.expiry, expiring.solvent))
+
+
+def _without_view(progress: Progress) -> Step:
+    if not progress.looked:
+        return LOOK
+    # A bucket that is gone may have gone with its entity: its limits are asked for again before it is created.
+    return CREATE if progress.resolved else RESOLVE
+
+
+def _on_other_limits(view: View[Any], request: Request, now: Moment, progress: Progress) -> Step:
+    """Return the step for a bucket built from other limits than the client's."""
+    terms = request.terms
+    newer = terms.stamp > view.frame.stamp or (terms.stamp == view.frame.stamp and terms.digest != view.frame.digest)
+    if not newer and not progress.resolved:
+        return RESOLVE
+    rebasing = rebase(view, terms, request.amounts, now)
+    if not isinstance(rebasing, Short):
+        return Rebase(rebasing, takes=True)
+    bare = rebase(view, terms, (), now)
+    assert not isinstance(bare, Short), "a rebase that takes nothing is never short"
+    return Rebase(bare, takes=False)
+
+
+def _effort(progress: Progress) -> Effort:
+    refusals = progress.refusals
+    if not refusals:
+        return _SURE if progress.looked else _FIRST_EFFORT
+    if refusals < GUESSES:
+        return _SURE
+    return _HALFWAY if refusals < GUESSES + HALVINGS else _UTMOST
+
+
+def _is_short(view: View[Any], amounts: Amounts, at: Moment) -> bool:
+    baselines = view.frame.baselines
+    return any(taken > baselines[position].level(view.numbers[position], at[0]) for position, taken in amounts)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One limit of a bucket as it would be judged now."""
+
+    baseline: Baseline
+    balance_milli: int
+
+    def available_milli(self, now: Moment) -> int:
+        """Return what is available now."""
+        return self.baseline.level(self.balance_milli, now[0])
+
+    def wait_ms(self, needed_milli: int, now: Moment) -> int:
+        """Return how long it takes until ``needed_milli`` are available."""
+        return max(0, self.baseline.ready_ms(self.balance_milli, needed_milli) - now[0])
+
+
+def standings(view: View[Any] | None, terms: Terms, now: Moment) -> list[Standing]:
+    """Return how each limit in force stands, as if a bucket on other limits, or none, had been brought up to date."""
+    if view is None:
+        return [_full(limit, now) for limit in terms.limits]
+    frame = view.frame
+    if frame.follows(terms):
+        return [Standing(base, balance) for base, balance in zip(frame.in_force, view.numbers, strict=False)]
+    result = []
+    for limit in terms.limits:
+        position = frame.position(limit.name)
+        if position is None:
+            result.append(_full(limit, now, frame.shard, frame.shard_count))
+            continue
+        level = frame.baselines[position].level(view.numbers[position], now[0])
+        capacity = share(limit.capacity_milli, frame.shard, frame.shard_count)
+        start_ms = max(now[0], frame.start_ms)
+        baseline = Baseline.of(limit, start_ms, frame.shard, frame.shard_count)
+        result.append(Standing(baseline, min(level, capacity)))
+    return result
+
+
+def _full(limit: Limit, now: Moment, shard: int = 0, shard_count: int = 1) -> Standing:
+    baseline = Baseline.of(limit, now[1], shard, shard_count)
+    return Standing(baseline, baseline.capacity_milli)
+
+
+def statuses(bucket: tuple[str, str], stands: Sequence[Standing], amounts: Amounts, now: Moment) -> list[LimitStatus]:
+    """Return the status of every limit of a bucket (entity and resource), for a request judged at ``now``."""
+    entity_id, resource = bucket
+    requested = dict(amounts)
+    result = []
+    for position, standing in enumerate(stands):
+        wanted = requested.get(position)
+        available = standing.available_milli(now)
+        exceeded = wanted is not None and available < wanted
+        result.append(
+            LimitStatus(
+                entity_id=entity_id,
+                resource=resource,
+                limit_name=standing.baseline.name,
+                limit=standing.baseline.limit,
+                available=available // 1000,
+                requested=(wanted or 0) // 1000,
+                exceeded=exceeded,
+                retry_after_seconds=standing.wait_ms(wanted or 0, now) / 1000 if exceeded else 0.0,
+            )
+        )
+    return result

@@ -1,0 +1,319 @@
+"""Several limits on one baseline: what one write does to each of them, limit by limit.
+
+Every function here answers with *parts*: what to do to each balance, and in which range of balances that is right.
+A part is right or wrong by the balance the table holds, not by the one the client saw, so a client that saw something
+old is refused and never over-admits. ``schema.bucket_writes`` writes the parts down.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+from zae_limiter.core.bucket import Baseline, Moment
+from zae_limiter.core.expiry import CLEAR, Expiry, expires_at
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.sharding import share
+from zae_limiter.core.view import Amounts, Frame, Terms, View
+
+SLACK_DIVISOR = 64
+"""A guess may give away at most this part of the capacity, and only while others are at work."""
+
+_DEVIATIONS = 2.0
+
+
+@dataclass(slots=True)
+class Add:
+    """Change a balance by ``change`` if it is from ``low`` to ``high``; None is no bound."""
+
+    position: int
+    spent: int
+    change: int
+    low: int | None
+    high: int | None
+
+
+@dataclass(slots=True)
+class Reset:
+    """Set a balance if it is at least ``floor``."""
+
+    position: int
+    spent: int
+    balance: int
+    floor: int
+
+
+Part = Add | Reset
+
+
+@dataclass(slots=True)
+class Taking:
+    """A take: its parts, what becomes of the expiry, and floors for limits that are not touched but must not owe."""
+
+    parts: list[Part]
+    expiry: Expiry
+    solvent: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Short:
+    """The view shows too little for the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsure:
+    """The view is too old to tell how to write: a look is cheaper than a refused write."""
+
+
+SHORT = Short()
+UNSURE = Unsure()
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How a take is written: ``sure`` never answers Unsure; ``yielding`` gives tokens away rather than be refused.
+
+    ``yielding`` is 0 for the full level, 1 for halfway down to what is asked for, 2 for just what is asked for.
+    """
+
+    sure: bool = False
+    yielding: int = 0
+
+
+def take(view: View[Any], amounts: Amounts, now: Moment, effort: Effort) -> list[Part] | Short | Unsure:
+    """Return the parts of a take, limit by limit: add where it is not full, reset where it is."""
+    low_ms, high_ms = now
+    baselines = view.frame.baselines
+    numbers = view.numbers
+    parts: list[Part] = []
+    for position, taken in amounts:
+        baseline = baselines[position]
+        balance = numbers[position]
+        earned = baseline.earned(low_ms)
+        if taken > balance + earned or taken > baseline.capacity_milli:
+            return SHORT
+        most = earned if high_ms == low_ms else baseline.earned(high_ms)
+        ceiling = baseline.capacity_milli - most
+        if effort.yielding or view.pace is not None:
+            part = _among_others(view, Spend(position, taken, earned, most), now, effort)
+            if part is None:
+                return UNSURE
+            parts.append(part)
+        elif balance <= ceiling:
+            parts.append(Add(position, taken, -taken, taken - earned, ceiling))
+        else:
+            parts.append(Reset(position, taken, ceiling - taken, ceiling))
+    return parts
+
+
+@dataclass(slots=True)
+class Spend:
+    """What is taken of one limit, and the least and the most it can have earned."""
+
+    position: int
+    taken: int
+    earned: int
+    most: int
+
+
+def _among_others(view: View[Any], spend: Spend, now: Moment, effort: Effort) -> Part | None:
+    """Return the part of one limit where others are at work, None if it is better to look first."""
+    baseline = view.frame.baselines[spend.position]
+    balance = view.numbers[spend.position]
+    capacity = baseline.capacity_milli
+    if effort.yielding:
+        level = min(capacity, balance + spend.earned)
+        return _reset(spend, _yielded(level, spend.taken, effort.yielding))
+    expected, spread = _used_by_others(view, spend.position, now)
+    over = balance + spend.most - capacity
+    if over <= 0 or expected - spread >= over:
+        drained = balance + spend.earned - expected < spend.taken
+        if drained and not effort.sure:
+            return None
+        return Add(spend.position, spend.taken, -spend.taken, spend.taken - spend.earned, capacity - spend.most)
+    slack = max(0, int(expected + spread) + 1 - over) if expected else 0
+    most_slack = capacity // SLACK_DIVISOR
+    if slack > most_slack and not effort.sure:
+        return None
+    return _reset(spend, max(spend.taken, capacity - min(slack, most_slack)))
+
+
+def _reset(spend: Spend, target: int) -> Reset:
+    floor = target - spend.most
+    return Reset(spend.position, spend.taken, floor - spend.taken, floor)
+
+
+def _yielded(level: int, taken: int, yielding: int) -> int:
+    return (taken + level) // 2 if yielding == 1 else taken
+
+
+def _used_by_others(view: View[Any], position: int, now: Moment) -> tuple[float, float]:
+    """Return what others are expected to have taken since the view was seen, and how far off that may be."""
+    pace = view.pace
+    age_ms = max(0, now[1] - view.seen_ms)
+    if pace is None or not age_ms:
+        return 0.0, 0.0
+    expected = pace.milli_per_ms[position] * age_ms
+    writes = pace.writes_per_ms * age_ms
+    return expected, _DEVIATIONS * expected / sqrt(writes)
+
+
+def expiry_of_take(view: View[Any], amounts: Amounts, terms: Terms, now: Moment) -> Taking | None:
+    """Return a taking without parts that keeps, or sets with its conditions, the expiry; None where there is none."""
+    frame = view.frame
+    if not terms.ttl_multiplier or frame.shard_count != 1:
+        return None
+    expiry = expires_at(now[1], frame.fill_time_ms, terms.ttl_multiplier)
+    if len(amounts) == len(frame.baselines):
+        return Taking([], expiry)
+    touched = {position for position, _ in amounts}
+    solvent = []
+    for position, baseline in enumerate(frame.baselines):
+        if position not in touched:
+            floor = -baseline.earned(now[0])
+            if view.numbers[position] < floor:
+                return None
+            solvent.append((position, floor))
+    return Taking([], expiry, tuple(solvent))
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What a lease owes a bucket when it ends, or is given back: debits and credits in millitokens, by limit."""
+
+    debits: tuple[tuple[str, int], ...] = ()
+    credits: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(slots=True)
+class Settling:
+    """The parts of a settlement; ``held`` where a debit depends on the bucket being as it was seen."""
+
+    parts: list[Part]
+    held: bool
+
+
+def settle(view: View[Any], settlement: Settlement, now: Moment, tries: int) -> Settling:
+    """Return the parts that charge debits and give credits. Limits the bucket no longer has are left out."""
+    frame = view.frame
+    parts: list[Part] = []
+    for name, milli in settlement.debits:
+        position = frame.position(name)
+        if position is not None:
+            parts.append(_debit(view, position, milli, (now[1], tries)))
+    held = bool(parts)
+    for name, milli in settlement.credits:
+        position = frame.position(name)
+        if position is not None:
+            parts.append(Add(position, -milli, milli, None, None))
+    return Settling(parts, held)
+
+
+def _debit(view: View[Any], position: int, debt: int, at: tuple[int, int]) -> Part:
+    """Return the part of a debit: it always fits, but must not charge an overflow that nobody was owed."""
+    now_ms, tries = at
+    baseline = view.frame.baselines[position]
+    balance = view.numbers[position]
+    earned = baseline.earned(now_ms)
+    ceiling = baseline.capacity_milli - earned
+    if balance <= ceiling:
+        return Add(position, debt, -debt, None, ceiling)
+    # Refused again and again near the full mark: aim lower, which gives tokens away and is right more widely.
+    floor = (baseline.capacity_milli >> min(tries // 2, 62)) - earned if tries > 1 else ceiling + 1
+    return Reset(position, debt, min(ceiling, floor) - debt, floor)
+
+
+@dataclass(slots=True)
+class Fresh:
+    """A limit that a bucket gets new, with the balance it starts from."""
+
+    baseline: Baseline
+    balance: int
+    spent: int
+
+
+@dataclass(slots=True)
+class Rebasing:
+    """A bucket put on other limits and a new baseline, in one write.
+
+    ``parts`` speak of the limits the bucket keeps, ``dropped`` of those it loses, with the floor they must be at.
+    """
+
+    terms: Terms
+    start_ms: int
+    fill_time_ms: int
+    expiry: Expiry
+    parts: list[Part]
+    added: list[Fresh]
+    dropped: list[tuple[int, int]]
+    dormant: list[int]
+
+
+def rebase(view: View[Any], terms: Terms, amounts: Amounts, now: Moment) -> Rebasing | Short:
+    """Return the rebase of a bucket to other limits, with a take in the same write, or Short if that cannot be.
+
+    Without amounts it can always be. A level is cut to the smaller of the two capacities, never raised; a limit that
+    goes while it is not full stays, dormant, so that taking it out and putting it back refills nothing.
+    """
+    frame = view.frame
+    start_ms = max(now[0], frame.start_ms)
+    taken = dict(amounts)
+    wanted = {limit.name: (position, limit) for position, limit in enumerate(terms.limits)}
+    result = Rebasing(terms, start_ms, _fill_time(frame, terms), _rebased_expiry(view, terms, now), [], [], [], [])
+    solvent = result.expiry is not CLEAR
+    for position, baseline in enumerate(frame.baselines):
+        earned = baseline.earned(start_ms)
+        new = wanted.pop(baseline.name, None)
+        if new is None and view.numbers[position] >= baseline.capacity_milli - earned:
+            result.dropped.append((position, baseline.capacity_milli - earned))
+            continue
+        if new is None:
+            result.dormant.append(position)
+        capacity = baseline.capacity_milli
+        spent = None
+        if new is not None:
+            capacity = min(capacity, share(new[1].capacity_milli, frame.shard, frame.shard_count))
+            spent = taken.get(new[0])
+        part = _moved(view, (position, spent), earned, (capacity, solvent))
+        if part is None:
+            return SHORT
+        result.parts.append(part)
+    for position, limit in wanted.values():
+        added = Baseline.of(limit, start_ms, frame.shard, frame.shard_count)
+        spent = taken.get(position, 0)
+        result.added.append(Fresh(added, added.capacity_milli - spent, spent))
+    return result
+
+
+def _moved(view: View[Any], spend: tuple[int, int | None], earned: int, bounds: tuple[int, bool]) -> Part | None:
+    """Return the part that moves a limit to a new baseline and takes from it, None if it holds too little."""
+    position, taken = spend
+    capacity, solvent = bounds
+    balance = view.numbers[position]
+    spent = taken or 0
+    if taken is not None and taken > min(capacity, balance + earned):
+        return None
+    if balance > capacity - earned:
+        return Reset(position, spent, capacity - spent, capacity - earned + 1)
+    # A limit that nothing is taken from may owe, unless the bucket is to expire.
+    low = spent - earned if taken is not None or solvent else None
+    return Add(position, spent, earned - spent, low, capacity - earned)
+
+
+def _rebased_expiry(view: View[Any], terms: Terms, now: Moment) -> Expiry:
+    frame = view.frame
+    if not terms.ttl_multiplier or frame.shard_count != 1:
+        return CLEAR
+    for position, baseline in enumerate(frame.baselines):
+        if view.numbers[position] + baseline.earned(now[0]) < 0:
+            return CLEAR
+    return expires_at(now[1], _fill_time(frame, terms), terms.ttl_multiplier)
+
+
+def _fill_time(frame: Frame, terms: Terms) -> int:
+    return max(frame.fill_time_ms, longest_fill_ms(terms.limits))
+
+
+def longest_fill_ms(limits: Iterable[Limit]) -> int:
+    """Return how long the slowest of the limits takes to fill from empty."""
+    return max(limit.fill_time_ms for limit in limits)

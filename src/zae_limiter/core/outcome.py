@@ -1,0 +1,67 @@
+"""What a table may answer to a write, as values.
+
+Reads have no place here: they answer with items, or raise ``RateLimiterUnavailable``. A write that was not
+carried out is no surprise, so it is a value, and the caller decides from it what to do next.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Item = Mapping[str, Any]
+"""A stored item. Core carries it from the table to the schema and never looks inside."""
+
+
+@dataclass(slots=True)
+class Applied:
+    """The write was carried out; ``new`` is the item as it stands now, empty after a delete."""
+
+    new: Item
+
+
+@dataclass(slots=True)
+class Refused:
+    """A condition did not hold; ``old`` is the item that refused it, so it is the newest knowledge there is."""
+
+    old: Item
+
+
+@dataclass(slots=True, frozen=True)
+class Missing:
+    """A condition did not hold because there is no such item."""
+
+
+@dataclass(slots=True, frozen=True)
+class Throttled:
+    """The partition takes no more writes for now. Nothing was written."""
+
+
+@dataclass(slots=True, frozen=True)
+class Unavailable:
+    """The table did not answer. ``ambiguous``: the write may have been carried out all the same."""
+
+    cause: BaseException
+    ambiguous: bool
+
+
+WriteOutcome = Applied | Refused | Missing | Throttled | Unavailable
+
+
+@dataclass(slots=True, frozen=True)
+class Committed:
+    """Every operation of the transaction was carried out."""
+
+
+@dataclass(slots=True, frozen=True)
+class Cancelled:
+    """No operation of the transaction was carried out; one reason per operation, None for one that could have been."""
+
+    reasons: tuple[Refused | Missing | None, ...]
+
+
+@dataclass(slots=True, frozen=True)
+class Conflict:
+    """Another transaction held one of the items. Nothing was written."""
+
+
+TransactOutcome = Committed | Cancelled | Conflict | Throttled | Unavailable

@@ -1,0 +1,127 @@
+"""What a client last saw of a bucket, and what it knows of the others who use it.
+
+A view is the newest answer of the table, cut down to numbers. Others only ever take from a bucket behind the client's
+back, short of a credit, so the level a view shows is an upper bound; the pace says how far below it the truth may be.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from zae_limiter.core.bucket import Baseline
+from zae_limiter.core.limit import Limit
+
+Amounts = Sequence[tuple[int, int]]
+"""What a request takes: positions among the limits in force, and millitokens."""
+
+_WEIGHT_OF_NEWEST = 0.5
+_SILENCE_WRITES_PER_MS = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The limits a client goes by for one bucket, and the stamp of the configuration they came from.
+
+    ``limits`` are in the order of their names. ``digest`` is set where the limits are the caller's own.
+    ``ttl_multiplier`` is 0 where the bucket must never expire.
+    """
+
+    limits: tuple[Limit, ...]
+    stamp: int
+    digest: str | None
+    ttl_multiplier: int
+    positions: Mapping[str, int]
+    parent_id: str | None = None
+    cascade: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What stays the same for a bucket between two rebases.
+
+    ``baselines`` are the limits in force, in the order of their names, then the dormant ones: limits that are no
+    longer in force but were not full when they were taken out.
+    """
+
+    baselines: tuple[Baseline, ...]
+    limits: tuple[Limit, ...]
+    start_ms: int
+    stamp: int
+    digest: str | None
+    shard: int
+    shard_count: int
+    fill_time_ms: int
+
+    @property
+    def in_force(self) -> tuple[Baseline, ...]:
+        """The baselines of the limits in force."""
+        return self.baselines[: len(self.limits)]
+
+    def position(self, name: str) -> int | None:
+        """Return where a limit stands among the baselines, dormant ones included; None if the bucket lacks it."""
+        for position, baseline in enumerate(self.baselines):
+            if baseline.name == name:
+                return position
+        return None
+
+    def follows(self, terms: Terms) -> bool:
+        """Say whether the bucket was built from these terms."""
+        return self.stamp == terms.stamp and self.digest == terms.digest and self.limits == terms.limits
+
+
+F = TypeVar("F", bound=Frame)
+
+
+@dataclass(slots=True)
+class Pace:
+    """How fast others use a bucket: millitokens of each limit, and writes, per millisecond."""
+
+    milli_per_ms: tuple[float, ...]
+    writes_per_ms: float
+
+
+@dataclass(slots=True)
+class View(Generic[F]):
+    """A bucket as last answered: balances and totals of all baselines, then the write counter, as ``numbers``."""
+
+    frame: F
+    numbers: tuple[int, ...]
+    seen_ms: int
+    pace: Pace | None
+
+    @property
+    def writes(self) -> int:
+        """The bucket's write counter."""
+        return self.numbers[-1]
+
+    def total(self, position: int) -> int:
+        """Return the total ever consumed of one limit, less what was given back."""
+        return self.numbers[len(self.frame.baselines) + position]
+
+
+def pace_after(before: View[F], numbers: tuple[int, ...], own: Amounts, now_ms: int) -> Pace | None:
+    """Return the pace of others, learnt from two looks at a bucket and what this client took in between.
+
+    ``own`` is empty where this client wrote nothing in between. None: nobody else is at work.
+    """
+    others = numbers[-1] - before.numbers[-1] - (1 if own else 0)
+    known = before.pace
+    if others <= 0 and known is None:
+        return None
+    elapsed_ms = max(1, now_ms - before.seen_ms)
+    count = len(before.frame.baselines)
+    used = [numbers[count + position] - before.numbers[count + position] for position in range(count)]
+    for position, taken in own:
+        used[position] -= taken
+    writes = max(0, others) / elapsed_ms
+    rates = [max(0, milli) / elapsed_ms for milli in used]
+    if known is not None:
+        writes = _blend(writes, known.writes_per_ms)
+        rates = [_blend(rate, old) for rate, old in zip(rates, known.milli_per_ms, strict=True)]
+    if writes < _SILENCE_WRITES_PER_MS:
+        return None
+    return Pace(tuple(rates), writes)
+
+
+def _blend(newest: float, known: float) -> float:
+    return known + _WEIGHT_OF_NEWEST * (newest - known)

@@ -1,0 +1,169 @@
+"""A bucket item, read: item to view, and the attribute names and conditions that stay the same between rebases.
+
+What is written to a bucket item is ``bucket_writes``' business.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import itemgetter
+
+from zae_limiter.core.bucket import Baseline
+from zae_limiter.core.errors import CorruptItemError, ValidationError
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.outcome import Item
+from zae_limiter.core.status import BucketState
+from zae_limiter.core.view import Amounts, Frame, View, pace_after
+from zae_limiter.schema import attributes, keys
+from zae_limiter.schema.operations import AttributeAbsent, Conditions, Equals, Key
+
+BucketView = View["BucketFrame"]
+
+
+@dataclass(frozen=True, slots=True)
+class BucketFrame(Frame):
+    """A frame and how it stands in its item: key, attribute names, and the conditions every held write makes."""
+
+    key: Key
+    balance_names: tuple[str, ...]
+    total_names: tuple[str, ...]
+    guard: Conditions
+    read_numbers: Callable[[Item], tuple[int, ...]]
+    parent_id: str | None
+    cascade: bool
+
+    def describes(self, item: Item) -> bool:
+        """Say whether the item is still on this frame."""
+        return all(condition.holds(item) for condition in self.guard)
+
+
+def bucket_key(namespace_id: str, entity_id: str, resource: str, shard: int = 0) -> Key:
+    """Return the key of one shard of a bucket."""
+    return Key(keys.pk_bucket(namespace_id, entity_id, resource, shard), keys.sk_state())
+
+
+def view_after_take(before: BucketView, item: Item, amounts: Amounts, now_ms: int) -> BucketView:
+    """Return the view that the answer to this client's own take gives: the frame is the one it held on to."""
+    numbers = before.frame.read_numbers(item)
+    if before.pace is None and numbers[-1] == before.numbers[-1] + 1:
+        return View(before.frame, numbers, now_ms, None)
+    return View(before.frame, numbers, now_ms, pace_after(before, numbers, amounts, now_ms))
+
+
+def view_of(item: Item, now_ms: int, before: BucketView | None, known: tuple[Limit, ...] = ()) -> BucketView:
+    """Return the view of an item that was read or that refused a write.
+
+    ``known`` are limits the caller goes by: where the bucket has the same ones, the view shares them.
+
+    Raises:
+        CorruptItemError: The item is no bucket, or a damaged one.
+    """
+    if before is not None and before.frame.describes(item):
+        numbers = before.frame.read_numbers(item)
+        return View(before.frame, numbers, now_ms, pace_after(before, numbers, (), now_ms))
+    frame = frame_of(item, known)
+    pace = before.pace if before is not None and len(before.frame.baselines) == len(frame.baselines) else None
+    return View(frame, frame.read_numbers(item), now_ms, pace)
+
+
+def frame_of(item: Item, known: tuple[Limit, ...] = ()) -> BucketFrame:
+    """Return the frame of a bucket item.
+
+    Raises:
+        CorruptItemError: The item is no bucket, or a damaged one.
+    """
+    try:
+        return _parse(item, known)
+    except (KeyError, TypeError, ValueError, ValidationError) as error:
+        raise CorruptItemError(f"{item.get('PK')} {item.get('SK')}", f"it is not a whole bucket: {error}") from error
+
+
+def _parse(item: Item, known: tuple[Limit, ...]) -> BucketFrame:
+    shard = _owner(item).shard_id
+    shard_count, start_ms = item[attributes.SHARD_COUNT], item[attributes.BASELINE]
+    names = _limit_names(item)
+    dormant = [name for name in names if attributes.bucket_attribute(name, attributes.DORMANT) in item]
+    limits = tuple(_limit(item, name) for name in names if name not in dormant)
+    limits = known if limits == known else limits
+    shown = limits + tuple(_limit(item, name) for name in dormant)
+    balance_names = tuple(attributes.bucket_attribute(limit.name, attributes.TOKENS) for limit in shown)
+    total_names = tuple(attributes.bucket_attribute(limit.name, attributes.TOTAL_CONSUMED) for limit in shown)
+    return BucketFrame(
+        baselines=tuple(Baseline.of(limit, start_ms, shard, shard_count) for limit in shown),
+        limits=limits,
+        start_ms=start_ms,
+        stamp=item[attributes.STAMP],
+        digest=item.get(attributes.OWN_LIMITS_DIGEST),
+        shard=shard,
+        shard_count=shard_count,
+        fill_time_ms=item[attributes.FILL_TIME],
+        key=Key(item["PK"], item["SK"]),
+        balance_names=balance_names,
+        total_names=total_names,
+        guard=_guard(item),
+        read_numbers=_reader((*balance_names, *total_names, attributes.WRITE_COUNTER)),
+        parent_id=item.get(attributes.PARENT_ID),
+        cascade=item.get(attributes.CASCADE, False),
+    )
+
+
+def _reader(names: tuple[str, ...]) -> Callable[[Item], tuple[int, ...]]:
+    return itemgetter(*names)
+
+
+def _owner(item: Item) -> keys.BucketKey:
+    owner = keys.parse_bucket_pk(item["PK"])
+    if owner is None:
+        raise ValueError("its key is not the key of a bucket")
+    return owner
+
+
+def _limit_names(item: Item) -> list[str]:
+    """Return the names of the limits a bucket has, in their order; the write counter is none of them."""
+    found = (attributes.parse_bucket_attribute(name) for name in item)
+    return sorted(one.limit_name for one in found if one is not None and one.field == attributes.TOKENS)
+
+
+def _guard(item: Item) -> Conditions:
+    own = item.get(attributes.OWN_LIMITS_DIGEST)
+    return (
+        Equals(attributes.BASELINE, item[attributes.BASELINE]),
+        Equals(attributes.STAMP, item[attributes.STAMP]),
+        Equals(attributes.SHARD_COUNT, item[attributes.SHARD_COUNT]),
+        AttributeAbsent(attributes.OWN_LIMITS_DIGEST) if own is None else Equals(attributes.OWN_LIMITS_DIGEST, own),
+    )
+
+
+def _limit(item: Item, name: str) -> Limit:
+    return Limit(
+        name,
+        _whole(item, attributes.bucket_attribute(name, attributes.CAPACITY)),
+        _whole(item, attributes.bucket_attribute(name, attributes.REFILL_AMOUNT)),
+        _whole(item, attributes.bucket_attribute(name, attributes.REFILL_PERIOD)),
+    )
+
+
+def _whole(item: Item, name: str) -> int:
+    whole, rest = divmod(item[name], 1000)
+    if rest:
+        raise ValueError(f"{name} is not a whole number of thousands")
+    return int(whole)
+
+
+def states_of(item: Item) -> list[BucketState]:
+    """Return the limits in force of one bucket item, as users see them."""
+    frame = frame_of(item)
+    owner = _owner(item)
+    return [
+        BucketState(
+            entity_id=owner.entity_id,
+            resource=owner.resource,
+            limit_name=baseline.name,
+            tokens_milli=item[frame.balance_names[position]],
+            last_refill_ms=frame.start_ms,
+            capacity_milli=baseline.capacity_milli,
+            refill_amount_milli=baseline.amount_milli,
+            refill_period_ms=baseline.period_ms,
+            total_consumed_milli=item[frame.total_names[position]],
+        )
+        for position, baseline in enumerate(frame.in_force)
+    ]

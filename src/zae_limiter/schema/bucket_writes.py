@@ -1,0 +1,209 @@
+"""The writers of a bucket item: take, settle (debit and credit), create, rebase. There are no others.
+
+Every writer adds one to the write counter and leaves its nonce. All but a pure credit *hold*: they require the
+baseline, stamp, digest and shard count that the client saw, so that the parts decided on the view fit the item.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from zae_limiter.core.bucket import Baseline
+from zae_limiter.core.composite import Add, Part, Rebasing, Settling, Taking, longest_fill_ms
+from zae_limiter.core.expiry import CLEAR, ExpireAt, Expiry, expires_at
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.view import Terms
+from zae_limiter.schema import attributes, keys
+from zae_limiter.schema.bucket_item import BucketFrame, BucketView
+from zae_limiter.schema.operations import (
+    AtLeast,
+    AtMost,
+    AttributeAbsent,
+    AttributeExists,
+    Between,
+    Condition,
+    Differs,
+    ItemAbsent,
+    Put,
+    Update,
+)
+
+_CREDITED_FIELDS = (
+    attributes.TOKENS,
+    attributes.CAPACITY,
+    attributes.REFILL_AMOUNT,
+    attributes.REFILL_PERIOD,
+    attributes.TOTAL_CONSUMED,
+    attributes.DORMANT,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose bucket it is."""
+
+    namespace_id: str
+    entity_id: str
+    resource: str
+
+
+def take(view: BucketView, taking: Taking, nonce: int) -> Update:
+    """Return the write that takes from a bucket."""
+    frame = view.frame
+    add = {attributes.WRITE_COUNTER: 1}
+    put: dict[str, Any] = {attributes.NONCE: nonce}
+    when: list[Condition] = list(frame.guard)
+    for part in taking.parts:
+        position = part.position
+        name = frame.balance_names[position]
+        add[frame.total_names[position]] = part.spent
+        if type(part) is Add:
+            add[name] = part.change
+            when.append(Between(name, part.low, part.high))  # type: ignore[arg-type] # a take has both bounds
+        else:
+            put[name] = part.balance  # type: ignore[union-attr] # mypy does not narrow on type()
+            when.append(AtLeast(name, part.floor))  # type: ignore[union-attr] # as above
+    expiry = taking.expiry
+    if type(expiry) is ExpireAt:
+        put[attributes.TTL] = expiry.epoch_s
+        for position, floor in taking.solvent:
+            when.append(AtLeast(frame.balance_names[position], floor))
+    return Update(frame.key, add, put, (), tuple(when))
+
+
+def take_again(update: Update) -> Update:
+    """Return a take to be sent once more after an answer was lost: refused, with its nonce, if it was applied."""
+    nonce = update.set[attributes.NONCE]
+    return Update(update.key, update.add, update.set, update.remove, (*update.when, Differs(attributes.NONCE, nonce)))
+
+
+def settle(view: BucketView, settling: Settling, nonce: int) -> Update:
+    """Return the write that charges debits and gives credits; only a debit holds, and only a debit ends expiry."""
+    frame = view.frame
+    add = {attributes.WRITE_COUNTER: 1}
+    put: dict[str, Any] = {attributes.NONCE: nonce}
+    when: list[Condition] = list(frame.guard) if settling.held else []
+    for part in settling.parts:
+        _write_part(frame, part, add, put)
+        when.append(_condition(frame.balance_names[part.position], part))
+    return Update(frame.key, add, put, (attributes.TTL,) if settling.held else (), tuple(when))
+
+
+def create(owner: Owner, terms: Terms, spent: dict[str, int], now_ms: int, nonce: int) -> Put:
+    """Return the write that creates a bucket with ``spent`` millitokens, by limit, gone from full."""
+    item = _identity(owner, 0)
+    item[attributes.BASELINE] = now_ms
+    item[attributes.SHARD_COUNT] = 1
+    item[attributes.WRITE_COUNTER] = 1
+    item[attributes.NONCE] = nonce
+    _put_terms(item, terms)
+    item[attributes.FILL_TIME] = fill_time_ms = longest_fill_ms(terms.limits)
+    for limit in terms.limits:
+        baseline = Baseline.of(limit, now_ms)
+        taken = spent.get(limit.name, 0)
+        _put_limit(item, limit)
+        item[attributes.bucket_attribute(limit.name, attributes.TOKENS)] = baseline.capacity_milli - taken
+        item[attributes.bucket_attribute(limit.name, attributes.TOTAL_CONSUMED)] = taken
+    owes = any(item[attributes.bucket_attribute(limit.name, attributes.TOKENS)] < 0 for limit in terms.limits)
+    if terms.ttl_multiplier and not owes:
+        item[attributes.TTL] = expires_at(now_ms, fill_time_ms, terms.ttl_multiplier).epoch_s
+    return Put(item, (ItemAbsent(),))
+
+
+def rebase(view: BucketView, rebasing: Rebasing, nonce: int) -> Update:
+    """Return the write that puts a bucket on other limits, and takes from it where the parts say so."""
+    frame = view.frame
+    add = {attributes.WRITE_COUNTER: 1}
+    put: dict[str, Any] = {attributes.NONCE: nonce, attributes.BASELINE: rebasing.start_ms}
+    remove: list[str] = []
+    when: list[Condition] = list(frame.guard)
+    for part in rebasing.parts:
+        _write_part(frame, part, add, put)
+        when.append(_condition(frame.balance_names[part.position], part))
+    for position, floor in rebasing.dropped:
+        when.append(AtLeast(frame.balance_names[position], floor))
+        name = frame.baselines[position].name
+        remove += [attributes.bucket_attribute(name, field) for field in _CREDITED_FIELDS]
+    for fresh in rebasing.added:
+        tokens = attributes.bucket_attribute(fresh.baseline.name, attributes.TOKENS)
+        when.append(AttributeAbsent(tokens))
+        put[tokens] = fresh.balance
+        add[attributes.bucket_attribute(fresh.baseline.name, attributes.TOTAL_CONSUMED)] = fresh.spent
+    _rewrite_terms(frame, rebasing, put, remove)
+    return Update(frame.key, add, put, tuple(remove), tuple(when))
+
+
+def _rewrite_terms(frame: BucketFrame, rebasing: Rebasing, put: dict[str, Any], remove: list[str]) -> None:
+    """Write down the limits and facts a bucket is put on."""
+    terms = rebasing.terms
+    for limit in terms.limits:
+        _put_limit(put, limit)
+        position = frame.position(limit.name)
+        if position is not None and position >= len(frame.limits):
+            remove.append(attributes.bucket_attribute(limit.name, attributes.DORMANT))
+    for position in rebasing.dormant:
+        put[attributes.bucket_attribute(frame.baselines[position].name, attributes.DORMANT)] = True
+    _put_terms(put, terms)
+    put[attributes.FILL_TIME] = rebasing.fill_time_ms
+    if terms.digest is None:
+        remove.append(attributes.OWN_LIMITS_DIGEST)
+    if terms.parent_id is None:
+        remove.append(attributes.PARENT_ID)
+    _put_expiry(rebasing.expiry, put, remove)
+
+
+def _put_expiry(expiry: Expiry, put: dict[str, Any], remove: list[str]) -> None:
+    if isinstance(expiry, ExpireAt):
+        put[attributes.TTL] = expiry.epoch_s
+    elif expiry is CLEAR:
+        remove.append(attributes.TTL)
+
+
+def _write_part(frame: BucketFrame, part: Part, add: dict[str, int], put: dict[str, Any]) -> None:
+    position = part.position
+    add[frame.total_names[position]] = part.spent
+    if isinstance(part, Add):
+        add[frame.balance_names[position]] = part.change
+    else:
+        put[frame.balance_names[position]] = part.balance
+
+
+def _condition(name: str, part: Part) -> Condition:
+    """Return the range of balances in which a part is right."""
+    if not isinstance(part, Add):
+        return AtLeast(name, part.floor)
+    if part.high is None:
+        return AttributeExists(name)
+    return AtMost(name, part.high) if part.low is None else Between(name, part.low, part.high)
+
+
+def _identity(owner: Owner, shard: int) -> dict[str, Any]:
+    """Return the attributes a bucket item is found by."""
+    namespace_id, entity_id, resource = owner.namespace_id, owner.entity_id, owner.resource
+    pk = keys.pk_bucket(namespace_id, entity_id, resource, shard)
+    return {
+        "PK": pk,
+        "SK": keys.sk_state(),
+        "GSI2PK": keys.gsi2_pk_resource(namespace_id, resource),
+        "GSI2SK": keys.gsi2_sk_bucket(entity_id, shard),
+        "GSI3PK": keys.gsi3_pk_entity(namespace_id, entity_id),
+        "GSI3SK": keys.gsi3_sk_bucket(resource, shard),
+        "GSI4PK": keys.gsi4_pk(namespace_id),
+        "GSI4SK": keys.gsi4_sk(pk),
+        attributes.ENTITY_ID: entity_id,
+        attributes.RESOURCE: resource,
+    }
+
+
+def _put_terms(put: dict[str, Any], terms: Terms) -> None:
+    put[attributes.STAMP] = terms.stamp
+    put[attributes.CASCADE] = terms.cascade
+    if terms.digest is not None:
+        put[attributes.OWN_LIMITS_DIGEST] = terms.digest
+    if terms.parent_id is not None:
+        put[attributes.PARENT_ID] = terms.parent_id
+
+
+def _put_limit(put: dict[str, Any], limit: Limit) -> None:
+    put[attributes.bucket_attribute(limit.name, attributes.CAPACITY)] = limit.capacity_milli
+    put[attributes.bucket_attribute(limit.name, attributes.REFILL_AMOUNT)] = limit.refill_amount_milli
+    put[attributes.bucket_attribute(limit.name, attributes.REFILL_PERIOD)] = limit.refill_period_ms
