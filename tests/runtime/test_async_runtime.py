@@ -1,0 +1,301 @@
+"""What the async runtime does when its caller is cancelled."""
+
+import asyncio
+import gc
+import threading
+
+import pytest
+
+from zae_limiter._async.runtime import Parallel, Promise, finish, in_thread, outlast
+
+
+class Call:
+    """A call that waits until it is let go, and records how it ended."""
+
+    def __init__(self, result="result", error=None):
+        self.begun = asyncio.Event()
+        self.let_go = asyncio.Event()
+        self.ending = None
+        self._result, self._error = result, error
+
+    async def __call__(self, *arguments):
+        self.begun.set()
+        try:
+            await self.let_go.wait()
+        except asyncio.CancelledError:
+            self.ending = "cancelled"
+            raise
+        self.ending = ("done", *arguments)
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+@pytest.fixture
+async def logged():
+    """Collects what asyncio would log about the running loop."""
+    messages = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: messages.append(context["message"]))
+    return messages
+
+
+async def turns(count=10):
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_both_calls_run_at_once():
+    """Each of a pair may wait for the other to begin."""
+    first, second = Call(1), Call(2)
+    pair = asyncio.create_task(Parallel().both(first, second))
+    await first.begun.wait()
+    await second.begun.wait()
+    first.let_go.set()
+    second.let_go.set()
+
+    assert (1, 2) == await pair
+
+
+async def test_a_cancelled_pair_cancels_both():
+    """Nothing of a cancelled pair goes on alone."""
+    first, second = Call(), Call()
+    pair = asyncio.create_task(Parallel().both(first, second))
+    await second.begun.wait()
+    pair.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await pair
+    assert ("cancelled", "cancelled") == (first.ending, second.ending)
+
+
+async def test_a_cancelled_pair_waits_for_calls_that_end_slowly():
+    """A call that cleans up is waited for, even when the caller is cancelled again."""
+    cleaning, cleaned = asyncio.Event(), asyncio.Event()
+
+    async def stubborn():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await finish(cleaning.wait)
+            cleaned.set()
+
+    quick = Call()
+    pair = asyncio.create_task(Parallel().both(stubborn, quick))
+    await quick.begun.wait()
+    pair.cancel()
+    await turns()
+    pair.cancel()
+    await turns()
+    ended_early = pair.done()
+    cleaning.set()
+
+    with pytest.raises(asyncio.CancelledError):
+        await pair
+    assert (False, True) == (ended_early, cleaned.is_set())
+
+
+async def test_errors_of_a_cancelled_pair_are_not_logged(logged):
+    """The cancellation outranks them."""
+
+    async def fail_when_cancelled():
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise KeyError("while cleaning up") from None
+
+    pair = asyncio.create_task(Parallel().both(fail_when_cancelled, fail_when_cancelled))
+    await turns()
+    pair.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await pair
+    gc.collect()
+    assert [] == logged
+
+
+async def test_a_cancelled_waiter_leaves_the_promise_to_the_others():
+    """One waiter's end is not the promise's."""
+    promise = Promise()
+    impatient, patient = asyncio.create_task(promise.wait()), asyncio.create_task(promise.wait())
+    await turns()
+    impatient.cancel()
+    await turns()
+    promise.set("value")
+
+    assert "value" == await patient
+    assert impatient.cancelled()
+
+
+async def test_a_failed_promise_nobody_waits_for_is_not_logged(logged):
+    """A promise may be failed for nobody."""
+    promise = Promise()
+    promise.fail(KeyError("lost"))
+    del promise
+    gc.collect()
+
+    assert [] == logged
+
+
+async def test_a_blocking_call_leaves_the_loop_free():
+    """The loop goes on while a thread blocks."""
+    gate = threading.Event()
+    blocked = asyncio.create_task(in_thread(gate.wait))
+    await turns()
+    gate.set()
+
+    assert await blocked
+
+
+async def test_cancelled_lasting_work_is_finished_then_undone():
+    """What was taken while the caller went away is given back."""
+    call, undo = Call("taken"), Call()
+    undo.let_go.set()
+    task = asyncio.create_task(outlast(call, undo))
+    await call.begun.wait()
+    task.cancel()
+    await turns()
+    before = (task.done(), undo.begun.is_set())
+    call.let_go.set()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (False, False) == before
+    assert ("done", "taken") == undo.ending
+
+
+async def test_lasting_work_survives_many_cancellations():
+    """Neither the call nor the undoing is broken off."""
+    call, undo = Call("taken"), Call()
+    task = asyncio.create_task(outlast(call, undo))
+    await call.begun.wait()
+    for _ in range(3):
+        task.cancel()
+        await turns()
+    call.let_go.set()
+    await undo.begun.wait()
+    for _ in range(3):
+        task.cancel()
+        await turns()
+    undo.let_go.set()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (("done",), ("done", "taken")) == (call.ending, undo.ending)
+
+
+@pytest.mark.parametrize("turns_between", [1, 2])
+async def test_work_that_ended_just_before_the_cancellation_is_undone(turns_between):
+    """A result that never reached the caller is no result."""
+    call, undo = Call("taken"), Call()
+    undo.let_go.set()
+    task = asyncio.create_task(outlast(call, undo))
+    await call.begun.wait()
+    call.let_go.set()
+    await turns(turns_between)
+    ended = call.ending
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ("done",) == ended
+    assert ("done", "taken") == undo.ending
+
+
+async def test_work_that_fails_after_the_cancellation_is_its_cause(logged):
+    """The cancellation wins; the error is told beside it, and there is nothing to undo."""
+    error = KeyError("failed")
+    call, undo = Call(error=error), Call()
+    task = asyncio.create_task(outlast(call, undo))
+    await call.begun.wait()
+    task.cancel()
+    await turns()
+    call.let_go.set()
+
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await task
+    gc.collect()
+    assert error is caught.value.__cause__
+    assert not undo.begun.is_set()
+    assert [] == logged
+
+
+async def test_an_undoing_that_fails_is_the_cause_of_the_cancellation(logged):
+    """The cancellation wins; the error is told beside it."""
+    error = KeyError("failed")
+    call, undo = Call(), Call(error=error)
+    undo.let_go.set()
+    task = asyncio.create_task(outlast(call, undo))
+    await call.begun.wait()
+    task.cancel()
+    call.let_go.set()
+
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await task
+    gc.collect()
+    assert error is caught.value.__cause__
+    assert [] == logged
+
+
+async def test_work_that_cancels_itself_is_not_undone():
+    """It has no result."""
+
+    async def cancelled():
+        raise asyncio.CancelledError
+
+    undo = Call()
+    with pytest.raises(asyncio.CancelledError):
+        await outlast(cancelled, undo)
+
+    assert not undo.begun.is_set()
+
+
+async def test_a_timeout_around_lasting_work_is_a_timeout():
+    """Waiting on after the cancellation does not confuse asyncio's own scopes."""
+    call, undo = Call("taken"), Call()
+    undo.let_go.set()
+
+    async def limited():
+        async with asyncio.timeout(0):
+            await outlast(call, undo)
+
+    task = asyncio.create_task(limited())
+    await call.begun.wait()
+    await turns()
+    call.let_go.set()
+
+    with pytest.raises(TimeoutError):
+        await task
+    assert ("done", "taken") == undo.ending
+
+
+async def test_cancelled_finishing_work_is_finished():
+    """A give-back that has begun ends."""
+    call = Call()
+    task = asyncio.create_task(finish(call))
+    await call.begun.wait()
+    for _ in range(3):
+        task.cancel()
+        await turns()
+    call.let_go.set()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ("done",) == call.ending
+
+
+def test_a_loop_that_shuts_down_breaks_lasting_work_off():
+    """The end of the loop is the one thing that work does not outlast: it would hang the interpreter."""
+    endings = []
+
+    async def main():
+        call = Call()
+        endings.append(call)
+        task = asyncio.create_task(finish(call))
+        await call.begun.wait()
+        endings.append(task)
+
+    asyncio.run(main())
+    call, task = endings
+
+    assert "cancelled" == call.ending
+    assert task.cancelled()

@@ -1,0 +1,357 @@
+"""How the sync runtime runs two calls at once, mode by mode."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import warnings
+
+import pytest
+
+from zae_limiter._sync.runtime import Parallel, Promise
+
+
+@pytest.fixture
+def threadpool():
+    with several_cpus():
+        parallel = Parallel("threadpool")
+    yield parallel
+    parallel.close()
+
+
+@contextlib.contextmanager
+def several_cpus():
+    """Keeps a host of one CPU from warning about itself in tests that are about something else."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*single CPU")
+        yield
+
+
+def run_script(source: str) -> list[str]:
+    """Runs a script in an interpreter of its own and returns the lines it prints."""
+    finished = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(source)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert (0, "") == (finished.returncode, finished.stderr)
+    return finished.stdout.splitlines()
+
+
+def test_a_threadpool_runs_both_at_once(threadpool):
+    """Each of a pair may wait for the other to begin; the first stays on the caller's thread."""
+    meeting = threading.Barrier(2, timeout=30)
+
+    def meet():
+        meeting.wait()
+        return threading.get_ident()
+
+    first, second = threadpool.both(meet, meet)
+
+    assert (True, True) == (threading.get_ident() == first, first != second)
+
+
+def test_a_threadpool_waits_for_a_second_that_outlives_a_failing_first(threadpool):
+    """No thread of a pair goes on alone."""
+    begun, ended = threading.Event(), []
+
+    def fail():
+        begun.wait()
+        raise KeyError("first")
+
+    def slow():
+        begun.set()
+        time.sleep(0.05)  # long enough for a pair that does not wait to be found out
+        ended.append("second")
+
+    with pytest.raises(KeyError):
+        threadpool.both(fail, slow)
+
+    assert ["second"] == ended
+
+
+def test_an_error_on_another_thread_is_raised_here(threadpool):
+    """Errors cross threads."""
+    begun = threading.Event()
+
+    def fail():
+        begun.set()
+        raise KeyError("second")
+
+    with pytest.raises(KeyError):
+        threadpool.both(begun.wait, fail)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_nested_pairs_do_not_deadlock_on_a_small_pool(workers):
+    """Work that no thread has begun is taken back by the one who waits for it."""
+    with several_cpus():
+        parallel = Parallel("threadpool", workers=workers)
+
+    def nested(depth):
+        if depth == 0:
+            return 1
+        return sum(parallel.both(lambda: nested(depth - 1), lambda: nested(depth - 1)))
+
+    sums = []
+    caller = threading.Thread(target=lambda: sums.extend(nested(6) for _ in range(20)), daemon=True)
+    caller.start()
+    caller.join(timeout=60)
+    parallel.close()
+
+    assert [64] * 20 == sums
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_work_the_pool_has_not_begun_is_run_in_place_once(workers):
+    """While every worker is held, the caller makes both calls itself, and no worker makes them again."""
+    with several_cpus():
+        parallel = Parallel("threadpool", workers=workers)
+    held, gate, calls = threading.Barrier(workers + 1, timeout=30), threading.Event(), []
+
+    def hold():
+        held.wait()
+        gate.wait()
+
+    holders = [threading.Thread(target=parallel.both, args=(gate.wait, hold), daemon=True) for _ in range(workers)]
+    for holder in holders:
+        holder.start()
+    held.wait()
+    parallel.both(lambda: calls.append("first"), lambda: calls.append(threading.get_ident()))
+    gate.set()
+    for holder in holders:
+        holder.join()
+    parallel.both(lambda: None, lambda: None)
+    parallel.close()
+
+    assert ["first", threading.get_ident()] == calls
+
+
+def test_every_thread_that_waits_for_a_promise_gets_its_value():
+    """A result wakes all who wait for it."""
+    promise, values = Promise(), []
+    waiters = [threading.Thread(target=lambda: values.append(promise.wait()), daemon=True) for _ in range(8)]
+    for waiter in waiters:
+        waiter.start()
+    promise.set("value")
+    for waiter in waiters:
+        waiter.join(timeout=30)
+
+    assert ["value"] * 8 == values
+
+
+def test_an_interrupted_first_keeps_the_second_from_beginning():
+    """Who presses Ctrl-C does not want another call made."""
+    calls = []
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Parallel("serial").both(interrupt, lambda: calls.append("second"))
+
+    assert [] == calls
+
+
+def test_an_interrupted_first_waits_for_a_second_that_has_begun(threadpool):
+    """No thread of a pair goes on alone."""
+    begun, ended = threading.Event(), []
+
+    def interrupt():
+        begun.wait()
+        raise KeyboardInterrupt
+
+    def slow():
+        begun.set()
+        time.sleep(0.05)  # long enough for a pair that does not wait to be found out
+        ended.append("second")
+
+    with pytest.raises(KeyboardInterrupt):
+        threadpool.both(interrupt, slow)
+
+    assert ["second"] == ended
+
+
+def test_the_pool_is_made_by_the_first_pair_and_ended_by_close():
+    """Who never runs two calls at once has no threads."""
+    printed = run_script("""
+        import threading, warnings
+        from zae_limiter._sync.runtime import Parallel
+
+        warnings.simplefilter("ignore")
+        parallel = Parallel("threadpool")
+        print(threading.active_count())
+        parallel.both(lambda: 1, lambda: 2)
+        _, worker = threading.enumerate()
+        print(worker.name)
+        parallel.close()
+        worker.join(30)
+        print(worker.is_alive())
+        """)
+
+    assert ["1", "zae-limiter_0", "False"] == printed
+
+
+def test_serial_runs_both_in_place_in_order():
+    """No thread is asked for."""
+    calls = []
+    first, second = Parallel("serial").both(
+        lambda: (calls.append("first"), threading.get_ident()),
+        lambda: (calls.append("second"), threading.get_ident()),
+    )
+
+    assert ["first", "second"] == calls
+    assert (threading.get_ident(),) * 2 == (first[1], second[1])
+
+
+def test_gevent_without_patching_warns_and_runs_in_place():
+    """A mode that does no good says so, and the work is done all the same."""
+    with pytest.warns(UserWarning, match="'gevent' without monkey patching") as caught:
+        parallel = Parallel("gevent")
+
+    assert __file__ == caught[0].filename
+    assert (threading.get_ident(),) * 2 == parallel.both(threading.get_ident, threading.get_ident)
+
+
+def test_patched_gevent_runs_both_at_once_on_greenlets():
+    """Explicitly or by auto: each of a pair may wait for the other, on one thread, without a warning."""
+    printed = run_script("""
+        from gevent import monkey
+        monkey.patch_all()
+        import warnings
+        warnings.simplefilter("error")
+        import gevent, threading
+        from zae_limiter._sync.runtime import Parallel
+
+        real_thread = monkey.get_original("threading", "get_ident")
+        for mode in ("gevent", "auto"):
+            begun = threading.Event(), threading.Event()
+            greenlets = []
+            def meet(mine, other):
+                greenlets.append(gevent.getcurrent())
+                begun[mine].set()
+                assert begun[other].wait(30)
+                return real_thread()
+            first, second = Parallel(mode).both(lambda: meet(0, 1), lambda: meet(1, 0))
+            print(mode, first == second == real_thread(), len(set(greenlets)))
+        """)
+
+    assert ["gevent True 2", "auto True 2"] == printed
+
+
+def test_promises_and_nested_pairs_park_the_greenlet_and_not_its_thread():
+    """While one greenlet waits the others run."""
+    printed = run_script("""
+        from gevent import monkey
+        monkey.patch_all()
+        from zae_limiter._sync.runtime import Parallel, Promise, sleep
+
+        parallel, promise = Parallel("gevent"), Promise()
+        def nested(depth):
+            sleep(0)
+            return 1 if depth == 0 else sum(parallel.both(lambda: nested(depth - 1), lambda: nested(depth - 1)))
+        print(parallel.both(promise.wait, lambda: promise.set("kept")))
+        print(nested(5))
+        """)
+
+    assert ["('kept', None)", "32"] == printed
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the number of CPUs can be set on Linux only")
+def test_on_a_single_cpu_auto_is_serial_and_a_threadpool_warns():
+    """Auto is silent; an explicit mode is obeyed, with a warning."""
+    printed = run_script("""
+        import os, warnings
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        import threading
+        from zae_limiter._sync.runtime import Parallel
+
+        for mode in ("auto", "threadpool"):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                parallel = Parallel(mode)
+            begun, in_place = threading.Event(), []
+            def second():
+                in_place.append(threading.current_thread() is threading.main_thread())
+                begun.set()
+            parallel.both(lambda: begun.wait(0.2 if mode == "auto" else 30), second)
+            print(mode, in_place, [str(warning.message) for warning in caught])
+        """)
+
+    assert [
+        "auto [True] []",
+        "threadpool [False] [\"parallel_mode='threadpool' on a single CPU: its threads contend for the GIL\"]",
+    ] == printed
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the number of CPUs can be told on Linux only")
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_on_several_cpus_auto_is_a_threadpool():
+    """The silent default uses what there is."""
+    meeting = threading.Barrier(2, timeout=30)
+    parallel = Parallel("auto")
+
+    parallel.both(meeting.wait, meeting.wait)
+    parallel.close()
+
+    assert not meeting.broken
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_makes_a_pool_of_its_own():
+    """Threads do not survive a fork, and pairs of the child still run at once."""
+    printed = run_script("""
+        import os, threading, warnings
+        from zae_limiter._sync.runtime import Parallel
+
+        warnings.simplefilter("ignore")
+        parallel = Parallel("threadpool")
+        def meet():
+            meeting = threading.Barrier(2, timeout=30)
+            parallel.both(meeting.wait, meeting.wait)
+        meet()
+        child = os.fork()
+        meet()
+        if child:
+            print(os.waitpid(child, 0)[1])
+        """)
+
+    assert ["0"] == printed
+
+
+def test_a_pair_made_while_the_interpreter_exits_runs_in_place():
+    """When no thread can be started any more the caller does the work."""
+    printed = run_script("""
+        import atexit, warnings
+        from zae_limiter._sync.runtime import Parallel
+
+        warnings.simplefilter("ignore")
+        parallel = Parallel("threadpool")
+        atexit.register(lambda: print(parallel.both(lambda: 1, lambda: 2)))
+        """)
+
+    assert ["(1, 2)"] == printed
+
+
+def test_background_work_does_not_keep_the_interpreter_alive():
+    """A daemon thread that never ends does not hold up the exit."""
+    for tree in ("_async", "_sync"):
+        printed = run_script(f"""
+            import threading
+            from zae_limiter.{tree}.runtime import in_background
+
+            begun = threading.Event()
+            def hang():
+                begun.set()
+                threading.Event().wait()
+            in_background(hang)
+            print(begun.wait(30))
+            """)
+
+        assert ["True"] == printed
