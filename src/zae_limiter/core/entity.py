@@ -67,6 +67,8 @@ def check_metadata(metadata: Mapping[str, Any]) -> None:
         raise ValidationError("metadata", metadata, f"must have at most {MAX_METADATA_ENTRIES} entries")
     for name, value in metadata.items():
         check_text("metadata key", name, MAX_DISPLAY_NAME)
+        if not name:
+            raise ValidationError("metadata key", name, "must not be empty")
         if type(value) is str:
             check_text(f"metadata[{name!r}]", value, MAX_METADATA_TEXT)
         elif value is not None and type(value) is not bool:

@@ -66,7 +66,7 @@ class RateLimitError(ZAELimiterError):
     """Something about taking tokens went wrong."""
 
 
-class RateLimitExceeded(RateLimitError):
+class RateLimitExceeded(RateLimitError):  # noqa: N818 - the specification names it
     """At least one limit has too few tokens; nothing was taken.
 
     ``statuses`` holds every limit that was checked, of the entity and of its parent, exceeded or not.

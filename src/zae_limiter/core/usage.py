@@ -1,0 +1,113 @@
+"""Usage: the windows of time it is counted in, and sums over them. Nothing is counted or stored here."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.timestamp import ms_from_iso, utc_from_ms
+
+WINDOW_TYPES = ("hourly", "daily", "monthly")
+_KEY_FORMATS = {"hourly": "%Y-%m-%dT%H:00:00Z", "daily": "%Y-%m-%d", "monthly": "%Y-%m"}
+_TYPES_BY_KEY_LENGTH = {len("2024-01-01T14:00:00Z"): "hourly", len("2024-01-01"): "daily", len("2024-01"): "monthly"}
+
+
+class Window(NamedTuple):
+    """A span of time that usage is counted in; ``end`` is the first moment after it, both are ISO 8601."""
+
+    type: str
+    key: str
+    start: str
+    end: str
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSnapshot:
+    """What one entity took of one resource in one window, by limit; ``window_end`` is the first moment after it."""
+
+    entity_id: str
+    resource: str
+    window_start: str
+    window_end: str
+    window_type: str
+    counters: dict[str, int]
+    total_events: int
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSummary:
+    """Sums and means over snapshots, by limit."""
+
+    snapshot_count: int
+    total: dict[str, int]
+    average: dict[str, float]
+    min_window_start: str | None
+    max_window_start: str | None
+
+
+def check_window_type(value: object, field: str = "window_type") -> str:
+    """Require the name of a kind of window, and return it.
+
+    Raises:
+        ValidationError: there is no such kind.
+    """
+    if type(value) is not str or value not in WINDOW_TYPES:
+        raise ValidationError(field, value, f"must be one of {', '.join(WINDOW_TYPES)}")
+    return value
+
+
+def window_at(window_type: str, at_ms: int) -> Window:
+    """The window of a kind that a moment falls into."""
+    return _window_from(window_type, utc_from_ms(at_ms))
+
+
+def window_of_key(key: str) -> Window | None:
+    """The window a key names, None if it names none."""
+    window_type = _TYPES_BY_KEY_LENGTH.get(len(key))
+    if window_type is None:
+        return None
+    try:
+        window = window_at(window_type, ms_from_iso(f"{key}-01" if window_type == "monthly" else key))
+    except (ValidationError, OverflowError):
+        return None
+    return window if window.key == key else None
+
+
+def summarize(snapshots: Iterable[UsageSnapshot]) -> UsageSummary:
+    """Add up snapshots; the mean of a limit is over all of them, also those that lack it."""
+    found = list(snapshots)
+    total: Counter[str] = Counter()
+    for snapshot in found:
+        total.update(snapshot.counters)
+    starts = [snapshot.window_start for snapshot in found]
+    return UsageSummary(
+        snapshot_count=len(found),
+        total=dict(total),
+        average={name: amount / len(found) for name, amount in total.items()},
+        min_window_start=min(starts, default=None),
+        max_window_start=max(starts, default=None),
+    )
+
+
+def _window_from(window_type: str, moment: datetime) -> Window:
+    start = moment.replace(minute=0, second=0, microsecond=0)
+    if window_type != "hourly":
+        start = start.replace(hour=0)
+    if window_type == "monthly":
+        start = start.replace(day=1)
+    end = _end_of(window_type, start)
+    return Window(window_type, start.strftime(_KEY_FORMATS[window_type]), _iso(start), _iso(end))
+
+
+def _end_of(window_type: str, start: datetime) -> datetime:
+    if window_type == "hourly":
+        return start + timedelta(hours=1)
+    if window_type == "daily":
+        return start + timedelta(days=1)
+    return (start + timedelta(days=31)).replace(day=1)
+
+
+def _iso(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,60 @@
+"""Audit events as items, and the write that adds one, always in one transaction with the change it tells of."""
+
+from typing import Any
+
+from zae_limiter.core.audit import AuditAction, AuditEvent
+from zae_limiter.core.outcome import Item
+from zae_limiter.schema import attributes, fields, keys
+from zae_limiter.schema.operations import ItemAbsent, Key, Put
+
+_EVENT_ID = "event_id"
+_TIMESTAMP = "timestamp"
+_ACTION = "action"
+_PRINCIPAL = "principal"
+_DETAILS = "details"
+
+
+def key(namespace_id: str, entity_id: str, event_id: str) -> Key:
+    """The key of an event's item."""
+    return Key(keys.pk_audit(namespace_id, entity_id), keys.sk_audit(event_id))
+
+
+def to_item(namespace_id: str, event: AuditEvent, ttl_s: int | None) -> dict[str, Any]:
+    """The item of an event, kept until ``ttl_s``, for ever without."""
+    pk, sk = key(namespace_id, event.entity_id, event.event_id)
+    item: dict[str, Any] = {
+        "PK": pk,
+        "SK": sk,
+        _EVENT_ID: event.event_id,
+        _TIMESTAMP: event.timestamp,
+        _ACTION: str(event.action),
+        attributes.ENTITY_ID: event.entity_id,
+        _PRINCIPAL: event.principal,
+        attributes.RESOURCE: event.resource,
+        _DETAILS: dict(event.details),
+        **keys.gsi4_attributes(pk),
+    }
+    return item if ttl_s is None else item | {attributes.TTL: ttl_s}
+
+
+def from_item(item: Item) -> AuditEvent:
+    """The event of an item.
+
+    Raises:
+        CorruptItemError: the item is damaged.
+    """
+    action = fields.text(item, _ACTION)
+    return AuditEvent(
+        event_id=fields.text(item, _EVENT_ID),
+        timestamp=fields.text(item, _TIMESTAMP),
+        action=AuditAction(action) if action in set(AuditAction) else action,
+        entity_id=fields.text(item, attributes.ENTITY_ID),
+        principal=fields.optional_text(item, _PRINCIPAL),
+        resource=fields.optional_text(item, attributes.RESOURCE),
+        details=fields.mapping(item, _DETAILS),
+    )
+
+
+def write(namespace_id: str, event: AuditEvent, ttl_s: int | None) -> Put:
+    """Write an event that is not there yet."""
+    return Put(to_item(namespace_id, event, ttl_s), (ItemAbsent(),))

@@ -1,0 +1,213 @@
+"""Config records: the limits of a system, resource or entity, as items, and the writes that change them.
+
+Every write is conditioned on the version that was seen and raises it by one. A delete leaves a tombstone that keeps
+the version, so that versions never fall. The registries count, per resource, the records that have limits.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from zae_limiter.core.config import ConfigRecord, ConfigRecords
+from zae_limiter.core.errors import CorruptItemError, ValidationError
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.names import DEFAULT_RESOURCE
+from zae_limiter.core.outcome import Item
+from zae_limiter.core.status import OnUnavailable
+from zae_limiter.schema import attributes, entity_item, fields, keys
+from zae_limiter.schema.operations import Conditions, Equals, ItemAbsent, Key, Put, Update
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigPlace:
+    """Which config record: of an entity and a resource, of a resource, or with neither of the system."""
+
+    namespace_id: str
+    entity_id: str | None = None
+    resource: str | None = None
+
+    @property
+    def key(self) -> Key:
+        """The key of the record's item."""
+        if self.entity_id is not None:
+            return Key(keys.pk_entity(self.namespace_id, self.entity_id), keys.sk_config(self.resource))
+        if self.resource is not None:
+            return Key(keys.pk_resource(self.namespace_id, self.resource), keys.sk_config())
+        return Key(keys.pk_system(self.namespace_id), keys.sk_config())
+
+    @property
+    def registry(self) -> Key | None:
+        """The key of the registry that counts the record, None for the system's."""
+        if self.resource is None:
+            return None
+        sk = keys.sk_resources() if self.entity_id is None else keys.sk_entity_config_resources()
+        return Key(keys.pk_system(self.namespace_id), sk)
+
+
+def system_place(namespace_id: str) -> ConfigPlace:
+    """The place of the defaults of a namespace."""
+    return ConfigPlace(namespace_id)
+
+
+def resource_place(namespace_id: str, resource: str) -> ConfigPlace:
+    """The place of the defaults of a resource."""
+    return ConfigPlace(namespace_id, resource=resource)
+
+
+def entity_place(namespace_id: str, entity_id: str, resource: str) -> ConfigPlace:
+    """The place of the limits of an entity for a resource, or for ``_default_``."""
+    return ConfigPlace(namespace_id, entity_id, resource)
+
+
+def to_item(place: ConfigPlace, record: ConfigRecord) -> dict[str, Any]:
+    """The item of a record; a tombstone is in no index but the one that finds it for a purge."""
+    key = place.key
+    item: dict[str, Any] = {"PK": key.pk, "SK": key.sk, attributes.CONFIG_VERSION: record.version}
+    item |= keys.gsi4_attributes(key.pk)
+    if place.resource is not None:
+        item[attributes.RESOURCE] = place.resource
+    if place.entity_id is not None:
+        item[attributes.ENTITY_ID] = place.entity_id
+    if record.deleted:
+        return item | {attributes.DELETED: True}
+    if place.entity_id is not None and place.resource is not None:
+        item["GSI3PK"] = keys.gsi3_pk_entity_config(place.namespace_id, place.resource)
+        item["GSI3SK"] = keys.gsi3_sk_entity(place.entity_id)
+    if record.on_unavailable is not None:
+        item[attributes.ON_UNAVAILABLE] = record.on_unavailable.value
+    for limit in record.limits:
+        item |= _limit_attributes(limit)
+    return item
+
+
+def from_item(item: Item) -> ConfigRecord:
+    """The record of an item; limits come in the order of their names.
+
+    Raises:
+        CorruptItemError: the item is damaged.
+    """
+    version = fields.number(item, attributes.CONFIG_VERSION)
+    if fields.flag(item, attributes.DELETED):
+        return ConfigRecord((), version, deleted=True)
+    on_unavailable = fields.optional_choice(item, attributes.ON_UNAVAILABLE, OnUnavailable)
+    return ConfigRecord(_limits_of(item), version, on_unavailable)
+
+
+def write(
+    place: ConfigPlace,
+    limits: Sequence[Limit],
+    seen: ConfigRecord | None,
+    on_unavailable: OnUnavailable | None = None,
+) -> Put:
+    """Set the limits of a place whose record was ``seen``."""
+    record = ConfigRecord(tuple(limits), _next_version(seen), on_unavailable)
+    return Put(to_item(place, record), _unchanged_since(seen))
+
+
+def tombstone(place: ConfigPlace, seen: ConfigRecord) -> Put:
+    """Delete the limits of a place whose record was ``seen``."""
+    return Put(to_item(place, ConfigRecord((), _next_version(seen), deleted=True)), _unchanged_since(seen))
+
+
+def register(place: ConfigPlace, seen: ConfigRecord | None) -> Update | None:
+    """Count a record that is about to appear, None if it is counted already or nobody counts it."""
+    return None if _is_live(seen) else _count(place, +1)
+
+
+def unregister(place: ConfigPlace, seen: ConfigRecord | None) -> Update | None:
+    """Count a record no more that is about to be deleted, None if it is not counted."""
+    return _count(place, -1) if _is_live(seen) else None
+
+
+def registered(item: Item) -> list[str]:
+    """The resources a registry counts, in order; an absent registry is the empty item.
+
+    Raises:
+        CorruptItemError: a counter is damaged.
+    """
+    columns = {name: attributes.parse_registry_column(name) for name in item}
+    return sorted(resource for name, resource in columns.items() if resource and fields.number(item, name) > 0)
+
+
+class ResolutionKeys(NamedTuple):
+    """The keys of everything that is read to find the limits in force."""
+
+    entity_resource: Key
+    entity_default: Key
+    resource: Key
+    system: Key
+    meta: Key
+
+
+def resolution_keys(namespace_id: str, entity_id: str, resource: str) -> ResolutionKeys:
+    """The keys to read, in one batch, to resolve the limits of an entity for a resource."""
+    return ResolutionKeys(
+        entity_place(namespace_id, entity_id, resource).key,
+        entity_place(namespace_id, entity_id, DEFAULT_RESOURCE).key,
+        resource_place(namespace_id, resource).key,
+        system_place(namespace_id).key,
+        entity_item.key(namespace_id, entity_id),
+    )
+
+
+def resolution_records(items: Sequence[Item | None]) -> ConfigRecords:
+    """The records of the items read by ``resolution_keys``, in its order, None for those that are absent.
+
+    Raises:
+        CorruptItemError: one of them is damaged.
+    """
+    entity_resource, entity_default, resource, system, meta = items
+    return ConfigRecords(
+        entity_resource=_record_of(entity_resource),
+        entity_default=_record_of(entity_default),
+        resource=_record_of(resource),
+        system=_record_of(system),
+        meta=None if meta is None else entity_item.facts_from_item(meta),
+    )
+
+
+def _record_of(item: Item | None) -> ConfigRecord | None:
+    return None if item is None else from_item(item)
+
+
+def _limit_attributes(limit: Limit) -> dict[str, int]:
+    return {
+        attributes.config_attribute(limit.name, attributes.CAPACITY): limit.capacity,
+        attributes.config_attribute(limit.name, attributes.REFILL_AMOUNT): limit.refill_amount,
+        attributes.config_attribute(limit.name, attributes.REFILL_PERIOD): limit.refill_period_seconds,
+    }
+
+
+def _limits_of(item: Item) -> tuple[Limit, ...]:
+    parsed = {attributes.parse_config_attribute(name) for name in item}
+    return tuple(_limit_of(item, name) for name in sorted({found.limit_name for found in parsed if found}))
+
+
+def _limit_of(item: Item, limit_name: str) -> Limit:
+    capacity, refill_amount, refill_period_seconds = (
+        fields.number(item, attributes.config_attribute(limit_name, field))
+        for field in (attributes.CAPACITY, attributes.REFILL_AMOUNT, attributes.REFILL_PERIOD)
+    )
+    try:
+        return Limit(limit_name, capacity, refill_amount, refill_period_seconds)
+    except ValidationError as error:
+        raise CorruptItemError(fields.location(item), str(error)) from error
+
+
+def _next_version(seen: ConfigRecord | None) -> int:
+    return 1 if seen is None else seen.version + 1
+
+
+def _unchanged_since(seen: ConfigRecord | None) -> Conditions:
+    return (ItemAbsent(),) if seen is None else (Equals(attributes.CONFIG_VERSION, seen.version),)
+
+
+def _is_live(seen: ConfigRecord | None) -> bool:
+    return seen is not None and not seen.deleted
+
+
+def _count(place: ConfigPlace, step: int) -> Update | None:
+    if place.registry is None or place.resource is None:
+        return None
+    column = attributes.registry_column(place.resource)
+    return Update(place.registry, add={column: step}, set=keys.gsi4_attributes(place.registry.pk))

@@ -1,0 +1,94 @@
+"""Entities as items, and the writes that create and delete them.
+
+A deleted entity leaves a tombstone with its version: a parent or cascade that changes by deleting and creating anew
+is seen by every client, because versions never fall.
+"""
+
+from typing import Any
+
+from zae_limiter.core.config import EntityFacts
+from zae_limiter.core.entity import Entity
+from zae_limiter.core.outcome import Item
+from zae_limiter.schema import attributes, fields, keys
+from zae_limiter.schema.operations import Check, Conditions, Differs, Equals, ItemAbsent, ItemExists, Key, Put
+
+
+def key(namespace_id: str, entity_id: str) -> Key:
+    """The key of an entity's item."""
+    return Key(keys.pk_entity(namespace_id, entity_id), keys.sk_meta())
+
+
+def to_item(namespace_id: str, entity: Entity, version: int) -> dict[str, Any]:
+    """The item of an entity."""
+    item = _bare_item(namespace_id, entity.id, version) | {
+        "name": entity.name,
+        attributes.PARENT_ID: entity.parent_id,
+        attributes.CASCADE: entity.cascade,
+        "metadata": dict(entity.metadata),
+        "created_at": entity.created_at,
+    }
+    if entity.parent_id is not None:
+        item["GSI1PK"] = keys.gsi1_pk_parent(namespace_id, entity.parent_id)
+        item["GSI1SK"] = keys.gsi1_sk_child(entity.id)
+    return item
+
+
+def from_item(item: Item) -> Entity | None:
+    """The entity of an item, None of a tombstone.
+
+    Raises:
+        CorruptItemError: the item is damaged.
+    """
+    if fields.flag(item, attributes.DELETED):
+        return None
+    return Entity(
+        id=fields.text(item, attributes.ENTITY_ID),
+        name=fields.optional_text(item, "name"),
+        parent_id=fields.optional_text(item, attributes.PARENT_ID),
+        cascade=fields.flag(item, attributes.CASCADE),
+        metadata=fields.mapping(item, "metadata"),
+        created_at=fields.optional_text(item, "created_at"),
+    )
+
+
+def facts_from_item(item: Item) -> EntityFacts:
+    """What a bucket needs to know of an entity.
+
+    Raises:
+        CorruptItemError: the item is damaged.
+    """
+    return EntityFacts(
+        parent_id=fields.optional_text(item, attributes.PARENT_ID),
+        cascade=fields.flag(item, attributes.CASCADE),
+        version=fields.number(item, attributes.CONFIG_VERSION),
+        deleted=fields.flag(item, attributes.DELETED),
+    )
+
+
+def create(namespace_id: str, entity: Entity, seen: EntityFacts | None) -> Put:
+    """Write a new entity where nothing, or the tombstone of an earlier one, was ``seen``."""
+    version = 1 if seen is None else seen.version + 1
+    return Put(to_item(namespace_id, entity, version), _still_gone(seen))
+
+
+def tombstone(namespace_id: str, entity_id: str, seen: EntityFacts) -> Put:
+    """Delete an entity that was ``seen``."""
+    item = _bare_item(namespace_id, entity_id, seen.version + 1) | {attributes.DELETED: True}
+    return Put(item, (Equals(attributes.CONFIG_VERSION, seen.version),))
+
+
+def require(namespace_id: str, entity_id: str) -> Check:
+    """Require, in a transaction, that an entity exists: the parent of a new child, for one."""
+    return Check(key(namespace_id, entity_id), (ItemExists(), Differs(attributes.DELETED, True)))
+
+
+def _bare_item(namespace_id: str, entity_id: str, version: int) -> dict[str, Any]:
+    pk, sk = key(namespace_id, entity_id)
+    item: dict[str, Any] = {"PK": pk, "SK": sk, attributes.ENTITY_ID: entity_id, attributes.CONFIG_VERSION: version}
+    return item | keys.gsi4_attributes(pk)
+
+
+def _still_gone(seen: EntityFacts | None) -> Conditions:
+    if seen is None:
+        return (ItemAbsent(),)
+    return (Equals(attributes.CONFIG_VERSION, seen.version), Equals(attributes.DELETED, True))

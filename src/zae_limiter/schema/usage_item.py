@@ -1,0 +1,104 @@
+"""Usage snapshots as items, and the write that adds to one.
+
+Changes come at least once. A snapshot remembers, per shard of the bucket, the last change it has counted
+(``s_{shard}``), and an addition is refused unless that is still what it was: so every change counts once.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from zae_limiter.core.names import USAGE_ATTRIBUTES
+from zae_limiter.core.outcome import Item
+from zae_limiter.core.usage import UsageSnapshot, Window
+from zae_limiter.schema import attributes, fields, keys
+from zae_limiter.schema.operations import AttributeAbsent, Condition, Equals, Key, Update
+
+SEQUENCE_LENGTH = 40
+"""Sequence numbers are padded to this length, so that they compare as text."""
+
+_TOTAL_EVENTS = "total_events"
+
+
+@dataclass(frozen=True, slots=True)
+class AddUsage:
+    """What one shard of a bucket took in one window, by limit, in ``events`` changes; ``sequence`` is the last one's."""
+
+    bucket: keys.BucketKey
+    window: Window
+    counters: Mapping[str, int]
+    events: int
+    sequence: str
+
+    @property
+    def key(self) -> Key:
+        """The key of the snapshot."""
+        pk = keys.pk_entity(self.bucket.namespace_id, self.bucket.entity_id)
+        return Key(pk, keys.sk_usage(self.bucket.resource, self.window.key))
+
+
+def add(usage: AddUsage, seen: str | None, ttl_s: int | None) -> Update:
+    """Add to a snapshot, or begin it; ``seen`` is the last change of the shard it had counted, None for none yet."""
+    marker = attributes.sequence_attribute(usage.bucket.shard_id)
+    unchanged: Condition = AttributeAbsent(marker) if seen is None else Equals(marker, seen)
+    expiry = {} if ttl_s is None else {attributes.TTL: ttl_s}
+    return Update(
+        usage.key,
+        add={**usage.counters, _TOTAL_EVENTS: usage.events},
+        set={**_description(usage), **expiry, marker: pad_sequence(usage.sequence)},
+        when=(unchanged,),
+    )
+
+
+def is_counted(item: Item, shard_id: int, sequence: str) -> bool:
+    """Whether a snapshot has counted a change of a shard already."""
+    last = last_counted(item, shard_id)
+    return last is not None and last >= pad_sequence(sequence)
+
+
+def last_counted(item: Item, shard_id: int) -> str | None:
+    """The last change of a shard that a snapshot has counted.
+
+    Raises:
+        CorruptItemError: the marker is damaged.
+    """
+    return fields.optional_text(item, attributes.sequence_attribute(shard_id))
+
+
+def pad_sequence(sequence: str) -> str:
+    """A sequence number that compares as text."""
+    return sequence.zfill(SEQUENCE_LENGTH)
+
+
+def from_item(item: Item) -> UsageSnapshot:
+    """The snapshot of an item.
+
+    Raises:
+        CorruptItemError: the item is damaged.
+    """
+    return UsageSnapshot(
+        entity_id=fields.text(item, attributes.ENTITY_ID),
+        resource=fields.text(item, attributes.RESOURCE),
+        window_start=fields.text(item, "window_start"),
+        window_end=fields.text(item, "window_end"),
+        window_type=fields.text(item, "window"),
+        counters={name: value for name, value in item.items() if type(value) is int and _is_counter(name)},
+        total_events=fields.number(item, _TOTAL_EVENTS),
+    )
+
+
+def _is_counter(name: str) -> bool:
+    return name not in USAGE_ATTRIBUTES and attributes.parse_sequence_attribute(name) is None
+
+
+def _description(usage: AddUsage) -> dict[str, str]:
+    bucket, window = usage.bucket, usage.window
+    return {
+        attributes.ENTITY_ID: bucket.entity_id,
+        attributes.RESOURCE: bucket.resource,
+        "window": window.type,
+        "window_start": window.start,
+        "window_end": window.end,
+        "GSI2PK": keys.gsi2_pk_resource(bucket.namespace_id, bucket.resource),
+        "GSI2SK": keys.gsi2_sk_usage(window.key, bucket.entity_id),
+        **keys.gsi4_attributes(usage.key.pk),
+    }

@@ -1,0 +1,43 @@
+"""The version record of a table as an item, and the writes that set it."""
+
+from typing import Any
+
+from zae_limiter.core.outcome import Item
+from zae_limiter.core.version import VersionRecord
+from zae_limiter.schema import fields, keys
+from zae_limiter.schema.operations import Equals, ItemAbsent, Key, Put
+
+_SCHEMA_VERSION = "schema_version"
+_OPTIONAL = ("lambda_version", "client_min_version", "updated_at", "updated_by")
+
+
+def key(namespace_id: str) -> Key:
+    """The key of the version record."""
+    return Key(keys.pk_system(namespace_id), keys.sk_version())
+
+
+def to_item(namespace_id: str, record: VersionRecord) -> dict[str, Any]:
+    """The item of a version record."""
+    pk, sk = key(namespace_id)
+    known = {name: getattr(record, name) for name in _OPTIONAL}
+    return {"PK": pk, "SK": sk, _SCHEMA_VERSION: record.schema_version, **known, **keys.gsi4_attributes(pk)}
+
+
+def from_item(item: Item) -> VersionRecord:
+    """The version record of an item.
+
+    Raises:
+        CorruptItemError: the item is damaged.
+    """
+    known = {name: fields.optional_text(item, name) for name in _OPTIONAL}
+    return VersionRecord(fields.text(item, _SCHEMA_VERSION), **known)
+
+
+def create(namespace_id: str, record: VersionRecord) -> Put:
+    """Write the first version record of a table."""
+    return Put(to_item(namespace_id, record), (ItemAbsent(),))
+
+
+def replace(namespace_id: str, record: VersionRecord, seen: VersionRecord) -> Put:
+    """Write a version record in place of the one ``seen``."""
+    return Put(to_item(namespace_id, record), (Equals(_SCHEMA_VERSION, seen.schema_version),))
