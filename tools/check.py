@@ -24,15 +24,16 @@ WORKERS = 2
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A command and what it is called."""
+    """What a check is called, and what is run for it."""
 
     name: str
-    arguments: tuple[str, ...]
+    command: str
 
     @property
-    def command(self) -> list[str]:
-        """The command, run by the interpreter that runs this script."""
-        return [sys.executable, *self.arguments]
+    def arguments(self) -> list[str]:
+        """The command split into words, its program that of the environment this script runs in."""
+        program, *rest = self.command.split()
+        return [str(Path(sys.executable).with_name(program)), *rest]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +46,20 @@ class Result:
     output: str = ""
 
 
-# The import linter has no `python -m` form.
-_LINT_IMPORTS = "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())"
-
 QUICK = (
     # Core and schema must be covered by their own tests, so these run alone; -qq leaves the closing line to the tests.
     Check(
         "coverage",
-        (
-            *("-m", "pytest", "-qq", "-p", "no:cacheprovider", "tests/core", "tests/schema"),
-            *("--cov", "--cov-report=term-missing:skip-covered", "--cov-fail-under=100"),
-        ),
+        "pytest -qq -p no:cacheprovider tests/core tests/schema "
+        "--cov --cov-report=term-missing:skip-covered --cov-fail-under=100",
     ),
-    Check("types", ("-m", "mypy", "--strict", "src", "tools", "tests/typing")),
-    Check("lint", ("-m", "ruff", "check", ".")),
-    Check("format", ("-m", "ruff", "format", "--check", ".")),
-    Check("layers", ("-c", _LINT_IMPORTS)),
-    Check("mirror", ("tools/mirror.py", "--check")),
+    Check("types", "mypy --strict src tools tests/typing"),
+    Check("lint", "ruff check ."),
+    Check("format", "ruff format --check ."),
+    Check("layers", "lint-imports"),
+    Check("mirror", "python tools/mirror.py --check"),
 )
-TESTS = Check("tests", ("-m", "pytest", "-n", str(WORKERS), "--dist", "worksteal"))
+TESTS = Check("tests", f"pytest -n {WORKERS} --dist worksteal")
 CHECKS = (*QUICK, TESTS)
 
 
@@ -71,7 +67,7 @@ def run_quietly(check: Check) -> Result:
     """Run a check and keep what it says."""
     started = time.monotonic()
     done = subprocess.run(
-        check.command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        check.arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
     result = Result(check, done.returncode == 0, time.monotonic() - started, done.stdout)
     report(result)
@@ -81,7 +77,7 @@ def run_quietly(check: Check) -> Result:
 def run_aloud(check: Check) -> Result:
     """Run a check and let it speak for itself."""
     started = time.monotonic()
-    done = subprocess.run(check.command, cwd=ROOT, check=False)
+    done = subprocess.run(check.arguments, cwd=ROOT, check=False)
     return Result(check, done.returncode == 0, time.monotonic() - started)
 
 
@@ -89,7 +85,7 @@ def report(result: Result) -> None:
     """Print how a quiet check ended, in one piece, since another may end at the same time."""
     lines = [f"{'ok    ' if result.passed else 'FAILED'} {result.check.name} ({result.seconds:.1f} s)"]
     if not result.passed:
-        lines += [f"       {' '.join(result.check.arguments)}", result.output.rstrip()]
+        lines += [f"       {result.check.command}", result.output.rstrip()]
     print("\n".join(lines), flush=True)
 
 
