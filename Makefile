@@ -16,9 +16,7 @@ demo: ## watch the limiter at work
 	@$(BIN)/zae-limiter demo
 
 bench: ## measure it side by side with its peers
-	@tools/setup.sh dev,bench
-	@$(BIN)/python bench/acquire.py
-	@$(BIN)/python bench/imports.py
+	@bench/run
 
 fast: ## the fast loop: the pure parts, in seconds
 	@tools/setup.sh dev
@@ -38,5 +36,5 @@ mirror: ## write the sync tree from the async one
 	@$(BIN)/python tools/mirror.py
 
 clean: ## remove the environment and everything tools left behind
-	rm -rf $(or $(VENV),.venv) build dist .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(or $(VENV),.venv) build dist .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache bench/.venv
 	find src tests tools bench -name __pycache__ -type d -not -path '*/.venv/*' -prune -exec rm -rf {} +

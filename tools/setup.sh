@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # Makes the virtual environment and installs the package into it, editable.
 #
-#   tools/setup.sh               what a user needs
-#   tools/setup.sh dev           and the tools of a developer
-#   tools/setup.sh dev,bench     and the peers of the benchmarks
+#   tools/setup.sh        what a user needs
+#   tools/setup.sh dev    and the tools of a developer
 #
 # uv does the work where there is one, else venv and pip. Nothing happens while pyproject.toml is as it was.
 set -euo pipefail
