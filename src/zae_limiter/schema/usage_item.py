@@ -21,7 +21,7 @@ _TOTAL_EVENTS = "total_events"
 
 @dataclass(frozen=True, slots=True)
 class AddUsage:
-    """What one shard of a bucket took in one window, by limit, in ``events`` changes; ``sequence`` is the last one's."""
+    """What one shard of a bucket took in one window, by limit, in ``events`` changes, the last being ``sequence``."""
 
     bucket: keys.BucketKey
     window: Window

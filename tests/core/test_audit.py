@@ -1,0 +1,74 @@
+"""Events sort by time, and their ids are those of entities or of config levels."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import strategies as some
+from zae_limiter.core import audit
+from zae_limiter.core.audit import AuditAction, AuditEvent, Change
+from zae_limiter.core.errors import ValidationError
+
+random_bits = st.integers(0, 2**64 - 1)
+
+
+@given(st.lists(st.tuples(some.times_ms, random_bits), min_size=2))
+def test_event_ids_sort_by_time_and_are_unique(moments: list[tuple[int, int]]) -> None:
+    """Within a millisecond the random part tells them apart."""
+    ids = [audit.make_event_id(*moment) for moment in sorted(moments)]
+
+    assert sorted(ids) == ids
+    assert len(set(moments)) == len(set(ids))
+    assert all(len(first) == len(second) for first, second in pairwise(ids))
+
+
+def test_more_random_bits_than_fit_are_cut() -> None:
+    """Every id has the same length."""
+    assert audit.make_event_id(5, 1) == audit.make_event_id(5, 2**64 + 1)
+
+
+def test_an_event_tells_of_its_change() -> None:
+    """Time and chance are added to what the change says."""
+    change = Change(AuditAction.LIMITS_SET, "user-1", "alice", "gpt-4", {"rpm": 5})
+    expected = AuditEvent(
+        event_id="1704117600000-00000000000000ff",
+        timestamp="2024-01-01T14:00:00.000Z",
+        action=AuditAction.LIMITS_SET,
+        entity_id="user-1",
+        principal="alice",
+        resource="gpt-4",
+        details={"rpm": 5},
+    )
+
+    assert expected == audit.record(change, 1_704_117_600_000, 255)
+
+
+@given(some.entity_ids, some.resources, some.namespaces)
+def test_ids_that_events_may_be_kept_under(entity_id: str, resource: str, namespace: str) -> None:
+    """Entities, and the config levels that are none."""
+    audit.check_audit_id(entity_id)
+    audit.check_audit_id("$SYSTEM")
+    audit.check_audit_id(audit.resource_audit_id(resource))
+    audit.check_audit_id(audit.namespace_audit_id(namespace))
+
+
+@pytest.mark.parametrize("value", [None, "", "a#b", "$", "$system", "$RESOURCE:", "$RESOURCE:a#b", "$NAMESPACE:_"])
+def test_ids_that_no_event_is_kept_under(value: object) -> None:
+    """What starts with a dollar sign is checked as well."""
+    with pytest.raises(ValidationError):
+        audit.check_audit_id(value)
+
+
+def test_principals_that_may_be() -> None:
+    """Whoever made the change is optional, and of any script."""
+    audit.check_principal(None)
+    audit.check_principal("arn:aws:iam::1:user/日本")
+
+
+@pytest.mark.parametrize("value", [5, b"alice", "x" * 257, "\ud800"])
+def test_principals_that_may_not_be(value: object) -> None:
+    """They are stored, so they must be text, and short."""
+    with pytest.raises(ValidationError, match="principal"):
+        audit.check_principal(value)

@@ -1,0 +1,53 @@
+"""Entities are checked before they are stored."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from zae_limiter.core.entity import Entity, check_entity
+from zae_limiter.core.errors import ValidationError
+
+GOOD = Entity("user-1", "User One", "org-1", True, {"plan": "pro", "seats": 5, "trial": False, "note": None})
+
+
+def test_a_child_has_a_parent() -> None:
+    """Whoever has none stands at the top."""
+    child, parent = Entity("user-1", parent_id="org-1"), Entity("org-1")
+
+    assert (True, False) == (child.is_child, child.is_parent)
+    assert (False, True) == (parent.is_child, parent.is_parent)
+
+
+@pytest.mark.parametrize("entity", [GOOD, Entity("a"), Entity("a", "日本"), Entity("a", cascade=True)])
+def test_entities_that_may_be(entity: Entity) -> None:
+    """Name, parent and metadata are optional."""
+    check_entity(entity)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("id", "a#b"),
+        ("id", None),
+        ("name", 5),
+        ("name", "x" * 257),
+        ("parent_id", "a#b"),
+        ("parent_id", "user-1"),
+        ("cascade", 1),
+        ("metadata", None),
+        ("metadata", ["a"]),
+        ("metadata", {"": "a"}),
+        ("metadata", {1: "a"}),
+        ("metadata", {"a": 1.5}),
+        ("metadata", {"a": 10**31}),
+        ("metadata", {"a": {"nested": 1}}),
+        ("metadata", {"a": "x" * 2**20}),
+        ("metadata", {"a": "\ud800"}),
+        ("metadata", {str(number): 1 for number in range(51)}),
+    ],
+)
+def test_entities_that_may_not_be(field: str, value: Any) -> None:
+    """What a table could not keep is refused before it is written."""
+    with pytest.raises(ValidationError):
+        check_entity(replace(GOOD, **{field: value}))

@@ -1,0 +1,182 @@
+"""Errors carry their data, say what to do, and survive pickling."""
+
+import json
+import pickle
+
+import pytest
+
+from zae_limiter.core import errors
+from zae_limiter.core.errors import RateLimiterUnavailable, RateLimitExceeded, ValidationError, ZAELimiterError
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.status import LimitStatus
+
+RPM = Limit.per_minute("rpm", 100)
+TPM = Limit.per_minute("tpm", 10_000)
+
+
+def status(limit: Limit, available: int, requested: int, retry_after_seconds: float) -> LimitStatus:
+    exceeded = requested > available
+    return LimitStatus("user-1", "gpt-4", limit.name, limit, available, requested, exceeded, retry_after_seconds)
+
+
+PASSED = status(RPM, 50, 1, 0.0)
+SHORT = status(RPM, 0, 1, 0.6)
+LONG = status(TPM, 20, 500, 2.88)
+
+EVERY_ERROR = [
+    errors.RateLimitExceeded([PASSED, LONG]),
+    errors.LeaseExpiredError("adjust"),
+    errors.LeaseExpiredError("adjust", "user-1", "gpt-4"),
+    errors.EntityNotFoundError("user-1"),
+    errors.EntityExistsError("user-1"),
+    errors.EntityHasChildrenError("user-1"),
+    errors.RateLimiterUnavailable(TimeoutError("1 s"), "my-app", "user-1", "gpt-4"),
+    errors.RateLimiterUnavailable(None),
+    errors.StorageError("limits.db", "it is read-only"),
+    errors.CorruptItemError("ns/ENTITY#a #META", "name must be a string"),
+    errors.UnsupportedByBackendError("ensure_infrastructure", "sqlite"),
+    errors.StackOperationError("my-app", "rolled back", ["Table: no quota"]),
+    errors.StackCreationError("my-app", "rolled back"),
+    errors.StackAlreadyExistsError("my-app"),
+    errors.InfrastructureNotFoundError("my-app"),
+    errors.InfrastructureNotFoundError("my-app", "us-east-1"),
+    errors.NamespaceNotFoundError("tenant"),
+    errors.NamespaceStateError("tenant", "purging", "recover"),
+    errors.VersionMismatchError("1.0", "0.9", "the stack is older"),
+    errors.IncompatibleSchemaError("1.0.0", "2.0.0"),
+    errors.ValidationError("capacity", 0, "must be at least 1"),
+    errors.InvalidIdentifierError("entity_id", "a#b", "no"),
+    errors.InvalidNameError("resource", "a#b", "no"),
+]
+
+
+@pytest.mark.parametrize("error", EVERY_ERROR, ids=lambda error: type(error).__name__)
+def test_every_error_survives_pickling(error: ZAELimiterError) -> None:
+    """An error that crosses processes arrives whole."""
+    arrived = pickle.loads(pickle.dumps(error))
+
+    assert type(error) is type(arrived)
+    assert str(error) == str(arrived)
+    assert vars(error).keys() == vars(arrived).keys()
+
+
+@pytest.mark.parametrize("error", EVERY_ERROR, ids=lambda error: type(error).__name__)
+def test_every_error_has_the_one_root_and_a_message(error: ZAELimiterError) -> None:
+    """One except clause catches them all, and none is silent."""
+    assert isinstance(error, ZAELimiterError)
+    assert "" != str(error)
+
+
+def test_the_tree_is_the_documented_one() -> None:
+    """Groups of errors can be caught by their branch."""
+    branches = {
+        errors.RateLimitError: [errors.RateLimitExceeded, errors.LeaseExpiredError],
+        errors.EntityError: [errors.EntityNotFoundError, errors.EntityExistsError],
+        errors.InfrastructureError: [
+            errors.RateLimiterUnavailable,
+            errors.StackOperationError,
+            errors.StackCreationError,
+            errors.StackAlreadyExistsError,
+            errors.InfrastructureNotFoundError,
+            errors.NamespaceNotFoundError,
+            errors.NamespaceStateError,
+        ],
+        errors.VersionError: [errors.VersionMismatchError, errors.IncompatibleSchemaError],
+        errors.ValidationError: [errors.InvalidIdentifierError, errors.InvalidNameError],
+    }
+
+    assert all(issubclass(error, branch) for branch, found in branches.items() for error in found)
+
+
+def test_exceeded_tells_violations_from_limits_that_passed() -> None:
+    """Every limit that was checked is on the error."""
+    error = RateLimitExceeded([PASSED, SHORT, LONG])
+
+    assert (PASSED, SHORT, LONG) == error.statuses
+    assert (SHORT, LONG) == error.violations
+    assert (PASSED,) == error.passed
+
+
+def test_the_primary_violation_takes_longest_to_clear() -> None:
+    """Waiting for the slowest limit is waiting for all."""
+    error = RateLimitExceeded([LONG, SHORT])
+
+    assert LONG == error.primary_violation
+    assert 2.88 == error.retry_after_seconds
+
+
+def test_the_message_names_everything_needed_to_act() -> None:
+    """Whoever reads a log knows who was refused what, and until when."""
+    expected = (
+        "Rate limit exceeded for entity 'user-1', resource 'gpt-4', limit 'tpm': "
+        "20 available, 500 requested (2 limits exceeded). Retry after 2.880 s."
+    )
+
+    assert expected == str(RateLimitExceeded([SHORT, LONG]))
+
+
+def test_one_violation_is_not_counted_in_the_message() -> None:
+    """A count of one would only be noise."""
+    assert "limits exceeded" not in str(RateLimitExceeded([LONG, PASSED]))
+
+
+def test_a_message_without_violations_still_prints() -> None:
+    """Printing an error never raises another."""
+    error = RateLimitExceeded([])
+
+    assert "Rate limit exceeded." == str(error)
+    assert 0.0 == error.retry_after_seconds
+
+
+@pytest.mark.parametrize(("seconds", "header"), [(0.001, "1"), (0.6, "1"), (1.0, "1"), (1.001, "2"), (59.5, "60")])
+def test_the_header_is_whole_seconds_rounded_up(seconds: float, header: str) -> None:
+    """A client that waits what the header says is not too early."""
+    assert header == RateLimitExceeded([status(RPM, 0, 1, seconds)]).retry_after_header
+
+
+def test_as_dict_is_complete_and_ready_for_json() -> None:
+    """An HTTP handler can answer with the error as it is."""
+    error = RateLimitExceeded([PASSED, LONG])
+    expected = {
+        "error": "rate_limit_exceeded",
+        "message": str(error),
+        "retry_after_seconds": 2.88,
+        "limits": [PASSED.as_dict(), LONG.as_dict()],
+    }
+
+    assert expected == json.loads(json.dumps(error.as_dict()))
+
+
+def test_unavailable_keeps_and_shows_its_cause() -> None:
+    """The reason the store was away is in the traceback and in the message."""
+    cause = TimeoutError("no answer in 1 s")
+    error = RateLimiterUnavailable(cause, "my-app", resource="gpt-4")
+
+    assert cause is error.__cause__
+    assert "(stack 'my-app', resource 'gpt-4'): TimeoutError: no answer in 1 s." in str(error)
+
+
+def test_a_long_value_is_shortened_in_the_message_and_whole_on_the_error() -> None:
+    """A megabyte passed by mistake does not fill the log."""
+    value = "x" * 2**20
+    error = ValidationError("resource", value, "too long")
+
+    assert value is error.value
+    assert 200 > len(str(error))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [10**5000, -(10**5000), [10**5000], float("nan"), None, True, 10**18, {"a": "b" * 10**6}],
+    ids=lambda value: type(value).__name__,
+)
+def test_any_value_can_be_shown(value: object) -> None:
+    """Not even an integer Python refuses to print breaks the message."""
+    assert 300 > len(str(ValidationError("capacity", value, "is wrong")))
+
+
+def test_a_failed_stack_shows_its_events() -> None:
+    """What CloudFormation said is what a user needs to read."""
+    error = errors.StackCreationError("my-app", "rolled back", ["Table: no quota"])
+
+    assert "Could not create stack 'my-app': rolled back\n  Table: no quota" == str(error)

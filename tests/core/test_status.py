@@ -1,0 +1,72 @@
+"""What a user is told about limits and buckets."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.status import BucketState, EntityCapacity, LimitStatus, OnUnavailable, total_capacity
+
+RPM = Limit.per_minute("rpm", 100, burst=150)
+
+
+@pytest.mark.parametrize(("available", "requested", "deficit"), [(10, 3, 0), (3, 3, 0), (3, 10, 7), (-5, 1, 6)])
+def test_the_deficit_is_what_was_missing(available: int, requested: int, deficit: int) -> None:
+    """Debt is missing too."""
+    status = LimitStatus("user-1", "gpt-4", "rpm", RPM, available, requested, deficit > 0, 0.0)
+
+    assert deficit == status.deficit
+
+
+def test_a_status_describes_itself_and_its_limit() -> None:
+    """The dictionary is complete."""
+    expected = {
+        "entity_id": "user-1",
+        "resource": "gpt-4",
+        "limit_name": "rpm",
+        "capacity": 150,
+        "refill_amount": 100,
+        "refill_period_seconds": 60,
+        "available": 3,
+        "requested": 5,
+        "deficit": 2,
+        "exceeded": True,
+        "retry_after_seconds": 1.2,
+    }
+
+    assert expected == LimitStatus("user-1", "gpt-4", "rpm", RPM, 3, 5, True, 1.2).as_dict()
+
+
+@pytest.mark.parametrize(("milli", "tokens"), [(0, 0), (1_999, 1), (-1, -1), (-1_000, -1)])
+def test_tokens_of_a_bucket_are_rounded_down(milli: int, tokens: int) -> None:
+    """Part of a token cannot be taken, and debt is never made light of."""
+    state = BucketState("user-1", "gpt-4", "rpm", milli, 0, 100_000, 100_000, 60_000)
+
+    assert tokens == state.tokens
+    assert 100 == state.capacity
+
+
+@given(st.lists(st.builds(EntityCapacity, st.just("user-1"), st.integers(1, 1000), st.integers(-1000, 1000))))
+def test_the_capacity_of_a_resource_is_that_of_its_entities(entities: list[EntityCapacity]) -> None:
+    """Totals are sums."""
+    total = total_capacity("gpt-4", "rpm", entities)
+
+    assert sum(entity.capacity for entity in entities) == total.total_capacity
+    assert sum(entity.available for entity in entities) == total.total_available
+    assert entities == total.entities
+
+
+def test_utilization_is_the_part_in_use() -> None:
+    """In debt it is above 100; of nothing it is 0."""
+    half = EntityCapacity("user-1", 100, 50)
+    debt = EntityCapacity("user-2", 100, -50)
+
+    assert (50.0, 150.0) == (half.utilization_pct, debt.utilization_pct)
+    assert 100.0 == total_capacity("gpt-4", "rpm", [half, debt]).utilization_pct
+    assert 0.0 == total_capacity("gpt-4", "rpm", []).utilization_pct
+
+
+def test_what_to_do_while_the_store_is_away_is_text() -> None:
+    """A command line or an environment variable names it."""
+    assert OnUnavailable.ALLOW == OnUnavailable("allow")
+    assert OnUnavailable.BLOCK == OnUnavailable("block")

@@ -1,0 +1,105 @@
+"""Usage is counted in windows of an hour, a day or a month, in UTC."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import strategies as some
+from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.timestamp import ms_from_iso
+from zae_limiter.core.usage import (
+    WINDOW_TYPES,
+    UsageSnapshot,
+    UsageSummary,
+    Window,
+    check_window_type,
+    summarize,
+    window_at,
+    window_of_key,
+)
+
+AFTERNOON_MS = 1_704_119_045_678
+"""2024-01-01T14:24:05.678Z."""
+
+window_types = st.sampled_from(WINDOW_TYPES)
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        Window("hourly", "2024-01-01T14:00:00Z", "2024-01-01T14:00:00Z", "2024-01-01T15:00:00Z"),
+        Window("daily", "2024-01-01", "2024-01-01T00:00:00Z", "2024-01-02T00:00:00Z"),
+        Window("monthly", "2024-01", "2024-01-01T00:00:00Z", "2024-02-01T00:00:00Z"),
+    ],
+)
+def test_a_moment_falls_into_one_window_of_each_kind(expected: Window) -> None:
+    """Its key says when it starts, as short as its kind allows."""
+    assert expected == window_at(expected.type, AFTERNOON_MS)
+
+
+@given(window_types, some.times_ms)
+def test_a_window_holds_its_moments_and_ends_where_the_next_begins(window_type: str, at_ms: int) -> None:
+    """Windows of a kind leave no gap and do not overlap."""
+    window = window_at(window_type, at_ms)
+    end_ms = ms_from_iso(window.end)
+
+    assert ms_from_iso(window.start) <= at_ms < end_ms
+    assert window == window_at(window_type, end_ms - 1)
+    assert window.end == window_at(window_type, end_ms).start
+
+
+@given(window_types, some.times_ms)
+def test_a_key_leads_back_to_its_window(window_type: str, at_ms: int) -> None:
+    """The kind of window follows from its key."""
+    window = window_at(window_type, at_ms)
+
+    assert window == window_of_key(window.key)
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["", "2024", "2024-13", "2024-99-99", "9999-12", "2024-01-01T14:30:00Z", "2024-01-01T14:00:00+", "20240101Z0"],
+)
+def test_other_texts_are_no_window(key: str) -> None:
+    """A key that no window has is told from one."""
+    assert window_of_key(key) is None
+
+
+@pytest.mark.parametrize("value", [None, "weekly", "", 1, ["hourly"]])
+def test_kinds_of_window_that_are_not(value: object) -> None:
+    """The error lists those there are."""
+    with pytest.raises(ValidationError, match="hourly, daily, monthly"):
+        check_window_type(value)
+
+
+def test_kinds_of_window_that_are() -> None:
+    """An hour, a day, a month."""
+    assert list(WINDOW_TYPES) == [check_window_type(value) for value in WINDOW_TYPES]
+
+
+def snapshot(day: int, **counters: int) -> UsageSnapshot:
+    window = window_at("daily", ms_from_iso(f"2024-01-{day:02d}"))
+    return UsageSnapshot("user-1", "gpt-4", window.start, window.end, window.type, counters, 1)
+
+
+def test_a_summary_adds_up_and_averages() -> None:
+    """A limit that a snapshot lacks counts as nothing taken."""
+    expected = UsageSummary(
+        snapshot_count=2,
+        total={"rpm": 10, "tpm": 500},
+        average={"rpm": 5.0, "tpm": 250.0},
+        min_window_start="2024-01-02T00:00:00Z",
+        max_window_start="2024-01-03T00:00:00Z",
+    )
+
+    assert expected == summarize([snapshot(3, rpm=4, tpm=500), snapshot(2, rpm=6)])
+
+
+def test_counters_that_fell_are_kept_in_the_sum() -> None:
+    """A window may have given back more than it took."""
+    assert {"rpm": -2, "tpm": 0} == summarize([snapshot(1, rpm=-2, tpm=0)]).total
+
+
+def test_a_summary_of_nothing() -> None:
+    """There is no earliest and no latest window."""
+    assert UsageSummary(0, {}, {}, None, None) == summarize([])
