@@ -1,0 +1,353 @@
+"""Items in a SQLite file, shared by many threads and processes.
+
+An item is a row of JSON text, because numbers may be larger than SQLite's; conditions are evaluated in Python. A plain
+update is one statement that replaces the row if its text is still the text the conditions were evaluated on, so the
+file is locked for microseconds and never while Python runs. Everything else is one transaction.
+
+No call waits for a lock of another process: it raises ``Busy``, having changed nothing. Threads of one process
+take turns to write. A write that failed was rolled back, so no outcome is ever ambiguous.
+"""
+
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
+
+from zae_limiter.core.errors import CorruptItemError, RateLimiterUnavailable, ValidationError
+from zae_limiter.core.outcome import Applied, Cancelled, Committed, Item, Missing, Refused, Unavailable
+from zae_limiter.schema.operations import Check, Delete, Equals, Key, Operation, Page, Query, Update, Write
+from zae_limiter.tables.blocking import Swept
+from zae_limiter.tables.busy import Busy
+from zae_limiter.tables.evaluate import NO_ITEM, apply, check_transaction, moves, places
+from zae_limiter.tables.paging import keys_of, page_of
+from zae_limiter.tables.sqlite_file import is_busy
+from zae_limiter.tables.sqlite_pool import Pool
+from zae_limiter.tables.sqlite_query import Statement, statement_of
+
+A = TypeVar("A")
+R = TypeVar("R")
+Result = dict[str, Any] | Refused | Missing
+
+_SELECT = "SELECT body FROM items WHERE pk = ? AND sk = ?"
+_REPLACE = "UPDATE items SET ttl = ?, body = ? WHERE pk = ? AND sk = ? AND body = ?"
+_UPDATE = "UPDATE items SET ttl = ?, body = ? WHERE pk = ? AND sk = ?"
+_INSERT = "INSERT INTO items(ttl, body, pk, sk) VALUES(?, ?, ?, ?)"
+_DELETE = "DELETE FROM items WHERE pk = ? AND sk = ?"
+_ENTER = "INSERT INTO entries(place, part, sort, pk, sk) VALUES(?, ?, ?, ?, ?)"
+_LEAVE = "DELETE FROM entries WHERE place = ? AND part = ? AND sort = ? AND pk = ? AND sk = ?"
+_SCAN = "SELECT id, pk, sk, ttl FROM items WHERE id > ? ORDER BY id LIMIT ?"
+
+_REMEMBERED = 4096
+_TRIES = 3
+_READS_AFTER_LOSING = 8
+_WRITES_PER_CHECKPOINT = 2000
+_LONG_LOG = 4 * _WRITES_PER_CHECKPOINT
+_CHECKPOINT_WAIT_MS = 100
+_REMOVED_AT_ONCE = 64
+_LARGEST = 2**63 - 1
+
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False, allow_nan=False).encode
+_decode = json.JSONDecoder().decode
+_COMMITTED = Committed()
+
+
+class _Row(NamedTuple):
+    """The text of a stored item, and what it says."""
+
+    text: str
+    item: dict[str, Any]
+
+
+_NO_ROW = _Row("", NO_ITEM)
+
+
+class _Change(NamedTuple):
+    """What an operation does to an item."""
+
+    operation: Operation
+    old: Item
+    result: Result
+
+
+class SqliteTable:
+    """A table in a file, made with its directories if it is not there.
+
+    Raises:
+        StorageError: the file is damaged, not writable or not ours.
+        IncompatibleSchemaError: a newer version of this package made it.
+    """
+
+    upkeep_waits = True
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.path.abspath(os.fspath(path))
+        self._pool = Pool(self.path)
+        # Rows as last seen. One that others have changed since does no harm: its text no longer matches.
+        self._rows: dict[Key, _Row] = {}
+        self._reads_first = 0
+        self._since_checkpoint = 0
+        self._swept_to = 0
+
+    def get(self, key: Key) -> Item | None:
+        """The item, None if there is none."""
+        return self._reading(self._read, key).item or None
+
+    def batch_get(self, keys: Sequence[Key]) -> list[Item | None]:
+        """The items in the order of their keys, None for each that is absent, all as of one moment."""
+        return [row.item or None for row in self._reading(self._read_all, keys)]
+
+    def query(self, query: Query) -> Page:
+        """One page of a partition of the table or of an index."""
+        found = self._reading(_select, statement_of(query))
+        entries = [(row[0], row[1], row[2]) for row in found]
+        if query.index is not None:
+            return page_of(query, entries, [keys_of(query, entry) for entry in entries])
+        return page_of(query, entries, [self._row(Key(row[1], row[2]), row[3]).item for row in found])
+
+    def write(self, operation: Write) -> Applied | Refused | Missing | Unavailable:
+        """Carry out one operation, if its conditions hold."""
+        return self._writing(self._write, operation)
+
+    def transact(self, operations: Sequence[Operation]) -> Committed | Cancelled | Unavailable:
+        """Carry out all operations, or none."""
+        operations = tuple(operations)
+        check_transaction(operations)
+        results = self._writing(self._carry_out, operations)
+        if isinstance(results, Unavailable):
+            return results
+        reasons = tuple(None if isinstance(result, dict) else result for result in results)
+        return Cancelled(reasons) if any(reasons) else _COMMITTED
+
+    def batch_delete(self, keys: Sequence[Key]) -> None:
+        """Remove items, without a condition, in one transaction."""
+        self._removing([Delete(key) for key in dict.fromkeys(keys)])
+
+    def sweep(self, now_s: int, limit: int) -> Swept:
+        """Look at the next ``limit`` items, and remove those whose ``ttl`` is past."""
+        found = self._reading(_select, (_SCAN, (self._swept_to, limit)))
+        # Another writer may move the expiry meanwhile: then this one is not the item that has expired.
+        expired = [
+            Delete(Key(pk, sk), (Equals("ttl", ttl),)) for _, pk, sk, ttl in found if ttl is not None and ttl < now_s
+        ]
+        removed = 0
+        for start in range(0, len(expired), _REMOVED_AT_ONCE):
+            removed += self._removing(expired[start : start + _REMOVED_AT_ONCE])
+        finished = len(found) < limit
+        self._swept_to = 0 if finished else found[-1][0]
+        return Swept(removed, finished)
+
+    def wants_checkpoint(self) -> bool:
+        """Say whether this process has written enough for a checkpoint."""
+        return self._since_checkpoint >= _WRITES_PER_CHECKPOINT
+
+    def checkpoint(self) -> None:
+        """Bring the log into the file; this syncs, so it belongs on a thread."""
+        self._since_checkpoint = 0
+        self._reading(_checkpoint, _LONG_LOG)
+
+    def close(self) -> None:
+        """Close the file; the last to close it brings the log into it."""
+        self._pool.close()
+
+    def _reading(self, call: Callable[[sqlite3.Cursor, A], R], argument: A) -> R:
+        """Make a call that reads.
+
+        Raises:
+            Busy: the file is locked.
+            RateLimiterUnavailable: the file cannot be read.
+        """
+        try:
+            return self._pool.lend(call, argument)
+        except sqlite3.Error as error:
+            if is_busy(error):
+                raise Busy from error
+            raise RateLimiterUnavailable(error) from error
+
+    def _writing(self, call: Callable[[sqlite3.Cursor, A], R], argument: A) -> R | Unavailable:
+        """Make a call that writes; threads of this process take turns.
+
+        Raises:
+            Busy: the file is locked.
+        """
+        try:
+            with self._pool.turn:
+                return self._pool.lend(call, argument)
+        except sqlite3.Error as error:
+            if is_busy(error):
+                raise Busy from error
+            return Unavailable(error, ambiguous=False)
+
+    def _removing(self, operations: Sequence[Delete]) -> int:
+        """Carry out those of the deletes whose conditions hold, in one transaction, and answer how many did."""
+        results = self._writing(self._carry_out_each, operations)
+        if isinstance(results, Unavailable):
+            raise RateLimiterUnavailable(results.cause)
+        return sum(isinstance(result, dict) for result in results)
+
+    def _write(self, cursor: sqlite3.Cursor, operation: Write) -> Applied | Refused | Missing:
+        """Carry out one operation by a statement where that will do, else by a transaction."""
+        if type(operation) is Update and not moves(operation):
+            outcome = self._replace(cursor, operation)
+            if outcome is not None:
+                return outcome
+        (result,) = self._carry_out(cursor, (operation,))
+        return Applied(result) if isinstance(result, dict) else result
+
+    def _replace(self, cursor: sqlite3.Cursor, operation: Update) -> Applied | Refused | Missing | None:
+        """Put the changed row in the place of the one the conditions were evaluated on, if that is still there.
+
+        Answers None if there is no row, or if others were faster every time: both take a transaction.
+        """
+        key = operation.key
+        row = self._rows.get(key)
+        if self._reads_first:
+            self._reads_first -= 1
+            row = None
+        for _ in range(_TRIES):
+            known = row or self._read(cursor, key)
+            new = apply(operation, known.item)
+            if isinstance(new, dict):
+                if not known.item:
+                    return None
+                text = _text(key, new)
+                cursor.execute(_REPLACE, (_expiry(new), text, key.pk, key.sk, known.text))
+                if cursor.rowcount:
+                    self._rows[key] = _Row(text, new)
+                    self._since_checkpoint += 1
+                    return Applied(new)
+                self._reads_first = _READS_AFTER_LOSING
+            elif row is None:
+                return new
+            row = None
+        return None
+
+    def _carry_out(self, cursor: sqlite3.Cursor, operations: Sequence[Operation]) -> list[Result]:
+        """Carry out all operations in one transaction, or none if one of them is refused."""
+        with _transaction(cursor, "BEGIN IMMEDIATE"):
+            changes = self._evaluate(cursor, operations)
+            if all(isinstance(change.result, dict) for change in changes):
+                self._store(cursor, changes)
+        return [change.result for change in changes]
+
+    def _carry_out_each(self, cursor: sqlite3.Cursor, operations: Sequence[Operation]) -> list[Result]:
+        """Carry out in one transaction those of the operations that are not refused."""
+        with _transaction(cursor, "BEGIN IMMEDIATE"):
+            changes = self._evaluate(cursor, operations)
+            self._store(cursor, changes)
+        return [change.result for change in changes]
+
+    def _evaluate(self, cursor: sqlite3.Cursor, operations: Sequence[Operation]) -> list[_Change]:
+        """What operations on as many items would do."""
+        changes = []
+        for operation in operations:
+            old = self._read(cursor, operation.key).item
+            changes.append(_Change(operation, old, apply(operation, old)))
+        return changes
+
+    def _store(self, cursor: sqlite3.Cursor, changes: Sequence[_Change]) -> None:
+        """Write the items that were changed."""
+        for operation, old, new in changes:
+            if isinstance(new, dict) and type(operation) is not Check:
+                moves(operation)
+                self._store_one(cursor, operation.key, old, new)
+                self._since_checkpoint += 1
+
+    def _store_one(self, cursor: sqlite3.Cursor, key: Key, old: Item, new: dict[str, Any]) -> None:
+        """Write one item, with its places in the indexes, for another; either may be absent."""
+        stood, stands = places(old), places(new)
+        cursor.executemany(_LEAVE, [(*place, *key) for place in stood if place.order and place not in stands])
+        cursor.executemany(_ENTER, [(*place, *key) for place in stands if place.order and place not in stood])
+        if new:
+            text = _text(key, new)
+            cursor.execute(_UPDATE if old else _INSERT, (_expiry(new), text, key.pk, key.sk))
+            self._remember(key, _Row(text, new))
+        elif old:
+            cursor.execute(_DELETE, (key.pk, key.sk))
+            self._rows.pop(key, None)
+
+    def _read(self, cursor: sqlite3.Cursor, key: Key) -> _Row:
+        """The row of a key."""
+        found = cursor.execute(_SELECT, (key.pk, key.sk)).fetchone()
+        if found is None:
+            return _NO_ROW
+        row = self._row(key, found[0])
+        self._remember(key, row)
+        return row
+
+    def _read_all(self, cursor: sqlite3.Cursor, keys: Sequence[Key]) -> list[_Row]:
+        """The rows of keys, as of one moment."""
+        with _transaction(cursor, "BEGIN"):
+            return [self._read(cursor, key) for key in keys]
+
+    def _row(self, key: Key, text: str) -> _Row:
+        """The row that has a text, decoded anew only if it is not the text last seen of that key."""
+        row = self._rows.get(key)
+        return row if row is not None and row.text == text else _Row(text, _decoded(key, text))
+
+    def _remember(self, key: Key, row: _Row) -> None:
+        """Keep a row to evaluate the next conditions on."""
+        if len(self._rows) >= _REMEMBERED:
+            self._rows.clear()
+        self._rows[key] = row
+
+
+@contextmanager
+def _transaction(cursor: sqlite3.Cursor, begin: str) -> Iterator[None]:
+    """A transaction that is rolled back by any error."""
+    cursor.execute(begin)
+    try:
+        yield
+        cursor.execute("COMMIT")
+    except BaseException:
+        if cursor.connection.in_transaction:
+            cursor.execute("ROLLBACK")
+        raise
+
+
+def _select(cursor: sqlite3.Cursor, statement: Statement) -> list[Any]:
+    """Every row that a statement finds."""
+    return cursor.execute(*statement).fetchall()
+
+
+def _checkpoint(cursor: sqlite3.Cursor, long_log: int) -> None:
+    """Bring the log into the file while others go on writing.
+
+    Only a log that has grown long because they never pause is closed off by holding them up, for the moment that its
+    last part takes.
+    """
+    _, logged, done = cursor.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    if logged > max(done, long_log):
+        cursor.execute(f"PRAGMA busy_timeout = {_CHECKPOINT_WAIT_MS}").fetchone()
+        cursor.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+        cursor.execute("PRAGMA busy_timeout = 0").fetchone()
+
+
+def _text(key: Key, item: dict[str, Any]) -> str:
+    """An item as JSON text."""
+    try:
+        return _encode(item)
+    except ValueError as error:
+        raise ValidationError("item", tuple(key), f"it cannot be written down: {error}") from error
+
+
+def _decoded(key: Key, text: str) -> dict[str, Any]:
+    """The item that a text says.
+
+    Raises:
+        CorruptItemError: the text is not an item.
+    """
+    try:
+        item = _decode(text)
+    except (ValueError, TypeError) as error:
+        raise CorruptItemError(f"{key.pk} / {key.sk}", str(error)) from error
+    if type(item) is not dict:
+        raise CorruptItemError(f"{key.pk} / {key.sk}", "it is not a JSON object")
+    return item
+
+
+def _expiry(item: dict[str, Any]) -> int | None:
+    """The time in seconds at which an item expires, None if never."""
+    expires_s = item.get("ttl")
+    return max(-_LARGEST, min(_LARGEST, expires_s)) if type(expires_s) is int else None

@@ -1,0 +1,144 @@
+"""A SQLite file of ours: made, recognised, connected to, and its errors told apart. It knows nothing of operations."""
+
+import os
+import sqlite3
+import threading
+
+from zae_limiter.core.errors import IncompatibleSchemaError, StorageError
+
+APPLICATION_ID = 0x5A41454C
+"""The letters ZAEL, which mark the files of this package."""
+
+SCHEMA_VERSION = 1
+
+# The row of an item is found by rowid after its key, so that an update rewrites one page: in a table without rowid
+# bodies of about a kilobyte spill into pages of their own. Small pages, because a write logs the whole page.
+# ``entries`` are the places of items in the indexes.
+_ITEMS = """
+CREATE TABLE items(
+    id INTEGER PRIMARY KEY, pk TEXT NOT NULL, sk TEXT NOT NULL, ttl INTEGER, body TEXT NOT NULL, UNIQUE(pk, sk)
+)"""
+_ENTRIES = """
+CREATE TABLE entries(
+    place TEXT NOT NULL, part TEXT NOT NULL, sort TEXT NOT NULL, pk TEXT NOT NULL, sk TEXT NOT NULL,
+    PRIMARY KEY(place, part, sort, pk, sk)
+) WITHOUT ROWID"""
+_MARKS = (f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {SCHEMA_VERSION}")
+_PAGE_BYTES = 2048
+_OPENING_WAIT_S = 10.0
+_WAL_TRIES = 1000
+_WAL_WAIT_S = 0.01
+
+_BUSY = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL))
+_REASONS = {
+    sqlite3.SQLITE_NOTADB: "it is not a SQLite file, or its first page is damaged. "
+    "Name another file, or move this one away and a new one is made.",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged. Restore it from a backup, or move it away and a new one is made.",
+    sqlite3.SQLITE_READONLY: "it is read-only. Make the file and its directory writable, or name another file.",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened. Check that its directory is writable, or name another file.",
+    sqlite3.SQLITE_PERM: "access is denied. Make the file and its directory writable, or name another file.",
+    sqlite3.SQLITE_FULL: "the disk is full. Free some space, or name a file on another disk.",
+    sqlite3.SQLITE_BUSY: "another program keeps it locked. Close that program, or name another file.",
+}
+
+
+def prepare(path: str) -> None:
+    """Make the file, with its directories, unless it is there; several processes may do so at once.
+
+    Raises:
+        StorageError: the file is damaged, not writable or not ours.
+        IncompatibleSchemaError: a newer version of this package made it.
+    """
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+    except OSError as error:
+        reason = f"its directory cannot be made ({error.strerror}). Name a file in a directory that is writable."
+        raise StorageError(path, reason) from error
+    if os.path.isdir(path):
+        raise StorageError(path, f"it is a directory. Name a file in it, such as {os.path.join(path, 'limiter.db')}.")
+    for place in (path, os.path.dirname(path)):
+        if os.path.exists(place) and not os.access(place, os.W_OK):
+            raise StorageError(path, _REASONS[sqlite3.SQLITE_READONLY])
+    try:
+        connection = sqlite3.connect(path, timeout=_OPENING_WAIT_S, isolation_level=None)
+        try:
+            if not _is_ours(connection, path):
+                _create(connection, path)
+            _use_log(connection)
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        reason = _REASONS.get(primary_code(error), f"{error}. Check the disk, or name another file.")
+        raise StorageError(path, reason) from error
+
+
+def connect(path: str) -> sqlite3.Cursor:
+    """Open a connection that never waits, and answer with the one cursor it is used by."""
+    connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+    try:
+        cursor = connection.cursor()
+        # A commit is safe from a crash of the process without a sync, and checkpoints sync before they let go of
+        # the log, so a crash of the machine costs the last moments and never the file.
+        cursor.execute("PRAGMA synchronous = NORMAL")
+        cursor.execute("PRAGMA wal_autocheckpoint = 0")
+    except BaseException:
+        connection.close()
+        raise
+    return cursor
+
+
+def primary_code(error: sqlite3.Error) -> int:
+    """SQLite's error code without its details, 0 if the error is not from SQLite itself."""
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & 0xFF
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Say whether an error means that another connection holds the file, and that nothing was done."""
+    return primary_code(error) in _BUSY
+
+
+def _is_ours(connection: sqlite3.Connection, path: str) -> bool:
+    """Say whether the file is one of ours (True) or empty (False)."""
+    application_id = _number(connection, "PRAGMA application_id")
+    version = _number(connection, "PRAGMA user_version")
+    if application_id == APPLICATION_ID:
+        if version != SCHEMA_VERSION:
+            raise IncompatibleSchemaError(str(SCHEMA_VERSION), f"{version} in {path}")
+        return True
+    if application_id or version or _number(connection, "SELECT count(*) FROM sqlite_master"):
+        raise StorageError(path, "it is a SQLite file of another program. Name another file.")
+    return False
+
+
+def _create(connection: sqlite3.Connection, path: str) -> None:
+    """Make the tables in one transaction, unless another process has been faster."""
+    connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if not _is_ours(connection, path):
+            for statement in (_ITEMS, _ENTRIES, *_MARKS):
+                connection.execute(statement)
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _use_log(connection: sqlite3.Connection) -> None:
+    """Switch the file to a write-ahead log; SQLite does not wait by itself for others who are about to do the same."""
+    for _ in range(_WAL_TRIES):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            return
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
+        threading.Event().wait(_WAL_WAIT_S)
+    connection.execute("PRAGMA journal_mode = WAL").fetchone()
+
+
+def _number(connection: sqlite3.Connection, statement: str) -> int:
+    """The one number that a statement answers with."""
+    found: int = connection.execute(statement).fetchone()[0]
+    return found
