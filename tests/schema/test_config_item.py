@@ -1,0 +1,202 @@
+"""Config records survive being items, and every write raises the version it was conditioned on."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import strategies as some
+from zae_limiter.core.config import ConfigRecord, ConfigRecords, EntityFacts
+from zae_limiter.core.entity import Entity
+from zae_limiter.core.errors import CorruptItemError
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.status import OnUnavailable
+from zae_limiter.schema import config_item, entity_item
+from zae_limiter.schema.operations import Equals, ItemAbsent, Key, Update
+
+RPM = Limit.per_minute("rpm", 100)
+TPM = Limit.per_minute("tpm", 9_000)
+SYSTEM = config_item.system_place("ns")
+RESOURCE = config_item.resource_place("ns", "gpt-4")
+ENTITY = config_item.entity_place("ns", "user-1", "gpt-4")
+LIVE = ConfigRecord((RPM,), 3)
+DEAD = ConfigRecord((), 3, deleted=True)
+
+places = st.sampled_from([SYSTEM, RESOURCE, ENTITY])
+
+
+@given(places, some.config_records)
+def test_a_record_survives_being_an_item(place: config_item.ConfigPlace, record: ConfigRecord) -> None:
+    """Only the order of limits is lost: they come back by name."""
+    found = config_item.from_item(config_item.to_item(place, record))
+
+    assert sorted(record.limits, key=lambda limit: limit.name) == list(found.limits)
+    assert (record.version, record.deleted) == (found.version, found.deleted)
+    assert record.on_unavailable == found.on_unavailable
+
+
+def test_a_resource_item_is_that_of_the_specification() -> None:
+    """Capacity and amount in tokens, the period in seconds."""
+    expected = {
+        "PK": "ns/RESOURCE#gpt-4",
+        "SK": "#CONFIG",
+        "resource": "gpt-4",
+        "l_rpm_cp": 100,
+        "l_rpm_ra": 100,
+        "l_rpm_rp": 60,
+        "config_version": 3,
+        "GSI4PK": "ns",
+        "GSI4SK": "ns/RESOURCE#gpt-4",
+    }
+
+    assert expected == config_item.to_item(RESOURCE, LIVE)
+
+
+def test_a_system_item_says_what_to_do_when_unavailable() -> None:
+    """It is stored as plain text."""
+    item = config_item.to_item(SYSTEM, ConfigRecord((), 1, OnUnavailable.BLOCK))
+
+    assert ("ns/SYSTEM#", "#CONFIG", "block") == (item["PK"], item["SK"], item["on_unavailable"])
+    assert str is type(item["on_unavailable"])
+
+
+def test_an_entity_item_is_found_by_its_resource() -> None:
+    """The third index lists the entities that have limits of their own."""
+    item = config_item.to_item(ENTITY, LIVE)
+
+    assert ("ns/ENTITY#user-1", "#CONFIG#gpt-4") == (item["PK"], item["SK"])
+    assert ("ns/ENTITY_CONFIG#gpt-4", "user-1") == (item["GSI3PK"], item["GSI3SK"])
+
+
+def test_a_tombstone_is_listed_nowhere_but_for_a_purge() -> None:
+    """It keeps its version and no limits."""
+    expected = {
+        "PK": "ns/ENTITY#user-1",
+        "SK": "#CONFIG#gpt-4",
+        "entity_id": "user-1",
+        "resource": "gpt-4",
+        "config_version": 4,
+        "deleted": True,
+        "GSI4PK": "ns",
+        "GSI4SK": "ns/ENTITY#user-1",
+    }
+
+    assert expected == config_item.tombstone(ENTITY, LIVE).item
+
+
+@given(some.config_records, some.limit_sets())
+def test_a_write_raises_the_version_that_was_seen(seen: ConfigRecord, limits: tuple[Limit, ...]) -> None:
+    """Of two writers who saw the same record one wins and the other learns of it."""
+    for put in (config_item.write(RESOURCE, limits, seen), config_item.tombstone(RESOURCE, seen)):
+        assert seen.version + 1 == put.item["config_version"]
+        assert (Equals("config_version", seen.version),) == put.when
+
+
+def test_a_first_write_starts_at_one() -> None:
+    """It is refused if there is a record after all."""
+    put = config_item.write(SYSTEM, [RPM], None, OnUnavailable.ALLOW)
+
+    assert ConfigRecord((RPM,), 1, OnUnavailable.ALLOW) == config_item.from_item(put.item)
+    assert (ItemAbsent(),) == put.when
+
+
+@pytest.mark.parametrize("seen", [None, DEAD])
+def test_a_record_that_appears_is_counted(seen: ConfigRecord | None) -> None:
+    """The registry lists resources without a scan."""
+    expected = Update(
+        Key("ns/SYSTEM#", "#ENTITY_CONFIG_RESOURCES"),
+        add={"r_gpt-4": 1},
+        set={"GSI4PK": "ns", "GSI4SK": "ns/SYSTEM#"},
+    )
+
+    assert expected == config_item.register(ENTITY, seen)
+    assert config_item.unregister(ENTITY, seen) is None
+
+
+def test_a_record_that_goes_is_counted_no_more() -> None:
+    """Only one that was counted."""
+    expected = Update(
+        Key("ns/SYSTEM#", "#RESOURCES"),
+        add={"r_gpt-4": -1},
+        set={"GSI4PK": "ns", "GSI4SK": "ns/SYSTEM#"},
+    )
+
+    assert expected == config_item.unregister(RESOURCE, LIVE)
+    assert config_item.register(RESOURCE, LIVE) is None
+
+
+def test_the_system_record_is_in_no_registry() -> None:
+    """There is only one."""
+    assert config_item.register(SYSTEM, None) is None
+    assert config_item.unregister(SYSTEM, LIVE) is None
+
+
+def test_a_registry_lists_what_it_counts() -> None:
+    """Resources counted down to zero are not listed."""
+    item = {"PK": "ns/SYSTEM#", "SK": "#RESOURCES", "GSI4PK": "ns", "r_gpt-4": 2, "r_a/b": 1, "r_old": 0}
+
+    assert ["a/b", "gpt-4"] == config_item.registered(item)
+    assert [] == config_item.registered({})
+
+
+def test_a_damaged_registry_is_a_named_error() -> None:
+    """A counter is a number."""
+    with pytest.raises(CorruptItemError):
+        config_item.registered({"r_gpt-4": "2"})
+
+
+def test_unknown_attributes_are_ignored() -> None:
+    """A newer version may add some."""
+    item = config_item.to_item(RESOURCE, LIVE) | {"new": 1, "l_rpm_zz": 7, "l_x": 1}
+
+    assert LIVE == config_item.from_item(item)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"config_version": "3"},
+        {"config_version": None},
+        {"l_rpm_cp": "100"},
+        {"l_rpm_cp": 0},
+        {"l_wcu_cp": 1, "l_wcu_ra": 1, "l_wcu_rp": 1},
+        {"l_tpm_cp": 5},
+        {"on_unavailable": "maybe"},
+        {"deleted": 1},
+    ],
+)
+def test_a_damaged_record_is_a_named_error(damage: dict[str, Any]) -> None:
+    """Whatever was written by hand never becomes a limit that cannot be."""
+    with pytest.raises(CorruptItemError, match="ns/RESOURCE#gpt-4 #CONFIG"):
+        config_item.from_item(config_item.to_item(RESOURCE, LIVE) | damage)
+
+
+def test_the_keys_of_a_resolution_are_its_five_records() -> None:
+    """One batch reads them all."""
+    expected = config_item.ResolutionKeys(
+        entity_resource=Key("ns/ENTITY#user-1", "#CONFIG#gpt-4"),
+        entity_default=Key("ns/ENTITY#user-1", "#CONFIG#_default_"),
+        resource=Key("ns/RESOURCE#gpt-4", "#CONFIG"),
+        system=Key("ns/SYSTEM#", "#CONFIG"),
+        meta=Key("ns/ENTITY#user-1", "#META"),
+    )
+
+    assert expected == config_item.resolution_keys("ns", "user-1", "gpt-4")
+
+
+def test_the_records_of_a_resolution_come_in_the_order_of_its_keys() -> None:
+    """What is absent is None."""
+    items = [
+        config_item.to_item(ENTITY, LIVE),
+        None,
+        None,
+        config_item.to_item(SYSTEM, ConfigRecord((TPM,), 2)),
+        entity_item.to_item("ns", Entity("user-1", parent_id="org-1", cascade=True), 5),
+    ]
+    expected = ConfigRecords(
+        entity_resource=LIVE, system=ConfigRecord((TPM,), 2), meta=EntityFacts("org-1", cascade=True, version=5)
+    )
+
+    assert expected == config_item.resolution_records(items)
+    assert ConfigRecords() == config_item.resolution_records([None] * 5)

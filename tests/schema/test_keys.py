@@ -1,0 +1,218 @@
+"""Every key can be taken apart into what it was built from."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import strategies as some
+from zae_limiter.core.usage import WINDOW_TYPES, window_at
+from zae_limiter.schema import keys
+
+window_keys = st.builds(lambda kind, at_ms: window_at(kind, at_ms).key, st.sampled_from(WINDOW_TYPES), some.times_ms)
+audit_ids = some.entity_ids | st.just("$SYSTEM") | some.resources.map("$RESOURCE:{}".format)
+
+SCOPED = [
+    (keys.pk_resource, keys.parse_resource_pk, some.resources),
+    (keys.pk_entity, keys.parse_entity_pk, some.entity_ids),
+    (keys.pk_audit, keys.parse_audit_pk, audit_ids),
+    (keys.gsi1_pk_parent, keys.parse_gsi1_pk_parent, some.entity_ids),
+    (keys.gsi2_pk_resource, keys.parse_gsi2_pk_resource, some.resources),
+    (keys.gsi3_pk_entity_config, keys.parse_gsi3_pk_entity_config, some.resources | st.just("_default_")),
+    (keys.gsi3_pk_entity, keys.parse_gsi3_pk_entity, some.entity_ids),
+]
+NAMED = [
+    (keys.sk_config, keys.parse_entity_config_sk, some.resources | st.just("_default_")),
+    (keys.sk_audit, keys.parse_audit_sk, st.just("1704117600000-00000000000000ff")),
+    (keys.sk_namespace, keys.parse_namespace_sk, some.namespaces),
+    (keys.sk_nsid, keys.parse_nsid_sk, some.namespace_ids),
+    (keys.gsi1_sk_child, keys.parse_gsi1_sk_child, some.entity_ids),
+]
+SHARDED = [
+    (keys.gsi2_sk_bucket, keys.parse_gsi2_sk_bucket, some.entity_ids),
+    (keys.gsi3_sk_bucket, keys.parse_gsi3_sk_bucket, some.resources),
+]
+PARSERS = [
+    keys.parse_system_pk,
+    keys.parse_bucket_pk,
+    keys.parse_usage_sk,
+    keys.parse_gsi2_sk_usage,
+    *(parse for _, parse, _ in [*SCOPED, *NAMED, *SHARDED]),
+]
+
+
+def test_keys_are_those_of_the_specification() -> None:
+    """Other tools that read the table know these."""
+    built = [
+        keys.pk_system("ns"),
+        keys.pk_registry(),
+        keys.pk_resource("ns", "gpt-4"),
+        keys.pk_entity("ns", "user-1"),
+        keys.pk_bucket("ns", "user-1", "gpt-4", 0),
+        keys.pk_audit("ns", "$SYSTEM"),
+        keys.sk_state(),
+        keys.sk_meta(),
+        keys.sk_version(),
+        keys.sk_resources(),
+        keys.sk_entity_config_resources(),
+        keys.sk_config(),
+        keys.sk_config("gpt-4"),
+        keys.sk_usage("gpt-4", "2024-01-01T14:00:00Z"),
+        keys.sk_audit("event"),
+        keys.sk_namespace("tenant"),
+        keys.sk_nsid("a7x3kq00000"),
+    ]
+
+    assert [
+        "ns/SYSTEM#",
+        "_/SYSTEM#",
+        "ns/RESOURCE#gpt-4",
+        "ns/ENTITY#user-1",
+        "ns/BUCKET#user-1#gpt-4#0",
+        "ns/AUDIT#$SYSTEM",
+        "#STATE",
+        "#META",
+        "#VERSION",
+        "#RESOURCES",
+        "#ENTITY_CONFIG_RESOURCES",
+        "#CONFIG",
+        "#CONFIG#gpt-4",
+        "#USAGE#gpt-4#2024-01-01T14:00:00Z",
+        "#AUDIT#event",
+        "#NAMESPACE#tenant",
+        "#NSID#a7x3kq00000",
+    ] == built
+
+
+def test_index_keys_are_those_of_the_specification() -> None:
+    """Each index answers one question."""
+    built = [
+        keys.gsi1_pk_parent("ns", "org-1"),
+        keys.gsi1_sk_child("user-1"),
+        keys.gsi2_pk_resource("ns", "gpt-4"),
+        keys.gsi2_sk_bucket("user-1", 3),
+        keys.gsi2_sk_usage("2024-01", "user-1"),
+        keys.gsi3_pk_entity_config("ns", "gpt-4"),
+        keys.gsi3_sk_entity("user-1"),
+        keys.gsi3_pk_entity("ns", "user-1"),
+        keys.gsi3_sk_bucket("gpt-4", 3),
+        keys.gsi4_pk("ns"),
+        keys.gsi4_sk("ns/ENTITY#user-1"),
+    ]
+
+    assert [
+        "ns/PARENT#org-1",
+        "CHILD#user-1",
+        "ns/RESOURCE#gpt-4",
+        "BUCKET#user-1#3",
+        "USAGE#2024-01#user-1",
+        "ns/ENTITY_CONFIG#gpt-4",
+        "user-1",
+        "ns/ENTITY#user-1",
+        "BUCKET#gpt-4#3",
+        "ns",
+        "ns/ENTITY#user-1",
+    ] == built
+
+
+@given(some.namespace_ids, some.entity_ids, some.resources, some.shard_ids)
+def test_a_bucket_key_leads_back_to_its_parts(namespace_id: str, entity_id: str, resource: str, shard_id: int) -> None:
+    """Entity ids may hold colons and resources slashes; neither confuses the parser."""
+    pk = keys.pk_bucket(namespace_id, entity_id, resource, shard_id)
+
+    assert keys.BucketKey(namespace_id, entity_id, resource, shard_id) == keys.parse_bucket_pk(pk)
+    assert namespace_id == keys.parse_namespace_id(pk)
+
+
+@pytest.mark.parametrize(("build", "parse", "names"), SCOPED, ids=[build.__name__ for build, _, _ in SCOPED])
+@given(data=st.data())
+def test_a_partition_key_leads_back_to_its_parts(
+    build: Callable[[str, str], str],
+    parse: Callable[[str], keys.Scoped | None],
+    names: st.SearchStrategy[str],
+    data: st.DataObject,
+) -> None:
+    """The namespace id ends at the first slash; the rest is the name's."""
+    namespace_id, name = data.draw(some.namespace_ids), data.draw(names)
+
+    assert keys.Scoped(namespace_id, name) == parse(build(namespace_id, name))
+
+
+@pytest.mark.parametrize(("build", "parse", "names"), NAMED, ids=[build.__name__ for build, _, _ in NAMED])
+@given(data=st.data())
+def test_a_sort_key_leads_back_to_its_name(
+    build: Callable[[str], str],
+    parse: Callable[[str], str | None],
+    names: st.SearchStrategy[str],
+    data: st.DataObject,
+) -> None:
+    """What follows the prefix is the name."""
+    name = data.draw(names)
+
+    assert name == parse(build(name))
+
+
+@pytest.mark.parametrize(("build", "parse", "names"), SHARDED, ids=[build.__name__ for build, _, _ in SHARDED])
+@given(data=st.data())
+def test_an_index_key_of_a_bucket_leads_back_to_its_shard(
+    build: Callable[[str, int], str],
+    parse: Callable[[str], keys.Sharded | None],
+    names: st.SearchStrategy[str],
+    data: st.DataObject,
+) -> None:
+    """The shard is what follows the last mark."""
+    name, shard_id = data.draw(names), data.draw(some.shard_ids)
+
+    assert keys.Sharded(name, shard_id) == parse(build(name, shard_id))
+
+
+@given(some.resources, some.entity_ids, window_keys)
+def test_a_usage_key_leads_back_to_its_window(resource: str, entity_id: str, window_key: str) -> None:
+    """Window keys hold colons, and still end where they should."""
+    assert keys.UsageSortKey(resource, window_key) == keys.parse_usage_sk(keys.sk_usage(resource, window_key))
+    assert keys.UsageSortKey(entity_id, window_key) == keys.parse_gsi2_sk_usage(
+        keys.gsi2_sk_usage(window_key, entity_id)
+    )
+
+
+@given(some.namespace_ids)
+def test_a_system_key_leads_back_to_its_namespace(namespace_id: str) -> None:
+    """There is one such partition in each namespace."""
+    assert namespace_id == keys.parse_system_pk(keys.pk_system(namespace_id))
+
+
+@given(some.namespace_ids, some.resources)
+def test_every_item_can_be_found_by_its_namespace(namespace_id: str, resource: str) -> None:
+    """The fourth index holds the bare id and the whole key."""
+    pk = keys.pk_resource(namespace_id, resource)
+
+    assert {"GSI4PK": keys.gsi4_pk(namespace_id), "GSI4SK": keys.gsi4_sk(pk)} == keys.gsi4_attributes(pk)
+
+
+@given(some.resources, some.shard_ids)
+def test_all_shards_of_a_bucket_share_a_prefix(resource: str, shard_id: int) -> None:
+    """A query finds them all, and none of a resource whose name only starts alike."""
+    prefix = keys.gsi3_sk_bucket_prefix(resource)
+
+    assert keys.gsi3_sk_bucket(resource, shard_id).startswith(prefix)
+    assert not keys.gsi3_sk_bucket(f"{resource}x", shard_id).startswith(prefix)
+
+
+@pytest.mark.parametrize("parse", PARSERS, ids=[parse.__name__ for parse in PARSERS])
+@pytest.mark.parametrize(
+    "key",
+    """
+    / # ns ns/ ns/OTHER#a /ENTITY#a ns/ENTITY# ns/BUCKET#a#b ns/BUCKET#a#b#x ns/BUCKET#a#b#² ns/BUCKET#a#b#0#1
+    #USAGE# #USAGE#gpt-4 #USAGE##2024 USAGE#2024 BUCKET#a BUCKET##1 BUCKET#a# BUCKET#a#x #CONFIG #CONFIG# #AUDIT# CHILD#
+    """.split(),
+)
+def test_a_key_of_another_kind_is_told_from_ones_own(parse: Callable[[str], object], key: str) -> None:
+    """A parser answers None and never raises."""
+    assert parse(key) is None
+    assert parse("") is None
+
+
+def test_a_key_without_a_namespace_has_none() -> None:
+    """Every partition key of this table has one."""
+    assert keys.parse_namespace_id("ENTITY#a") is None

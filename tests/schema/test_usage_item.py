@@ -1,0 +1,121 @@
+"""Usage is added to snapshots, every change once."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import strategies as some
+from zae_limiter.core.errors import CorruptItemError
+from zae_limiter.core.usage import WINDOW_TYPES, UsageSnapshot, window_at
+from zae_limiter.schema import usage_item
+from zae_limiter.schema.keys import BucketKey
+from zae_limiter.schema.operations import AttributeAbsent, Equals, Key
+from zae_limiter.schema.usage_item import AddUsage
+
+HOUR = window_at("hourly", 1_704_119_045_678)
+USAGE = AddUsage(BucketKey("ns", "user-1", "gpt-4", 3), HOUR, {"tpm": 5_000, "rpm": 2}, 10, "111")
+
+windows = st.builds(window_at, st.sampled_from(WINDOW_TYPES), some.times_ms)
+additions = st.builds(
+    AddUsage,
+    st.builds(BucketKey, some.namespace_ids, some.entity_ids, some.resources, some.shard_ids),
+    windows,
+    st.dictionaries(some.limit_names, st.integers(-1_000, 1_000)),
+    st.integers(1, 100),
+    st.integers(0, 10**40 - 1).map(str),
+)
+
+
+def begun(usage: AddUsage, ttl_s: int | None = None) -> dict[str, Any]:
+    """The item of a snapshot that begins with one addition."""
+    update = usage_item.add(usage, None, ttl_s)
+    return {"PK": update.key.pk, "SK": update.key.sk, **update.set, **update.add}
+
+
+@given(additions, st.none() | st.integers(0, 10**10))
+def test_a_snapshot_survives_being_an_item(usage: AddUsage, ttl_s: int | None) -> None:
+    """Its counters stand under the names of their limits."""
+    window = usage.window
+    expected = UsageSnapshot(
+        usage.bucket.entity_id,
+        usage.bucket.resource,
+        window.start,
+        window.end,
+        window.type,
+        dict(usage.counters),
+        usage.events,
+    )
+
+    assert expected == usage_item.from_item(begun(usage, ttl_s))
+
+
+def test_an_addition_begins_a_snapshot_or_adds_to_it() -> None:
+    """One write does either, and sets what tells the snapshot apart."""
+    update = usage_item.add(USAGE, None, 1_800_000_000)
+
+    assert Key("ns/ENTITY#user-1", "#USAGE#gpt-4#2024-01-01T14:00:00Z") == update.key
+    assert {"tpm": 5_000, "rpm": 2, "total_events": 10} == update.add
+    assert {
+        "entity_id": "user-1",
+        "resource": "gpt-4",
+        "window": "hourly",
+        "window_start": "2024-01-01T14:00:00Z",
+        "window_end": "2024-01-01T15:00:00Z",
+        "ttl": 1_800_000_000,
+        "s_3": "111".zfill(40),
+        "GSI2PK": "ns/RESOURCE#gpt-4",
+        "GSI2SK": "USAGE#2024-01-01T14:00:00Z#user-1",
+        "GSI4PK": "ns",
+        "GSI4SK": "ns/ENTITY#user-1",
+    } == update.set
+
+
+def test_an_addition_is_refused_if_another_came_between() -> None:
+    """Its condition is what was last counted of the same shard."""
+    seen = usage_item.pad_sequence("99")
+
+    assert (AttributeAbsent("s_3"),) == usage_item.add(USAGE, None, None).when
+    assert (Equals("s_3", seen),) == usage_item.add(USAGE, seen, None).when
+
+
+@pytest.mark.parametrize(("sequence", "counted"), [("9", True), ("110", True), ("111", True), ("112", False)])
+def test_a_change_that_comes_again_is_known(sequence: str, counted: bool) -> None:
+    """Sequence numbers compare as numbers, whatever their length."""
+    assert counted == usage_item.is_counted(begun(USAGE), 3, sequence)
+
+
+def test_shards_are_counted_each_for_itself() -> None:
+    """The sequence of one says nothing of another's."""
+    assert not usage_item.is_counted(begun(USAGE), 2, "1")
+    assert usage_item.last_counted(begun(USAGE), 2) is None
+    assert "111".zfill(40) == usage_item.last_counted(begun(USAGE), 3)
+
+
+def test_unknown_attributes_are_ignored() -> None:
+    """Only numbers are counters."""
+    assert {"tpm": 5_000, "rpm": 2} == usage_item.from_item(begun(USAGE) | {"new": "x", "flag": True}).counters
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"entity_id": 5},
+        {"resource": None},
+        {"window": 5},
+        {"window_start": 5},
+        {"window_end": 5},
+        {"total_events": "1"},
+    ],
+)
+def test_a_damaged_snapshot_is_a_named_error(damage: dict[str, Any]) -> None:
+    """It says which attribute."""
+    with pytest.raises(CorruptItemError, match=next(iter(damage))):
+        usage_item.from_item(begun(USAGE) | damage)
+
+
+def test_a_damaged_marker_is_a_named_error() -> None:
+    """Counting on would count twice."""
+    with pytest.raises(CorruptItemError, match="s_3"):
+        usage_item.last_counted(begun(USAGE) | {"s_3": 5}, 3)
