@@ -1,5 +1,7 @@
 """Names are checked before anything is written."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 
@@ -52,10 +54,10 @@ def test_entity_ids_that_may_not_be(value: object) -> None:
 
 @pytest.mark.parametrize("check", NAME_CHECKS)
 @given(value=some.not_text | some.broken_texts)
-def test_names_that_may_not_be(check: object, value: object) -> None:
+def test_names_that_may_not_be(check: Callable[[object, str], None], value: object) -> None:
     """The error says field, value and reason."""
     with pytest.raises(InvalidNameError) as caught:
-        check(value, "the field")  # type: ignore[operator]
+        check(value, "the field")
 
     assert ("the field", value) == (caught.value.field, caught.value.value)
 
