@@ -1,1 +1,139 @@
-"""A rate limiter for many limits at once."""
+"""Rate limits for LLM gateways and multi-tenant APIs, on one SQLite file or on DynamoDB.
+
+Names are imported on first use, so that importing the package costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from zae_limiter._async.limiter.lease import Lease, LeaseEntry
+    from zae_limiter._async.limiter.limiter import RateLimiter
+    from zae_limiter._async.protocol import RepositoryProtocol
+    from zae_limiter._async.repository import Repository
+    from zae_limiter._sync.limiter.lease import SyncLease
+    from zae_limiter._sync.limiter.limiter import SyncRateLimiter
+    from zae_limiter._sync.protocol import SyncRepositoryProtocol
+    from zae_limiter._sync.repository import SyncRepository
+    from zae_limiter.clock import Clock, SystemClock
+    from zae_limiter.core.config import ResolvedLimits
+    from zae_limiter.core.errors import (
+        CorruptItemError,
+        EntityError,
+        EntityExistsError,
+        EntityHasChildrenError,
+        EntityNotFoundError,
+        IncompatibleSchemaError,
+        InfrastructureError,
+        InfrastructureNotFoundError,
+        InvalidIdentifierError,
+        InvalidNameError,
+        LeaseExpiredError,
+        NamespaceNotFoundError,
+        NamespaceStateError,
+        RateLimitError,
+        RateLimiterUnavailable,
+        RateLimitExceeded,
+        StackAlreadyExistsError,
+        StackCreationError,
+        StackOperationError,
+        StorageError,
+        UnsupportedByBackendError,
+        ValidationError,
+        VersionError,
+        VersionMismatchError,
+        ZAELimiterError,
+    )
+    from zae_limiter.core.limit import Limit
+    from zae_limiter.core.status import (
+        BackendCapabilities,
+        BucketState,
+        CacheStats,
+        LimitName,
+        LimitStatus,
+        OnUnavailable,
+    )
+
+__version__ = "0.1.0"
+
+_ERRORS = ["CorruptItemError", "EntityError", "EntityExistsError", "EntityHasChildrenError", "EntityNotFoundError", "IncompatibleSchemaError", "InfrastructureError", "InfrastructureNotFoundError", "InvalidIdentifierError", "InvalidNameError", "LeaseExpiredError", "NamespaceNotFoundError", "NamespaceStateError", "RateLimitError", "RateLimitExceeded", "RateLimiterUnavailable", "StackAlreadyExistsError", "StackCreationError", "StackOperationError", "StorageError", "UnsupportedByBackendError", "ValidationError", "VersionError", "VersionMismatchError", "ZAELimiterError"]
+
+_HOMES = {
+    **dict.fromkeys(_ERRORS, "core.errors"),
+    **dict.fromkeys(("Clock", "SystemClock"), "clock"),
+    "ResolvedLimits": "core.config",
+    "Limit": "core.limit",
+    **dict.fromkeys(
+        ("BackendCapabilities", "BucketState", "CacheStats", "LimitName", "LimitStatus", "OnUnavailable"), "core.status"
+    ),
+    **dict.fromkeys(("Lease", "LeaseEntry"), "_async.limiter.lease"),
+    "RateLimiter": "_async.limiter.limiter",
+    "Repository": "_async.repository",
+    "RepositoryProtocol": "_async.protocol",
+    "SyncLease": "_sync.limiter.lease",
+    "SyncRateLimiter": "_sync.limiter.limiter",
+    "SyncRepository": "_sync.repository",
+    "SyncRepositoryProtocol": "_sync.protocol",
+}
+
+__all__ = [
+    "BackendCapabilities",
+    "BucketState",
+    "CacheStats",
+    "Clock",
+    "CorruptItemError",
+    "EntityError",
+    "EntityExistsError",
+    "EntityHasChildrenError",
+    "EntityNotFoundError",
+    "IncompatibleSchemaError",
+    "InfrastructureError",
+    "InfrastructureNotFoundError",
+    "InvalidIdentifierError",
+    "InvalidNameError",
+    "Lease",
+    "LeaseEntry",
+    "LeaseExpiredError",
+    "Limit",
+    "LimitName",
+    "LimitStatus",
+    "NamespaceNotFoundError",
+    "NamespaceStateError",
+    "OnUnavailable",
+    "RateLimitError",
+    "RateLimitExceeded",
+    "RateLimiter",
+    "RateLimiterUnavailable",
+    "Repository",
+    "RepositoryProtocol",
+    "ResolvedLimits",
+    "StackAlreadyExistsError",
+    "StackCreationError",
+    "StackOperationError",
+    "StorageError",
+    "SyncLease",
+    "SyncRateLimiter",
+    "SyncRepository",
+    "SyncRepositoryProtocol",
+    "SystemClock",
+    "UnsupportedByBackendError",
+    "ValidationError",
+    "VersionError",
+    "VersionMismatchError",
+    "ZAELimiterError",
+    "__version__",
+]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name on first use."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        """List the public names."""
+        return sorted(__all__)

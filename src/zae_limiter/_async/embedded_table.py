@@ -5,9 +5,11 @@ held by another process never stops an event loop. Sweeps and checkpoints are st
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from zae_limiter._async import runtime
+from zae_limiter.clock import Clock
+from zae_limiter.core.bucket import Moment
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.outcome import Item, TransactOutcome, Unavailable, WriteOutcome
 from zae_limiter.core.status import BackendCapabilities
@@ -27,16 +29,6 @@ _ITEMS_PER_SWEEP = 4 * _WRITES_BETWEEN_UPKEEP
 _KEYS_PER_DELETE = 100
 
 
-class Clock(Protocol):
-    """The time, as an argument."""
-
-    def now_ms(self) -> int:
-        """Milliseconds since 1970."""
-
-    def monotonic_s(self) -> float:
-        """Seconds since some moment, never set back."""
-
-
 class EmbeddedTable:
     """A table in this process's memory or in a file, behind the port."""
 
@@ -51,6 +43,11 @@ class EmbeddedTable:
         self._writes = 0
         self._sweep_due_ms = 0
         self._upkeep_runs = False
+
+    def now(self) -> Moment:
+        """The machine's time: every process that shares the table has the same clock."""
+        now_ms = self._clock.now_ms()
+        return now_ms, now_ms
 
     async def get(self, key: Key, *, consistent: bool = False) -> Item | None:
         """The item, None if there is none; every read is consistent."""

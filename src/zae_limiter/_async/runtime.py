@@ -11,7 +11,19 @@ from typing import Generic, Literal, TypeVar, TypeVarTuple, get_args
 
 from zae_limiter.core.errors import ValidationError
 
-__all__ = ["Lock", "Parallel", "ParallelMode", "Promise", "finish", "in_background", "in_thread", "outlast", "sleep"]
+__all__ = [
+    "Lock",
+    "Parallel",
+    "ParallelMode",
+    "Promise",
+    "finish",
+    "in_background",
+    "in_thread",
+    "insist",
+    "outlast",
+    "sleep",
+    "within",
+]
 
 ParallelMode = Literal["auto", "gevent", "threadpool", "serial"]
 
@@ -127,6 +139,25 @@ async def outlast(call: Callable[[], Awaitable[T]], undo: Callable[[T], Awaitabl
 async def finish(call: Callable[[], Awaitable[T]]) -> T:
     """Runs the call to its end even though the caller is cancelled, and only then is the caller cancelled."""
     return await outlast(call, _keep)
+
+
+async def insist(call: Callable[[], Awaitable[T]]) -> T:
+    """Makes a call that, when it is cancelled, has done nothing; a cancelled caller makes it once more, to its end."""
+    try:
+        return await call()
+    except asyncio.CancelledError:
+        await finish(call)
+        raise
+
+
+async def within(seconds: float, call: Callable[[], Awaitable[T]]) -> T:
+    """Waits for the call so long and no longer.
+
+    Raises:
+        TimeoutError: it took longer.
+    """
+    async with asyncio.timeout(seconds):
+        return await call()
 
 
 async def _keep(result: object) -> None:

@@ -7,6 +7,7 @@ that no table could carry out (a float, an empty key) raises ``ValidationError``
 from collections.abc import Sequence
 from typing import Protocol
 
+from zae_limiter.core.bucket import Moment
 from zae_limiter.core.outcome import Item, TransactOutcome, WriteOutcome
 from zae_limiter.core.status import BackendCapabilities
 from zae_limiter.schema.operations import Key, Operation, Page, Query, Write
@@ -22,6 +23,9 @@ class Table(Protocol):
     @property
     def inline(self) -> bool:
         """Whether a write is never suspended half done: a caller that was cancelled has nothing in flight."""
+
+    def now(self) -> Moment:
+        """The time by the clock that counts: the server's where there is one, else the machine's."""
 
     async def get(self, key: Key, *, consistent: bool = False) -> Item | None:
         """The item, None if there is none."""

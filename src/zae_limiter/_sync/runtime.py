@@ -17,7 +17,19 @@ from typing import Generic, Literal, TypeVar, TypeVarTuple, cast, get_args
 
 from zae_limiter.core.errors import ValidationError
 
-__all__ = ["Lock", "Parallel", "ParallelMode", "Promise", "finish", "in_background", "in_thread", "outlast", "sleep"]
+__all__ = [
+    "Lock",
+    "Parallel",
+    "ParallelMode",
+    "Promise",
+    "finish",
+    "in_background",
+    "in_thread",
+    "insist",
+    "outlast",
+    "sleep",
+    "within",
+]
 
 ParallelMode = Literal["auto", "gevent", "threadpool", "serial"]
 
@@ -198,3 +210,33 @@ def outlast(call: Callable[[], T], undo: Callable[[T], object]) -> T:
 def finish(call: Callable[[], T]) -> T:
     """Makes the call: a thread is not cancelled."""
     return call()
+
+
+def insist(call: Callable[[], T]) -> T:
+    """Makes the call."""
+    return call()
+
+
+def within(seconds: float, call: Callable[[], T]) -> T:
+    """Waits for the call so long and no longer; one that takes longer is left to itself.
+
+    Raises:
+        TimeoutError: it took longer.
+    """
+    answer: list[T] = []
+    failure: list[BaseException] = []
+
+    def make() -> None:
+        try:
+            answer.append(call())
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=make, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failure:
+        raise failure[0]
+    if not answer:
+        raise TimeoutError(f"no answer within {seconds} s")
+    return answer[0]

@@ -96,14 +96,15 @@ class Progress:
     """What has been done for a request so far.
 
     ``looked``: the bucket was read or has answered since the request came. ``resolved``: its limits were read since.
-    ``asked``: the time of the last take that was refused. ``trust_ms``: how long a view may reject without a look;
-    ``look_first``: read before any write.
+    ``vanished``: a bucket that was seen before was gone. ``asked``: the time of the last take that was refused.
+    ``trust_ms``: how long a view may reject without a look; ``look_first``: read before any write.
     """
 
     trust_ms: int
     look_first: bool = False
     looked: bool = False
     resolved: bool = False
+    vanished: bool = False
     refusals: int = 0
     asked: Moment | None = None
 
@@ -121,7 +122,7 @@ class Progress:
 
     def after_vanishing(self) -> "Progress":
         """Return the progress once a bucket that was seen before turned out to be gone."""
-        return replace(self, looked=True, asked=None)
+        return replace(self, looked=True, vanished=True, asked=None)
 
 
 def amounts_of(consume: dict[str, int], terms: Terms) -> Amounts:
@@ -179,7 +180,7 @@ def _without_view(progress: Progress) -> Step:
     if not progress.looked:
         return LOOK
     # A bucket that is gone may have gone with its entity: its limits are asked for again before it is created.
-    return CREATE if progress.resolved else RESOLVE
+    return RESOLVE if progress.vanished and not progress.resolved else CREATE
 
 
 def _on_other_limits(view: View[Any], request: Request, now: Moment, progress: Progress) -> Step:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
 
 LimitName = str
@@ -19,6 +20,19 @@ class OnUnavailable(StrEnum):
 
     ALLOW = "allow"
     BLOCK = "block"
+
+
+def check_on_unavailable(value: object) -> OnUnavailable | None:
+    """Return the choice a user made, None for none.
+
+    Raises:
+        ValidationError: it is neither allow nor block.
+    """
+    if value is None:
+        return None
+    if isinstance(value, str) and value in set(OnUnavailable):
+        return OnUnavailable(value)
+    raise ValidationError("on_unavailable", value, "must be 'allow' or 'block'")
 
 
 @dataclass(frozen=True, slots=True)

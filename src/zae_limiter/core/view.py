@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from zae_limiter.core.bucket import Baseline
-from zae_limiter.core.limit import Limit
+from zae_limiter.core.config import Resolution
+from zae_limiter.core.limit import Limit, digest
 
 Amounts = Sequence[tuple[int, int]]
 """What a request takes: positions among the limits in force, and millitokens."""
@@ -33,6 +34,37 @@ class Terms:
     positions: Mapping[str, int]
     parent_id: str | None = None
     cascade: bool = False
+
+
+def terms_of(resolution: Resolution, ttl_multiplier: int, known: Terms | None = None) -> Terms | None:
+    """Return the terms of limits read from the configuration, None where there are none.
+
+    ``known`` are the terms that were known before: where they are the same, they are kept.
+    """
+    if not resolution.limits:
+        return None
+    expires = resolution.source in ("resource", "system")
+    terms = _terms(resolution, resolution.limits, None, ttl_multiplier if expires else 0)
+    return known if terms == known else terms
+
+
+def own_terms(resolution: Resolution, limits: tuple[Limit, ...], ttl_multiplier: int) -> Terms:
+    """Return the terms of limits that the caller brought along."""
+    return _terms(resolution, limits, digest(limits), ttl_multiplier)
+
+
+def _terms(resolution: Resolution, limits: tuple[Limit, ...], own: str | None, ttl_multiplier: int) -> Terms:
+    ordered = tuple(sorted(limits, key=lambda limit: limit.name))
+    facts = resolution.facts
+    return Terms(
+        limits=ordered,
+        stamp=resolution.stamp,
+        digest=own,
+        ttl_multiplier=ttl_multiplier,
+        positions={limit.name: position for position, limit in enumerate(ordered)},
+        parent_id=None if facts is None else facts.parent_id,
+        cascade=False if facts is None else facts.cascade,
+    )
 
 
 @dataclass(frozen=True, slots=True)

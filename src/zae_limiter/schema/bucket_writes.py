@@ -70,10 +70,14 @@ def take(view: BucketView, taking: Taking, nonce: int) -> Update:
     return Update(frame.key, add, put, (), tuple(when))
 
 
-def take_again(update: Update) -> Update:
-    """Return a take to be sent once more after an answer was lost: refused, with its nonce, if it was applied."""
-    nonce = update.set[attributes.NONCE]
-    return Update(update.key, update.add, update.set, update.remove, (*update.when, Differs(attributes.NONCE, nonce)))
+def sent_again(write: Put | Update) -> Put | Update:
+    """Return a write to be sent once more after an answer was lost: if it was applied, it is refused with its nonce."""
+    if isinstance(write, Put):
+        return write
+    unless_applied = Differs(attributes.NONCE, write.set[attributes.NONCE])
+    if unless_applied in write.when:
+        return write
+    return Update(write.key, write.add, write.set, write.remove, (*write.when, unless_applied))
 
 
 def settle(view: BucketView, settling: Settling, nonce: int) -> Update:

@@ -1,1 +1,1 @@
-"""The limiter: carries out what core decides, on a repository it is handed."""
+"""The limiter: acquire, lease, and what carries them out."""

@@ -1,1 +1,1 @@
-"""Stores: items of one kind each, on the table port."""
+"""Items of one kind each, on the table port."""

@@ -1,0 +1,104 @@
+"""Stored limits: set and read at each level, and resolved for an entity and a resource through the cache."""
+
+from collections.abc import Sequence
+
+from zae_limiter._async.caches import BucketId, KnownLimits
+from zae_limiter._async.store.scope import Scope
+from zae_limiter.core.audit import Change, check_principal, record
+from zae_limiter.core.config import ConfigRecord, Resolution, resolve
+from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.outcome import Committed, Item, Unavailable
+from zae_limiter.core.status import OnUnavailable
+from zae_limiter.core.view import terms_of
+from zae_limiter.schema import audit_item, config_item
+from zae_limiter.schema.config_item import ConfigPlace
+from zae_limiter.schema.operations import Key, Operation
+
+_AUDIT_RETENTION_S = 90 * 24 * 3600
+_MOST_TRIES = 16
+
+
+class ConfigStore:
+    """The config records of one namespace."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+
+    async def get(self, place: ConfigPlace) -> ConfigRecord | None:
+        """Return the record of a place, None if there is none or it was deleted."""
+        found = await self._read(place)
+        return None if found is None or found.deleted else found
+
+    async def set(self, place: ConfigPlace, limits: Sequence[Limit], change: Change) -> None:
+        """Replace the limits of a place, and tell the audit."""
+        await self._write(place, limits, None, change)
+
+    async def set_system(
+        self, place: ConfigPlace, limits: Sequence[Limit], on_unavailable: OnUnavailable | None, change: Change
+    ) -> None:
+        """Replace the limits of the system and, unless it is None, what to do while the store is away."""
+        await self._write(place, limits, on_unavailable, change)
+
+    async def _write(
+        self, place: ConfigPlace, limits: Sequence[Limit], on_unavailable: OnUnavailable | None, change: Change
+    ) -> None:
+        check_principal(change.principal)
+        outcome: object = None
+        for _ in range(_MOST_TRIES):
+            seen = await self._read(place)
+            kept = on_unavailable if on_unavailable or seen is None else seen.on_unavailable
+            operations: list[Operation] = [config_item.write(place, limits, seen, kept), self._audit(change)]
+            counted = config_item.register(place, seen)
+            if counted is not None:
+                operations.append(counted)
+            outcome = await self._scope.table.transact(operations, f"config-{next(self._scope.client.nonces)}")
+            if isinstance(outcome, Committed):
+                return
+            if isinstance(outcome, Unavailable):
+                raise RateLimiterUnavailable(outcome.cause)
+        raise RateLimiterUnavailable(TimeoutError(f"others kept changing {place.key.pk}: {outcome}"))
+
+    def _audit(self, change: Change) -> Operation:
+        now_ms = self._scope.now_ms()
+        event = record(change, now_ms, self._scope.client.random.getrandbits(64))
+        return audit_item.write(self._scope.namespace_id, event, now_ms // 1000 + _AUDIT_RETENTION_S)
+
+    async def _read(self, place: ConfigPlace) -> ConfigRecord | None:
+        item = await self._scope.table.get(place.key, consistent=True)
+        return None if item is None else config_item.from_item(item)
+
+    def fresh(self, bucket: BucketId) -> KnownLimits | None:
+        """Return the limits in force if they are known and fresh."""
+        known = self._scope.caches.limits.get(bucket)
+        return known if known is not None and self._scope.now_ms() < known.expires_ms else None
+
+    async def resolution(self, bucket: BucketId) -> Resolution:
+        """Return the limits in force for an entity and a resource, from the cache while they are fresh."""
+        known = self.fresh(bucket)
+        if known is not None:
+            self._scope.caches.count(hit=True)
+            return known.resolution
+        return (await self.read_again(bucket)).resolution
+
+    async def read_again(self, bucket: BucketId, *, consistent: bool = False) -> KnownLimits:
+        """Read the limits in force, past the cache, and remember them."""
+        items = await self._scope.table.batch_get(self.keys(bucket), consistent=consistent)
+        return self.learn(bucket, items)
+
+    def keys(self, bucket: BucketId) -> Sequence[Key]:
+        """Return the keys of all that decides which limits are in force."""
+        return config_item.resolution_keys(self._scope.namespace_id, *bucket)
+
+    def learn(self, bucket: BucketId, items: Sequence[Item | None]) -> KnownLimits:
+        """Remember the limits in force from the items of ``keys``."""
+        scope = self._scope
+        caches, settings = scope.caches, scope.settings
+        resolution = resolve(config_item.resolution_records(items))
+        before = caches.limits.get(bucket)
+        terms = terms_of(resolution, settings.bucket_ttl_multiplier, None if before is None else before.terms)
+        known = KnownLimits(resolution, terms, scope.now_ms() + settings.config_cache_ttl_ms)
+        caches.count(hit=False)
+        caches.limits.keep(bucket, known)
+        caches.on_unavailable = resolution.on_unavailable
+        return known

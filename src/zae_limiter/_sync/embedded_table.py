@@ -1,0 +1,165 @@
+"""The table port over the embedded tables: calls are made in place, and tried again while the file is busy.
+
+The wait is here, so a caller that is cancelled is cancelled between two tries, with nothing in flight, and a lock
+held by another process never stops an event loop. Sweeps and checkpoints are started here, every so many writes.
+"""  # generated from _async by tools/mirror.py; do not edit
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from zae_limiter._sync import runtime
+from zae_limiter.clock import Clock
+from zae_limiter.core.bucket import Moment
+from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.outcome import Item, TransactOutcome, Unavailable, WriteOutcome
+from zae_limiter.core.status import BackendCapabilities
+from zae_limiter.schema.operations import Key, Operation, Page, Query, Write
+from zae_limiter.tables.blocking import BlockingTable
+from zae_limiter.tables.busy import Busy
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+_FIRST_WAIT_S = 0.0002
+_LONGEST_WAIT_S = 0.005
+_WRITES_BETWEEN_UPKEEP = 256
+_SWEEP_EVERY_MS = 60_000
+# Four items looked at for every write: a sweep outruns any number of items being created.
+_ITEMS_PER_SWEEP = 4 * _WRITES_BETWEEN_UPKEEP
+_KEYS_PER_DELETE = 100
+
+
+class EmbeddedTable:
+    """A table in this process's memory or in a file, behind the port."""
+
+    capabilities = BackendCapabilities()
+    inline = True
+
+    def __init__(self, table: BlockingTable, clock: Clock, deadline_s: float, jitter: Callable[[], float]) -> None:
+        self._table = table
+        self._clock = clock
+        self._deadline_s = deadline_s
+        self._jitter = jitter
+        self._writes = 0
+        self._sweep_due_ms = 0
+        self._upkeep_runs = False
+
+    def now(self) -> Moment:
+        """The machine's time: every process that shares the table has the same clock."""
+        now_ms = self._clock.now_ms()
+        return now_ms, now_ms
+
+    def get(self, key: Key, *, consistent: bool = False) -> Item | None:
+        """The item, None if there is none; every read is consistent."""
+        try:
+            return self._table.get(key)
+        except Busy:
+            return self._read_when_free(self._table.get, key)
+
+    def batch_get(self, keys: Sequence[Key], *, consistent: bool = False) -> list[Item | None]:
+        """The items in the order of their keys, None for each that is absent, all as of one moment."""
+        try:
+            return self._table.batch_get(keys)
+        except Busy:
+            return self._read_when_free(self._table.batch_get, keys)
+
+    def query(self, query: Query) -> Page:
+        """One page of a partition of the table or of an index."""
+        try:
+            return self._table.query(query)
+        except Busy:
+            return self._read_when_free(self._table.query, query)
+
+    def write(self, operation: Write) -> WriteOutcome:
+        """Carry out one operation, if its conditions hold."""
+        self._writes += 1
+        if not self._writes % _WRITES_BETWEEN_UPKEEP:
+            self._keep_up()
+        try:
+            return self._table.write(operation)
+        except Busy:
+            return self._write_when_free(self._table.write, operation)
+
+    def transact(self, operations: Sequence[Operation], token: str) -> TransactOutcome:
+        """Carry out all operations, or none; the token is not needed, for nothing here is ever ambiguous."""
+        try:
+            return self._table.transact(operations)
+        except Busy:
+            return self._write_when_free(self._table.transact, operations)
+
+    def batch_delete(self, keys: Sequence[Key]) -> None:
+        """Remove items, some at a time, so that neither this loop nor other writers are held up for long."""
+        for start in range(0, len(keys), _KEYS_PER_DELETE):
+            some = keys[start : start + _KEYS_PER_DELETE]
+            try:
+                self._table.batch_delete(some)
+            except Busy:
+                self._read_when_free(self._table.batch_delete, some)
+            runtime.sleep(0)
+
+    def close(self) -> None:
+        """Let go of everything; no other call may follow."""
+        if self._table.upkeep_waits:
+            runtime.in_thread(self._table.close)
+        else:
+            self._table.close()
+
+    def _read_when_free(self, call: Callable[[A], R], argument: A) -> R:
+        """Make a call again until the file is free.
+
+        Raises:
+            RateLimiterUnavailable: the file was busy all the time up to the deadline.
+        """
+        try:
+            return self._when_free(call, argument)
+        except TimeoutError as late:
+            raise RateLimiterUnavailable(late) from late
+
+    def _write_when_free(self, call: Callable[[A], R], argument: A) -> R | Unavailable:
+        """Make a write again until the file is free; past the deadline it is unavailable, and nothing was written."""
+        try:
+            return self._when_free(call, argument)
+        except TimeoutError as late:
+            return Unavailable(late, ambiguous=False)
+
+    def _when_free(self, call: Callable[[A], R], argument: A) -> R:
+        """Make a call again after waits that grow, until it is not refused as busy.
+
+        Raises:
+            TimeoutError: the deadline has passed.
+        """
+        until_s = self._clock.monotonic_s() + self._deadline_s
+        longest_s = 0.0
+        while True:
+            left_s = until_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                raise TimeoutError(f"the file was locked by others for {self._deadline_s} s")
+            runtime.sleep(min(left_s, longest_s * (0.5 + self._jitter() / 2)))
+            try:
+                return call(argument)
+            except Busy:
+                longest_s = min(_LONGEST_WAIT_S, longest_s * 2 or _FIRST_WAIT_S)
+
+    def _keep_up(self) -> None:
+        """Start a sweep or a checkpoint if one is due; where they may wait they run on a thread, one at a time."""
+        sweeps = self._clock.now_ms() >= self._sweep_due_ms
+        if self._upkeep_runs or not (sweeps or self._table.wants_checkpoint()):
+            return
+        self._upkeep_runs = True
+        if self._table.upkeep_waits:
+            runtime.in_background(self._tidy, sweeps)
+        else:
+            self._tidy(sweeps)
+
+    def _tidy(self, sweeps: bool) -> None:
+        """Run a checkpoint if one is wanted, and look for expired items; a busy file is left for next time."""
+        try:
+            if self._table.wants_checkpoint():
+                self._table.checkpoint()
+            now_ms = self._clock.now_ms()
+            if sweeps and self._table.sweep(now_ms // 1000, _ITEMS_PER_SWEEP).finished:
+                self._sweep_due_ms = now_ms + _SWEEP_EVERY_MS
+        except (Busy, RateLimiterUnavailable):
+            pass
+        finally:
+            self._upkeep_runs = False

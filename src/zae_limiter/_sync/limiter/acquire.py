@@ -1,0 +1,233 @@
+"""Carries out the steps of an acquire, and the settling of what it took, on one bucket.
+
+What to do next is decided in ``core.acquire``; here it is done, and what was learnt is handed back.
+"""  # generated from _async by tools/mirror.py; do not edit
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar, assert_never
+
+from zae_limiter._sync import runtime
+from zae_limiter._sync.caches import BucketId
+from zae_limiter._sync.limiter.resolve import OwnLimits, Resolver, check_bucket
+from zae_limiter._sync.store.buckets import BucketStore
+from zae_limiter._sync.store.configs import ConfigStore
+from zae_limiter._sync.store.scope import Scope
+from zae_limiter.core.acquire import (
+    Create,
+    Look,
+    Progress,
+    Rebase,
+    Reject,
+    Request,
+    Resolve,
+    Standing,
+    Step,
+    Take,
+    amounts_of,
+    next_step,
+    standings,
+    statuses,
+)
+from zae_limiter.core.bucket import Moment
+from zae_limiter.core.composite import Settlement, settle
+from zae_limiter.core.errors import RateLimiterUnavailable, RateLimitExceeded
+from zae_limiter.core.limit import check_limits
+from zae_limiter.core.outcome import Applied, Missing, Refused
+from zae_limiter.core.view import Terms
+from zae_limiter.schema import bucket_writes
+from zae_limiter.schema.bucket_item import BucketView
+from zae_limiter.schema.operations import Put, Update
+
+_MOST_STEPS = 64
+
+T = TypeVar("T")
+
+
+class Asking(NamedTuple):
+    """What a caller asks for: so much of a bucket, by the stored limits or its own."""
+
+    bucket: BucketId
+    consume: dict[str, int]
+    own: OwnLimits
+
+
+class BucketClient:
+    """Takes from buckets and settles with them."""
+
+    def __init__(self, scope: Scope, *, speculative: bool) -> None:
+        self.buckets = BucketStore(scope)
+        self.resolver = Resolver(scope)
+        self.now = scope.table.now
+        self.nonces: Iterator[int] = scope.client.nonces
+        self._configs = ConfigStore(scope)
+        self._table = scope.table
+        self.inline = scope.table.inline
+        self._write = scope.table.write
+        self._views = scope.caches.views
+        self._first = Progress(trust_ms=scope.settings.reject_locally_ms, look_first=not speculative)
+
+    def take(self, bucket: BucketId, consume: dict[str, int], own: OwnLimits) -> Terms:
+        """Take from a bucket, in one round trip as a rule, and return the terms it was judged by.
+
+        Raises:
+            RateLimitExceeded: The bucket lacks the tokens.
+            ValidationError: The request can never be admitted.
+            RateLimiterUnavailable: The table did not answer.
+        """
+        now = self.now()
+        terms = self.resolver.fresh(bucket, now[1]) if own is None else None
+        if terms is None:
+            return self._take_as_stranger(Asking(bucket, consume, own))
+        request = Request(terms, amounts_of(consume, terms))
+        view = self._views.get(bucket)
+        step = next_step(view, request, now, self._first)
+        if type(step) is not Take or view is None:
+            return Errand(self, Asking(bucket, consume, own), request, self._first).run()
+        update = bucket_writes.take(view, step.taking, next(self.nonces))
+        outcome = self._write(update)
+        if type(outcome) is Applied:
+            self.buckets.learn_taken(bucket, view, outcome.new, (request.amounts, now))
+            return terms
+        fate = self.buckets.fate(update, outcome, resend=True)
+        errand = Errand(self, Asking(bucket, consume, own), request, self._first)
+        return terms if errand.hear(fate, now) else errand.run()
+
+    def _take_as_stranger(self, asking: Asking) -> Terms:
+        """Take from a bucket whose terms are not at hand; where it was not seen either, both are read at once."""
+        bucket, consume, own = asking
+        check_bucket(bucket)
+        progress = self._first
+        if bucket not in self._views and not self.resolver.is_known(bucket):
+            if own is not None:
+                check_limits(own)
+            *configs, item = self._table.batch_get([*self._configs.keys(bucket), self.buckets.key(bucket)])
+            known = self._configs.learn(bucket, configs)
+            self.buckets.learn(bucket, item, known.terms.limits if known.terms else ())
+            progress = progress.after_look()
+        terms = self.resolver.terms(bucket, own)
+        return Errand(self, asking, Request(terms, amounts_of(consume, terms)), progress).run()
+
+    def take_whole(self, take: Callable[[], T], undo: Callable[[T], None]) -> T:
+        """Take, and where the caller is cancelled while a write is in flight, see it through and undo it."""
+        return (take() if self.inline else runtime.outlast(take, undo))
+
+    def see_through(self, settling: Callable[[], None]) -> None:
+        """Settle to the end, though the caller is cancelled."""
+        (runtime.insist(settling) if self.inline else runtime.finish(settling))
+
+    def settle(self, bucket: BucketId, settlement: Settlement, terms: Terms) -> None:
+        """Charge debits and give credits back.
+
+        Raises:
+            RateLimiterUnavailable: The table did not answer; a credit may have been given all the same.
+        """
+        view = self._views.get(bucket) or self.buckets.look(bucket, terms.limits)
+        for tries in range(_MOST_STEPS):
+            now = self.now()
+            if view is None:
+                if not settlement.debits:
+                    return
+                spent = dict(settlement.debits)
+                operation: Put | Update = bucket_writes.create(
+                    self.buckets.owner(bucket), terms, spent, now[1], next(self.nonces)
+                )
+            else:
+                settling = settle(view, settlement, now, tries)
+                if not settling.parts:
+                    return
+                operation = bucket_writes.settle(view, settling, next(self.nonces))
+            outcome = self.buckets.send(operation, resend=bool(settlement.debits))
+            if isinstance(outcome, Applied):
+                self.buckets.learn(bucket, outcome.new, terms.limits)
+                return
+            view = self._heard(bucket, outcome, terms)
+        raise RateLimiterUnavailable(TimeoutError("others kept changing the bucket"), None, *bucket)
+
+    def standings(self, bucket: BucketId, own: OwnLimits) -> tuple[list[Standing], Terms]:
+        """Look at a bucket and return how its limits stand, and the terms."""
+        terms = self.resolver.terms(bucket, own)
+        view = self.buckets.look(bucket, terms.limits)
+        return standings(view, terms, self.now()), terms
+
+    def _heard(self, bucket: BucketId, outcome: Refused | Missing, terms: Terms) -> BucketView | None:
+        return self.buckets.learn(bucket, outcome.old if isinstance(outcome, Refused) else None, terms.limits)
+
+
+class Errand:
+    """One request on its way to be admitted or rejected, once it takes more than one step."""
+
+    def __init__(self, client: BucketClient, asking: Asking, request: Request, progress: Progress) -> None:
+        self._client = client
+        self._buckets = client.buckets
+        self._asking = asking
+        self._bucket = asking.bucket
+        self._request = request
+        self._progress = progress
+        self._view: BucketView | None = client.buckets.remembered(asking.bucket)
+
+    def run(self) -> Terms:
+        """Do what is next until the request is admitted, and return the terms it was judged by.
+
+        Raises:
+            RateLimitExceeded: The bucket lacks the tokens.
+        """
+        for _ in range(_MOST_STEPS):
+            now = self._client.now()
+            if self._carry_out(next_step(self._view, self._request, now, self._progress), now):
+                return self._request.terms
+        raise RateLimiterUnavailable(TimeoutError("others kept changing the bucket"), None, *self._bucket)
+
+    def _carry_out(self, step: Step, now: Moment) -> bool:
+        """Carry out a step; True if the request is admitted."""
+        match step:
+            case Reject(at=at):
+                raise self._exceeded(at)
+            case Look():
+                self._view = self._buckets.look(self._bucket, self._request.terms.limits)
+                self._progress = self._progress.after_look()
+            case Resolve():
+                terms = self._client.resolver.terms_again(self._bucket, self._asking.own)
+                self._request = Request(terms, amounts_of(self._asking.consume, terms))
+                self._progress = self._progress.after_resolve()
+            case Create():
+                return self.hear(self._buckets.send(self._creation(now)), now)
+            case Take(taking=taking):
+                update = bucket_writes.take(self._known_view(), taking, next(self._client.nonces))
+                return self.hear(self._buckets.send(update), now)
+            case Rebase(rebasing=rebasing, takes=takes):
+                update = bucket_writes.rebase(self._known_view(), rebasing, next(self._client.nonces))
+                return self.hear(self._buckets.send(update), now) and takes
+            case never:
+                assert_never(never)
+        return False
+
+    def hear(self, fate: Applied | Refused | Missing, asked: Moment) -> bool:
+        """Learn from the fate of a write that was judged at ``asked``; True if it was applied."""
+        limits = self._request.terms.limits
+        match fate:
+            case Applied(new=new):
+                self._view = self._buckets.learn(self._bucket, new, limits)
+                self._progress = self._progress.after_look()
+                return True
+            case Refused(old=old):
+                self._view = self._buckets.learn(self._bucket, old, limits)
+                self._progress = self._progress.after_refusal(asked)
+            case Missing():
+                self._view = self._buckets.learn(self._bucket, None)
+                self._progress = self._progress.after_vanishing()
+            case never:
+                assert_never(never)
+        return False
+
+    def _creation(self, now: Moment) -> Put:
+        terms = self._request.terms
+        spent = {terms.limits[position].name: taken for position, taken in self._request.amounts}
+        return bucket_writes.create(self._buckets.owner(self._bucket), terms, spent, now[1], next(self._client.nonces))
+
+    def _known_view(self) -> BucketView:
+        assert self._view is not None, "a bucket is written to only once it was seen"
+        return self._view
+
+    def _exceeded(self, at: Moment) -> RateLimitExceeded:
+        stands = standings(self._view, self._request.terms, at)
+        return RateLimitExceeded(statuses(self._bucket, stands, self._request.amounts, at))

@@ -1,0 +1,106 @@
+"""Bucket items: looking at one, and sending a write to it until its fate is known."""  # generated from _async by tools/mirror.py; do not edit
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from zae_limiter._sync import runtime
+from zae_limiter._sync.caches import BucketId
+from zae_limiter._sync.store.scope import Scope
+from zae_limiter.core.bucket import Moment
+from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.outcome import Applied, Item, Missing, Refused, Throttled, Unavailable, WriteOutcome
+from zae_limiter.core.view import Amounts
+from zae_limiter.schema import attributes, bucket_writes
+from zae_limiter.schema.bucket_item import BucketView, bucket_key, view_after_take, view_of
+from zae_limiter.schema.bucket_writes import Owner
+from zae_limiter.schema.operations import Key, Put, Update
+
+_FIRST_PAUSE_S = 0.005
+_LONGEST_PAUSE_S = 0.1
+
+
+class BucketStore:
+    """The buckets of one namespace."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._views = scope.caches.views
+
+    def key(self, bucket: BucketId) -> Key:
+        """Return the key of a bucket's first shard."""
+        return bucket_key(self._scope.namespace_id, *bucket)
+
+    def owner(self, bucket: BucketId) -> Owner:
+        """Return whose bucket it is."""
+        return Owner(self._scope.namespace_id, *bucket)
+
+    def remembered(self, bucket: BucketId) -> BucketView | None:
+        """Return the bucket as it was last seen, None if it was not."""
+        return self._views.get(bucket)
+
+    def look(self, bucket: BucketId, known: Sequence[Limit], *, consistent: bool = False) -> BucketView | None:
+        """Read a bucket; None if there is none."""
+        item = self._scope.table.get(self.key(bucket), consistent=consistent)
+        return self.learn(bucket, item, known)
+
+    def learn(self, bucket: BucketId, item: Item | None, known: Sequence[Limit] = ()) -> BucketView | None:
+        """Remember a bucket as it was read, or as it refused a write."""
+        if item is None:
+            self._views.pop(bucket, None)
+            return None
+        view = view_of(item, self._scope.table.now()[1], self._views.get(bucket), tuple(known))
+        self._views.keep(bucket, view)
+        return view
+
+    def learn_taken(self, bucket: BucketId, before: BucketView, item: Item, taken: tuple[Amounts, Moment]) -> None:
+        """Remember a bucket as it answered to this client's own take."""
+        amounts, now = taken
+        view = view_after_take(before, item, amounts, now[1])
+        newest = self._views.get(bucket)
+        # Answers may overtake each other; on one frame the write counter tells the newer.
+        if newest is None or newest.frame is not view.frame or newest.numbers[-1] <= view.numbers[-1]:
+            self._views.keep(bucket, view)
+
+    def send(self, operation: Put | Update, *, resend: bool = True) -> Applied | Refused | Missing:
+        """Send a write to a bucket and find out its fate."""
+        return self.fate(operation, self._scope.table.write(operation), resend)
+
+    def fate(self, operation: Put | Update, outcome: WriteOutcome, resend: bool) -> Applied | Refused | Missing:
+        """Find out what became of a write: after a lost answer it is sent again, in a way that cannot apply it twice.
+
+        ``resend=False`` is for credits: one that may have been applied is never sent again.
+
+        Raises:
+            RateLimiterUnavailable: The table did not answer within the deadline.
+        """
+        if isinstance(outcome, Applied | Refused | Missing):
+            return outcome
+        clock = self._scope.client.clock
+        until_s = clock.monotonic_s() + self._scope.settings.deadline_s
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            match outcome:
+                case Refused(old=old) if _is_mine(operation, old):
+                    return Applied(old)
+                case Applied() | Refused() | Missing():
+                    return outcome
+                case Unavailable(cause=cause, ambiguous=ambiguous):
+                    if not (ambiguous and resend):
+                        raise RateLimiterUnavailable(cause)
+                    operation = bucket_writes.sent_again(operation)
+                case Throttled():
+                    pass
+                case never:
+                    assert_never(never)
+            if clock.monotonic_s() >= until_s:
+                raise RateLimiterUnavailable(TimeoutError(f"no answer within {self._scope.settings.deadline_s} s"))
+            runtime.sleep(pause_s * self._scope.client.random.random())
+            pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
+            outcome = self._scope.table.write(operation)
+
+
+def _is_mine(operation: Put | Update, old: Item) -> bool:
+    """Say whether the item that refused a write bears the write's own nonce: it was applied the first time."""
+    written = operation.item if isinstance(operation, Put) else operation.set
+    return attributes.NONCE in old and written.get(attributes.NONCE) == old[attributes.NONCE]

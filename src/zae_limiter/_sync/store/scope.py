@@ -1,0 +1,60 @@
+"""What every store works on: one table, one namespace of it, and the client's memory of that namespace."""  # generated from _async by tools/mirror.py; do not edit
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from random import Random
+
+from zae_limiter._sync.caches import NamespaceCaches
+from zae_limiter._sync.runtime import Parallel
+from zae_limiter._sync.table import Table
+from zae_limiter.clock import Clock
+from zae_limiter.core.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """One client of a table: what all its namespaces share."""
+
+    table: Table
+    clock: Clock
+    random: Random
+    settings: Settings
+    parallel: Parallel
+    location: str
+    nonces: Iterator[int]
+    caches: dict[str, NamespaceCaches] = field(default_factory=dict)
+
+    def scope(self, namespace: str, namespace_id: str) -> "Scope":
+        """Return the client's view of one namespace; its memory is shared with every other view of it."""
+        caches = self.caches.setdefault(namespace_id, NamespaceCaches())
+        return Scope(self, namespace, namespace_id, caches)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A client at work in one namespace."""
+
+    client: Client
+    namespace: str
+    namespace_id: str
+    caches: NamespaceCaches
+
+    @property
+    def table(self) -> Table:
+        """The table."""
+        return self.client.table
+
+    @property
+    def settings(self) -> Settings:
+        """How the client behaves."""
+        return self.client.settings
+
+    def now_ms(self) -> int:
+        """Return the time of day, for what is written down and not for what is counted."""
+        return self.client.clock.now_ms()
+
+
+def nonces(random: Random) -> Iterator[int]:
+    """Return numbers that no other write of any client bears, but for chance."""
+    return count(random.getrandbits(60))

@@ -1,0 +1,49 @@
+"""The table port: what everything above asks of storage. Operations and answers are values.
+
+Reads raise ``RateLimiterUnavailable`` when the table does not answer; writes answer ``Unavailable``. An operation
+that no table could carry out (a float, an empty key) raises ``ValidationError``.
+"""  # generated from _async by tools/mirror.py; do not edit
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from zae_limiter.core.bucket import Moment
+from zae_limiter.core.outcome import Item, TransactOutcome, WriteOutcome
+from zae_limiter.core.status import BackendCapabilities
+from zae_limiter.schema.operations import Key, Operation, Page, Query, Write
+
+
+class Table(Protocol):
+    """One table of items. Items it answers with are never changed, by it or by the caller."""
+
+    @property
+    def capabilities(self) -> BackendCapabilities:
+        """What the table can do."""
+
+    @property
+    def inline(self) -> bool:
+        """Whether a write is never suspended half done: a caller that was cancelled has nothing in flight."""
+
+    def now(self) -> Moment:
+        """The time by the clock that counts: the server's where there is one, else the machine's."""
+
+    def get(self, key: Key, *, consistent: bool = False) -> Item | None:
+        """The item, None if there is none."""
+
+    def batch_get(self, keys: Sequence[Key], *, consistent: bool = False) -> list[Item | None]:
+        """The items in the order of their keys, None for each that is absent."""
+
+    def query(self, query: Query) -> Page:
+        """One page of a partition of the table or of an index."""
+
+    def write(self, operation: Write) -> WriteOutcome:
+        """Carry out one operation, if its conditions hold."""
+
+    def transact(self, operations: Sequence[Operation], token: str) -> TransactOutcome:
+        """Carry out all of up to 100 operations, or none; the token makes an ambiguous one safe to send again."""
+
+    def batch_delete(self, keys: Sequence[Key]) -> None:
+        """Remove items, without a condition and not as one transaction."""
+
+    def close(self) -> None:
+        """Let go of everything; no other call may follow."""

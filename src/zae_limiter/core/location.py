@@ -1,0 +1,63 @@
+"""Where the limiter's data is, read off a URL. Opening it is done elsewhere."""
+
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from zae_limiter.core.errors import ValidationError
+
+_FORMS = "memory://, sqlite:///file.db (sqlite:////absolute/path.db) or dynamodb://name?region=us-east-1"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLocation:
+    """This process's memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteLocation:
+    """A file."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class DynamoLocation:
+    """A DynamoDB table; ``create`` makes it where there is none."""
+
+    name: str
+    region: str | None = None
+    endpoint_url: str | None = None
+    create: bool = False
+
+
+Location = MemoryLocation | SqliteLocation | DynamoLocation
+
+
+def parse_location(url: object) -> Location:
+    """Return the location a URL names.
+
+    Raises:
+        ValidationError: The URL is none of the three forms.
+    """
+    if not isinstance(url, str):
+        raise ValidationError("url", url, f"must be one of {_FORMS}")
+    parts = urlsplit(url)
+    match parts.scheme:
+        case "memory" if url == "memory://":
+            return MemoryLocation()
+        case "sqlite" if not parts.netloc and len(parts.path) > 1 and not parts.query and not parts.fragment:
+            return SqliteLocation(unquote(parts.path[1:]))
+        case "dynamodb" if parts.netloc and parts.path in ("", "/") and not parts.fragment:
+            return _dynamo(url, parts.netloc, parts.query)
+    raise ValidationError("url", url, f"must be one of {_FORMS}")
+
+
+def _dynamo(url: str, name: str, query: str) -> DynamoLocation:
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    create = options.pop("create", "false")
+    region, endpoint_url = options.pop("region", None), options.pop("endpoint_url", None)
+    if options:
+        raise ValidationError("url", url, f"has an unknown option: {sorted(options)[0]!r}")
+    if create not in ("true", "false"):
+        raise ValidationError("url", url, "create must be true or false")
+    return DynamoLocation(name, region, endpoint_url, create == "true")

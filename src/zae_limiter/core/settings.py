@@ -1,0 +1,58 @@
+"""How a client behaves, chosen when it opens its table."""
+
+from dataclasses import dataclass
+
+from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.expiry import LEAST_MULTIPLIER
+from zae_limiter.core.status import OnUnavailable, check_on_unavailable
+
+_MOST_SECONDS = 365 * 24 * 3600
+_MOST_LOCAL_S = 60
+_MOST_MULTIPLIER = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a client behaves. ``bucket_ttl_multiplier`` is 0 where buckets never expire."""
+
+    config_cache_ttl_ms: int = 60_000
+    on_unavailable: OnUnavailable | None = None
+    bucket_ttl_multiplier: int = 7
+    deadline_s: float = 1.0
+    reject_locally_ms: int = 1_000
+
+
+def make_settings(
+    *,
+    config_cache_ttl_s: float,
+    on_unavailable: OnUnavailable | str | None,
+    bucket_ttl_multiplier: int,
+    deadline_s: float,
+    reject_locally_s: float,
+) -> Settings:
+    """Return the settings a user chose.
+
+    Raises:
+        ValidationError: One is not a number, or out of its bounds.
+    """
+    if type(bucket_ttl_multiplier) is not int or not (
+        bucket_ttl_multiplier == 0 or LEAST_MULTIPLIER <= bucket_ttl_multiplier <= _MOST_MULTIPLIER
+    ):
+        reason = f"must be 0 (buckets never expire) or a whole number from {LEAST_MULTIPLIER} to {_MOST_MULTIPLIER}"
+        raise ValidationError("bucket_ttl_multiplier", bucket_ttl_multiplier, reason)
+    if _seconds("deadline_s", deadline_s, _MOST_SECONDS) == 0:
+        raise ValidationError("deadline_s", deadline_s, "must be above zero")
+    return Settings(
+        config_cache_ttl_ms=round(_seconds("config_cache_ttl", config_cache_ttl_s, _MOST_SECONDS) * 1000),
+        on_unavailable=check_on_unavailable(on_unavailable),
+        bucket_ttl_multiplier=bucket_ttl_multiplier,
+        deadline_s=deadline_s,
+        reject_locally_ms=round(_seconds("reject_locally_s", reject_locally_s, _MOST_LOCAL_S) * 1000),
+    )
+
+
+def _seconds(field: str, value: object, most: int) -> float:
+    # NaN is in no range, so it is refused here too.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+        raise ValidationError(field, value, f"must be a number of seconds from 0 to {most}")
+    return value
