@@ -1,0 +1,362 @@
+"""The mirror changes what it must, line by line, and refuses the rest."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tools.mirror import BY_HAND, MARK, ROOT, TREES, main, mirror
+
+TABLE = {
+    "RateLimiter": "SyncRateLimiter",
+    "Lease": "SyncLease",
+    "__aenter__": "__enter__",
+    "__anext__": "__next__",
+    "AsyncIterator": "Iterator",
+    "StopAsyncIteration": "StopIteration",
+    "aclose": "close",
+    "Awaitable": "",
+    "Coroutine": "",
+    "zae_limiter._async": "zae_limiter._sync",
+}
+DOCSTRING = '"""A module."""\n'
+
+
+def mirrored(source: str) -> str:
+    """Mirrors a snippet behind a module docstring and returns what became of the snippet."""
+    result = mirror(DOCSTRING + source, "x.py", TABLE)
+    first, _, rest = result.text.partition("\n")
+    assert ([], '"""A module."""' + MARK) == (result.refusals, first)
+    return rest
+
+
+def refusals(source: str) -> list[str]:
+    return mirror(DOCSTRING + source, "x.py", TABLE).refusals
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("async def take():\n    pass\n", "def take():\n    pass\n"),
+        ("async   def take(): pass\n", "def take(): pass\n"),
+        ("async def f():\n    async with a as b, c:\n        pass\n", "def f():\n    with a as b, c:\n        pass\n"),
+        ("async def f():\n    async for a in b:\n        pass\n", "def f():\n    for a in b:\n        pass\n"),
+        ("async def f():\n    return await g(\n        1,\n    )\n", "def f():\n    return g(\n        1,\n    )\n"),
+        ("async def f():\n    return await(g())\n", "def f():\n    return (g())\n"),
+        ("async def f():\n    return await (\n        g()\n    )\n", "def f():\n    return (\n        g()\n    )\n"),
+        ("async def f():\n    return [await g(a) for a in b]\n", "def f():\n    return [g(a) for a in b]\n"),
+        ("async def f():\n    return (await g())[await h()]\n", "def f():\n    return (g())[h()]\n"),
+        ("@decorated\nasync def f():\n    pass\n", "@decorated\ndef f():\n    pass\n"),
+    ],
+)
+def test_async_and_await_go(source, expected):
+    """Keywords go with the blanks after them, and nothing else."""
+    assert expected == mirrored(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("class RateLimiter(Lease): ...\n", "class SyncRateLimiter(SyncLease): ...\n"),
+        ("async def __aenter__(self) -> Lease: ...\n", "def __enter__(self) -> SyncLease: ...\n"),
+        ("raise StopAsyncIteration\n", "raise StopIteration\n"),
+        ("async def f(): await a.aclose()\n", "def f(): a.close()\n"),
+        ("def f(aclose): return f(aclose=aclose)\n", "def f(close): return f(close=close)\n"),
+        ("match a:\n    case Lease(b): ...\n", "match a:\n    case SyncLease(b): ...\n"),
+        ("Leases = MyLease = lease\n", "Leases = MyLease = lease\n"),
+    ],
+)
+def test_names_of_the_table_change(source, expected):
+    """Wherever a name stands it changes, as a whole word."""
+    assert expected == mirrored(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("call: Callable[[], Awaitable[T]]\n", "call: Callable[[], T]\n"),
+        ("call: Callable[[], Coroutine[Any, Any, Lease]]\n", "call: Callable[[], SyncLease]\n"),
+        ("call: Awaitable[Awaitable[None]]\n", "call: None\n"),
+        ("call: Awaitable[list[int] | None]\n", "call: list[int] | None\n"),
+    ],
+)
+def test_an_awaitable_becomes_its_result(source, expected):
+    """What is awaited there is returned here."""
+    assert expected == mirrored(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("from zae_limiter._async.limiter import Lease\n", "from zae_limiter._sync.limiter import SyncLease\n"),
+        ("from zae_limiter._async import runtime\n", "from zae_limiter._sync import runtime\n"),
+        (
+            "from zae_limiter._asyncs import Lease as Lease\n",
+            "from zae_limiter._asyncs import SyncLease as SyncLease\n",
+        ),
+        ("import zae_limiter._async.lease as it\n", "import zae_limiter._sync.lease as it\n"),
+        ("from collections.abc import Awaitable, Callable\n", "from collections.abc import Callable\n"),
+        ("from collections.abc import Callable, Awaitable, Coroutine\n", "from collections.abc import Callable\n"),
+        ("from collections.abc import AsyncIterator, Iterator\n", "from collections.abc import Iterator\n"),
+        ("from collections.abc import Awaitable\nimport os\n", "\nimport os\n"),
+        (
+            "from a import (\n    Awaitable,\n    Lease,\n    b as c,  # why\n    Coroutine,  # not\n)\n",
+            "from a import (\n\n    SyncLease,\n    b as c,  # why\n    # not\n)\n",
+        ),
+        ("from a import (\n    b, Awaitable, Lease,\n    Coroutine\n)\n", "from a import (\n    b, SyncLease,\n\n)\n"),
+    ],
+)
+def test_imports_follow(source, expected):
+    """Imports name what the code then uses, once, on the same lines."""
+    assert expected == mirrored(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ('__all__ = ["Lease", "Leases"]\n', '__all__ = ["SyncLease", "Leases"]\n'),
+        ('a = cast("Lease", b)\n', 'a = cast("SyncLease", b)\n'),
+        (
+            'def f(a: "Lease | None") -> "list[Lease]": ...\n',
+            'def f(a: "SyncLease | None") -> "list[SyncLease]": ...\n',
+        ),
+        ('a: "Lease"\n', 'a: "SyncLease"\n'),
+        ('patch("zae_limiter._async.lease.now")\n', 'patch("zae_limiter._sync.lease.now")\n'),
+        ('raise ValueError("await Lease first")\n', 'raise ValueError("await Lease first")\n'),
+        ('a = f"Lease {b}"\n', 'a = f"Lease {b}"\n'),
+        ('a = f"Lease{b}"\n', 'a = f"Lease{b}"\n'),
+    ],
+)
+def test_strings_change_where_they_name_code(source, expected):
+    """Quoted names and modules are code; messages are not."""
+    assert expected == mirrored(source)
+
+
+def test_examples_in_docstrings_become_blocking():
+    """Who reads the sync class reads sync examples; the verb stays a verb."""
+    source = '''
+class Lease:
+    """A Lease of a RateLimiter; callers await the end.
+
+    Example:
+        async with limiter.acquire("a") as lease:
+            await lease.adjust(tpm=5)
+        async for lease in leases: ...
+    """
+'''
+    expected = '''
+class SyncLease:
+    """A SyncLease of a SyncRateLimiter; callers await the end.
+
+    Example:
+        with limiter.acquire("a") as lease:
+            lease.adjust(tpm=5)
+        for lease in leases: ...
+    """
+'''
+    assert expected == mirrored(source)
+
+
+def test_comments_stay():
+    """Comments are not read."""
+    source = "# await a Lease\na = 1  # async def\n"
+
+    assert source == mirrored(source)
+
+
+def test_positions_hold_after_text_that_is_not_ascii():
+    """`ast` counts bytes, the text is made of characters."""
+    source = 'async def f():\n    """Ein Gruß."""\n    ü = "größer 🎈"; return "é", await g("ß"), await h(Lease, "ö")\n'
+    expected = 'def f():\n    """Ein Gruß."""\n    ü = "größer 🎈"; return "é", g("ß"), h(SyncLease, "ö")\n'
+
+    assert expected == mirrored(source)
+
+
+def test_lines_are_split_as_python_splits_them():
+    """A form feed or a Unicode line separator in a string begins no new line."""
+    source = 'a = "\u2028\x0b\x0c"\nasync def f(): await g()\n'
+
+    assert 'a = "\u2028\x0b\x0c"\ndef f(): g()\n' == mirrored(source)
+
+
+def test_the_mark_ends_the_docstring_and_moves_no_line():
+    """A generated file says so."""
+    result = mirror('"""First.\n\nLast.\n"""\n\nimport os\n', "x.py", TABLE)
+
+    assert '"""First.\n\nLast.\n"""' + MARK + "\n\nimport os\n" == result.text
+
+
+def test_an_empty_file_stays_empty():
+    """There is nothing to mark."""
+    assert "" == mirror("", "x.py", TABLE).text
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import asyncio\n", ["x.py:2: imports asyncio: it belongs in runtime.py"]),
+        ("import asyncio.locks as locks\n", ["x.py:2: imports asyncio: it belongs in runtime.py"]),
+        ("\nfrom asyncio import sleep\n", ["x.py:3: imports asyncio: it belongs in runtime.py"]),
+        ("a = asyncio.Lock()\n", ["x.py:2: a name of asyncio: it belongs in runtime.py"]),
+        (
+            "async def f():\n    return [a async for a in b]\n",
+            ["x.py:3: an async comprehension: write the loop out"],
+        ),
+        (
+            "async def f():\n    return (await\n        g())\n",
+            ["x.py:3: async or await parted from what follows by a line break"],
+        ),
+        (
+            "async def f():\n    return await \\\n        g()\n",
+            ["x.py:3: async or await parted from what follows by a line break"],
+        ),
+        (
+            "async def f():\n    return (await  # why\n        g())\n",
+            ["x.py:3: async or await parted from what follows by a line break"],
+        ),
+        (
+            'async def f():\n    return f"{await g()}"\n',
+            ["x.py:3: a change inside an f-string: give the value a name first"],
+        ),
+        ('a = f"{Lease}"\n', ["x.py:2: a change inside an f-string: give the value a name first"]),
+        ('a = f"zae_limiter._async.{b}"\n', ["x.py:2: a change inside an f-string: give the value a name first"]),
+        ("a: Awaitable\n", ["x.py:2: Awaitable without its type in brackets, or quoted"]),
+        ('a: "Awaitable[int]"\n', ["x.py:2: Awaitable without its type in brackets, or quoted"]),
+        ("a: Awaitable[\n    int\n]\n", ["x.py:2: a line break inside what goes"] * 2),
+        ("from contextlib import AsyncExitStack\n", ["x.py:2: AsyncExitStack has no row in TABLE of tools/mirror.py"]),
+        ("def __aexit__(self): ...\n", ["x.py:2: __aexit__ has no row in TABLE of tools/mirror.py"]),
+        ("from zae_limiter import _async\n", ["x.py:2: binds the name of a tree: import from its modules"]),
+        ("import zae_limiter._async.lease\n", ["x.py:2: binds the name of a tree: import from its modules"]),
+    ],
+)
+def test_what_has_no_blocking_form_is_refused(source, expected):
+    """With file, line and reason."""
+    assert expected == refusals(source)
+
+
+def test_what_is_no_python_once_mirrored_is_refused():
+    """An edit never leaves a broken file."""
+    (refusal,) = refusals("if a:\n    from b import Awaitable\n")
+
+    assert "is no Python once mirrored" in refusal
+
+
+def test_a_module_without_a_docstring_is_refused():
+    """There would be nowhere to put the mark."""
+    expected = ["x.py:1: no module docstring: the mark of a generated file stands after it"]
+
+    assert expected == mirror("import os\n", "x.py", TABLE).refusals
+
+
+@pytest.mark.parametrize(
+    "source",
+    [path for tree, _ in TREES for path in sorted((ROOT / tree).rglob("*.py")) if path.name not in BY_HAND],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_line_n_is_line_n(source):
+    """Every statement of this project's async trees stands on the same line once mirrored."""
+    text = source.read_text("utf-8")
+    result = mirror(text, str(source))
+
+    def statements(code):
+        return [
+            node.lineno
+            for node in ast.walk(ast.parse(code))
+            if isinstance(node, ast.stmt) and not isinstance(node, ast.Import | ast.ImportFrom)
+        ]
+
+    assert text.count("\n") == result.text.count("\n")
+    assert statements(text) == statements(result.text)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A project whose table of one row is used, with a twin written by hand, mirrored."""
+    for tree, _ in TREES:
+        (tmp_path / tree / "limiter").mkdir(parents=True)
+        (tmp_path / tree / "limiter" / "lease.py").write_text(DOCSTRING + "class Lease: ...\n")
+    for tree in TREES[0]:
+        (tmp_path / tree).mkdir(exist_ok=True)
+        (tmp_path / tree / "runtime.py").write_text("import asyncio\n")
+    assert 0 == main([], tmp_path, {"Lease": "SyncLease"})
+    return tmp_path
+
+
+ROW = {"Lease": "SyncLease"}
+LEASE = "src/zae_limiter/_sync/limiter/lease.py"
+
+
+def test_both_trees_are_written_and_files_by_hand_are_not(root):
+    """Sources and tests are mirrored; what is written twice stays as it is."""
+    expected = '"""A module."""' + MARK + "\nclass SyncLease: ...\n"
+
+    assert expected == (root / LEASE).read_text()
+    assert expected == (root / "tests/_sync/limiter/lease.py").read_text()
+    assert "import asyncio\n" == (root / "src/zae_limiter/_sync/runtime.py").read_text()
+
+
+def test_a_fresh_mirror_passes_the_check(root, capsys):
+    """Nothing to say, exit 0."""
+    assert 0 == main(["--check"], root, ROW)
+    assert "" == capsys.readouterr().err
+
+
+def test_a_stale_file_fails_the_check_and_is_not_touched(root, capsys):
+    """Who edits a generated file, or forgets to mirror, is told which."""
+    (root / LEASE).write_text("edited\n")
+
+    assert 1 == main(["--check"], root, ROW)
+    assert f"stale: {LEASE}\n" == capsys.readouterr().err
+    assert "edited\n" == (root / LEASE).read_text()
+
+
+def test_a_missing_file_fails_the_check(root, capsys):
+    """A new source needs its twin."""
+    (root / LEASE).unlink()
+
+    assert 1 == main(["--check"], root, ROW)
+    assert f"missing: {LEASE}\n" == capsys.readouterr().err
+
+
+def test_a_file_without_a_source_fails_the_check_and_is_removed_by_writing(root, capsys):
+    """What has lost its source goes."""
+    extra = root / "tests/_sync/limiter/gone.py"
+    extra.write_text("")
+
+    assert 1 == main(["--check"], root, ROW)
+    assert "extra: tests/_sync/limiter/gone.py\n" == capsys.readouterr().err
+    assert 0 == main([], root, ROW)
+    assert not extra.exists()
+
+
+@pytest.mark.parametrize("lost", TREES[0])
+def test_a_file_by_hand_needs_its_twin(root, capsys, lost):
+    """What is written twice exists twice."""
+    (root / lost / "runtime.py").unlink()
+
+    assert 1 == main(["--check"], root, ROW)
+    assert "by hand on one side only: src/zae_limiter/_async/runtime.py\n" == capsys.readouterr().err
+
+
+def test_an_unused_row_is_an_error(root, capsys):
+    """The table holds what changes and nothing else."""
+    assert 1 == main(["--check"], root, {**ROW, "Waiter": "SyncWaiter"})
+    assert "unused row in TABLE of tools/mirror.py: Waiter\n" == capsys.readouterr().err
+
+
+def test_a_row_used_in_one_of_the_trees_is_used(root):
+    """Sources and tests are counted together."""
+    (root / "tests/_async/limiter/waiter.py").write_text(DOCSTRING + "class Waiter: ...\n")
+
+    assert 0 == main([], root, {**ROW, "Waiter": "SyncWaiter"})
+
+
+def test_a_refusal_leaves_every_file_as_it_was(root, capsys):
+    """Half a mirror is no mirror."""
+    before = (root / LEASE).read_text()
+    (root / "src/zae_limiter/_async/limiter/lease.py").write_text(DOCSTRING + "class Lease: 1\n")
+    (root / "tests/_async/limiter/lease.py").write_text(DOCSTRING + "import asyncio\n")
+
+    assert 1 == main([], root, ROW)
+    assert "tests/_async/limiter/lease.py:2: imports asyncio: it belongs in runtime.py" in capsys.readouterr().err
+    assert before == (root / LEASE).read_text()
