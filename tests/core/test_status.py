@@ -4,8 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import strategies as some
+from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
-from zae_limiter.core.status import BucketState, EntityCapacity, LimitStatus, OnUnavailable, total_capacity
+from zae_limiter.core.status import (
+    BucketState,
+    EntityCapacity,
+    LimitStatus,
+    OnUnavailable,
+    check_on_unavailable,
+    total_capacity,
+)
 
 RPM = Limit.per_minute("rpm", 100, burst=150)
 
@@ -66,7 +75,17 @@ def test_utilization_is_the_part_in_use() -> None:
     assert 0.0 == total_capacity("gpt-4", "rpm", []).utilization_pct
 
 
-def test_what_to_do_while_the_store_is_away_is_text() -> None:
+@pytest.mark.parametrize(
+    ("value", "choice"),
+    [(None, None), ("allow", OnUnavailable.ALLOW), ("block", OnUnavailable.BLOCK), (OnUnavailable.BLOCK, "block")],
+)
+def test_what_to_do_while_the_store_is_away_may_be_text(value: object, choice: OnUnavailable | None) -> None:
     """A command line or an environment variable names it."""
-    assert OnUnavailable.ALLOW == OnUnavailable("allow")
-    assert OnUnavailable.BLOCK == OnUnavailable("block")
+    assert choice == check_on_unavailable(value)
+
+
+@given(some.broken_texts | some.not_whole_numbers.filter(lambda value: value is not None))
+def test_there_are_two_things_to_do_while_the_store_is_away(value: object) -> None:
+    """The error names both."""
+    with pytest.raises(ValidationError, match="'allow' or 'block'"):
+        check_on_unavailable(value)
