@@ -11,17 +11,18 @@ from typing import Any
 
 from zae_limiter.core.bucket import Baseline, Moment
 from zae_limiter.core.composite import (
+    UNSURE,
     Effort,
+    Floors,
+    Part,
     Rebasing,
     Short,
-    Taking,
-    Unsure,
     expiry_of_take,
     rebase,
     take,
 )
 from zae_limiter.core.errors import ValidationError
-from zae_limiter.core.expiry import KEEP
+from zae_limiter.core.expiry import Expiry
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.sharding import share
 from zae_limiter.core.status import LimitStatus
@@ -56,9 +57,11 @@ class Create:
 
 @dataclass(slots=True)
 class Take:
-    """Take from the bucket."""
+    """Take from the bucket; ``solvent`` are floors of limits that are not touched but must not owe."""
 
-    taking: Taking
+    parts: list[Part]
+    expiry: Expiry
+    solvent: Floors
 
 
 @dataclass(slots=True)
@@ -167,13 +170,13 @@ def next_step(view: View[Any] | None, request: Request, now: Moment, progress: P
     if progress.asked is not None and _is_short(view, request.amounts, progress.asked):
         return Reject(progress.asked)
     parts = take(view, request.amounts, now, _effort(progress))
-    if isinstance(parts, Short):
-        trusted = progress.looked or 0 <= now[1] - view.seen_ms < progress.trust_ms
-        return Reject(now) if trusted else LOOK
-    if isinstance(parts, Unsure):
+    if type(parts) is list:
+        expiry, solvent = expiry_of_take(view, request.amounts, terms, now)
+        return Take(parts, expiry, solvent)
+    if parts is UNSURE:
         return LOOK
-    expiring = expiry_of_take(view, request.amounts, terms, now)
-    return Take(Taking(parts, KEEP) if expiring is None else Taking(parts, expiring.expiry, expiring.solvent))
+    trusted = progress.looked or 0 <= now[1] - view.seen_ms < progress.trust_ms
+    return Reject(now) if trusted else LOOK
 
 
 def _without_view(progress: Progress) -> Step:

@@ -5,13 +5,13 @@ A part is right or wrong by the balance the table holds, not by the one the clie
 old is refused and never over-admits. ``schema.bucket_writes`` writes the parts down.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
 from zae_limiter.core.bucket import Baseline, Moment
-from zae_limiter.core.expiry import CLEAR, Expiry, expires_at
+from zae_limiter.core.expiry import CLEAR, KEEP, Expiry, expires_at
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.sharding import share
 from zae_limiter.core.view import Amounts, Frame, Terms, View
@@ -45,14 +45,8 @@ class Reset:
 
 Part = Add | Reset
 
-
-@dataclass(slots=True)
-class Taking:
-    """A take: its parts, what becomes of the expiry, and floors for limits that are not touched but must not owe."""
-
-    parts: list[Part]
-    expiry: Expiry
-    solvent: tuple[tuple[int, int], ...] = ()
+Floors = Sequence[tuple[int, int]]
+"""Positions of limits, and the balances they must not be below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,24 +79,25 @@ def take(view: View[Any], amounts: Amounts, now: Moment, effort: Effort) -> list
     low_ms, high_ms = now
     baselines = view.frame.baselines
     numbers = view.numbers
+    alone = view.pace is None and not effort.yielding
     parts: list[Part] = []
     for position, taken in amounts:
         baseline = baselines[position]
         balance = numbers[position]
+        capacity = baseline.capacity_milli
         earned = baseline.earned(low_ms)
-        if taken > balance + earned or taken > baseline.capacity_milli:
+        if taken > balance + earned or taken > capacity:
             return SHORT
         most = earned if high_ms == low_ms else baseline.earned(high_ms)
-        ceiling = baseline.capacity_milli - most
-        if effort.yielding or view.pace is not None:
+        if not alone:
             part = _among_others(view, Spend(position, taken, earned, most), now, effort)
             if part is None:
                 return UNSURE
             parts.append(part)
-        elif balance <= ceiling:
-            parts.append(Add(position, taken, -taken, taken - earned, ceiling))
+        elif balance + most <= capacity:
+            parts.append(Add(position, taken, -taken, taken - earned, capacity - most))
         else:
-            parts.append(Reset(position, taken, ceiling - taken, ceiling))
+            parts.append(Reset(position, taken, capacity - most - taken, capacity - most))
     return parts
 
 
@@ -158,23 +153,23 @@ def _used_by_others(view: View[Any], position: int, now: Moment) -> tuple[float,
     return expected, _DEVIATIONS * expected / sqrt(writes)
 
 
-def expiry_of_take(view: View[Any], amounts: Amounts, terms: Terms, now: Moment) -> Taking | None:
-    """Return a taking without parts that keeps, or sets with its conditions, the expiry; None where there is none."""
+def expiry_of_take(view: View[Any], amounts: Amounts, terms: Terms, now: Moment) -> tuple[Expiry, Floors]:
+    """Return what a take does to the expiry, and the floors that limits it does not touch must be at for that."""
     frame = view.frame
     if not terms.ttl_multiplier or frame.shard_count != 1:
-        return None
+        return KEEP, ()
     expiry = expires_at(now[1], frame.fill_time_ms, terms.ttl_multiplier)
     if len(amounts) == len(frame.baselines):
-        return Taking([], expiry)
+        return expiry, ()
     touched = {position for position, _ in amounts}
     solvent = []
     for position, baseline in enumerate(frame.baselines):
         if position not in touched:
             floor = -baseline.earned(now[0])
             if view.numbers[position] < floor:
-                return None
+                return KEEP, ()
             solvent.append((position, floor))
-    return Taking([], expiry, tuple(solvent))
+    return expiry, solvent
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,13 +23,13 @@ _SILENCE_WRITES_PER_MS = 1e-5
 class Terms:
     """The limits a client goes by for one bucket, and the stamp of the configuration they came from.
 
-    ``limits`` are in the order of their names. ``digest`` is set where the limits are the caller's own.
+    ``limits`` are in the order of their names. ``digest`` is empty unless the limits are the caller's own.
     ``ttl_multiplier`` is 0 where the bucket must never expire.
     """
 
     limits: tuple[Limit, ...]
     stamp: int
-    digest: str | None
+    digest: str
     ttl_multiplier: int
     positions: Mapping[str, int]
     parent_id: str | None = None
@@ -44,7 +44,7 @@ def terms_of(resolution: Resolution, ttl_multiplier: int, known: Terms | None = 
     if not resolution.limits:
         return None
     expires = resolution.source in ("resource", "system")
-    terms = _terms(resolution, resolution.limits, None, ttl_multiplier if expires else 0)
+    terms = _terms(resolution, resolution.limits, "", ttl_multiplier if expires else 0)
     return known if terms == known else terms
 
 
@@ -53,7 +53,7 @@ def own_terms(resolution: Resolution, limits: tuple[Limit, ...], ttl_multiplier:
     return _terms(resolution, limits, digest(limits), ttl_multiplier)
 
 
-def _terms(resolution: Resolution, limits: tuple[Limit, ...], own: str | None, ttl_multiplier: int) -> Terms:
+def _terms(resolution: Resolution, limits: tuple[Limit, ...], own: str, ttl_multiplier: int) -> Terms:
     ordered = tuple(sorted(limits, key=lambda limit: limit.name))
     facts = resolution.facts
     return Terms(
@@ -79,7 +79,7 @@ class Frame:
     limits: tuple[Limit, ...]
     start_ms: int
     stamp: int
-    digest: str | None
+    digest: str
     shard: int
     shard_count: int
     fill_time_ms: int

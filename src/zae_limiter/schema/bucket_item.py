@@ -14,26 +14,28 @@ from zae_limiter.core.outcome import Item
 from zae_limiter.core.status import BucketState
 from zae_limiter.core.view import Amounts, Frame, View, pace_after
 from zae_limiter.schema import attributes, keys
-from zae_limiter.schema.operations import AttributeAbsent, Conditions, Equals, Key
+from zae_limiter.schema.operations import Key, Matches
 
 BucketView = View["BucketFrame"]
+
+_HELD = (attributes.BASELINE, attributes.STAMP, attributes.SHARD_COUNT, attributes.OWN_LIMITS_DIGEST)
 
 
 @dataclass(frozen=True, slots=True)
 class BucketFrame(Frame):
-    """A frame and how it stands in its item: key, attribute names, and the conditions every held write makes."""
+    """A frame and how it stands in its item: key, attribute names, and the condition every held write makes."""
 
     key: Key
     balance_names: tuple[str, ...]
     total_names: tuple[str, ...]
-    guard: Conditions
+    guard: Matches
     read_numbers: Callable[[Item], tuple[int, ...]]
     parent_id: str | None
     cascade: bool
 
     def describes(self, item: Item) -> bool:
         """Say whether the item is still on this frame."""
-        return all(condition.holds(item) for condition in self.guard)
+        return self.guard.holds(item)
 
 
 def bucket_key(namespace_id: str, entity_id: str, resource: str, shard: int = 0) -> Key:
@@ -92,14 +94,14 @@ def _parse(item: Item, known: tuple[Limit, ...]) -> BucketFrame:
         limits=limits,
         start_ms=start_ms,
         stamp=item[attributes.STAMP],
-        digest=item.get(attributes.OWN_LIMITS_DIGEST),
+        digest=item[attributes.OWN_LIMITS_DIGEST],
         shard=shard,
         shard_count=shard_count,
         fill_time_ms=item[attributes.FILL_TIME],
         key=Key(item["PK"], item["SK"]),
         balance_names=balance_names,
         total_names=total_names,
-        guard=_guard(item),
+        guard=Matches(_HELD, tuple(item[name] for name in _HELD)),
         read_numbers=_reader((*balance_names, *total_names, attributes.WRITE_COUNTER)),
         parent_id=item.get(attributes.PARENT_ID),
         cascade=item.get(attributes.CASCADE, False),
@@ -121,16 +123,6 @@ def _limit_names(item: Item) -> list[str]:
     """Return the names of the limits a bucket has, in their order; the write counter is none of them."""
     found = (attributes.parse_bucket_attribute(name) for name in item)
     return sorted(one.limit_name for one in found if one is not None and one.field == attributes.TOKENS)
-
-
-def _guard(item: Item) -> Conditions:
-    own = item.get(attributes.OWN_LIMITS_DIGEST)
-    return (
-        Equals(attributes.BASELINE, item[attributes.BASELINE]),
-        Equals(attributes.STAMP, item[attributes.STAMP]),
-        Equals(attributes.SHARD_COUNT, item[attributes.SHARD_COUNT]),
-        AttributeAbsent(attributes.OWN_LIMITS_DIGEST) if own is None else Equals(attributes.OWN_LIMITS_DIGEST, own),
-    )
 
 
 def _limit(item: Item, name: str) -> Limit:

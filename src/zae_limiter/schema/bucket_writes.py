@@ -7,8 +7,9 @@ baseline, stamp, digest and shard count that the client saw, so that the parts d
 from dataclasses import dataclass
 from typing import Any
 
+from zae_limiter.core.acquire import Take
 from zae_limiter.core.bucket import Baseline
-from zae_limiter.core.composite import Add, Part, Rebasing, Settling, Taking, longest_fill_ms
+from zae_limiter.core.composite import Add, Part, Rebasing, Settling, longest_fill_ms
 from zae_limiter.core.expiry import CLEAR, ExpireAt, Expiry, expires_at
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.view import Terms
@@ -27,7 +28,8 @@ from zae_limiter.schema.operations import (
     Update,
 )
 
-_CREDITED_FIELDS = (
+_WRITE_COUNTER, _NONCE, _TTL = attributes.WRITE_COUNTER, attributes.NONCE, attributes.TTL
+_LIMIT_FIELDS = (
     attributes.TOKENS,
     attributes.CAPACITY,
     attributes.REFILL_AMOUNT,
@@ -46,16 +48,17 @@ class Owner:
     resource: str
 
 
-def take(view: BucketView, taking: Taking, nonce: int) -> Update:
+def take(view: BucketView, taking: Take, nonce: int) -> Update:
     """Return the write that takes from a bucket."""
     frame = view.frame
-    add = {attributes.WRITE_COUNTER: 1}
-    put: dict[str, Any] = {attributes.NONCE: nonce}
-    when: list[Condition] = list(frame.guard)
+    balance_names, total_names = frame.balance_names, frame.total_names
+    add = {_WRITE_COUNTER: 1}
+    put: dict[str, Any] = {_NONCE: nonce}
+    when: list[Condition] = [frame.guard]
     for part in taking.parts:
         position = part.position
-        name = frame.balance_names[position]
-        add[frame.total_names[position]] = part.spent
+        name = balance_names[position]
+        add[total_names[position]] = part.spent
         if type(part) is Add:
             add[name] = part.change
             when.append(Between(name, part.low, part.high))  # type: ignore[arg-type] # a take has both bounds
@@ -64,9 +67,9 @@ def take(view: BucketView, taking: Taking, nonce: int) -> Update:
             when.append(AtLeast(name, part.floor))  # type: ignore[union-attr] # as above
     expiry = taking.expiry
     if type(expiry) is ExpireAt:
-        put[attributes.TTL] = expiry.epoch_s
+        put[_TTL] = expiry.epoch_s
         for position, floor in taking.solvent:
-            when.append(AtLeast(frame.balance_names[position], floor))
+            when.append(AtLeast(balance_names[position], floor))
     return Update(frame.key, add, put, (), tuple(when))
 
 
@@ -85,7 +88,7 @@ def settle(view: BucketView, settling: Settling, nonce: int) -> Update:
     frame = view.frame
     add = {attributes.WRITE_COUNTER: 1}
     put: dict[str, Any] = {attributes.NONCE: nonce}
-    when: list[Condition] = list(frame.guard) if settling.held else []
+    when: list[Condition] = [frame.guard] if settling.held else []
     for part in settling.parts:
         _write_part(frame, part, add, put)
         when.append(_condition(frame.balance_names[part.position], part))
@@ -119,14 +122,14 @@ def rebase(view: BucketView, rebasing: Rebasing, nonce: int) -> Update:
     add = {attributes.WRITE_COUNTER: 1}
     put: dict[str, Any] = {attributes.NONCE: nonce, attributes.BASELINE: rebasing.start_ms}
     remove: list[str] = []
-    when: list[Condition] = list(frame.guard)
+    when: list[Condition] = [frame.guard]
     for part in rebasing.parts:
         _write_part(frame, part, add, put)
         when.append(_condition(frame.balance_names[part.position], part))
     for position, floor in rebasing.dropped:
         when.append(AtLeast(frame.balance_names[position], floor))
         name = frame.baselines[position].name
-        remove += [attributes.bucket_attribute(name, field) for field in _CREDITED_FIELDS]
+        remove += [attributes.bucket_attribute(name, field) for field in _LIMIT_FIELDS]
     for fresh in rebasing.added:
         tokens = attributes.bucket_attribute(fresh.baseline.name, attributes.TOKENS)
         when.append(AttributeAbsent(tokens))
@@ -148,8 +151,6 @@ def _rewrite_terms(frame: BucketFrame, rebasing: Rebasing, put: dict[str, Any], 
         put[attributes.bucket_attribute(frame.baselines[position].name, attributes.DORMANT)] = True
     _put_terms(put, terms)
     put[attributes.FILL_TIME] = rebasing.fill_time_ms
-    if terms.digest is None:
-        remove.append(attributes.OWN_LIMITS_DIGEST)
     if terms.parent_id is None:
         remove.append(attributes.PARENT_ID)
     _put_expiry(rebasing.expiry, put, remove)
@@ -200,9 +201,8 @@ def _identity(owner: Owner, shard: int) -> dict[str, Any]:
 
 def _put_terms(put: dict[str, Any], terms: Terms) -> None:
     put[attributes.STAMP] = terms.stamp
+    put[attributes.OWN_LIMITS_DIGEST] = terms.digest
     put[attributes.CASCADE] = terms.cascade
-    if terms.digest is not None:
-        put[attributes.OWN_LIMITS_DIGEST] = terms.digest
     if terms.parent_id is not None:
         put[attributes.PARENT_ID] = terms.parent_id
 

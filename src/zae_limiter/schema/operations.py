@@ -5,8 +5,9 @@ How an operation is written down for DynamoDB is ``tables.dynamodb``'s business;
 ``tables.evaluate``'s.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -74,6 +75,26 @@ class Equals:
         """Say whether the condition holds of the item."""
         found = item.get(self.name, _ABSENT)
         return type(found) is type(self.value) and found == self.value
+
+
+@dataclass(slots=True)
+class Matches:
+    """Every one of several attributes is there, with its value: as many Equals at the price of one."""
+
+    names: tuple[str, ...]
+    values: tuple[str | int, ...]
+    _read: Callable[[Item], Any] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Prepare the reading of all attributes at once."""
+        self._read = itemgetter(*self.names)
+
+    def holds(self, item: Item) -> bool:
+        """Say whether the condition holds of the item."""
+        try:
+            return bool(self._read(item) == self.values)
+        except KeyError:
+            return False
 
 
 @dataclass(slots=True)
@@ -161,6 +182,7 @@ Condition = (
     | AttributeExists
     | AttributeAbsent
     | Equals
+    | Matches
     | Differs
     | AtLeast
     | AtMost

@@ -269,10 +269,10 @@ class SqliteTable:
 
     def _read(self, cursor: sqlite3.Cursor, key: Key) -> _Row:
         """The row of a key."""
-        found = cursor.execute(_SELECT, (key.pk, key.sk)).fetchone()
-        if found is None:
+        found = _select(cursor, (_SELECT, (key.pk, key.sk)))
+        if not found:
             return _NO_ROW
-        row = self._row(key, found[0])
+        row = self._row(key, found[0][0])
         self._remember(key, row)
         return row
 
@@ -307,8 +307,11 @@ def _transaction(cursor: sqlite3.Cursor, begin: str) -> Iterator[None]:
 
 
 def _select(cursor: sqlite3.Cursor, statement: Statement) -> list[Any]:
-    """Every row that a statement finds."""
-    return cursor.execute(*statement).fetchall()
+    """Every row that a statement finds; none has a key that UTF-8 cannot write."""
+    try:
+        return cursor.execute(*statement).fetchall()
+    except UnicodeEncodeError:
+        return []
 
 
 def _checkpoint(cursor: sqlite3.Cursor, long_log: int) -> None:

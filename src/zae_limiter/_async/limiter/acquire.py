@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar, assert_never
 
 from zae_limiter._async import runtime
 from zae_limiter._async.caches import BucketId
+from zae_limiter._async.limiter.availability import chosen
 from zae_limiter._async.limiter.resolve import OwnLimits, Resolver, check_bucket
 from zae_limiter._async.store.buckets import BucketStore
 from zae_limiter._async.store.configs import ConfigStore
@@ -33,9 +34,10 @@ from zae_limiter.core.composite import Settlement, settle
 from zae_limiter.core.errors import RateLimiterUnavailable, RateLimitExceeded
 from zae_limiter.core.limit import check_limits
 from zae_limiter.core.outcome import Applied, Missing, Refused
+from zae_limiter.core.status import OnUnavailable
 from zae_limiter.core.view import Terms
 from zae_limiter.schema import bucket_writes
-from zae_limiter.schema.bucket_item import BucketView
+from zae_limiter.schema.bucket_item import BucketView, view_after_take
 from zae_limiter.schema.operations import Put, Update
 
 _MOST_STEPS = 64
@@ -55,6 +57,7 @@ class BucketClient:
     """Takes from buckets and settles with them."""
 
     def __init__(self, scope: Scope, *, speculative: bool) -> None:
+        self._scope = scope
         self.buckets = BucketStore(scope)
         self.resolver = Resolver(scope)
         self.now = scope.table.now
@@ -83,10 +86,10 @@ class BucketClient:
         step = next_step(view, request, now, self._first)
         if type(step) is not Take or view is None:
             return await Errand(self, Asking(bucket, consume, own), request, self._first).run()
-        update = bucket_writes.take(view, step.taking, next(self.nonces))
+        update = bucket_writes.take(view, step, next(self.nonces))
         outcome = await self._write(update)
         if type(outcome) is Applied:
-            self.buckets.learn_taken(bucket, view, outcome.new, (request.amounts, now))
+            self.buckets.learn_taken(bucket, view_after_take(view, outcome.new, request.amounts, now[1]))
             return terms
         fate = await self.buckets.fate(update, outcome, resend=True)
         errand = Errand(self, Asking(bucket, consume, own), request, self._first)
@@ -106,6 +109,10 @@ class BucketClient:
             progress = progress.after_look()
         terms = await self.resolver.terms(bucket, own)
         return await Errand(self, asking, Request(terms, amounts_of(consume, terms)), progress).run()
+
+    def choice(self, asked: object) -> OnUnavailable:
+        """Return what to do while the store is away."""
+        return chosen(asked, self._scope)
 
     async def take_whole(self, take: Callable[[], Awaitable[T]], undo: Callable[[T], Awaitable[None]]) -> T:
         """Take, and where the caller is cancelled while a write is in flight, see it through and undo it."""
@@ -191,8 +198,8 @@ class Errand:
                 self._progress = self._progress.after_resolve()
             case Create():
                 return self.hear(await self._buckets.send(self._creation(now)), now)
-            case Take(taking=taking):
-                update = bucket_writes.take(self._known_view(), taking, next(self._client.nonces))
+            case Take():
+                update = bucket_writes.take(self._known_view(), step, next(self._client.nonces))
                 return self.hear(await self._buckets.send(update), now)
             case Rebase(rebasing=rebasing, takes=takes):
                 update = bucket_writes.rebase(self._known_view(), rebasing, next(self._client.nonces))

@@ -4,13 +4,12 @@ import logging
 from types import TracebackType
 
 from zae_limiter._sync.caches import BucketId
-from zae_limiter._sync.limiter.acquire import Asking, BucketClient
-from zae_limiter._sync.limiter.availability import chosen
+from zae_limiter._sync.limiter.acquire import BucketClient
 from zae_limiter._sync.limiter.lease import SyncLease
-from zae_limiter._sync.store.scope import Scope
+from zae_limiter._sync.limiter.resolve import OwnLimits
 from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
 from zae_limiter.core.names import check_amount
-from zae_limiter.core.status import OnUnavailable
+from zae_limiter.core.status import OnUnavailable, check_on_unavailable
 
 _log = logging.getLogger("zae_limiter")
 
@@ -18,14 +17,20 @@ _log = logging.getLogger("zae_limiter")
 class Acquisition:
     """One acquire, to be entered once."""
 
-    __slots__ = ("_asking", "_client", "_lease", "_on_unavailable", "_scope")
+    __slots__ = ("_bucket", "_client", "_consume", "_lease", "_on_unavailable", "_own")
 
     def __init__(
-        self, client: BucketClient, scope: Scope, asking: Asking, on_unavailable: OnUnavailable | str | None
+        self,
+        client: BucketClient,
+        bucket: BucketId,
+        consume: dict[str, int],
+        own: OwnLimits,
+        on_unavailable: OnUnavailable | str | None,
     ) -> None:
         self._client = client
-        self._scope = scope
-        self._asking = asking
+        self._bucket = bucket
+        self._consume = consume
+        self._own = own
         self._on_unavailable = on_unavailable
         self._lease: SyncLease | None = None
 
@@ -33,21 +38,19 @@ class Acquisition:
         """Take, or raise."""
         if self._lease is not None:
             raise RuntimeError("an acquire is entered once; call acquire() again")
-        bucket, consume, own = self._asking
+        consume = self._consume
         if type(consume) is not dict or not consume:
             raise ValidationError("consume", consume, "must be a dict of limit names and amounts, not empty")
         if self._on_unavailable is not None:
-            chosen(self._on_unavailable, self._scope)
-        client = self._client
+            check_on_unavailable(self._on_unavailable)
         try:
-            if client.inline:
-                terms = client.take(bucket, consume, own)
-                self._lease = SyncLease(client, bucket, consume.copy(), own, terms)
+            if self._client.inline:
+                self._lease = lease = self._take()
             else:
-                self._lease = client.take_whole(self._take, self._undo)
+                self._lease = lease = self._client.take_whole(self._take, self._undo)
         except RateLimiterUnavailable as error:
-            self._lease = self._without_store(bucket, error)
-        return self._lease
+            self._lease = lease = self._without_store(error)
+        return lease
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -61,26 +64,25 @@ class Acquisition:
         try:
             self._client.see_through(lambda: lease.settle(settlement))
         except RateLimiterUnavailable as away:
-            if kind is None and chosen(self._on_unavailable, self._scope) is OnUnavailable.BLOCK:
+            if kind is None and self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
                 raise
-            _log.warning("Not settled, for the store is away: %s of %s: %s", settlement, self._asking.bucket, away)
+            _log.warning("Not settled, for the store is away: %s of %s: %s", settlement, self._bucket, away)
 
     def _take(self) -> SyncLease:
-        bucket, consume, own = self._asking
-        return SyncLease(self._client, bucket, consume.copy(), own, self._client.take(bucket, consume, own))
+        client, bucket, consume, own = self._client, self._bucket, self._consume, self._own
+        return SyncLease(client, bucket, consume.copy(), own, client.take(bucket, consume, own))
 
     def _undo(self, lease: SyncLease) -> None:
         settlement = lease.end(failed=True)
         if settlement is not None:
             lease.settle(settlement)
 
-    def _without_store(self, bucket: BucketId, error: RateLimiterUnavailable) -> SyncLease:
+    def _without_store(self, error: RateLimiterUnavailable) -> SyncLease:
         """Return a lease that limits nothing, if that is allowed."""
-        entity_id, resource = bucket
-        if chosen(self._on_unavailable, self._scope) is OnUnavailable.BLOCK:
+        entity_id, resource = self._bucket
+        if self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
             raise RateLimiterUnavailable(error.cause, error.stack_name, entity_id, resource) from error.cause
-        _, consume, own = self._asking
-        for name, amount in consume.items():
+        for name, amount in self._consume.items():
             check_amount(f"consume[{name}]", amount)
-        _log.warning("Let through unlimited, for the store is away: %s of %s: %s", consume, bucket, error)
-        return SyncLease(self._client, bucket, consume.copy(), own, None)
+        _log.warning("Let through unlimited, for the store is away: %s of %s: %s", self._consume, self._bucket, error)
+        return SyncLease(self._client, self._bucket, self._consume.copy(), self._own, None)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from zae_limiter._sync import runtime
-from zae_limiter._sync.limiter.acquire import Asking, BucketClient
+from zae_limiter._sync.limiter.acquire import BucketClient
 from zae_limiter._sync.limiter.acquisition import Acquisition
 from zae_limiter._sync.protocol import SyncRepositoryProtocol
 from zae_limiter.core.acquire import amounts_of
@@ -29,7 +29,6 @@ class SyncRateLimiter:
 
     def __init__(self, repository: SyncRepositoryProtocol, *, speculative_writes: bool = True) -> None:
         self._repository = repository
-        self._scope = repository.scope
         self._client = BucketClient(repository.scope, speculative=speculative_writes)
 
     @property
@@ -60,7 +59,7 @@ class SyncRateLimiter:
             ValidationError: Names, amounts or limits are not what they must be, or can never be admitted.
             RateLimiterUnavailable: The store is away, and ``on_unavailable`` is to block.
         """
-        return Acquisition(self._client, self._scope, Asking((entity_id, resource), consume, limits), on_unavailable)
+        return Acquisition(self._client, (entity_id, resource), consume, limits, on_unavailable)
 
     def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:
         """Return what is available of each limit now, below zero where it is in debt."""

@@ -6,13 +6,11 @@ from typing import assert_never
 from zae_limiter._sync import runtime
 from zae_limiter._sync.caches import BucketId
 from zae_limiter._sync.store.scope import Scope
-from zae_limiter.core.bucket import Moment
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Applied, Item, Missing, Refused, Throttled, Unavailable, WriteOutcome
-from zae_limiter.core.view import Amounts
 from zae_limiter.schema import attributes, bucket_writes
-from zae_limiter.schema.bucket_item import BucketView, bucket_key, view_after_take, view_of
+from zae_limiter.schema.bucket_item import BucketView, bucket_key, view_of
 from zae_limiter.schema.bucket_writes import Owner
 from zae_limiter.schema.operations import Key, Put, Update
 
@@ -53,14 +51,14 @@ class BucketStore:
         self._views.keep(bucket, view)
         return view
 
-    def learn_taken(self, bucket: BucketId, before: BucketView, item: Item, taken: tuple[Amounts, Moment]) -> None:
+    def learn_taken(self, bucket: BucketId, view: BucketView) -> None:
         """Remember a bucket as it answered to this client's own take."""
-        amounts, now = taken
-        view = view_after_take(before, item, amounts, now[1])
         newest = self._views.get(bucket)
         # Answers may overtake each other; on one frame the write counter tells the newer.
-        if newest is None or newest.frame is not view.frame or newest.numbers[-1] <= view.numbers[-1]:
+        if newest is None:
             self._views.keep(bucket, view)
+        elif newest.frame is not view.frame or newest.numbers[-1] <= view.numbers[-1]:
+            self._views[bucket] = view
 
     def send(self, operation: Put | Update, *, resend: bool = True) -> Applied | Refused | Missing:
         """Send a write to a bucket and find out its fate."""

@@ -56,13 +56,13 @@ def _embedded(table: BlockingTable, opening: Opening) -> EmbeddedTable:
 
 
 def _file(path: str) -> BlockingTable:
-    from zae_limiter.tables.sqlite import SqliteTable  # noqa: PLC0415 - sqlite3 is loaded by those who use it
+    from zae_limiter.tables.sqlite import SqliteTable
 
     return SqliteTable(path)
 
 
 def default_path() -> str:
     """Return the file that is used where nobody names another."""
-    from platformdirs import user_data_path  # noqa: PLC0415 - loaded by those who use it
+    from platformdirs import user_data_path
 
     return str(Path(user_data_path("zae-limiter", appauthor=False)) / "limiter.db")
