@@ -86,21 +86,14 @@ RESOLVE = Resolve()
 CREATE = Create()
 
 
-@dataclass(slots=True)
-class Request:
-    """What is asked of one bucket, and the limits it is judged by."""
-
-    terms: Terms
-    amounts: Amounts
-
-
 @dataclass(frozen=True, slots=True)
 class Progress:
     """What has been done for a request so far.
 
     ``looked``: the bucket was read or has answered since the request came. ``resolved``: its limits were read since.
     ``vanished``: a bucket that was seen before was gone. ``asked``: the time of the last take that was refused.
-    ``trust_ms``: how long a view may reject without a look; ``look_first``: read before any write.
+    ``trust_ms``: how long a view may reject without a look; ``look_first``: read before any write. ``effort``: how
+    much the next take gives away rather than be refused.
     """
 
     trust_ms: int
@@ -110,10 +103,11 @@ class Progress:
     vanished: bool = False
     refusals: int = 0
     asked: Moment | None = None
+    effort: Effort = _FIRST_EFFORT
 
     def after_look(self) -> "Progress":
         """Return the progress once the bucket was read."""
-        return replace(self, looked=True)
+        return replace(self, looked=True, effort=_effort(self.refusals))
 
     def after_resolve(self) -> "Progress":
         """Return the progress once the configuration was read."""
@@ -121,7 +115,8 @@ class Progress:
 
     def after_refusal(self, asked: Moment) -> "Progress":
         """Return the progress once a write that was judged at ``asked`` was refused."""
-        return replace(self, looked=True, refusals=self.refusals + 1, asked=asked)
+        refusals = self.refusals + 1
+        return replace(self, looked=True, refusals=refusals, asked=asked, effort=_effort(refusals))
 
     def after_vanishing(self) -> "Progress":
         """Return the progress once a bucket that was seen before turned out to be gone."""
@@ -158,20 +153,19 @@ def _bad_amount(name: str, amount: object, terms: Terms) -> ValidationError:
     )
 
 
-def next_step(view: View[Any] | None, request: Request, now: Moment, progress: Progress) -> Step:
-    """Return what to do next for a request."""
+def next_step(view: View[Any] | None, terms: Terms, amounts: Amounts, now: Moment, progress: Progress) -> Step:
+    """Return what to do next for a request of so much, judged by these terms."""
     if view is None:
         return _without_view(progress)
     if progress.look_first and not progress.looked:
         return LOOK
-    terms = request.terms
     if not view.frame.follows(terms):
-        return _on_other_limits(view, request, now, progress)
-    if progress.asked is not None and _is_short(view, request.amounts, progress.asked):
+        return _on_other_limits(view, terms, amounts, now, resolved=progress.resolved)
+    if progress.asked is not None and _is_short(view, amounts, progress.asked):
         return Reject(progress.asked)
-    parts = take(view, request.amounts, now, _effort(progress))
+    parts = take(view, amounts, now, progress.effort)
     if type(parts) is list:
-        expiry, solvent = expiry_of_take(view, request.amounts, terms, now)
+        expiry, solvent = expiry_of_take(view, amounts, terms, now)
         return Take(parts, expiry, solvent)
     if parts is UNSURE:
         return LOOK
@@ -186,13 +180,13 @@ def _without_view(progress: Progress) -> Step:
     return RESOLVE if progress.vanished and not progress.resolved else CREATE
 
 
-def _on_other_limits(view: View[Any], request: Request, now: Moment, progress: Progress) -> Step:
+def _on_other_limits(view: View[Any], terms: Terms, amounts: Amounts, now: Moment, *, resolved: bool) -> Step:
     """Return the step for a bucket built from other limits than the client's."""
-    terms = request.terms
-    newer = terms.stamp > view.frame.stamp or (terms.stamp == view.frame.stamp and terms.digest != view.frame.digest)
-    if not newer and not progress.resolved:
+    frame = view.frame
+    newer = terms.stamp > frame.stamp or (terms.stamp == frame.stamp and terms.digest != frame.digest)
+    if not newer and not resolved:
         return RESOLVE
-    rebasing = rebase(view, terms, request.amounts, now)
+    rebasing = rebase(view, terms, amounts, now)
     if not isinstance(rebasing, Short):
         return Rebase(rebasing, takes=True)
     bare = rebase(view, terms, (), now)
@@ -200,10 +194,8 @@ def _on_other_limits(view: View[Any], request: Request, now: Moment, progress: P
     return Rebase(bare, takes=False)
 
 
-def _effort(progress: Progress) -> Effort:
-    refusals = progress.refusals
-    if not refusals:
-        return _SURE if progress.looked else _FIRST_EFFORT
+def _effort(refusals: int) -> Effort:
+    """Return how a take is written once the bucket has answered, and refused so often."""
     if refusals < GUESSES:
         return _SURE
     return _HALFWAY if refusals < GUESSES + HALVINGS else _UTMOST

@@ -11,7 +11,7 @@ from math import sqrt
 from typing import Any
 
 from zae_limiter.core.bucket import Baseline, Moment
-from zae_limiter.core.expiry import CLEAR, KEEP, Expiry, expires_at
+from zae_limiter.core.expiry import CLEAR, KEEP, ExpireAt, Expiry, expires_at
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.sharding import share
 from zae_limiter.core.view import Amounts, Frame, Terms, View
@@ -158,7 +158,7 @@ def expiry_of_take(view: View[Any], amounts: Amounts, terms: Terms, now: Moment)
     frame = view.frame
     if not terms.ttl_multiplier or frame.shard_count != 1:
         return KEEP, ()
-    expiry = expires_at(now[1], frame.fill_time_ms, terms.ttl_multiplier)
+    expiry = ExpireAt((now[1] + terms.ttl_multiplier * frame.fill_time_ms) // 1000 + 1)
     if len(amounts) == len(frame.baselines):
         return expiry, ()
     touched = {position for position, _ in amounts}

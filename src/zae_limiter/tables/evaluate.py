@@ -41,7 +41,7 @@ def apply(operation: Operation, old: Item) -> dict[str, Any] | Refused | Missing
             return Refused(old) if old else _MISSING
     if type(operation) is not Update:
         return _replaced(operation, old)
-    new = dict(old) if old else _created(operation.key)
+    new = {**old} if old else _created(operation.key)
     for name, amount in operation.add.items():
         before = new.get(name, 0)
         if type(before) is not int or type(amount) is not int:

@@ -1,17 +1,22 @@
-"""Lease: what an acquire took, and the ways to change it until it ends.
+"""Lease: takes on entering, can be changed while it is held, and settles or gives back on leaving.
 
 What it took is in the table already. Adjustments are kept back and written once, when the lease ends.
 """
 
+import logging
 from dataclasses import dataclass
+from types import TracebackType
 
 from zae_limiter._async.caches import BucketId
 from zae_limiter._async.limiter.acquire import BucketClient
 from zae_limiter._async.limiter.resolve import OwnLimits
 from zae_limiter.core.composite import Settlement
-from zae_limiter.core.errors import LeaseExpiredError, ValidationError
-from zae_limiter.core.names import MAX_AMOUNT, check_whole_number
+from zae_limiter.core.errors import LeaseExpiredError, RateLimiterUnavailable, ValidationError
+from zae_limiter.core.names import MAX_AMOUNT, check_amount, check_whole_number
+from zae_limiter.core.status import OnUnavailable, check_on_unavailable
 from zae_limiter.core.view import Terms
+
+_log = logging.getLogger("zae_limiter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +29,7 @@ class LeaseEntry:
 
 
 class Lease:
-    """Tokens taken for one piece of work.
+    """Tokens taken for one piece of work, from entering to leaving it.
 
     Example:
         ```python
@@ -34,24 +39,68 @@ class Lease:
         ```
     """
 
-    __slots__ = ("_bucket", "_client", "_open", "_own", "_pending", "_taken", "_terms")
+    __slots__ = ("_bucket", "_client", "_consume", "_on_unavailable", "_open", "_own", "_pending", "_taken", "_terms")
 
     def __init__(
-        self, client: BucketClient, bucket: BucketId, taken: dict[str, int], own: OwnLimits, terms: Terms | None
+        self,
+        client: BucketClient,
+        bucket: BucketId,
+        consume: dict[str, int],
+        own: OwnLimits,
+        on_unavailable: OnUnavailable | str | None,
     ) -> None:
         self._client = client
         self._bucket = bucket
-        self._taken = taken
+        self._consume = consume
         self._own = own
-        self._terms = terms
+        self._on_unavailable = on_unavailable
+        self._taken: dict[str, int] | None = None
         self._pending: dict[str, int] | None = None
+
+    async def __aenter__(self) -> "Lease":
+        """Take, or raise."""
+        consume = self._consume
+        if self._taken is not None:
+            raise RuntimeError("an acquire is entered once; call acquire() again")
+        if type(consume) is not dict or not consume:
+            raise ValidationError("consume", consume, "must be a dict of limit names and amounts, not empty")
+        if self._on_unavailable is not None:
+            check_on_unavailable(self._on_unavailable)
+        client = self._client
+        self._terms: Terms | None = None
+        try:
+            if client.inline:
+                self._terms = await client.take(self._bucket, consume, self._own)
+            else:
+                self._terms = await client.take_whole(lambda: self._take(consume), self._undo)
+        except RateLimiterUnavailable as error:
+            self._go_without_store(error)
+        self._taken = consume.copy()
         self._open = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Write the adjustments, or after a failure give everything back."""
+        self._open = False
+        if kind is None and not self._pending:
+            return
+        settlement = self._owed(self._held() if kind is not None else self._pending or {}, back=kind is not None)
+        if settlement is None:
+            return
+        try:
+            await self._client.see_through(lambda: self._settle(settlement))
+        except RateLimiterUnavailable as away:
+            if kind is None and self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
+                raise
+            _log.warning("Not settled, for the store is away: %s of %s: %s", settlement, self._bucket, away)
 
     @property
     def consumed(self) -> dict[str, int]:
         """What the lease holds of each limit, adjustments included."""
         pending = self._pending or {}
-        return {name: taken + pending.get(name, 0) for name, taken in self._taken.items()}
+        return {name: taken + pending.get(name, 0) for name, taken in self._held().items()}
 
     @property
     def entries(self) -> list[LeaseEntry]:
@@ -86,10 +135,9 @@ class Lease:
             LeaseExpiredError: The lease has ended.
         """
         self._check("consume", amounts, 0)
-        if not self.degraded and amounts:
+        if amounts and not self.degraded:
             await self._client.take_whole(lambda: self._take(amounts), lambda _: self._give_back(amounts))
-        for name, amount in amounts.items():
-            self._taken[name] += amount
+        self._hold(amounts)
 
     async def release(self, /, **amounts: int) -> None:
         """Give tokens back, now.
@@ -107,37 +155,57 @@ class Lease:
             put_off = min(amount, max(0, (self._pending or {}).get(name, 0)))
             later[name], now[name] = -put_off, amount - put_off
         self._put_off(later)
-        for name, amount in now.items():
-            self._taken[name] -= amount
-        if any(now.values()):
-            await self._client.see_through(lambda: self._give_back(now))
-
-    def end(self, *, failed: bool) -> Settlement | None:
-        """End the lease and return what is to be settled, None for nothing; after a failure, all goes back."""
-        self._open = False
-        if failed:
-            return _owed({name: -taken for name, taken in self._taken.items()}, self.degraded)
-        return _owed(self._pending, self.degraded) if self._pending else None
-
-    async def settle(self, settlement: Settlement) -> None:
-        """Write what is to be settled."""
-        assert self._terms is not None, "a degraded lease owes nothing"
-        await self._client.settle(self._bucket, settlement, self._terms)
+        self._hold({name: -amount for name, amount in now.items()})
+        await self._client.see_through(lambda: self._give_back(now))
 
     async def _take(self, amounts: dict[str, int]) -> Terms:
         return await self._client.take(self._bucket, amounts, self._own)
 
+    async def _undo(self, terms: Terms) -> None:
+        self._terms = terms
+        await self._give_back(self._consume)
+
     async def _give_back(self, amounts: dict[str, int]) -> None:
-        settlement = _owed({name: -amount for name, amount in amounts.items()}, self.degraded)
+        settlement = self._owed(amounts, back=True)
         if settlement is not None:
-            await self.settle(settlement)
+            await self._settle(settlement)
+
+    async def _settle(self, settlement: Settlement) -> None:
+        assert self._terms is not None, "a degraded lease owes nothing"
+        await self._client.settle(self._bucket, settlement, self._terms)
+
+    def _owed(self, changes: dict[str, int], *, back: bool) -> Settlement | None:
+        """Return the settlement of changes in tokens, all given back or each up or down; None if nothing is owed."""
+        sign = -1000 if back else 1000
+        debits = tuple((name, amount * sign) for name, amount in changes.items() if amount * sign > 0)
+        credits = tuple((name, -amount * sign) for name, amount in changes.items() if amount * sign < 0)
+        return None if self.degraded or not (debits or credits) else Settlement(debits, credits)
+
+    def _go_without_store(self, error: RateLimiterUnavailable) -> None:
+        """Let the request through unlimited, if that is allowed."""
+        entity_id, resource = self._bucket
+        if self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
+            raise RateLimiterUnavailable(error.cause, error.stack_name, entity_id, resource) from error.cause
+        for name, amount in self._consume.items():
+            check_amount(f"consume[{name}]", amount)
+        _log.warning("Let through unlimited, for the store is away: %s of %s: %s", self._consume, self._bucket, error)
+
+    def _held(self) -> dict[str, int]:
+        if self._taken is None:
+            raise RuntimeError("an acquire takes nothing before it is entered")
+        return self._taken
+
+    def _hold(self, amounts: dict[str, int]) -> None:
+        held = self._held()
+        self._taken = {**held, **{name: held[name] + amount for name, amount in amounts.items()}}
 
     def _check(self, verb: str, amounts: dict[str, int], least: int) -> None:
+        held = self._held()
         if not self._open:
             raise LeaseExpiredError(verb, *self._bucket)
         for name, amount in amounts.items():
-            if name not in self._taken:
-                named = ", ".join(self._taken)
+            if name not in held:
+                named = ", ".join(held)
                 raise ValidationError(verb, name, f"is not a limit that the acquire named; it named: {named}")
             check_whole_number(f"{verb}({name})", amount, least, MAX_AMOUNT)
 
@@ -149,10 +217,3 @@ class Lease:
     def _put_off(self, amounts: dict[str, int]) -> None:
         pending = self._pending or {}
         self._pending = {**pending, **{name: pending.get(name, 0) + amount for name, amount in amounts.items()}}
-
-
-def _owed(changes: dict[str, int], degraded: bool) -> Settlement | None:
-    """Return the settlement of changes in tokens, up or down; None if nothing is owed."""
-    debits = tuple((name, amount * 1000) for name, amount in changes.items() if amount > 0)
-    credits = tuple((name, -amount * 1000) for name, amount in changes.items() if amount < 0)
-    return None if degraded or not (debits or credits) else Settlement(debits, credits)

@@ -5,7 +5,7 @@ from types import TracebackType
 
 from zae_limiter._async import runtime
 from zae_limiter._async.limiter.acquire import BucketClient
-from zae_limiter._async.limiter.acquisition import Acquisition
+from zae_limiter._async.limiter.lease import Lease
 from zae_limiter._async.protocol import RepositoryProtocol
 from zae_limiter.core.acquire import amounts_of
 from zae_limiter.core.config import ResolvedLimits
@@ -48,7 +48,7 @@ class RateLimiter:
         consume: dict[str, int],
         limits: Sequence[Limit] | None = None,
         on_unavailable: OnUnavailable | str | None = None,
-    ) -> Acquisition:
+    ) -> Lease:
         """Take from every limit named in ``consume``, or from none.
 
         Entering takes and yields the lease; leaving writes its adjustments; leaving by an exception gives all back.
@@ -59,7 +59,7 @@ class RateLimiter:
             ValidationError: Names, amounts or limits are not what they must be, or can never be admitted.
             RateLimiterUnavailable: The store is away, and ``on_unavailable`` is to block.
         """
-        return Acquisition(self._client, (entity_id, resource), consume, limits, on_unavailable)
+        return Lease(self._client, (entity_id, resource), consume, limits, on_unavailable)
 
     async def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:
         """Return what is available of each limit now, below zero where it is in debt."""

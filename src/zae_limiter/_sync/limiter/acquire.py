@@ -19,7 +19,6 @@ from zae_limiter.core.acquire import (
     Progress,
     Rebase,
     Reject,
-    Request,
     Resolve,
     Standing,
     Step,
@@ -81,23 +80,23 @@ class BucketClient:
         terms = self.resolver.fresh(bucket, now[1]) if own is None else None
         if terms is None:
             return self._take_as_stranger(Asking(bucket, consume, own))
-        request = Request(terms, amounts_of(consume, terms))
+        amounts = amounts_of(consume, terms)
         view = self._views.get(bucket)
-        step = next_step(view, request, now, self._first)
+        step = next_step(view, terms, amounts, now, self._first)
         if type(step) is not Take or view is None:
-            return Errand(self, Asking(bucket, consume, own), request, self._first).run()
+            return Errand(self, Asking(bucket, consume, own), terms, self._first).run()
         update = bucket_writes.take(view, step, next(self.nonces))
         outcome = self._write(update)
         if type(outcome) is Applied:
-            self.buckets.learn_taken(bucket, view_after_take(view, outcome.new, request.amounts, now[1]))
+            self.buckets.learn_taken(bucket, view_after_take(view, outcome.new, amounts, now[1]))
             return terms
         fate = self.buckets.fate(update, outcome, resend=True)
-        errand = Errand(self, Asking(bucket, consume, own), request, self._first)
+        errand = Errand(self, Asking(bucket, consume, own), terms, self._first)
         return terms if errand.hear(fate, now) else errand.run()
 
     def _take_as_stranger(self, asking: Asking) -> Terms:
         """Take from a bucket whose terms are not at hand; where it was not seen either, both are read at once."""
-        bucket, consume, own = asking
+        bucket, _, own = asking
         check_bucket(bucket)
         progress = self._first
         if bucket not in self._views and not self.resolver.is_known(bucket):
@@ -108,7 +107,7 @@ class BucketClient:
             self.buckets.learn(bucket, item, known.terms.limits if known.terms else ())
             progress = progress.after_look()
         terms = self.resolver.terms(bucket, own)
-        return Errand(self, asking, Request(terms, amounts_of(consume, terms)), progress).run()
+        return Errand(self, asking, terms, progress).run()
 
     def choice(self, asked: object) -> OnUnavailable:
         """Return what to do while the store is away."""
@@ -163,12 +162,13 @@ class BucketClient:
 class Errand:
     """One request on its way to be admitted or rejected, once it takes more than one step."""
 
-    def __init__(self, client: BucketClient, asking: Asking, request: Request, progress: Progress) -> None:
+    def __init__(self, client: BucketClient, asking: Asking, terms: Terms, progress: Progress) -> None:
         self._client = client
         self._buckets = client.buckets
         self._asking = asking
         self._bucket = asking.bucket
-        self._request = request
+        self._terms = terms
+        self._amounts = amounts_of(asking.consume, terms)
         self._progress = progress
         self._view: BucketView | None = client.buckets.remembered(asking.bucket)
 
@@ -180,8 +180,8 @@ class Errand:
         """
         for _ in range(_MOST_STEPS):
             now = self._client.now()
-            if self._carry_out(next_step(self._view, self._request, now, self._progress), now):
-                return self._request.terms
+            if self._carry_out(next_step(self._view, self._terms, self._amounts, now, self._progress), now):
+                return self._terms
         raise RateLimiterUnavailable(TimeoutError("others kept changing the bucket"), None, *self._bucket)
 
     def _carry_out(self, step: Step, now: Moment) -> bool:
@@ -190,11 +190,11 @@ class Errand:
             case Reject(at=at):
                 raise self._exceeded(at)
             case Look():
-                self._view = self._buckets.look(self._bucket, self._request.terms.limits)
+                self._view = self._buckets.look(self._bucket, self._terms.limits)
                 self._progress = self._progress.after_look()
             case Resolve():
-                terms = self._client.resolver.terms_again(self._bucket, self._asking.own)
-                self._request = Request(terms, amounts_of(self._asking.consume, terms))
+                self._terms = self._client.resolver.terms_again(self._bucket, self._asking.own)
+                self._amounts = amounts_of(self._asking.consume, self._terms)
                 self._progress = self._progress.after_resolve()
             case Create():
                 return self.hear(self._buckets.send(self._creation(now)), now)
@@ -210,7 +210,7 @@ class Errand:
 
     def hear(self, fate: Applied | Refused | Missing, asked: Moment) -> bool:
         """Learn from the fate of a write that was judged at ``asked``; True if it was applied."""
-        limits = self._request.terms.limits
+        limits = self._terms.limits
         match fate:
             case Applied(new=new):
                 self._view = self._buckets.learn(self._bucket, new, limits)
@@ -227,8 +227,8 @@ class Errand:
         return False
 
     def _creation(self, now: Moment) -> Put:
-        terms = self._request.terms
-        spent = {terms.limits[position].name: taken for position, taken in self._request.amounts}
+        terms = self._terms
+        spent = {terms.limits[position].name: taken for position, taken in self._amounts}
         return bucket_writes.create(self._buckets.owner(self._bucket), terms, spent, now[1], next(self._client.nonces))
 
     def _known_view(self) -> BucketView:
@@ -236,5 +236,5 @@ class Errand:
         return self._view
 
     def _exceeded(self, at: Moment) -> RateLimitExceeded:
-        stands = standings(self._view, self._request.terms, at)
-        return RateLimitExceeded(statuses(self._bucket, stands, self._request.amounts, at))
+        stands = standings(self._view, self._terms, at)
+        return RateLimitExceeded(statuses(self._bucket, stands, self._amounts, at))

@@ -5,7 +5,7 @@ from types import TracebackType
 
 from zae_limiter._sync import runtime
 from zae_limiter._sync.limiter.acquire import BucketClient
-from zae_limiter._sync.limiter.acquisition import Acquisition
+from zae_limiter._sync.limiter.lease import SyncLease
 from zae_limiter._sync.protocol import SyncRepositoryProtocol
 from zae_limiter.core.acquire import amounts_of
 from zae_limiter.core.config import ResolvedLimits
@@ -48,7 +48,7 @@ class SyncRateLimiter:
         consume: dict[str, int],
         limits: Sequence[Limit] | None = None,
         on_unavailable: OnUnavailable | str | None = None,
-    ) -> Acquisition:
+    ) -> SyncLease:
         """Take from every limit named in ``consume``, or from none.
 
         Entering takes and yields the lease; leaving writes its adjustments; leaving by an exception gives all back.
@@ -59,7 +59,7 @@ class SyncRateLimiter:
             ValidationError: Names, amounts or limits are not what they must be, or can never be admitted.
             RateLimiterUnavailable: The store is away, and ``on_unavailable`` is to block.
         """
-        return Acquisition(self._client, (entity_id, resource), consume, limits, on_unavailable)
+        return SyncLease(self._client, (entity_id, resource), consume, limits, on_unavailable)
 
     def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:
         """Return what is available of each limit now, below zero where it is in debt."""
