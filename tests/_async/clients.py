@@ -1,0 +1,165 @@
+"""Clients of one table, each with a memory of its own, and tables that count, or fail on demand."""
+
+import json
+from dataclasses import replace
+
+from zae_limiter import RateLimiter, RateLimiterUnavailable, Repository
+from zae_limiter.core.outcome import Unavailable
+from zae_limiter.tables.memory import MemoryTable
+
+START_MS = 1_700_000_000_123
+
+
+class SettableClock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self, now_ms=START_MS):
+        self.time_ms = now_ms
+
+    def now_ms(self):
+        return self.time_ms
+
+    def monotonic_s(self):
+        return self.time_ms / 1000
+
+    def advance(self, milliseconds):
+        self.time_ms += milliseconds
+
+
+class Wrapped:
+    """A table behind which another one does the work."""
+
+    def __init__(self, table):
+        self.table = table
+        self.capabilities = table.capabilities
+        self.inline = table.inline
+        self.now = table.now
+
+    async def get(self, key, *, consistent=False):
+        return await self.table.get(key, consistent=consistent)
+
+    async def batch_get(self, keys, *, consistent=False):
+        return await self.table.batch_get(keys, consistent=consistent)
+
+    async def query(self, query):
+        return await self.table.query(query)
+
+    async def write(self, operation):
+        return await self.table.write(operation)
+
+    async def transact(self, operations, token):
+        return await self.table.transact(operations, token)
+
+    async def batch_delete(self, keys):
+        await self.table.batch_delete(keys)
+
+    async def close(self):
+        await self.table.close()
+
+
+class CountingTable(Wrapped):
+    """A table that remembers the names of the calls made to it."""
+
+    def __init__(self, table):
+        super().__init__(table)
+        self.calls = []
+
+    def drain(self):
+        """Return the calls since the last time, and forget them."""
+        calls, self.calls = self.calls, []
+        return calls
+
+    async def get(self, key, *, consistent=False):
+        self.calls.append("get")
+        return await super().get(key, consistent=consistent)
+
+    async def batch_get(self, keys, *, consistent=False):
+        self.calls.append("batch_get")
+        return await super().batch_get(keys, consistent=consistent)
+
+    async def query(self, query):
+        self.calls.append("query")
+        return await super().query(query)
+
+    async def write(self, operation):
+        self.calls.append("write")
+        return await super().write(operation)
+
+    async def transact(self, operations, token):
+        self.calls.append("transact")
+        return await super().transact(operations, token)
+
+
+class FailingTable(Wrapped):
+    """A table that is away while it is told to be: reads raise and writes answer that it is unavailable."""
+
+    def __init__(self, table):
+        super().__init__(table)
+        self.away = False
+        self.cause = ConnectionError("the store is away")
+
+    def _require(self):
+        if self.away:
+            raise RateLimiterUnavailable(self.cause)
+
+    async def get(self, key, *, consistent=False):
+        self._require()
+        return await super().get(key, consistent=consistent)
+
+    async def batch_get(self, keys, *, consistent=False):
+        self._require()
+        return await super().batch_get(keys, consistent=consistent)
+
+    async def write(self, operation):
+        return Unavailable(self.cause, ambiguous=False) if self.away else await super().write(operation)
+
+    async def transact(self, operations, token):
+        return Unavailable(self.cause, ambiguous=False) if self.away else await super().transact(operations, token)
+
+
+def another(repo, wrap=None, **settings):
+    """Return a repository on the same table with a memory of its own, as another process would have it."""
+    client = repo.scope.client
+    table = client.table if wrap is None else wrap(client.table)
+    changed = replace(client.settings, **settings)
+    other = replace(client, table=table, settings=changed, caches={})
+    return Repository(other.scope(repo.scope.namespace, repo.scope.namespace_id), owns_table=False)
+
+
+def counted(repo, *, speculative_writes=True, **settings):
+    """Return a limiter with a memory of its own, and the table that counts its calls."""
+    other = another(repo, CountingTable, **settings)
+    return RateLimiter(other, speculative_writes=speculative_writes), other.scope.table
+
+
+async def take(limiter, consume, entity_id="user-1"):
+    """Take and keep."""
+    async with limiter.acquire(entity_id, "gpt-4", consume):
+        pass
+
+
+def everything_in(repo):
+    """Return all items that are stored, by key, as they are now."""
+    table = repo.scope.table
+    while isinstance(table, Wrapped):
+        table = table.table
+    blocking = table._table
+    if isinstance(blocking, MemoryTable):
+        return {tuple(key): dict(item) for key, item in blocking._items.items()}
+    rows = blocking._pool.lend(_select_all, None)
+    return {(pk, sk): json.loads(body) for pk, sk, body in rows}
+
+
+def _select_all(cursor, _):
+    return cursor.execute("SELECT pk, sk, body FROM items").fetchall()
+
+
+def buckets_in(repo):
+    """Return the bucket items that are stored."""
+    return [item for key, item in everything_in(repo).items() if "BUCKET#" in key[0]]
+
+
+def balance_of(repo, limit_name, field="tk"):
+    """Return what the only bucket that is stored says of a limit."""
+    (bucket,) = buckets_in(repo)
+    return bucket[f"b_{limit_name}_{field}"]

@@ -1,0 +1,36 @@
+"""Every test runs on memory and on a file, with a clock that it moves itself."""
+
+from random import Random
+
+import pytest
+
+from zae_limiter import RateLimiter, Repository
+
+from .clients import SettableClock
+
+
+@pytest.fixture
+def clock():
+    return SettableClock()
+
+
+@pytest.fixture
+def random():
+    return Random(7)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def url(request, tmp_path):
+    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'limiter.db'}"
+
+
+@pytest.fixture
+async def repo(url, clock, random):
+    opened = await Repository.open(url, clock=clock, random=random)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def limiter(repo):
+    return RateLimiter(repo)

@@ -1,0 +1,36 @@
+"""Every test runs on memory and on a file, with a clock that it moves itself."""  # generated from _async by tools/mirror.py; do not edit
+
+from random import Random
+
+import pytest
+
+from zae_limiter import SyncRateLimiter, SyncRepository
+
+from .clients import SettableClock
+
+
+@pytest.fixture
+def clock():
+    return SettableClock()
+
+
+@pytest.fixture
+def random():
+    return Random(7)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def url(request, tmp_path):
+    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'limiter.db'}"
+
+
+@pytest.fixture
+def repo(url, clock, random):
+    opened = SyncRepository.open(url, clock=clock, random=random)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def limiter(repo):
+    return SyncRateLimiter(repo)

@@ -1,0 +1,186 @@
+"""A rejection: what it says, and that the time it names is neither early nor late."""  # generated from _async by tools/mirror.py; do not edit
+
+import json
+
+import pytest
+
+from zae_limiter import Limit, RateLimitExceeded
+
+from .clients import take
+
+RPS = Limit.per_second("rps", 10)
+TPM = Limit.per_minute("tpm", 6_000)
+DAILY = Limit.per_day("daily", 20)
+
+
+def rejection(limiter, consume):
+    with pytest.raises(RateLimitExceeded) as caught:
+        take(limiter, consume)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("limit", "amount"),
+    [
+        (Limit.per_second("one", 10), 1),
+        (Limit.per_second("one", 10), 10),
+        (Limit.per_second("one", 3), 1),
+        (Limit.per_second("one", 300), 7),
+        (Limit.per_minute("one", 100), 1),
+        (Limit.per_minute("one", 7, burst=11), 11),
+        (Limit.per_hour("one", 13), 1),
+        (Limit.per_day("one", 1), 1),
+        (Limit.custom("one", 5, 1, 7), 2),
+        (Limit.custom("one", 10**6, 999_983, 86_399), 123_457),
+        (Limit.custom("one", 10**18, 10**18, 1), 10**17 + 1),
+    ],
+    ids=str,
+)
+def test_a_retry_is_rejected_a_millisecond_early_and_admitted_on_time(limiter, clock, limit, amount):
+    """``retry_after`` is the first millisecond at which the request is admitted."""
+    limiter.set_system_defaults([limit])
+    take(limiter, {"one": limit.capacity})
+    clock.advance(17)
+    error = rejection(limiter, {"one": amount})
+    wait_ms = round(error.retry_after_seconds * 1000)
+
+    clock.advance(wait_ms - 1)
+    early = rejection(limiter, {"one": amount})
+    clock.advance(1)
+    take(limiter, {"one": amount})
+
+    assert 0.001 == early.retry_after_seconds
+
+
+def test_the_time_until_available_is_the_retry_after(limiter, clock):
+    """Who asks beforehand is told the same."""
+    limiter.set_system_defaults([DAILY])
+    take(limiter, {"daily": 19})
+    clock.advance(12_345)
+
+    waiting = limiter.time_until_available("user-1", "gpt-4", {"daily": 3})
+
+    assert (rejection(limiter, {"daily": 3})).retry_after_seconds == waiting
+
+
+def test_the_retry_after_is_that_of_the_slowest_violation(limiter, clock):
+    """A retry needs all limits, so the longest wait counts; limits that passed do not."""
+    limiter.set_system_defaults([RPS, TPM, DAILY])
+    take(limiter, {"rps": 10, "tpm": 6_000})
+
+    error = rejection(limiter, {"rps": 1, "tpm": 100, "daily": 1})
+    clock.advance(1_000)
+    take(limiter, {"rps": 1, "tpm": 100, "daily": 1})
+
+    assert 1.0 == error.retry_after_seconds
+    assert "tpm" == error.primary_violation.limit_name
+
+
+def test_a_rejection_tells_the_status_of_every_limit(limiter):
+    """Limits that passed and limits that were not named are told too."""
+    limiter.set_system_defaults([RPS, TPM, DAILY])
+    take(limiter, {"rps": 8, "tpm": 1_000})
+
+    error = rejection(limiter, {"rps": 3, "tpm": 500})
+
+    assert [
+        ("daily", 20, 0, False, 0.0),
+        ("rps", 2, 3, True, 0.1),
+        ("tpm", 5_000, 500, False, 0.0),
+    ] == [(s.limit_name, s.available, s.requested, s.exceeded, s.retry_after_seconds) for s in error.statuses]
+    assert {("user-1", "gpt-4")} == {(status.entity_id, status.resource) for status in error.statuses}
+
+
+def test_violations_and_passed_share_out_the_statuses(limiter):
+    """Every status is one or the other."""
+    limiter.set_system_defaults([RPS, TPM])
+    take(limiter, {"rps": 10})
+
+    error = rejection(limiter, {"rps": 4, "tpm": 1})
+
+    assert (["rps"], ["tpm"]) == (
+        [status.limit_name for status in error.violations],
+        [status.limit_name for status in error.passed],
+    )
+    assert 4 == error.violations[0].deficit
+
+
+def test_a_status_bears_the_limit_in_force(limiter):
+    """A caller need not look it up."""
+    limiter.set_system_defaults([RPS])
+    take(limiter, {"rps": 10})
+
+    assert RPS == (rejection(limiter, {"rps": 1})).primary_violation.limit
+
+
+def test_a_rejection_is_ready_for_json(limiter):
+    """``as_dict`` holds all a caller may pass on."""
+    limiter.set_system_defaults([RPS])
+    take(limiter, {"rps": 10})
+    error = rejection(limiter, {"rps": 2})
+
+    told = json.loads(json.dumps(error.as_dict()))
+
+    assert ("rate_limit_exceeded", str(error), 0.2) == (told["error"], told["message"], told["retry_after_seconds"])
+    assert [
+        {
+            "entity_id": "user-1",
+            "resource": "gpt-4",
+            "limit_name": "rps",
+            "capacity": 10,
+            "refill_amount": 10,
+            "refill_period_seconds": 1,
+            "available": 0,
+            "requested": 2,
+            "deficit": 2,
+            "exceeded": True,
+            "retry_after_seconds": 0.2,
+        }
+    ] == told["limits"]
+
+
+def test_a_message_names_entity_resource_limit_and_wait(limiter):
+    """A log line tells what happened."""
+    limiter.set_system_defaults([RPS])
+    take(limiter, {"rps": 10})
+
+    message = str(rejection(limiter, {"rps": 2}))
+
+    assert (
+        "Rate limit exceeded for entity 'user-1', resource 'gpt-4', limit 'rps': 0 available, 2 requested. "
+        "Retry after 0.200 s." == message
+    )
+
+
+@pytest.mark.parametrize(("amount", "header"), [(1, "1"), (10, "1"), (11, "2"), (20, "2")])
+def test_the_header_is_in_whole_seconds_rounded_up(limiter, amount, header):
+    """A client that waits so long is admitted; HTTP knows no fractions, and no zero."""
+    limiter.set_system_defaults([Limit.per_second("rps", 10, burst=20)])
+    take(limiter, {"rps": 20})
+
+    assert header == (rejection(limiter, {"rps": amount})).retry_after_header
+
+
+def test_a_bucket_in_debt_says_so(limiter):
+    """What is owed shows as less than nothing available."""
+    limiter.set_system_defaults([RPS])
+    with limiter.acquire("user-1", "gpt-4", {"rps": 10}) as lease:
+        lease.adjust(rps=20)
+
+    error = rejection(limiter, {"rps": 1})
+
+    assert (-20, 2.1) == (error.primary_violation.available, error.retry_after_seconds)
+
+
+def test_a_rejection_takes_nothing(limiter, clock):
+    """However often a request is rejected, it is admitted when its time has come."""
+    limiter.set_system_defaults([RPS])
+    take(limiter, {"rps": 10})
+
+    for _ in range(10):
+        clock.advance(10)
+        last = rejection(limiter, {"rps": 2})
+    clock.advance(100)
+    take(limiter, {"rps": 2})
+
+    assert 0.1 == last.retry_after_seconds
