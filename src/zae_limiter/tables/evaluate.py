@@ -43,7 +43,7 @@ def apply(operation: Operation, old: Item) -> dict[str, Any] | Refused | Missing
         return _replaced(operation, old)
     new = {**old} if old else _created(operation.key)
     for name, amount in operation.add.items():
-        before = new.get(name, 0)
+        before = new[name] if name in new else 0
         if type(before) is not int or type(amount) is not int:
             raise ValidationError(name, before if type(amount) is int else amount, "only numbers can be added")
         new[name] = before + amount
@@ -78,7 +78,9 @@ def moves(operation: Operation) -> bool:
     """
     if type(operation) is not Update:
         return True
-    if KEY_ATTRIBUTES.isdisjoint(operation.set) and KEY_ATTRIBUTES.isdisjoint(operation.remove):
+    if KEY_ATTRIBUTES.isdisjoint(operation.set) and (
+        not operation.remove or KEY_ATTRIBUTES.isdisjoint(operation.remove)
+    ):
         return False
     for name in _KEYS:
         if name in operation.set or name in operation.remove:

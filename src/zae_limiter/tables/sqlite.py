@@ -11,8 +11,7 @@ take turns to write. A write that failed was rolled back, so no outcome is ever 
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from zae_limiter.core.errors import CorruptItemError, RateLimiterUnavailable, ValidationError
@@ -22,7 +21,7 @@ from zae_limiter.tables.blocking import Swept
 from zae_limiter.tables.busy import Busy
 from zae_limiter.tables.evaluate import NO_ITEM, apply, check_transaction, moves, places
 from zae_limiter.tables.paging import keys_of, page_of
-from zae_limiter.tables.sqlite_file import is_busy
+from zae_limiter.tables.sqlite_file import is_busy, transaction
 from zae_limiter.tables.sqlite_pool import Pool
 from zae_limiter.tables.sqlite_query import Statement, statement_of
 
@@ -225,7 +224,7 @@ class SqliteTable:
 
     def _carry_out(self, cursor: sqlite3.Cursor, operations: Sequence[Operation]) -> list[Result]:
         """Carry out all operations in one transaction, or none if one of them is refused."""
-        with _transaction(cursor, "BEGIN IMMEDIATE"):
+        with transaction(cursor, "BEGIN IMMEDIATE"):
             changes = self._evaluate(cursor, operations)
             if all(isinstance(change.result, dict) for change in changes):
                 self._store(cursor, changes)
@@ -233,7 +232,7 @@ class SqliteTable:
 
     def _carry_out_each(self, cursor: sqlite3.Cursor, operations: Sequence[Operation]) -> list[Result]:
         """Carry out in one transaction those of the operations that are not refused."""
-        with _transaction(cursor, "BEGIN IMMEDIATE"):
+        with transaction(cursor, "BEGIN IMMEDIATE"):
             changes = self._evaluate(cursor, operations)
             self._store(cursor, changes)
         return [change.result for change in changes]
@@ -278,7 +277,7 @@ class SqliteTable:
 
     def _read_all(self, cursor: sqlite3.Cursor, keys: Sequence[Key]) -> list[_Row]:
         """The rows of keys, as of one moment."""
-        with _transaction(cursor, "BEGIN"):
+        with transaction(cursor, "BEGIN"):
             return [self._read(cursor, key) for key in keys]
 
     def _row(self, key: Key, text: str) -> _Row:
@@ -291,19 +290,6 @@ class SqliteTable:
         if len(self._rows) >= _REMEMBERED:
             self._rows.clear()
         self._rows[key] = row
-
-
-@contextmanager
-def _transaction(cursor: sqlite3.Cursor, begin: str) -> Iterator[None]:
-    """A transaction that is rolled back by any error."""
-    cursor.execute(begin)
-    try:
-        yield
-        cursor.execute("COMMIT")
-    except BaseException:
-        if cursor.connection.in_transaction:
-            cursor.execute("ROLLBACK")
-        raise
 
 
 def _select(cursor: sqlite3.Cursor, statement: Statement) -> list[Any]:

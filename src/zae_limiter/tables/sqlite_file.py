@@ -3,6 +3,8 @@
 import os
 import sqlite3
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from zae_limiter.core.errors import IncompatibleSchemaError, StorageError
 
@@ -62,9 +64,7 @@ def prepare(path: str) -> None:
     try:
         connection = sqlite3.connect(path, timeout=_OPENING_WAIT_S, isolation_level=None)
         try:
-            if not _is_ours(connection, path):
-                _create(connection, path)
-            _use_log(connection)
+            _make(connection.cursor(), path)
         finally:
             connection.close()
     except sqlite3.Error as error:
@@ -98,47 +98,59 @@ def is_busy(error: sqlite3.Error) -> bool:
     return primary_code(error) in _BUSY
 
 
-def _is_ours(connection: sqlite3.Connection, path: str) -> bool:
+@contextmanager
+def transaction(cursor: sqlite3.Cursor, begin: str) -> Iterator[None]:
+    """A transaction that is rolled back by any error."""
+    cursor.execute(begin)
+    try:
+        yield
+        cursor.execute("COMMIT")
+    except BaseException:
+        if cursor.connection.in_transaction:
+            cursor.execute("ROLLBACK")
+        raise
+
+
+def _make(cursor: sqlite3.Cursor, path: str) -> None:
+    """Make the tables of a file that has none, unless another process is faster."""
+    with transaction(cursor, "BEGIN"):
+        ours = _is_ours(cursor, path)
+    if not ours:
+        cursor.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+        with transaction(cursor, "BEGIN IMMEDIATE"):
+            if not _is_ours(cursor, path):
+                for statement in (_ITEMS, _ENTRIES, *_MARKS):
+                    cursor.execute(statement)
+    _use_log(cursor)
+
+
+def _is_ours(cursor: sqlite3.Cursor, path: str) -> bool:
     """Say whether the file is one of ours (True) or empty (False)."""
-    application_id = _number(connection, "PRAGMA application_id")
-    version = _number(connection, "PRAGMA user_version")
+    application_id = _number(cursor, "PRAGMA application_id")
+    version = _number(cursor, "PRAGMA user_version")
     if application_id == APPLICATION_ID:
         if version != SCHEMA_VERSION:
             raise IncompatibleSchemaError(str(SCHEMA_VERSION), f"{version} in {path}")
         return True
-    if application_id or version or _number(connection, "SELECT count(*) FROM sqlite_master"):
+    if application_id or version or _number(cursor, "SELECT count(*) FROM sqlite_master"):
         raise StorageError(path, "it is a SQLite file of another program. Name another file.")
     return False
 
 
-def _create(connection: sqlite3.Connection, path: str) -> None:
-    """Make the tables in one transaction, unless another process has been faster."""
-    connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        if not _is_ours(connection, path):
-            for statement in (_ITEMS, _ENTRIES, *_MARKS):
-                connection.execute(statement)
-        connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-
-
-def _use_log(connection: sqlite3.Connection) -> None:
+def _use_log(cursor: sqlite3.Cursor) -> None:
     """Switch the file to a write-ahead log; SQLite does not wait by itself for others who are about to do the same."""
     for _ in range(_WAL_TRIES):
         try:
-            connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            cursor.execute("PRAGMA journal_mode = WAL").fetchone()
             return
         except sqlite3.OperationalError as error:
             if not is_busy(error):
                 raise
         threading.Event().wait(_WAL_WAIT_S)
-    connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    cursor.execute("PRAGMA journal_mode = WAL").fetchone()
 
 
-def _number(connection: sqlite3.Connection, statement: str) -> int:
+def _number(cursor: sqlite3.Cursor, statement: str) -> int:
     """The one number that a statement answers with."""
-    found: int = connection.execute(statement).fetchone()[0]
+    found: int = cursor.execute(statement).fetchone()[0]
     return found

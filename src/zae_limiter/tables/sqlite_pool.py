@@ -1,6 +1,9 @@
-"""Connections to one SQLite file, each used by one thread at a time and never carried into a forked process."""
+"""Connections to one SQLite file, each used by one thread at a time; none is open while the process forks.
 
-import ctypes
+SQLite keeps the locks a process holds in that process's memory, where a child would find those of its parent and take
+them for its own. So every connection is closed before a fork, and opened again when it is asked for.
+"""
+
 import os
 import sqlite3
 import threading
@@ -17,6 +20,11 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 _LOANS_BETWEEN_LOOKS = 16
+_FORK_WAIT_S = 0.001
+_FORK_WAITS = 1000
+
+_gate = threading.RLock()
+"""Held by who opens a connection, and by who forks."""
 
 
 class Pool:
@@ -29,11 +37,13 @@ class Pool:
         self.turn = threading.Lock()
         self._path = path
         self._idle: deque[sqlite3.Cursor] = deque()
+        self._open: set[sqlite3.Cursor] = set()
         self._loans = 0
         self._closed = False
-        prepare(path)
-        self._identity = _identity(path)
-        _POOLS.add(self)
+        with _gate:
+            prepare(path)
+            self._identity = _identity(path)
+            _pools.add(self)
 
     def lend(self, call: Callable[[sqlite3.Cursor, A], R], argument: A) -> R:
         """Make a call with a cursor for it alone.
@@ -49,7 +59,7 @@ class Pool:
             if isinstance(error, ValidationError) or (isinstance(error, sqlite3.Error) and is_busy(error)):
                 self._give_back(cursor)
             else:
-                _close(cursor)
+                self._drop(cursor)
             raise
         self._give_back(cursor)
         return answer
@@ -59,15 +69,13 @@ class Pool:
         self._closed = True
         self._drop_idle()
 
-    def abandon(self) -> None:
-        """In a forked child: forget the parent's connections without closing them.
-
-        Closing one here would undo locks and unfinished work that are the parent's, so they are kept alive for good.
-        """
-        for cursor in self._idle:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(cursor))
-        self._idle = deque()
-        self.turn = threading.Lock()
+    def rest(self) -> None:
+        """Close every connection, and wait for those on loan, but not for ever."""
+        for _ in range(_FORK_WAITS):
+            self._drop_idle()
+            if not self._open:
+                return
+            threading.Event().wait(_FORK_WAIT_S)
 
     def _borrow(self) -> sqlite3.Cursor:
         """A cursor that nobody else uses."""
@@ -77,9 +85,16 @@ class Pool:
         try:
             return self._idle.pop()
         except IndexError:
+            return self._connect()
+
+    def _connect(self) -> sqlite3.Cursor:
+        """A cursor of a new connection."""
+        with _gate:
             if self._closed:
-                raise StorageError(self._path, "it was closed. Open it again.") from None
-            return connect(self._path)
+                raise StorageError(self._path, "it was closed. Open it again.")
+            cursor = connect(self._path)
+            self._open.add(cursor)
+            return cursor
 
     def _give_back(self, cursor: sqlite3.Cursor) -> None:
         """Take back a cursor that is in order, outside a transaction."""
@@ -89,16 +104,25 @@ class Pool:
 
     def _look(self) -> None:
         """Let go of a file that was deleted or replaced, and make or open the one that is there now."""
-        if _identity(self._path) != self._identity and not self._closed:
-            self._drop_idle()
-            prepare(self._path)
-            self._identity = _identity(self._path)
+        if _identity(self._path) == self._identity:
+            return
+        with _gate:
+            if not self._closed:
+                self._drop_idle()
+                prepare(self._path)
+                self._identity = _identity(self._path)
 
     def _drop_idle(self) -> None:
         """Close the connections that nobody uses."""
         with suppress(IndexError):
             while True:
-                _close(self._idle.pop())
+                self._drop(self._idle.pop())
+
+    def _drop(self, cursor: sqlite3.Cursor) -> None:
+        """Close the connection of a cursor; what it had not committed is rolled back."""
+        with suppress(sqlite3.Error):
+            cursor.connection.close()
+        self._open.discard(cursor)
 
 
 def _identity(path: str) -> tuple[int, int] | None:
@@ -110,18 +134,20 @@ def _identity(path: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _close(cursor: sqlite3.Cursor) -> None:
-    """Close the connection of a cursor; what it had not committed is rolled back."""
-    with suppress(sqlite3.Error):
-        cursor.connection.close()
+def _before_fork() -> None:
+    """Close every connection of the process, and let nobody open one."""
+    _gate.acquire()
+    for pool in list(_pools):
+        pool.rest()
 
 
-def _abandon_all() -> None:
-    """Run in every forked child."""
-    for pool in list(_POOLS):
-        pool.abandon()
+def _in_child() -> None:
+    """Let the one thread of the child go on: no other is left that could end its turn."""
+    for pool in list(_pools):
+        pool.turn = threading.Lock()
+    _gate.release()
 
 
-_POOLS: "WeakSet[Pool]" = WeakSet()
+_pools: "WeakSet[Pool]" = WeakSet()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_abandon_all)
+    os.register_at_fork(before=_before_fork, after_in_parent=_gate.release, after_in_child=_in_child)

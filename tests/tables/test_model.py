@@ -1,0 +1,205 @@
+"""Random operations: a dictionary, the memory table and two openings of one SQLite file stay the same."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zae_limiter.core.errors import ValidationError
+from zae_limiter.schema.operations import (
+    Above,
+    AtLeast,
+    AtMost,
+    AttributeAbsent,
+    AttributeExists,
+    Below,
+    Between,
+    Check,
+    Delete,
+    Differs,
+    Equals,
+    ItemAbsent,
+    ItemExists,
+    Key,
+    Operation,
+    Put,
+    Query,
+    Update,
+)
+from zae_limiter.tables.blocking import BlockingTable
+from zae_limiter.tables.memory import MemoryTable
+from zae_limiter.tables.sqlite import SqliteTable
+
+PARTS, SORTS, NAMES, PLACES = ["p", "q"], ["a", "ab", "b"], ["n", "m", "w", "ttl"], ["g", "h"]
+INDEX_NAMES = ["GSI1PK", "GSI1SK", "GSI2PK", "GSI2SK"]
+
+keys = st.builds(Key, st.sampled_from(PARTS), st.sampled_from(SORTS))
+numbers = st.one_of(st.integers(-3, 3), st.integers(10**21 - 1, 10**21 + 1))
+plain = st.one_of(numbers, st.sampled_from(["", "x"]), st.booleans(), st.none())
+values = st.one_of(plain, st.lists(plain, max_size=2), st.dictionaries(st.sampled_from(["k", ""]), plain, max_size=1))
+attributes = st.one_of(
+    st.tuples(st.sampled_from(NAMES), values), st.tuples(st.sampled_from(INDEX_NAMES), st.sampled_from(PLACES))
+)
+conditions = st.one_of(
+    st.builds(ItemExists),
+    st.builds(ItemAbsent),
+    *(st.builds(kind, st.sampled_from(NAMES)) for kind in (AttributeExists, AttributeAbsent)),
+    *(st.builds(kind, st.sampled_from(NAMES), plain) for kind in (Equals, Differs)),
+    *(st.builds(kind, st.sampled_from(NAMES), numbers) for kind in (AtLeast, AtMost, Above, Below)),
+    st.builds(Between, st.sampled_from(NAMES), numbers, numbers),
+)
+whens = st.lists(conditions, max_size=2).map(tuple)
+puts = st.builds(
+    lambda key, rest, when: Put({"PK": key.pk, "SK": key.sk, **dict(rest)}, when),
+    keys,
+    st.lists(attributes, max_size=4),
+    whens,
+)
+updates = st.builds(
+    lambda key, add, change, remove, when: Update(
+        key, add, {name: value for name, value in change if name not in add}, remove, when
+    ),
+    keys,
+    st.dictionaries(st.sampled_from(["n", "m"]), numbers, max_size=2),
+    st.lists(attributes, max_size=3),
+    st.lists(st.sampled_from(["w", "GSI1PK", "GSI2SK"]), max_size=1).map(tuple),
+    whens,
+)
+deletes = st.builds(Delete, keys, whens)
+checks = st.builds(Check, keys, whens)
+writes = st.one_of(puts, updates, updates, deletes)
+transactions = st.lists(st.one_of(writes, checks), min_size=1, max_size=4, unique_by=lambda operation: operation.key)
+steps = st.one_of(writes, writes, transactions, st.integers(-2, 3))
+
+
+class Model:
+    """A table as simple as can be: a dictionary, searched from end to end."""
+
+    def __init__(self) -> None:
+        self.items: dict[Key, dict[str, Any]] = {}
+
+    def step(self, step: object) -> object:
+        """The outcome of an operation, a transaction or a sweep, in plain words."""
+        if isinstance(step, int):
+            expired = [key for key, item in self.items.items() if type(item.get("ttl")) is int and item["ttl"] < step]
+            for key in expired:
+                del self.items[key]
+            return len(expired)
+        operations: Sequence[Operation] = step if isinstance(step, list) else [step]  # type: ignore[list-item] # a write
+        olds = [self.items.get(operation.key, {}) for operation in operations]
+        held = [
+            all(condition.holds(old) for condition in operation.when)
+            for operation, old in zip(operations, olds, strict=True)
+        ]
+        news = [
+            self.changed(operation, old) if holds else None
+            for operation, old, holds in zip(operations, olds, held, strict=True)
+        ]
+        if "error" in news:
+            return "error"
+        if not all(held):
+            return "refused", [None if holds else old for old, holds in zip(olds, held, strict=True)]
+        for operation, new in zip(operations, news, strict=True):
+            self.items[operation.key] = dict(new)
+            if not new:
+                del self.items[operation.key]
+        return "applied", [] if isinstance(step, list) else news
+
+    def changed(self, operation: Operation, old: dict[str, Any]) -> Any:
+        """The item after an operation."""
+        if isinstance(operation, Check | Delete):
+            return old if isinstance(operation, Check) else {}
+        if isinstance(operation, Put):
+            return operation.item
+        if any(type(old.get(name, 0)) is not int for name in operation.add):
+            return "error"
+        sums = {name: old.get(name, 0) + amount for name, amount in operation.add.items()}
+        new = {"PK": operation.key.pk, "SK": operation.key.sk, **old, **sums, **operation.set}
+        return {name: value for name, value in new.items() if name not in operation.remove}
+
+    def query(self, query: Query) -> list[Any]:
+        """The items of a query without pages."""
+        pk_name, sk_name = f"{query.index or ''}PK", f"{query.index or ''}SK"
+        found = [item for item in self.items.values() if item.get(pk_name) == query.pk and sk_name in item]
+        found = [
+            item
+            for item in found
+            if item[sk_name].startswith(query.prefix or "")
+            and (query.low is None or item[sk_name] >= query.low)
+            and (query.high is None or item[sk_name] <= query.high)
+        ]
+        found.sort(key=lambda item: (item[sk_name], item["PK"], item["SK"]), reverse=query.descending)
+        if query.index is None:
+            return found
+        return [{name: item[name] for name in ("PK", "SK", pk_name, sk_name)} for item in found]
+
+
+def outcome_of(table: BlockingTable, step: object) -> object:
+    """What a table answers, in the model's words."""
+    if isinstance(step, int):
+        return table.sweep(step, 100).removed
+    try:
+        if isinstance(step, list):
+            outcome: Any = table.transact(step)
+            reasons = [reason and getattr(reason, "old", {}) for reason in getattr(outcome, "reasons", ())]
+        else:
+            outcome = table.write(step)  # type: ignore[arg-type] # a write
+            reasons = [getattr(outcome, "old", {})]
+    except ValidationError:
+        return "error"
+    if type(outcome).__name__ in ("Applied", "Committed"):
+        return "applied", [outcome.new] if hasattr(outcome, "new") else []
+    return "refused", reasons
+
+
+queries = [
+    Query(pk, index, descending=descending, **bounds)  # type: ignore[arg-type] # bounds are strings
+    for index, partitions in ((None, PARTS), ("GSI1", PLACES), ("GSI2", PLACES))
+    for pk in partitions
+    for descending in (False, True)
+    for bounds in ({}, {"prefix": "a"}, {"low": "ab", "high": "g"})
+]
+
+
+def pages(table: BlockingTable, query: Query, limit: int | None) -> list[Any]:
+    """Everything a query finds, page by page."""
+    found: list[Any] = []
+    start = None
+    while True:
+        bounds = (query.prefix, query.low, query.high, query.descending, limit, start)
+        page = table.query(Query(query.pk, query.index, *bounds))
+        found.extend(page.items)
+        start = page.next
+        if start is None:
+            return found
+
+
+@given(st.lists(steps, max_size=25))
+def test_the_memory_table_does_what_a_dictionary_does(run: list[object]) -> None:
+    """Every outcome and every query, after any operations."""
+    model, table = Model(), MemoryTable()
+    for step in run:
+        assert repr(model.step(step)) == repr(outcome_of(table, step))
+
+    for query in queries:
+        assert model.query(query) == pages(table, query, None)
+        assert model.query(query) == pages(table, query, 2)
+
+
+@given(st.lists(st.tuples(steps, st.booleans()), max_size=25))
+def test_a_file_opened_twice_does_what_the_memory_table_does(run: list[tuple[object, bool]]) -> None:
+    """Whoever writes, what either has seen before does no harm."""
+    with tempfile.TemporaryDirectory() as directory:
+        memory = MemoryTable()
+        tables = [SqliteTable(Path(directory) / "limiter.db") for _ in range(2)]
+        for step, which in run:
+            expected = outcome_of(memory, step)
+            assert repr(expected) == repr(outcome_of(tables[which], step))
+
+        for query in queries:
+            assert pages(memory, query, None) == pages(tables[0], query, None) == pages(tables[1], query, 2)
+        for table in tables:
+            table.close()

@@ -1,0 +1,300 @@
+"""Files that are not as they should be, threads, and closing."""
+
+import os
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.tables.engines import KEY, item
+from tests.tables.test_sqlite_processes import Start, line, start, whole
+from zae_limiter.core.errors import (
+    CorruptItemError,
+    IncompatibleSchemaError,
+    RateLimiterUnavailable,
+    StorageError,
+    ValidationError,
+)
+from zae_limiter.core.outcome import Applied, Unavailable
+from zae_limiter.schema.operations import Key, Put, Query, Update
+from zae_limiter.tables.sqlite import SqliteTable
+
+__all__ = ["start"]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "limiter.db"
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A directory that every user may enter."""
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        yield Path(directory)
+
+
+def made(path: Path) -> None:
+    """Make a file with an item in it."""
+    table = SqliteTable(path)
+    table.write(Put(item(x=1)))
+    table.close()
+
+
+def test_a_file_is_found_as_it_was_left(path: Path) -> None:
+    """Opened again, it holds what was written; closed, there is nothing beside it."""
+    made(path)
+    table = SqliteTable(str(path))
+
+    assert item(x=1) == table.get(KEY)
+    table.close()
+    assert ["limiter.db"] == os.listdir(path.parent)
+
+
+def test_an_empty_file_is_made_a_table(path: Path) -> None:
+    """A file without content is nobody's."""
+    path.touch()
+    made(path)
+
+    assert whole(path)
+
+
+def test_a_relative_path_is_fixed_when_the_table_is_opened(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changing the directory later changes nothing."""
+    monkeypatch.chdir(path.parent)
+    table = SqliteTable("limiter.db")
+    monkeypatch.chdir("/")
+    table.write(Put(item(x=1)))
+
+    assert str(path) == table.path
+    table.close()
+    assert path.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(b"Dear diary,\n" * 100, "not a SQLite file"), (b"SQLite format 3\0" + b"\xff" * 5000, "not a SQLite file")],
+)
+def test_another_kind_of_file_is_refused(path: Path, content: bytes, reason: str) -> None:
+    """It is left as it was, and the error says what to do."""
+    path.write_bytes(content)
+
+    with pytest.raises(StorageError, match=reason) as raised:
+        SqliteTable(path)
+    assert str(path) == raised.value.location
+    assert content == path.read_bytes()
+
+
+def test_a_sqlite_file_of_another_program_is_refused(path: Path) -> None:
+    """Tables that are not ours are not touched."""
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE precious(x)")
+    connection.close()
+    content = path.read_bytes()
+
+    with pytest.raises(StorageError, match="another program"):
+        SqliteTable(path)
+    assert content == path.read_bytes()
+
+
+def test_a_file_of_a_later_version_is_refused(path: Path) -> None:
+    """The error names both versions."""
+    made(path)
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+
+    with pytest.raises(IncompatibleSchemaError, match="99"):
+        SqliteTable(path)
+
+
+def test_a_directory_is_refused(tmp_path: Path) -> None:
+    """The error suggests a file in it."""
+    with pytest.raises(StorageError, match=r"is a directory.*limiter\.db"):
+        SqliteTable(tmp_path)
+
+
+def test_a_path_through_a_file_is_refused(path: Path) -> None:
+    """Its directory cannot be made."""
+    path.touch()
+
+    with pytest.raises(StorageError, match="directory cannot be made"):
+        SqliteTable(path / "inside" / "limiter.db")
+
+
+def test_a_damaged_file_is_refused(path: Path) -> None:
+    """A file that was cut off is not taken for a smaller one."""
+    made(path)
+    content = path.read_bytes()
+    path.write_bytes(content[:3000])
+
+    with pytest.raises((StorageError, RateLimiterUnavailable), match=r"damaged|malformed"):
+        SqliteTable(path).get(KEY)
+
+
+def test_a_file_that_may_only_be_read_is_refused(public: Path, start: Start) -> None:
+    """Whoever may not write cannot limit."""
+    path = public / "limiter.db"
+    made(path)
+    path.chmod(0o444)
+
+    assert line(start("open_unprivileged", path)).startswith("StorageError: Cannot use")
+    assert "read-only" in line(start("open_unprivileged", path))
+
+
+def test_a_directory_that_may_only_be_read_is_refused(public: Path, start: Start) -> None:
+    """SQLite keeps its log beside the file, so the directory counts too."""
+    made(public / "limiter.db")
+    (public / "limiter.db").chmod(0o666)
+    public.chmod(0o555)
+
+    assert "read-only" in line(start("open_unprivileged", public / "limiter.db"))
+    assert "read-only" in line(start("open_unprivileged", public / "new.db"))
+    assert "directory cannot be made" in line(start("open_unprivileged", public / "new" / "limiter.db"))
+    public.chmod(0o755)
+
+
+def test_a_damaged_page_makes_the_table_unavailable(path: Path) -> None:
+    """Met at run time, damage is told as unavailability, with SQLite's own error as the cause."""
+    made(path)
+    content = path.read_bytes()
+    path.write_bytes(content[:2048] + b"\xa5" * (len(content) - 2048))
+    table = SqliteTable(path)
+
+    outcome = table.write(Update(KEY, add={"x": 1}))
+    assert isinstance(outcome, Unavailable)
+    assert isinstance(outcome.cause, sqlite3.DatabaseError)
+    assert isinstance(table.transact([Put(item())]), Unavailable)
+    for read in (lambda: table.get(KEY), lambda: table.query(Query("part")), lambda: table.batch_delete([KEY])):
+        with pytest.raises(RateLimiterUnavailable):
+            read()
+    table.close()
+
+
+@pytest.mark.parametrize("body", ["{", "[]", "17"])
+def test_a_damaged_item_is_told_by_its_key(path: Path, body: str) -> None:
+    """Others are not affected."""
+    made(path)
+    connection = sqlite3.connect(path)
+    connection.execute("INSERT INTO items(pk, sk, body) VALUES('part', 'bad', ?)", (body,))
+    connection.commit()
+    connection.close()
+    table = SqliteTable(path)
+
+    with pytest.raises(CorruptItemError, match="part / bad"):
+        table.get(Key("part", "bad"))
+    with pytest.raises(CorruptItemError):
+        table.write(Update(Key("part", "bad"), add={"x": 1}))
+    assert Applied(item(x=2)) == table.write(Update(KEY, add={"x": 1}))
+    table.close()
+
+
+def test_a_full_disk_makes_the_table_unavailable_and_changes_nothing(path: Path) -> None:
+    """When there is room again, it goes on."""
+    table = SqliteTable(path)
+    table.write(Put(item(x=1)))
+    cursor = table._pool._idle[-1]
+    cursor.execute(f"PRAGMA max_page_count = {cursor.execute('PRAGMA page_count').fetchone()[0]}").fetchone()
+    outcome = table.write(Update(KEY, add={"x": 1}, set={"long": "word" * 10_000}))
+
+    assert isinstance(outcome, Unavailable)
+    assert not outcome.ambiguous
+    assert item(x=1) == table.get(KEY)
+    assert Applied(item(x=2, long="word" * 10_000)) == table.write(
+        Update(KEY, add={"x": 1}, set={"long": "word" * 10_000})
+    )
+    table.close()
+
+
+def test_a_deleted_file_is_made_anew(path: Path) -> None:
+    """Deleting the file is starting over; it does not take a restart."""
+    table = SqliteTable(path)
+    table.write(Put(item(x=1)))
+    for found in path.parent.iterdir():
+        found.unlink()
+    for _ in range(40):
+        table.write(Update(KEY, add={"y": 1}))
+    other = SqliteTable(path)
+
+    assert 20 <= (other.get(KEY) or {})["y"] <= 40
+    assert "x" not in (other.get(KEY) or {})
+    table.close()
+    other.close()
+
+
+def test_a_number_with_too_many_digits_is_refused(path: Path) -> None:
+    """What Python will not write down is an error, and the item stays."""
+    made(path)
+    table = SqliteTable(path)
+    with pytest.raises(ValidationError):
+        table.write(Update(KEY, add={"x": 10**5000}))
+
+    assert item(x=1) == table.get(KEY)
+    table.close()
+
+
+def test_threads_of_one_process_take_turns(path: Path) -> None:
+    """No thread meets a lock of another, and no addition is lost."""
+    table = SqliteTable(path)
+    failures: list[BaseException] = []
+
+    def adding(number: int) -> None:
+        try:
+            for count in range(100):
+                table.write(Update(Key("part", str(number % 2)), add={"x": 1}))
+                table.write(Update(Key("part", f"{number}-{count}"), set={"GSI1PK": "index", "GSI1SK": str(count)}))
+                table.query(Query("index", index="GSI1", limit=5))
+        except BaseException as error:  # noqa: BLE001 - told to the test
+            failures.append(error)
+
+    threads = [threading.Thread(target=adding, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert [] == failures
+    assert [400, 400] == [(table.get(Key("part", sk)) or {})["x"] for sk in "01"]
+    assert 800 == len(table.query(Query("index", index="GSI1")).items)
+    table.close()
+    assert whole(path)
+
+
+def test_a_closed_table_says_so(path: Path) -> None:
+    """It may be closed twice, and not used any more."""
+    table = SqliteTable(path)
+    table.write(Put(item()))
+    table.close()
+    table.close()
+
+    for call in (lambda: table.get(KEY), lambda: table.write(Put(item())), lambda: table.transact([Put(item())])):
+        with pytest.raises(StorageError, match="closed"):
+            call()
+
+
+def test_a_connection_on_loan_is_closed_when_it_comes_back(path: Path) -> None:
+    """Closing does not pull it from under a thread that uses it."""
+    table = SqliteTable(path)
+    cursor = table._pool._borrow()
+    table.close()
+    cursor.execute("SELECT 1").fetchone()
+    table._pool._give_back(cursor)
+
+    assert ["limiter.db"] == os.listdir(path.parent)
+
+
+def test_more_rows_than_are_remembered(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory of rows is bounded, and forgetting one is no harm."""
+    monkeypatch.setattr("zae_limiter.tables.sqlite._REMEMBERED", 4)
+    table = SqliteTable(path)
+    for _ in range(2):
+        for number in range(10):
+            table.write(Update(Key("part", str(number)), add={"x": 1}))
+
+    assert [2] * 10 == [found["x"] for found in table.query(Query("part")).items]
+    assert 4 >= len(table._rows)
+    table.close()

@@ -1,0 +1,144 @@
+"""Several operations at once: all or nothing."""
+
+import pytest
+
+from tests.tables.engines import KEY, item
+from zae_limiter._async.table import Table
+from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.outcome import Cancelled, Committed, Missing, Refused
+from zae_limiter.schema.operations import (
+    AtLeast,
+    Check,
+    Delete,
+    Equals,
+    ItemAbsent,
+    ItemExists,
+    Key,
+    Operation,
+    Put,
+    Query,
+    Update,
+)
+
+
+async def contents(table: Table) -> list[object]:
+    """Every item of the partition."""
+    return list((await table.query(Query("part"))).items)
+
+
+async def test_every_operation_is_carried_out(table: Table) -> None:
+    """Put, update, delete and check go together."""
+    for sk in ("changed", "checked", "deleted"):
+        await table.write(Put(item("part", sk, x=1)))
+    outcome = await table.transact(
+        [
+            Put(item("part", "a-new", x=0), when=(ItemAbsent(),)),
+            Update(Key("part", "changed"), add={"x": 1}, when=(AtLeast("x", 1),)),
+            Update(Key("part", "created"), add={"x": 1}),
+            Delete(Key("part", "deleted"), when=(ItemExists(),)),
+            Delete(Key("part", "never there")),
+            Check(Key("part", "checked"), when=(Equals("x", 1),)),
+            Check(Key("part", "absent"), when=(ItemAbsent(),)),
+        ],
+        "token",
+    )
+
+    assert Committed() == outcome
+    expected = [("a-new", 0), ("changed", 2), ("checked", 1), ("created", 1)]
+    assert [item("part", sk, x=x) for sk, x in expected] == await contents(table)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        Put(item("part", "old"), when=(ItemAbsent(),)),
+        Update(Key("part", "old"), add={"x": 1}, when=(Equals("x", 2),)),
+        Delete(Key("part", "old"), when=(Equals("x", 2),)),
+        Check(Key("part", "old"), when=(Equals("x", 2),)),
+    ],
+)
+@pytest.mark.parametrize("first", [False, True])
+async def test_one_refusal_cancels_them_all(table: Table, refused: Operation, first: bool) -> None:
+    """Nothing is written, and the reason is at the operation's place."""
+    await table.write(Put(item("part", "old", x=1)))
+    await table.write(Put(item("part", "other", x=1)))
+    others: list[Operation] = [
+        Put(item("part", "new")),
+        Update(Key("part", "other"), add={"x": 1}, set={"GSI1PK": "index", "GSI1SK": "place"}),
+        Delete(Key("part", "gone")),
+    ]
+    outcome = await table.transact([refused, *others] if first else [*others, refused], "token")
+
+    reason = Refused(item("part", "old", x=1))
+    assert Cancelled((reason, None, None, None) if first else (None, None, None, reason)) == outcome
+    assert [item("part", "old", x=1), item("part", "other", x=1)] == await contents(table)
+    assert [] == (await table.query(Query("index", index="GSI1"))).items
+
+
+async def test_every_refusal_has_its_reason(table: Table) -> None:
+    """The newest knowledge of each item comes back at once."""
+    await table.write(Put(item("part", "one", x=1)))
+    await table.write(Put(item("part", "two", x=2)))
+    outcome = await table.transact(
+        [
+            Update(Key("part", "one"), add={"x": 1}, when=(Equals("x", 9),)),
+            Update(Key("part", "absent"), add={"x": 1}, when=(ItemExists(),)),
+            Update(Key("part", "two"), add={"x": 1}, when=(Equals("x", 2),)),
+            Check(Key("part", "nothing"), when=(ItemExists(),)),
+        ],
+        "token",
+    )
+
+    assert Cancelled((Refused(item("part", "one", x=1)), Missing(), None, Missing())) == outcome
+
+
+async def test_an_error_in_one_leaves_all_undone(table: Table) -> None:
+    """An operation that cannot be carried out at all stops the transaction before it writes."""
+    await table.write(Put(item(x="word")))
+    with pytest.raises(ValidationError):
+        await table.transact([Put(item("part", "new")), Update(KEY, add={"x": 1})], "token")
+    with pytest.raises(ValidationError):
+        await table.transact([Put(item("part", "new")), Update(KEY, set={"PK": "other"})], "token")
+
+    assert [item(x="word")] == await contents(table)
+
+
+async def test_indexes_follow_a_transaction(table: Table) -> None:
+    """Items enter and leave their indexes together."""
+    await table.write(Put(item("part", "a", GSI4PK="index", GSI4SK="1")))
+    await table.transact(
+        [
+            Delete(Key("part", "a")),
+            Put(item("part", "b", GSI4PK="index", GSI4SK="2")),
+            Update(Key("part", "c"), set={"GSI4PK": "index", "GSI4SK": "3"}),
+        ],
+        "token",
+    )
+
+    found = (await table.query(Query("index", index="GSI4"))).items
+    assert [item("part", "b", GSI4PK="index", GSI4SK="2"), item("part", "c", GSI4PK="index", GSI4SK="3")] == found
+
+
+async def test_a_hundred_operations_are_the_most(table: Table) -> None:
+    """DynamoDB's bound holds everywhere."""
+    puts = [Put(item("part", f"{number:03}")) for number in range(101)]
+
+    with pytest.raises(ValidationError):
+        await table.transact(puts, "first")
+    assert [] == await contents(table)
+    assert Committed() == await table.transact(puts[:100], "second")
+    assert 100 == len(await contents(table))
+
+
+async def test_a_transaction_without_operations_is_an_error(table: Table) -> None:
+    """There is nothing to decide."""
+    with pytest.raises(ValidationError):
+        await table.transact([], "token")
+
+
+async def test_two_operations_on_one_item_are_an_error(table: Table) -> None:
+    """Their order would matter, and there is none."""
+    with pytest.raises(ValidationError):
+        await table.transact([Put(item()), Check(KEY, when=(ItemAbsent(),))], "token")
+
+    assert [] == await contents(table)

@@ -1,0 +1,129 @@
+"""Expired items go, a bounded number at a time; a log is brought into its file."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.tables.engines import FixedClock, item
+from zae_limiter._async import embedded_table
+from zae_limiter._async.embedded_table import EmbeddedTable
+from zae_limiter._async.table import Table
+from zae_limiter.schema.operations import Key, Put, Query, Update
+from zae_limiter.tables.blocking import BlockingTable
+from zae_limiter.tables.memory import MemoryTable
+from zae_limiter.tables.sqlite import SqliteTable
+
+NOW_S = 1_700_000_000
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def blocking(request: pytest.FixtureRequest, tmp_path: Path) -> BlockingTable:
+    return MemoryTable() if request.param == "memory" else SqliteTable(tmp_path / "limiter.db")
+
+
+def test_a_sweep_removes_what_has_expired(blocking: BlockingTable) -> None:
+    """Only a number in the past is an expiry; the indexes let go of the item too."""
+    ttls: list[object] = [NOW_S - 1, NOW_S, NOW_S + 1, 0, -5, str(NOW_S - 1), None, True, 10**40, [1]]
+    for number, ttl in enumerate(ttls):
+        blocking.write(Put(item("part", str(number), ttl=ttl, GSI1PK="index", GSI1SK=str(number))))
+    blocking.write(Put(item("part", "never")))
+
+    assert (3, True) == blocking.sweep(NOW_S, 100)
+    kept = [found["SK"] for found in blocking.query(Query("part")).items]
+    assert ["1", "2", "5", "6", "7", "8", "9", "never"] == kept
+    assert kept[:-1] == [found["GSI1SK"] for found in blocking.query(Query("index", index="GSI1")).items]
+    assert (0, True) == blocking.sweep(NOW_S, 100)
+    blocking.close()
+
+
+def test_a_sweep_goes_round_a_bounded_number_at_a_time(blocking: BlockingTable) -> None:
+    """Every call looks at so many items and no more, and in the end at all."""
+    for number in range(25):
+        blocking.write(Put(item("part", f"{number:02}", ttl=NOW_S + number % 2)))
+    sweeps = [blocking.sweep(NOW_S + 1, 10) for _ in range(3)]
+
+    assert 13 == sum(swept.removed for swept in sweeps)
+    assert [False, False, True] == [swept.finished for swept in sweeps]
+    assert 12 == len(blocking.query(Query("part")).items)
+    assert (5, False) == blocking.sweep(NOW_S + 2, 5)
+    blocking.close()
+
+
+def test_a_sweep_sees_a_ttl_that_was_moved(blocking: BlockingTable) -> None:
+    """An item past its expiry is valid until it is gone, and may be kept by another write."""
+    key = Key("part", "sort")
+    blocking.write(Put(item(ttl=NOW_S - 1)))
+    blocking.write(Update(key, set={"ttl": NOW_S + 10}))
+
+    assert (0, True) == blocking.sweep(NOW_S, 10)
+    blocking.write(Update(key, remove=("ttl",)))
+    assert (0, True) == blocking.sweep(NOW_S + 100, 10)
+    blocking.write(Update(key, set={"ttl": NOW_S}))
+    assert (1, True) == blocking.sweep(NOW_S + 100, 10)
+    assert (0, True) == blocking.sweep(NOW_S + 100, 10)
+    blocking.close()
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in the background is done in place."""
+    monkeypatch.setattr(embedded_table.runtime, "in_background", lambda call, *args: call(*args))
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_writes_keep_the_table_swept(embedded: Table, clock: FixedClock) -> None:
+    """Once a minute of the clock a round of the sweep begins."""
+    now_s = clock.time_ms // 1000
+    for number in range(10):
+        await embedded.write(Put(item("part", str(number), ttl=now_s + 30)))
+    for _ in range(300):
+        await embedded.write(Update(Key("other", "sort"), add={"x": 1}))
+    clock.time_ms += 59_000
+    for _ in range(300):
+        await embedded.write(Update(Key("other", "sort"), add={"x": 1}))
+    before = len((await embedded.query(Query("part"))).items)
+    clock.time_ms += 1_001
+    for _ in range(300):
+        await embedded.write(Update(Key("other", "sort"), add={"x": 1}))
+
+    assert 10 == before
+    assert [] == (await embedded.query(Query("part"))).items
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_writes_keep_the_log_short(tmp_path: Path, clock: FixedClock) -> None:
+    """The log is brought into the file every so many writes, and then used from its start again."""
+    table = EmbeddedTable(SqliteTable(tmp_path / "limiter.db"), clock, 1.0, lambda: 0.5)
+    sizes = []
+    for _ in range(3):
+        for _ in range(2_600):
+            await table.write(Update(Key("part", "sort"), add={"x": 1}))
+        sizes.append((tmp_path / "limiter.db-wal").stat().st_size)
+    await table.close()
+
+    assert 1 == len(set(sizes))
+    assert not (tmp_path / "limiter.db-wal").exists()
+
+
+def test_a_long_log_is_closed_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a reader keeps the log from being used up, it starts again once the reader is gone."""
+    monkeypatch.setattr("zae_limiter.tables.sqlite._LONG_LOG", 10)
+    table, reader = SqliteTable(tmp_path / "limiter.db"), SqliteTable(tmp_path / "limiter.db")
+    table.write(Put(item(x=0)))
+    cursor = reader._pool._borrow()
+    cursor.execute("BEGIN")
+    cursor.execute("SELECT * FROM items").fetchall()
+    for _ in range(50):
+        table.write(Update(Key("part", "sort"), add={"x": 1}))
+    table.checkpoint()
+    size = (tmp_path / "limiter.db-wal").stat().st_size
+    cursor.execute("COMMIT")
+    reader._pool._give_back(cursor)
+    table.checkpoint()
+    for _ in range(40):
+        table.write(Update(Key("part", "sort"), add={"x": 1}))
+
+    assert size == (tmp_path / "limiter.db-wal").stat().st_size
+    assert item(x=90) == reader.get(Key("part", "sort"))
+    table.close()
+    reader.close()

@@ -1,0 +1,139 @@
+"""What a table keeps, and what it will not keep."""
+
+import pytest
+
+from tests.tables.engines import KEY, item
+from zae_limiter._async.table import Table
+from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.outcome import Applied
+from zae_limiter.schema.operations import Delete, Key, Page, Put, Query, Update
+
+KEPT = [
+    0,
+    -1,
+    2**63,
+    -(2**64),
+    10**21,
+    "",
+    "word",
+    "ümläut 漢字 🎉",
+    'quote " backslash \\ newline \n nul \0',
+    True,
+    False,
+    None,
+    [],
+    {},
+    [1, "two", None, [True, {"deep": [10**21]}]],
+    {"": 1, "a": {"b": {"c": [False, 0, "0"]}}},
+]
+
+
+def kinds(value: object) -> object:
+    """A value with the type of everything in it, so that True and 1 differ."""
+    if isinstance(value, list):
+        return [kinds(part) for part in value]
+    if isinstance(value, dict):
+        return {name: kinds(part) for name, part in value.items()}
+    return type(value), value
+
+
+@pytest.mark.parametrize("value", KEPT)
+async def test_a_value_comes_back_as_it_went_in(table: Table, value: object) -> None:
+    """Values keep their type: True is not 1, None is not absence, numbers are exact at any size."""
+    await table.write(Put(item(x=value)))
+    put = await table.get(KEY)
+    await table.write(Update(KEY, set={"y": value}))
+    updated = await table.get(KEY)
+
+    assert kinds(item(x=value)) == kinds(put)
+    assert kinds(item(x=value, y=value)) == kinds(updated)
+
+
+async def test_sums_are_exact_at_any_size(table: Table) -> None:
+    """10^18 tokens are 10^21 millitokens."""
+    await table.write(Put(item(x=10**21)))
+
+    assert Applied(item(x=10**21 + 1)) == await table.write(Update(KEY, add={"x": 1}))
+    assert Applied(item(x=1)) == await table.write(Update(KEY, add={"x": -(10**21)}))
+
+
+async def test_embedded_tables_keep_numbers_larger_than_dynamodb_does(embedded: Table) -> None:
+    """There is no bound at 38 digits here."""
+    await embedded.write(Put(item(x=10**40, ttl=10**40)))
+    await embedded.write(Update(KEY, add={"x": 1, "ttl": -(3 * 10**40)}))
+
+    assert item(x=10**40 + 1, ttl=-2 * 10**40) == await embedded.get(KEY)
+
+
+@pytest.mark.parametrize(
+    ("pk", "sk"), [("ümläut", "漢字"), ("a/b#c", "#META"), (" ", "'; DROP TABLE items"), ("🎉", "%_")]
+)
+async def test_keys_are_any_text(table: Table, pk: str, sk: str) -> None:
+    """A key means nothing to the table but its order."""
+    await table.write(Put(item(pk, sk, x=1, GSI1PK=sk, GSI1SK=pk)))
+
+    assert item(pk, sk, x=1, GSI1PK=sk, GSI1SK=pk) == await table.get(Key(pk, sk))
+    assert [item(pk, sk, GSI1PK=sk, GSI1SK=pk)] == (await table.query(Query(sk, index="GSI1"))).items
+
+
+@pytest.mark.parametrize(
+    "value", [1.5, float("nan"), b"bytes", (1, 2), {1, 2}, object(), [1.5], {"a": {"b": b""}}, {1: 2}]
+)
+async def test_other_types_are_refused(table: Table, value: object) -> None:
+    """A value that would not come back as it went in is an error, and nothing is written."""
+    with pytest.raises(ValidationError):
+        await table.write(Put(item(x=value)))
+    with pytest.raises(ValidationError):
+        await table.write(Update(KEY, set={"x": value}))
+    with pytest.raises(ValidationError):
+        await table.transact([Put(item("part", "first")), Update(KEY, set={"x": value})], "token")
+
+    assert [None, None] == await table.batch_get([KEY, Key("part", "first")])
+
+
+@pytest.mark.parametrize("amount", [1.5, "1", None, True])
+async def test_only_numbers_are_added(table: Table, amount: object) -> None:
+    """What is added is a number, whatever it is added to."""
+    with pytest.raises(ValidationError):
+        await table.write(Update(KEY, add={"x": amount}))  # type: ignore[dict-item] # the test's point
+
+    assert await table.get(KEY) is None
+
+
+@pytest.mark.parametrize("bad", ["", 1, None, "\ud800"])
+async def test_keys_that_cannot_be_kept_are_refused(table: Table, bad: str) -> None:
+    """A key is text, and never empty; index keys too."""
+    for operation in (
+        Put(item(bad, "sort")),
+        Put(item("part", bad)),
+        Put({"PK": "part"}),
+        Put(item(GSI2PK=bad, GSI2SK="sort")),
+        Put(item(GSI2PK="part", GSI2SK=bad)),
+        Put(item(GSI2SK=bad)),
+        Update(Key("part", bad)),
+        Update(KEY, set={"GSI3PK": bad}),
+    ):
+        with pytest.raises((ValidationError, KeyError)):
+            await table.write(operation)
+
+    assert await table.get(KEY) is None
+
+
+async def test_an_index_key_that_cannot_be_kept_leaves_the_item_as_it_was(table: Table) -> None:
+    """An error leaves nothing half done."""
+    await table.write(Put(item(GSI1PK="index", GSI1SK="first")))
+
+    with pytest.raises(ValidationError):
+        await table.write(Update(KEY, set={"GSI1SK": ""}))
+    with pytest.raises(ValidationError):
+        await table.transact([Put(item("a", "a")), Update(KEY, set={"GSI1SK": ""})], "token")
+    assert item(GSI1PK="index", GSI1SK="first") == await table.get(KEY)
+    assert [item(GSI1PK="index", GSI1SK="first")] == (await table.query(Query("index", index="GSI1"))).items
+    assert await table.get(Key("a", "a")) is None
+
+
+async def test_nothing_has_a_key_that_cannot_be_kept(embedded: Table) -> None:
+    """Looking for it finds nothing."""
+    assert await embedded.get(Key("part", "\ud800")) is None
+    assert Page([], None) == await embedded.query(Query("\ud800"))
+    assert Applied({}) == await embedded.write(Delete(Key("\ud800", "sort")))

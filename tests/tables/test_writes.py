@@ -1,0 +1,193 @@
+"""One operation: what it leaves behind and what it answers."""
+
+import pytest
+
+from tests.tables.engines import KEY, item
+from zae_limiter._async.table import Table
+from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.outcome import Applied, Missing, Refused
+from zae_limiter.schema.operations import Delete, Equals, ItemAbsent, ItemExists, Key, Put, Update
+
+
+async def test_a_put_item_is_found(table: Table) -> None:
+    """What is put is what is answered and what is read."""
+    outcome = await table.write(Put(item(a=1)))
+
+    assert Applied(item(a=1)) == outcome
+    assert item(a=1) == await table.get(KEY)
+    assert item(a=1) == await table.get(KEY, consistent=True)
+
+
+async def test_nothing_is_found_where_nothing_was_put(table: Table) -> None:
+    """An absent item is None."""
+    await table.write(Put(item()))
+
+    assert await table.get(Key("part", "other")) is None
+    assert await table.get(Key("other", "sort")) is None
+
+
+async def test_a_put_replaces_the_whole_item(table: Table) -> None:
+    """No attribute of the old item stays."""
+    await table.write(Put(item(a=1, b=2)))
+    await table.write(Put(item(c=3)))
+
+    assert item(c=3) == await table.get(KEY)
+
+
+async def test_a_refused_put_answers_with_the_item_that_refused_it(table: Table) -> None:
+    """A refusal brings the newest knowledge, and changes nothing."""
+    await table.write(Put(item(a=1)))
+    outcome = await table.write(Put(item(a=2), when=(ItemAbsent(),)))
+
+    assert Refused(item(a=1)) == outcome
+    assert item(a=1) == await table.get(KEY)
+
+
+async def test_an_update_adds_sets_and_removes(table: Table) -> None:
+    """All changes of an update are made at once."""
+    await table.write(Put(item(number=10, word="old", gone=True, kept=None)))
+    outcome = await table.write(Update(KEY, add={"number": -3}, set={"word": "new"}, remove=("gone",)))
+
+    assert Applied(item(number=7, word="new", kept=None)) == outcome
+    assert item(number=7, word="new", kept=None) == await table.get(KEY)
+
+
+async def test_an_update_creates_the_absent_item(table: Table) -> None:
+    """Without a condition that forbids it, an update needs no item; an absent number counts as zero."""
+    outcome = await table.write(Update(KEY, add={"number": 5}, set={"word": "new"}, remove=("gone",)))
+
+    assert Applied(item(number=5, word="new")) == outcome
+    assert item(number=5, word="new") == await table.get(KEY)
+
+
+async def test_an_update_that_changes_nothing_creates_the_item(table: Table) -> None:
+    """An item may have nothing but its key."""
+    assert Applied(item()) == await table.write(Update(KEY))
+    assert item() == await table.get(KEY)
+
+
+async def test_an_update_that_needs_an_item_does_not_create_it(table: Table) -> None:
+    """Where there is no item a condition fails as missing, not as refused."""
+    assert Missing() == await table.write(Update(KEY, add={"number": 5}, when=(ItemExists(),)))
+    assert Missing() == await table.write(Update(KEY, add={"number": 5}, when=(Equals("word", "old"),)))
+    assert await table.get(KEY) is None
+
+
+async def test_a_refused_update_changes_nothing(table: Table) -> None:
+    """Every condition must hold."""
+    await table.write(Put(item(number=1, word="old")))
+    outcome = await table.write(
+        Update(KEY, add={"number": 1}, set={"word": "new"}, when=(Equals("number", 1), Equals("word", "other")))
+    )
+
+    assert Refused(item(number=1, word="old")) == outcome
+    assert item(number=1, word="old") == await table.get(KEY)
+
+
+async def test_an_update_of_a_stale_client_is_judged_by_the_item_as_it_stands(table: Table) -> None:
+    """A table judges conditions on what it holds, however the item came to be so."""
+    await table.write(Put(item(number=1)))
+    await table.write(Update(KEY, add={"number": 1}))
+    await table.write(Put(item(number=10)))
+
+    assert Refused(item(number=10)) == await table.write(Update(KEY, add={"number": 1}, when=(Equals("number", 2),)))
+    assert Applied(item(number=11)) == await table.write(Update(KEY, add={"number": 1}, when=(Equals("number", 10),)))
+
+
+async def test_an_update_after_a_delete_starts_from_nothing(table: Table) -> None:
+    """A deleted item leaves nothing behind."""
+    await table.write(Put(item(number=1)))
+    await table.write(Update(KEY, add={"number": 1}))
+    await table.write(Delete(KEY))
+
+    assert Missing() == await table.write(Update(KEY, add={"number": 1}, when=(ItemExists(),)))
+    assert Applied(item(number=1)) == await table.write(Update(KEY, add={"number": 1}))
+
+
+@pytest.mark.parametrize("before", ["word", True, None, [1], {"a": 1}])
+async def test_adding_to_what_is_no_number_is_an_error(table: Table, before: object) -> None:
+    """ADD is for numbers, and an error leaves the item as it was."""
+    await table.write(Put(item(number=before, other=1)))
+
+    with pytest.raises(ValidationError):
+        await table.write(Update(KEY, add={"other": 1, "number": 1}))
+    assert item(number=before, other=1) == await table.get(KEY)
+
+
+async def test_an_update_cannot_change_the_key(table: Table) -> None:
+    """An item's key is what it is, also when the item is created."""
+    for operation in (Update(KEY, set={"SK": "other"}), Update(KEY, remove=("PK",))):
+        with pytest.raises(ValidationError):
+            await table.write(operation)
+    assert await table.get(KEY) is None
+
+    await table.write(Put(item()))
+    with pytest.raises(ValidationError):
+        await table.write(Update(KEY, set={"PK": "other"}))
+    assert item() == await table.get(KEY)
+
+
+async def test_a_deleted_item_is_gone(table: Table) -> None:
+    """After a delete there is no item, and that is what it answers."""
+    await table.write(Put(item(a=1)))
+
+    assert Applied({}) == await table.write(Delete(KEY))
+    assert await table.get(KEY) is None
+
+
+async def test_deleting_what_is_not_there_succeeds(table: Table) -> None:
+    """A delete asks for the absence of an item, unless it has a condition."""
+    assert Applied({}) == await table.write(Delete(KEY))
+    assert Missing() == await table.write(Delete(KEY, when=(ItemExists(),)))
+
+
+async def test_a_refused_delete_keeps_the_item(table: Table) -> None:
+    """A delete has conditions as any write has."""
+    await table.write(Put(item(a=1)))
+
+    assert Refused(item(a=1)) == await table.write(Delete(KEY, when=(Equals("a", 2),)))
+    assert item(a=1) == await table.get(KEY)
+    assert Applied({}) == await table.write(Delete(KEY, when=(Equals("a", 1),)))
+
+
+async def test_answers_stay_as_they_were(table: Table) -> None:
+    """Items once answered are not changed by later writes."""
+    put = await table.write(Put(item(number=1)))
+    read = await table.get(KEY)
+    updated = await table.write(Update(KEY, add={"number": 1}))
+    refused = await table.write(Put(item(), when=(ItemAbsent(),)))
+    await table.write(Update(KEY, add={"number": 1}, set={"word": "new"}))
+    await table.write(Delete(KEY))
+
+    assert (Applied(item(number=1)), item(number=1)) == (put, read)
+    assert (Applied(item(number=2)), Refused(item(number=2))) == (updated, refused)
+
+
+async def test_a_table_keeps_no_hold_on_what_it_was_given(table: Table) -> None:
+    """A caller may go on with its dictionary."""
+    mine = item(number=1)
+    await table.write(Put(mine))
+    mine["number"] = 2
+
+    assert item(number=1) == await table.get(KEY)
+
+
+async def test_items_are_read_in_the_order_of_their_keys(table: Table) -> None:
+    """A batch answers key by key, with None for the absent and twice for what was asked for twice."""
+    for sk in ("a", "b", "c"):
+        await table.write(Put(item("part", sk)))
+    keys = [Key("part", sk) for sk in ("c", "absent", "a", "c")]
+
+    assert [item("part", "c"), None, item("part", "a"), item("part", "c")] == await table.batch_get(keys)
+    assert [] == await table.batch_get([])
+
+
+async def test_a_batch_of_keys_is_deleted(table: Table) -> None:
+    """Absent and repeated keys are no trouble, and there may be more than a hundred."""
+    for number in range(120):
+        await table.write(Put(item("part", f"{number:03}", GSI1PK="index", GSI1SK="same")))
+    await table.batch_delete([Key("part", f"{number % 110:03}") for number in range(230)] + [Key("no", "such")])
+
+    assert await table.get(Key("part", "109")) is None
+    assert item("part", "110", GSI1PK="index", GSI1SK="same") == await table.get(Key("part", "110"))
+    await table.batch_delete([])

@@ -1,0 +1,124 @@
+"""A process beside the test's own: ``python -m tests.tables.worker VERB PATH [NUMBER]``. It prints when it is ready."""
+
+import asyncio
+import os
+import random
+import sqlite3
+import sys
+import threading
+
+from tests.tables.engines import KEY
+from zae_limiter._async.embedded_table import EmbeddedTable
+from zae_limiter.clock import SystemClock
+from zae_limiter.core.errors import ZAELimiterError
+from zae_limiter.core.outcome import Applied, Refused
+from zae_limiter.schema.operations import AtLeast, Equals, ItemExists, Update
+from zae_limiter.tables.sqlite import SqliteTable
+
+
+def say(word: object) -> None:
+    """Print a line at once."""
+    print(word, flush=True)  # noqa: T201 - the test reads it
+
+
+def add(path: str, number: str) -> None:
+    """Add to one item so many times, half of them on what was last seen, waiting while the file is busy."""
+
+    async def adding() -> None:
+        table = EmbeddedTable(SqliteTable(path), SystemClock(), 30.0, random.random)
+        say("ready")
+        sys.stdin.readline()
+        for count in range(int(number)):
+            outcome = await table.write(Update(KEY, add={"x": 1, "y": -1}, when=(ItemExists(), AtLeast("x", 0))))
+            assert isinstance(outcome, Applied), outcome
+            if count % 2:
+                await compare_and_add(table, outcome.new["x"])
+        await table.close()
+
+    async def compare_and_add(table: EmbeddedTable, seen: int) -> None:
+        while isinstance(outcome := await table.write(Update(KEY, add={"x": 1}, when=(Equals("x", seen),))), Refused):
+            seen = outcome.old["x"]
+        assert isinstance(outcome, Applied), outcome
+
+    asyncio.run(adding())
+
+
+def acknowledge(path: str) -> None:
+    """Add to one item for ever, and say so after every write."""
+    table = SqliteTable(path)
+    while True:
+        for _ in range(300):
+            assert isinstance(table.write(Update(KEY, add={"x": 1})), Applied)
+            say("written")
+        table.checkpoint()
+
+
+def create(path: str) -> None:
+    """Open the file at a signal."""
+    say("ready")
+    sys.stdin.readline()
+    table = SqliteTable(path)
+    port_add(table, "x")
+    table.close()
+    say("created")
+
+
+def hold(path: str) -> None:
+    """Keep the file locked until told to let go."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    say("ready")
+    sys.stdin.readline()
+    connection.close()
+
+
+def open_unprivileged(path: str) -> None:
+    """Open the file as a user who may not do everything, and say what comes of it."""
+    if os.geteuid() == 0:
+        os.setuid(65534)
+    try:
+        SqliteTable(path).close()
+    except ZAELimiterError as error:
+        say(f"{type(error).__name__}: {error}")
+    else:
+        say("opened")
+
+
+def fork(path: str, number: str) -> None:
+    """Fork while a thread writes; every child adds too and ends as a program does."""
+    table = SqliteTable(path)
+    stop = threading.Event()
+
+    def adding() -> None:
+        while not stop.is_set():
+            port_add(table, "thread")
+
+    thread = threading.Thread(target=adding)
+    thread.start()
+    children = []
+    for _ in range(int(number)):
+        child = os.fork()
+        if not child:
+            for _ in range(50):
+                port_add(table, "x")
+            sys.exit()
+        children.append(child)
+        port_add(table, "x")
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    stop.set()
+    thread.join()
+    table.close()
+    say(codes)
+
+
+def port_add(table: SqliteTable, name: str) -> None:
+    """Add one, however long that takes."""
+    port = EmbeddedTable(table, SystemClock(), 30.0, random.random)
+    outcome = asyncio.run(port.write(Update(KEY, add={name: 1})))
+    assert isinstance(outcome, Applied), outcome
+
+
+if __name__ == "__main__":
+    {verb.__name__: verb for verb in (add, acknowledge, create, hold, open_unprivileged, fork)}[sys.argv[1]](
+        *sys.argv[2:]
+    )
