@@ -22,7 +22,6 @@ from zae_limiter.core.composite import (
     take,
 )
 from zae_limiter.core.errors import ValidationError
-from zae_limiter.core.expiry import Expiry
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.sharding import share
 from zae_limiter.core.status import LimitStatus
@@ -57,10 +56,13 @@ class Create:
 
 @dataclass(slots=True)
 class Take:
-    """Take from the bucket; ``solvent`` are floors of limits that are not touched but must not owe."""
+    """Take from the bucket; ``solvent`` are floors of limits that are not touched but must not owe.
+
+    ``expires_s`` None leaves the time of expiry alone.
+    """
 
     parts: list[Part]
-    expiry: Expiry
+    expires_s: int | None
     solvent: Floors
 
 
@@ -129,11 +131,11 @@ def amounts_of(consume: dict[str, int], terms: Terms) -> Amounts:
     Raises:
         ValidationError: An unknown limit, an amount that is no whole number, or one that can never be admitted.
     """
-    positions = terms.positions
+    positions, limits = terms.positions, terms.limits
     amounts = []
     for name, amount in consume.items():
         position = positions.get(name)
-        if position is None or type(amount) is not int or not 0 <= amount <= terms.limits[position].capacity:
+        if position is None or type(amount) is not int or not 0 <= amount <= limits[position].capacity:
             raise _bad_amount(name, amount, terms)
         amounts.append((position, amount * 1000))
     return amounts
@@ -165,8 +167,8 @@ def next_step(view: View[Any] | None, terms: Terms, amounts: Amounts, now: Momen
         return Reject(progress.asked)
     parts = take(view, amounts, now, progress.effort)
     if type(parts) is list:
-        expiry, solvent = expiry_of_take(view, amounts, terms, now)
-        return Take(parts, expiry, solvent)
+        expires_s, solvent = expiry_of_take(view, amounts, terms, now)
+        return Take(parts, expires_s, solvent)
     if parts is UNSURE:
         return LOOK
     trusted = progress.looked or 0 <= now[1] - view.seen_ms < progress.trust_ms

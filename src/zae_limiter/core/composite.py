@@ -11,7 +11,7 @@ from math import sqrt
 from typing import Any
 
 from zae_limiter.core.bucket import Baseline, Moment
-from zae_limiter.core.expiry import CLEAR, KEEP, ExpireAt, Expiry, expires_at
+from zae_limiter.core.expiry import expires_s
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.sharding import share
 from zae_limiter.core.view import Amounts, Frame, Terms, View
@@ -35,12 +35,13 @@ class Add:
 
 @dataclass(slots=True)
 class Reset:
-    """Set a balance if it is at least ``floor``."""
+    """Set a balance if it is at least ``low``."""
 
     position: int
     spent: int
     balance: int
-    floor: int
+    low: int
+    high: None = None
 
 
 Part = Add | Reset
@@ -77,7 +78,9 @@ class Effort:
 def take(view: View[Any], amounts: Amounts, now: Moment, effort: Effort) -> list[Part] | Short | Unsure:
     """Return the parts of a take, limit by limit: add where it is not full, reset where it is."""
     low_ms, high_ms = now
-    baselines = view.frame.baselines
+    frame = view.frame
+    baselines = frame.baselines
+    unsharded = frame.shard_count == 1 and low_ms > frame.start_ms
     numbers = view.numbers
     alone = view.pace is None and not effort.yielding
     parts: list[Part] = []
@@ -85,7 +88,11 @@ def take(view: View[Any], amounts: Amounts, now: Moment, effort: Effort) -> list
         baseline = baselines[position]
         balance = numbers[position]
         capacity = baseline.capacity_milli
-        earned = baseline.earned(low_ms)
+        if unsharded:
+            # What ``earned`` says, written out: this is done for every limit of every acquire.
+            earned = low_ms * baseline.amount_milli // baseline.period_ms - baseline.grid_milli
+        else:
+            earned = baseline.earned(low_ms)
         if taken > balance + earned or taken > capacity:
             return SHORT
         most = earned if high_ms == low_ms else baseline.earned(high_ms)
@@ -153,23 +160,26 @@ def _used_by_others(view: View[Any], position: int, now: Moment) -> tuple[float,
     return expected, _DEVIATIONS * expected / sqrt(writes)
 
 
-def expiry_of_take(view: View[Any], amounts: Amounts, terms: Terms, now: Moment) -> tuple[Expiry, Floors]:
-    """Return what a take does to the expiry, and the floors that limits it does not touch must be at for that."""
+def expiry_of_take(view: View[Any], amounts: Amounts, terms: Terms, now: Moment) -> tuple[int | None, Floors]:
+    """Return when a bucket expires after a take, None to leave that alone, and the floors that it depends on.
+
+    The floors are those of limits the take does not touch: one that owes must not be forgotten.
+    """
     frame = view.frame
     if not terms.ttl_multiplier or frame.shard_count != 1:
-        return KEEP, ()
-    expiry = ExpireAt((now[1] + terms.ttl_multiplier * frame.fill_time_ms) // 1000 + 1)
+        return None, ()
+    at_s = expires_s(now[1], frame.fill_time_ms, terms.ttl_multiplier)
     if len(amounts) == len(frame.baselines):
-        return expiry, ()
+        return at_s, ()
     touched = {position for position, _ in amounts}
     solvent = []
     for position, baseline in enumerate(frame.baselines):
         if position not in touched:
             floor = -baseline.earned(now[0])
             if view.numbers[position] < floor:
-                return KEEP, ()
+                return None, ()
             solvent.append((position, floor))
-    return expiry, solvent
+    return at_s, solvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,12 +242,13 @@ class Rebasing:
     """A bucket put on other limits and a new baseline, in one write.
 
     ``parts`` speak of the limits the bucket keeps, ``dropped`` of those it loses, with the floor they must be at.
+    ``expires_s`` None: it stays.
     """
 
     terms: Terms
     start_ms: int
     fill_time_ms: int
-    expiry: Expiry
+    expires_s: int | None
     parts: list[Part]
     added: list[Fresh]
     dropped: list[tuple[int, int]]
@@ -255,7 +266,7 @@ def rebase(view: View[Any], terms: Terms, amounts: Amounts, now: Moment) -> Reba
     taken = dict(amounts)
     wanted = {limit.name: (position, limit) for position, limit in enumerate(terms.limits)}
     result = Rebasing(terms, start_ms, _fill_time(frame, terms), _rebased_expiry(view, terms, now), [], [], [], [])
-    solvent = result.expiry is not CLEAR
+    solvent = result.expires_s is not None
     for position, baseline in enumerate(frame.baselines):
         earned = baseline.earned(start_ms)
         new = wanted.pop(baseline.name, None)
@@ -295,14 +306,14 @@ def _moved(view: View[Any], spend: tuple[int, int | None], earned: int, bounds: 
     return Add(position, spent, earned - spent, low, capacity - earned)
 
 
-def _rebased_expiry(view: View[Any], terms: Terms, now: Moment) -> Expiry:
+def _rebased_expiry(view: View[Any], terms: Terms, now: Moment) -> int | None:
     frame = view.frame
     if not terms.ttl_multiplier or frame.shard_count != 1:
-        return CLEAR
+        return None
     for position, baseline in enumerate(frame.baselines):
         if view.numbers[position] + baseline.earned(now[0]) < 0:
-            return CLEAR
-    return expires_at(now[1], _fill_time(frame, terms), terms.ttl_multiplier)
+            return None
+    return expires_s(now[1], _fill_time(frame, terms), terms.ttl_multiplier)
 
 
 def _fill_time(frame: Frame, terms: Terms) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from zae_limiter.core.acquire import Take
 from zae_limiter.core.bucket import Baseline
 from zae_limiter.core.composite import Add, Part, Rebasing, Settling, longest_fill_ms
-from zae_limiter.core.expiry import CLEAR, ExpireAt, Expiry, expires_at
+from zae_limiter.core.expiry import expires_s
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.view import Terms
 from zae_limiter.schema import attributes, keys
@@ -25,6 +25,7 @@ from zae_limiter.schema.operations import (
     Differs,
     ItemAbsent,
     Put,
+    Ranges,
     Update,
 )
 
@@ -54,23 +55,21 @@ def take(view: BucketView, taking: Take, nonce: int) -> Update:
     balance_names, total_names = frame.balance_names, frame.total_names
     add = {_WRITE_COUNTER: 1}
     put: dict[str, Any] = {_NONCE: nonce}
-    when: list[Condition] = [frame.guard]
+    ranges: list[tuple[str, int, int | None]] = []
     for part in taking.parts:
         position = part.position
         name = balance_names[position]
         add[total_names[position]] = part.spent
         if type(part) is Add:
             add[name] = part.change
-            when.append(Between(name, part.low, part.high))  # type: ignore[arg-type] # a take has both bounds
         else:
             put[name] = part.balance  # type: ignore[union-attr] # mypy does not narrow on type()
-            when.append(AtLeast(name, part.floor))  # type: ignore[union-attr] # as above
-    expiry = taking.expiry
-    if type(expiry) is ExpireAt:
-        put[_TTL] = expiry.epoch_s
+        ranges.append((name, part.low, part.high))
+    if taking.expires_s is not None:
+        put[_TTL] = taking.expires_s
         for position, floor in taking.solvent:
-            when.append(AtLeast(balance_names[position], floor))
-    return Update(frame.key, add, put, (), tuple(when))
+            ranges.append((balance_names[position], floor, None))
+    return Update(frame.key, add, put, (), (frame.guard, Ranges(ranges)))
 
 
 def sent_again(write: Put | Update) -> Put | Update:
@@ -112,7 +111,7 @@ def create(owner: Owner, terms: Terms, spent: dict[str, int], now_ms: int, nonce
         item[attributes.bucket_attribute(limit.name, attributes.TOTAL_CONSUMED)] = taken
     owes = any(item[attributes.bucket_attribute(limit.name, attributes.TOKENS)] < 0 for limit in terms.limits)
     if terms.ttl_multiplier and not owes:
-        item[attributes.TTL] = expires_at(now_ms, fill_time_ms, terms.ttl_multiplier).epoch_s
+        item[attributes.TTL] = expires_s(now_ms, fill_time_ms, terms.ttl_multiplier)
     return Put(item, (ItemAbsent(),))
 
 
@@ -153,14 +152,10 @@ def _rewrite_terms(frame: BucketFrame, rebasing: Rebasing, put: dict[str, Any], 
     put[attributes.FILL_TIME] = rebasing.fill_time_ms
     if terms.parent_id is None:
         remove.append(attributes.PARENT_ID)
-    _put_expiry(rebasing.expiry, put, remove)
-
-
-def _put_expiry(expiry: Expiry, put: dict[str, Any], remove: list[str]) -> None:
-    if isinstance(expiry, ExpireAt):
-        put[attributes.TTL] = expiry.epoch_s
-    elif expiry is CLEAR:
+    if rebasing.expires_s is None:
         remove.append(attributes.TTL)
+    else:
+        put[attributes.TTL] = rebasing.expires_s
 
 
 def _write_part(frame: BucketFrame, part: Part, add: dict[str, int], put: dict[str, Any]) -> None:
@@ -174,10 +169,8 @@ def _write_part(frame: BucketFrame, part: Part, add: dict[str, int], put: dict[s
 
 def _condition(name: str, part: Part) -> Condition:
     """Return the range of balances in which a part is right."""
-    if not isinstance(part, Add):
-        return AtLeast(name, part.floor)
     if part.high is None:
-        return AttributeExists(name)
+        return AttributeExists(name) if part.low is None else AtLeast(name, part.low)
     return AtMost(name, part.high) if part.low is None else Between(name, part.low, part.high)
 
 

@@ -5,7 +5,7 @@ How an operation is written down for DynamoDB is ``tables.dynamodb``'s business;
 ``tables.evaluate``'s.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from types import MappingProxyType
@@ -92,9 +92,10 @@ class Matches:
     def holds(self, item: Item) -> bool:
         """Say whether the condition holds of the item."""
         try:
-            return bool(self._read(item) == self.values)
+            matched: bool = self._read(item) == self.values
         except KeyError:
             return False
+        return matched
 
 
 @dataclass(slots=True)
@@ -176,6 +177,21 @@ class Between:
         return type(found) is int and self.low <= found <= self.high
 
 
+@dataclass(slots=True)
+class Ranges:
+    """Every one of several attributes is a number in its range: name, lowest, and highest or None for no bound."""
+
+    ranges: Sequence[tuple[str, int, int | None]]
+
+    def holds(self, item: Item) -> bool:
+        """Say whether the condition holds of the item."""
+        for name, low, high in self.ranges:
+            found = item.get(name)
+            if type(found) is not int or found < low or (high is not None and found > high):
+                return False
+        return True
+
+
 Condition = (
     ItemExists
     | ItemAbsent
@@ -189,6 +205,7 @@ Condition = (
     | Above
     | Below
     | Between
+    | Ranges
 )
 Conditions = tuple[Condition, ...]
 

@@ -73,7 +73,7 @@ class MemoryTable:
             new = apply(operation, old)
             if type(new) is not dict:
                 return new  # type: ignore[return-value] # mypy does not narrow on type()
-            if old and not moves(operation):
+            if not moves(operation) and old:
                 items[key] = new
             else:
                 self._replace(key, new, places(new))

@@ -23,15 +23,6 @@ class Resolver:
         self._configs = ConfigStore(scope)
         self._limits = scope.caches.limits
 
-    def fresh(self, bucket: BucketId, now_ms: int) -> Terms | None:
-        """Return the stored terms if they are known and fresh; whatever is known has names that were checked."""
-        try:
-            known = self._limits.get(bucket)
-        except TypeError:
-            # A name that cannot even be hashed is no name.
-            return None
-        return known.terms if known is not None and now_ms < known.expires_ms else None
-
     async def terms(self, bucket: BucketId, own: OwnLimits) -> Terms:
         """Return the terms, reading the configuration where it is not known or not fresh.
 

@@ -51,14 +51,12 @@ class BucketStore:
         self._views.keep(bucket, view)
         return view
 
-    def learn_taken(self, bucket: BucketId, view: BucketView) -> None:
+    def learn_taken(self, bucket: BucketId, before: BucketView, after: BucketView) -> None:
         """Remember a bucket as it answered to this client's own take."""
         newest = self._views.get(bucket)
         # Answers may overtake each other; on one frame the write counter tells the newer.
-        if newest is None:
-            self._views.keep(bucket, view)
-        elif newest.frame is not view.frame or newest.numbers[-1] <= view.numbers[-1]:
-            self._views[bucket] = view
+        if newest is before or (newest is not None and newest.numbers[-1] <= after.numbers[-1]):
+            self._views[bucket] = after
 
     async def send(self, operation: Put | Update, *, resend: bool = True) -> Applied | Refused | Missing:
         """Send a write to a bucket and find out its fate."""

@@ -66,6 +66,7 @@ class BucketClient:
         self.inline = scope.table.inline
         self._write = scope.table.write
         self._views = scope.caches.views
+        self._limits = scope.caches.limits
         self._first = Progress(trust_ms=scope.settings.reject_locally_ms, look_first=not speculative)
 
     def take(self, bucket: BucketId, consume: dict[str, int], own: OwnLimits) -> Terms:
@@ -77,9 +78,14 @@ class BucketClient:
             RateLimiterUnavailable: The table did not answer.
         """
         now = self.now()
-        terms = self.resolver.fresh(bucket, now[1]) if own is None else None
-        if terms is None:
+        try:
+            known = self._limits.get(bucket)
+        except TypeError:
+            # A name that cannot even be hashed is no name: it is refused with all the others that are none.
+            known = None
+        if known is None or own is not None or now[1] >= known.expires_ms or known.terms is None:
             return self._take_as_stranger(Asking(bucket, consume, own))
+        terms = known.terms
         amounts = amounts_of(consume, terms)
         view = self._views.get(bucket)
         step = next_step(view, terms, amounts, now, self._first)
@@ -88,7 +94,7 @@ class BucketClient:
         update = bucket_writes.take(view, step, next(self.nonces))
         outcome = self._write(update)
         if type(outcome) is Applied:
-            self.buckets.learn_taken(bucket, view_after_take(view, outcome.new, amounts, now[1]))
+            self.buckets.learn_taken(bucket, view, view_after_take(view, outcome.new, amounts, now[1]))
             return terms
         fate = self.buckets.fate(update, outcome, resend=True)
         errand = Errand(self, Asking(bucket, consume, own), terms, self._first)
