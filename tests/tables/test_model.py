@@ -103,9 +103,9 @@ class Model:
         if not all(held):
             return "refused", [None if holds else old for old, holds in zip(olds, held, strict=True)]
         for operation, new in zip(operations, news, strict=True):
-            self.items[operation.key] = dict(new)
-            if not new:
-                del self.items[operation.key]
+            self.items.pop(operation.key, None)
+            if new:
+                self.items[operation.key] = dict(new)
         return "applied", [] if isinstance(step, list) else news
 
     def changed(self, operation: Operation, old: dict[str, Any]) -> Any:

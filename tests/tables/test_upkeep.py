@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.tables.engines import FixedClock, item
-from zae_limiter._async import embedded_table
+from zae_limiter._async import runtime
 from zae_limiter._async.embedded_table import EmbeddedTable
 from zae_limiter._async.table import Table
 from zae_limiter.schema.operations import Key, Put, Query, Update
@@ -67,7 +67,7 @@ def test_a_sweep_sees_a_ttl_that_was_moved(blocking: BlockingTable) -> None:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Work in the background is done in place."""
-    monkeypatch.setattr(embedded_table.runtime, "in_background", lambda call, *args: call(*args))
+    monkeypatch.setattr(runtime, "in_background", lambda call, *args: call(*args))
 
 
 @pytest.mark.usefixtures("at_once")

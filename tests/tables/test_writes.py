@@ -1,8 +1,10 @@
 """One operation: what it leaves behind and what it answers."""
 
+from pathlib import Path
+
 import pytest
 
-from tests.tables.engines import KEY, item
+from tests.tables.engines import KEY, FixedClock, item, sqlite
 from zae_limiter._async.table import Table
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.outcome import Applied, Missing, Refused
@@ -191,3 +193,14 @@ async def test_a_batch_of_keys_is_deleted(table: Table) -> None:
     assert await table.get(Key("part", "109")) is None
     assert item("part", "110", GSI1PK="index", GSI1SK="same") == await table.get(Key("part", "110"))
     await table.batch_delete([])
+
+
+async def test_an_error_is_judged_by_the_item_as_it_stands(tmp_path: Path, clock: FixedClock) -> None:
+    """What another opening of the file has mended is no error here."""
+    first, second = sqlite(tmp_path, clock), sqlite(tmp_path, clock)
+    await first.write(Put(item(number="word")))
+    await second.write(Put(item(number=1)))
+
+    assert Applied(item(number=2)) == await first.write(Update(KEY, add={"number": 1}))
+    await first.close()
+    await second.close()

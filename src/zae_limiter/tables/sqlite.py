@@ -39,7 +39,7 @@ _LEAVE = "DELETE FROM entries WHERE place = ? AND part = ? AND sort = ? AND pk =
 _SCAN = "SELECT id, pk, sk, ttl FROM items WHERE id > ? ORDER BY id LIMIT ?"
 
 _REMEMBERED = 4096
-_TRIES = 3
+_TRIES = 2
 _READS_AFTER_LOSING = 8
 _WRITES_PER_CHECKPOINT = 2000
 _LONG_LOG = 4 * _WRITES_PER_CHECKPOINT
@@ -195,32 +195,41 @@ class SqliteTable:
         return Applied(result) if isinstance(result, dict) else result
 
     def _replace(self, cursor: sqlite3.Cursor, operation: Update) -> Applied | Refused | Missing | None:
-        """Put the changed row in the place of the one the conditions were evaluated on, if that is still there.
-
-        Answers None if there is no row, or if others were faster every time: both take a transaction.
-        """
-        key = operation.key
-        row = self._rows.get(key)
+        """Change a row that is there by one statement; None if there is none, or others were faster every time."""
+        remembered = self._rows.get(operation.key)
         if self._reads_first:
             self._reads_first -= 1
-            row = None
+        elif remembered is not None:
+            # Only success proves that the row is still as remembered; a refusal or an error may be out of date.
+            try:
+                outcome = self._swap(cursor, operation, remembered)
+            except ValidationError:
+                outcome = None
+            if type(outcome) is Applied:
+                return outcome
         for _ in range(_TRIES):
-            known = row or self._read(cursor, key)
-            new = apply(operation, known.item)
-            if isinstance(new, dict):
-                if not known.item:
-                    return None
-                text = _text(key, new)
-                cursor.execute(_REPLACE, (_expiry(new), text, key.pk, key.sk, known.text))
-                if cursor.rowcount:
-                    self._rows[key] = _Row(text, new)
-                    self._since_checkpoint += 1
-                    return Applied(new)
-                self._reads_first = _READS_AFTER_LOSING
-            elif row is None:
-                return new
-            row = None
+            row = self._read(cursor, operation.key)
+            outcome = self._swap(cursor, operation, row)
+            if outcome is not None or not row.item:
+                return outcome
         return None
+
+    def _swap(self, cursor: sqlite3.Cursor, operation: Update, row: _Row) -> Applied | Refused | Missing | None:
+        """Put the changed row in the place of this one; None if this one is not there any more, or never was."""
+        new = apply(operation, row.item)
+        if type(new) is not dict:
+            return new  # type: ignore[return-value] # mypy does not narrow on type()
+        if not row.item:
+            return None
+        key = operation.key
+        text = _text(key, new)
+        cursor.execute(_REPLACE, (_expiry(new), text, key.pk, key.sk, row.text))
+        if not cursor.rowcount:
+            self._reads_first = _READS_AFTER_LOSING
+            return None
+        self._rows[key] = _Row(text, new)
+        self._since_checkpoint += 1
+        return Applied(new)
 
     def _carry_out(self, cursor: sqlite3.Cursor, operations: Sequence[Operation]) -> list[Result]:
         """Carry out all operations in one transaction, or none if one of them is refused."""
