@@ -1,0 +1,342 @@
+"""What a caller may not pass: a named error that says field, value and reason, and nothing is written."""
+
+from collections import OrderedDict, UserDict
+
+import pytest
+
+from zae_limiter import InvalidIdentifierError, InvalidNameError, Limit, RateLimiter, ValidationError
+
+from .clients import buckets_in, everything_in, take
+
+LIMITS = [Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 6_000)]
+
+
+class Text(str):
+    __slots__ = ()
+
+
+class Number(int):
+    pass
+
+
+class Liar(str):
+    """Looks like one name and prints as another."""
+
+    __slots__ = ()
+
+    def __str__(self):
+        return "victim"
+
+    def __format__(self, spec):
+        return "victim"
+
+
+class Names(list):
+    """Is one list when it is checked and another when it is used."""
+
+    def __init__(self, checked, used):
+        super().__init__(checked)
+        self._turns = [checked]
+        self._used = used
+
+    def __iter__(self):
+        return iter(self._turns.pop() if self._turns else self._used)
+
+
+class Unchecked(Limit):
+    __slots__ = ()
+
+    def __post_init__(self):
+        """Check nothing."""
+
+
+BAD_IDS = {
+    "hash": "a#b",
+    "empty": "",
+    "1 MB": "x" * 2**20,
+    "too long": "x" * 257,
+    "unicode": "naïve",
+    "emoji": "user-😀",
+    "space": "a b",
+    "newline": "user-1\n",
+    "slash": "a/b",
+    "leading dash": "-a",
+    "nul": "a\0b",
+    "surrogate": "a\ud800",
+    "none": None,
+    "int": 1,
+    "float": 1.5,
+    "nan": float("nan"),
+    "bool": True,
+    "bytes": b"user-1",
+    "list": ["user-1"],
+    "dict": {"user": 1},
+    "subclass": Text("user-1"),
+}
+BAD_RESOURCES = {
+    **{name: value for name, value in BAD_IDS.items() if name != "slash"},
+    "too long": "x" * 65,
+    "leading digit": "4gpt",
+    "at": "a@b",
+    "default": "_default_",
+}
+BAD_AMOUNTS = {
+    "negative": -1,
+    "float": 1.0,
+    "nan": float("nan"),
+    "infinite": float("inf"),
+    "bool": True,
+    "none": None,
+    "string": "1",
+    "bytes": b"1",
+    "list": [1],
+    "complex": 1j,
+    "subclass": Number(1),
+    "more than the capacity": 61,
+    "more than an amount may be": 10**18 + 1,
+    "huge": 10**5_000,
+    "hugely negative": -(10**5_000),
+}
+BAD_CONSUMES = {
+    "empty": {},
+    "none": None,
+    "list": ["rpm"],
+    "pairs": [("rpm", 1)],
+    "string": "rpm",
+    "int": 1,
+    "subclass": OrderedDict(rpm=1),
+    "lookalike": UserDict(rpm=1),
+    "generator": (name for name in ["rpm"]),
+}
+
+
+def cases(values):
+    return pytest.mark.parametrize("value", list(values.values()), ids=list(values))
+
+
+@pytest.fixture
+async def limiter(repo):
+    opened = RateLimiter(repo)
+    await opened.set_system_defaults(LIMITS)
+    return opened
+
+
+@pytest.fixture
+async def unchanged(repo, limiter):
+    """Whatever the test does, nothing is written."""
+    before = everything_in(repo)
+    yield
+    assert before == everything_in(repo)
+
+
+def of_the_bucket(limiter, entity_id, resource):
+    """Every verb that names a bucket."""
+    return {
+        "acquire": limiter.acquire(entity_id, resource, {"rpm": 1}).__aenter__,
+        "acquire by own limits": limiter.acquire(entity_id, resource, {"rpm": 1}, LIMITS).__aenter__,
+        "acquire, letting through": limiter.acquire(entity_id, resource, {"rpm": 1}, None, "allow").__aenter__,
+        "available": lambda: limiter.available(entity_id, resource),
+        "time until available": lambda: limiter.time_until_available(entity_id, resource, {"rpm": 1}),
+        "resolve": lambda: limiter.resolve_limits(entity_id, resource),
+    }
+
+
+async def refusals(calls, error):
+    """Return field and value of the error that each of the calls raises, in which each says why."""
+    found = []
+    for name, call in calls.items():
+        with pytest.raises(error) as caught:
+            await call()
+        assert error is type(caught.value), name
+        assert caught.value.reason
+        assert len(str(caught.value)) < 1_000
+        found.append((caught.value.field, caught.value.value))
+    return found
+
+
+@cases(BAD_IDS)
+async def test_an_entity_is_named_by_the_rules(limiter, unchanged, value):
+    """Wherever one is named."""
+    calls = of_the_bucket(limiter, value, "gpt-4") | {
+        "set": lambda: limiter.set_limits(value, LIMITS),
+        "get": lambda: limiter.get_limits(value),
+    }
+
+    found = await refusals(calls, InvalidIdentifierError)
+
+    assert {"entity_id"} == {field for field, _ in found}
+    assert all(told is value for _, told in found)
+
+
+@cases(BAD_RESOURCES)
+async def test_a_resource_is_named_by_the_rules(limiter, unchanged, value):
+    """Wherever one is named."""
+    calls = of_the_bucket(limiter, "user-1", value) | {
+        "set of a resource": lambda: limiter.set_resource_defaults(value, LIMITS),
+        "get of a resource": lambda: limiter.get_resource_defaults(value),
+    }
+    if value != "_default_":
+        calls["set of an entity"] = lambda: limiter.set_limits("user-1", LIMITS, value)
+        calls["get of an entity"] = lambda: limiter.get_limits("user-1", value)
+
+    found = await refusals(calls, InvalidNameError)
+
+    assert {"resource"} == {field for field, _ in found}
+    assert all(told is value for _, told in found)
+
+
+@pytest.mark.parametrize("known", [False, True])
+@cases(BAD_AMOUNTS)
+async def test_amounts_are_whole_numbers_up_to_the_capacity(repo, limiter, value, known):
+    """Whether the bucket was seen before or not, beside a limit whose amount is right."""
+    if known:
+        await take(limiter, {"rpm": 1})
+    before = everything_in(repo)
+
+    found = await refusals(
+        {
+            "acquire": limiter.acquire("user-1", "gpt-4", {"tpm": 1, "rpm": value}).__aenter__,
+            "own limits": limiter.acquire("user-1", "gpt-4", {"tpm": 1, "rpm": value}, LIMITS).__aenter__,
+            "waiting": lambda: limiter.time_until_available("user-1", "gpt-4", {"tpm": 1, "rpm": value}),
+        },
+        ValidationError,
+    )
+
+    assert {"consume[rpm]"} == {field for field, _ in found}
+    assert all(told is value for _, told in found)
+    assert before == everything_in(repo)
+
+
+async def test_more_than_the_capacity_names_limit_and_capacity(limiter, unchanged):
+    """It could never be admitted, so it is no rejection."""
+    with pytest.raises(ValidationError, match=r"capacity of limit 'rpm' \(60\)"):
+        await take(limiter, {"rpm": 61})
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("name", ["unknown", "wcu", "RPM", "", "rpm ", None, 1, ("rpm",), 1.5, frozenset()], ids=str)
+async def test_only_limits_in_force_can_be_consumed(repo, limiter, name, known):
+    """The error tells those that are."""
+    if known:
+        await take(limiter, {"rpm": 1})
+    before = everything_in(repo)
+
+    with pytest.raises(ValidationError, match="rpm, tpm") as caught:
+        await take(limiter, {"rpm": 1, name: 1})
+
+    assert ("consume", name) == (caught.value.field, caught.value.value)
+    assert before == everything_in(repo)
+
+
+@cases(BAD_CONSUMES)
+async def test_what_to_consume_is_a_plain_dict_that_names_a_limit(limiter, unchanged, value):
+    """A subclass may answer differently each time it is asked."""
+    with pytest.raises(ValidationError) as caught:
+        await limiter.acquire("user-1", "gpt-4", value).__aenter__()
+
+    assert ("consume", True) == (caught.value.field, caught.value.value is value)
+
+
+@pytest.mark.xfail(reason="needed= is not checked as consume= is: AttributeError, or taken as it comes")
+@cases({name: value for name, value in BAD_CONSUMES.items() if name not in ("empty", "subclass", "lookalike")})
+async def test_what_is_needed_is_a_dict_that_names_limits(limiter, unchanged, value):
+    """As in an acquire."""
+    with pytest.raises(ValidationError):
+        await limiter.time_until_available("user-1", "gpt-4", value)
+
+
+async def test_without_limits_anywhere_nothing_is_admitted(repo):
+    """An error that says how to set some, and no silent unlimited use."""
+    limiter = RateLimiter(repo)
+    before = everything_in(repo)
+
+    found = await refusals(
+        {
+            "acquire": limiter.acquire("user-1", "gpt-4", {"rpm": 1}).__aenter__,
+            "acquire again": limiter.acquire("user-1", "gpt-4", {"rpm": 1}).__aenter__,
+            "letting through": limiter.acquire("user-1", "gpt-4", {"rpm": 1}, None, "allow").__aenter__,
+            "available": lambda: limiter.available("user-1", "gpt-4"),
+            "waiting": lambda: limiter.time_until_available("user-1", "gpt-4", {"rpm": 1}),
+        },
+        ValidationError,
+    )
+
+    assert [("limits", None)] * 5 == found
+    assert before == everything_in(repo)
+
+
+@pytest.mark.parametrize("value", ["deny", "", "ALLOW", 1, True, [], b"allow"], ids=str)
+async def test_what_to_do_while_the_store_is_away_is_allow_or_block(limiter, unchanged, value):
+    """A typing error must not decide."""
+    found = await refusals(
+        {
+            "acquire": limiter.acquire("user-1", "gpt-4", {"rpm": 1}, on_unavailable=value).__aenter__,
+            "set": lambda: limiter.set_system_defaults(LIMITS, value),
+        },
+        ValidationError,
+    )
+
+    assert [("on_unavailable", value)] * 2 == found
+
+
+@pytest.mark.parametrize("value", [1, b"alice", "x" * 2**20, ["alice"], "a\ud800", Text("alice")], ids=type)
+async def test_a_principal_is_text(limiter, unchanged, value):
+    """It is written down, so it must be something that can be."""
+    found = await refusals(
+        {
+            "entity": lambda: limiter.set_limits("user-1", LIMITS, principal=value),
+            "resource": lambda: limiter.set_resource_defaults("gpt-4", LIMITS, value),
+            "system": lambda: limiter.set_system_defaults(LIMITS, principal=value),
+        },
+        ValidationError,
+    )
+
+    assert {"principal"} == {field for field, _ in found}
+
+
+@pytest.mark.xfail(reason="a name found in the cache of limits is not checked again, so a subclass gets through")
+async def test_a_name_that_prints_as_another_reaches_no_bucket_of_others(limiter):
+    """Only plain strings are names, also when an equal one was seen before."""
+    await take(limiter, {"rpm": 1}, "victim")
+    await limiter.available("user-1", "gpt-4")
+
+    with pytest.raises(InvalidIdentifierError):
+        await take(limiter, {"rpm": 50}, Liar("user-1"))
+
+    assert {"rpm": 59, "tpm": 6_000} == await limiter.available("victim", "gpt-4")
+
+
+@pytest.mark.xfail(reason="check_limits iterates twice: what it returns is not what it checked")
+async def test_a_list_that_changes_between_check_and_use_reaches_no_bucket(repo, limiter):
+    """What was checked is what is used."""
+    other = Unchecked("rpm", -5, 1, 1)
+
+    with pytest.raises(ValidationError):
+        await limiter.acquire("user-1", "gpt-4", {"tpm": 1}, Names(LIMITS, [other, LIMITS[1]])).__aenter__()
+
+    assert [] == buckets_in(repo)
+
+
+@pytest.mark.xfail(reason="check_limits lets subclasses of Limit in, whose fields nobody has checked")
+async def test_a_limit_that_was_not_checked_reaches_no_bucket(repo, limiter):
+    """A subclass of Limit may hold anything."""
+    with pytest.raises(ValidationError):
+        await limiter.acquire("user-1", "gpt-4", {"tpm": 1}, [Unchecked("rpm", -5, 1, 1), LIMITS[1]]).__aenter__()
+
+    assert [] == buckets_in(repo)
+
+
+async def test_after_all_of_it_the_bucket_is_sound(repo, limiter):
+    """Whatever was passed, a proper request finds a proper bucket."""
+    await take(limiter, {"rpm": 1})
+    for amount in BAD_AMOUNTS.values():
+        with pytest.raises(ValidationError):
+            await take(limiter, {"rpm": amount})
+    for consume in BAD_CONSUMES.values():
+        with pytest.raises(ValidationError):
+            await limiter.acquire("user-1", "gpt-4", consume).__aenter__()
+
+    await take(limiter, {"rpm": 1})
+
+    assert {"rpm": 58, "tpm": 6_000} == await limiter.available("user-1", "gpt-4")
+    assert 2_000 == buckets_in(repo)[0]["b_rpm_tc"]

@@ -1,0 +1,280 @@
+"""Stored limits: four levels, which of them counts, and what is remembered of them for how long."""
+
+import pytest
+
+from zae_limiter import Limit, OnUnavailable, RateLimiter, Repository, ResolvedLimits, ValidationError
+
+from .clients import SettableClock, another, counted, everything_in, take
+
+SYSTEM = [Limit.per_second("rps", 1)]
+RESOURCE = [Limit.per_second("rps", 2)]
+ENTITY_DEFAULT = [Limit.per_second("rps", 3)]
+ENTITY = [Limit.per_second("rps", 4)]
+MANY = [Limit.per_second("rps", 2), Limit.per_minute("tpm", 60), Limit.per_day("daily", 5)]
+
+
+async def test_limits_are_stored_at_every_level(repo):
+    """What was set is what is got."""
+    await repo.set_system_defaults(SYSTEM)
+    await repo.set_resource_defaults("gpt-4", RESOURCE)
+    await repo.set_limits("user-1", ENTITY_DEFAULT)
+    await repo.set_limits("user-1", ENTITY, "gpt-4")
+
+    assert [(SYSTEM, None), RESOURCE, ENTITY_DEFAULT, ENTITY] == [
+        await repo.get_system_defaults(),
+        await repo.get_resource_defaults("gpt-4"),
+        await repo.get_limits("user-1"),
+        await repo.get_limits("user-1", "gpt-4"),
+    ]
+
+
+async def test_where_nothing_is_stored_nothing_is_got(repo):
+    """An empty list, and never an error."""
+    assert [([], None), [], [], []] == [
+        await repo.get_system_defaults(),
+        await repo.get_resource_defaults("gpt-4"),
+        await repo.get_limits("user-1"),
+        await repo.get_limits("user-1", "gpt-4"),
+    ]
+
+
+async def test_several_limits_come_back_in_the_order_of_their_names(repo):
+    """Whole, whatever order they were set in."""
+    await repo.set_system_defaults(MANY)
+
+    assert sorted(MANY, key=lambda limit: limit.name) == (await repo.get_system_defaults())[0]
+
+
+async def test_setting_replaces_what_was_set(repo):
+    """Limits that are not named again are gone."""
+    await repo.set_system_defaults(MANY)
+    await repo.set_system_defaults(SYSTEM)
+
+    assert (SYSTEM, None) == await repo.get_system_defaults()
+
+
+async def test_the_nearest_level_counts(repo):
+    """Entity and resource, then the entity's default, then the resource, then the system."""
+    found = [await repo.resolve_limits("user-1", "gpt-4")]
+    await repo.set_system_defaults(SYSTEM)
+    found.append(await repo.resolve_limits("user-1", "gpt-4"))
+    await repo.set_resource_defaults("gpt-4", RESOURCE)
+    found.append(await repo.resolve_limits("user-1", "gpt-4"))
+    await repo.set_limits("user-1", ENTITY_DEFAULT)
+    found.append(await repo.resolve_limits("user-1", "gpt-4"))
+    await repo.set_limits("user-1", ENTITY, "gpt-4")
+    found.append(await repo.resolve_limits("user-1", "gpt-4"))
+
+    assert [
+        ResolvedLimits(None, None, None),
+        ResolvedLimits(SYSTEM, None, "system"),
+        ResolvedLimits(RESOURCE, None, "resource"),
+        ResolvedLimits(ENTITY_DEFAULT, None, "entity_default"),
+        ResolvedLimits(ENTITY, None, "entity"),
+    ] == found
+
+
+async def test_levels_are_not_merged(repo):
+    """The nearest level counts as a whole."""
+    await repo.set_system_defaults(MANY)
+    await repo.set_limits("user-1", ENTITY, "gpt-4")
+
+    assert ENTITY == (await repo.resolve_limits("user-1", "gpt-4")).limits
+
+
+async def test_limits_of_others_do_not_count(repo):
+    """Another entity, another resource."""
+    await repo.set_system_defaults(SYSTEM)
+    await repo.set_limits("user-2", ENTITY, "gpt-4")
+    await repo.set_limits("user-1", ENTITY, "other")
+    await repo.set_resource_defaults("other", RESOURCE)
+
+    assert "system" == (await repo.resolve_limits("user-1", "gpt-4")).source
+
+
+async def test_an_acquire_goes_by_the_nearest_level(limiter):
+    """The limits of the entity and not the system's."""
+    await limiter.set_system_defaults(SYSTEM)
+    await limiter.set_limits("user-1", ENTITY_DEFAULT)
+
+    await take(limiter, {"rps": 3})
+    await take(limiter, {"rps": 1}, "user-2")
+
+    assert ({"rps": 0}, {"rps": 0}) == (
+        await limiter.available("user-1", "gpt-4"),
+        await limiter.available("user-2", "gpt-4"),
+    )
+
+
+async def test_the_limiter_hands_every_verb_to_its_repository(limiter, repo):
+    """Both know the same limits."""
+    await limiter.set_system_defaults(SYSTEM, "allow")
+    await limiter.set_resource_defaults("gpt-4", RESOURCE)
+    await limiter.set_limits("user-1", ENTITY, "gpt-4")
+
+    assert [
+        await repo.get_system_defaults(),
+        await repo.get_resource_defaults("gpt-4"),
+        await repo.get_limits("user-1", "gpt-4"),
+        await repo.resolve_limits("user-1", "gpt-4"),
+    ] == [
+        await limiter.get_system_defaults(),
+        await limiter.get_resource_defaults("gpt-4"),
+        await limiter.get_limits("user-1", "gpt-4"),
+        await limiter.resolve_limits("user-1", "gpt-4"),
+    ]
+
+
+async def test_what_to_do_while_the_store_is_away_is_stored_with_the_system(repo):
+    """It is told wherever limits are resolved."""
+    await repo.set_system_defaults(SYSTEM, on_unavailable="allow")
+    await repo.set_limits("user-1", ENTITY)
+
+    assert (SYSTEM, OnUnavailable.ALLOW) == await repo.get_system_defaults()
+    assert OnUnavailable.ALLOW is (await repo.resolve_limits("user-1", "gpt-4")).on_unavailable
+
+
+async def test_what_to_do_while_the_store_is_away_stays_until_it_is_changed(repo):
+    """Setting limits alone leaves it."""
+    await repo.set_system_defaults(SYSTEM, on_unavailable=OnUnavailable.ALLOW)
+    await repo.set_system_defaults(RESOURCE)
+    kept = await repo.get_system_defaults()
+    await repo.set_system_defaults(RESOURCE, on_unavailable="block")
+
+    assert ((RESOURCE, OnUnavailable.ALLOW), (RESOURCE, OnUnavailable.BLOCK)) == (
+        kept,
+        await repo.get_system_defaults(),
+    )
+
+
+async def test_a_change_leaves_an_audit_event(repo):
+    """Whoever changed it is written down with the change."""
+    await repo.set_limits("user-1", ENTITY, "gpt-4", principal="alice")
+
+    events = [item for key, item in everything_in(repo).items() if "#AUDIT#" in key[1]]
+
+    assert [("limits_set", "alice", "user-1", "gpt-4")] == [
+        (event["action"], event["principal"], event["entity_id"], event["resource"]) for event in events
+    ]
+
+
+async def test_stored_limits_survive_closing(tmp_path):
+    """A file keeps limits and balances."""
+    url, clock = f"sqlite:///{tmp_path / 'kept.db'}", SettableClock()
+    async with await Repository.open(url, clock=clock) as first:
+        await first.set_system_defaults(MANY)
+        await take(RateLimiter(first), {"tpm": 20})
+
+    async with await Repository.open(url, clock=clock) as second:
+        assert {"daily": 5, "rps": 2, "tpm": 40} == await RateLimiter(second).available("user-1", "gpt-4")
+
+
+async def test_limits_are_read_once_while_they_are_fresh(repo, clock):
+    """One batch of reads for all levels, then none up to the last millisecond of the cache's time."""
+    await repo.set_system_defaults(SYSTEM)
+    limiter, table = counted(repo)
+
+    await limiter.resolve_limits("user-1", "gpt-4")
+    first = table.drain()
+    clock.advance(59_999)
+    await limiter.resolve_limits("user-1", "gpt-4")
+    fresh = table.drain()
+    clock.advance(1)
+    await limiter.resolve_limits("user-1", "gpt-4")
+
+    assert (["batch_get"], [], ["batch_get"]) == (first, fresh, table.drain())
+
+
+async def test_that_there_are_no_limits_is_remembered_too(repo, clock):
+    """Asking again for what is not there costs nothing."""
+    limiter, table = counted(repo)
+    for _ in range(3):
+        with pytest.raises(ValidationError):
+            await take(limiter, {"rps": 1})
+    first = table.drain()
+    await repo.set_system_defaults(SYSTEM)
+    clock.advance(60_000)
+    await take(limiter, {"rps": 1})
+
+    assert 1 == first.count("batch_get")
+
+
+async def test_a_change_by_another_client_is_seen_when_the_cache_has_run_out(repo, clock):
+    """Not a millisecond before, where nothing else tells, and not one after."""
+    one, two = another(repo), another(repo)
+    await one.set_system_defaults(SYSTEM)
+    await two.resolve_limits("user-1", "gpt-4")
+    await one.set_system_defaults(RESOURCE)
+
+    clock.advance(59_999)
+    before = (await two.resolve_limits("user-1", "gpt-4")).limits
+    clock.advance(1)
+
+    assert (SYSTEM, RESOURCE) == (before, (await two.resolve_limits("user-1", "gpt-4")).limits)
+
+
+async def test_a_client_sees_its_own_change_at_once(repo):
+    """At every level."""
+    found = []
+    await repo.set_system_defaults(SYSTEM)
+    found.append((await repo.resolve_limits("user-1", "gpt-4")).limits)
+    await repo.set_system_defaults(RESOURCE)
+    found.append((await repo.resolve_limits("user-1", "gpt-4")).limits)
+    await repo.set_resource_defaults("gpt-4", SYSTEM)
+    found.append((await repo.resolve_limits("user-1", "gpt-4")).limits)
+    await repo.set_limits("user-1", ENTITY)
+    found.append((await repo.resolve_limits("user-1", "gpt-4")).limits)
+
+    assert [SYSTEM, RESOURCE, SYSTEM, ENTITY] == found
+
+
+async def test_without_a_cache_limits_are_read_every_time(repo):
+    """``config_cache_ttl=0``: a change is seen by the next call."""
+    await repo.set_system_defaults(SYSTEM)
+    limiter, table = counted(repo, config_cache_ttl_ms=0)
+    await take(limiter, {"rps": 1})
+    table.drain()
+    await take(limiter, {"rps": 0})
+    cost = table.drain()
+    await repo.set_system_defaults(RESOURCE)
+
+    assert ["batch_get", "write"] == cost
+    assert RESOURCE == (await limiter.resolve_limits("user-1", "gpt-4")).limits
+
+
+async def test_the_cache_may_be_emptied(repo):
+    """What another client changed is then seen at once."""
+    one, two = another(repo), another(repo)
+    await one.set_system_defaults(SYSTEM)
+    await two.resolve_limits("user-1", "gpt-4")
+    await one.set_system_defaults(RESOURCE)
+
+    await two.invalidate_config_cache()
+
+    assert RESOURCE == (await two.resolve_limits("user-1", "gpt-4")).limits
+
+
+async def test_the_cache_tells_how_it_is_doing(repo):
+    """Hits, misses, entries, and how long they last."""
+    before = repo.get_cache_stats()
+    await repo.resolve_limits("user-1", "gpt-4")
+    await repo.resolve_limits("user-1", "gpt-4")
+    await repo.resolve_limits("user-2", "gpt-4")
+    after = repo.get_cache_stats()
+    await repo.invalidate_config_cache()
+
+    assert (0, 0, 0, 60) == (before.hits, before.misses, before.size, before.ttl_seconds)
+    assert (1, 2, 2) == (after.hits, after.misses, after.size)
+    assert 0 == repo.get_cache_stats().size
+
+
+@pytest.mark.xfail(reason="the fast path counts no hits, and a first touch counts a miss and a hit")
+async def test_acquires_count_as_hits_of_the_cache(limiter):
+    """The limits of an acquire come from the cache as well."""
+    await limiter.set_system_defaults([Limit.per_second("rps", 100)])
+    for _ in range(10):
+        await take(limiter, {"rps": 1})
+
+    stats = limiter.get_cache_stats()
+
+    assert (9, 1) == (stats.hits, stats.misses)

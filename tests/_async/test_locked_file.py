@@ -1,0 +1,107 @@
+"""A file that another process keeps locked: unavailable after the deadline, and never a caller that hangs."""
+
+import subprocess
+import sys
+
+import pytest
+
+from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, Repository
+
+LIMITS = [Limit.per_minute("rpm", 60)]
+HOLD = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN EXCLUSIVE")
+print("locked", flush=True)
+sys.stdin.readline()
+"""
+
+
+class Holder:
+    """Another process, which locks the file until it is told to let go."""
+
+    def __init__(self, path):
+        command = [sys.executable, "-c", HOLD, str(path)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert "locked\n" == self._process.stdout.readline()
+
+    def let_go(self):
+        if self._process.poll() is None:
+            self._process.communicate("\n")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "limiter.db"
+
+
+@pytest.fixture
+async def limiter(path):
+    async with await Repository.open(f"sqlite:///{path}", deadline_s=0.2) as repo:
+        await repo.set_system_defaults(LIMITS)
+        yield RateLimiter(repo)
+
+
+@pytest.fixture
+def holder(path, limiter):
+    holding = Holder(path)
+    yield holding
+    holding.let_go()
+
+
+async def test_a_request_is_blocked_after_the_deadline(limiter, holder):
+    """The error says what it waited for."""
+    with pytest.raises(RateLimiterUnavailable, match=r"locked by others for 0\.2 s") as caught:
+        async with limiter.acquire("user-1", "gpt-4", {"rpm": 1}):
+            pass
+
+    assert ("user-1", "gpt-4") == (caught.value.entity_id, caught.value.resource)
+
+
+async def test_a_request_is_let_through_after_the_deadline(limiter, holder):
+    """If that is the choice."""
+    async with limiter.acquire("user-1", "gpt-4", {"rpm": 1}, on_unavailable="allow") as lease:
+        assert lease.degraded
+
+
+async def test_reading_needs_no_lock(limiter, holder):
+    """Writers do not keep readers out."""
+    assert {"rpm": 60} == await limiter.available("user-1", "gpt-4")
+    assert await limiter.is_available()
+
+
+async def test_limits_cannot_be_changed_meanwhile(limiter, holder):
+    """A transaction has the same deadline."""
+    with pytest.raises(RateLimiterUnavailable):
+        await limiter.set_limits("user-1", LIMITS)
+
+
+async def test_giving_back_has_a_deadline_too(limiter, path):
+    """The exception of the block comes out, though the tokens could not be given back."""
+
+    async def failing():
+        async with limiter.acquire("user-1", "gpt-4", {"rpm": 1}):
+            holders.append(Holder(path))
+            raise KeyError
+
+    holders = []
+    try:
+        with pytest.raises(KeyError):
+            await failing()
+    finally:
+        holders[0].let_go()
+
+    assert {"rpm": 59} == await limiter.available("user-1", "gpt-4")
+
+
+async def test_once_the_lock_is_gone_all_goes_on(limiter, holder):
+    """Nothing of the blocked request was written."""
+    with pytest.raises(RateLimiterUnavailable):
+        async with limiter.acquire("user-1", "gpt-4", {"rpm": 1}):
+            pass
+    holder.let_go()
+
+    async with limiter.acquire("user-1", "gpt-4", {"rpm": 5}):
+        pass
+
+    assert {"rpm": 55} == await limiter.available("user-1", "gpt-4")

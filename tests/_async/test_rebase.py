@@ -1,0 +1,300 @@
+"""A live bucket whose limits change: levels stay exact, and clients with old limits do not write them back."""
+
+import pytest
+
+from zae_limiter import Limit, RateLimiter, RateLimitExceeded, ValidationError
+
+from .clients import another, balance_of, buckets_in, counted, take
+
+OLD = Limit.per_second("rps", 10)
+TPM = Limit.per_minute("tpm", 6_000)
+MINE = Limit.per_minute("mine", 30)
+
+
+@pytest.fixture
+async def admin(repo):
+    """Another client, which stores limits."""
+    other = another(repo)
+    await other.set_system_defaults([OLD])
+    return other
+
+
+async def available(limiter):
+    return await limiter.available("user-1", "gpt-4")
+
+
+async def test_raising_a_capacity_adds_no_tokens(admin, limiter, repo, clock):
+    """What was there stays, and refill goes on to the new capacity."""
+    await take(limiter, {"rps": 7})
+    await repo.set_system_defaults([Limit.per_second("rps", 10, burst=100)])
+    before_the_take = await available(limiter)
+    await take(limiter, {"rps": 1})
+    after = await available(limiter)
+    clock.advance(9_750)
+    grown = await available(limiter)
+    clock.advance(60_000)
+
+    assert ({"rps": 3}, {"rps": 2}) == (before_the_take, after)
+    assert ({"rps": 99}, {"rps": 100}) == (grown, await available(limiter))
+
+
+async def test_raising_the_capacity_of_a_full_bucket_adds_no_tokens(admin, limiter, repo, clock):
+    """Overflow of the old capacity was never there."""
+    await take(limiter, {"rps": 1})
+    clock.advance(3_600_000)
+    await repo.set_system_defaults([Limit.per_second("rps", 10, burst=100)])
+    await take(limiter, {"rps": 1})
+
+    assert {"rps": 9} == await available(limiter)
+
+
+async def test_lowering_a_capacity_cuts_the_level(admin, limiter, repo):
+    """A bucket never holds more than its capacity."""
+    await take(limiter, {"rps": 1})
+    await repo.set_system_defaults([Limit.per_second("rps", 4)])
+    before_the_take = await available(limiter)
+    await take(limiter, {"rps": 1})
+
+    assert ({"rps": 4}, {"rps": 3}) == (before_the_take, await available(limiter))
+
+
+async def test_lowering_a_capacity_below_the_level_keeps_what_is_less(admin, limiter, repo):
+    """A level under the new capacity is not touched."""
+    await take(limiter, {"rps": 8})
+    await repo.set_system_defaults([Limit.per_second("rps", 4)])
+    await take(limiter, {"rps": 1})
+
+    assert {"rps": 1} == await available(limiter)
+
+
+async def test_another_rate_counts_from_the_change_on(admin, limiter, repo, clock):
+    """What the old rate had offered until then is kept."""
+    await take(limiter, {"rps": 10})
+    clock.advance(300)
+    await repo.set_system_defaults([Limit.per_second("rps", 1, burst=10)])
+    await take(limiter, {"rps": 1})
+    at_once = await available(limiter)
+    clock.advance(1_000)
+
+    assert ({"rps": 2}, {"rps": 3}) == (at_once, await available(limiter))
+
+
+async def test_debt_survives_a_change_of_limits(admin, limiter, repo):
+    """Changing limits forgives nothing."""
+    async with limiter.acquire("user-1", "gpt-4", {"rps": 10}) as lease:
+        await lease.adjust(rps=15)
+    await repo.set_system_defaults([Limit.per_second("rps", 100)])
+
+    with pytest.raises(RateLimitExceeded):
+        await take(limiter, {"rps": 1})
+
+    assert {"rps": -15} == await available(limiter)
+
+
+async def test_a_limit_that_is_added_starts_full(admin, limiter, repo):
+    """And the others stay as they were."""
+    await take(limiter, {"rps": 4})
+    await repo.set_system_defaults([OLD, TPM])
+    await take(limiter, {"rps": 1, "tpm": 100})
+
+    assert {"rps": 5, "tpm": 5_900} == await available(limiter)
+
+
+async def test_a_limit_that_is_removed_limits_no_more(admin, limiter, repo):
+    """It is not told, and cannot be named."""
+    await repo.set_system_defaults([OLD, TPM])
+    await take(limiter, {"rps": 1, "tpm": 6_000})
+    await repo.set_system_defaults([OLD])
+
+    await take(limiter, {"rps": 1})
+    with pytest.raises(ValidationError):
+        await take(limiter, {"tpm": 1})
+
+    assert {"rps": 8} == await available(limiter)
+
+
+async def test_removing_a_limit_and_adding_it_again_refills_nothing(admin, limiter, repo, clock):
+    """A limit that was not full waits, hidden, and goes on earning."""
+    await repo.set_system_defaults([OLD, TPM])
+    await take(limiter, {"rps": 1, "tpm": 6_000})
+    await repo.set_system_defaults([OLD])
+    await take(limiter, {"rps": 1})
+    clock.advance(1_000)
+    await repo.set_system_defaults([OLD, TPM])
+    before_the_take = await available(limiter)
+    await take(limiter, {"rps": 1, "tpm": 10})
+
+    assert ({"rps": 10, "tpm": 100}, {"rps": 9, "tpm": 90}) == (before_the_take, await available(limiter))
+
+
+async def test_a_full_limit_that_is_removed_is_gone(admin, limiter, repo):
+    """There is nothing to remember of it."""
+    await repo.set_system_defaults([OLD, TPM])
+    await take(limiter, {"rps": 1})
+    await repo.set_system_defaults([OLD])
+    await take(limiter, {"rps": 1})
+
+    assert "b_tpm_tk" not in buckets_in(repo)[0]
+
+
+async def test_a_rebase_is_one_write_and_takes_in_it(repo, admin):
+    """A client with newer limits brings the bucket up to date on its way."""
+    limiter, table = counted(repo)
+    await take(limiter, {"rps": 1})
+    await admin.set_system_defaults([Limit.per_second("rps", 20)])
+    await limiter.invalidate_config_cache()
+    table.drain()
+
+    await take(limiter, {"rps": 2})
+
+    assert ["batch_get", "write"] == table.drain()
+    assert {"rps": 7} == await available(limiter)
+
+
+async def test_a_rejection_after_a_change_tells_the_new_limit(repo, admin):
+    """The bucket is put on the new limits though the request is rejected."""
+    limiter = RateLimiter(another(repo))
+    await take(limiter, {"rps": 9})
+    new = Limit.per_second("rps", 2, burst=5)
+    await admin.set_system_defaults([new])
+    await limiter.invalidate_config_cache()
+
+    with pytest.raises(RateLimitExceeded) as caught:
+        await take(limiter, {"rps": 3})
+
+    status = caught.value.primary_violation
+    assert (new, 1, 1.0) == (status.limit, status.available, status.retry_after_seconds)
+
+
+async def test_a_client_with_older_limits_reads_again_and_does_not_write_them_back(repo, admin):
+    """Refused by the stamp it asks for the limits, and from then on agrees."""
+    newer = RateLimiter(another(repo))
+    older, table = counted(repo)
+    await take(older, {"rps": 1})
+    await admin.set_system_defaults([Limit.per_second("rps", 20)])
+    await take(newer, {"rps": 1})
+    table.drain()
+
+    await take(older, {"rps": 1})
+    first = table.drain()
+    await take(older, {"rps": 1})
+
+    assert (["write", "batch_get", "write"], ["write"]) == (first, table.drain())
+    assert 20_000 == balance_of(repo, "rps", "cp")
+    assert {"rps": 6} == await available(older)
+
+
+async def test_clients_with_old_and_new_limits_do_not_flip_flop(repo, admin):
+    """One rebase, whoever comes when: every write after it is a plain one."""
+    one, first = counted(repo)
+    two, second = counted(repo)
+    await take(one, {"rps": 1})
+    await take(two, {"rps": 1})
+    await admin.set_system_defaults([Limit.per_second("rps", 20)])
+    await one.invalidate_config_cache()
+    await take(one, {"rps": 1})
+    await take(two, {"rps": 1})
+    first.drain()
+    second.drain()
+
+    for _ in range(3):
+        await take(one, {"rps": 1})
+        await take(two, {"rps": 1})
+
+    assert (["write"] * 3, ["write"] * 3) == (first.drain(), second.drain())
+
+
+async def test_own_limits_stand_in_for_the_stored_ones(admin, limiter):
+    """A caller's limits rebase the bucket, and the next call without them goes back."""
+    await take(limiter, {"rps": 2})
+    async with limiter.acquire("user-1", "gpt-4", {"rps": 1, "mine": 2}, [Limit.per_second("rps", 5), MINE]):
+        own = await limiter.available("user-1", "gpt-4", [Limit.per_second("rps", 5), MINE])
+    await take(limiter, {"rps": 1})
+
+    assert ({"mine": 28, "rps": 4}, {"rps": 3}) == (own, await available(limiter))
+
+
+async def test_own_limits_need_no_stored_ones(limiter):
+    """Nothing need be configured."""
+    async with limiter.acquire("user-1", "gpt-4", {"rps": 1}, [OLD]):
+        pass
+
+    assert {"rps": 9} == await limiter.available("user-1", "gpt-4", [OLD])
+
+
+async def test_own_limits_in_any_order_are_the_same_limits(repo):
+    """The bucket is not rebased when only the order differs."""
+    limiter = RateLimiter(another(repo))
+    async with limiter.acquire("user-1", "gpt-4", {"rps": 1}, [OLD, TPM]):
+        pass
+    before = buckets_in(repo)[0]
+    async with limiter.acquire("user-1", "gpt-4", {"rps": 1}, (TPM, OLD)):
+        pass
+    after = buckets_in(repo)[0]
+
+    assert (before["ld"], before["rf"]) == (after["ld"], after["rf"])
+
+
+async def test_going_to_own_limits_and_back_refills_nothing(admin, limiter):
+    """Limits that come and go keep their level."""
+    await take(limiter, {"rps": 10})
+    for _ in range(5):
+        async with limiter.acquire("user-1", "gpt-4", {"mine": 1}, [MINE]):
+            pass
+        await take(limiter, {"rps": 0})
+
+    assert {"rps": 0} == await available(limiter)
+    assert {"mine": 25} == await limiter.available("user-1", "gpt-4", [MINE])
+
+
+async def test_a_lease_outlives_a_change_of_limits(admin, limiter, repo):
+    """What it adjusts is charged to the bucket as it is then."""
+    async with limiter.acquire("user-1", "gpt-4", {"rps": 3}) as lease:
+        await repo.set_system_defaults([Limit.per_second("rps", 10, burst=50)])
+        await take(limiter, {"rps": 1})
+        await lease.adjust(rps=4)
+
+    assert {"rps": 2} == await available(limiter)
+
+
+async def test_a_lease_on_a_limit_that_is_gone_settles_the_rest(admin, limiter, repo):
+    """What the bucket no longer has is left out."""
+    await repo.set_system_defaults([OLD, TPM])
+    async with limiter.acquire("user-1", "gpt-4", {"rps": 3, "tpm": 0}) as lease:
+        await repo.set_system_defaults([OLD])
+        await take(limiter, {"rps": 1})
+        await lease.adjust(rps=-2, tpm=5)
+
+    assert {"rps": 8} == await available(limiter)
+
+
+@pytest.mark.parametrize(("level", "expires"), [("system", True), ("resource", True), ("entity", False)])
+async def test_only_buckets_of_default_limits_expire(limiter, repo, level, expires):
+    """A bucket of an entity's own limits stays."""
+    if level == "system":
+        await repo.set_system_defaults([OLD])
+    elif level == "resource":
+        await repo.set_resource_defaults("gpt-4", [OLD])
+    else:
+        await repo.set_limits("user-1", [OLD])
+    await take(limiter, {"rps": 1})
+
+    assert expires == ("ttl" in buckets_in(repo)[0])
+
+
+async def test_a_bucket_expires_some_fill_times_after_its_last_use(limiter, repo, clock):
+    """Seven by default, counted in seconds and rounded up."""
+    await repo.set_system_defaults([Limit.per_second("rps", 1, burst=60)])
+    await take(limiter, {"rps": 1})
+    clock.advance(5_000)
+    await take(limiter, {"rps": 1})
+
+    assert (clock.now_ms() + 7 * 60_000) // 1000 + 1 == buckets_in(repo)[0]["ttl"]
+
+
+async def test_a_bucket_in_debt_does_not_expire(admin, limiter, repo):
+    """Expiry would forgive the debt."""
+    async with limiter.acquire("user-1", "gpt-4", {"rps": 10}) as lease:
+        await lease.adjust(rps=1)
+
+    assert "ttl" not in buckets_in(repo)[0]

@@ -1,0 +1,107 @@
+"""A file that another process keeps locked: unavailable after the deadline, and never a caller that hangs."""  # generated from _async by tools/mirror.py; do not edit
+
+import subprocess
+import sys
+
+import pytest
+
+from zae_limiter import Limit, SyncRateLimiter, RateLimiterUnavailable, SyncRepository
+
+LIMITS = [Limit.per_minute("rpm", 60)]
+HOLD = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN EXCLUSIVE")
+print("locked", flush=True)
+sys.stdin.readline()
+"""
+
+
+class Holder:
+    """Another process, which locks the file until it is told to let go."""
+
+    def __init__(self, path):
+        command = [sys.executable, "-c", HOLD, str(path)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert "locked\n" == self._process.stdout.readline()
+
+    def let_go(self):
+        if self._process.poll() is None:
+            self._process.communicate("\n")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "limiter.db"
+
+
+@pytest.fixture
+def limiter(path):
+    with SyncRepository.open(f"sqlite:///{path}", deadline_s=0.2) as repo:
+        repo.set_system_defaults(LIMITS)
+        yield SyncRateLimiter(repo)
+
+
+@pytest.fixture
+def holder(path, limiter):
+    holding = Holder(path)
+    yield holding
+    holding.let_go()
+
+
+def test_a_request_is_blocked_after_the_deadline(limiter, holder):
+    """The error says what it waited for."""
+    with pytest.raises(RateLimiterUnavailable, match=r"locked by others for 0\.2 s") as caught:
+        with limiter.acquire("user-1", "gpt-4", {"rpm": 1}):
+            pass
+
+    assert ("user-1", "gpt-4") == (caught.value.entity_id, caught.value.resource)
+
+
+def test_a_request_is_let_through_after_the_deadline(limiter, holder):
+    """If that is the choice."""
+    with limiter.acquire("user-1", "gpt-4", {"rpm": 1}, on_unavailable="allow") as lease:
+        assert lease.degraded
+
+
+def test_reading_needs_no_lock(limiter, holder):
+    """Writers do not keep readers out."""
+    assert {"rpm": 60} == limiter.available("user-1", "gpt-4")
+    assert limiter.is_available()
+
+
+def test_limits_cannot_be_changed_meanwhile(limiter, holder):
+    """A transaction has the same deadline."""
+    with pytest.raises(RateLimiterUnavailable):
+        limiter.set_limits("user-1", LIMITS)
+
+
+def test_giving_back_has_a_deadline_too(limiter, path):
+    """The exception of the block comes out, though the tokens could not be given back."""
+
+    def failing():
+        with limiter.acquire("user-1", "gpt-4", {"rpm": 1}):
+            holders.append(Holder(path))
+            raise KeyError
+
+    holders = []
+    try:
+        with pytest.raises(KeyError):
+            failing()
+    finally:
+        holders[0].let_go()
+
+    assert {"rpm": 59} == limiter.available("user-1", "gpt-4")
+
+
+def test_once_the_lock_is_gone_all_goes_on(limiter, holder):
+    """Nothing of the blocked request was written."""
+    with pytest.raises(RateLimiterUnavailable):
+        with limiter.acquire("user-1", "gpt-4", {"rpm": 1}):
+            pass
+    holder.let_go()
+
+    with limiter.acquire("user-1", "gpt-4", {"rpm": 5}):
+        pass
+
+    assert {"rpm": 55} == limiter.available("user-1", "gpt-4")
