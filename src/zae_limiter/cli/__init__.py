@@ -1,0 +1,31 @@
+"""The command ``zae-limiter``: what commands there are, and the modules they are in, each loaded when called."""
+
+import click
+
+from zae_limiter import __version__
+from zae_limiter.cli._help import examples
+from zae_limiter.cli._lazy import LazyCommand, LazyGroup
+
+COMMANDS = {
+    "demo": LazyCommand("zae_limiter.cli.demo", "demo", "Watch the limiter at work, for ten seconds."),
+    "acquire": LazyCommand("zae_limiter.cli.acquire", "acquire", "Take tokens, or say when to try again."),
+    "available": LazyCommand("zae_limiter.cli.available", "available", "Show what is left of each limit."),
+    "system": LazyCommand("zae_limiter.cli.system", "system", "Limits of everyone who has no others."),
+}
+
+
+EXAMPLES = examples(
+    "zae-limiter demo",
+    "zae-limiter system set-defaults -l rpm:100 -l tpm:10000",
+    "zae-limiter acquire user-1 gpt-4 -c rpm:1 -c tpm:500 && call-the-model",
+)
+SETTINGS = {"help_option_names": ["-h", "--help"]}
+
+
+@click.group(cls=LazyGroup, lazy_commands=COMMANDS, epilog=EXAMPLES, context_settings=SETTINGS)
+@click.version_option(__version__, "--version", package_name="zae-limiter", prog_name="zae-limiter")
+def main() -> None:
+    """Rate limits for LLM calls and APIs, kept in a SQLite file that any number of processes share.
+
+    Data is kept in the file that --url or ZAE_LIMITER_URL names (sqlite:///file.db), else in one of your own.
+    """

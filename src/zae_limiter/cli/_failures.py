@@ -1,0 +1,96 @@
+"""Failures as a shell sees them: one line on stderr that says what to do, and an exit code."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, NoReturn
+
+import click
+
+from zae_limiter.core.errors import (
+    InfrastructureError,
+    NamespaceNotFoundError,
+    RateLimiterUnavailable,
+    RateLimitExceeded,
+    UnsupportedByBackendError,
+    ValidationError,
+    ZAELimiterError,
+)
+
+FAILED = 1
+MISUSED = 2
+UNAVAILABLE = 69
+"""The store cannot be reached or used: EX_UNAVAILABLE of sysexits.h."""
+TRY_LATER = 75
+"""A limit lacks the tokens: EX_TEMPFAIL of sysexits.h."""
+INTERRUPTED = 130
+
+
+class Failure(NamedTuple):
+    """What the user is told, and the exit code."""
+
+    line: str
+    exit_code: int
+
+
+@contextmanager
+def told_in_one_line() -> Iterator[None]:
+    """Translate every failure that is foreseen; others keep their traceback."""
+    try:
+        yield
+    except click.exceptions.NoArgsIsHelpError:
+        raise
+    except click.UsageError as error:
+        _tell(Failure(f"Error: {_usage(error)}", MISUSED))
+    except ZAELimiterError as error:
+        _tell(failure_of(error))
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(INTERRUPTED) from None
+
+
+def failure_of(error: ZAELimiterError) -> Failure:
+    """Return what a user of the command line is told of an error."""
+    match error:
+        case RateLimitExceeded():
+            return Failure(exceeded_line(error), TRY_LATER)
+        case RateLimiterUnavailable():
+            why = "it did not answer" if error.cause is None else str(error.cause)
+            return Failure(f"Error: the store is unavailable: {why}. Try again later.", UNAVAILABLE)
+        case ValidationError(field="limits", value=None):
+            hint = "give some with -l rpm:100, or store some with: zae-limiter system set-defaults -l rpm:100"
+            return Failure(f"Error: {error.reason.partition(':')[0]}; {hint}", MISUSED)
+        case ValidationError() | NamespaceNotFoundError() | UnsupportedByBackendError():
+            return Failure(f"Error: {error}", MISUSED)
+        case InfrastructureError():
+            return Failure(f"Error: {error}", UNAVAILABLE)
+        case _:
+            return Failure(f"Error: {error}", FAILED)
+
+
+def exceeded_line(error: RateLimitExceeded) -> str:
+    """Say which limits lack tokens, and when a retry would be admitted.
+
+    Example: ``rate limit exceeded: rpm: 0 of 100 available, 1 requested; retry after 0.6 s``.
+    """
+    short = [
+        f"{status.limit_name}: {status.available} of {status.limit.capacity} available, {status.requested} requested"
+        for status in error.violations
+    ]
+    return f"rate limit exceeded: {'; '.join(short)}; retry after {in_seconds(error.retry_after_seconds)}"
+
+
+def in_seconds(seconds: float) -> str:
+    """Write a time to the millisecond, without needless zeros: ``0.6 s``."""
+    return f"{seconds:.3f}".rstrip("0").rstrip(".") + " s"
+
+
+def _tell(failure: Failure) -> NoReturn:
+    click.echo(failure.line, err=True)
+    raise click.exceptions.Exit(failure.exit_code)
+
+
+def _usage(error: click.UsageError) -> str:
+    message = error.format_message()
+    if error.ctx is None:
+        return message
+    ending = "" if message.endswith((".", "?", "!")) else "."
+    return f"{message}{ending} See: {error.ctx.command_path} --help"

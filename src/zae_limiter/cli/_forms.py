@@ -1,0 +1,81 @@
+"""How limits and amounts are written on the command line, read and written. Pure."""
+
+import re
+from collections.abc import Callable
+
+from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.limit import Limit
+
+LIMIT_FORM = "NAME:RATE[/PERIOD][:burst=N]"
+AMOUNT_FORM = "NAME:AMOUNT"
+
+_MAKERS: dict[str, Callable[[str, int, int | None], Limit]] = {
+    **dict.fromkeys(("s", "sec", "second"), Limit.per_second),
+    **dict.fromkeys(("min", "minute"), Limit.per_minute),
+    **dict.fromkeys(("h", "hour"), Limit.per_hour),
+    **dict.fromkeys(("d", "day"), Limit.per_day),
+}
+_PERIOD_NAMES = {1: "second", 60: "minute", 3600: "hour", 86400: "day"}
+
+# No number that may be used has more digits; longer ones are not worth converting.
+_NUMBER = r"-?[0-9]{1,30}"
+_LIMIT = re.compile(rf"(?P<name>[^:]+):(?P<rate>{_NUMBER})(?:/(?P<period>[a-z]+))?(?::burst=(?P<burst>{_NUMBER}))?")
+_AMOUNT = re.compile(rf"(?P<name>[^:]+):(?P<amount>{_NUMBER})")
+
+
+def parse_limit(text: str) -> Limit:
+    """Read a limit, per minute unless it says otherwise.
+
+    Example:
+        >>> parse_limit("rpm:1000/min:burst=1500")
+        Limit(name='rpm', capacity=1500, refill_amount=1000, refill_period_seconds=60)
+
+    Raises:
+        ValidationError: It is not of the form, or no such limit can be.
+    """
+    found = _LIMIT.fullmatch(text)
+    if found is None:
+        reason = f"must be {LIMIT_FORM}, such as rpm:100, tps:50/s or tpm:10000/min:burst=15000"
+        raise ValidationError("limit", text, reason)
+    period = found["period"] or "min"
+    if period not in _MAKERS:
+        raise ValidationError("limit", text, f"the period must be one of {', '.join(_MAKERS)}, not {period}")
+    try:
+        return _MAKERS[period](
+            found["name"], int(found["rate"]), None if found["burst"] is None else int(found["burst"])
+        )
+    except ValidationError as error:
+        raise ValidationError("limit", text, f"{error.field}: {error.reason}") from error
+
+
+def parse_amount(text: str) -> tuple[str, int]:
+    """Read an amount to take of a limit.
+
+    Raises:
+        ValidationError: It is not of the form.
+    """
+    found = _AMOUNT.fullmatch(text)
+    if found is None:
+        raise ValidationError("amount", text, f"must be {AMOUNT_FORM}, such as rpm:1")
+    return found["name"], int(found["amount"])
+
+
+def gather_amounts(pairs: tuple[tuple[str, int], ...]) -> dict[str, int]:
+    """Return amounts by the names of their limits.
+
+    Raises:
+        ValidationError: A limit is named twice.
+    """
+    amounts = dict(pairs)
+    if len(amounts) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValidationError("amount", twice, "is given twice; give each limit once")
+    return amounts
+
+
+def describe_refill(limit: Limit) -> str:
+    """Say how fast a limit refills: ``1000 per minute``."""
+    seconds = limit.refill_period_seconds
+    period = _PERIOD_NAMES.get(seconds, f"{seconds} seconds")
+    return f"{limit.refill_amount} per {period}"

@@ -1,0 +1,56 @@
+"""A group of commands that are imported when they are called; their names and summaries are known before."""
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import click
+
+from zae_limiter.cli._failures import told_in_one_line
+
+
+@dataclass(frozen=True, slots=True)
+class LazyCommand:
+    """Where a command is, and what it does."""
+
+    module: str
+    attribute: str
+    summary: str
+
+    def load(self) -> click.Command:
+        """Import the command."""
+        command = getattr(import_module(self.module), self.attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+
+class LazyGroup(click.Group):
+    """The outermost group: loads commands when they are called, and tells failures in one line."""
+
+    def __init__(self, *, lazy_commands: dict[str, LazyCommand], **settings: Any) -> None:
+        super().__init__(**settings)
+        self._lazy_commands = lazy_commands
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order a newcomer would want them."""
+        return list(self._lazy_commands)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load a command."""
+        found = self._lazy_commands.get(cmd_name)
+        return None if found is None else found.load()
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without loading them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.summary) for name, command in self._lazy_commands.items()])
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the options that stand before the command."""
+        with told_in_one_line():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        with told_in_one_line():
+            return super().invoke(ctx)

@@ -1,0 +1,99 @@
+"""``zae-limiter acquire``: take tokens from the shell."""
+
+import time
+from dataclasses import dataclass
+
+import click
+
+from zae_limiter._sync.limiter.limiter import SyncRateLimiter
+from zae_limiter.cli._failures import exceeded_line
+from zae_limiter.cli._forms import gather_amounts
+from zae_limiter.cli._help import examples, section
+from zae_limiter.cli._options import Asking, StoreChoice, asking_arguments, consume_option, json_option, store_options
+from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_note
+from zae_limiter.cli._store import opened
+from zae_limiter.core.errors import RateLimitExceeded
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What was taken of each limit, and what is left; nothing is known of the rest while the store is away."""
+
+    consumed: dict[str, int]
+    available: dict[str, int]
+    degraded: bool
+
+
+EXAMPLES = examples(
+    "zae-limiter acquire user-1 gpt-4 -c rpm:1 -c tpm:500 && call-the-model",
+    "zae-limiter acquire nightly-job api -c rps:1 -l rps:10/s --wait 5",
+)
+EXIT_CODES = section(
+    "Exit codes",
+    "0   taken",
+    "2   something is wrong with the request",
+    "69  the store is unavailable",
+    "75  too few tokens; when to try again is on stderr",
+)
+
+
+@click.command(short_help="Take tokens, or say when to try again.", epilog=f"{EXAMPLES}\n\n{EXIT_CODES}")
+@asking_arguments
+@consume_option
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    metavar="SECONDS",
+    help="Wait up to so long for the tokens; give up at once if it would take longer.",
+)
+@json_option
+@store_options
+def acquire(
+    asking: Asking, amounts: tuple[tuple[str, int], ...], wait_s: float, as_json: bool, store: StoreChoice
+) -> None:
+    """Take tokens of one or several limits: all of them, or none."""
+    consume = gather_amounts(amounts)
+    try:
+        with opened(store) as limiter:
+            taken = take(limiter, asking, consume, wait_s)
+    except RateLimitExceeded as error:
+        if as_json:
+            print_json({"acquired": False} | error.as_dict() | {"message": exceeded_line(error)})
+        raise
+    print_taken(asking, taken, as_json)
+
+
+def take(limiter: SyncRateLimiter, asking: Asking, consume: dict[str, int], wait_s: float) -> Taken:
+    """Take the tokens, after waiting for them where that is allowed and long enough.
+
+    Raises:
+        RateLimitExceeded: They are not there, and would not be in time.
+    """
+    until_s = time.monotonic() + wait_s
+    while True:
+        try:
+            with limiter.acquire(asking.entity_id, asking.resource, consume, asking.limits) as lease:
+                # Looked up before the lease ends: if that fails, the tokens go back.
+                left = {} if lease.degraded else limiter.available(asking.entity_id, asking.resource, asking.limits)
+                return Taken(lease.consumed, left, lease.degraded)
+        except RateLimitExceeded as error:
+            if not time.monotonic() + error.retry_after_seconds <= until_s:
+                raise
+            time.sleep(error.retry_after_seconds)
+
+
+def print_taken(asking: Asking, taken: Taken, as_json: bool) -> None:
+    """Print what was taken and what is left."""
+    if taken.degraded:
+        print_note("The store is unavailable: let through unlimited, as on_unavailable says")
+    if as_json:
+        facts = {"acquired": True, "entity_id": asking.entity_id, "resource": asking.resource}
+        print_json(facts | {"consumed": taken.consumed, "available": taken.available, "degraded": taken.degraded})
+        return
+    rows = [
+        (name, str(taken.consumed.get(name, 0)), str(taken.available.get(name, "?")))
+        for name in taken.consumed | taken.available
+    ]
+    print_grid(Grid([Column("limit"), Column("taken", True), Column("left", True)], rows))

@@ -1,0 +1,44 @@
+"""``zae-limiter available``: what is left of each limit."""
+
+import click
+
+from zae_limiter.cli._forms import describe_refill
+from zae_limiter.cli._help import examples
+from zae_limiter.cli._options import Asking, StoreChoice, asking_arguments, json_option, store_options
+from zae_limiter.cli._output import Column, Grid, print_grid, print_json
+from zae_limiter.cli._store import opened
+from zae_limiter.core.limit import Limit
+
+COLUMNS = [Column("limit"), Column("available", True), Column("capacity", True), Column("refill")]
+
+
+EXAMPLES = examples(
+    "zae-limiter available user-1 gpt-4",
+    "zae-limiter available user-1 gpt-4 --json | jq .available.rpm",
+)
+
+
+@click.command(short_help="Show what is left of each limit.", epilog=EXAMPLES)
+@asking_arguments
+@json_option
+@store_options
+def available(asking: Asking, as_json: bool, store: StoreChoice) -> None:
+    """Show what is left of each limit, below zero where it is in debt. Nothing is taken."""
+    with opened(store) as limiter:
+        left = limiter.available(asking.entity_id, asking.resource, asking.limits)
+        limits = asking.limits or limiter.resolve_limits(asking.entity_id, asking.resource).limits or []
+    if as_json:
+        facts = {"entity_id": asking.entity_id, "resource": asking.resource, "available": left}
+        print_json(facts | {"limits": [limit.to_dict() for limit in limits]})
+    else:
+        print_grid(Grid(COLUMNS, rows(left, limits)))
+
+
+def rows(left: dict[str, int], limits: list[Limit]) -> list[tuple[str, ...]]:
+    """One row for each limit."""
+    known = {limit.name: limit for limit in limits}
+    return [
+        (name, str(amount), str(known[name].capacity), describe_refill(known[name]))
+        for name, amount in left.items()
+        if name in known
+    ]

@@ -1,0 +1,40 @@
+"""A command line on a file of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from zae_limiter.cli import main
+
+
+@pytest.fixture
+def database(tmp_path, monkeypatch) -> Path:
+    """The file that commands use, named by the environment."""
+    path = tmp_path / "limiter.db"
+    monkeypatch.setenv("ZAE_LIMITER_URL", f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture
+def run(database):
+    """Run a command in this process."""
+
+    def invoke(*arguments: str) -> Result:
+        return CliRunner().invoke(main, arguments, prog_name="zae-limiter", catch_exceptions=False)
+
+    return invoke
+
+
+@pytest.fixture
+def shell(database):
+    """Run a command as a shell does, in a process of its own."""
+
+    def start(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "zae_limiter", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ.copy(), timeout=30)
+
+    return start

@@ -1,0 +1,111 @@
+"""How limits and amounts are written."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zae_limiter.cli._forms import describe_refill, gather_amounts, parse_amount, parse_limit
+from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.limit import Limit
+
+
+class TestLimits:
+    def test_without_a_period_it_is_per_minute(self):
+        """The name and the capacity are enough."""
+        assert Limit.per_minute("rpm", 1000) == parse_limit("rpm:1000")
+
+    @pytest.mark.parametrize(
+        ("period", "seconds"),
+        [(name, 1) for name in ("s", "sec", "second")]
+        + [(name, 60) for name in ("min", "minute")]
+        + [(name, 3600) for name in ("h", "hour")]
+        + [(name, 86400) for name in ("d", "day")],
+    )
+    def test_a_period_may_be_named(self, period, seconds):
+        """Every period has a short and a long name."""
+        assert Limit("x", 5, 5, seconds) == parse_limit(f"x:5/{period}")
+
+    @pytest.mark.parametrize("text", ["rpm:1000/min:burst=1500", "rpm:1000:burst=1500"])
+    def test_a_burst_is_the_capacity(self, text):
+        """A burst makes the bucket larger than what comes back in a period."""
+        assert Limit.per_minute("rpm", 1000, burst=1500) == parse_limit(text)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "rpm",
+            "rpm:",
+            ":5",
+            "rpm:x",
+            "rpm:1.5",
+            "rpm:1e3",
+            "rpm:nan",
+            "rpm:5/",
+            "rpm:5:",
+            "rpm:5:7",
+            "rpm:5:burst=",
+            "rpm:5:burst=7/min",
+            "rpm:5 ",
+            "rpm:\u0665",
+            "rpm:" + "9" * 5000,
+        ],
+    )
+    def test_another_form_is_an_error_that_shows_the_form(self, text):
+        """Whoever mistypes a limit sees how it is written."""
+        with pytest.raises(ValidationError, match=r"NAME:RATE\[/PERIOD\]\[:burst=N\], such as rpm:100"):
+            parse_limit(text)
+
+    @pytest.mark.parametrize(
+        ("text", "reason"),
+        [
+            ("rpm:5/week", "the period must be one of s, sec"),
+            ("rpm:0", "rate: must be at least 1"),
+            ("rpm:-3", "rate: must be at least 1"),
+            ("rpm:9999999999999999999", "rate: must be at most"),
+            ("rpm:5:burst=4", "burst: must be at least the rate, 5"),
+            ("r#m:5", "limit name: a limit starts with a letter"),
+            ("wcu:5", "limit name: this name is reserved"),
+        ],
+    )
+    def test_a_limit_that_cannot_be_is_an_error_that_shows_what_was_written(self, text, reason):
+        """The message has the text as typed, and the reason."""
+        with pytest.raises(ValidationError, match=reason) as caught:
+            parse_limit(text)
+
+        assert text == caught.value.value
+
+    @given(st.text(max_size=30))
+    def test_any_text_is_a_limit_or_a_validation_error(self, text):
+        """No text leads to another error."""
+        try:
+            found = parse_limit(text)
+        except ValidationError:
+            return
+
+        assert found.name == text.partition(":")[0]
+
+    @pytest.mark.parametrize(
+        ("limit", "text"),
+        [(Limit.per_minute("x", 1000), "1000 per minute"), (Limit("x", 9, 5, 90), "5 per 90 seconds")],
+    )
+    def test_the_refill_is_told_in_words(self, limit, text):
+        """Usual periods have a name, others are told in seconds."""
+        assert text == describe_refill(limit)
+
+
+class TestAmounts:
+    def test_a_name_and_an_amount(self):
+        """That is all there is."""
+        assert ("tpm", 500) == parse_amount("tpm:500")
+
+    @pytest.mark.parametrize("text", ["", "tpm", "tpm:", ":5", "tpm:x", "tpm:1.5", "tpm:5/min", "tpm:" + "9" * 5000])
+    def test_another_form_is_an_error_that_shows_the_form(self, text):
+        """Whoever mistypes an amount sees how it is written."""
+        with pytest.raises(ValidationError, match="NAME:AMOUNT, such as rpm:1"):
+            parse_amount(text)
+
+    def test_a_limit_named_twice_is_an_error(self):
+        """Which of the two amounts was meant, nobody knows."""
+        with pytest.raises(ValidationError, match="'rpm': is given twice"):
+            gather_amounts((("rpm", 1), ("tpm", 5), ("rpm", 2)))
