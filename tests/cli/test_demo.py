@@ -103,6 +103,16 @@ class TestTheViews:
         }
         assert any("-1,234" in line and "1,000" in line and "0.4 s" in line for line in lines)
 
+    def test_a_narrow_terminal_that_knows_only_ascii_will_do(self):
+        """What does not fit is cut off, and nothing else is drawn than the terminal can show."""
+        written = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+        console = Console(file=written, width=60, height=20, force_terminal=True)
+        with LiveView(console) as view:
+            view.show(FRAME)
+        written.seek(0)
+
+        assert "demo-project-3" in written.read()
+
     def test_bars_show_the_balance_without_colours(self):
         """Full, part and empty; a debt is empty."""
         console = Console(file=io.StringIO(), width=80, color_system=None)

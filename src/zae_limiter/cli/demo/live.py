@@ -43,7 +43,7 @@ class LiveView:
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False)
-        self._live = Live(console=self._console, auto_refresh=False)
+        self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
         self._last: Frame | None = None
 
     def __enter__(self) -> Self:
@@ -69,7 +69,7 @@ def drawing(frame: Frame, events: int) -> RenderableType:
     """Draw the demo: what it is, every project, and the last events."""
     recent = frame.events[len(frame.events) - events :] if events < len(frame.events) else frame.events
     padded = [*recent, *[""] * (events - len(recent))]
-    log = [Text(event, style="dim", no_wrap=True, overflow="ellipsis") for event in ["", *padded]]
+    log = [_line(event, style="dim") for event in ["", *padded]]
     return Group(_title(frame), Text(), _projects(frame), *(log if events else ()))
 
 
@@ -83,9 +83,14 @@ def _title(frame: Frame) -> RenderableType:
     return Group(
         line,
         Bar(frame.elapsed_s / frame.total_s, "blue"),
-        Text(f"{len(frame.standings)} projects, {callers} callers; each project: {limits}"),
-        Text("every call: take an estimate, call the model, adjust to what it used"),
+        _line(f"{len(frame.standings)} projects, {callers} callers; each project: {limits}"),
+        _line("every call: take an estimate, call the model, adjust to what it used"),
     )
+
+
+def _line(text: str, style: str = "") -> Text:
+    """One line, however narrow the terminal is."""
+    return Text(text, style=style, no_wrap=True, overflow="crop")
 
 
 def _projects(frame: Frame) -> Table:
