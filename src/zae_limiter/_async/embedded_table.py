@@ -38,6 +38,7 @@ class EmbeddedTable:
     def __init__(self, table: BlockingTable, clock: Clock, deadline_s: float, jitter: Callable[[], float]) -> None:
         self._table = table
         self._clock = clock
+        self._now_ms = clock.now_ms
         self._deadline_s = deadline_s
         self._jitter = jitter
         self._writes = 0
@@ -46,7 +47,7 @@ class EmbeddedTable:
 
     def now(self) -> Moment:
         """The machine's time: every process that shares the table has the same clock."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._now_ms()
         return now_ms, now_ms
 
     async def get(self, key: Key, *, consistent: bool = False) -> Item | None:

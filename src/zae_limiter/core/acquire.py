@@ -12,16 +12,17 @@ from typing import Any
 from zae_limiter.core.bucket import Baseline, Moment
 from zae_limiter.core.composite import (
     UNSURE,
+    Bounds,
     Effort,
     Floors,
-    Part,
     Rebasing,
     Short,
-    expiry_of_take,
     rebase,
+    solvency,
     take,
 )
 from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.expiry import expiry_s
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.sharding import share
 from zae_limiter.core.status import LimitStatus
@@ -61,7 +62,8 @@ class Take:
     ``expires_s`` None leaves the time of expiry alone.
     """
 
-    parts: list[Part]
+    amounts: Amounts
+    bounds: list[Bounds]
     expires_s: int | None
     solvent: Floors
 
@@ -161,15 +163,20 @@ def next_step(view: View[Any] | None, terms: Terms, amounts: Amounts, now: Momen
         return _without_view(progress)
     if progress.look_first and not progress.looked:
         return LOOK
-    if not view.frame.follows(terms):
+    frame = view.frame
+    if frame.terms is not terms and not frame.follows(terms):
         return _on_other_limits(view, terms, amounts, now, resolved=progress.resolved)
     if progress.asked is not None and _is_short(view, amounts, progress.asked):
         return Reject(progress.asked)
-    parts = take(view, amounts, now, progress.effort)
-    if type(parts) is list:
-        expires_s, solvent = expiry_of_take(view, amounts, terms, now)
-        return Take(parts, expires_s, solvent)
-    if parts is UNSURE:
+    bounds = take(view, amounts, now, progress.effort)
+    if type(bounds) is list:
+        if not terms.ttl_multiplier or frame.shard_count != 1:
+            return Take(amounts, bounds, None, ())
+        floors = () if len(amounts) == len(frame.baselines) else solvency(view, amounts, now)
+        # A limit that owes and is not touched must not be forgotten: the time of expiry is left alone.
+        expires_s = None if floors is None else expiry_s(now[1], frame.fill_time_ms, terms.ttl_multiplier)
+        return Take(amounts, bounds, expires_s, floors or ())
+    if bounds is UNSURE:
         return LOOK
     trusted = progress.looked or 0 <= now[1] - view.seen_ms < progress.trust_ms
     return Reject(now) if trusted else LOOK

@@ -11,7 +11,7 @@ from math import sqrt
 from typing import Any
 
 from zae_limiter.core.bucket import Baseline, Moment
-from zae_limiter.core.expiry import expires_s
+from zae_limiter.core.expiry import expiry_s
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.sharding import share
 from zae_limiter.core.view import Amounts, Frame, Terms, View
@@ -46,6 +46,10 @@ class Reset:
 
 Part = Add | Reset
 
+Bounds = tuple[int, int | None, int | None]
+"""How a take is written to one limit: the lowest and the highest balance (None: no bound) at which that is right, and
+the balance to set, None to subtract what is taken. A bare tuple: one is made for every limit of every acquire."""
+
 Floors = Sequence[tuple[int, int]]
 """Positions of limits, and the balances they must not be below."""
 
@@ -75,15 +79,15 @@ class Effort:
     yielding: int = 0
 
 
-def take(view: View[Any], amounts: Amounts, now: Moment, effort: Effort) -> list[Part] | Short | Unsure:
-    """Return the parts of a take, limit by limit: add where it is not full, reset where it is."""
+def take(view: View[Any], amounts: Amounts, now: Moment, effort: Effort) -> list[Bounds] | Short | Unsure:
+    """Return how a take is written, limit by limit: subtract where it is not full, set where it is."""
     low_ms, high_ms = now
     frame = view.frame
     baselines = frame.baselines
     unsharded = frame.shard_count == 1 and low_ms > frame.start_ms
     numbers = view.numbers
     alone = view.pace is None and not effort.yielding
-    parts: list[Part] = []
+    bounds: list[Bounds] = []
     for position, taken in amounts:
         baseline = baselines[position]
         balance = numbers[position]
@@ -95,17 +99,17 @@ def take(view: View[Any], amounts: Amounts, now: Moment, effort: Effort) -> list
             earned = baseline.earned(low_ms)
         if taken > balance + earned or taken > capacity:
             return SHORT
-        most = earned if high_ms == low_ms else baseline.earned(high_ms)
+        ceiling = capacity - (earned if high_ms == low_ms else baseline.earned(high_ms))
         if not alone:
-            part = _among_others(view, Spend(position, taken, earned, most), now, effort)
-            if part is None:
+            guess = _among_others(view, Spend(position, taken, earned, capacity - ceiling), now, effort)
+            if guess is None:
                 return UNSURE
-            parts.append(part)
-        elif balance + most <= capacity:
-            parts.append(Add(position, taken, -taken, taken - earned, capacity - most))
+            bounds.append(guess)
+        elif balance <= ceiling:
+            bounds.append((taken - earned, ceiling, None))
         else:
-            parts.append(Reset(position, taken, capacity - most - taken, capacity - most))
-    return parts
+            bounds.append((ceiling, None, ceiling - taken))
+    return bounds
 
 
 @dataclass(slots=True)
@@ -118,31 +122,31 @@ class Spend:
     most: int
 
 
-def _among_others(view: View[Any], spend: Spend, now: Moment, effort: Effort) -> Part | None:
-    """Return the part of one limit where others are at work, None if it is better to look first."""
+def _among_others(view: View[Any], spend: Spend, now: Moment, effort: Effort) -> Bounds | None:
+    """Return how a take is written to one limit where others are at work, None if it is better to look first."""
     baseline = view.frame.baselines[spend.position]
     balance = view.numbers[spend.position]
     capacity = baseline.capacity_milli
     if effort.yielding:
         level = min(capacity, balance + spend.earned)
-        return _reset(spend, _yielded(level, spend.taken, effort.yielding))
+        return _set(spend, _yielded(level, spend.taken, effort.yielding))
     expected, spread = _used_by_others(view, spend.position, now)
     over = balance + spend.most - capacity
     if over <= 0 or expected - spread >= over:
         drained = balance + spend.earned - expected < spend.taken
         if drained and not effort.sure:
             return None
-        return Add(spend.position, spend.taken, -spend.taken, spend.taken - spend.earned, capacity - spend.most)
+        return spend.taken - spend.earned, capacity - spend.most, None
     slack = max(0, int(expected + spread) + 1 - over) if expected else 0
     most_slack = capacity // SLACK_DIVISOR
     if slack > most_slack and not effort.sure:
         return None
-    return _reset(spend, max(spend.taken, capacity - min(slack, most_slack)))
+    return _set(spend, max(spend.taken, capacity - min(slack, most_slack)))
 
 
-def _reset(spend: Spend, target: int) -> Reset:
+def _set(spend: Spend, target: int) -> Bounds:
     floor = target - spend.most
-    return Reset(spend.position, spend.taken, floor - spend.taken, floor)
+    return floor, None, floor - spend.taken
 
 
 def _yielded(level: int, taken: int, yielding: int) -> int:
@@ -160,26 +164,17 @@ def _used_by_others(view: View[Any], position: int, now: Moment) -> tuple[float,
     return expected, _DEVIATIONS * expected / sqrt(writes)
 
 
-def expiry_of_take(view: View[Any], amounts: Amounts, terms: Terms, now: Moment) -> tuple[int | None, Floors]:
-    """Return when a bucket expires after a take, None to leave that alone, and the floors that it depends on.
-
-    The floors are those of limits the take does not touch: one that owes must not be forgotten.
-    """
-    frame = view.frame
-    if not terms.ttl_multiplier or frame.shard_count != 1:
-        return None, ()
-    at_s = expires_s(now[1], frame.fill_time_ms, terms.ttl_multiplier)
-    if len(amounts) == len(frame.baselines):
-        return at_s, ()
+def solvency(view: View[Any], amounts: Amounts, now: Moment) -> Floors | None:
+    """Return the floors below which a limit that a take does not touch would owe; None if one does."""
     touched = {position for position, _ in amounts}
-    solvent = []
-    for position, baseline in enumerate(frame.baselines):
+    floors = []
+    for position, baseline in enumerate(view.frame.baselines):
         if position not in touched:
             floor = -baseline.earned(now[0])
             if view.numbers[position] < floor:
-                return None, ()
-            solvent.append((position, floor))
-    return at_s, solvent
+                return None
+            floors.append((position, floor))
+    return floors
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +308,7 @@ def _rebased_expiry(view: View[Any], terms: Terms, now: Moment) -> int | None:
     for position, baseline in enumerate(frame.baselines):
         if view.numbers[position] + baseline.earned(now[0]) < 0:
             return None
-    return expires_s(now[1], _fill_time(frame, terms), terms.ttl_multiplier)
+    return expiry_s(now[1], _fill_time(frame, terms), terms.ttl_multiplier)
 
 
 def _fill_time(frame: Frame, terms: Terms) -> int:

@@ -72,7 +72,7 @@ class Frame:
     """What stays the same for a bucket between two rebases.
 
     ``baselines`` are the limits in force, in the order of their names, then the dormant ones: limits that are no
-    longer in force but were not full when they were taken out.
+    longer in force but were not full when they were taken out. ``terms`` are those it was seen to follow, if any.
     """
 
     baselines: tuple[Baseline, ...]
@@ -83,6 +83,7 @@ class Frame:
     shard: int
     shard_count: int
     fill_time_ms: int
+    terms: Terms | None
 
     @property
     def in_force(self) -> tuple[Baseline, ...]:
@@ -98,6 +99,9 @@ class Frame:
 
     def follows(self, terms: Terms) -> bool:
         """Say whether the bucket was built from these terms."""
+        return self.terms is terms or self._agrees(terms)
+
+    def _agrees(self, terms: Terms) -> bool:
         return self.stamp == terms.stamp and self.digest == terms.digest and self.limits == terms.limits
 
 

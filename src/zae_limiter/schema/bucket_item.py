@@ -4,7 +4,7 @@ What is written to a bucket item is ``bucket_writes``' business.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 
 from zae_limiter.core.bucket import Baseline
@@ -12,7 +12,7 @@ from zae_limiter.core.errors import CorruptItemError, ValidationError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.status import BucketState
-from zae_limiter.core.view import Amounts, Frame, View, pace_after
+from zae_limiter.core.view import Amounts, Frame, Terms, View, pace_after
 from zae_limiter.schema import attributes, keys
 from zae_limiter.schema.operations import Key, Matches
 
@@ -51,41 +51,39 @@ def view_after_take(before: BucketView, item: Item, amounts: Amounts, now_ms: in
     return View(before.frame, numbers, now_ms, pace_after(before, numbers, amounts, now_ms))
 
 
-def view_of(item: Item, now_ms: int, before: BucketView | None, known: tuple[Limit, ...] = ()) -> BucketView:
-    """Return the view of an item that was read or that refused a write.
-
-    ``known`` are limits the caller goes by: where the bucket has the same ones, the view shares them.
+def view_of(item: Item, now_ms: int, before: BucketView | None, terms: Terms | None = None) -> BucketView:
+    """Return the view of an item that was read or that refused a write; ``terms`` are those the caller goes by.
 
     Raises:
         CorruptItemError: The item is no bucket, or a damaged one.
     """
-    if before is not None and before.frame.describes(item):
+    if before is not None and before.frame.terms is terms and before.frame.describes(item):
         numbers = before.frame.read_numbers(item)
         return View(before.frame, numbers, now_ms, pace_after(before, numbers, (), now_ms))
-    frame = frame_of(item, known)
+    frame = frame_of(item, terms)
     pace = before.pace if before is not None and len(before.frame.baselines) == len(frame.baselines) else None
     return View(frame, frame.read_numbers(item), now_ms, pace)
 
 
-def frame_of(item: Item, known: tuple[Limit, ...] = ()) -> BucketFrame:
+def frame_of(item: Item, terms: Terms | None = None) -> BucketFrame:
     """Return the frame of a bucket item.
 
     Raises:
         CorruptItemError: The item is no bucket, or a damaged one.
     """
     try:
-        return _parse(item, known)
+        frame = _parse(item)
     except (KeyError, TypeError, ValueError, ValidationError) as error:
         raise CorruptItemError(f"{item.get('PK')} {item.get('SK')}", f"it is not a whole bucket: {error}") from error
+    return replace(frame, terms=terms) if terms is not None and frame.follows(terms) else frame
 
 
-def _parse(item: Item, known: tuple[Limit, ...]) -> BucketFrame:
+def _parse(item: Item) -> BucketFrame:
     shard = _owner(item).shard_id
     shard_count, start_ms = item[attributes.SHARD_COUNT], item[attributes.BASELINE]
     names = _limit_names(item)
     dormant = [name for name in names if attributes.bucket_attribute(name, attributes.DORMANT) in item]
     limits = tuple(_limit(item, name) for name in names if name not in dormant)
-    limits = known if limits == known else limits
     shown = limits + tuple(_limit(item, name) for name in dormant)
     balance_names = tuple(attributes.bucket_attribute(limit.name, attributes.TOKENS) for limit in shown)
     total_names = tuple(attributes.bucket_attribute(limit.name, attributes.TOTAL_CONSUMED) for limit in shown)
@@ -98,6 +96,7 @@ def _parse(item: Item, known: tuple[Limit, ...]) -> BucketFrame:
         shard=shard,
         shard_count=shard_count,
         fill_time_ms=item[attributes.FILL_TIME],
+        terms=None,
         key=Key(item["PK"], item["SK"]),
         balance_names=balance_names,
         total_names=total_names,

@@ -10,7 +10,7 @@ from typing import Any
 from zae_limiter.core.acquire import Take
 from zae_limiter.core.bucket import Baseline
 from zae_limiter.core.composite import Add, Part, Rebasing, Settling, longest_fill_ms
-from zae_limiter.core.expiry import expires_s
+from zae_limiter.core.expiry import expiry_s
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.view import Terms
 from zae_limiter.schema import attributes, keys
@@ -56,15 +56,15 @@ def take(view: BucketView, taking: Take, nonce: int) -> Update:
     add = {_WRITE_COUNTER: 1}
     put: dict[str, Any] = {_NONCE: nonce}
     ranges: list[tuple[str, int, int | None]] = []
-    for part in taking.parts:
-        position = part.position
+    # Not strict: there are as many bounds as amounts, and saying so costs more than the loop.
+    for (position, taken), (low, high, balance) in zip(taking.amounts, taking.bounds):  # noqa: B905 - as above
         name = balance_names[position]
-        add[total_names[position]] = part.spent
-        if type(part) is Add:
-            add[name] = part.change
+        add[total_names[position]] = taken
+        if balance is None:
+            add[name] = -taken
         else:
-            put[name] = part.balance  # type: ignore[union-attr] # mypy does not narrow on type()
-        ranges.append((name, part.low, part.high))
+            put[name] = balance
+        ranges.append((name, low, high))
     if taking.expires_s is not None:
         put[_TTL] = taking.expires_s
         for position, floor in taking.solvent:
@@ -111,7 +111,7 @@ def create(owner: Owner, terms: Terms, spent: dict[str, int], now_ms: int, nonce
         item[attributes.bucket_attribute(limit.name, attributes.TOTAL_CONSUMED)] = taken
     owes = any(item[attributes.bucket_attribute(limit.name, attributes.TOKENS)] < 0 for limit in terms.limits)
     if terms.ttl_multiplier and not owes:
-        item[attributes.TTL] = expires_s(now_ms, fill_time_ms, terms.ttl_multiplier)
+        item[attributes.TTL] = expiry_s(now_ms, fill_time_ms, terms.ttl_multiplier)
     return Put(item, (ItemAbsent(),))
 
 

@@ -187,7 +187,7 @@ class Ranges:
         """Say whether the condition holds of the item."""
         for name, low, high in self.ranges:
             found = item.get(name)
-            if type(found) is not int or found < low or (high is not None and found > high):
+            if found.__class__ is not int or found < low or (high is not None and found > high):
                 return False
         return True
 

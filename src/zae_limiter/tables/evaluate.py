@@ -42,18 +42,30 @@ def apply(operation: Operation, old: Item) -> dict[str, Any] | Refused | Missing
     if type(operation) is not Update:
         return _replaced(operation, old)
     new = {**old} if old else _created(operation.key)
-    for name, amount in operation.add.items():
-        before = new[name] if name in new else 0
-        if type(before) is not int or type(amount) is not int:
-            raise ValidationError(name, before if type(amount) is int else amount, "only numbers can be added")
-        new[name] = before + amount
+    try:
+        for name, amount in operation.add.items():
+            before = new[name]
+            if before.__class__ is not int or amount.__class__ is not int:
+                raise KeyError
+            new[name] = before + amount
+    except KeyError:
+        _add_one_by_one(operation, old, new)
     for name, value in operation.set.items():
-        if type(value) is not int and type(value) is not str:
+        if value.__class__ is not int and value.__class__ is not str:
             _check_value(name, value)
         new[name] = value
     for name in operation.remove:
         new.pop(name, None)
     return new
+
+
+def _add_one_by_one(operation: Update, old: Item, new: dict[str, Any]) -> None:
+    """Add to the numbers of an item that lacks some of them: they count as zero."""
+    for name, amount in operation.add.items():
+        before = old.get(name, 0)
+        if type(before) is not int or type(amount) is not int:
+            raise ValidationError(name, before if type(amount) is int else amount, "only numbers can be added")
+        new[name] = before + amount
 
 
 def _replaced(operation: Operation, old: Item) -> dict[str, Any]:

@@ -94,7 +94,11 @@ class BucketClient:
         update = bucket_writes.take(view, step, next(self.nonces))
         outcome = self._write(update)
         if type(outcome) is Applied:
-            self.buckets.learn_taken(bucket, view, view_after_take(view, outcome.new, amounts, now[1]))
+            after = view_after_take(view, outcome.new, amounts, now[1])
+            if self._views.get(bucket) is view:
+                self._views[bucket] = after
+            else:
+                self.buckets.learn_taken(bucket, after)
             return terms
         fate = self.buckets.fate(update, outcome, resend=True)
         errand = Errand(self, Asking(bucket, consume, own), terms, self._first)
@@ -110,7 +114,7 @@ class BucketClient:
                 check_limits(own)
             *configs, item = self._table.batch_get([*self._configs.keys(bucket), self.buckets.key(bucket)])
             known = self._configs.learn(bucket, configs)
-            self.buckets.learn(bucket, item, known.terms.limits if known.terms else ())
+            self.buckets.learn(bucket, item, known.terms)
             progress = progress.after_look()
         terms = self.resolver.terms(bucket, own)
         return Errand(self, asking, terms, progress).run()
@@ -133,7 +137,7 @@ class BucketClient:
         Raises:
             RateLimiterUnavailable: The table did not answer; a credit may have been given all the same.
         """
-        view = self._views.get(bucket) or self.buckets.look(bucket, terms.limits)
+        view = self._views.get(bucket) or self.buckets.look(bucket, terms)
         for tries in range(_MOST_STEPS):
             now = self.now()
             if view is None:
@@ -150,7 +154,7 @@ class BucketClient:
                 operation = bucket_writes.settle(view, settling, next(self.nonces))
             outcome = self.buckets.send(operation, resend=bool(settlement.debits))
             if isinstance(outcome, Applied):
-                self.buckets.learn(bucket, outcome.new, terms.limits)
+                self.buckets.learn(bucket, outcome.new, terms)
                 return
             view = self._heard(bucket, outcome, terms)
         raise RateLimiterUnavailable(TimeoutError("others kept changing the bucket"), None, *bucket)
@@ -158,11 +162,11 @@ class BucketClient:
     def standings(self, bucket: BucketId, own: OwnLimits) -> tuple[list[Standing], Terms]:
         """Look at a bucket and return how its limits stand, and the terms."""
         terms = self.resolver.terms(bucket, own)
-        view = self.buckets.look(bucket, terms.limits)
+        view = self.buckets.look(bucket, terms)
         return standings(view, terms, self.now()), terms
 
     def _heard(self, bucket: BucketId, outcome: Refused | Missing, terms: Terms) -> BucketView | None:
-        return self.buckets.learn(bucket, outcome.old if isinstance(outcome, Refused) else None, terms.limits)
+        return self.buckets.learn(bucket, outcome.old if isinstance(outcome, Refused) else None, terms)
 
 
 class Errand:
@@ -196,7 +200,7 @@ class Errand:
             case Reject(at=at):
                 raise self._exceeded(at)
             case Look():
-                self._view = self._buckets.look(self._bucket, self._terms.limits)
+                self._view = self._buckets.look(self._bucket, self._terms)
                 self._progress = self._progress.after_look()
             case Resolve():
                 self._terms = self._client.resolver.terms_again(self._bucket, self._asking.own)
@@ -216,17 +220,16 @@ class Errand:
 
     def hear(self, fate: Applied | Refused | Missing, asked: Moment) -> bool:
         """Learn from the fate of a write that was judged at ``asked``; True if it was applied."""
-        limits = self._terms.limits
         match fate:
             case Applied(new=new):
-                self._view = self._buckets.learn(self._bucket, new, limits)
+                self._view = self._buckets.learn(self._bucket, new, self._terms)
                 self._progress = self._progress.after_look()
                 return True
             case Refused(old=old):
-                self._view = self._buckets.learn(self._bucket, old, limits)
+                self._view = self._buckets.learn(self._bucket, old, self._terms)
                 self._progress = self._progress.after_refusal(asked)
             case Missing():
-                self._view = self._buckets.learn(self._bucket, None)
+                self._view = self._buckets.learn(self._bucket, None, self._terms)
                 self._progress = self._progress.after_vanishing()
             case never:
                 assert_never(never)

@@ -1,14 +1,13 @@
 """Bucket items: looking at one, and sending a write to it until its fate is known."""  # generated from _async by tools/mirror.py; do not edit
 
-from collections.abc import Sequence
 from typing import assert_never
 
 from zae_limiter._sync import runtime
 from zae_limiter._sync.caches import BucketId
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.core.errors import RateLimiterUnavailable
-from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Applied, Item, Missing, Refused, Throttled, Unavailable, WriteOutcome
+from zae_limiter.core.view import Terms
 from zae_limiter.schema import attributes, bucket_writes
 from zae_limiter.schema.bucket_item import BucketView, bucket_key, view_of
 from zae_limiter.schema.bucket_writes import Owner
@@ -37,26 +36,25 @@ class BucketStore:
         """Return the bucket as it was last seen, None if it was not."""
         return self._views.get(bucket)
 
-    def look(self, bucket: BucketId, known: Sequence[Limit], *, consistent: bool = False) -> BucketView | None:
+    def look(self, bucket: BucketId, terms: Terms, *, consistent: bool = False) -> BucketView | None:
         """Read a bucket; None if there is none."""
         item = self._scope.table.get(self.key(bucket), consistent=consistent)
-        return self.learn(bucket, item, known)
+        return self.learn(bucket, item, terms)
 
-    def learn(self, bucket: BucketId, item: Item | None, known: Sequence[Limit] = ()) -> BucketView | None:
+    def learn(self, bucket: BucketId, item: Item | None, terms: Terms | None) -> BucketView | None:
         """Remember a bucket as it was read, or as it refused a write."""
         if item is None:
             self._views.pop(bucket, None)
             return None
-        view = view_of(item, self._scope.table.now()[1], self._views.get(bucket), tuple(known))
+        view = view_of(item, self._scope.table.now()[1], self._views.get(bucket), terms)
         self._views.keep(bucket, view)
         return view
 
-    def learn_taken(self, bucket: BucketId, before: BucketView, after: BucketView) -> None:
-        """Remember a bucket as it answered to this client's own take."""
+    def learn_taken(self, bucket: BucketId, view: BucketView) -> None:
+        """Remember a bucket as it answered to this client's own take, unless a newer answer has come in between."""
         newest = self._views.get(bucket)
-        # Answers may overtake each other; on one frame the write counter tells the newer.
-        if newest is before or (newest is not None and newest.numbers[-1] <= after.numbers[-1]):
-            self._views[bucket] = after
+        if newest is None or newest.numbers[-1] <= view.numbers[-1]:
+            self._views.keep(bucket, view)
 
     def send(self, operation: Put | Update, *, resend: bool = True) -> Applied | Refused | Missing:
         """Send a write to a bucket and find out its fate."""
