@@ -20,11 +20,31 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 _LOANS_BETWEEN_LOOKS = 16
+_PATIENCE_S = 0.01
 _FORK_WAIT_S = 0.001
 _FORK_WAITS = 1000
 
 _gate = threading.RLock()
 """Held by who opens a connection, and by who forks."""
+
+
+class Turn:
+    """A lock for threads that come back for it at once: one that has waited long goes before them.
+
+    A plain lock would be taken again and again by the thread that has just let go of it, for a second and more.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._urgent = threading.Lock()
+
+    def __enter__(self) -> None:
+        if self._urgent.locked() or not self._lock.acquire(timeout=_PATIENCE_S):
+            with self._urgent:
+                self._lock.acquire()
+
+    def __exit__(self, *exception: object) -> None:
+        self._lock.release()
 
 
 class Pool:
@@ -34,7 +54,7 @@ class Pool:
     """
 
     def __init__(self, path: str) -> None:
-        self.turn = threading.Lock()
+        self.turn = Turn()
         self._path = path
         self._idle: deque[sqlite3.Cursor] = deque()
         self._open: set[sqlite3.Cursor] = set()
@@ -144,7 +164,7 @@ def _before_fork() -> None:
 def _in_child() -> None:
     """Let the one thread of the child go on: no other is left that could end its turn."""
     for pool in list(_pools):
-        pool.turn = threading.Lock()
+        pool.turn = Turn()
     _gate.release()
 
 
