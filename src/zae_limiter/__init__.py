@@ -56,7 +56,33 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_ERRORS = ["CorruptItemError", "EntityError", "EntityExistsError", "EntityHasChildrenError", "EntityNotFoundError", "IncompatibleSchemaError", "InfrastructureError", "InfrastructureNotFoundError", "InvalidIdentifierError", "InvalidNameError", "LeaseExpiredError", "NamespaceNotFoundError", "NamespaceStateError", "RateLimitError", "RateLimitExceeded", "RateLimiterUnavailable", "StackAlreadyExistsError", "StackCreationError", "StackOperationError", "StorageError", "UnsupportedByBackendError", "ValidationError", "VersionError", "VersionMismatchError", "ZAELimiterError"]
+_ERRORS = [
+    "CorruptItemError",
+    "EntityError",
+    "EntityExistsError",
+    "EntityHasChildrenError",
+    "EntityNotFoundError",
+    "IncompatibleSchemaError",
+    "InfrastructureError",
+    "InfrastructureNotFoundError",
+    "InvalidIdentifierError",
+    "InvalidNameError",
+    "LeaseExpiredError",
+    "NamespaceNotFoundError",
+    "NamespaceStateError",
+    "RateLimitError",
+    "RateLimitExceeded",
+    "RateLimiterUnavailable",
+    "StackAlreadyExistsError",
+    "StackCreationError",
+    "StackOperationError",
+    "StorageError",
+    "UnsupportedByBackendError",
+    "ValidationError",
+    "VersionError",
+    "VersionMismatchError",
+    "ZAELimiterError",
+]
 
 _HOMES = {
     **dict.fromkeys(_ERRORS, "core.errors"),

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from random import Random
 from types import TracebackType
 
+from zae_limiter._async.opening import Opening, open_client
 from zae_limiter._async.runtime import Parallel, ParallelMode
 from zae_limiter._async.store.configs import ConfigStore
 from zae_limiter._async.store.namespaces import NamespaceStore
-from zae_limiter._async.store.opening import Opening, open_client
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.clock import Clock, SystemClock
 from zae_limiter.core.audit import SYSTEM_AUDIT_ID, AuditAction, Change, resource_audit_id
@@ -39,7 +39,7 @@ class Repository:
         self._configs = ConfigStore(scope)
 
     @classmethod
-    async def open(
+    async def open(  # noqa: PLR0913 - the signature of the specification
         cls,
         url: str | None = None,
         *,

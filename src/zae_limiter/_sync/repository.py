@@ -8,7 +8,7 @@ from types import TracebackType
 from zae_limiter._sync.runtime import Parallel, ParallelMode
 from zae_limiter._sync.store.configs import ConfigStore
 from zae_limiter._sync.store.namespaces import NamespaceStore
-from zae_limiter._sync.store.opening import Opening, open_client
+from zae_limiter._sync.opening import Opening, open_client
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.clock import Clock, SystemClock
 from zae_limiter.core.audit import SYSTEM_AUDIT_ID, AuditAction, Change, resource_audit_id
@@ -39,7 +39,7 @@ class SyncRepository:
         self._configs = ConfigStore(scope)
 
     @classmethod
-    def open(
+    def open(  # noqa: PLR0913 - the signature of the specification
         cls,
         url: str | None = None,
         *,

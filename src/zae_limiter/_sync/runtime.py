@@ -229,7 +229,7 @@ def within(seconds: float, call: Callable[[], T]) -> T:
     def make() -> None:
         try:
             answer.append(call())
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - it is raised again in the thread that waits
             failure.append(error)
 
     thread = threading.Thread(target=make, daemon=True)

@@ -1,0 +1,109 @@
+"""The token bucket as pure functions of one limit's state, thin over ``core.bucket``.
+
+A state's balance is the one as of its ``last_refill_ms``. Integers only: millitokens and milliseconds.
+"""
+
+from typing import NamedTuple
+
+from zae_limiter.core.bucket import Baseline
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.names import check_amount
+from zae_limiter.core.status import BucketState, LimitStatus
+
+
+class RefillResult(NamedTuple):
+    """A balance brought up to date, and the time it is as of."""
+
+    new_tokens_milli: int
+    new_last_refill_ms: int
+
+
+class ConsumeResult(NamedTuple):
+    """What came of trying to consume; on failure the balance is only brought up to date."""
+
+    success: bool
+    new_tokens_milli: int
+    new_last_refill_ms: int
+    available: int
+    retry_after_seconds: float
+
+
+def refill_bucket(state: BucketState, now_ms: int) -> RefillResult:
+    """Bring a balance up to date: what was earned is added, and what is above the capacity is gone.
+
+    Example:
+        ```python
+        >>> from zae_limiter.bucket import BucketState, refill_bucket
+        >>> state = BucketState("user-1", "gpt-4", "rpm", 0, 0, 100_000, 100_000, 60_000)
+        >>> refill_bucket(state, 600)
+        RefillResult(new_tokens_milli=1000, new_last_refill_ms=600)
+
+        ```
+    """
+    return RefillResult(_baseline(state).level(state.tokens_milli, now_ms), max(now_ms, state.last_refill_ms))
+
+
+def try_consume(state: BucketState, requested: int, now_ms: int) -> ConsumeResult:
+    """Consume if there is enough.
+
+    Raises:
+        ValidationError: The amount is not a whole number, zero or more.
+    """
+    check_amount("requested", requested)
+    level, as_of_ms = refill_bucket(state, now_ms)
+    if would_refill_satisfy(state, requested, now_ms):
+        left = level - requested * 1000
+        return ConsumeResult(True, left, as_of_ms, left // 1000, 0.0)
+    wait_s = calculate_retry_after(state, requested, now_ms)
+    return ConsumeResult(False, level, as_of_ms, level // 1000, wait_s)
+
+
+def force_consume(state: BucketState, amount: int, now_ms: int) -> RefillResult:
+    """Consume whatever is there; the balance may go below zero. A negative amount gives back."""
+    level, as_of_ms = refill_bucket(state, now_ms)
+    return RefillResult(min(state.capacity_milli, level - amount * 1000), as_of_ms)
+
+
+def calculate_retry_after(state: BucketState, requested: int, now_ms: int) -> float:
+    """Return the seconds to the first millisecond at which the request would be admitted; infinity for never."""
+    if requested * 1000 > state.capacity_milli:
+        return float("inf")
+    return max(0, _baseline(state).ready_ms(state.tokens_milli, requested * 1000) - now_ms) / 1000
+
+
+def calculate_available(state: BucketState, now_ms: int) -> int:
+    """Return the whole tokens available, below zero in debt."""
+    return refill_bucket(state, now_ms).new_tokens_milli // 1000
+
+
+def would_refill_satisfy(state: BucketState, requested: int, now_ms: int) -> bool:
+    """Say whether the request would be admitted now."""
+    return refill_bucket(state, now_ms).new_tokens_milli >= requested * 1000
+
+
+def build_limit_status(state: BucketState, requested: int, now_ms: int) -> LimitStatus:
+    """Return what a caller is told of one limit for one request."""
+    exceeded = not would_refill_satisfy(state, requested, now_ms)
+    return LimitStatus(
+        entity_id=state.entity_id,
+        resource=state.resource,
+        limit_name=state.limit_name,
+        limit=_limit(state),
+        available=calculate_available(state, now_ms),
+        requested=requested,
+        exceeded=exceeded,
+        retry_after_seconds=calculate_retry_after(state, requested, now_ms) if exceeded else 0.0,
+    )
+
+
+def _baseline(state: BucketState) -> Baseline:
+    return Baseline.of(_limit(state), state.last_refill_ms)
+
+
+def _limit(state: BucketState) -> Limit:
+    return Limit(
+        state.limit_name,
+        state.capacity_milli // 1000,
+        state.refill_amount_milli // 1000,
+        state.refill_period_ms // 1000,
+    )
