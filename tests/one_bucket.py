@@ -1,0 +1,200 @@
+"""One bucket and its clients without a driver: terms, items, views, and the writes of each applied to the item.
+
+Everything goes through ``next_step``, the writers and ``tables.evaluate``, as the limiter does it, so that tests speak
+of what happens to an item and not of how a decision is represented.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from zae_limiter.core.acquire import (
+    Create,
+    Look,
+    Progress,
+    Rebase,
+    Reject,
+    Resolve,
+    Step,
+    Take,
+    amounts_of,
+    next_step,
+    standings,
+    statuses,
+)
+from zae_limiter.core.bucket import Moment
+from zae_limiter.core.composite import Settlement, settle
+from zae_limiter.core.config import Resolution
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.outcome import Applied, Missing, Refused
+from zae_limiter.core.status import LimitStatus
+from zae_limiter.core.view import Terms, own_terms, terms_of
+from zae_limiter.schema import bucket_writes
+from zae_limiter.schema.bucket_item import BucketView, view_of
+from zae_limiter.schema.bucket_writes import Owner
+from zae_limiter.schema.operations import Operation, Put, Update
+from zae_limiter.tables import evaluate
+
+Item = dict[str, Any]
+
+OWNER = Owner("ns000000000", "user-1", "gpt-4")
+NOON = 1_700_000_000_000
+"""A time to start from, in milliseconds."""
+
+_nonces = count(1)
+
+
+def at(time_ms: int) -> Moment:
+    """A moment of a clock that is sure."""
+    return time_ms, time_ms
+
+
+def stored(*limits: Limit, stamp: int = 1, ttl: int = 0) -> Terms:
+    """Terms of limits read from the configuration; ``ttl`` is the multiplier, 0 for never."""
+    terms = terms_of(Resolution(limits, stamp, "system" if ttl else "entity", None, None), ttl)
+    assert terms is not None
+    return terms
+
+
+def own(*limits: Limit, stamp: int = 1, ttl: int = 0) -> Terms:
+    """Terms of limits a caller brings along."""
+    return own_terms(Resolution((), stamp, None, None, None), limits, ttl)
+
+
+def created(terms: Terms, spent: Mapping[str, int] | None = None, now_ms: int = NOON) -> Item:
+    """The item of a bucket just created with so many whole tokens gone."""
+    milli = {name: tokens * 1000 for name, tokens in (spent or {}).items()}
+    new = evaluate.apply(bucket_writes.create(OWNER, terms, milli, now_ms, next(_nonces)), {})
+    assert isinstance(new, dict)
+    return new
+
+
+def balance(item: Mapping[str, Any], name: str) -> int:
+    """The stored balance of a limit."""
+    found: int = item[f"b_{name}_tk"]
+    return found
+
+
+def with_balances(item: Item, **balances: int) -> Item:
+    """The item with other stored balances."""
+    return {**item, **{f"b_{name}_tk": tk for name, tk in balances.items()}}
+
+
+def level(item: Mapping[str, Any], name: str, now_ms: int) -> int:
+    """The level of a limit of an unsharded bucket, reckoned here and not by the code under test."""
+    capacity, amount, period = item[f"b_{name}_cp"], item[f"b_{name}_ra"], item[f"b_{name}_rp"]
+    start_ms = min(item["rf"], now_ms)
+    earned = now_ms * amount // period - start_ms * amount // period
+    if now_ms <= item["rf"]:
+        earned = 0
+    return min(capacity, item[f"b_{name}_tk"] + earned)
+
+
+def apply(operation: Operation, item: Item) -> Applied | Refused | Missing:
+    """What a table would answer."""
+    new = evaluate.apply(operation, item)
+    return Applied(new) if isinstance(new, dict) else new
+
+
+def after(operation: Operation, item: Item) -> Item:
+    """The item after a write that must be applied."""
+    new = evaluate.apply(operation, item)
+    assert isinstance(new, dict), f"refused: {operation} by {item}"
+    return new
+
+
+def view(item: Item, seen_ms: int = NOON, before: BucketView | None = None, terms: Terms | None = None) -> BucketView:
+    """What a client sees of an item."""
+    return view_of(item, seen_ms, before, terms)
+
+
+def step(
+    seen: BucketView | None, terms: Terms, consume: Mapping[str, int], now: Moment, progress: Progress | None = None
+) -> Step:
+    """The next step of a request."""
+    return next_step(seen, terms, amounts_of(dict(consume), terms), now, progress or Progress(trust_ms=1000))
+
+
+def write_of(chosen: Step, seen: BucketView | None, terms: Terms, consume: Mapping[str, int], now: Moment) -> Any:
+    """The operation that carries out a step that writes, None for a step that does not."""
+    match chosen:
+        case Take() if seen is not None:
+            return bucket_writes.take(seen, chosen, next(_nonces))
+        case Rebase(rebasing=rebasing) if seen is not None:
+            return bucket_writes.rebase(seen, rebasing, next(_nonces))
+        case Create():
+            milli = {name: tokens * 1000 for name, tokens in consume.items()}
+            return bucket_writes.create(OWNER, terms, milli, now[1], next(_nonces))
+    return None
+
+
+def settling(
+    seen: BucketView,
+    now: Moment,
+    debits: Mapping[str, int] | None = None,
+    credits: Mapping[str, int] | None = None,
+    tries: int = 0,
+) -> Update | None:
+    """The write that settles whole tokens, None if there is nothing to write."""
+    settlement = Settlement(
+        tuple((name, tokens * 1000) for name, tokens in (debits or {}).items()),
+        tuple((name, tokens * 1000) for name, tokens in (credits or {}).items()),
+    )
+    parts = settle(seen, settlement, now, tries)
+    return bucket_writes.settle(seen, parts, next(_nonces)) if parts.parts else None
+
+
+def taking(seen: BucketView, terms: Terms, consume: Mapping[str, int], now: Moment, **done: Any) -> Update:
+    """The write of a request that is to be a take, a rebase or a creation at once."""
+    chosen = step(seen, terms, consume, now, Progress(trust_ms=1000, **done))
+    operation = write_of(chosen, seen, terms, consume, now)
+    assert isinstance(operation, Update), chosen
+    return operation
+
+
+@dataclass
+class Client:
+    """One client with its own view and limits, whose every request runs to its end before anyone else acts."""
+
+    terms: Terms
+    item: Item = field(default_factory=dict)
+    seen: BucketView | None = None
+    steps: list[Step] = field(default_factory=list)
+    trust_ms: int = 1000
+
+    def request(self, consume: Mapping[str, int], now: Moment) -> list[LimitStatus]:
+        """Ask for so much; empty if it was admitted, else the statuses the caller is told."""
+        progress = Progress(trust_ms=self.trust_ms)
+        self.steps = []
+        while len(self.steps) < 64:
+            chosen = step(self.seen, self.terms, consume, now, progress)
+            self.steps.append(chosen)
+            if isinstance(chosen, Reject):
+                stands = standings(self.seen, self.terms, chosen.at)
+                return statuses(("user-1", "gpt-4"), stands, amounts_of(dict(consume), self.terms), chosen.at)
+            if isinstance(chosen, Look):
+                self.look(now)
+                progress = progress.after_look()
+            elif isinstance(chosen, Resolve):
+                progress = progress.after_resolve()
+            else:
+                operation: Put | Update = write_of(chosen, self.seen, self.terms, consume, now)
+                answer = apply(operation, self.item)
+                if isinstance(answer, Applied):
+                    self.item = dict(answer.new)
+                    self.look(now)
+                    if not isinstance(chosen, Rebase) or chosen.takes:
+                        return []
+                    progress = progress.after_look()
+                elif isinstance(answer, Refused):
+                    self.look(now)
+                    progress = progress.after_refusal(now)
+                else:
+                    self.seen = None
+                    progress = progress.after_vanishing()
+        raise AssertionError(f"no end: {self.steps[-3:]}")
+
+    def look(self, now: Moment) -> None:
+        """See the item as it is; the pace of others is not learnt, for there are none."""
+        self.seen = view_of(self.item, now[1], None) if self.item else None
