@@ -1,0 +1,185 @@
+"""Several real processes on one SQLite file, and what their logs say of the promise."""
+
+import contextlib
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.stress.worker import BUCKET, CONSUME, RECORD
+from zae_limiter import Limit, SyncRateLimiter, SyncRepository
+from zae_limiter.schema.bucket_item import bucket_key
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The times just before and just after an acquire that was admitted."""
+
+    before_ns: int
+    after_ns: int
+
+
+class Fleet:
+    """Processes that take from one bucket of one limit, each with so many threads or tasks."""
+
+    def __init__(self, directory: Path, limit: Limit) -> None:
+        self._directory = directory
+        self.path = directory / "limiter.db"
+        self.url = f"sqlite:///{self.path}"
+        self._limit = limit
+        self._processes: list[subprocess.Popen[str]] = []
+        self.until_ns = 0
+        with SyncRepository.open(self.url) as repo:
+            repo.set_system_defaults([limit])
+
+    def start(self, kind: str, processes: int, each: int) -> None:
+        """Start processes and wait until all are ready."""
+        for number in range(processes):
+            command = [sys.executable, "-m", "tests.stress.worker", self.url, str(self._log(number)), kind, str(each)]
+            self._processes.append(
+                subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            )
+        for process in self._processes:
+            assert process.stdout is not None
+            assert "ready\n" == process.stdout.readline()
+
+    def work_for(self, seconds: float) -> None:
+        """Let all of them work."""
+        self.until_ns = time.time_ns() + int(seconds * 1e9)
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.write(f"{self.until_ns}\n")
+            process.stdin.flush()
+
+    def kill(self, number: int) -> None:
+        """End one of them without a warning."""
+        self._processes[number].kill()
+
+    def exit_codes(self) -> list[int]:
+        """Wait for all of them."""
+        for process in self._processes:
+            process.communicate()
+        return [process.returncode for process in self._processes]
+
+    def stop(self) -> None:
+        """Leave nobody behind."""
+        for process in self._processes:
+            with contextlib.suppress(OSError):
+                process.kill()
+            process.communicate()
+
+    def admissions(self, number: int) -> list[Admission]:
+        """Return what a process has logged, but for a record it was killed in."""
+        log = self._log(number)
+        data = log.read_bytes() if log.exists() else b""
+        whole = len(data) - len(data) % RECORD.size
+        return [Admission(*record) for record in RECORD.iter_unpack(data[:whole])]
+
+    def all_admissions(self) -> list[Admission]:
+        """Return what all have logged."""
+        return [one for number in range(len(self._processes)) for one in self.admissions(number)]
+
+    def consumed(self) -> int:
+        """Return the total that the bucket itself has counted."""
+        with SyncRepository.open(self.url) as repo:
+            item = repo.scope.table.get(bucket_key(repo.scope.namespace_id, *BUCKET))
+            assert item is not None
+            total: int = item[f"b_{self._limit.name}_tc"]
+            return total // 1000
+
+    def takes_one_more(self) -> bool:
+        """Say whether the bucket, given the time to earn it, admits another request."""
+        with SyncRepository.open(self.url) as repo:
+            limiter = SyncRateLimiter(repo)
+            time.sleep(limiter.time_until_available(*BUCKET, CONSUME))
+            with limiter.acquire(*BUCKET, CONSUME) as lease:
+                return lease.consumed == CONSUME
+
+    def is_sound(self) -> bool:
+        """Say whether SQLite finds nothing wrong with the file."""
+        connection = sqlite3.connect(self.path)
+        try:
+            return connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        finally:
+            connection.close()
+
+    def _log(self, number: int) -> Path:
+        return self._directory / f"{number}.log"
+
+
+@contextlib.contextmanager
+def fleet_of(directory: Path, limit: Limit) -> Iterator[Fleet]:
+    """A fleet that is gone afterwards."""
+    fleet = Fleet(directory, limit)
+    try:
+        yield fleet
+    finally:
+        fleet.stop()
+
+
+def available(admissions: Sequence[Admission], limit: Limit, until_ns: int) -> float:
+    """Return what the limit had to offer from the first request to the end."""
+    first_ns = min(one.before_ns for one in admissions)
+    return limit.capacity + limit.refill_rate * (until_ns - first_ns) / 1e9
+
+
+def longest_s(admissions: Sequence[Admission]) -> float:
+    """Return how long the slowest acquire took."""
+    return max(one.after_ns - one.before_ns for one in admissions) / 1e9
+
+
+def most_in_any_window(admissions: Sequence[Admission], limit: Limit) -> float:
+    """Return the most that was taken in any window, less what the window earned.
+
+    A window starts just before an acquire and ends just after one; those count that lie in it as a whole.
+    """
+    starts = sorted({one.before_ns for one in admissions})
+    position = {start_ns: index for index, start_ns in enumerate(starts)}
+    rate = limit.refill_rate / 1e9
+    windows = _Windows([rate * (start_ns - starts[0]) for start_ns in starts])
+    most = 0.0
+    for one in sorted(admissions, key=lambda one: one.after_ns):
+        windows.count(position[one.before_ns])
+        most = max(most, windows.largest() - rate * (one.after_ns - starts[0]))
+    return most
+
+
+class _Windows:
+    """For every start of a window its number, raised by one for each acquire in it: a segment tree.
+
+    A start counts once the acquire that it is just before has ended.
+    """
+
+    _UNUSED = -1e9
+
+    def __init__(self, numbers: Sequence[float]) -> None:
+        self._size = 1 << max(0, len(numbers) - 1).bit_length()
+        self._numbers = numbers
+        self._used = [False] * len(numbers)
+        self._largest = [self._UNUSED] * (2 * self._size)
+        self._added = [0] * (2 * self._size)
+
+    def count(self, position: int) -> None:
+        """Raise the numbers of all starts up to a position, itself included."""
+        node = self._size + position
+        if not self._used[position]:
+            self._used[position] = True
+            self._largest[node] += self._numbers[position] - self._UNUSED
+        self._largest[node] += 1
+        while node > 1:
+            if node % 2:
+                # All to the left of it, in its parent, are raised as a whole.
+                self._largest[node - 1] += 1
+                self._added[node - 1] += 1
+            node //= 2
+            largest = max(self._largest[2 * node], self._largest[2 * node + 1])
+            self._largest[node] = largest + self._added[node]
+
+    def largest(self) -> float:
+        """Return the largest number of a start that counts."""
+        return self._largest[1]
