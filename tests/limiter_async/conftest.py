@@ -6,7 +6,8 @@ import pytest
 from tests.limiter_async.slow_table import SlowTable
 from zae_limiter import Limit, RateLimiter, Repository
 
-LIMITS = [Limit.per_day("rpd", 1_000), Limit.per_day("tpd", 1_000_000)]
+YEAR_S = 365 * 86_400
+LIMITS = [Limit.custom("rpy", 1_000, 1, YEAR_S), Limit.custom("tpy", 1_000_000, 1, YEAR_S)]
 """Slow enough that a test sees no refill."""
 
 

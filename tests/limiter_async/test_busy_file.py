@@ -52,11 +52,11 @@ short = pytest.mark.parametrize("limiter", [0.05], indirect=True)
 
 
 async def left(limiter: RateLimiter) -> int:
-    return (await limiter.available("user-1", "gpt-4"))["rpd"]
+    return (await limiter.available("user-1", "gpt-4"))["rpy"]
 
 
 async def keep(limiter: RateLimiter, amount: int) -> None:
-    async with limiter.acquire("user-1", "gpt-4", {"rpd": amount}):
+    async with limiter.acquire("user-1", "gpt-4", {"rpy": amount}):
         pass
 
 
@@ -98,8 +98,8 @@ async def test_an_adjustment_is_written_though_its_task_is_cancelled_while_it_wa
     """Leaving is seen through, then the task is cancelled."""
 
     async def work():
-        async with limiter.acquire("user-1", "gpt-4", {"rpd": 10}) as lease:
-            await lease.adjust(rpd=5)
+        async with limiter.acquire("user-1", "gpt-4", {"rpy": 10}) as lease:
+            await lease.adjust(rpy=5)
             lock.hold()
 
     task = asyncio.create_task(work())
@@ -119,7 +119,7 @@ async def test_everything_is_given_back_though_the_task_is_cancelled_again_while
     """Once, however often."""
 
     async def work():
-        async with limiter.acquire("user-1", "gpt-4", {"rpd": 10}):
+        async with limiter.acquire("user-1", "gpt-4", {"rpy": 10}):
             lock.hold()
             await asyncio.Event().wait()
 
@@ -142,8 +142,8 @@ async def test_a_cancellation_is_not_lost_when_settling_fails(limiter, lock, cho
     """The task was told to end, so it ends, though the store stays away."""
 
     async def work():
-        async with limiter.acquire("user-1", "gpt-4", {"rpd": 10}, on_unavailable=choice) as lease:
-            await lease.adjust(rpd=5)
+        async with limiter.acquire("user-1", "gpt-4", {"rpy": 10}, on_unavailable=choice) as lease:
+            await lease.adjust(rpy=5)
             lock.hold()
 
     task = asyncio.create_task(work())
@@ -159,7 +159,7 @@ async def test_a_timeout_around_the_block_stays_a_timeout_when_giving_back_fails
     """What cannot be given back is logged."""
 
     async def work():
-        async with asyncio.timeout(0.01), limiter.acquire("user-1", "gpt-4", {"rpd": 10}):
+        async with asyncio.timeout(0.01), limiter.acquire("user-1", "gpt-4", {"rpy": 10}):
             lock.hold()
             await asyncio.Event().wait()
 

@@ -9,7 +9,7 @@ from zae_limiter import RateLimiter, RateLimitExceeded
 
 
 async def left(limiter):
-    return (await limiter.available("user-1", "gpt-4"))["rpd"]
+    return (await limiter.available("user-1", "gpt-4"))["rpy"]
 
 
 async def cancelled(task, times=1):
@@ -33,8 +33,8 @@ class TestInsideTheBlock:
         entered = asyncio.Event()
 
         async def work():
-            async with limiter.acquire("user-1", "gpt-4", {"rpd": 10}) as lease:
-                await lease.adjust(rpd=5)
+            async with limiter.acquire("user-1", "gpt-4", {"rpy": 10}) as lease:
+                await lease.adjust(rpy=5)
                 entered.set()
                 await asyncio.Event().wait()
 
@@ -48,17 +48,17 @@ class TestInsideTheBlock:
     async def test_a_timeout_gives_everything_back(self, limiter):
         """``asyncio.timeout`` around the block, or inside it."""
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01), limiter.acquire("user-1", "gpt-4", {"rpd": 10}):
+            async with asyncio.timeout(0.01), limiter.acquire("user-1", "gpt-4", {"rpy": 10}):
                 await asyncio.Event().wait()
         with pytest.raises(TimeoutError):
-            async with limiter.acquire("user-1", "gpt-4", {"rpd": 10}), asyncio.timeout(0.01):
+            async with limiter.acquire("user-1", "gpt-4", {"rpy": 10}), asyncio.timeout(0.01):
                 await asyncio.Event().wait()
 
         assert 1_000 == await left(limiter)
 
     async def test_a_timeout_that_is_caught_inside_keeps_the_tokens(self, limiter):
         """The block ends normally."""
-        async with limiter.acquire("user-1", "gpt-4", {"rpd": 10}):
+        async with limiter.acquire("user-1", "gpt-4", {"rpy": 10}):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(0.01):
                     await asyncio.Event().wait()
@@ -69,7 +69,7 @@ class TestInsideTheBlock:
         """Whoever stops listening to a stream has not had it."""
 
         async def stream():
-            async with limiter.acquire("user-1", "gpt-4", {"rpd": 10}):
+            async with limiter.acquire("user-1", "gpt-4", {"rpy": 10}):
                 yield "first"
                 yield "second"
 
@@ -86,9 +86,9 @@ class TestInsideTheBlock:
         """It had what it asked for."""
 
         async def stream():
-            async with limiter.acquire("user-1", "gpt-4", {"rpd": 10}) as lease:
+            async with limiter.acquire("user-1", "gpt-4", {"rpy": 10}) as lease:
                 yield "all"
-                await lease.adjust(rpd=1)
+                await lease.adjust(rpy=1)
 
         assert ["all"] == [part async for part in stream()]
         assert 989 == await left(limiter)
@@ -97,7 +97,7 @@ class TestInsideTheBlock:
         """Others go on."""
 
         async def work(amount, fails):
-            async with limiter.acquire("user-1", "gpt-4", {"rpd": amount}):
+            async with limiter.acquire("user-1", "gpt-4", {"rpy": amount}):
                 await asyncio.sleep(0.01)
                 if fails:
                     raise KeyError
@@ -194,9 +194,9 @@ class TestInFlight:
         await warm(far)
 
         async def work():
-            async with far.acquire("user-1", "gpt-4", {"rpd": 10}) as lease:
+            async with far.acquire("user-1", "gpt-4", {"rpy": 10}) as lease:
                 slow.after.shut()
-                await lease.consume(rpd=100)
+                await lease.consume(rpy=100)
 
         task = asyncio.create_task(work())
         await slow.after.reached()
@@ -211,8 +211,8 @@ class TestInFlight:
         """A task that is cancelled while it writes its adjustment writes it, once."""
 
         async def work():
-            async with far.acquire("user-1", "gpt-4", {"rpd": 10}) as lease:
-                await lease.adjust(rpd=5)
+            async with far.acquire("user-1", "gpt-4", {"rpy": 10}) as lease:
+                await lease.adjust(rpy=5)
                 slow.before.shut()
 
         task = asyncio.create_task(work())
@@ -229,7 +229,7 @@ class TestInFlight:
         entered = asyncio.Event()
 
         async def work():
-            async with far.acquire("user-1", "gpt-4", {"rpd": 10}):
+            async with far.acquire("user-1", "gpt-4", {"rpy": 10}):
                 slow.before.shut()
                 entered.set()
                 await asyncio.Event().wait()
@@ -249,9 +249,9 @@ class TestInFlight:
         await warm(far)
 
         async def work():
-            async with far.acquire("user-1", "gpt-4", {"rpd": 10}) as lease:
+            async with far.acquire("user-1", "gpt-4", {"rpy": 10}) as lease:
                 slow.before.shut()
-                await lease.release(rpd=4)
+                await lease.release(rpy=4)
 
         task = asyncio.create_task(work())
         await slow.before.reached()
@@ -265,16 +265,16 @@ class TestInFlight:
     async def test_what_a_caller_changes_meanwhile_changes_nothing(self, far, slow, limiter):
         """The amounts are those of the moment the acquire was entered."""
         await warm(far)
-        consume = {"rpd": 10}
+        consume = {"rpy": 10}
         slow.after.shut()
 
         async def work():
             async with far.acquire("user-1", "gpt-4", consume) as lease:
-                await lease.release(rpd=lease.consumed["rpd"])
+                await lease.release(rpy=lease.consumed["rpy"])
 
         task = asyncio.create_task(work())
         await slow.after.reached()
-        consume["rpd"] = 500
+        consume["rpy"] = 500
         slow.after.open()
         await task
 
@@ -288,5 +288,5 @@ async def warm(limiter):
 
 async def keep(limiter: RateLimiter, amount: int) -> None:
     """Take and keep."""
-    async with limiter.acquire("user-1", "gpt-4", {"rpd": amount}):
+    async with limiter.acquire("user-1", "gpt-4", {"rpy": amount}):
         pass

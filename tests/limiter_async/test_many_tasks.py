@@ -31,16 +31,16 @@ async def test_tasks_that_fail_leave_nothing_behind(limiter):
     """Whatever is given back is there for others, and nothing more."""
 
     async def work(number):
-        async with limiter.acquire("user-1", "gpt-4", {"rpd": 1, "tpd": 10}) as lease:
+        async with limiter.acquire("user-1", "gpt-4", {"rpy": 1, "tpy": 10}) as lease:
             await asyncio.sleep(0)
-            await lease.adjust(tpd=number)
+            await lease.adjust(tpy=number)
             if number % 2:
                 raise KeyError
 
     await asyncio.gather(*(work(number) for number in range(TASKS)), return_exceptions=True)
 
     even = range(0, TASKS, 2)
-    assert {"rpd": 1_000 - len(even), "tpd": 1_000_000 - sum(10 + number for number in even)} == (
+    assert {"rpy": 1_000 - len(even), "tpy": 1_000_000 - sum(10 + number for number in even)} == (
         await limiter.available("user-1", "gpt-4")
     )
 
@@ -49,10 +49,10 @@ async def test_tasks_that_are_cancelled_at_any_moment_leave_nothing_behind(far, 
     """Wherever each of them was when it was cancelled."""
 
     async def work():
-        async with far.acquire("user-1", "gpt-4", {"rpd": 1}) as lease:
-            await lease.adjust(rpd=1)
+        async with far.acquire("user-1", "gpt-4", {"rpy": 1}) as lease:
+            await lease.adjust(rpy=1)
             await asyncio.sleep(0)
-            await lease.release(rpd=1)
+            await lease.release(rpy=1)
             await asyncio.Event().wait()
 
     await far.available("user-1", "gpt-4")
@@ -76,7 +76,7 @@ async def admissions(limiter, each):
         admitted = 0
         for _ in range(-(-1_500 // TASKS // each) + 1):
             try:
-                async with limiter.acquire("user-1", "gpt-4", {"rpd": each}):
+                async with limiter.acquire("user-1", "gpt-4", {"rpy": each}):
                     admitted += 1
             except RateLimitExceeded:
                 pass
@@ -87,4 +87,4 @@ async def admissions(limiter, each):
 
 
 async def left(limiter):
-    return (await limiter.available("user-1", "gpt-4"))["rpd"]
+    return (await limiter.available("user-1", "gpt-4"))["rpy"]
