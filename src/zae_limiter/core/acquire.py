@@ -12,8 +12,6 @@ from typing import Any
 from zae_limiter.core.bucket import Baseline, Moment
 from zae_limiter.core.composite import (
     UNSURE,
-    Bounds,
-    Effort,
     Floors,
     Rebasing,
     Short,
@@ -23,6 +21,7 @@ from zae_limiter.core.composite import (
 )
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.expiry import expiry_s
+from zae_limiter.core.guess import Bounds, Effort
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.sharding import share
 from zae_limiter.core.status import LimitStatus

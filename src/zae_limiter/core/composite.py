@@ -7,19 +7,14 @@ old is refused and never over-admits. ``schema.bucket_writes`` writes the parts 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import sqrt
 from typing import Any
 
 from zae_limiter.core.bucket import Baseline, Moment
 from zae_limiter.core.expiry import expiry_s
+from zae_limiter.core.guess import Bounds, Effort, Spend, guess
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.sharding import share
 from zae_limiter.core.view import Amounts, Frame, Terms, View
-
-SLACK_DIVISOR = 64
-"""A guess may give away at most this part of the capacity, and only while others are at work."""
-
-_DEVIATIONS = 2.0
 
 
 @dataclass(slots=True)
@@ -46,10 +41,6 @@ class Reset:
 
 Part = Add | Reset
 
-Bounds = tuple[int, int | None, int | None]
-"""How a take is written to one limit: the lowest and the highest balance (None: no bound) at which that is right, and
-the balance to set, None to subtract what is taken. A bare tuple: one is made for every limit of every acquire."""
-
 Floors = Sequence[tuple[int, int]]
 """Positions of limits, and the balances they must not be below."""
 
@@ -66,17 +57,6 @@ class Unsure:
 
 SHORT = Short()
 UNSURE = Unsure()
-
-
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """How a take is written: ``sure`` never answers Unsure; ``yielding`` gives tokens away rather than be refused.
-
-    ``yielding`` is 0 for the full level, 1 for halfway down to what is asked for, 2 for just what is asked for.
-    """
-
-    sure: bool = False
-    yielding: int = 0
 
 
 def take(view: View[Any], amounts: Amounts, now: Moment, effort: Effort) -> list[Bounds] | Short | Unsure:
@@ -101,67 +81,15 @@ def take(view: View[Any], amounts: Amounts, now: Moment, effort: Effort) -> list
             return SHORT
         ceiling = capacity - (earned if high_ms == low_ms else baseline.earned(high_ms))
         if not alone:
-            guess = _among_others(view, Spend(position, taken, earned, capacity - ceiling), now, effort)
-            if guess is None:
+            guessed = guess(view, Spend(position, taken, earned, capacity - ceiling), now, effort)
+            if guessed is None:
                 return UNSURE
-            bounds.append(guess)
+            bounds.append(guessed)
         elif balance <= ceiling:
             bounds.append((taken - earned, ceiling, None))
         else:
             bounds.append((ceiling, None, ceiling - taken))
     return bounds
-
-
-@dataclass(slots=True)
-class Spend:
-    """What is taken of one limit, and the least and the most it can have earned."""
-
-    position: int
-    taken: int
-    earned: int
-    most: int
-
-
-def _among_others(view: View[Any], spend: Spend, now: Moment, effort: Effort) -> Bounds | None:
-    """Return how a take is written to one limit where others are at work, None if it is better to look first."""
-    baseline = view.frame.baselines[spend.position]
-    balance = view.numbers[spend.position]
-    capacity = baseline.capacity_milli
-    if effort.yielding:
-        level = min(capacity, balance + spend.earned)
-        return _set(spend, _yielded(level, spend.taken, effort.yielding))
-    expected, spread = _used_by_others(view, spend.position, now)
-    over = balance + spend.most - capacity
-    if over <= 0 or expected - spread >= over:
-        drained = balance + spend.earned - expected < spend.taken
-        if drained and not effort.sure:
-            return None
-        return spend.taken - spend.earned, capacity - spend.most, None
-    slack = max(0, int(expected + spread) + 1 - over) if expected else 0
-    most_slack = capacity // SLACK_DIVISOR
-    if slack > most_slack and not effort.sure:
-        return None
-    return _set(spend, max(spend.taken, capacity - min(slack, most_slack)))
-
-
-def _set(spend: Spend, target: int) -> Bounds:
-    floor = target - spend.most
-    return floor, None, floor - spend.taken
-
-
-def _yielded(level: int, taken: int, yielding: int) -> int:
-    return (taken + level) // 2 if yielding == 1 else taken
-
-
-def _used_by_others(view: View[Any], position: int, now: Moment) -> tuple[float, float]:
-    """Return what others are expected to have taken since the view was seen, and how far off that may be."""
-    pace = view.pace
-    age_ms = max(0, now[1] - view.seen_ms)
-    if pace is None or not age_ms:
-        return 0.0, 0.0
-    expected = pace.milli_per_ms[position] * age_ms
-    writes = pace.writes_per_ms * age_ms
-    return expected, _DEVIATIONS * expected / sqrt(writes)
 
 
 def solvency(view: View[Any], amounts: Amounts, now: Moment) -> Floors | None:

@@ -15,8 +15,9 @@ from zae_limiter.core.limit import Limit, digest
 Amounts = Sequence[tuple[int, int]]
 """What a request takes: positions among the limits in force, and millitokens."""
 
-_WEIGHT_OF_NEWEST = 0.5
-_SILENCE_WRITES_PER_MS = 1e-5
+_HALF_LIFE_MS = 2_000
+_MOST_HALVINGS = 60
+_SILENCE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +111,19 @@ F = TypeVar("F", bound=Frame)
 
 @dataclass(slots=True)
 class Pace:
-    """How fast others use a bucket: millitokens of each limit, and writes, per millisecond."""
+    """How others use a bucket: millitokens of each limit, and writes, over some time; the older counts for less."""
 
-    milli_per_ms: tuple[float, ...]
-    writes_per_ms: float
+    milli: tuple[float, ...]
+    writes: float
+    elapsed_ms: float
+
+    def expected(self, position: int, age_ms: int) -> float:
+        """Return the millitokens of a limit that others are expected to take in a time."""
+        return self.milli[position] * age_ms / self.elapsed_ms
+
+    def size(self, position: int) -> float:
+        """Return what others take of a limit in one write, on average."""
+        return self.milli[position] / self.writes
 
 
 @dataclass(slots=True)
@@ -140,24 +150,22 @@ def pace_after(before: View[F], numbers: tuple[int, ...], own: Amounts, now_ms: 
 
     ``own`` is empty where this client wrote nothing in between. None: nobody else is at work.
     """
-    others = numbers[-1] - before.numbers[-1] - (1 if own else 0)
+    others = max(0, numbers[-1] - before.numbers[-1] - (1 if own else 0))
     known = before.pace
-    if others <= 0 and known is None:
+    if not others and known is None:
         return None
     elapsed_ms = max(1, now_ms - before.seen_ms)
     count = len(before.frame.baselines)
-    used = [numbers[count + position] - before.numbers[count + position] for position in range(count)]
+    used = [float(numbers[count + position] - before.numbers[count + position]) for position in range(count)]
     for position, taken in own:
         used[position] -= taken
-    writes = max(0, others) / elapsed_ms
-    rates = [max(0, milli) / elapsed_ms for milli in used]
-    if known is not None:
-        writes = _blend(writes, known.writes_per_ms)
-        rates = [_blend(rate, old) for rate, old in zip(rates, known.milli_per_ms, strict=True)]
-    if writes < _SILENCE_WRITES_PER_MS:
+    # What was given back makes less of what was taken, not a debt of others.
+    milli = [max(0.0, amount) for amount in used]
+    if known is None:
+        return Pace(tuple(milli), others, elapsed_ms)
+    kept = 0.5 ** min(_MOST_HALVINGS, elapsed_ms / _HALF_LIFE_MS)
+    writes = others + kept * known.writes
+    if writes < _SILENCE:
         return None
-    return Pace(tuple(rates), writes)
-
-
-def _blend(newest: float, known: float) -> float:
-    return known + _WEIGHT_OF_NEWEST * (newest - known)
+    milli = [newest + kept * old for newest, old in zip(milli, known.milli, strict=True)]
+    return Pace(tuple(milli), writes, elapsed_ms + kept * known.elapsed_ms)
