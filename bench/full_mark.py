@@ -3,8 +3,8 @@
     python bench/full_mark.py [--clients 1 8 64] [--seconds 10]
 
 Every client has its own view of one bucket with two limits, on one table in memory, and takes at random moments. A
-load of 1 is all that the first limit offers; the second offers twice what it is asked for. Goal: 1.0 writes alone; with 8
-clients a mean of at most 1.15 over the loads and never above 1.3; no request rejected that could have been served.
+load of 1 is all that the first limit offers; the second offers twice what it is asked for. Goal: 1.0 writes alone; with
+8 clients a mean of at most 1.15 over the loads and never above 1.3; no request rejected that could have been served.
 """
 
 import argparse

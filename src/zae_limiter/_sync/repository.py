@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from random import Random
 from types import TracebackType
 
+from zae_limiter._sync.opening import Opening, open_client
 from zae_limiter._sync.runtime import Parallel, ParallelMode
 from zae_limiter._sync.store.configs import ConfigStore
 from zae_limiter._sync.store.namespaces import NamespaceStore
-from zae_limiter._sync.opening import Opening, open_client
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.clock import Clock, SystemClock
 from zae_limiter.core.audit import SYSTEM_AUDIT_ID, AuditAction, Change, resource_audit_id
