@@ -30,9 +30,8 @@ def in_threads(work: Callable[[int], None]) -> None:
         start.wait()
         try:
             work(number)
-        except BaseException as error:
+        except Exception as error:  # noqa: BLE001 - it is raised again in the thread that waits
             failures.append(error)
-            raise
 
     threads = [threading.Thread(target=guarded, args=(number,), daemon=True) for number in range(THREADS)]
     for thread in threads:
