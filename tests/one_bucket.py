@@ -145,12 +145,22 @@ def settling(
     return bucket_writes.settle(seen, parts, next(_nonces)) if parts.parts else None
 
 
-def taking(seen: BucketView, terms: Terms, consume: Mapping[str, int], now: Moment, **done: Any) -> Update:
-    """The write of a request that is to be a take, a rebase or a creation at once."""
-    chosen = step(seen, terms, consume, now, Progress(trust_ms=1000, **done))
+def taking(
+    seen: BucketView, terms: Terms, consume: Mapping[str, int], now: Moment, progress: Progress | None = None
+) -> Update:
+    """The write of a request that is to be a take or a rebase at once."""
+    chosen = step(seen, terms, consume, now, progress)
     operation = write_of(chosen, seen, terms, consume, now)
     assert isinstance(operation, Update), chosen
     return operation
+
+
+def refused_so_often(count: int, now: Moment) -> Progress:
+    """The progress of a request that was refused so often, the last time just now."""
+    progress = Progress(trust_ms=1000)
+    for _ in range(count):
+        progress = progress.after_refusal(now)
+    return progress
 
 
 @dataclass

@@ -37,7 +37,8 @@ def offered(item: Item, name: str, now_ms: int) -> int:
     amount, period = rate_of(item, name)
     since_ms = item["rf"]
     earned = now_ms * amount // period - since_ms * amount // period if now_ms > since_ms else 0
-    return item[f"b_{name}_tk"] + earned  # type: ignore[no-any-return]
+    held: int = item[f"b_{name}_tk"] + earned
+    return held
 
 
 def level(item: Item, name: str, now_ms: int) -> int:

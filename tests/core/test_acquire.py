@@ -1,0 +1,298 @@
+"""The next step of a request, from what is known of the bucket."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import strategies as some
+from tests.one_bucket import (
+    NOON,
+    Client,
+    after,
+    apply,
+    at,
+    balance,
+    created,
+    level,
+    own,
+    refused_so_often,
+    step,
+    stored,
+    taking,
+    view,
+    with_balances,
+    write_of,
+)
+from zae_limiter.core.acquire import (
+    GUESSES,
+    HALVINGS,
+    Create,
+    Look,
+    Progress,
+    Rebase,
+    Reject,
+    Resolve,
+    Take,
+    amounts_of,
+    standings,
+    statuses,
+)
+from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.outcome import Applied, Refused
+
+RPS = Limit("rps", 10, 10, 1)
+RPM = Limit("rpm", 100, 100, 60)
+TERMS = stored(RPS)
+FRESH = Progress(trust_ms=1000)
+
+
+class TestAmounts:
+    """What is asked for."""
+
+    def test_tokens_become_millitokens_by_position(self) -> None:
+        """Limits stand in the order of their names."""
+        assert [(1, 5_000), (0, 0)] == list(amounts_of({"rps": 5, "rpm": 0}, stored(RPS, RPM)))
+
+    def test_more_than_the_capacity_can_never_be_admitted(self) -> None:
+        """The error names the limit and its capacity."""
+        with pytest.raises(ValidationError) as refused:
+            amounts_of({"rps": 11}, TERMS)
+
+        assert "consume[rps]" == refused.value.field
+        assert "'rps' (10)" in refused.value.reason
+
+    @pytest.mark.parametrize("amount", [-1, 1.0, True, None, "1", float("nan")])
+    def test_an_amount_is_a_whole_number(self, amount: object) -> None:
+        """Zero or more."""
+        with pytest.raises(ValidationError, match="whole number"):
+            amounts_of({"rps": amount}, TERMS)  # type: ignore[dict-item] # that is the point
+
+    def test_an_unknown_limit_is_told_the_known_ones(self) -> None:
+        """So a misspelt name is found at once."""
+        with pytest.raises(ValidationError, match="these are: rpm, rps") as refused:
+            amounts_of({"rsp": 1}, stored(RPS, RPM))
+
+        assert "rsp" == refused.value.value
+
+
+class TestWithoutAView:
+    """A bucket that was not seen is looked at, and created if there is none."""
+
+    def test_a_bucket_that_was_not_seen_is_looked_at(self) -> None:
+        """A read is cheaper than a refused write."""
+        assert isinstance(step(None, TERMS, {"rps": 1}, at(NOON)), Look)
+
+    def test_a_bucket_that_is_not_there_is_created(self) -> None:
+        """By the limits that are known."""
+        assert isinstance(step(None, TERMS, {"rps": 1}, at(NOON), FRESH.after_look()), Create)
+
+    def test_a_bucket_that_vanished_is_created_once_the_limits_were_read_again(self) -> None:
+        """It may have gone with its entity."""
+        gone = FRESH.after_vanishing()
+
+        assert isinstance(step(None, TERMS, {"rps": 1}, at(NOON), gone), Resolve)
+        assert isinstance(step(None, TERMS, {"rps": 1}, at(NOON), gone.after_resolve()), Create)
+
+    def test_without_speculation_every_request_looks_first(self) -> None:
+        """Once."""
+        careful = Progress(trust_ms=1000, look_first=True)
+        seen = view(created(TERMS))
+
+        assert isinstance(step(seen, TERMS, {"rps": 1}, at(NOON), careful), Look)
+        assert isinstance(step(seen, TERMS, {"rps": 1}, at(NOON), careful.after_look()), Take)
+
+
+class TestRejecting:
+    """A request is rejected by a fresh view, or by a look."""
+
+    @pytest.mark.parametrize(("age_ms", "expected"), [(0, Reject), (999, Reject), (1_000, Look), (-1, Look)])
+    def test_a_view_rejects_for_a_short_time_only(self, age_ms: int, expected: type) -> None:
+        """Others may give back what they took."""
+        seen = view(with_balances(created(TERMS), rps=-50_000))
+
+        assert isinstance(step(seen, TERMS, {"rps": 1}, at(NOON + age_ms)), expected)
+
+    def test_no_trust_is_always_a_look(self) -> None:
+        """0 turns local rejection off."""
+        seen = view(with_balances(created(TERMS), rps=0))
+
+        assert isinstance(step(seen, TERMS, {"rps": 1}, at(NOON), Progress(trust_ms=0)), Look)
+
+    def test_after_a_look_it_is_final(self) -> None:
+        """However old the view has become by then."""
+        seen = view(with_balances(created(TERMS), rps=-90_000))
+
+        assert isinstance(step(seen, TERMS, {"rps": 1}, at(NOON + 5_000), FRESH.after_look()), Reject)
+
+    def test_a_refused_request_is_judged_at_the_time_it_asked(self) -> None:
+        """What has been earned since does not count; what was there then does."""
+        seen = view(with_balances(created(TERMS), rps=0))
+        asked = FRESH.after_refusal(at(NOON + 99))
+
+        chosen = step(seen, TERMS, {"rps": 1}, at(NOON + 500), asked)
+
+        assert Reject(at(NOON + 99)) == chosen
+        assert isinstance(step(seen, TERMS, {"rps": 1}, at(NOON + 500), FRESH.after_refusal(at(NOON + 100))), Take)
+
+    def test_nothing_is_asked_of_a_limit_in_debt_in_vain(self) -> None:
+        """Consuming 0 names a limit: it must not owe."""
+        seen = view(with_balances(created(TERMS), rps=-1))
+
+        assert isinstance(step(seen, TERMS, {"rps": 0}, at(NOON)), Reject)
+
+
+class TestOtherLimits:
+    """A bucket that was built from other limits than the client's."""
+
+    def test_newer_limits_are_brought_to_it(self) -> None:
+        """And the request taken in the same write."""
+        chosen = step(view(created(TERMS)), stored(RPM, RPS, stamp=2), {"rps": 1}, at(NOON))
+
+        assert isinstance(chosen, Rebase)
+        assert chosen.takes
+
+    @pytest.mark.parametrize("mine", [stored(RPM, stamp=4), stored(RPM, stamp=5)])
+    def test_older_limits_are_read_again_first(self, mine: object) -> None:
+        """A client that is behind must not bring a bucket back; nor one that read something else of the same stamp."""
+        seen = view(created(stored(RPS, stamp=5)))
+
+        assert isinstance(step(seen, mine, {"rpm": 1}, at(NOON)), Resolve)
+
+    def test_limits_that_were_read_again_and_are_older_still_win(self) -> None:
+        """A backup was restored."""
+        seen = view(created(stored(RPS, stamp=5)))
+        older = stored(RPM, stamp=4)
+
+        assert isinstance(step(seen, older, {"rpm": 1}, at(NOON), FRESH.after_resolve()), Rebase)
+
+    def test_limits_of_ones_own_need_no_reading(self) -> None:
+        """The same stamp with another digest is a caller's choice."""
+        seen = view(created(TERMS))
+
+        assert isinstance(step(seen, own(RPS), {"rps": 1}, at(NOON)), Rebase)
+        assert isinstance(step(seen, own(RPS, stamp=0), {"rps": 1}, at(NOON)), Resolve)
+
+    def test_the_same_limits_in_another_order_are_the_same(self) -> None:
+        """Limits stand by name."""
+        seen = view(created(stored(RPS, RPM)))
+
+        assert isinstance(step(seen, stored(RPM, RPS), {"rps": 1}, at(NOON)), Take)
+
+
+class TestTryingAgain:
+    """Contention alone is never a reason to reject."""
+
+    @given(
+        limit=st.builds(Limit, st.just("rps"), st.integers(1, 50), st.integers(1, 50), st.integers(1, 9)),
+        seen_tk=st.integers(-50_000, 50_000),
+        tk=st.integers(-50_000, 50_000),
+        elapsed=st.integers(0, 3_000),
+        data=st.data(),
+    )
+    def test_the_last_try_is_refused_only_by_a_bucket_that_lacks_the_tokens(
+        self, limit: Limit, seen_tk: int, tk: int, elapsed: int, data: st.DataObject
+    ) -> None:
+        """T = n: any level that reaches n will do."""
+        terms, now = stored(limit), at(NOON + elapsed)
+        tokens = data.draw(st.integers(0, limit.capacity))
+        item = with_balances(created(terms), rps=seen_tk)
+        last = refused_so_often(GUESSES + HALVINGS, now)
+        chosen = step(view(item), terms, {"rps": tokens}, now, last)
+        if isinstance(chosen, Reject):
+            assert level(item, "rps", now[0]) < tokens * 1000
+            return
+
+        held = with_balances(item, rps=tk)
+        answer = apply(write_of(chosen, view(item), terms, {"rps": tokens}, now), held)
+
+        assert isinstance(answer, Applied) == (level(held, "rps", now[0]) >= tokens * 1000)
+
+    def test_halfway_there_it_gives_half_of_the_rest_away(self) -> None:
+        """T is halfway between n and the level that was seen."""
+        item = with_balances(created(TERMS), rps=8_000)
+        write = taking(view(item), TERMS, {"rps": 2}, at(NOON), refused_so_often(GUESSES, at(NOON)))
+
+        for tk in (5_000, 8_000, 50_000):
+            assert 3_000 == balance(after(write, with_balances(item, rps=tk)), "rps")
+        assert isinstance(apply(write, with_balances(item, rps=4_999)), Refused)
+
+    @pytest.mark.parametrize("refusals", range(GUESSES))
+    def test_the_first_tries_give_nothing_away(self, refusals: int) -> None:
+        """A wrong guess is put right by what the refusal said."""
+        item = with_balances(created(TERMS), rps=8_000)
+        write = taking(view(item), TERMS, {"rps": 2}, at(NOON), refused_so_often(refusals, at(NOON)))
+
+        assert 6_000 == balance(after(write, item), "rps")
+
+
+class TestStandings:
+    """How a bucket's limits stand for a client."""
+
+    def test_a_bucket_that_is_not_there_stands_full(self) -> None:
+        """It would be created full."""
+        assert [10_000] == [one.available_milli(at(NOON)) for one in standings(None, TERMS, at(NOON))]
+
+    def test_a_bucket_on_the_clients_limits_stands_as_seen(self) -> None:
+        """At the time that is asked for."""
+        stands = standings(view(with_balances(created(TERMS), rps=-3_000)), TERMS, at(NOON + 100))
+
+        assert [-2_000] == [one.available_milli(at(NOON + 100)) for one in stands]
+        assert [300] == [one.wait_ms(1_000, at(NOON + 100)) for one in stands]
+        assert [0] == [one.wait_ms(-2_000, at(NOON + 100)) for one in stands]
+
+    def test_a_bucket_on_other_limits_stands_as_a_rebase_would_leave_it(self) -> None:
+        """New limits full, old ones cut."""
+        seen = view(created(TERMS, {"rps": 2}))
+        terms = stored(Limit("rps", 5, 5, 1), RPM, stamp=2)
+
+        stands = standings(seen, terms, at(NOON + 50))
+
+        assert {"rpm": 100_000, "rps": 5_000} == {
+            one.baseline.name: one.available_milli(at(NOON + 50)) for one in stands
+        }
+
+    @given(
+        limit=some.limits,
+        tk=st.integers(-(10**21), 10**21),
+        elapsed=st.integers(0, 10**10),
+        data=st.data(),
+    )
+    def test_a_status_tells_exactly_when_a_retry_will_do(
+        self, limit: Limit, tk: int, elapsed: int, data: st.DataObject
+    ) -> None:
+        """Level at that time reaches the amount, and a millisecond before it does not."""
+        terms, now = stored(limit), at(NOON + elapsed)
+        tokens = data.draw(st.integers(0, limit.capacity))
+        item = {**created(terms), f"b_{limit.name}_tk": tk}
+        stands = standings(view(item), terms, now)
+        (told,) = statuses(("user-1", "gpt-4"), stands, amounts_of({limit.name: tokens}, terms), now)
+        wait_ms = stands[0].wait_ms(tokens * 1000, now)
+
+        assert told.exceeded == (level(item, limit.name, now[0]) < tokens * 1000)
+        assert told.available == level(item, limit.name, now[0]) // 1000
+        assert told.retry_after_seconds == (wait_ms / 1000 if told.exceeded else 0.0)
+        if told.exceeded:
+            assert level(item, limit.name, now[0] + wait_ms - 1) < tokens * 1000
+            assert level(item, limit.name, now[0] + wait_ms) >= tokens * 1000
+
+    def test_a_limit_that_was_not_asked_for_is_told_and_never_exceeded(self) -> None:
+        """Though it owes."""
+        terms = stored(RPS, RPM)
+        seen = view(with_balances(created(terms), rpm=-7_000))
+
+        told = statuses(("user-1", "gpt-4"), standings(seen, terms, at(NOON)), amounts_of({"rps": 1}, terms), at(NOON))
+
+        assert [("rpm", -7, 0, False, 0.0), ("rps", 10, 1, False, 0.0)] == [
+            (one.limit_name, one.available, one.requested, one.exceeded, one.retry_after_seconds) for one in told
+        ]
+
+
+def test_a_client_alone_writes_once_per_request() -> None:
+    """Whether the bucket is full or not, and whatever was earned."""
+    client = Client(TERMS)
+    client.request({"rps": 1}, at(NOON))
+
+    for elapsed in range(0, 5_000, 150):
+        assert not client.request({"rps": 1}, at(NOON + elapsed))
+        assert [Take] == [type(one) for one in client.steps]

@@ -1,0 +1,137 @@
+"""When a bucket expires."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import strategies as some
+from tests.one_bucket import NOON, after, at, created, own, settling, stored, taking, view
+from zae_limiter.core.limit import Limit
+
+RPM = Limit("rpm", 100, 100, 60)
+TPM = Limit("tpm", 10, 10, 3_600)
+FILL_MS = 3_600_000
+
+
+@given(limits=some.limit_sets(max_size=3), now_ms=some.times_ms, multiplier=st.integers(2, 100))
+def test_a_bucket_lasts_longer_than_its_slowest_limit_takes_to_fill_so_often(
+    limits: tuple[Limit, ...], now_ms: int, multiplier: int
+) -> None:
+    """An item may go once its time, in whole seconds, is past: never before it is full."""
+    item = created(stored(*limits, ttl=multiplier), now_ms=now_ms)
+    slowest = max(limit.fill_time_ms for limit in limits)
+
+    assert item["ttl"] * 1000 > now_ms + multiplier * slowest
+    assert item["ttl"] * 1000 <= now_ms + multiplier * slowest + 1000
+    assert slowest == item["tf"]
+
+
+def test_only_default_limits_expire() -> None:
+    """Limits of an entity's own make a bucket that stays."""
+    assert "ttl" not in created(stored(RPM, ttl=0))
+    assert "ttl" in created(stored(RPM, ttl=7))
+    assert "ttl" in created(own(RPM, ttl=7))
+
+
+def test_a_bucket_created_in_debt_stays() -> None:
+    """A debit to a missing bucket creates it; debt is not forgotten."""
+    assert "ttl" not in created(stored(RPM, TPM, ttl=2), {"tpm": 11})
+
+
+def test_a_take_dates_the_expiry_anew() -> None:
+    """A bucket in use does not expire."""
+    terms = stored(RPM, TPM, ttl=2)
+    item = created(terms)
+
+    for consume in ({"rpm": 1, "tpm": 1}, {"rpm": 1}):
+        item = after(taking(view(item), terms, consume, at(NOON + FILL_MS)), item)
+
+        assert (NOON + FILL_MS + 2 * FILL_MS) // 1000 + 1 == item["ttl"]
+
+
+def test_a_take_on_terms_that_never_expire_sets_no_time() -> None:
+    """The multiplier is 0 for them."""
+    terms = stored(RPM)
+
+    assert "ttl" not in after(taking(view(created(terms)), terms, {"rpm": 1}, at(NOON)), created(terms))
+
+
+def test_a_take_beside_a_debt_sets_no_time() -> None:
+    """A limit that owes and is not touched keeps the bucket, as long as it owes."""
+    terms = stored(RPM, TPM, ttl=2)
+    item = created(terms)
+    item = after(settling(view(item), at(NOON), debits={"tpm": 11}), item)
+    in_debt = at(NOON + FILL_MS // 10 - 400)
+    paid = at(NOON + FILL_MS // 10)
+
+    beside = after(taking(view(item), terms, {"rpm": 1}, in_debt), item)
+    later = after(taking(view(item), terms, {"rpm": 1}, paid), item)
+
+    assert "ttl" not in beside
+    assert "ttl" in later
+
+
+def test_a_take_that_sets_a_time_is_refused_by_a_debt_it_did_not_see() -> None:
+    """The limits a take does not touch must not owe when it is applied."""
+    terms = stored(RPM, TPM, ttl=2)
+    item = created(terms)
+    write = taking(view(item), terms, {"rpm": 1}, at(NOON))
+    owing = {**item, "b_tpm_tk": -1}
+
+    assert all(condition.holds({**item, "b_tpm_tk": 0}) for condition in write.when)
+    assert not all(condition.holds(owing) for condition in write.when)
+
+
+def test_a_debit_takes_the_time_away_and_a_credit_does_not() -> None:
+    """A bucket that may be in debt stays; a credit never makes a debt."""
+    item = created(stored(RPM, ttl=2))
+
+    assert "ttl" not in after(settling(view(item), at(NOON), debits={"rpm": 1}), item)
+    assert item["ttl"] == after(settling(view(item), at(NOON), credits={"rpm": 1}), item)["ttl"]
+
+
+def test_a_rebase_keeps_the_longest_time_to_fill() -> None:
+    """What a bucket owes from slower limits is not forgotten with them."""
+    item = created(stored(TPM, ttl=2), {"tpm": 10})
+    faster = stored(Limit("tpm", 10, 10, 1), stamp=2, ttl=2)
+
+    item = after(taking(view(item), faster, {}, at(NOON)), item)
+
+    assert FILL_MS == item["tf"]
+    assert (NOON + 2 * FILL_MS) // 1000 + 1 == item["ttl"]
+
+
+def test_a_rebase_to_limits_that_never_expire_takes_the_time_away() -> None:
+    """An entity's own limits make the bucket stay."""
+    item = created(stored(RPM, ttl=2))
+
+    assert "ttl" not in after(taking(view(item), stored(RPM, stamp=2), {}, at(NOON)), item)
+
+
+def test_a_rebase_of_a_bucket_in_debt_takes_the_time_away() -> None:
+    """Of a dormant limit too."""
+    terms = stored(RPM, TPM, ttl=2)
+    item = created(terms, {"tpm": 11})
+    item = {**item, "ttl": 1}
+
+    assert "ttl" not in after(taking(view(item), stored(RPM, TPM, stamp=2, ttl=2), {}, at(NOON)), item)
+    assert "ttl" not in after(taking(view(item), stored(RPM, stamp=2, ttl=2), {}, at(NOON)), item)
+
+
+def test_a_rebase_that_sets_a_time_is_refused_by_a_debt_it_did_not_see() -> None:
+    """It depends on every limit being in credit."""
+    item = created(stored(RPM, TPM, ttl=2), {"rpm": 1, "tpm": 1})
+    write = taking(view(item), stored(RPM, TPM, stamp=2, ttl=2), {}, at(NOON))
+
+    assert all(condition.holds(item) for condition in write.when)
+    assert not all(condition.holds({**item, "b_tpm_tk": -1}) for condition in write.when)
+
+
+def test_a_sharded_bucket_never_expires() -> None:
+    """Its shards would not go together."""
+    terms = stored(RPM, ttl=2)
+    item = {**created(terms), "shard_count": 2}
+    again = stored(RPM, stamp=2, ttl=2)
+    taken = after(taking(view(item), terms, {"rpm": 1}, at(NOON + FILL_MS)), item)
+
+    assert taken.get("ttl") in (None, item["ttl"])
+    assert "ttl" not in after(taking(view(item), again, {"rpm": 1}, at(NOON)), item)

@@ -1,0 +1,146 @@
+"""Full or not full, where others are at work: the write that is right most often, or a look."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.one_bucket import NOON, after, apply, at, balance, created, level, step, stored, taking, view, with_balances
+from zae_limiter.core.acquire import Look, Progress, Take
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.outcome import Applied, Refused
+
+FAST = Limit("rps", 1_000, 1_000, 1)
+"""A token a millisecond."""
+
+SLOW = Limit("rps", 1_000, 10, 1)
+SLACK = 1_000_000 // 64
+LOOKED = Progress(trust_ms=1000).after_look()
+
+
+def paced(item: dict[str, Any], milli_per_s: int, writes_per_s: int) -> Any:
+    """The view of a client that has seen others use a bucket for a second, at that pace."""
+    totals = {name: total - milli_per_s for name, total in item.items() if name.endswith("_tc")}
+    before = {**item, **totals, "b_wcu_tc": item["b_wcu_tc"] - writes_per_s}
+    return view(item, NOON, view(before, NOON - 1_000))
+
+
+def floor_of(write: Any, item: dict[str, Any]) -> int:
+    """The lowest balance at which a write is applied, all higher ones being right too."""
+    low, high = -(10**9), 10**9
+    while low < high:
+        middle = (low + high) // 2
+        if isinstance(apply(write, with_balances(item, rps=middle)), Applied):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def test_a_full_bucket_just_seen_is_taken_from_exactly() -> None:
+    """A view without age knows, whoever is at work."""
+    terms = stored(FAST)
+    item = created(terms)
+    write = taking(paced(item, 1_000, 1), terms, {"rps": 1}, at(NOON))
+
+    assert 999_000 == level(after(write, item), "rps", NOON)
+
+
+def test_near_the_full_mark_it_sets_with_a_little_slack() -> None:
+    """It is right a little below full, and gives away no more than that."""
+    terms = stored(FAST)
+    item = created(terms)
+    write = taking(paced(item, 10_000, 10), terms, {"rps": 1}, at(NOON + 1))
+    target = floor_of(write, item) + 1_000
+
+    assert 1_000_000 - SLACK <= target < 1_000_000
+    assert target - 1_000 == level(after(write, item), "rps", NOON + 1)
+
+
+def test_unsure_it_looks_first_and_then_is_sure() -> None:
+    """A look costs a tenth of a refused write; after it, the most that may be given away is."""
+    terms = stored(FAST)
+    item = created(terms)
+    seen = paced(item, 100_000, 1)
+    now = at(NOON + 100)
+
+    assert isinstance(step(seen, terms, {"rps": 1}, now), Look)
+    assert 1_000_000 - SLACK == floor_of(taking(seen, terms, {"rps": 1}, now, LOOKED), item) + 100_000
+
+
+def test_surely_not_full_any_more_it_subtracts() -> None:
+    """Others have taken more than overflowed."""
+    terms = stored(SLOW)
+    item = created(terms)
+    write = taking(paced(item, 100_000, 100), terms, {"rps": 1}, at(NOON + 1_000))
+
+    assert 499_000 == balance(after(write, with_balances(item, rps=500_000)), "rps")
+    assert isinstance(apply(write, item), Refused)
+
+
+def test_surely_drained_it_looks_first() -> None:
+    """A take that will be refused is not sent, unless the bucket was just looked at."""
+    terms = stored(SLOW)
+    seen = paced(with_balances(created(terms), rps=500_000), 100_000, 100)
+
+    assert isinstance(step(seen, terms, {"rps": 1}, at(NOON + 10_000)), Look)
+    assert isinstance(step(seen, terms, {"rps": 1}, at(NOON + 10_000), LOOKED), Take)
+
+
+def test_below_the_full_mark_it_subtracts() -> None:
+    """Nobody raises a level but by giving back."""
+    terms = stored(SLOW)
+    item = with_balances(created(terms), rps=500_000)
+    write = taking(paced(item, 10_000, 10), terms, {"rps": 1}, at(NOON + 100))
+
+    assert 99_000 == balance(after(write, with_balances(item, rps=100_000)), "rps")
+
+
+@pytest.mark.parametrize(("milli_per_s", "writes_per_s"), [(900_000, 900), (1_000_000, 1_000), (5_000_000, 5_000)])
+def test_in_a_crowd_it_subtracts_until_it_is_refused(milli_per_s: int, writes_per_s: int) -> None:
+    """Then it sets the bucket back by all the slack, so that all others may subtract for a while."""
+    terms = stored(FAST)
+    item = created(terms)
+    seen = paced(item, milli_per_s, writes_per_s)
+    first = taking(seen, terms, {"rps": 1}, at(NOON + 1))
+    then = taking(paced(item, 900_000, 900), terms, {"rps": 1}, at(NOON + 1), LOOKED)
+
+    assert isinstance(apply(first, item), Refused)
+    assert 1_000_000 - SLACK == floor_of(then, item) + 1_000
+
+
+def test_the_target_is_never_below_what_is_asked_for() -> None:
+    """T is from n to the capacity."""
+    terms = stored(FAST)
+    item = created(terms)
+    write = taking(paced(item, 10_000, 10), terms, {"rps": 1_000}, at(NOON + 1))
+
+    assert 1_000_000 == floor_of(write, item) + 1_000
+
+
+@given(
+    tokens=st.integers(0, 1_000),
+    milli_per_s=st.integers(0, 10_000_000),
+    writes_per_s=st.integers(0, 5_000),
+    seen_tk=st.integers(0, 1_000_000),
+    age_ms=st.integers(-10, 10_000),
+    looked=st.booleans(),
+)
+def test_a_guess_gives_away_no_more_than_a_64th_and_raises_nothing(
+    tokens: int, milli_per_s: int, writes_per_s: int, seen_tk: int, age_ms: int, looked: bool
+) -> None:
+    """Whatever others do; what it does not dare it looks at."""
+    terms, now = stored(FAST), at(NOON + age_ms)
+    item = with_balances(created(terms), rps=seen_tk)
+    chosen = step(paced(item, milli_per_s, writes_per_s), terms, {"rps": tokens}, now, LOOKED if looked else None)
+    if not isinstance(chosen, Take):
+        assert not (looked and isinstance(chosen, Look))
+        return
+
+    write = taking(paced(item, milli_per_s, writes_per_s), terms, {"rps": tokens}, now, LOOKED if looked else None)
+    answer = apply(write, item)
+
+    if isinstance(answer, Applied):
+        given_away = level(item, "rps", now[0]) - tokens * 1000 - level(answer.new, "rps", now[0])
+        assert 0 <= given_away <= SLACK

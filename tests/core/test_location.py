@@ -1,0 +1,72 @@
+"""Where the data is."""
+
+import pytest
+from hypothesis import given
+
+from tests import strategies as some
+from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.location import DynamoLocation, Location, MemoryLocation, SqliteLocation, parse_location
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("memory://", MemoryLocation()),
+        ("sqlite:///limits.db", SqliteLocation("limits.db")),
+        ("sqlite:///a/b.db", SqliteLocation("a/b.db")),
+        ("sqlite:////var/lib/limits.db", SqliteLocation("/var/lib/limits.db")),
+        ("sqlite:///with%20space.db", SqliteLocation("with space.db")),
+        ("dynamodb://my-app", DynamoLocation("my-app")),
+        ("dynamodb://my-app/", DynamoLocation("my-app")),
+        ("dynamodb://my-app?region=us-east-1", DynamoLocation("my-app", "us-east-1")),
+        (
+            "dynamodb://my-app?region=eu-west-1&endpoint_url=http://localhost:8000&create=true",
+            DynamoLocation("my-app", "eu-west-1", "http://localhost:8000", True),
+        ),
+        ("dynamodb://my-app?create=false", DynamoLocation("my-app")),
+    ],
+)
+def test_a_url_names_a_place(url: str, expected: Location) -> None:
+    """Three forms, and no other."""
+    assert expected == parse_location(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "memory",
+        "memory:",
+        "memory://x",
+        "memory://?a=1",
+        "sqlite://",
+        "sqlite:///",
+        "sqlite://limits.db",
+        "sqlite://host/limits.db",
+        "sqlite:///limits.db?mode=ro",
+        "sqlite:///limits.db#1",
+        "dynamodb://",
+        "dynamodb:my-app",
+        "dynamodb://my-app/table",
+        "dynamodb://my-app#1",
+        "dynamodb://my-app?zone=1",
+        "dynamodb://my-app?create=yes",
+        "dynamodb://my-app?create",
+        "redis://localhost",
+        "/var/lib/limits.db",
+    ],
+)
+def test_what_is_none_of_the_forms_is_refused(url: str) -> None:
+    """The error names the field and the URL."""
+    with pytest.raises(ValidationError) as refused:
+        parse_location(url)
+
+    assert "url" == refused.value.field
+    assert url == refused.value.value
+
+
+@given(url=some.not_text)
+def test_a_url_is_text(url: object) -> None:
+    """Anything else is refused."""
+    with pytest.raises(ValidationError):
+        parse_location(url)

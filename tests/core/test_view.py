@@ -1,0 +1,180 @@
+"""What a client goes by, what it last saw, and what it learns of others."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import strategies as some
+from tests.one_bucket import NOON, after, at, created, own, stored, taking, view, with_balances
+from zae_limiter.core.config import EntityFacts, Resolution
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.view import own_terms, terms_of
+from zae_limiter.schema.bucket_item import view_after_take
+
+RPS = Limit("rps", 10, 10, 1)
+RPM = Limit("rpm", 100, 100, 60)
+TERMS = stored(RPS, RPM)
+
+
+class TestTerms:
+    """The limits a client goes by."""
+
+    @given(limits=some.limit_sets())
+    def test_limits_stand_in_the_order_of_their_names(self, limits: tuple[Limit, ...]) -> None:
+        """And every name knows its place."""
+        terms = stored(*limits)
+
+        assert sorted(limit.name for limit in limits) == [limit.name for limit in terms.limits]
+        assert {limit.name: place for place, limit in enumerate(terms.limits)} == dict(terms.positions)
+
+    def test_without_limits_there_are_no_terms(self) -> None:
+        """Nothing is configured anywhere."""
+        assert terms_of(Resolution((), 3, None, None, None), 7) is None
+
+    def test_only_limits_of_resources_and_the_system_expire(self) -> None:
+        """Those of an entity are few, and stay."""
+        sources = ("entity", "entity_default", "resource", "system")
+        terms = [terms_of(Resolution((RPS,), 1, source, None, None), 7) for source in sources]
+
+        assert [0, 0, 7, 7] == [one.ttl_multiplier for one in terms if one is not None]
+
+    def test_the_facts_of_the_entity_come_along(self) -> None:
+        """Parent and cascade are written to the bucket."""
+        terms = own_terms(Resolution((), 4, None, None, EntityFacts("org-1", True, 2)), (RPS,), 7)
+
+        assert ("org-1", True, 4, 7) == (terms.parent_id, terms.cascade, terms.stamp, terms.ttl_multiplier)
+
+    def test_limits_of_ones_own_have_a_digest(self) -> None:
+        """It tells them from others of the same stamp, whatever their order."""
+        assert "" == stored(RPS).digest
+        assert own(RPS, RPM).digest == own(RPM, RPS).digest != own(RPS).digest
+
+    def test_terms_that_are_the_same_are_kept(self) -> None:
+        """One object for as long as nothing changes: what is the same need not be compared."""
+        resolution = Resolution((RPS,), 1, "system", None, None)
+        known = terms_of(resolution, 7)
+
+        assert known is terms_of(Resolution((RPS,), 1, "system", None, None), 7, known)
+        assert known is not terms_of(Resolution((RPS,), 2, "system", None, None), 7, known)
+
+
+class TestFrames:
+    """What stays the same between two rebases."""
+
+    def test_a_bucket_follows_the_terms_it_was_built_from(self) -> None:
+        """Stamp, digest and limits agree."""
+        frame = view(created(TERMS)).frame
+
+        assert frame.follows(stored(RPM, RPS))
+        assert not frame.follows(stored(RPS, RPM, stamp=2))
+        assert not frame.follows(own(RPS, RPM))
+        assert not frame.follows(stored(RPS))
+
+    def test_a_frame_that_was_seen_to_follow_terms_remembers_them(self) -> None:
+        """So that it is not compared again."""
+        assert TERMS is view(created(TERMS), NOON, None, TERMS).frame.terms
+        assert view(created(TERMS), NOON, None, stored(RPS)).frame.terms is None
+        assert view(created(TERMS), NOON, None, TERMS).frame.follows(TERMS)
+
+    def test_limits_in_force_come_first(self) -> None:
+        """Dormant ones stand behind them, and are found by name all the same."""
+        item = created(TERMS, {"rpm": 5})
+        item = after(taking(view(item), stored(RPS, stamp=2), {"rps": 1}, at(NOON)), item)
+        frame = view(item).frame
+
+        assert ["rps"] == [one.name for one in frame.in_force]
+        assert ["rps", "rpm"] == [one.name for one in frame.baselines]
+        assert (0, 1, None) == (frame.position("rps"), frame.position("rpm"), frame.position("tpm"))
+
+    def test_a_view_reads_totals_and_writes(self) -> None:
+        """By position, and the counter of writes."""
+        seen = view(created(TERMS, {"rpm": 5}))
+
+        assert (5_000, 0, 1) == (seen.total(0), seen.total(1), seen.writes)
+
+
+class TestPace:
+    """How fast others use a bucket, learnt from the answers."""
+
+    def test_a_client_alone_knows_no_pace(self) -> None:
+        """Its own takes are no others'."""
+        item = created(TERMS)
+        seen = view(item, NOON, None, TERMS)
+        for elapsed in (0, 5, 700):
+            item = after(taking(seen, TERMS, {"rps": 1}, at(NOON + elapsed)), item)
+            seen = view_after_take(seen, item, [(1, 1_000)], NOON + elapsed)
+
+        assert seen.pace is None
+
+    def test_what_others_took_since_the_last_look_is_their_pace(self) -> None:
+        """By limit, and by write."""
+        item = created(TERMS)
+        seen = view(item, NOON, None, TERMS)
+        for _ in range(4):
+            item = after(taking(view(item), TERMS, {"rps": 1, "rpm": 3}, at(NOON)), item)
+
+        pace = view(item, NOON + 100, seen, TERMS).pace
+
+        assert pace is not None
+        assert (120.0, 40.0) == (pace.expected(0, 1), pace.expected(1, 1))
+        assert (3_000.0, 1_000.0) == (pace.size(0), pace.size(1))
+
+    def test_ones_own_take_is_left_out(self) -> None:
+        """What remains was taken by others."""
+        item = created(TERMS, {"rps": 1})
+        seen = view(item, NOON, None, TERMS)
+        others = after(taking(view(item), TERMS, {"rps": 2}, at(NOON)), item)
+        item = after(taking(seen, TERMS, {"rps": 5}, at(NOON + 10)), others)
+
+        pace = view_after_take(seen, item, [(1, 5_000)], NOON + 10).pace
+
+        assert pace is not None
+        assert (0.0, 200.0) == (pace.expected(0, 1), pace.expected(1, 1))
+
+    def test_what_others_gave_back_is_no_pace_below_zero(self) -> None:
+        """They are at work, and take nothing on the whole."""
+        item = {**created(TERMS, {"rps": 5}), "b_rps_tc": 5_000}
+        seen = view(item, NOON, None, TERMS)
+        item = {**with_balances(item, rps=9_000), "b_rps_tc": 1_000, "b_wcu_tc": 2}
+
+        pace = view(item, NOON + 10, seen, TERMS).pace
+
+        assert pace is not None
+        assert 0.0 == pace.expected(1, 1_000)
+
+    @given(pause_ms=st.integers(60_000, 10**9))
+    def test_silence_is_forgotten(self, pause_ms: int) -> None:
+        """Others who have been gone for long are no reason to guess."""
+        item = created(TERMS)
+        seen = view(item, NOON, None, TERMS)
+        item = after(taking(view(item), TERMS, {"rps": 2}, at(NOON)), item)
+        busy = view(item, NOON + 1, seen, TERMS)
+        quiet = busy
+        for times in range(1, 40):
+            quiet = view(item, NOON + times * pause_ms, quiet, TERMS)
+
+        assert busy.pace is not None
+        assert quiet.pace is None
+
+    def test_old_uses_count_for_less(self) -> None:
+        """A pace follows what others do."""
+        item = created(TERMS)
+        seen = view(item, NOON, None, TERMS)
+        busy_item = {**item, "b_rps_tc": 100_000, "b_wcu_tc": 101}
+        busy = view(busy_item, NOON + 100, seen, TERMS)
+        calm = view({**busy_item, "b_wcu_tc": 102}, NOON + 1_000, busy, TERMS)
+
+        assert busy.pace is not None
+        assert calm.pace is not None
+        assert busy.pace.expected(1, 1) > calm.pace.expected(1, 1)
+
+    def test_a_rebase_to_as_many_limits_keeps_the_pace(self) -> None:
+        """Those who were at work still are."""
+        item = created(TERMS)
+        seen = view(item, NOON, None, TERMS)
+        item = after(taking(view(item), TERMS, {"rps": 2}, at(NOON)), item)
+        busy = view(item, NOON + 1, seen, TERMS)
+        same = after(taking(busy, stored(RPM, RPS, stamp=2), {}, at(NOON + 1)), item)
+        more = after(taking(busy, stored(RPM, RPS, Limit("tpm", 1, 1, 1), stamp=2), {}, at(NOON + 1)), item)
+
+        assert busy.pace == view(same, NOON + 2, busy).pace
+        assert view(more, NOON + 2, busy).pace is None

@@ -1,0 +1,141 @@
+"""A bucket item, read."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import strategies as some
+from tests.one_bucket import NOON, after, at, created, stored, taking, view
+from zae_limiter.core.errors import CorruptItemError
+from zae_limiter.core.limit import Limit
+from zae_limiter.schema import keys
+from zae_limiter.schema.bucket_item import bucket_key, frame_of, states_of
+from zae_limiter.schema.bucket_writes import Owner, create
+from zae_limiter.schema.operations import Key
+
+RPS = Limit("rps", 10, 10, 1)
+RPM = Limit("rpm", 100, 100, 60)
+
+
+@given(
+    owner=st.builds(Owner, some.namespace_ids, some.entity_ids, some.resources),
+    limits=some.limit_sets(),
+    now_ms=some.times_ms,
+    stamp=st.integers(0, 10**6),
+)
+def test_what_was_created_is_read_back(owner: Owner, limits: tuple[Limit, ...], now_ms: int, stamp: int) -> None:
+    """Limits, baseline, stamp, key and full balances."""
+    terms = stored(*limits, stamp=stamp)
+    item = create(owner, terms, {}, now_ms, 1).item
+
+    seen = view(dict(item), now_ms)
+
+    assert terms.limits == seen.frame.limits
+    assert (now_ms, stamp, "", 0, 1) == (
+        seen.frame.start_ms,
+        seen.frame.stamp,
+        seen.frame.digest,
+        seen.frame.shard,
+        seen.frame.shard_count,
+    )
+    assert bucket_key(owner.namespace_id, owner.entity_id, owner.resource) == seen.frame.key
+    assert (*(limit.capacity_milli for limit in terms.limits), *([0] * len(limits)), 1) == seen.numbers
+
+
+def test_a_limit_may_be_named_like_an_attribute() -> None:
+    """Names are taken apart at their last mark."""
+    limits = (Limit("a_tk", 1, 1, 1), Limit("a", 2, 2, 2), Limit("a.tk_tc", 3, 3, 3))
+
+    assert stored(*limits).limits == frame_of(created(stored(*limits))).limits
+
+
+def test_a_view_on_the_frame_it_had_shares_it() -> None:
+    """Only the numbers are read again."""
+    terms = stored(RPS, RPM)
+    item = created(terms)
+    seen = view(item, NOON, None, terms)
+    item = after(taking(seen, terms, {"rps": 1}, at(NOON)), item)
+
+    assert seen.frame is view(item, NOON + 1, seen, terms).frame
+
+
+@pytest.mark.parametrize("change", [{"rf": NOON + 1}, {"cv": 2}, {"ld": "x"}, {"shard_count": 2}])
+def test_a_view_on_another_frame_reads_all_of_it(change: dict[str, Any]) -> None:
+    """Baseline, stamp, digest and shard count tell."""
+    terms = stored(RPS)
+    item = created(terms)
+    seen = view(item, NOON, None, terms)
+
+    again = view({**item, **change}, NOON + 1, seen, terms)
+
+    assert seen.frame is not again.frame
+    assert not seen.frame.describes({**item, **change})
+
+
+def test_a_shard_reads_its_share() -> None:
+    """Capacity and rate are stored undivided."""
+    item = created(stored(Limit("rps", 5, 5, 1)))
+    pk = keys.pk_bucket("ns000000000", "user-1", "gpt-4", 1)
+
+    (baseline,) = frame_of({**item, "PK": pk, "shard_count": 2}).baselines
+
+    assert (2_500, 1, 2) == (baseline.capacity_milli, baseline.shard, baseline.shard_count)
+    assert baseline.earned(NOON + 100) in (249, 250)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"rf": None},
+        {"cv": None},
+        {"ld": None},
+        {"tf": None},
+        {"shard_count": None},
+        {"rf": "soon"},
+        {"b_rps_cp": None},
+        {"b_rps_ra": None},
+        {"b_rps_rp": None},
+        {"b_rps_cp": 0},
+        {"b_rps_cp": 1_500},
+        {"b_rps_cp": "ten"},
+        {"b_rps_ra": -1_000},
+        {"PK": "ns000000000/ENTITY#user-1"},
+    ],
+    ids=str,
+)
+def test_a_damaged_item_is_told_as_such(damage: dict[str, Any]) -> None:
+    """With its key; None stands for an attribute that is not there."""
+    item = {**created(stored(RPS)), **damage}
+    item = {name: value for name, value in item.items() if value is not None}
+
+    with pytest.raises(CorruptItemError) as told:
+        view(item)
+
+    assert item["PK"] in str(told.value)
+
+
+def test_states_are_what_users_see() -> None:
+    """Limits in force, with balances as of the baseline; dormant ones and the write counter are hidden."""
+    item = created(stored(RPS, RPM), {"rps": 3, "rpm": 7})
+    item = after(taking(view(item), stored(RPS, stamp=2), {"rps": 1}, at(NOON)), item)
+
+    (state,) = states_of(item)
+
+    assert ("user-1", "gpt-4", "rps", 6_000, NOON, 10_000, 10_000, 1_000, 4_000) == (
+        state.entity_id,
+        state.resource,
+        state.limit_name,
+        state.tokens_milli,
+        state.last_refill_ms,
+        state.capacity_milli,
+        state.refill_amount_milli,
+        state.refill_period_ms,
+        state.total_consumed_milli,
+    )
+
+
+def test_the_key_of_a_bucket() -> None:
+    """Each shard is an item of its own partition."""
+    assert Key("ns000000000/BUCKET#user-1#gpt-4#3", "#STATE") == bucket_key("ns000000000", "user-1", "gpt-4", 3)

@@ -1,0 +1,167 @@
+"""The writers of a bucket item: what each writes down, and on what condition."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from tests import strategies as some
+from tests.one_bucket import NOON, OWNER, after, apply, at, created, own, settling, stored, taking, view
+from zae_limiter.core.config import EntityFacts, Resolution
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.outcome import Applied, Missing, Refused
+from zae_limiter.core.view import own_terms
+from zae_limiter.schema.bucket_writes import create, sent_again
+from zae_limiter.schema.operations import Put, Update
+
+RPS = Limit("rps", 10, 10, 1)
+RPM = Limit("rpm", 100, 100, 60)
+TERMS = stored(RPS, RPM)
+CHILD = own_terms(Resolution((), 3, None, None, EntityFacts("org-1", True, 1)), (RPS,), 0)
+
+
+def a_take(item: dict[str, Any]) -> Update:
+    return taking(view(item), TERMS, {"rps": 1}, at(NOON))
+
+
+def a_debit(item: dict[str, Any]) -> Update:
+    write = settling(view(item), at(NOON), debits={"rps": 1})
+    assert write is not None
+    return write
+
+
+def a_credit(item: dict[str, Any]) -> Update:
+    write = settling(view(item), at(NOON), credits={"rps": 1})
+    assert write is not None
+    return write
+
+
+def a_rebase(item: dict[str, Any]) -> Update:
+    return taking(view(item), stored(RPS, RPM, stamp=2), {"rps": 1}, at(NOON))
+
+
+EVERY = pytest.mark.parametrize("writer", [a_take, a_debit, a_credit, a_rebase])
+HOLDING = pytest.mark.parametrize("writer", [a_take, a_debit, a_rebase])
+Writer = Callable[[dict[str, Any]], Update]
+
+
+@EVERY
+def test_every_writer_counts_itself_and_leaves_its_nonce(writer: Writer) -> None:
+    """Two looks tell the rate of all writes; a lost answer is found again."""
+    item = created(TERMS)
+    write = writer(item)
+    new = after(write, item)
+
+    assert (1, 2) == (item["b_wcu_tc"], new["b_wcu_tc"])
+    assert new["op"] == write.set["op"] != item["op"]
+
+
+@EVERY
+def test_no_writer_creates_a_bucket_by_updating(writer: Writer) -> None:
+    """A bucket that is gone is missed."""
+    assert Missing() == apply(writer(created(TERMS)), {})
+
+
+@EVERY
+def test_no_writer_names_an_attribute_twice(writer: Writer) -> None:
+    """No attribute is added to, set and removed in one write, and none is a key."""
+    write = writer(created(TERMS, {"rpm": 3}))
+    names = [*write.add, *write.set, *write.remove]
+
+    assert len(names) == len(set(names))
+    assert not [name for name in names if name in ("PK", "SK") or name.startswith("GSI")]
+
+
+@HOLDING
+@pytest.mark.parametrize("change", [{"rf": NOON - 1}, {"cv": 0}, {"shard_count": 2}, {"ld": "other"}], ids=str)
+def test_take_debit_and_rebase_hold_on_to_what_was_seen(writer: Writer, change: dict[str, Any]) -> None:
+    """Baseline, stamp, shard count and digest."""
+    item = created(TERMS)
+
+    assert isinstance(apply(writer(item), item), Applied)
+    assert isinstance(apply(writer(item), {**item, **change}), Refused)
+
+
+@EVERY
+def test_a_write_that_is_sent_again_is_applied_once(writer: Writer) -> None:
+    """If the first was applied, the second finds its own nonce."""
+    item = created(TERMS)
+    write = writer(item)
+    again = sent_again(write)
+
+    assert isinstance(apply(again, item), Applied)
+    assert isinstance(apply(again, after(write, item)), Refused)
+    assert again == sent_again(again)
+
+
+def test_a_creation_that_is_sent_again_is_the_same() -> None:
+    """It is refused by the item it made, which bears its nonce."""
+    write = create(OWNER, TERMS, {}, NOON, 7)
+
+    assert write is sent_again(write)
+    assert Refused(write.item) == apply(write, dict(write.item))
+    assert 7 == write.item["op"]
+
+
+@given(limits=some.limit_sets(), now_ms=some.times_ms)
+def test_a_creation_writes_a_whole_item(limits: tuple[Limit, ...], now_ms: int) -> None:
+    """Full but for what is taken, if there is no item."""
+    first = sorted(limits, key=lambda limit: limit.name)[0]
+    write = create(OWNER, stored(*limits), {first.name: first.capacity_milli}, now_ms, 1)
+    item = write.item
+
+    assert isinstance(write, Put)
+    assert isinstance(apply(write, {}), Applied)
+    for limit in limits:
+        spent = first.capacity_milli if limit is first else 0
+        assert (limit.capacity_milli - spent, spent) == (item[f"b_{limit.name}_tk"], item[f"b_{limit.name}_tc"])
+        assert (limit.capacity_milli, limit.refill_amount_milli, limit.refill_period_ms) == (
+            item[f"b_{limit.name}_cp"],
+            item[f"b_{limit.name}_ra"],
+            item[f"b_{limit.name}_rp"],
+        )
+
+
+def test_an_item_is_found_by_resource_entity_and_namespace() -> None:
+    """The keys of the three indexes."""
+    item = created(TERMS)
+
+    assert {
+        "PK": "ns000000000/BUCKET#user-1#gpt-4#0",
+        "SK": "#STATE",
+        "GSI2PK": "ns000000000/RESOURCE#gpt-4",
+        "GSI2SK": "BUCKET#user-1#0",
+        "GSI3PK": "ns000000000/ENTITY#user-1",
+        "GSI3SK": "BUCKET#gpt-4#0",
+        "GSI4PK": "ns000000000",
+        "GSI4SK": "ns000000000/BUCKET#user-1#gpt-4#0",
+        "entity_id": "user-1",
+        "resource": "gpt-4",
+    }.items() <= item.items()
+
+
+def test_facts_of_the_entity_are_written_and_rewritten() -> None:
+    """Parent and cascade are those of the newest terms."""
+    item = created(CHILD)
+    orphan = after(taking(view(item), own(RPS, stamp=4), {}, at(NOON)), item)
+
+    assert ("org-1", True) == (item["parent_id"], item["cascade"])
+    assert ("parent_id" in orphan, orphan["cascade"]) == (False, False)
+
+
+def test_a_rebase_brings_the_parent() -> None:
+    """A bucket of an entity that got a parent learns it."""
+    item = created(own(RPS, stamp=2))
+
+    item = after(taking(view(item), CHILD, {"rps": 1}, at(NOON)), item)
+
+    assert ("org-1", True, CHILD.digest, 3) == (item["parent_id"], item["cascade"], item["ld"], item["cv"])
+
+
+def test_a_take_changes_no_attribute_that_an_index_projects() -> None:
+    """So that it costs one write and no more."""
+    item = created(TERMS)
+    new = after(a_take(item), item)
+
+    assert {"b_wcu_tc", "b_rps_tc", "b_rps_tk", "op"} == {name for name in new if new[name] != item[name]}

@@ -1,0 +1,123 @@
+"""Conditions say of an item what DynamoDB would say."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zae_limiter.schema.operations import (
+    Above,
+    AtLeast,
+    AtMost,
+    AttributeAbsent,
+    AttributeExists,
+    Below,
+    Between,
+    Condition,
+    Delete,
+    Differs,
+    Equals,
+    ItemAbsent,
+    ItemExists,
+    Key,
+    Matches,
+    Put,
+    Ranges,
+    Update,
+)
+
+numbers = st.integers(-(10**25), 10**25)
+not_numbers = st.sampled_from([None, "1", True, [1], {"a": 1}])
+
+
+@pytest.mark.parametrize(
+    ("condition", "there", "not_there"),
+    [
+        (ItemExists(), True, False),
+        (ItemAbsent(), False, True),
+        (AttributeExists("a"), True, False),
+        (AttributeAbsent("a"), False, True),
+        (Equals("a", 1), True, False),
+        (Differs("a", 1), False, True),
+        (AtLeast("a", 1), True, False),
+        (AtMost("a", 1), True, False),
+        (Above("a", 0), True, False),
+        (Below("a", 2), True, False),
+        (Between("a", 1, 1), True, False),
+        (Ranges([("a", 1, 1)]), True, False),
+        (Matches(("a", "b"), (1, "x")), True, False),
+    ],
+    ids=str,
+)
+def test_an_absent_item_has_no_attributes(condition: Condition, there: bool, not_there: bool) -> None:
+    """Only what asks for absence holds of it."""
+    assert there is condition.holds({"PK": "p", "SK": "s", "a": 1, "b": "x"})
+    assert not_there is condition.holds({})
+
+
+@given(found=numbers, low=numbers, high=numbers)
+def test_numbers_are_compared_exactly(found: int, low: int, high: int) -> None:
+    """However large they are, bounds included."""
+    item = {"a": found}
+
+    assert (found >= low) is AtLeast("a", low).holds(item)
+    assert (found <= high) is AtMost("a", high).holds(item)
+    assert (found > low) is Above("a", low).holds(item)
+    assert (found < high) is Below("a", high).holds(item)
+    assert (low <= found <= high) is Between("a", low, high).holds(item)
+    assert (low <= found <= high) is Ranges([("a", low, high)]).holds(item)
+    assert (found >= low) is Ranges([("a", low, None)]).holds(item)
+    assert (found == low) is Equals("a", low).holds(item)
+    assert (found != low) is Differs("a", low).holds(item)
+
+
+@given(found=not_numbers)
+def test_what_is_no_number_is_in_no_range(found: Any) -> None:
+    """Values of different types are never alike; a boolean is no number."""
+    item = {"a": found}
+
+    for condition in (AtLeast("a", -5), AtMost("a", 5), Above("a", -5), Below("a", 5), Between("a", -5, 5)):
+        assert not condition.holds(item)
+    assert not Ranges([("a", -5, None)]).holds(item)
+    assert not Equals("a", 1).holds(item)
+    assert Differs("a", 1).holds(item)
+
+
+def test_several_ranges_must_all_hold() -> None:
+    """One that does not is enough."""
+    ranges = Ranges([("a", 0, 5), ("b", 1, None)])
+
+    assert ranges.holds({"a": 5, "b": 1})
+    assert not ranges.holds({"a": 5, "b": 0})
+    assert not ranges.holds({"a": 6, "b": 1})
+    assert not ranges.holds({"a": 5})
+
+
+def test_several_values_must_all_match() -> None:
+    """One that differs, or is not there, is enough."""
+    matches = Matches(("a", "b"), (1, "x"))
+
+    assert matches.holds({"a": 1, "b": "x", "c": 3})
+    assert not matches.holds({"a": 1, "b": "y"})
+    assert not matches.holds({"a": 1})
+
+
+def test_conditions_are_values() -> None:
+    """Equal when they say the same."""
+    assert Matches(("a", "b"), (1, 2)) == Matches(("a", "b"), (1, 2)) != Matches(("a", "b"), (1, 3))
+    assert AtLeast("a", 1) == AtLeast("a", 1) != AtMost("a", 1)
+
+
+def test_an_operation_knows_its_key() -> None:
+    """The key of a whole item is in it."""
+    key = Key("p", "s")
+
+    assert key == Put({"PK": "p", "SK": "s", "a": 1}).key == Update(key).key == Delete(key).key
+
+
+def test_an_update_changes_nothing_by_default() -> None:
+    """And depends on nothing."""
+    update = Update(Key("p", "s"))
+
+    assert ({}, {}, (), ()) == (dict(update.add), dict(update.set), update.remove, update.when)
