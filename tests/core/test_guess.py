@@ -121,24 +121,23 @@ def test_the_target_is_never_below_what_is_asked_for() -> None:
 
 @given(
     tokens=st.integers(0, 1_000),
-    milli_per_s=st.integers(0, 10_000_000),
-    writes_per_s=st.integers(0, 5_000),
+    pace=st.tuples(st.integers(0, 10_000_000), st.integers(0, 5_000)),
     seen_tk=st.integers(0, 1_000_000),
     age_ms=st.integers(-10, 10_000),
     looked=st.booleans(),
 )
 def test_a_guess_gives_away_no_more_than_a_64th_and_raises_nothing(
-    tokens: int, milli_per_s: int, writes_per_s: int, seen_tk: int, age_ms: int, looked: bool
+    tokens: int, pace: tuple[int, int], seen_tk: int, age_ms: int, looked: bool
 ) -> None:
     """Whatever others do; what it does not dare it looks at."""
     terms, now = stored(FAST), at(NOON + age_ms)
     item = with_balances(created(terms), rps=seen_tk)
-    chosen = step(paced(item, milli_per_s, writes_per_s), terms, {"rps": tokens}, now, LOOKED if looked else None)
+    chosen = step(paced(item, *pace), terms, {"rps": tokens}, now, LOOKED if looked else None)
     if not isinstance(chosen, Take):
         assert not (looked and isinstance(chosen, Look))
         return
 
-    write = taking(paced(item, milli_per_s, writes_per_s), terms, {"rps": tokens}, now, LOOKED if looked else None)
+    write = taking(paced(item, *pace), terms, {"rps": tokens}, now, LOOKED if looked else None)
     answer = apply(write, item)
 
     if isinstance(answer, Applied):
