@@ -84,7 +84,6 @@ async def test_the_name_of_a_repository_opens_it_again(tmp_path):
     assert name == await opened_at(name)
 
 
-@pytest.mark.xfail(reason="the path is put into the name unescaped: such a name is another URL, or none")
 @pytest.mark.parametrize("escaped", ["100%2525.db", "a%3Fb.db", "a%23b.db"])
 async def test_the_name_of_a_repository_with_odd_characters_opens_it_again(escaped):
     """It is a URL, whatever characters are in the path."""
@@ -160,7 +159,6 @@ async def test_a_url_is_one_of_three_forms(url, tmp_path):
     assert [] == list(tmp_path.rglob("*"))
 
 
-@pytest.mark.xfail(reason="urlsplit and the file system raise ValueError")
 @pytest.mark.parametrize("url", ["sqlite://[/file.db", "dynamodb://[", "sqlite:///a%00b.db"])
 async def test_a_url_that_cannot_be_taken_apart_is_refused_by_name(url):
     """A broken host or a NUL in the path is a bad URL like others."""

@@ -269,7 +269,6 @@ def test_the_cache_tells_how_it_is_doing(repo):
     assert 0 == repo.get_cache_stats().size
 
 
-@pytest.mark.xfail(reason="the fast path counts no hits, and a first touch counts a miss and a hit")
 def test_acquires_count_as_hits_of_the_cache(limiter):
     """The limits of an acquire come from the cache as well."""
     limiter.set_system_defaults([Limit.per_second("rps", 100)])
@@ -289,7 +288,6 @@ class Forgetful(Bounded):
         self.clear()
 
 
-@pytest.mark.xfail(reason="limits that were just read are looked up in the cache once more, and may be gone by then")
 def test_limits_that_are_forgotten_while_a_request_is_judged_count_for_it(repo):
     """Another thread may empty the cache at any moment."""
     repo.set_system_defaults(SYSTEM)

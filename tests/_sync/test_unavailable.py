@@ -177,7 +177,6 @@ def test_leaving_with_an_adjustment_while_the_store_is_away_raises(away):
     assert {"rpm": 60, "tpm": 5_500} == away.available("user-1", "gpt-4")
 
 
-@pytest.mark.xfail(reason="what settling raises names neither entity nor resource")
 def test_leaving_while_the_store_is_away_names_entity_and_resource(away):
     """As on entering."""
 
@@ -225,7 +224,6 @@ def test_leaving_without_an_adjustment_needs_no_store(away):
     assert {"rpm": 60, "tpm": 5_500} == away.available("user-1", "gpt-4")
 
 
-@pytest.mark.xfail(reason="a consume inside the block does not ask what to do, and names neither entity nor resource")
 def test_consuming_more_while_the_store_is_away_goes_by_the_same_choice(away):
     """A request that would have been let through at the start is let through later."""
     with away.acquire("user-1", "gpt-4", {"tpm": 500}, on_unavailable="allow") as lease:

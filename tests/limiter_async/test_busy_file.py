@@ -135,7 +135,6 @@ async def test_everything_is_given_back_though_the_task_is_cancelled_again_while
     assert 1_000 == await left(limiter)
 
 
-@pytest.mark.xfail(reason="insist() raises what settling raised in the place of the cancellation")
 @short
 @pytest.mark.parametrize("choice", ["block", "allow"])
 async def test_a_cancellation_is_not_lost_when_settling_fails(limiter, lock, choice):

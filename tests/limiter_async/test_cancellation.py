@@ -261,7 +261,6 @@ class TestInFlight:
         assert await ended_by_cancellation(task)
         assert 999 == await left(limiter)
 
-    @pytest.mark.xfail(reason="the amounts of the lease are copied only after the take")
     async def test_what_a_caller_changes_meanwhile_changes_nothing(self, far, slow, limiter):
         """The amounts are those of the moment the acquire was entered."""
         await warm(far)

@@ -12,7 +12,7 @@ from zae_limiter._async.store.scope import Client, nonces
 from zae_limiter._async.table import Table
 from zae_limiter.clock import Clock
 from zae_limiter.core.errors import UnsupportedByBackendError
-from zae_limiter.core.location import DynamoLocation, MemoryLocation, SqliteLocation, parse_location
+from zae_limiter.core.location import DynamoLocation, MemoryLocation, SqliteLocation, parse_location, sqlite_url
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE
 from zae_limiter.core.settings import Settings
 from zae_limiter.tables.blocking import BlockingTable
@@ -42,9 +42,9 @@ async def open_client(opening: Opening, parallel: Parallel) -> Client:
         case MemoryLocation():
             table, where = _embedded(MemoryTable(), opening), "memory://"
         case SqliteLocation(path=path):
-            table, where = _embedded(_file(path), opening), f"sqlite:///{path}"
+            table, where = _embedded(_file(path), opening), sqlite_url(path)
         case DynamoLocation():
-            raise UnsupportedByBackendError("opening a DynamoDB table", "this release")
+            raise UnsupportedByBackendError("dynamodb:// (it comes with the next release)", "installed")
         case never:
             assert_never(never)
     clock, random = opening.clock, opening.random

@@ -15,7 +15,7 @@ from zae_limiter.core.audit import SYSTEM_AUDIT_ID, AuditAction, Change, resourc
 from zae_limiter.core.config import ResolvedLimits
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.limit import Limit, check_limits
-from zae_limiter.core.names import DEFAULT_RESOURCE, check_entity_id, check_resource
+from zae_limiter.core.names import DEFAULT_RESOURCE, check_entity_id, check_namespace, check_resource
 from zae_limiter.core.settings import make_settings
 from zae_limiter.core.status import BackendCapabilities, CacheStats, OnUnavailable, check_on_unavailable
 from zae_limiter.schema.config_item import ConfigPlace, entity_place, resource_place, system_place
@@ -62,6 +62,7 @@ class Repository:
             NamespaceNotFoundError: There is no such namespace.
             InfrastructureError: The file cannot be used; the error says why.
         """
+        check_namespace(namespace)
         settings = make_settings(
             config_cache_ttl_s=config_cache_ttl,
             on_unavailable=on_unavailable,
@@ -140,8 +141,9 @@ class Repository:
             ValidationError: A name or a limit is not what it must be.
         """
         place = self._entity_place(entity_id, resource)
-        change = Change(AuditAction.LIMITS_SET, entity_id, principal, resource, _details(limits))
-        await self._configs.set(place, check_limits(limits), change)
+        checked = check_limits(limits)
+        change = Change(AuditAction.LIMITS_SET, entity_id, principal, resource, _details(checked))
+        await self._configs.set(place, checked, change)
         self._scope.caches.forget_limits_of(entity_id)
 
     async def get_limits(self, entity_id: str, resource: str = DEFAULT_RESOURCE) -> list[Limit]:
@@ -155,9 +157,9 @@ class Repository:
             ValidationError: A name or a limit is not what it must be.
         """
         place = self._resource_place(resource)
-        audit_id = resource_audit_id(resource)
-        change = Change(AuditAction.RESOURCE_DEFAULTS_SET, audit_id, principal, resource, _details(limits))
-        await self._configs.set(place, check_limits(limits), change)
+        checked, audit_id = check_limits(limits), resource_audit_id(resource)
+        change = Change(AuditAction.RESOURCE_DEFAULTS_SET, audit_id, principal, resource, _details(checked))
+        await self._configs.set(place, checked, change)
         self._scope.caches.forget_limits()
 
     async def get_resource_defaults(self, resource: str) -> list[Limit]:
@@ -178,10 +180,11 @@ class Repository:
             ValidationError: A limit is not what it must be.
         """
         choice = check_on_unavailable(on_unavailable)
-        details = _details(limits) | ({} if choice is None else {"on_unavailable": choice.value})
+        checked = check_limits(limits)
+        details = _details(checked) | ({} if choice is None else {"on_unavailable": choice.value})
         change = Change(AuditAction.SYSTEM_DEFAULTS_SET, SYSTEM_AUDIT_ID, principal, None, details)
         place = system_place(self._scope.namespace_id)
-        await self._configs.set_system(place, check_limits(limits), choice, change)
+        await self._configs.set_system(place, checked, choice, change)
         self._scope.caches.forget_limits()
 
     async def get_system_defaults(self) -> tuple[list[Limit], OnUnavailable | None]:
@@ -193,7 +196,7 @@ class Repository:
         """Return the limits in force for an entity and a resource, and where they come from."""
         check_entity_id(entity_id)
         check_resource(resource)
-        found = await self._configs.resolution((entity_id, resource))
+        found = (await self._configs.known((entity_id, resource))).resolution
         return ResolvedLimits(list(found.limits) or None, found.on_unavailable, found.source)
 
     async def invalidate_config_cache(self) -> None:
@@ -219,4 +222,4 @@ class Repository:
 
 
 def _details(limits: Sequence[Limit]) -> dict[str, object]:
-    return {"limits": [limit.to_dict() for limit in check_limits(limits)]}
+    return {"limits": [limit.to_dict() for limit in limits]}

@@ -145,9 +145,10 @@ async def insist(call: Callable[[], Awaitable[T]]) -> T:
     """Makes a call that, when it is cancelled, has done nothing; a cancelled caller makes it once more, to its end."""
     try:
         return await call()
-    except asyncio.CancelledError:
-        await finish(call)
-        raise
+    except asyncio.CancelledError as cancellation:
+        task = asyncio.create_task(_awaited(call))
+        await _ended(task)
+        raise cancellation from _failure(task)
 
 
 async def within(seconds: float, call: Callable[[], Awaitable[T]]) -> T:

@@ -62,15 +62,8 @@ class NamespaceCaches:
         self.limits: Bounded[BucketId, KnownLimits] = Bounded(most)
         self.own_terms: Bounded[tuple[object, ...], Terms] = Bounded(most)
         self.on_unavailable: OnUnavailable | None = None
-        self._hits = 0
-        self._misses = 0
-
-    def count(self, *, hit: bool) -> None:
-        """Count a look-up of limits that was not the fast one."""
-        if hit:
-            self._hits += 1
-        else:
-            self._misses += 1
+        self.hits = 0
+        self.misses = 0
 
     def forget_limits(self) -> None:
         """Read all limits again when they are next needed."""
@@ -83,4 +76,4 @@ class NamespaceCaches:
 
     def stats(self, ttl_seconds: float) -> CacheStats:
         """Say how the memory of limits is doing."""
-        return CacheStats(self._hits, self._misses, len(self.limits), ttl_seconds)
+        return CacheStats(self.hits, self.misses, len(self.limits), ttl_seconds)

@@ -21,7 +21,7 @@ from zae_limiter.core.composite import (
 )
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.expiry import expiry_s
-from zae_limiter.core.guess import Bounds, Effort
+from zae_limiter.core.guess import HALFWAY, UTMOST, Bounds, Effort
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.sharding import share
 from zae_limiter.core.status import LimitStatus
@@ -35,8 +35,8 @@ HALVINGS = 3
 
 _FIRST_EFFORT = Effort()
 _SURE = Effort(sure=True)
-_HALFWAY = Effort(sure=True, yielding=1)
-_UTMOST = Effort(sure=True, yielding=2)
+_HALFWAY = Effort(sure=True, yielding=HALFWAY)
+_UTMOST = Effort(sure=True, yielding=UTMOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Create:
 class Take:
     """Take from the bucket; ``solvent`` are floors of limits that are not touched but must not owe.
 
-    ``expires_s`` None leaves the time of expiry alone.
+    ``expires_s`` None: the bucket stays.
     """
 
     amounts: Amounts
@@ -93,8 +93,9 @@ CREATE = Create()
 class Progress:
     """What has been done for a request so far.
 
-    ``looked``: the bucket was read or has answered since the request came. ``resolved``: its limits were read since.
-    ``vanished``: a bucket that was seen before was gone. ``asked``: the time of the last take that was refused.
+    ``looked``: the bucket was read or has answered since the request came. ``resolved``: its limits were read since,
+    ``resolved_at``: for a bucket of that stamp. ``vanished``: a bucket that was seen before was gone. ``refusals``: for
+    wrong guesses, not for limits that changed. ``asked``: the time of the last take that was refused.
     ``trust_ms``: how long a view may reject without a look; ``look_first``: read before any write. ``effort``: how
     much the next take gives away rather than be refused.
     """
@@ -103,6 +104,7 @@ class Progress:
     look_first: bool = False
     looked: bool = False
     resolved: bool = False
+    resolved_at: int | None = None
     vanished: bool = False
     refusals: int = 0
     asked: Moment | None = None
@@ -112,13 +114,13 @@ class Progress:
         """Return the progress once the bucket was read."""
         return replace(self, looked=True, effort=_effort(self.refusals))
 
-    def after_resolve(self) -> "Progress":
-        """Return the progress once the configuration was read."""
-        return replace(self, resolved=True)
+    def after_resolve(self, stamp: int | None) -> "Progress":
+        """Return the progress once the configuration was read, because of a bucket of that stamp."""
+        return replace(self, resolved=True, resolved_at=stamp)
 
-    def after_refusal(self, asked: Moment) -> "Progress":
-        """Return the progress once a write that was judged at ``asked`` was refused."""
-        refusals = self.refusals + 1
+    def after_refusal(self, asked: Moment, *, guessed: bool) -> "Progress":
+        """Return the progress once a write that was judged at ``asked`` was refused; ``guessed``: by its bounds."""
+        refusals = self.refusals + guessed
         return replace(self, looked=True, refusals=refusals, asked=asked, effort=_effort(refusals))
 
     def after_vanishing(self) -> "Progress":
@@ -126,8 +128,8 @@ class Progress:
         return replace(self, looked=True, vanished=True, asked=None)
 
 
-def amounts_of(consume: dict[str, int], terms: Terms) -> Amounts:
-    """Return a request's amounts by position.
+def amounts_of(consume: dict[str, int], terms: Terms, field: str = "consume") -> Amounts:
+    """Return a request's amounts by position; ``field`` is what errors call it.
 
     Raises:
         ValidationError: An unknown limit, an amount that is no whole number, or one that can never be admitted.
@@ -137,20 +139,20 @@ def amounts_of(consume: dict[str, int], terms: Terms) -> Amounts:
     for name, amount in consume.items():
         position = positions.get(name)
         if position is None or type(amount) is not int or not 0 <= amount <= limits[position].capacity:
-            raise _bad_amount(name, amount, terms)
+            raise _bad_amount(name, amount, terms, field)
         amounts.append((position, amount * 1000))
     return amounts
 
 
-def _bad_amount(name: str, amount: object, terms: Terms) -> ValidationError:
+def _bad_amount(name: str, amount: object, terms: Terms, field: str) -> ValidationError:
     if name not in terms.positions:
         known = ", ".join(limit.name for limit in terms.limits)
-        return ValidationError("consume", name, f"is not the name of a limit in force here; these are: {known}")
+        return ValidationError(field, name, f"is not the name of a limit in force here; these are: {known}")
     capacity = terms.limits[terms.positions[name]].capacity
     if type(amount) is not int or amount < 0:
-        return ValidationError(f"consume[{name}]", amount, "must be a whole number, zero or more")
+        return ValidationError(f"{field}[{name}]", amount, "must be a whole number, zero or more")
     return ValidationError(
-        f"consume[{name}]",
+        f"{field}[{name}]",
         amount,
         f"is more than the capacity of limit {name!r} ({capacity}): it can never be admitted",
     )
@@ -164,7 +166,7 @@ def next_step(view: View[Any] | None, terms: Terms, amounts: Amounts, now: Momen
         return LOOK
     frame = view.frame
     if frame.terms is not terms and not frame.follows(terms):
-        return _on_other_limits(view, terms, amounts, now, resolved=progress.resolved)
+        return _on_other_limits(view, terms, amounts, now, progress.resolved_at)
     if progress.asked is not None and _is_short(view, amounts, progress.asked):
         return Reject(progress.asked)
     bounds = take(view, amounts, now, progress.effort)
@@ -172,7 +174,7 @@ def next_step(view: View[Any] | None, terms: Terms, amounts: Amounts, now: Momen
         if not terms.ttl_multiplier or frame.shard_count != 1:
             return Take(amounts, bounds, None, ())
         floors = () if len(amounts) == len(frame.baselines) else solvency(view, amounts, now)
-        # A limit that owes and is not touched must not be forgotten: the time of expiry is left alone.
+        # A limit that owes must not be forgotten, though this take does not touch it.
         expires_s = None if floors is None else expiry_s(now[1], frame.fill_time_ms, terms.ttl_multiplier)
         return Take(amounts, bounds, expires_s, floors or ())
     if bounds is UNSURE:
@@ -188,11 +190,11 @@ def _without_view(progress: Progress) -> Step:
     return RESOLVE if progress.vanished and not progress.resolved else CREATE
 
 
-def _on_other_limits(view: View[Any], terms: Terms, amounts: Amounts, now: Moment, *, resolved: bool) -> Step:
+def _on_other_limits(view: View[Any], terms: Terms, amounts: Amounts, now: Moment, resolved_at: int | None) -> Step:
     """Return the step for a bucket built from other limits than the client's."""
     frame = view.frame
     newer = terms.stamp > frame.stamp or (terms.stamp == frame.stamp and terms.digest != frame.digest)
-    if not newer and not resolved:
+    if not newer and resolved_at != frame.stamp:
         return RESOLVE
     rebasing = rebase(view, terms, amounts, now)
     if not isinstance(rebasing, Short):

@@ -88,7 +88,8 @@ def take(view: View[Any], amounts: Amounts, now: Moment, effort: Effort) -> list
         elif balance <= ceiling:
             bounds.append((taken - earned, ceiling, None))
         else:
-            bounds.append((ceiling, None, ceiling - taken))
+            # At an unsure time it must be there at the early end, and is charged at the late one.
+            bounds.append((max(ceiling, taken - earned), None, ceiling - taken))
     return bounds
 
 
@@ -164,8 +165,8 @@ class Fresh:
 class Rebasing:
     """A bucket put on other limits and a new baseline, in one write.
 
-    ``parts`` speak of the limits the bucket keeps, ``dropped`` of those it loses, with the floor they must be at.
-    ``expires_s`` None: it stays.
+    ``parts`` speak of the limits the bucket had, of which ``dormant`` are no longer in force. ``expires_s`` None: it
+    stays.
     """
 
     terms: Terms
@@ -174,7 +175,6 @@ class Rebasing:
     expires_s: int | None
     parts: list[Part]
     added: list[Fresh]
-    dropped: list[tuple[int, int]]
     dormant: list[int]
 
 
@@ -182,20 +182,17 @@ def rebase(view: View[Any], terms: Terms, amounts: Amounts, now: Moment) -> Reba
     """Return the rebase of a bucket to other limits, with a take in the same write, or Short if that cannot be.
 
     Without amounts it can always be. A level is cut to the smaller of the two capacities, never raised; a limit that
-    goes while it is not full stays, dormant, so that taking it out and putting it back refills nothing.
+    goes stays, dormant, so that taking it out and putting it back refills nothing, whatever its capacity was meanwhile.
     """
     frame = view.frame
     start_ms = max(now[0], frame.start_ms)
     taken = dict(amounts)
     wanted = {limit.name: (position, limit) for position, limit in enumerate(terms.limits)}
-    result = Rebasing(terms, start_ms, _fill_time(frame, terms), _rebased_expiry(view, terms, now), [], [], [], [])
+    result = Rebasing(terms, start_ms, _fill_time(frame, terms), _rebased_expiry(view, terms, now), [], [], [])
     solvent = result.expires_s is not None
     for position, baseline in enumerate(frame.baselines):
         earned = baseline.earned(start_ms)
         new = wanted.pop(baseline.name, None)
-        if new is None and view.numbers[position] >= baseline.capacity_milli - earned:
-            result.dropped.append((position, baseline.capacity_milli - earned))
-            continue
         if new is None:
             result.dormant.append(position)
         capacity = baseline.capacity_milli
@@ -210,6 +207,8 @@ def rebase(view: View[Any], terms: Terms, amounts: Amounts, now: Moment) -> Reba
     for position, limit in wanted.values():
         added = Baseline.of(limit, start_ms, frame.shard, frame.shard_count)
         spent = taken.get(position, 0)
+        if spent > added.capacity_milli:
+            return SHORT
         result.added.append(Fresh(added, added.capacity_milli - spent, spent))
     return result
 

@@ -17,6 +17,8 @@ from zae_limiter.core.view import Pace, View
 SLACK_DIVISOR = 64
 """A guess may give away at most this part of the capacity, and only while others are at work."""
 
+HALFWAY, UTMOST = 1, 2
+
 _DEVIATIONS = 2.0
 _LEAST_GAP = 3.0
 _QUEUED = 8.0
@@ -31,7 +33,8 @@ the balance to set, None to subtract what is taken. A bare tuple: one is made fo
 class Effort:
     """How a take is written: ``sure`` never answers Unsure; ``yielding`` gives tokens away rather than be refused.
 
-    ``yielding`` is 0 for the full level, 1 for halfway down to what is asked for, 2 for just what is asked for.
+    ``yielding`` is 0 for the full level, HALFWAY down to what is asked for where it is full, or UTMOST: just what is
+    asked for, everywhere.
     """
 
     sure: bool = False
@@ -53,9 +56,9 @@ def guess(view: View[Any], spend: Spend, now: Moment, effort: Effort) -> Bounds 
     baseline = view.frame.baselines[spend.position]
     balance = view.numbers[spend.position]
     capacity = baseline.capacity_milli
-    if effort.yielding:
-        return _set(spend, _yielded(min(capacity, balance + spend.earned), spend.taken, effort.yielding))
     over = balance + spend.most - capacity
+    if effort.yielding == UTMOST or (effort.yielding and over > 0):
+        return _set(spend, _yielded(min(capacity, balance + spend.earned), spend.taken, effort.yielding))
     expected, spread = _used_by_others(view, spend.position, now)
     if over <= 0 or expected - spread >= over:
         drained = balance + spend.earned - expected < spend.taken
@@ -78,11 +81,11 @@ def _add(spend: Spend, capacity: int) -> Bounds:
 
 def _set(spend: Spend, target: int) -> Bounds:
     floor = target - spend.most
-    return floor, None, floor - spend.taken
+    return max(floor, spend.taken - spend.earned), None, floor - spend.taken
 
 
 def _yielded(level: int, taken: int, yielding: int) -> int:
-    return (taken + level) // 2 if yielding == 1 else taken
+    return (taken + level) // 2 if yielding == HALFWAY else taken
 
 
 def _used_by_others(view: View[Any], position: int, now: Moment) -> tuple[float, float]:

@@ -131,18 +131,20 @@ def check_limits(limits: Sequence[Limit]) -> tuple[Limit, ...]:
     """
     if not isinstance(limits, list | tuple):
         raise ValidationError("limits", limits, f"must be a list of Limit, not {type(limits).__name__}")
-    if not limits:
+    # What is checked is what is used: a list may say something else each time it is asked.
+    checked = tuple(limits)
+    if not checked:
         raise ValidationError("limits", limits, "must not be empty")
-    if len(limits) > MAX_LIMITS:
-        raise ValidationError("limits", limits, f"must be at most {MAX_LIMITS} limits, not {len(limits)}")
+    if len(checked) > MAX_LIMITS:
+        raise ValidationError("limits", limits, f"must be at most {MAX_LIMITS} limits, not {len(checked)}")
     seen: set[str] = set()
-    for limit in limits:
-        if not isinstance(limit, Limit):
+    for limit in checked:
+        if type(limit) is not Limit:
             raise ValidationError("limits", limit, f"must hold only Limit, not {type(limit).__name__}")
         if limit.name in seen:
             raise ValidationError("limits", limit.name, "is there twice; give each limit a name of its own")
         seen.add(limit.name)
-    return tuple(limits)
+    return checked
 
 
 def digest(limits: Sequence[Limit]) -> str:

@@ -1,7 +1,7 @@
 """Where the limiter's data is, read off a URL. Opening it is done elsewhere."""
 
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from zae_limiter.core.errors import ValidationError
 
@@ -41,15 +41,30 @@ def parse_location(url: object) -> Location:
     """
     if not isinstance(url, str):
         raise ValidationError("url", url, f"must be one of {_FORMS}")
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ValidationError("url", url, f"is no URL: {error}") from None
     match parts.scheme:
         case "memory" if url == "memory://":
             return MemoryLocation()
         case "sqlite" if not parts.netloc and len(parts.path) > 1 and not parts.query and not parts.fragment:
-            return SqliteLocation(unquote(parts.path[1:]))
+            return SqliteLocation(_path(url, parts.path[1:]))
         case "dynamodb" if parts.netloc and parts.path in ("", "/") and not parts.fragment:
             return _dynamo(url, parts.netloc, parts.query)
     raise ValidationError("url", url, f"must be one of {_FORMS}")
+
+
+def sqlite_url(path: str) -> str:
+    """Return the URL that names a file."""
+    return f"sqlite:///{quote(path)}"
+
+
+def _path(url: str, path: str) -> str:
+    found = unquote(path)
+    if "\0" in found:
+        raise ValidationError("url", url, "has a character that no file name has")
+    return found
 
 
 def _dynamo(url: str, name: str, query: str) -> DynamoLocation:

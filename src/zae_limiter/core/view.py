@@ -73,7 +73,7 @@ class Frame:
     """What stays the same for a bucket between two rebases.
 
     ``baselines`` are the limits in force, in the order of their names, then the dormant ones: limits that are no
-    longer in force but were not full when they were taken out. ``terms`` are those it was seen to follow, if any.
+    longer in force. ``terms`` are those it was seen to follow, if any.
     """
 
     baselines: tuple[Baseline, ...]

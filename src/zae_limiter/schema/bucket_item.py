@@ -18,7 +18,13 @@ from zae_limiter.schema.operations import Key, Matches
 
 BucketView = View["BucketFrame"]
 
-_HELD = (attributes.BASELINE, attributes.STAMP, attributes.SHARD_COUNT, attributes.OWN_LIMITS_DIGEST)
+_HELD = (
+    attributes.BASELINE,
+    attributes.STAMP,
+    attributes.SHARD_COUNT,
+    attributes.OWN_LIMITS_DIGEST,
+    attributes.GENERATION,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +34,7 @@ class BucketFrame(Frame):
     key: Key
     balance_names: tuple[str, ...]
     total_names: tuple[str, ...]
+    generation: int
     guard: Matches
     read_numbers: Callable[[Item], tuple[int, ...]]
     parent_id: str | None
@@ -51,15 +58,19 @@ def view_after_take(before: BucketView, item: Item, amounts: Amounts, now_ms: in
     return View(before.frame, numbers, now_ms, pace_after(before, numbers, amounts, now_ms))
 
 
-def view_of(item: Item, now_ms: int, before: BucketView | None, terms: Terms | None = None) -> BucketView:
-    """Return the view of an item that was read or that refused a write; ``terms`` are those the caller goes by.
+def view_of(
+    item: Item, now_ms: int, before: BucketView | None, terms: Terms | None = None, own: Amounts = ()
+) -> BucketView:
+    """Return the view of an item that was read, or that answered a write; ``terms`` are those the caller goes by.
+
+    ``own`` is what this client has just written to it, if it has.
 
     Raises:
         CorruptItemError: The item is no bucket, or a damaged one.
     """
     if before is not None and before.frame.terms is terms and before.frame.describes(item):
         numbers = before.frame.read_numbers(item)
-        return View(before.frame, numbers, now_ms, pace_after(before, numbers, (), now_ms))
+        return View(before.frame, numbers, now_ms, pace_after(before, numbers, own, now_ms))
     frame = frame_of(item, terms)
     pace = before.pace if before is not None and len(before.frame.baselines) == len(frame.baselines) else None
     return View(frame, frame.read_numbers(item), now_ms, pace)
@@ -73,6 +84,7 @@ def frame_of(item: Item, terms: Terms | None = None) -> BucketFrame:
     """
     try:
         frame = _parse(item)
+        frame.read_numbers(item)
     except (KeyError, TypeError, ValueError, ValidationError) as error:
         raise CorruptItemError(f"{item.get('PK')} {item.get('SK')}", f"it is not a whole bucket: {error}") from error
     return replace(frame, terms=terms) if terms is not None and frame.follows(terms) else frame
@@ -97,6 +109,7 @@ def _parse(item: Item) -> BucketFrame:
         shard_count=shard_count,
         fill_time_ms=item[attributes.FILL_TIME],
         terms=None,
+        generation=item[attributes.GENERATION],
         key=Key(item["PK"], item["SK"]),
         balance_names=balance_names,
         total_names=total_names,

@@ -30,14 +30,6 @@ from zae_limiter.schema.operations import (
 )
 
 _WRITE_COUNTER, _NONCE, _TTL = attributes.WRITE_COUNTER, attributes.NONCE, attributes.TTL
-_LIMIT_FIELDS = (
-    attributes.TOKENS,
-    attributes.CAPACITY,
-    attributes.REFILL_AMOUNT,
-    attributes.REFILL_PERIOD,
-    attributes.TOTAL_CONSUMED,
-    attributes.DORMANT,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +57,11 @@ def take(view: BucketView, taking: Take, nonce: int) -> Update:
         else:
             put[name] = balance
         ranges.append((name, low, high))
-    if taking.expires_s is not None:
-        put[_TTL] = taking.expires_s
-        for position, floor in taking.solvent:
-            ranges.append((balance_names[position], floor, None))
+    if taking.expires_s is None:
+        return Update(frame.key, add, put, (_TTL,), (frame.guard, Ranges(ranges)))
+    put[_TTL] = taking.expires_s
+    for position, floor in taking.solvent:
+        ranges.append((balance_names[position], floor, None))
     return Update(frame.key, add, put, (), (frame.guard, Ranges(ranges)))
 
 
@@ -99,6 +92,7 @@ def create(owner: Owner, terms: Terms, spent: dict[str, int], now_ms: int, nonce
     item = _identity(owner, 0)
     item[attributes.BASELINE] = now_ms
     item[attributes.SHARD_COUNT] = 1
+    item[attributes.GENERATION] = 1
     item[attributes.WRITE_COUNTER] = 1
     item[attributes.NONCE] = nonce
     _put_terms(item, terms)
@@ -120,15 +114,12 @@ def rebase(view: BucketView, rebasing: Rebasing, nonce: int) -> Update:
     frame = view.frame
     add = {attributes.WRITE_COUNTER: 1}
     put: dict[str, Any] = {attributes.NONCE: nonce, attributes.BASELINE: rebasing.start_ms}
+    put[attributes.GENERATION] = frame.generation + 1
     remove: list[str] = []
     when: list[Condition] = [frame.guard]
     for part in rebasing.parts:
         _write_part(frame, part, add, put)
         when.append(_condition(frame.balance_names[part.position], part))
-    for position, floor in rebasing.dropped:
-        when.append(AtLeast(frame.balance_names[position], floor))
-        name = frame.baselines[position].name
-        remove += [attributes.bucket_attribute(name, field) for field in _LIMIT_FIELDS]
     for fresh in rebasing.added:
         tokens = attributes.bucket_attribute(fresh.baseline.name, attributes.TOKENS)
         when.append(AttributeAbsent(tokens))

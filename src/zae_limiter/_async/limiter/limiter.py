@@ -9,6 +9,7 @@ from zae_limiter._async.limiter.lease import Lease
 from zae_limiter._async.protocol import RepositoryProtocol
 from zae_limiter.core.acquire import amounts_of
 from zae_limiter.core.config import ResolvedLimits
+from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.names import DEFAULT_RESOURCE
 from zae_limiter.core.status import CacheStats, OnUnavailable
@@ -71,9 +72,11 @@ class RateLimiter:
         self, entity_id: str, resource: str, needed: dict[str, int], limits: Sequence[Limit] | None = None
     ) -> float:
         """Return the seconds until everything needed is available, if nobody takes from it meanwhile."""
+        if type(needed) is not dict:
+            raise ValidationError("needed", needed, "must be a dict of limit names and amounts")
         stands, terms = await self._client.standings((entity_id, resource), limits)
         now = self._client.now()
-        waits = [stands[position].wait_ms(milli, now) for position, milli in amounts_of(needed, terms)]
+        waits = [stands[position].wait_ms(milli, now) for position, milli in amounts_of(needed, terms, "needed")]
         return max(waits, default=0) / 1000
 
     async def is_available(self, timeout: float = 1.0) -> bool:  # noqa: ASYNC109 - the specification names it so

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from zae_limiter._async.caches import BucketId
+from zae_limiter._async.caches import BucketId, KnownLimits
+from zae_limiter._async.store.buckets import check_bucket
 from zae_limiter._async.store.configs import ConfigStore
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.core.config import Resolution
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit, check_limits
-from zae_limiter.core.names import check_entity_id, check_resource
 from zae_limiter.core.view import Terms, own_terms
 
 OwnLimits = Sequence[Limit] | None
@@ -21,7 +21,6 @@ class Resolver:
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
         self._configs = ConfigStore(scope)
-        self._limits = scope.caches.limits
 
     async def terms(self, bucket: BucketId, own: OwnLimits) -> Terms:
         """Return the terms, reading the configuration where it is not known or not fresh.
@@ -31,22 +30,26 @@ class Resolver:
         """
         check_bucket(bucket)
         limits = None if own is None else check_limits(own)
-        return self._agreed(bucket, limits, await self._configs.resolution(bucket))
+        return self.agreed(bucket, limits, await self._configs.known(bucket))
 
     async def terms_again(self, bucket: BucketId, own: OwnLimits) -> Terms:
         """Return the terms after reading the configuration again, consistently."""
         known = await self._configs.read_again(bucket, consistent=True)
-        return self._agreed(bucket, None if own is None else check_limits(own), known.resolution)
+        return self.agreed(bucket, None if own is None else check_limits(own), known)
 
     def is_known(self, bucket: BucketId) -> bool:
         """Say whether the terms can be told without reading."""
         return self._configs.fresh(bucket) is not None
 
-    def _agreed(self, bucket: BucketId, own: tuple[Limit, ...] | None, resolution: Resolution) -> Terms:
+    def agreed(self, bucket: BucketId, own: tuple[Limit, ...] | None, known: KnownLimits) -> Terms:
+        """Return the terms that follow from limits that were read, or from the caller's own.
+
+        Raises:
+            ValidationError: There are neither.
+        """
         if own is not None:
-            return self._own_terms(own, resolution)
-        known = self._limits.get(bucket)
-        if known is None or known.terms is None:
+            return self._own_terms(own, known.resolution)
+        if known.terms is None:
             raise _no_limits(bucket)
         return known.terms
 
@@ -58,13 +61,6 @@ class Resolver:
             terms = own_terms(resolution, own, self._scope.settings.bucket_ttl_multiplier)
             memory.keep(remembered, terms)
         return terms
-
-
-def check_bucket(bucket: BucketId) -> None:
-    """Refuse names that cannot be those of an entity and a resource."""
-    entity_id, resource = bucket
-    check_entity_id(entity_id)
-    check_resource(resource)
 
 
 def _no_limits(bucket: BucketId) -> ValidationError:

@@ -6,8 +6,9 @@ from zae_limiter._async import runtime
 from zae_limiter._async.caches import BucketId
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.names import check_entity_id, check_resource
 from zae_limiter.core.outcome import Applied, Item, Missing, Refused, Throttled, Unavailable, WriteOutcome
-from zae_limiter.core.view import Terms
+from zae_limiter.core.view import Amounts, Terms
 from zae_limiter.schema import attributes, bucket_writes
 from zae_limiter.schema.bucket_item import BucketView, bucket_key, view_of
 from zae_limiter.schema.bucket_writes import Owner
@@ -26,10 +27,12 @@ class BucketStore:
 
     def key(self, bucket: BucketId) -> Key:
         """Return the key of a bucket's first shard."""
+        check_bucket(bucket)
         return bucket_key(self._scope.namespace_id, *bucket)
 
     def owner(self, bucket: BucketId) -> Owner:
         """Return whose bucket it is."""
+        check_bucket(bucket)
         return Owner(self._scope.namespace_id, *bucket)
 
     def remembered(self, bucket: BucketId) -> BucketView | None:
@@ -41,12 +44,12 @@ class BucketStore:
         item = await self._scope.table.get(self.key(bucket), consistent=consistent)
         return self.learn(bucket, item, terms)
 
-    def learn(self, bucket: BucketId, item: Item | None, terms: Terms | None) -> BucketView | None:
-        """Remember a bucket as it was read, or as it refused a write."""
+    def learn(self, bucket: BucketId, item: Item | None, terms: Terms | None, own: Amounts = ()) -> BucketView | None:
+        """Remember a bucket as it was read, as it refused a write, or as it took this client's ``own``."""
         if item is None:
             self._views.pop(bucket, None)
             return None
-        view = view_of(item, self._scope.table.now()[1], self._views.get(bucket), terms)
+        view = view_of(item, self._scope.table.now()[1], self._views.get(bucket), terms, own)
         self._views.keep(bucket, view)
         return view
 
@@ -92,6 +95,13 @@ class BucketStore:
             await runtime.sleep(pause_s * self._scope.client.random.random())
             pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
             outcome = await self._scope.table.write(operation)
+
+
+def check_bucket(bucket: BucketId) -> None:
+    """Refuse names that cannot be those of an entity and a resource, subclasses of str that print as others too."""
+    entity_id, resource = bucket
+    check_entity_id(entity_id)
+    check_resource(resource)
 
 
 def _is_mine(operation: Put | Update, old: Item) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from zae_limiter._async.caches import BucketId, KnownLimits
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.core.audit import Change, check_principal, record
-from zae_limiter.core.config import ConfigRecord, Resolution, resolve
+from zae_limiter.core.config import ConfigRecord, resolve
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Committed, Item, Unavailable
@@ -73,13 +73,13 @@ class ConfigStore:
         known = self._scope.caches.limits.get(bucket)
         return known if known is not None and self._scope.now_ms() < known.expires_ms else None
 
-    async def resolution(self, bucket: BucketId) -> Resolution:
+    async def known(self, bucket: BucketId) -> KnownLimits:
         """Return the limits in force for an entity and a resource, from the cache while they are fresh."""
         known = self.fresh(bucket)
-        if known is not None:
-            self._scope.caches.count(hit=True)
-            return known.resolution
-        return (await self.read_again(bucket)).resolution
+        if known is None:
+            return await self.read_again(bucket)
+        self._scope.caches.hits += 1
+        return known
 
     async def read_again(self, bucket: BucketId, *, consistent: bool = False) -> KnownLimits:
         """Read the limits in force, past the cache, and remember them."""
@@ -98,7 +98,7 @@ class ConfigStore:
         before = caches.limits.get(bucket)
         terms = terms_of(resolution, settings.bucket_ttl_multiplier, None if before is None else before.terms)
         known = KnownLimits(resolution, terms, scope.now_ms() + settings.config_cache_ttl_ms)
-        caches.count(hit=False)
+        caches.misses += 1
         caches.limits.keep(bucket, known)
         caches.on_unavailable = resolution.on_unavailable
         return known

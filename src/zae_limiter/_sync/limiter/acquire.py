@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeVar, assert_never
 from zae_limiter._sync import runtime
 from zae_limiter._sync.caches import BucketId
 from zae_limiter._sync.limiter.availability import chosen
-from zae_limiter._sync.limiter.resolve import OwnLimits, Resolver, check_bucket
-from zae_limiter._sync.store.buckets import BucketStore
+from zae_limiter._sync.limiter.resolve import OwnLimits, Resolver
+from zae_limiter._sync.store.buckets import BucketStore, check_bucket
 from zae_limiter._sync.store.configs import ConfigStore
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.core.acquire import (
@@ -29,15 +29,15 @@ from zae_limiter.core.acquire import (
     statuses,
 )
 from zae_limiter.core.bucket import Moment
-from zae_limiter.core.composite import Settlement, settle
+from zae_limiter.core.composite import Settlement, Settling, settle
 from zae_limiter.core.errors import RateLimiterUnavailable, RateLimitExceeded
 from zae_limiter.core.limit import check_limits
 from zae_limiter.core.outcome import Applied, Missing, Refused
 from zae_limiter.core.status import OnUnavailable
-from zae_limiter.core.view import Terms
+from zae_limiter.core.view import Amounts, Terms
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView, view_after_take
-from zae_limiter.schema.operations import Put, Update
+from zae_limiter.schema.operations import Put
 
 _MOST_STEPS = 64
 
@@ -67,6 +67,7 @@ class BucketClient:
         self._write = scope.table.write
         self._views = scope.caches.views
         self._limits = scope.caches.limits
+        self._caches = scope.caches
         self._first = Progress(trust_ms=scope.settings.reject_locally_ms, look_first=not speculative)
 
     def take(self, bucket: BucketId, consume: dict[str, int], own: OwnLimits) -> Terms:
@@ -86,6 +87,7 @@ class BucketClient:
         if known is None or own is not None or now[1] >= known.expires_ms or known.terms is None:
             return self._take_as_stranger(Asking(bucket, consume, own))
         terms = known.terms
+        self._caches.hits += 1
         amounts = amounts_of(consume, terms)
         view = self._views.get(bucket)
         step = next_step(view, terms, amounts, now, self._first)
@@ -108,16 +110,13 @@ class BucketClient:
         """Take from a bucket whose terms are not at hand; where it was not seen either, both are read at once."""
         bucket, _, own = asking
         check_bucket(bucket)
-        progress = self._first
-        if bucket not in self._views and not self.resolver.is_known(bucket):
-            if own is not None:
-                check_limits(own)
-            *configs, item = self._table.batch_get([*self._configs.keys(bucket), self.buckets.key(bucket)])
-            known = self._configs.learn(bucket, configs)
-            self.buckets.learn(bucket, item, known.terms)
-            progress = progress.after_look()
-        terms = self.resolver.terms(bucket, own)
-        return Errand(self, asking, terms, progress).run()
+        if bucket in self._views or self.resolver.is_known(bucket):
+            return Errand(self, asking, self.resolver.terms(bucket, own), self._first).run()
+        limits = None if own is None else check_limits(own)
+        *configs, item = self._table.batch_get([*self._configs.keys(bucket), self.buckets.key(bucket)])
+        terms = self.resolver.agreed(bucket, limits, self._configs.learn(bucket, configs))
+        self.buckets.learn(bucket, item, terms)
+        return Errand(self, asking, terms, self._first.after_look()).run()
 
     def choice(self, asked: object) -> OnUnavailable:
         """Return what to do while the store is away."""
@@ -138,35 +137,57 @@ class BucketClient:
             RateLimiterUnavailable: The table did not answer; a credit may have been given all the same.
         """
         view = self._views.get(bucket) or self.buckets.look(bucket, terms)
-        for tries in range(_MOST_STEPS):
-            now = self.now()
+        refusals = 0
+        for _ in range(_MOST_STEPS):
+            if view is None and not settlement.debits:
+                return
             if view is None:
-                if not settlement.debits:
-                    return
-                spent = dict(settlement.debits)
-                operation: Put | Update = bucket_writes.create(
-                    self.buckets.owner(bucket), terms, spent, now[1], next(self.nonces)
-                )
+                fate = self.buckets.send(self._charged_from_full(bucket, settlement, terms))
+                own: Amounts = ()
             else:
-                settling = settle(view, settlement, now, tries)
+                settling = settle(view, settlement, self.now(), refusals)
                 if not settling.parts:
                     return
-                operation = bucket_writes.settle(view, settling, next(self.nonces))
-            outcome = self.buckets.send(operation, resend=bool(settlement.debits))
-            if isinstance(outcome, Applied):
-                self.buckets.learn(bucket, outcome.new, terms)
+                own = [(part.position, part.spent) for part in settling.parts]
+                fate = self._settle_with(view, settlement, settling)
+            if isinstance(fate, Applied):
+                self.buckets.learn(bucket, fate.new, terms, own)
                 return
-            view = self._heard(bucket, outcome, terms)
-        raise RateLimiterUnavailable(TimeoutError("others kept changing the bucket"), None, *bucket)
+            if isinstance(fate, Refused):
+                refusals += view is not None and view.frame.describes(fate.old)
+            view = self.buckets.learn(bucket, fate.old if isinstance(fate, Refused) else None, terms)
+        raise about(RateLimiterUnavailable(TimeoutError("others kept changing the bucket")), bucket)
+
+    def _settle_with(
+        self, view: BucketView, settlement: Settlement, settling: Settling
+    ) -> Applied | Refused | Missing:
+        """Send a settlement; after a lost answer only its debits are sent again, never a credit."""
+        nonce = next(self.nonces)
+        operation = bucket_writes.settle(view, settling, nonce)
+        outcome = self._write(operation)
+        if settlement.debits and settlement.credits:
+            debits = [part for part in settling.parts if part.spent >= 0]
+            operation = bucket_writes.settle(view, Settling(debits, settling.held), nonce)
+        return self.buckets.fate(operation, outcome, resend=bool(settlement.debits))
+
+    def _charged_from_full(self, bucket: BucketId, settlement: Settlement, terms: Terms) -> Put:
+        owner, spent = self.buckets.owner(bucket), dict(settlement.debits)
+        return bucket_writes.create(owner, terms, spent, self.now()[1], next(self.nonces))
 
     def standings(self, bucket: BucketId, own: OwnLimits) -> tuple[list[Standing], Terms]:
         """Look at a bucket and return how its limits stand, and the terms."""
-        terms = self.resolver.terms(bucket, own)
-        view = self.buckets.look(bucket, terms)
+        try:
+            terms = self.resolver.terms(bucket, own)
+            view = self.buckets.look(bucket, terms)
+        except RateLimiterUnavailable as away:
+            raise about(away, bucket) from away.cause
         return standings(view, terms, self.now()), terms
 
-    def _heard(self, bucket: BucketId, outcome: Refused | Missing, terms: Terms) -> BucketView | None:
-        return self.buckets.learn(bucket, outcome.old if isinstance(outcome, Refused) else None, terms)
+
+def about(away: RateLimiterUnavailable, bucket: BucketId) -> RateLimiterUnavailable:
+    """Return the same error, saying which bucket could not be reached."""
+    entity_id, resource = bucket
+    return RateLimiterUnavailable(away.cause, away.stack_name, entity_id, resource)
 
 
 class Errand:
@@ -192,7 +213,7 @@ class Errand:
             now = self._client.now()
             if self._carry_out(next_step(self._view, self._terms, self._amounts, now, self._progress), now):
                 return self._terms
-        raise RateLimiterUnavailable(TimeoutError("others kept changing the bucket"), None, *self._bucket)
+        raise about(RateLimiterUnavailable(TimeoutError("others kept changing the bucket")), self._bucket)
 
     def _carry_out(self, step: Step, now: Moment) -> bool:
         """Carry out a step; True if the request is admitted."""
@@ -205,7 +226,7 @@ class Errand:
             case Resolve():
                 self._terms = self._client.resolver.terms_again(self._bucket, self._asking.own)
                 self._amounts = amounts_of(self._asking.consume, self._terms)
-                self._progress = self._progress.after_resolve()
+                self._progress = self._progress.after_resolve(None if self._view is None else self._view.frame.stamp)
             case Create():
                 return self.hear(self._buckets.send(self._creation(now)), now)
             case Take():
@@ -222,12 +243,13 @@ class Errand:
         """Learn from the fate of a write that was judged at ``asked``; True if it was applied."""
         match fate:
             case Applied(new=new):
-                self._view = self._buckets.learn(self._bucket, new, self._terms)
+                self._view = self._buckets.learn(self._bucket, new, self._terms, self._amounts)
                 self._progress = self._progress.after_look()
                 return True
             case Refused(old=old):
+                guessed = self._view is not None and self._view.frame.describes(old)
                 self._view = self._buckets.learn(self._bucket, old, self._terms)
-                self._progress = self._progress.after_refusal(asked)
+                self._progress = self._progress.after_refusal(asked, guessed=guessed)
             case Missing():
                 self._view = self._buckets.learn(self._bucket, None, self._terms)
                 self._progress = self._progress.after_vanishing()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from zae_limiter._sync.caches import BucketId
-from zae_limiter._sync.limiter.acquire import BucketClient
+from zae_limiter._sync.limiter.acquire import BucketClient, about
 from zae_limiter._sync.limiter.resolve import OwnLimits
 from zae_limiter.core.composite import Settlement
 from zae_limiter.core.errors import LeaseExpiredError, RateLimiterUnavailable, ValidationError
@@ -66,17 +66,18 @@ class SyncLease:
             raise ValidationError("consume", consume, "must be a dict of limit names and amounts, not empty")
         if self._on_unavailable is not None:
             check_on_unavailable(self._on_unavailable)
+        # The caller's dictionary may change while the take is in flight.
+        self._taken = taken = consume.copy()
+        self._open = True
         client = self._client
         self._terms: Terms | None = None
         try:
             if client.inline:
-                self._terms = client.take(self._bucket, consume, self._own)
+                self._terms = client.take(self._bucket, taken, self._own)
             else:
-                self._terms = client.take_whole(lambda: self._take(consume), self._undo)
+                self._terms = client.take_whole(lambda: self._take(taken), self._undo)
         except RateLimiterUnavailable as error:
             self._go_without_store(error)
-        self._taken = consume.copy()
-        self._open = True
         return self
 
     def __exit__(
@@ -92,8 +93,9 @@ class SyncLease:
         try:
             self._client.see_through(lambda: self._settle(settlement))
         except RateLimiterUnavailable as away:
-            if kind is None and self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
-                raise
+            # A lost credit limits others for a while; a lost debit would be use that nobody counts.
+            if settlement.debits and kind is None and self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
+                raise about(away, self._bucket) from away.cause
             _log.warning("Not settled, for the store is away: %s of %s: %s", settlement, self._bucket, away)
 
     @property
@@ -135,9 +137,16 @@ class SyncLease:
             LeaseExpiredError: The lease has ended.
         """
         self._check("consume", amounts, 0)
-        if amounts and not self.degraded:
+        if self.degraded or not amounts:
+            return self._hold(amounts)
+        try:
             self._client.take_whole(lambda: self._take(amounts), lambda _: self._give_back(amounts))
-        self._hold(amounts)
+        except RateLimiterUnavailable as away:
+            if self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
+                raise about(away, self._bucket) from away.cause
+            # Let through, and charged with the adjustments once the lease ends.
+            return self._put_off(amounts)
+        return self._hold(amounts)
 
     def release(self, /, **amounts: int) -> None:
         """Give tokens back, now.
@@ -163,7 +172,7 @@ class SyncLease:
 
     def _undo(self, terms: Terms) -> None:
         self._terms = terms
-        self._give_back(self._consume)
+        self._give_back(self._held())
 
     def _give_back(self, amounts: dict[str, int]) -> None:
         settlement = self._owed(amounts, back=True)
@@ -183,12 +192,11 @@ class SyncLease:
 
     def _go_without_store(self, error: RateLimiterUnavailable) -> None:
         """Let the request through unlimited, if that is allowed."""
-        entity_id, resource = self._bucket
         if self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
-            raise RateLimiterUnavailable(error.cause, error.stack_name, entity_id, resource) from error.cause
-        for name, amount in self._consume.items():
+            raise about(error, self._bucket) from error.cause
+        for name, amount in self._held().items():
             check_amount(f"consume[{name}]", amount)
-        _log.warning("Let through unlimited, for the store is away: %s of %s: %s", self._consume, self._bucket, error)
+        _log.warning("Let through unlimited, for the store is away: %s of %s: %s", self._taken, self._bucket, error)
 
     def _held(self) -> dict[str, int]:
         if self._taken is None:
