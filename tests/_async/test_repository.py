@@ -14,7 +14,6 @@ from zae_limiter import (
     RateLimiter,
     Repository,
     StorageError,
-    UnsupportedByBackendError,
     ValidationError,
 )
 from zae_limiter._async.store.namespaces import NamespaceStore
@@ -176,7 +175,7 @@ async def test_a_bad_url_in_the_environment_is_refused(monkeypatch):
 
 async def test_dynamodb_is_not_opened_yet():
     """The URL is known, the table comes with a later release."""
-    with pytest.raises(UnsupportedByBackendError):
+    with pytest.raises(ValidationError):
         await Repository.open("dynamodb://my-app?region=us-east-1")
 
 

@@ -11,7 +11,7 @@ from zae_limiter._async.store.namespaces import NamespaceStore
 from zae_limiter._async.store.scope import Client, nonces
 from zae_limiter._async.table import Table
 from zae_limiter.clock import Clock
-from zae_limiter.core.errors import UnsupportedByBackendError
+from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.location import DynamoLocation, MemoryLocation, SqliteLocation, parse_location, sqlite_url
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE
 from zae_limiter.core.settings import Settings
@@ -44,7 +44,9 @@ async def open_client(opening: Opening, parallel: Parallel) -> Client:
         case SqliteLocation(path=path):
             table, where = _embedded(_file(path), opening), sqlite_url(path)
         case DynamoLocation():
-            raise UnsupportedByBackendError("dynamodb:// (it comes with the next release)", "installed")
+            raise ValidationError(
+                "url", opening.url, "DynamoDB comes with the next release; use sqlite:///file.db until then"
+            )
         case never:
             assert_never(never)
     clock, random = opening.clock, opening.random
