@@ -159,7 +159,7 @@ def refused_so_often(count: int, now: Moment) -> Progress:
     """The progress of a request that was refused so often, the last time just now."""
     progress = Progress(trust_ms=1000)
     for _ in range(count):
-        progress = progress.after_refusal(now)
+        progress = progress.after_refusal(now, guessed=True)
     return progress
 
 
@@ -187,7 +187,7 @@ class Client:
                 self.look(now)
                 progress = progress.after_look()
             elif isinstance(chosen, Resolve):
-                progress = progress.after_resolve()
+                progress = progress.after_resolve(None if self.seen is None else self.seen.frame.stamp)
             else:
                 operation: Put | Update = write_of(chosen, self.seen, self.terms, consume, now)
                 answer = apply(operation, self.item)
@@ -198,8 +198,9 @@ class Client:
                         return []
                     progress = progress.after_look()
                 elif isinstance(answer, Refused):
+                    guessed = self.seen is not None and self.seen.frame.describes(self.item)
                     self.look(now)
-                    progress = progress.after_refusal(now)
+                    progress = progress.after_refusal(now, guessed=guessed)
                 else:
                     self.seen = None
                     progress = progress.after_vanishing()

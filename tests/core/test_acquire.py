@@ -92,7 +92,7 @@ class TestWithoutAView:
         gone = FRESH.after_vanishing()
 
         assert isinstance(step(None, TERMS, {"rps": 1}, at(NOON), gone), Resolve)
-        assert isinstance(step(None, TERMS, {"rps": 1}, at(NOON), gone.after_resolve()), Create)
+        assert isinstance(step(None, TERMS, {"rps": 1}, at(NOON), gone.after_resolve(None)), Create)
 
     def test_without_speculation_every_request_looks_first(self) -> None:
         """Once."""
@@ -128,12 +128,14 @@ class TestRejecting:
     def test_a_refused_request_is_judged_at_the_time_it_asked(self) -> None:
         """What has been earned since does not count; what was there then does."""
         seen = view(with_balances(created(TERMS), rps=0))
-        asked = FRESH.after_refusal(at(NOON + 99))
+        asked = FRESH.after_refusal(at(NOON + 99), guessed=True)
 
         chosen = step(seen, TERMS, {"rps": 1}, at(NOON + 500), asked)
 
         assert Reject(at(NOON + 99)) == chosen
-        assert isinstance(step(seen, TERMS, {"rps": 1}, at(NOON + 500), FRESH.after_refusal(at(NOON + 100))), Take)
+        assert isinstance(
+            step(seen, TERMS, {"rps": 1}, at(NOON + 500), FRESH.after_refusal(at(NOON + 100), guessed=True)), Take
+        )
 
     def test_nothing_is_asked_of_a_limit_in_debt_in_vain(self) -> None:
         """Consuming 0 names a limit: it must not owe."""
@@ -164,7 +166,15 @@ class TestOtherLimits:
         seen = view(created(stored(RPS, stamp=5)))
         older = stored(RPM, stamp=4)
 
-        assert isinstance(step(seen, older, {"rpm": 1}, at(NOON), FRESH.after_resolve()), Rebase)
+        assert isinstance(step(seen, older, {"rpm": 1}, at(NOON), FRESH.after_resolve(5)), Rebase)
+
+    def test_limits_read_before_a_bucket_was_upgraded_do_not_bring_it_back(self) -> None:
+        """They are read again once the client has seen that the bucket has newer ones."""
+        seen = view(created(stored(RPS, stamp=6)))
+        older = stored(RPM, stamp=5)
+        done = FRESH.after_resolve(4).after_refusal(at(NOON), guessed=False)
+
+        assert isinstance(step(seen, older, {"rpm": 1}, at(NOON), done), Resolve)
 
     def test_limits_of_ones_own_need_no_reading(self) -> None:
         """The same stamp with another digest is a caller's choice."""
@@ -209,13 +219,21 @@ class TestTryingAgain:
         assert isinstance(answer, Applied) == (level(held, "rps", now[0]) >= tokens * 1000)
 
     def test_halfway_there_it_gives_half_of_the_rest_away(self) -> None:
-        """T is halfway between n and the level that was seen."""
+        """From a full bucket: T is halfway between n and the level that was seen."""
+        item = with_balances(created(TERMS), rps=12_000)
+        write = taking(view(item), TERMS, {"rps": 2}, at(NOON), refused_so_often(GUESSES, at(NOON)))
+
+        for tk in (6_000, 8_000, 50_000):
+            assert 4_000 == balance(after(write, with_balances(item, rps=tk)), "rps")
+        assert isinstance(apply(write, with_balances(item, rps=5_999)), Refused)
+
+    def test_halfway_there_a_limit_that_is_not_full_loses_nothing(self) -> None:
+        """To subtract is right from n up to full."""
         item = with_balances(created(TERMS), rps=8_000)
         write = taking(view(item), TERMS, {"rps": 2}, at(NOON), refused_so_often(GUESSES, at(NOON)))
 
-        for tk in (5_000, 8_000, 50_000):
-            assert 3_000 == balance(after(write, with_balances(item, rps=tk)), "rps")
-        assert isinstance(apply(write, with_balances(item, rps=4_999)), Refused)
+        for tk in (2_000, 8_000, 10_000):
+            assert tk - 2_000 == balance(after(write, with_balances(item, rps=tk)), "rps")
 
     @pytest.mark.parametrize("refusals", range(GUESSES))
     def test_the_first_tries_give_nothing_away(self, refusals: int) -> None:

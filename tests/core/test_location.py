@@ -2,10 +2,18 @@
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from tests import strategies as some
 from zae_limiter.core.errors import ValidationError
-from zae_limiter.core.location import DynamoLocation, Location, MemoryLocation, SqliteLocation, parse_location
+from zae_limiter.core.location import (
+    DynamoLocation,
+    Location,
+    MemoryLocation,
+    SqliteLocation,
+    parse_location,
+    sqlite_url,
+)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +48,8 @@ def test_a_url_names_a_place(url: str, expected: Location) -> None:
         "memory://x",
         "memory://?a=1",
         "sqlite://",
+        "sqlite://[",
+        "sqlite:///a%00b",
         "sqlite:///",
         "sqlite://limits.db",
         "sqlite://host/limits.db",
@@ -63,6 +73,12 @@ def test_what_is_none_of_the_forms_is_refused(url: str) -> None:
 
     assert "url" == refused.value.field
     assert url == refused.value.value
+
+
+@given(path=st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\0"), min_size=1))
+def test_every_file_has_a_url(path: str) -> None:
+    """It names the same file."""
+    assert SqliteLocation(path) == parse_location(sqlite_url(path))
 
 
 @given(url=some.not_text)

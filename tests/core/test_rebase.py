@@ -23,7 +23,7 @@ from tests.one_bucket import (
 )
 from zae_limiter.core.acquire import Rebase
 from zae_limiter.core.limit import Limit
-from zae_limiter.core.outcome import Applied, Refused
+from zae_limiter.core.outcome import Refused
 
 RPS = Limit("rps", 10, 10, 1)
 RPM = Limit("rpm", 100, 100, 60)
@@ -122,24 +122,15 @@ def test_a_limit_that_is_added_starts_full() -> None:
     assert isinstance(apply(write, {**created(OLD), "b_rpm_tk": 0}), Refused)
 
 
-def test_a_limit_that_is_removed_full_is_gone() -> None:
-    """There is nothing to remember."""
+def test_a_limit_that_is_removed_full_is_remembered_too() -> None:
+    """It may be full only because its capacity was lowered first."""
     item = created(stored(RPS, RPM), {"rps": 1})
-    write = taking(view(item), stored(RPS, stamp=2), {"rps": 1}, at(NOON))
 
-    item = after(write, item)
+    item = after(taking(view(item), stored(RPS, stamp=2), {"rps": 1}, at(NOON)), item)
+    item = after(taking(view(item), stored(RPS, Limit("rpm", 900, 100, 60), stamp=3), {"rps": 1}, at(NOON)), item)
 
-    assert not [name for name in item if name.startswith("b_rpm_")]
-    assert 8_000 == balance(item, "rps")
-
-
-def test_a_limit_is_not_removed_if_it_turns_out_not_to_be_full() -> None:
-    """The write depends on it."""
-    item = created(stored(RPS, RPM))
-    write = taking(view(item), stored(RPS, stamp=2), {"rps": 1}, at(NOON))
-
-    assert isinstance(apply(write, with_balances(item, rpm=99_999)), Refused)
-    assert isinstance(apply(write, with_balances(item, rpm=100_001)), Applied)
+    assert 100_000 == level(item, "rpm", NOON)
+    assert 7_000 == balance(item, "rps")
 
 
 def test_a_limit_that_is_removed_while_it_is_not_full_stays_dormant() -> None:
@@ -166,16 +157,6 @@ def test_a_limit_that_comes_back_is_not_refilled() -> None:
     assert ("rpm", "rps") == tuple(limit.name for limit in view(item).frame.limits)
 
 
-def test_a_dormant_limit_goes_once_it_is_full() -> None:
-    """At the next rebase."""
-    item = created(stored(RPS, RPM), {"rpm": 60})
-
-    item = after(taking(view(item), stored(RPS, stamp=2), {"rps": 1}, at(NOON)), item)
-    item = after(taking(view(item), stored(RPS, stamp=3), {"rps": 1}, at(NOON + 600_000)), item)
-
-    assert not [name for name in item if name.startswith("b_rpm_")]
-
-
 def test_a_dormant_limit_is_settled_with_like_any_other() -> None:
     """What a lease owes is owed, though the limit is out of force."""
     item = created(stored(RPS, RPM), {"rpm": 60})
@@ -184,6 +165,18 @@ def test_a_dormant_limit_is_settled_with_like_any_other() -> None:
     item = after(settling(view(item), at(NOON), debits={"rpm": 5}), item)
 
     assert 35_000 == level(item, "rpm", NOON)
+
+
+def test_a_shard_gives_no_more_than_its_share_of_a_new_limit() -> None:
+    """The request is not taken with the rebase."""
+    item = {**created(OLD), "shard_count": 2}
+    terms = stored(RPS, RPM, stamp=2)
+
+    for tokens, takes in ((50, True), (51, False)):
+        chosen = step(view(item), terms, {"rpm": tokens}, at(NOON))
+
+        assert isinstance(chosen, Rebase)
+        assert takes is chosen.takes
 
 
 def test_limits_of_the_callers_own_rebase_and_are_rebased_from() -> None:

@@ -4,8 +4,8 @@ Clients do what the limiter's driver does, one step at a time, so that anything 
 Every write that is applied is booked in the ledger, which checks the promise.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -26,7 +26,7 @@ from zae_limiter.core.acquire import (
     statuses,
 )
 from zae_limiter.core.bucket import Moment
-from zae_limiter.core.composite import Settlement, settle
+from zae_limiter.core.composite import Settlement, Settling, settle
 from zae_limiter.core.config import Resolution
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
@@ -39,13 +39,6 @@ from zae_limiter.tables import evaluate
 
 OWNER = Owner("ns000000000", "user-1", "gpt-4")
 START_MS = 1_700_000_000_123
-
-# What the limiter does not keep up with yet, and the worlds therefore spare; test_known_faults.py holds one example
-# of each. Set to False once it is mended.
-SPARE_REBASES_OF_ONE_MOMENT = True
-SPARE_LIMITS_THAT_COME_BACK_LARGER = True
-SPARE_CLIENTS_THAT_NEVER_EXPIRE = True
-SPARE_A_LONE_CLIENTS_ACCURACY = True
 
 MOST_STEPS = 64
 Item = dict[str, Any]
@@ -61,7 +54,7 @@ class Scenario:
     limits: tuple[Limit, ...]
     clocks: tuple[Moment, ...] = ((0, 0), (0, 0), (0, 0))
     delay_ms: int = 0
-    multipliers: tuple[int, ...] = (2, 3, 7) if SPARE_CLIENTS_THAT_NEVER_EXPIRE else (2, 7, 0)
+    multipliers: tuple[int, ...] = (2, 7, 0)
     expires: bool = True
     trust_ms: int = 1000
 
@@ -80,6 +73,7 @@ class Sent:
     moment: Moment
     use: Use
     step: Step | None = None
+    parts: Settling | None = None
     lost: bool = False
 
 
@@ -127,8 +121,7 @@ class World:
         self.configs = [self._resolution(scenario.limits, 1, scenario.expires)]
         pairs = zip(scenario.clocks, scenario.multipliers, strict=False)
         self.clients = [Client(clock, multiplier, self.configs[-1]) for clock, multiplier in pairs]
-        alone = len(self.clients) == 1 and not SPARE_A_LONE_CLIENTS_ACCURACY
-        self.ledger = Ledger(scenario.spread_ms, alone=alone)
+        self.ledger = Ledger(scenario.spread_ms, alone=len(self.clients) == 1)
         self.leases: list[Lease] = []
         self.admitted = self.rejected = 0
         self._nonces = count(1)
@@ -141,8 +134,6 @@ class World:
         client = self.clients[who]
         if client.job is not None:
             return
-        if SPARE_REBASES_OF_ONE_MOMENT:
-            own = None
         terms = self._terms(client, own)
         fitting = {name: min(tokens, terms.limits[terms.positions[name]].capacity)
                    for name, tokens in consume.items() if name in terms.positions}  # fmt: skip
@@ -182,16 +173,18 @@ class World:
         if client.job is None or client.job.sent is None:
             return
         sent = client.job.sent
+        # A write that a client does not hear of looks to it like another's.
+        self.ledger.alone = self.ledger.alone and fate == "answered"
         answer = self._write(sent)
         if fate == "crash":
             client.job = None
         elif fate == "answered":
             self._hear(client, client.job, sent, answer)
-        elif sent.use.credits:
+        elif sent.use.debits or sent.use.takes or sent.use.kind == "rebase":
+            self._send_again(client, sent)
+        else:
             # A credit may have been given: it is never sent again.
             client.job = None
-        else:
-            sent.operation, sent.lost = bucket_writes.sent_again(sent.operation), True
 
     def finish(self, who: int) -> None:
         """A client carries its job through while all others stand still."""
@@ -215,14 +208,10 @@ class World:
 
     def configure(self, limits: tuple[Limit, ...], *, expires: bool) -> None:
         """The stored limits change."""
-        if SPARE_LIMITS_THAT_COME_BACK_LARGER:
-            limits = tuple(self._no_larger(limit) for limit in limits)
         self.configs.append(self._resolution(limits, self.configs[-1].stamp + 1, expires))
 
     def restore(self) -> None:
         """The configuration goes back to what it was: a backup is restored."""
-        if SPARE_REBASES_OF_ONE_MOMENT:
-            return
         self.configs = self.configs[: max(1, len(self.configs) - 1)]
 
     def read_config(self, who: int) -> None:
@@ -257,7 +246,8 @@ class World:
                 job.progress = job.progress.after_look()
             case Resolve():
                 client.resolution = self.configs[-1]
-                job.terms, job.progress = self._terms(client, job.own), job.progress.after_resolve()
+                stamp = None if client.view is None else client.view.frame.stamp
+                job.terms, job.progress = self._terms(client, job.own), job.progress.after_resolve(stamp)
                 self._drop_if_invalid(client, job)
             case _:
                 takes = {} if isinstance(chosen, Rebase) and not chosen.takes else job.consume
@@ -289,15 +279,17 @@ class World:
                 bucket_writes.create(OWNER, terms, debits, now[1], next(self._nonces)), self.now_ms, now, use
             )
             return
-        parts = settle(client.view, settlement, now, job.steps - 1)
+        parts = settle(client.view, settlement, now, job.progress.refusals)
         if not parts.parts:
             client.job = None
             return
         kept = {baseline.name for baseline in client.view.frame.baselines}
         debits = {name: milli for name, milli in debits.items() if name in kept}
         credits = {name: milli for name, milli in credits.items() if name in kept}
-        use = Use("debit" if debits else "credit", debits=debits, credits=credits, may_yield=job.steps > 2)
-        job.sent = Sent(bucket_writes.settle(client.view, parts, next(self._nonces)), self.now_ms, now, use)
+        use = Use("debit" if debits else "credit", debits=debits, credits=credits, may_yield=job.progress.refusals > 1)
+        job.sent = Sent(
+            bucket_writes.settle(client.view, parts, next(self._nonces)), self.now_ms, now, use, parts=parts
+        )
 
     def _write(self, sent: Sent) -> Item | None:
         """Apply a write to the item, and return the item if the client will think it was applied."""
@@ -310,6 +302,15 @@ class World:
         nonce = sent.operation.item["op"] if isinstance(sent.operation, Put) else sent.operation.set["op"]
         return self.item if sent.lost and self.item.get("op") == nonce else None
 
+    def _send_again(self, client: Client, sent: Sent) -> None:
+        """Prepare to send a write once more after its answer was lost, without what it gives back."""
+        if sent.parts is not None and client.view is not None:
+            debits = [part for part in sent.parts.parts if part.spent >= 0]
+            nonce = sent.operation.set["op"] if isinstance(sent.operation, Update) else 0
+            sent.operation = bucket_writes.settle(client.view, Settling(debits, sent.parts.held), nonce)
+            sent.use = Use("debit", debits=sent.use.debits, may_yield=sent.use.may_yield)
+        sent.operation, sent.lost = bucket_writes.sent_again(sent.operation), True
+
     def _hear(self, client: Client, job: Job, sent: Sent, new: Item | None) -> None:
         terms = self._known(job)
         first = job.progress.refusals == 0 and not job.progress.looked
@@ -318,13 +319,14 @@ class World:
             client.view, client.seen = None, {}
             job.progress = job.progress.after_vanishing()
             return
+        guessed = client.view is not None and client.view.frame.describes(self.item)
         if new is not None and first and isinstance(sent.step, Take) and client.view is not None and not sent.lost:
             amounts = amounts_of(job.consume, terms)
             client.view, client.seen = view_after_take(client.view, new, amounts, sent.moment[1]), new
         else:
-            self._look(client, terms)
+            self._look(client, terms, () if new is None else self._own(client, sent))
         if new is None:
-            job.progress = job.progress.after_refusal(sent.moment)
+            job.progress = job.progress.after_refusal(sent.moment, guessed=guessed)
             return
         job.progress = job.progress.after_look()
         if sent.use.kind == "take":
@@ -333,10 +335,19 @@ class World:
         if sent.use.kind != "rebase":
             client.job = None
 
-    def _look(self, client: Client, terms: Terms) -> None:
+    @staticmethod
+    def _own(client: Client, sent: Sent) -> list[tuple[int, int]]:
+        """What a client's write did to the limits it knew, by position."""
+        if client.view is None:
+            return []
+        used = {**sent.use.takes, **sent.use.debits, **{name: -milli for name, milli in sent.use.credits.items()}}
+        places = ((client.view.frame.position(name), milli) for name, milli in used.items())
+        return [(position, milli) for position, milli in places if position is not None]
+
+    def _look(self, client: Client, terms: Terms, own: Sequence[tuple[int, int]] = ()) -> None:
         client.seen = self.item
         now_ms = self._moment(client)[1]
-        client.view = view_of(self.item, now_ms, client.view, terms) if self.item else None
+        client.view = view_of(self.item, now_ms, client.view, terms, own) if self.item else None
 
     def _check_rejection(self, client: Client, job: Job, at: Moment) -> None:
         """A rejected request did not fit what the client saw, and would at the time it is told and not before."""
@@ -371,13 +382,6 @@ class World:
         )
         assert found is not None
         return client.terms.setdefault((found.stamp, found.digest, found.limits), found)
-
-    def _no_larger(self, limit: Limit) -> Limit:
-        """A limit that is not in force now, cut to the smallest capacity it ever had."""
-        if any(limit.name == one.name for one in self.configs[-1].limits):
-            return limit
-        had = [one.capacity for config in self.configs for one in config.limits if one.name == limit.name]
-        return replace(limit, capacity=min(limit.capacity, *had)) if had else limit
 
     @staticmethod
     def _known(job: Job) -> Terms:
