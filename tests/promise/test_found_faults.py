@@ -130,19 +130,22 @@ def test_a_client_alone_knows_that_it_is_alone(limiter: SyncRateLimiter) -> None
 
 def test_a_credit_beside_a_debit_is_not_given_twice(limiter: SyncRateLimiter, monkeypatch: pytest.MonkeyPatch) -> None:
     """A credit is never sent again."""
-    table = limiter.repository.scope.table
+    table, client = limiter.repository.scope.table, limiter._client
     another = SyncRateLimiter(limiter.repository)
-    write = table.write
+    write, lost = table.write, []
 
     def lose_the_answer(operation: Operation) -> object:
         monkeypatch.setattr(table, "write", write)
+        monkeypatch.setattr(client, "_write", write)
         write(operation)
         with another.acquire("user-1", "gpt-4", {"rpm": 1}):
-            pass
+            lost.append(operation)
         return Unavailable(TimeoutError("no answer"), ambiguous=True)
 
     with limiter.acquire("user-1", "gpt-4", {"rpm": 2, "tpm": 8}) as lease:
         lease.adjust(rpm=1, tpm=-4)
         monkeypatch.setattr(table, "write", lose_the_answer)
+        monkeypatch.setattr(client, "_write", lose_the_answer)
 
+    assert 1 == len(lost)
     assert 6 == limiter.available("user-1", "gpt-4")["tpm"]
