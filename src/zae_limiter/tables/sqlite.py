@@ -8,22 +8,22 @@ No call waits for a lock of another process: it raises ``Busy``, having changed 
 take turns to write. A write that failed was rolled back, so no outcome is ever ambiguous.
 """
 
-import json
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from zae_limiter.core.errors import CorruptItemError, RateLimiterUnavailable, ValidationError
+from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
 from zae_limiter.core.outcome import Applied, Cancelled, Committed, Item, Missing, Refused, Unavailable
 from zae_limiter.schema.operations import Check, Delete, Equals, Key, Operation, Page, Query, Update, Write
 from zae_limiter.tables.blocking import Swept
 from zae_limiter.tables.busy import Busy
-from zae_limiter.tables.evaluate import NO_ITEM, apply, check_transaction, moves, places
+from zae_limiter.tables.evaluate import apply, check_transaction, moves, places
 from zae_limiter.tables.paging import keys_of, page_of
 from zae_limiter.tables.sqlite_file import is_busy, transaction
 from zae_limiter.tables.sqlite_pool import Pool
 from zae_limiter.tables.sqlite_query import Statement, statement_of
+from zae_limiter.tables.sqlite_text import NO_ROW, Row, row_after, row_of_item, row_of_text
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -47,19 +47,7 @@ _CHECKPOINT_WAIT_MS = 100
 _REMOVED_AT_ONCE = 64
 _LARGEST = 2**63 - 1
 
-_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False, allow_nan=False).encode
-_decode = json.JSONDecoder().decode
 _COMMITTED = Committed()
-
-
-class _Row(NamedTuple):
-    """The text of a stored item, and what it says."""
-
-    text: str
-    item: dict[str, Any]
-
-
-_NO_ROW = _Row("", NO_ITEM)
 
 
 class _Change(NamedTuple):
@@ -84,7 +72,7 @@ class SqliteTable:
         self.path = os.path.abspath(os.fspath(path))
         self._pool = Pool(self.path)
         # Rows as last seen. One that others have changed since does no harm: its text no longer matches.
-        self._rows: dict[Key, _Row] = {}
+        self._rows: dict[Key, Row] = {}
         self._reads_first = 0
         self._since_checkpoint = 0
         self._swept_to = 0
@@ -214,7 +202,7 @@ class SqliteTable:
                 return outcome
         return None
 
-    def _swap(self, cursor: sqlite3.Cursor, operation: Update, row: _Row) -> Applied | Refused | Missing | None:
+    def _swap(self, cursor: sqlite3.Cursor, operation: Update, row: Row) -> Applied | Refused | Missing | None:
         """Put the changed row in the place of this one; None if this one is not there any more, or never was."""
         new = apply(operation, row.item)
         if type(new) is not dict:
@@ -222,12 +210,12 @@ class SqliteTable:
         if not row.item:
             return None
         key = operation.key
-        text = _text(key, new)
-        cursor.execute(_REPLACE, (_expiry(new), text, key.pk, key.sk, row.text))
+        after = row_after(row, operation, new)
+        cursor.execute(_REPLACE, (_expiry(new), after.text, key.pk, key.sk, row.text))
         if not cursor.rowcount:
             self._reads_first = _READS_AFTER_LOSING
             return None
-        self._rows[key] = _Row(text, new)
+        self._rows[key] = after
         self._since_checkpoint += 1
         return Applied(new)
 
@@ -268,33 +256,33 @@ class SqliteTable:
         cursor.executemany(_LEAVE, [(*place, *key) for place in stood if place.order and place not in stands])
         cursor.executemany(_ENTER, [(*place, *key) for place in stands if place.order and place not in stood])
         if new:
-            text = _text(key, new)
-            cursor.execute(_UPDATE if old else _INSERT, (_expiry(new), text, key.pk, key.sk))
-            self._remember(key, _Row(text, new))
+            row = row_of_item(key, new)
+            cursor.execute(_UPDATE if old else _INSERT, (_expiry(new), row.text, key.pk, key.sk))
+            self._remember(key, row)
         elif old:
             cursor.execute(_DELETE, (key.pk, key.sk))
             self._rows.pop(key, None)
 
-    def _read(self, cursor: sqlite3.Cursor, key: Key) -> _Row:
+    def _read(self, cursor: sqlite3.Cursor, key: Key) -> Row:
         """The row of a key."""
         found = _select(cursor, (_SELECT, (key.pk, key.sk)))
         if not found:
-            return _NO_ROW
+            return NO_ROW
         row = self._row(key, found[0][0])
         self._remember(key, row)
         return row
 
-    def _read_all(self, cursor: sqlite3.Cursor, keys: Sequence[Key]) -> list[_Row]:
+    def _read_all(self, cursor: sqlite3.Cursor, keys: Sequence[Key]) -> list[Row]:
         """The rows of keys, as of one moment."""
         with transaction(cursor, "BEGIN"):
             return [self._read(cursor, key) for key in keys]
 
-    def _row(self, key: Key, text: str) -> _Row:
+    def _row(self, key: Key, text: str) -> Row:
         """The row that has a text, decoded anew only if it is not the text last seen of that key."""
         row = self._rows.get(key)
-        return row if row is not None and row.text == text else _Row(text, _decoded(key, text))
+        return row if row is not None and row.text == text else row_of_text(key, text)
 
-    def _remember(self, key: Key, row: _Row) -> None:
+    def _remember(self, key: Key, row: Row) -> None:
         """Keep a row to evaluate the next conditions on."""
         if len(self._rows) >= _REMEMBERED:
             self._rows.clear()
@@ -320,29 +308,6 @@ def _checkpoint(cursor: sqlite3.Cursor, long_log: int) -> None:
         cursor.execute(f"PRAGMA busy_timeout = {_CHECKPOINT_WAIT_MS}").fetchone()
         cursor.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
         cursor.execute("PRAGMA busy_timeout = 0").fetchone()
-
-
-def _text(key: Key, item: dict[str, Any]) -> str:
-    """An item as JSON text."""
-    try:
-        return _encode(item)
-    except ValueError as error:
-        raise ValidationError("item", tuple(key), f"it cannot be written down: {error}") from error
-
-
-def _decoded(key: Key, text: str) -> dict[str, Any]:
-    """The item that a text says.
-
-    Raises:
-        CorruptItemError: the text is not an item.
-    """
-    try:
-        item = _decode(text)
-    except (ValueError, TypeError) as error:
-        raise CorruptItemError(f"{key.pk} / {key.sk}", str(error)) from error
-    if type(item) is not dict:
-        raise CorruptItemError(f"{key.pk} / {key.sk}", "it is not a JSON object")
-    return item
 
 
 def _expiry(item: dict[str, Any]) -> int | None:
