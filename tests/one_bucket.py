@@ -182,7 +182,9 @@ class Client:
             self.steps.append(chosen)
             if isinstance(chosen, Reject):
                 stands = standings(self.seen, self.terms, chosen.at)
-                return statuses(("user-1", "gpt-4"), stands, amounts_of(dict(consume), self.terms), chosen.at)
+                return statuses(
+                    ("user-1", "gpt-4"), stands, amounts_of(dict(consume), self.terms), chosen.at, chosen.at
+                )
             if isinstance(chosen, Look):
                 self.look(now)
                 progress = progress.after_look()

@@ -284,7 +284,7 @@ class TestStandings:
         tokens = data.draw(st.integers(0, limit.capacity))
         item = {**created(terms), f"b_{limit.name}_tk": tk}
         stands = standings(view(item), terms, now)
-        (told,) = statuses(("user-1", "gpt-4"), stands, amounts_of({limit.name: tokens}, terms), now)
+        (told,) = statuses(("user-1", "gpt-4"), stands, amounts_of({limit.name: tokens}, terms), now, now)
         wait_ms = stands[0].wait_ms(tokens * 1000, now)
 
         assert told.exceeded == (level(item, limit.name, now[0]) < tokens * 1000)
@@ -299,7 +299,9 @@ class TestStandings:
         terms = stored(RPS, RPM)
         seen = view(with_balances(created(terms), rpm=-7_000))
 
-        told = statuses(("user-1", "gpt-4"), standings(seen, terms, at(NOON)), amounts_of({"rps": 1}, terms), at(NOON))
+        told = statuses(
+            ("user-1", "gpt-4"), standings(seen, terms, at(NOON)), amounts_of({"rps": 1}, terms), at(NOON), at(NOON)
+        )
 
         assert [("rpm", -7, 0, False, 0.0), ("rps", 10, 1, False, 0.0)] == [
             (one.limit_name, one.available, one.requested, one.exceeded, one.retry_after_seconds) for one in told

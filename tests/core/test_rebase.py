@@ -22,8 +22,10 @@ from tests.one_bucket import (
     with_balances,
 )
 from zae_limiter.core.acquire import Rebase
+from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Refused
+from zae_limiter.core.rebase import MOST_REMEMBERED
 
 RPS = Limit("rps", 10, 10, 1)
 RPM = Limit("rpm", 100, 100, 60)
@@ -122,15 +124,59 @@ def test_a_limit_that_is_added_starts_full() -> None:
     assert isinstance(apply(write, {**created(OLD), "b_rpm_tk": 0}), Refused)
 
 
-def test_a_limit_that_is_removed_full_is_remembered_too() -> None:
-    """It may be full only because its capacity was lowered first."""
+def test_a_limit_that_is_removed_full_is_gone() -> None:
+    """There is nothing to remember of it."""
     item = created(stored(RPS, RPM), {"rps": 1})
 
     item = after(taking(view(item), stored(RPS, stamp=2), {"rps": 1}, at(NOON)), item)
-    item = after(taking(view(item), stored(RPS, Limit("rpm", 900, 100, 60), stamp=3), {"rps": 1}, at(NOON)), item)
 
-    assert 100_000 == level(item, "rpm", NOON)
-    assert 7_000 == balance(item, "rps")
+    assert not [name for name in item if name.startswith("b_rpm_")]
+    assert 8_000 == balance(item, "rps")
+
+
+def test_a_limit_that_turns_out_not_to_be_full_is_not_dropped() -> None:
+    """The write depends on it."""
+    item = created(stored(RPS, RPM))
+    write = taking(view(item), stored(RPS, stamp=2), {"rps": 1}, at(NOON))
+
+    assert isinstance(apply(write, with_balances(item, rpm=99_999)), Refused)
+
+
+def test_a_limit_that_is_full_only_since_it_was_lowered_is_remembered() -> None:
+    """It fills up to the largest capacity it ever had before it goes."""
+    item = created(stored(RPS, RPM), {"rpm": 100})
+    lowered = Limit("rpm", 1, 100, 60)
+    for stamp, limits in ((2, (RPS, lowered)), (3, (RPS,)), (4, (RPS,))):
+        item = after(taking(view(item), stored(*limits, stamp=stamp), {"rps": 1}, at(NOON + 6_000)), item)
+
+    assert (True, 100_000, 1_000) == (item["b_rpm_dm"], item["b_rpm_cp"], level(item, "rpm", NOON + 6_000))
+
+    item = after(taking(view(item), stored(RPS, stamp=5), {"rps": 1}, at(NOON + 66_000)), item)
+
+    assert not [name for name in item if name.startswith("b_rpm_")]
+
+
+def test_the_largest_capacity_is_remembered_while_a_limit_is_lower() -> None:
+    """And forgotten once it is that large again."""
+    item = created(stored(RPM))
+    item = after(taking(view(item), stored(Limit("rpm", 1, 100, 60), stamp=2), {"rpm": 1}, at(NOON)), item)
+
+    assert 100_000 == item["b_rpm_hc"]
+
+    item = after(taking(view(item), stored(Limit("rpm", 200, 100, 60), stamp=3), {}, at(NOON)), item)
+
+    assert "b_rpm_hc" not in item
+
+
+def test_a_bucket_has_room_for_so_many_limits() -> None:
+    """Names of one's own do not pile up without bound: what may not be forgotten is an error, before it is written."""
+    item = created(stored(Limit("l0", 1, 1, 3_600)), {"l0": 1})
+    for number in range(1, MOST_REMEMBERED):
+        terms = stored(Limit(f"l{number}", 1, 1, 3_600), stamp=number + 1)
+        item = after(taking(view(item), terms, {f"l{number}": 1}, at(NOON)), item)
+
+    with pytest.raises(ValidationError, match=r"it must remember 64 limits"):
+        taking(view(item), stored(Limit("one-more", 1, 1, 3_600), stamp=100), {"one-more": 1}, at(NOON))
 
 
 def test_a_limit_that_is_removed_while_it_is_not_full_stays_dormant() -> None:

@@ -9,7 +9,7 @@ from tests.one_bucket import NOON, Client, after, apply, at, created, level, own
 from zae_limiter import SyncRateLimiter, SyncRepository
 from zae_limiter.core.errors import CorruptItemError
 from zae_limiter.core.limit import Limit
-from zae_limiter.core.outcome import Refused, Unavailable
+from zae_limiter.core.outcome import Refused, Throttled, Unavailable
 from zae_limiter.schema.operations import Operation
 
 RPM = Limit("rpm", 100, 100, 3_600)
@@ -149,3 +149,32 @@ def test_a_credit_beside_a_debit_is_not_given_twice(limiter: SyncRateLimiter, mo
 
     assert 1 == len(lost)
     assert 6 == limiter.available("user-1", "gpt-4")["tpm"]
+
+
+def test_a_credit_beside_a_debit_outlasts_a_throttle(limiter: SyncRateLimiter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Throttled is definite: nothing was written, so all of it may be sent again."""
+    table = limiter.repository.scope.table
+    client = limiter._client
+    write = table.write
+
+    def throttle(operation: Operation) -> object:
+        monkeypatch.setattr(table, "write", write)
+        monkeypatch.setattr(client, "_write", write)
+        return Throttled()
+
+    with limiter.acquire("user-1", "gpt-4", {"rpm": 2, "tpm": 8}) as lease:
+        lease.adjust(rpm=1, tpm=-4)
+        monkeypatch.setattr(table, "write", throttle)
+        monkeypatch.setattr(client, "_write", throttle)
+
+    assert {"rpm": 97, "tpm": 6} == limiter.available("user-1", "gpt-4")
+
+
+def test_a_limit_that_has_long_been_full_is_forgotten() -> None:
+    """A bucket does not grow with every name that was ever used in it."""
+    item = created(stored(RPM, TPM), {"tpm": 1})
+    item = after(taking(view(item), stored(RPM, stamp=2), {}, at(NOON)), item)
+
+    item = after(taking(view(item), stored(RPM, stamp=3), {}, at(NOON + 100 * 3_600_000)), item)
+
+    assert not [name for name in item if name.startswith("b_tpm_")]

@@ -355,7 +355,7 @@ class World:
         short = {name for name, tokens in job.consume.items() if level(seen, name, at[0]) < tokens * 1000}
         require(bool(short), "rejected though it fits:", job, seen)
         stands = standings(client.view, terms, at)
-        told = statuses(("user-1", "gpt-4"), stands, amounts_of(job.consume, terms), at)
+        told = statuses(("user-1", "gpt-4"), stands, amounts_of(job.consume, terms), at, at)
         require(short == {one.limit_name for one in told if one.exceeded}, "the wrong limits are told:", told, seen)
         for one in told:
             if one.exceeded:

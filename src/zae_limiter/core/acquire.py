@@ -13,9 +13,7 @@ from zae_limiter.core.bucket import Baseline, Moment
 from zae_limiter.core.composite import (
     UNSURE,
     Floors,
-    Rebasing,
     Short,
-    rebase,
     solvency,
     take,
 )
@@ -23,6 +21,7 @@ from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.expiry import expiry_s
 from zae_limiter.core.guess import HALFWAY, UTMOST, Bounds, Effort
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.rebase import Rebasing, rebase
 from zae_limiter.core.sharding import share
 from zae_limiter.core.status import LimitStatus
 from zae_limiter.core.view import Amounts, Terms, View
@@ -258,14 +257,16 @@ def _full(limit: Limit, now: Moment, shard: int = 0, shard_count: int = 1) -> St
     return Standing(baseline, baseline.capacity_milli)
 
 
-def statuses(bucket: tuple[str, str], stands: Sequence[Standing], amounts: Amounts, now: Moment) -> list[LimitStatus]:
-    """Return the status of every limit of a bucket (entity and resource), for a request judged at ``now``."""
+def statuses(
+    bucket: tuple[str, str], stands: Sequence[Standing], amounts: Amounts, judged: Moment, now: Moment
+) -> list[LimitStatus]:
+    """Return the status of every limit of a bucket (entity and resource), as it was judged, with the wait from now."""
     entity_id, resource = bucket
     requested = dict(amounts)
     result = []
     for position, standing in enumerate(stands):
         wanted = requested.get(position)
-        available = standing.available_milli(now)
+        available = standing.available_milli(judged)
         exceeded = wanted is not None and available < wanted
         result.append(
             LimitStatus(

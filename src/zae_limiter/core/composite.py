@@ -5,16 +5,13 @@ A part is right or wrong by the balance the table holds, not by the one the clie
 old is refused and never over-admits. ``schema.bucket_writes`` writes the parts down.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from zae_limiter.core.bucket import Baseline, Moment
-from zae_limiter.core.expiry import expiry_s
+from zae_limiter.core.bucket import Moment
 from zae_limiter.core.guess import Bounds, Effort, Spend, guess
-from zae_limiter.core.limit import Limit
-from zae_limiter.core.sharding import share
-from zae_limiter.core.view import Amounts, Frame, Terms, View
+from zae_limiter.core.view import Amounts, View
 
 
 @dataclass(slots=True)
@@ -113,6 +110,11 @@ class Settlement:
     debits: tuple[tuple[str, int], ...] = ()
     credits: tuple[tuple[str, int], ...] = ()
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The limits it speaks of."""
+        return tuple(name for name, _ in self.debits + self.credits)
+
 
 @dataclass(slots=True)
 class Settling:
@@ -150,98 +152,3 @@ def _debit(view: View[Any], position: int, debt: int, at: tuple[int, int]) -> Pa
     # Refused again and again near the full mark: aim lower, which gives tokens away and is right more widely.
     floor = (baseline.capacity_milli >> min(tries // 2, 62)) - earned if tries > 1 else ceiling + 1
     return Reset(position, debt, min(ceiling, floor) - debt, floor)
-
-
-@dataclass(slots=True)
-class Fresh:
-    """A limit that a bucket gets new, with the balance it starts from."""
-
-    baseline: Baseline
-    balance: int
-    spent: int
-
-
-@dataclass(slots=True)
-class Rebasing:
-    """A bucket put on other limits and a new baseline, in one write.
-
-    ``parts`` speak of the limits the bucket had, of which ``dormant`` are no longer in force. ``expires_s`` None: it
-    stays.
-    """
-
-    terms: Terms
-    start_ms: int
-    fill_time_ms: int
-    expires_s: int | None
-    parts: list[Part]
-    added: list[Fresh]
-    dormant: list[int]
-
-
-def rebase(view: View[Any], terms: Terms, amounts: Amounts, now: Moment) -> Rebasing | Short:
-    """Return the rebase of a bucket to other limits, with a take in the same write, or Short if that cannot be.
-
-    Without amounts it can always be. A level is cut to the smaller of the two capacities, never raised; a limit that
-    goes stays, dormant, so that taking it out and putting it back refills nothing, whatever its capacity was meanwhile.
-    """
-    frame = view.frame
-    start_ms = max(now[0], frame.start_ms)
-    taken = dict(amounts)
-    wanted = {limit.name: (position, limit) for position, limit in enumerate(terms.limits)}
-    result = Rebasing(terms, start_ms, _fill_time(frame, terms), _rebased_expiry(view, terms, now), [], [], [])
-    solvent = result.expires_s is not None
-    for position, baseline in enumerate(frame.baselines):
-        earned = baseline.earned(start_ms)
-        new = wanted.pop(baseline.name, None)
-        if new is None:
-            result.dormant.append(position)
-        capacity = baseline.capacity_milli
-        spent = None
-        if new is not None:
-            capacity = min(capacity, share(new[1].capacity_milli, frame.shard, frame.shard_count))
-            spent = taken.get(new[0])
-        part = _moved(view, (position, spent), earned, (capacity, solvent))
-        if part is None:
-            return SHORT
-        result.parts.append(part)
-    for position, limit in wanted.values():
-        added = Baseline.of(limit, start_ms, frame.shard, frame.shard_count)
-        spent = taken.get(position, 0)
-        if spent > added.capacity_milli:
-            return SHORT
-        result.added.append(Fresh(added, added.capacity_milli - spent, spent))
-    return result
-
-
-def _moved(view: View[Any], spend: tuple[int, int | None], earned: int, bounds: tuple[int, bool]) -> Part | None:
-    """Return the part that moves a limit to a new baseline and takes from it, None if it holds too little."""
-    position, taken = spend
-    capacity, solvent = bounds
-    balance = view.numbers[position]
-    spent = taken or 0
-    if taken is not None and taken > min(capacity, balance + earned):
-        return None
-    if balance > capacity - earned:
-        return Reset(position, spent, capacity - spent, capacity - earned + 1)
-    # A limit that nothing is taken from may owe, unless the bucket is to expire.
-    low = spent - earned if taken is not None or solvent else None
-    return Add(position, spent, earned - spent, low, capacity - earned)
-
-
-def _rebased_expiry(view: View[Any], terms: Terms, now: Moment) -> int | None:
-    frame = view.frame
-    if not terms.ttl_multiplier or frame.shard_count != 1:
-        return None
-    for position, baseline in enumerate(frame.baselines):
-        if view.numbers[position] + baseline.earned(now[0]) < 0:
-            return None
-    return expiry_s(now[1], _fill_time(frame, terms), terms.ttl_multiplier)
-
-
-def _fill_time(frame: Frame, terms: Terms) -> int:
-    return max(frame.fill_time_ms, longest_fill_ms(terms.limits))
-
-
-def longest_fill_ms(limits: Iterable[Limit]) -> int:
-    """Return how long the slowest of the limits takes to fill from empty."""
-    return max(limit.fill_time_ms for limit in limits)

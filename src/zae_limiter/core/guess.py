@@ -64,9 +64,10 @@ def guess(view: View[Any], spend: Spend, now: Moment, effort: Effort) -> Bounds 
         drained = balance + spend.earned - expected < spend.taken
         return None if drained and not effort.sure else _add(spend, capacity)
     pace = view.pace
+    assert pace is not None, "who is alone, and yields nothing, does not guess"
     offered = baseline.amount_milli / baseline.period_ms / baseline.shard_count
     slack = capacity // SLACK_DIVISOR
-    if pace is not None and _takes_while_filling(pace, spend, slack, offered) >= _CROWD:
+    if _takes_while_filling(pace, spend, slack, offered) >= _CROWD:
         # Whoever finds it full sets it back by all the slack, and then all others add until it is full again.
         return _set(spend, max(spend.taken, capacity - slack)) if effort.sure else _add(spend, capacity)
     wanted = max(expected + spread - over, min(expected + spread, _usual_gap(pace, spend.position, offered)))
@@ -76,6 +77,9 @@ def guess(view: View[Any], spend: Spend, now: Moment, effort: Effort) -> Bounds 
 
 
 def _add(spend: Spend, capacity: int) -> Bounds:
+    if spend.taken - spend.earned > capacity - spend.most:
+        # The time is so unsure that no balance is surely enough and surely not too much.
+        return _set(spend, capacity)
     return spend.taken - spend.earned, capacity - spend.most, None
 
 
@@ -109,12 +113,10 @@ def _takes_while_filling(pace: Pace, spend: Spend, slack: int, offered: float) -
     return min(pace.writes / pace.elapsed_ms, used / max(1, spend.taken)) * slack / (offered - used)
 
 
-def _usual_gap(pace: Pace | None, position: int, offered: float) -> float:
+def _usual_gap(pace: Pace, position: int, offered: float) -> float:
     """Return how far below full a limit is, as a rule, that others use at their pace and time refills.
 
-    It is the work waiting in a queue: hardly any while they take little, without bound as they take all there is.
+    It is the work waiting in a queue: hardly any while they take little, without bound as they take nearly all.
     """
-    if pace is None:
-        return 0.0
     load = pace.expected(position, 1) / offered
-    return inf if load >= 1 else pace.size(position) * (_LEAST_GAP + _QUEUED * load / (1 - load))
+    return pace.size(position) * (_LEAST_GAP + _QUEUED * load / (1 - load))

@@ -4,7 +4,7 @@ A view is the newest answer of the table, cut down to numbers. Others only ever 
 back, short of a credit, so the level a view shows is an upper bound; the pace says how far below it the truth may be.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -73,7 +73,8 @@ class Frame:
     """What stays the same for a bucket between two rebases.
 
     ``baselines`` are the limits in force, in the order of their names, then the dormant ones: limits that are no
-    longer in force. ``terms`` are those it was seen to follow, if any.
+    longer in force. ``highest`` is the largest capacity each ever had, of all shards together, in millitokens.
+    ``terms`` are those it was seen to follow, if any.
     """
 
     baselines: tuple[Baseline, ...]
@@ -84,6 +85,7 @@ class Frame:
     shard: int
     shard_count: int
     fill_time_ms: int
+    highest: tuple[int, ...]
     terms: Terms | None
 
     @property
@@ -97,6 +99,10 @@ class Frame:
             if baseline.name == name:
                 return position
         return None
+
+    def has_all(self, names: Iterable[str]) -> bool:
+        """Say whether the bucket has all these limits, dormant ones included."""
+        return all(self.position(name) is not None for name in names)
 
     def follows(self, terms: Terms) -> bool:
         """Say whether the bucket was built from these terms."""

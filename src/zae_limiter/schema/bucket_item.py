@@ -108,6 +108,7 @@ def _parse(item: Item) -> BucketFrame:
         shard=shard,
         shard_count=shard_count,
         fill_time_ms=item[attributes.FILL_TIME],
+        highest=tuple(_highest(item, limit) for limit in shown),
         terms=None,
         generation=item[attributes.GENERATION],
         key=Key(item["PK"], item["SK"]),
@@ -144,6 +145,10 @@ def _limit(item: Item, name: str) -> Limit:
         _whole(item, attributes.bucket_attribute(name, attributes.REFILL_AMOUNT)),
         _whole(item, attributes.bucket_attribute(name, attributes.REFILL_PERIOD)),
     )
+
+
+def _highest(item: Item, limit: Limit) -> int:
+    return int(item.get(attributes.bucket_attribute(limit.name, attributes.HIGHEST_CAPACITY), limit.capacity_milli))
 
 
 def _whole(item: Item, name: str) -> int:

@@ -9,9 +9,10 @@ from typing import Any
 
 from zae_limiter.core.acquire import Take
 from zae_limiter.core.bucket import Baseline
-from zae_limiter.core.composite import Add, Part, Rebasing, Settling, longest_fill_ms
+from zae_limiter.core.composite import Add, Part, Settling
 from zae_limiter.core.expiry import expiry_s
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.rebase import Rebasing, longest_fill_ms
 from zae_limiter.core.view import Terms
 from zae_limiter.schema import attributes, keys
 from zae_limiter.schema.bucket_item import BucketFrame, BucketView
@@ -120,6 +121,10 @@ def rebase(view: BucketView, rebasing: Rebasing, nonce: int) -> Update:
     for part in rebasing.parts:
         _write_part(frame, part, add, put)
         when.append(_condition(frame.balance_names[part.position], part))
+    for position, floor in rebasing.dropped:
+        when.append(AtLeast(frame.balance_names[position], floor))
+        name = frame.baselines[position].name
+        remove += sorted(attributes.bucket_attribute(name, field) for field in attributes.BUCKET_FIELDS)
     for fresh in rebasing.added:
         tokens = attributes.bucket_attribute(fresh.baseline.name, attributes.TOKENS)
         when.append(AttributeAbsent(tokens))
@@ -137,8 +142,17 @@ def _rewrite_terms(frame: BucketFrame, rebasing: Rebasing, put: dict[str, Any], 
         position = frame.position(limit.name)
         if position is not None and position >= len(frame.limits):
             remove.append(attributes.bucket_attribute(limit.name, attributes.DORMANT))
+        highest = attributes.bucket_attribute(limit.name, attributes.HIGHEST_CAPACITY)
+        if limit.name in rebasing.highest:
+            put[highest] = rebasing.highest[limit.name]
+        else:
+            remove.append(highest)
     for position in rebasing.dormant:
-        put[attributes.bucket_attribute(frame.baselines[position].name, attributes.DORMANT)] = True
+        # A dormant limit fills up to the largest capacity it ever had, and is dropped once it has.
+        name = frame.baselines[position].name
+        put[attributes.bucket_attribute(name, attributes.DORMANT)] = True
+        put[attributes.bucket_attribute(name, attributes.CAPACITY)] = frame.highest[position]
+        remove.append(attributes.bucket_attribute(name, attributes.HIGHEST_CAPACITY))
     _put_terms(put, terms)
     put[attributes.FILL_TIME] = rebasing.fill_time_ms
     if terms.parent_id is None:

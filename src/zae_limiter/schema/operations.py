@@ -79,7 +79,10 @@ class Equals:
 
 @dataclass(slots=True)
 class Matches:
-    """Every one of several attributes is there, with its value: as many Equals at the price of one."""
+    """Every one of several attributes is there, with its value: as many Equals at the price of one.
+
+    For numbers and strings, two at least; a boolean would pass for the number it counts as.
+    """
 
     names: tuple[str, ...]
     values: tuple[str | int, ...]

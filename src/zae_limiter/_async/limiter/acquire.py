@@ -102,7 +102,7 @@ class BucketClient:
             else:
                 self.buckets.learn_taken(bucket, after)
             return terms
-        fate = await self.buckets.fate(update, outcome, resend=True)
+        fate = await self.buckets.fate(update, outcome, update)
         errand = Errand(self, Asking(bucket, consume, own), terms, self._first)
         return terms if errand.hear(fate, now) else await errand.run()
 
@@ -136,7 +136,9 @@ class BucketClient:
         Raises:
             RateLimiterUnavailable: The table did not answer; a credit may have been given all the same.
         """
-        view = self._views.get(bucket) or await self.buckets.look(bucket, terms)
+        view = self._views.get(bucket)
+        if view is None or not view.frame.has_all(settlement.names):
+            view = await self.buckets.look(bucket, terms)
         refusals = 0
         for _ in range(_MOST_STEPS):
             if view is None and not settlement.debits:
@@ -149,7 +151,7 @@ class BucketClient:
                 if not settling.parts:
                     return
                 own = [(part.position, part.spent) for part in settling.parts]
-                fate = await self._settle_with(view, settlement, settling)
+                fate = await self._settle_with(view, settling)
             if isinstance(fate, Applied):
                 self.buckets.learn(bucket, fate.new, terms, own)
                 return
@@ -158,17 +160,13 @@ class BucketClient:
             view = self.buckets.learn(bucket, fate.old if isinstance(fate, Refused) else None, terms)
         raise about(RateLimiterUnavailable(TimeoutError("others kept changing the bucket")), bucket)
 
-    async def _settle_with(
-        self, view: BucketView, settlement: Settlement, settling: Settling
-    ) -> Applied | Refused | Missing:
+    async def _settle_with(self, view: BucketView, settling: Settling) -> Applied | Refused | Missing:
         """Send a settlement; after a lost answer only its debits are sent again, never a credit."""
         nonce = next(self.nonces)
         operation = bucket_writes.settle(view, settling, nonce)
-        outcome = await self._write(operation)
-        if settlement.debits and settlement.credits:
-            debits = [part for part in settling.parts if part.spent >= 0]
-            operation = bucket_writes.settle(view, Settling(debits, settling.held), nonce)
-        return await self.buckets.fate(operation, outcome, resend=bool(settlement.debits))
+        debits = [part for part in settling.parts if part.spent >= 0]
+        again = bucket_writes.settle(view, Settling(debits, settling.held), nonce) if debits else None
+        return await self.buckets.fate(operation, await self._write(operation), again)
 
     def _charged_from_full(self, bucket: BucketId, settlement: Settlement, terms: Terms) -> Put:
         owner, spent = self.buckets.owner(bucket), dict(settlement.debits)
@@ -219,10 +217,11 @@ class Errand:
         """Carry out a step; True if the request is admitted."""
         match step:
             case Reject(at=at):
-                raise self._exceeded(at)
+                raise self._exceeded(at, now)
             case Look():
-                self._view = await self._buckets.look(self._bucket, self._terms)
-                self._progress = self._progress.after_look()
+                seen, self._view = self._view, await self._buckets.look(self._bucket, self._terms)
+                gone = seen is not None and self._view is None
+                self._progress = self._progress.after_vanishing() if gone else self._progress.after_look()
             case Resolve():
                 self._terms = await self._client.resolver.terms_again(self._bucket, self._asking.own)
                 self._amounts = amounts_of(self._asking.consume, self._terms)
@@ -266,6 +265,6 @@ class Errand:
         assert self._view is not None, "a bucket is written to only once it was seen"
         return self._view
 
-    def _exceeded(self, at: Moment) -> RateLimitExceeded:
-        stands = standings(self._view, self._terms, at)
-        return RateLimitExceeded(statuses(self._bucket, stands, self._amounts, at))
+    def _exceeded(self, judged: Moment, now: Moment) -> RateLimitExceeded:
+        stands = standings(self._view, self._terms, judged)
+        return RateLimitExceeded(statuses(self._bucket, stands, self._amounts, judged, now))

@@ -59,14 +59,17 @@ class BucketStore:
         if newest is None or newest.numbers[-1] <= view.numbers[-1]:
             self._views.keep(bucket, view)
 
-    def send(self, operation: Put | Update, *, resend: bool = True) -> Applied | Refused | Missing:
+    def send(self, operation: Put | Update) -> Applied | Refused | Missing:
         """Send a write to a bucket and find out its fate."""
-        return self.fate(operation, self._scope.table.write(operation), resend)
+        return self.fate(operation, self._scope.table.write(operation), operation)
 
-    def fate(self, operation: Put | Update, outcome: WriteOutcome, resend: bool) -> Applied | Refused | Missing:
-        """Find out what became of a write: after a lost answer it is sent again, in a way that cannot apply it twice.
+    def fate(
+        self, operation: Put | Update, outcome: WriteOutcome, again: Put | Update | None
+    ) -> Applied | Refused | Missing:
+        """Find out what became of a write.
 
-        ``resend=False`` is for credits: one that may have been applied is never sent again.
+        ``again`` is what is sent after a lost answer, in a way that does not apply it twice: the write, or what of it
+        is no credit, or None: a credit that may have been given is never sent again.
 
         Raises:
             RateLimiterUnavailable: The table did not answer within the deadline.
@@ -83,9 +86,9 @@ class BucketStore:
                 case Applied() | Refused() | Missing():
                     return outcome
                 case Unavailable(cause=cause, ambiguous=ambiguous):
-                    if not (ambiguous and resend):
+                    if not ambiguous or again is None:
                         raise RateLimiterUnavailable(cause)
-                    operation = bucket_writes.sent_again(operation)
+                    operation = again = bucket_writes.sent_again(again)
                 case Throttled():
                     pass
                 case never:
