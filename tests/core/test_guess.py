@@ -143,3 +143,14 @@ def test_a_guess_gives_away_no_more_than_a_64th_and_raises_nothing(
     if isinstance(answer, Applied):
         given_away = level(item, "rps", now[0]) - tokens * 1000 - level(answer.new, "rps", now[0])
         assert 0 <= given_away <= SLACK
+
+
+def test_at_a_time_too_unsure_to_add_it_sets() -> None:
+    """Where no balance is surely enough and surely not too much, a range for adding would be empty."""
+    terms = stored(FAST)
+    item = created(terms, {"rps": 1_000})
+    unsure = (NOON + 1_000, NOON + 1_400)
+    write = taking(paced(item, 1_500_000, 1_500), terms, {"rps": 900}, unsure, LOOKED)
+
+    assert isinstance(apply(write, with_balances(item, rps=0)), Applied)
+    assert isinstance(apply(write, with_balances(item, rps=-100_001)), Refused)

@@ -156,6 +156,16 @@ def test_a_limit_that_is_full_only_since_it_was_lowered_is_remembered() -> None:
     assert not [name for name in item if name.startswith("b_rpm_")]
 
 
+def test_a_bucket_does_not_expire_before_a_dormant_limit_is_full() -> None:
+    """It fills to the largest capacity it ever had, at the last rate it had."""
+    item = created(stored(RPS, RPM), {"rpm": 100})
+    item = after(taking(view(item), stored(RPS, Limit("rpm", 1, 1, 3_600), stamp=2), {"rps": 1}, at(NOON)), item)
+
+    item = after(taking(view(item), stored(RPS, stamp=3, ttl=2), {"rps": 1}, at(NOON)), item)
+
+    assert item["ttl"] * 1000 >= NOON + 100 * 3_600_000
+
+
 def test_the_largest_capacity_is_remembered_while_a_limit_is_lower() -> None:
     """And forgotten once it is that large again."""
     item = created(stored(RPM))

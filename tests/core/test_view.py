@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from tests import strategies as some
 from tests.one_bucket import NOON, after, at, created, own, stored, taking, view, with_balances
+from zae_limiter.core.composite import Settlement
 from zae_limiter.core.config import EntityFacts, Resolution
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.view import own_terms, terms_of
@@ -178,3 +179,11 @@ class TestPace:
 
         assert busy.pace == view(same, NOON + 2, busy).pace
         assert view(more, NOON + 2, busy).pace is None
+
+
+def test_a_frame_knows_which_limits_it_has() -> None:
+    """Whoever settles with a bucket it has not seen for long looks first if one is missing."""
+    frame = view(created(TERMS)).frame
+
+    assert frame.has_all(Settlement(debits=(("rps", 1_000),), credits=(("rpm", 1_000),)).names)
+    assert not frame.has_all(Settlement(credits=(("tpm", 1_000),)).names)

@@ -146,7 +146,13 @@ def _expiry(view: View[Any], terms: Terms, now: Moment) -> int | None:
 
 
 def _fill_time(frame: Frame, terms: Terms) -> int:
-    return max(frame.fill_time_ms, longest_fill_ms(terms.limits))
+    """Return how long the slowest limit the bucket ever had takes to fill, dormant ones to their largest capacity."""
+    retired = [
+        -(-highest * baseline.period_ms // baseline.amount_milli)
+        for baseline, highest in zip(frame.baselines, frame.highest, strict=True)
+        if baseline.name not in terms.positions
+    ]
+    return max(frame.fill_time_ms, longest_fill_ms(terms.limits), *retired)
 
 
 def longest_fill_ms(limits: Iterable[Limit]) -> int:
