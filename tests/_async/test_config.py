@@ -292,7 +292,7 @@ async def test_limits_that_are_forgotten_while_a_request_is_judged_count_for_it(
     """Another thread may empty the cache at any moment."""
     await repo.set_system_defaults(SYSTEM)
     other = another(repo)
-    other.scope.caches.limits = Forgetful()
+    other.scope.caches.buckets = Forgetful()
     limiter = RateLimiter(other)
 
     await take(limiter, {"rps": 1})

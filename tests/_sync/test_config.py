@@ -292,7 +292,7 @@ def test_limits_that_are_forgotten_while_a_request_is_judged_count_for_it(repo):
     """Another thread may empty the cache at any moment."""
     repo.set_system_defaults(SYSTEM)
     other = another(repo)
-    other.scope.caches.limits = Forgetful()
+    other.scope.caches.buckets = Forgetful()
     limiter = SyncRateLimiter(other)
 
     take(limiter, {"rps": 1})

@@ -125,7 +125,7 @@ def test_a_client_alone_knows_that_it_is_alone(limiter: SyncRateLimiter) -> None
         with limiter.acquire("user-1", "gpt-4", {"rpm": 2}) as lease:
             lease.adjust(rpm=1)
 
-    assert limiter.repository.scope.caches.views["user-1", "gpt-4"].pace is None
+    assert limiter.repository.scope.caches.view(("user-1", "gpt-4")).pace is None
 
 
 def test_a_credit_beside_a_debit_is_not_given_twice(limiter: SyncRateLimiter, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,6 +82,10 @@ def _created(key: Key) -> dict[str, Any]:
     return {"PK": key.pk, "SK": key.sk}
 
 
+keeps_place = KEY_ATTRIBUTES.isdisjoint
+"""Says of the names of attributes that are written whether the item stays where it stands."""
+
+
 def moves(operation: Operation) -> bool:
     """Say whether an operation may change where its item stands, if there is one.
 
@@ -90,9 +94,7 @@ def moves(operation: Operation) -> bool:
     """
     if type(operation) is not Update:
         return True
-    if KEY_ATTRIBUTES.isdisjoint(operation.set) and (
-        not operation.remove or KEY_ATTRIBUTES.isdisjoint(operation.remove)
-    ):
+    if keeps_place(operation.set) and (not operation.remove or keeps_place(operation.remove)):
         return False
     for name in _KEYS:
         if name in operation.set or name in operation.remove:

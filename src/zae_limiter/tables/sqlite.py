@@ -313,4 +313,6 @@ def _checkpoint(cursor: sqlite3.Cursor, long_log: int) -> None:
 def _expiry(item: dict[str, Any]) -> int | None:
     """The time in seconds at which an item expires, None if never."""
     expires_s = item.get("ttl")
-    return max(-_LARGEST, min(_LARGEST, expires_s)) if type(expires_s) is int else None
+    if type(expires_s) is not int:
+        return None
+    return expires_s if -_LARGEST <= expires_s <= _LARGEST else _LARGEST if expires_s > 0 else -_LARGEST

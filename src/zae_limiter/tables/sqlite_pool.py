@@ -39,9 +39,11 @@ class Turn:
         self._urgent = threading.Lock()
 
     def __enter__(self) -> None:
-        if self._urgent.locked() or not self._lock.acquire(timeout=_PATIENCE_S):
-            with self._urgent:
-                self._lock.acquire()
+        lock = self._lock
+        if not self._urgent.locked() and (lock.acquire(False) or lock.acquire(True, _PATIENCE_S)):
+            return
+        with self._urgent:
+            lock.acquire()
 
     def __exit__(self, *exception: object) -> None:
         self._lock.release()

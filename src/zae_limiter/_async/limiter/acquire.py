@@ -65,8 +65,7 @@ class BucketClient:
         self._table = scope.table
         self.inline = scope.table.inline
         self._write = scope.table.write
-        self._views = scope.caches.views
-        self._limits = scope.caches.limits
+        self._remembered = scope.caches.buckets
         self._caches = scope.caches
         self._first = Progress(trust_ms=scope.settings.reject_locally_ms, look_first=not speculative)
 
@@ -80,25 +79,28 @@ class BucketClient:
         """
         now = self.now()
         try:
-            known = self._limits.get(bucket)
+            memory = self._remembered.get(bucket)
         except TypeError:
             # A name that cannot even be hashed is no name: it is refused with all the others that are none.
-            known = None
-        if known is None or own is not None or now[1] >= known.expires_ms or known.terms is None:
+            memory = None
+        known = None if memory is None else memory.limits
+        if memory is None or known is None or own is not None or now[1] >= known.expires_ms or known.terms is None:
             return await self._take_as_stranger(Asking(bucket, consume, own))
         terms = known.terms
         self._caches.hits += 1
         amounts = amounts_of(consume, terms)
-        view = self._views.get(bucket)
+        view = memory.view
         step = next_step(view, terms, amounts, now, self._first)
+        if type(step) is Reject:
+            raise exceeded(bucket, view, (terms, amounts), (step.at, now))
         if type(step) is not Take or view is None:
             return await Errand(self, Asking(bucket, consume, own), terms, self._first).run()
         update = bucket_writes.take(view, step, next(self.nonces))
         outcome = await self._write(update)
         if type(outcome) is Applied:
             after = view_after_take(view, outcome.new, amounts, now[1])
-            if self._views.get(bucket) is view:
-                self._views[bucket] = after
+            if memory.view is view:
+                memory.view = after
             else:
                 self.buckets.learn_taken(bucket, after)
             return terms
@@ -110,7 +112,7 @@ class BucketClient:
         """Take from a bucket whose terms are not at hand; where it was not seen either, both are read at once."""
         bucket, _, own = asking
         check_bucket(bucket)
-        if bucket in self._views or self.resolver.is_known(bucket):
+        if self.buckets.remembered(bucket) is not None or self.resolver.is_known(bucket):
             return await Errand(self, asking, await self.resolver.terms(bucket, own), self._first).run()
         limits = None if own is None else check_limits(own)
         *configs, item = await self._table.batch_get([*self._configs.keys(bucket), self.buckets.key(bucket)])
@@ -136,7 +138,7 @@ class BucketClient:
         Raises:
             RateLimiterUnavailable: The table did not answer; a credit may have been given all the same.
         """
-        view = self._views.get(bucket)
+        view = self.buckets.remembered(bucket)
         if view is None or not view.frame.has_all(settlement.names):
             view = await self.buckets.look(bucket, terms)
         refusals = 0
@@ -182,6 +184,15 @@ class BucketClient:
         return standings(view, terms, self.now()), terms
 
 
+def exceeded(
+    bucket: BucketId, view: BucketView | None, asked: tuple[Terms, Amounts], times: tuple[Moment, Moment]
+) -> RateLimitExceeded:
+    """Return the error of a request that was judged at one time and is rejected at another."""
+    terms, amounts = asked
+    judged, now = times
+    return RateLimitExceeded(statuses(bucket, standings(view, terms, judged), amounts, judged, now))
+
+
 def about(away: RateLimiterUnavailable, bucket: BucketId) -> RateLimiterUnavailable:
     """Return the same error, saying which bucket could not be reached."""
     entity_id, resource = bucket
@@ -217,7 +228,7 @@ class Errand:
         """Carry out a step; True if the request is admitted."""
         match step:
             case Reject(at=at):
-                raise self._exceeded(at, now)
+                raise exceeded(self._bucket, self._view, (self._terms, self._amounts), (at, now))
             case Look():
                 seen, self._view = self._view, await self._buckets.look(self._bucket, self._terms)
                 gone = seen is not None and self._view is None
@@ -264,7 +275,3 @@ class Errand:
     def _known_view(self) -> BucketView:
         assert self._view is not None, "a bucket is written to only once it was seen"
         return self._view
-
-    def _exceeded(self, judged: Moment, now: Moment) -> RateLimitExceeded:
-        stands = standings(self._view, self._terms, judged)
-        return RateLimitExceeded(statuses(self._bucket, stands, self._amounts, judged, now))

@@ -23,7 +23,7 @@ class BucketStore:
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
-        self._views = scope.caches.views
+        self._caches = scope.caches
 
     def key(self, bucket: BucketId) -> Key:
         """Return the key of a bucket's first shard."""
@@ -37,7 +37,7 @@ class BucketStore:
 
     def remembered(self, bucket: BucketId) -> BucketView | None:
         """Return the bucket as it was last seen, None if it was not."""
-        return self._views.get(bucket)
+        return self._caches.view(bucket)
 
     def look(self, bucket: BucketId, terms: Terms, *, consistent: bool = False) -> BucketView | None:
         """Read a bucket; None if there is none."""
@@ -47,17 +47,17 @@ class BucketStore:
     def learn(self, bucket: BucketId, item: Item | None, terms: Terms | None, own: Amounts = ()) -> BucketView | None:
         """Remember a bucket as it was read, as it refused a write, or as it took this client's ``own``."""
         if item is None:
-            self._views.pop(bucket, None)
+            self._caches.keep_view(bucket, None)
             return None
-        view = view_of(item, self._scope.table.now()[1], self._views.get(bucket), terms, own)
-        self._views.keep(bucket, view)
+        view = view_of(item, self._scope.table.now()[1], self._caches.view(bucket), terms, own)
+        self._caches.keep_view(bucket, view)
         return view
 
     def learn_taken(self, bucket: BucketId, view: BucketView) -> None:
         """Remember a bucket as it answered to this client's own take, unless a newer answer has come in between."""
-        newest = self._views.get(bucket)
+        newest = self._caches.view(bucket)
         if newest is None or newest.numbers[-1] <= view.numbers[-1]:
-            self._views.keep(bucket, view)
+            self._caches.keep_view(bucket, view)
 
     def send(self, operation: Put | Update) -> Applied | Refused | Missing:
         """Send a write to a bucket and find out its fate."""

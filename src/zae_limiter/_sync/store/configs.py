@@ -70,7 +70,7 @@ class ConfigStore:
 
     def fresh(self, bucket: BucketId) -> KnownLimits | None:
         """Return the limits in force if they are known and fresh."""
-        known = self._scope.caches.limits.get(bucket)
+        known = self._scope.caches.limits(bucket)
         return known if known is not None and self._scope.now_ms() < known.expires_ms else None
 
     def known(self, bucket: BucketId) -> KnownLimits:
@@ -95,10 +95,10 @@ class ConfigStore:
         scope = self._scope
         caches, settings = scope.caches, scope.settings
         resolution = resolve(config_item.resolution_records(items))
-        before = caches.limits.get(bucket)
+        before = caches.limits(bucket)
         terms = terms_of(resolution, settings.bucket_ttl_multiplier, None if before is None else before.terms)
         known = KnownLimits(resolution, terms, scope.now_ms() + settings.config_cache_ttl_ms)
         caches.misses += 1
-        caches.limits.keep(bucket, known)
+        caches.keep_limits(bucket, known)
         caches.on_unavailable = resolution.on_unavailable
         return known
