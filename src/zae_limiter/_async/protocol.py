@@ -1,12 +1,9 @@
 """RepositoryProtocol: what the limiter needs of a repository."""
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from zae_limiter._async.store.scope import Scope
-from zae_limiter.core.config import ResolvedLimits
-from zae_limiter.core.limit import Limit
-from zae_limiter.core.status import BackendCapabilities, CacheStats, OnUnavailable
+from zae_limiter.core.status import BackendCapabilities
 
 
 class RepositoryProtocol(Protocol):
@@ -29,37 +26,3 @@ class RepositoryProtocol(Protocol):
 
     async def close(self) -> None:
         """Let go of the table."""
-
-    async def set_limits(
-        self, entity_id: str, limits: Sequence[Limit], resource: str = ..., principal: str | None = None
-    ) -> None:
-        """Store the limits of an entity, for one resource or for all that have none of their own."""
-
-    async def get_limits(self, entity_id: str, resource: str = ...) -> list[Limit]:
-        """Return the limits stored for an entity."""
-
-    async def set_resource_defaults(self, resource: str, limits: Sequence[Limit], principal: str | None = None) -> None:
-        """Store the limits of every entity for a resource."""
-
-    async def get_resource_defaults(self, resource: str) -> list[Limit]:
-        """Return the limits stored for a resource."""
-
-    async def set_system_defaults(
-        self,
-        limits: Sequence[Limit],
-        on_unavailable: OnUnavailable | str | None = None,
-        principal: str | None = None,
-    ) -> None:
-        """Store the limits of every entity and resource without others."""
-
-    async def get_system_defaults(self) -> tuple[list[Limit], OnUnavailable | None]:
-        """Return the limits stored for the system, and what to do while the store is away."""
-
-    async def resolve_limits(self, entity_id: str, resource: str) -> ResolvedLimits:
-        """Return the limits in force for an entity and a resource, and where they come from."""
-
-    async def invalidate_config_cache(self) -> None:
-        """Read all limits again when they are next needed."""
-
-    def get_cache_stats(self) -> CacheStats:
-        """Say how the cache of limits is doing."""

@@ -1,4 +1,4 @@
-"""RateLimiter: the public verbs. Every admin verb is the repository's, handed on."""
+"""RateLimiter: the public verbs. The admin verbs are those of its repository."""
 
 from collections.abc import Sequence
 from types import TracebackType
@@ -7,15 +7,14 @@ from zae_limiter._async import runtime
 from zae_limiter._async.limiter.acquire import BucketClient
 from zae_limiter._async.limiter.lease import Lease
 from zae_limiter._async.protocol import RepositoryProtocol
+from zae_limiter._async.verbs import AdminVerbs
 from zae_limiter.core.acquire import amounts_of
-from zae_limiter.core.config import ResolvedLimits
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
-from zae_limiter.core.names import DEFAULT_RESOURCE
-from zae_limiter.core.status import CacheStats, OnUnavailable
+from zae_limiter.core.status import OnUnavailable
 
 
-class RateLimiter:
+class RateLimiter(AdminVerbs):
     """Limits calls by what is stored in a repository.
 
     Example:
@@ -30,6 +29,7 @@ class RateLimiter:
 
     def __init__(self, repository: RepositoryProtocol, *, speculative_writes: bool = True) -> None:
         self._repository = repository
+        self._scope = repository.scope
         self._client = BucketClient(repository.scope, speculative=speculative_writes)
 
     @property
@@ -99,50 +99,3 @@ class RateLimiter:
     ) -> None:
         """Close."""
         await self.close()
-
-    async def set_limits(
-        self,
-        entity_id: str,
-        limits: Sequence[Limit],
-        resource: str = DEFAULT_RESOURCE,
-        principal: str | None = None,
-    ) -> None:
-        """Store the limits of an entity, for one resource or for all that have none of their own."""
-        await self._repository.set_limits(entity_id, limits, resource, principal)
-
-    async def get_limits(self, entity_id: str, resource: str = DEFAULT_RESOURCE) -> list[Limit]:
-        """Return the limits stored for an entity; empty if there are none."""
-        return await self._repository.get_limits(entity_id, resource)
-
-    async def set_resource_defaults(self, resource: str, limits: Sequence[Limit], principal: str | None = None) -> None:
-        """Store the limits of every entity for a resource."""
-        await self._repository.set_resource_defaults(resource, limits, principal)
-
-    async def get_resource_defaults(self, resource: str) -> list[Limit]:
-        """Return the limits stored for a resource; empty if there are none."""
-        return await self._repository.get_resource_defaults(resource)
-
-    async def set_system_defaults(
-        self,
-        limits: Sequence[Limit],
-        on_unavailable: OnUnavailable | str | None = None,
-        principal: str | None = None,
-    ) -> None:
-        """Store the limits of every entity and resource without others, and what to do while the store is away."""
-        await self._repository.set_system_defaults(limits, on_unavailable, principal)
-
-    async def get_system_defaults(self) -> tuple[list[Limit], OnUnavailable | None]:
-        """Return the limits stored for the system, and what to do while the store is away."""
-        return await self._repository.get_system_defaults()
-
-    async def resolve_limits(self, entity_id: str, resource: str) -> ResolvedLimits:
-        """Return the limits in force for an entity and a resource, and where they come from."""
-        return await self._repository.resolve_limits(entity_id, resource)
-
-    async def invalidate_config_cache(self) -> None:
-        """Read all limits again when they are next needed."""
-        await self._repository.invalidate_config_cache()
-
-    def get_cache_stats(self) -> CacheStats:
-        """Say how the cache of limits is doing."""
-        return self._repository.get_cache_stats()

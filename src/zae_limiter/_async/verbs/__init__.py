@@ -1,0 +1,7 @@
+"""The admin verbs, one room for each kind of record. Repository and limiter have them all."""
+
+from zae_limiter._async.verbs.config import ConfigVerbs
+
+
+class AdminVerbs(ConfigVerbs):
+    """Every admin verb."""
