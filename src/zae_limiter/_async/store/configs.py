@@ -3,20 +3,17 @@
 from collections.abc import Sequence
 
 from zae_limiter._async.caches import BucketId, KnownLimits
+from zae_limiter._async.store.changes import make_change
 from zae_limiter._async.store.scope import Scope
-from zae_limiter.core.audit import Change, check_principal, record
+from zae_limiter.core.audit import Change
 from zae_limiter.core.config import ConfigRecord, resolve
-from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.limit import Limit
-from zae_limiter.core.outcome import Committed, Item, Unavailable
+from zae_limiter.core.outcome import Item
 from zae_limiter.core.status import OnUnavailable
 from zae_limiter.core.view import terms_of
-from zae_limiter.schema import audit_item, config_item
+from zae_limiter.schema import config_item
 from zae_limiter.schema.config_item import ConfigPlace
 from zae_limiter.schema.operations import Key, Operation
-
-_AUDIT_RETENTION_S = 90 * 24 * 3600
-_MOST_TRIES = 16
 
 
 class ConfigStore:
@@ -43,26 +40,13 @@ class ConfigStore:
     async def _write(
         self, place: ConfigPlace, limits: Sequence[Limit], on_unavailable: OnUnavailable | None, change: Change
     ) -> None:
-        check_principal(change.principal)
-        outcome: object = None
-        for _ in range(_MOST_TRIES):
+        async def decide() -> list[Operation]:
             seen = await self._read(place)
             kept = on_unavailable if on_unavailable or seen is None else seen.on_unavailable
-            operations: list[Operation] = [config_item.write(place, limits, seen, kept), self._audit(change)]
             counted = config_item.register(place, seen)
-            if counted is not None:
-                operations.append(counted)
-            outcome = await self._scope.table.transact(operations, f"config-{next(self._scope.client.nonces)}")
-            if isinstance(outcome, Committed):
-                return
-            if isinstance(outcome, Unavailable):
-                raise RateLimiterUnavailable(outcome.cause)
-        raise RateLimiterUnavailable(TimeoutError(f"others kept changing {place.key.pk}: {outcome}"))
+            return [config_item.write(place, limits, seen, kept), *([] if counted is None else [counted])]
 
-    def _audit(self, change: Change) -> Operation:
-        now_ms = self._scope.now_ms()
-        event = record(change, now_ms, self._scope.client.random.getrandbits(64))
-        return audit_item.write(self._scope.namespace_id, event, now_ms // 1000 + _AUDIT_RETENTION_S)
+        await make_change(self._scope, change, decide)
 
     async def _read(self, place: ConfigPlace) -> ConfigRecord | None:
         item = await self._scope.table.get(place.key, consistent=True)

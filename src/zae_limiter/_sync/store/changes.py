@@ -1,0 +1,43 @@
+"""Changes told to the audit: one transaction of change and event, tried again while others get between."""  # generated from _async by tools/mirror.py; do not edit
+
+from collections.abc import Callable, Sequence
+
+from zae_limiter._sync.store.scope import Scope
+from zae_limiter.core.audit import Change, check_principal, record
+from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.outcome import Committed, Unavailable
+from zae_limiter.schema import audit_item
+from zae_limiter.schema.operations import Operation
+
+_AUDIT_RETENTION_S = 90 * 24 * 3600
+_MOST_TRIES = 16
+
+
+def make_change(scope: Scope, change: Change, decide: Callable[[], Sequence[Operation]]) -> None:
+    """Carry out a change and tell the audit, in one transaction.
+
+    ``decide`` reads what there is and returns the operations, conditioned on what was read; it is asked again when
+    others were faster. No operations: there is nothing to change, and nothing is told.
+
+    Raises:
+        RateLimiterUnavailable: The table did not answer, or others kept changing the same records.
+    """
+    check_principal(change.principal)
+    outcome: object = None
+    for _ in range(_MOST_TRIES):
+        operations = decide()
+        if not operations:
+            return
+        token = f"change-{next(scope.client.nonces)}"
+        outcome = scope.table.transact([*operations, _event(scope, change)], token)
+        if isinstance(outcome, Committed):
+            return
+        if isinstance(outcome, Unavailable):
+            raise RateLimiterUnavailable(outcome.cause)
+    raise RateLimiterUnavailable(TimeoutError(f"others kept changing {change.entity_id!r}: {outcome}"))
+
+
+def _event(scope: Scope, change: Change) -> Operation:
+    now_ms = scope.now_ms()
+    event = record(change, now_ms, scope.client.random.getrandbits(64))
+    return audit_item.write(scope.namespace_id, event, now_ms // 1000 + _AUDIT_RETENTION_S)
