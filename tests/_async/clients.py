@@ -34,6 +34,7 @@ class Wrapped:
         self.capabilities = table.capabilities
         self.inline = table.inline
         self.now = table.now
+        self.log = table.log
 
     async def get(self, key, *, consistent=False):
         return await self.table.get(key, consistent=consistent)

@@ -13,9 +13,10 @@ from zae_limiter.core.bucket import Moment
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.outcome import Item, TransactOutcome, Unavailable, WriteOutcome
 from zae_limiter.core.status import BackendCapabilities
-from zae_limiter.schema.operations import Key, Operation, Page, Query, Write
+from zae_limiter.schema.operations import Change, Key, Operation, Page, Query, Write
 from zae_limiter.tables.blocking import BlockingTable
 from zae_limiter.tables.busy import Busy
+from zae_limiter.tables.totals import HOUR_MS
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -27,6 +28,7 @@ _SWEEP_EVERY_MS = 60_000
 # Four items looked at for every write: a sweep outruns any number of items being created.
 _ITEMS_PER_SWEEP = 4 * _WRITES_BETWEEN_UPKEEP
 _KEYS_PER_DELETE = 100
+_BUCKETS_PER_LOOK = 200
 
 
 class EmbeddedTable:
@@ -44,10 +46,18 @@ class EmbeddedTable:
         self._writes = 0
         self._sweep_due_ms = 0
         self._upkeep_runs = False
+        self._turn_hour(clock.now_ms())
+
+    @property
+    def log(self) -> "EmbeddedTable":
+        """The log of what buckets have used: this table keeps one."""
+        return self
 
     def now(self) -> Moment:
         """The machine's time: every process that shares the table has the same clock."""
         now_ms = self._now_ms()
+        if not self._hour_begins_ms <= now_ms < self._hour_ends_ms:
+            self._turn_hour(now_ms)
         return now_ms, now_ms
 
     async def get(self, key: Key, *, consistent: bool = False) -> Item | None:
@@ -90,6 +100,7 @@ class EmbeddedTable:
 
     async def batch_delete(self, keys: Sequence[Key]) -> None:
         """Remove items, some at a time, so that neither this loop nor other writers are held up for long."""
+        self.now()
         for start in range(0, len(keys), _KEYS_PER_DELETE):
             some = keys[start : start + _KEYS_PER_DELETE]
             try:
@@ -97,6 +108,21 @@ class EmbeddedTable:
             except Busy:
                 await self._read_when_free(self._table.batch_delete, some)
             await runtime.sleep(0)
+
+    async def log_changes(self) -> None:
+        """Log what buckets have used so far, some at a time."""
+        self.now()
+        start: int | None = 0
+        while start is not None:
+            start = await self._read_when_free(self._log_some, start)
+
+    async def changes(self, after: int, limit: int) -> list[Change]:
+        """The next of the logged changes after a sequence, at most so many, in their order."""
+        return await self._read_when_free(lambda span: self._table.changes(*span), (after, limit))
+
+    async def trim(self, up_to: int) -> None:
+        """Forget the logged changes up to a sequence, included."""
+        await self._read_when_free(self._table.trim, up_to)
 
     async def close(self) -> None:
         """Let go of everything; no other call may follow."""
@@ -140,6 +166,17 @@ class EmbeddedTable:
                 return call(argument)
             except Busy:
                 longest_s = min(_LONGEST_WAIT_S, longest_s * 2 or _FIRST_WAIT_S)
+
+    def _log_some(self, start: int) -> int | None:
+        """Log what the next buckets have used so far."""
+        return self._table.log_open(start, _BUCKETS_PER_LOOK)
+
+    def _turn_hour(self, now_ms: int) -> None:
+        """Tell the table which hour it is; a clock that is set back turns it back."""
+        hour = now_ms // HOUR_MS
+        self._hour_begins_ms = hour * HOUR_MS
+        self._hour_ends_ms = self._hour_begins_ms + HOUR_MS
+        self._table.hour = hour
 
     def _keep_up(self) -> None:
         """Start a sweep or a checkpoint if one is due; where they may wait they run on a thread, one at a time."""

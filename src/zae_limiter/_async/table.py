@@ -10,7 +10,20 @@ from typing import Protocol
 from zae_limiter.core.bucket import Moment
 from zae_limiter.core.outcome import Item, TransactOutcome, WriteOutcome
 from zae_limiter.core.status import BackendCapabilities
-from zae_limiter.schema.operations import Key, Operation, Page, Query, Write
+from zae_limiter.schema.operations import Change, Key, Operation, Page, Query, Write
+
+
+class ChangeLog(Protocol):
+    """What buckets have used, logged by the table itself; a deployed table has a stream instead."""
+
+    async def log_changes(self) -> None:
+        """Log what buckets have used so far, so that the log is complete."""
+
+    async def changes(self, after: int, limit: int) -> list[Change]:
+        """The next of the logged changes after a sequence, at most so many, in their order."""
+
+    async def trim(self, up_to: int) -> None:
+        """Forget the logged changes up to a sequence, included."""
 
 
 class Table(Protocol):
@@ -23,6 +36,10 @@ class Table(Protocol):
     @property
     def inline(self) -> bool:
         """Whether a write is never suspended half done: a caller that was cancelled has nothing in flight."""
+
+    @property
+    def log(self) -> ChangeLog | None:
+        """The log of what buckets have used, None if the table keeps none."""
 
     def now(self) -> Moment:
         """The time by the clock that counts: the server's where there is one, else the machine's."""

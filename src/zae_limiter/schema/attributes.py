@@ -44,6 +44,7 @@ _BUCKET_PREFIX = "b_"
 _CONFIG_PREFIX = "l_"
 _REGISTRY_PREFIX = "r_"
 _SEQUENCE_PREFIX = "s_"
+_TOTAL_SUFFIX = f"_{TOTAL_CONSUMED}"
 
 
 class LimitAttribute(NamedTuple):
@@ -61,6 +62,11 @@ def bucket_attribute(limit_name: str, field: str) -> str:
 def parse_bucket_attribute(name: str) -> LimitAttribute | None:
     """The parts of ``bucket_attribute``."""
     return _parse(name, _BUCKET_PREFIX, BUCKET_FIELDS)
+
+
+def is_total(name: str) -> bool:
+    """Whether an attribute of a bucket is the total consumed of a limit, or the write counter."""
+    return name.startswith(_BUCKET_PREFIX) and name.endswith(_TOTAL_SUFFIX)
 
 
 def config_attribute(limit_name: str, field: str) -> str:

@@ -287,3 +287,15 @@ class Page:
 
     items: list[Item]
     next: Mapping[str, str] | None
+
+
+class Change(NamedTuple):
+    """What was added to the totals of a bucket in the hour that begins at ``at_ms``, by attribute.
+
+    A later change of any bucket has a higher sequence.
+    """
+
+    sequence: int
+    key: Key
+    at_ms: int
+    added: Mapping[str, int]

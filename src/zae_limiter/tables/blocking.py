@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from zae_limiter.core.outcome import Item, TransactOutcome, WriteOutcome
-from zae_limiter.schema.operations import Key, Operation, Page, Query, Write
+from zae_limiter.schema.operations import Change, Key, Operation, Page, Query, Write
 
 
 class Swept(NamedTuple):
@@ -19,6 +19,9 @@ class BlockingTable(Protocol):
 
     upkeep_waits: bool
     """Whether ``sweep`` and ``checkpoint`` may wait for a disk or another process, and so belong on a thread."""
+
+    hour: int
+    """The hour, counted from the epoch, that writes fall into; whoever knows the time sets it."""
 
     def get(self, key: Key) -> Item | None:
         """The item, None if there is none."""
@@ -40,6 +43,15 @@ class BlockingTable(Protocol):
 
     def sweep(self, now_s: int, limit: int) -> Swept:
         """Look at the next ``limit`` items, and remove those whose ``ttl`` is past."""
+
+    def log_open(self, start: int, limit: int) -> int | None:
+        """Log what about ``limit`` buckets have used so far, and answer where to go on, None after the last."""
+
+    def changes(self, after: int, limit: int) -> list[Change]:
+        """The next of the logged changes after a sequence, at most so many, in their order."""
+
+    def trim(self, up_to: int) -> None:
+        """Forget the logged changes up to a sequence, included."""
 
     def wants_checkpoint(self) -> bool:
         """Say whether enough was written for a checkpoint."""

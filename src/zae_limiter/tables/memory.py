@@ -5,16 +5,19 @@ One lock guards everything; nothing under it waits.
 
 import threading
 from bisect import bisect_left, bisect_right, insort
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 from zae_limiter.core.outcome import Applied, Cancelled, Committed, Item, Missing, Refused
-from zae_limiter.schema.operations import Check, Key, Operation, Page, Query, Write
+from zae_limiter.schema.operations import Change, Check, Key, Operation, Page, Query, Write
 from zae_limiter.tables.blocking import Swept
 from zae_limiter.tables.evaluate import NO_ITEM, Place, apply, check_transaction, moves, places
 from zae_limiter.tables.paging import Entry, keys_of, page_of, range_of, start_of
+from zae_limiter.tables.totals import BUCKET, HOUR_MS, RETENTION_HOURS, Opened, added, change, logged
 
+_LONGEST_LOG = 100_000
 _COMMITTED = Committed()
 
 
@@ -30,6 +33,11 @@ class MemoryTable:
         # The keys in the order in which the sweep comes round to them.
         self._rounds: OrderedDict[Key, None] = OrderedDict()
         self._unswept = 0
+        self.hour = 0
+        self._opened: dict[Key, Opened] = {}
+        # Of usage that nobody ever asks for the oldest goes, so that it does not fill the memory.
+        self._log: deque[Change] = deque(maxlen=_LONGEST_LOG)
+        self._sequence = 0
 
     def get(self, key: Key) -> Item | None:
         """The item, None if there is none."""
@@ -74,6 +82,11 @@ class MemoryTable:
             if type(new) is not dict:
                 return new  # type: ignore[return-value] # mypy does not narrow on type()
             if not moves(operation) and old:
+                opened = self._opened.get(key)
+                removed = operation.remove  # type: ignore[union-attr] # what does not move is an Update
+                # A limit is dropped with all its fields, so who removes one attribute drops no total.
+                if opened is None or opened[0] != self.hour or len(removed) > 1:
+                    self._count(key, old, new)
                 items[key] = new
             else:
                 self._replace(key, new, places(new))
@@ -118,8 +131,30 @@ class MemoryTable:
                     removed += 1
                 else:
                     self._rounds.move_to_end(key)
+            while self._log and self._log[0].at_ms < now_s * 1000 - RETENTION_HOURS * HOUR_MS:
+                self._log.popleft()
             self._unswept = max(0, self._unswept - looked_at) if self._rounds else 0
             return Swept(removed, not self._unswept)
+
+    def log_open(self, start: int, limit: int) -> None:
+        """Log what all buckets have used so far."""
+        with self._lock:
+            for key, opened in self._opened.items():
+                item = self._items[key]
+                if item is not opened.totals:
+                    self._append(key, opened.hour, added(opened.totals, item))
+                    self._opened[key] = Opened(opened.hour, item)
+
+    def changes(self, after: int, limit: int) -> list[Change]:
+        """The next of the logged changes after a sequence, at most so many, in their order."""
+        with self._lock:
+            return list(islice((one for one in self._log if one.sequence > after), limit))
+
+    def trim(self, up_to: int) -> None:
+        """Forget the logged changes up to a sequence, included."""
+        with self._lock:
+            while self._log and self._log[0].sequence <= up_to:
+                self._log.popleft()
 
     def wants_checkpoint(self) -> bool:
         """Say that there is nothing to bring to a disk."""
@@ -134,10 +169,14 @@ class MemoryTable:
             self._items.clear()
             self._orders.clear()
             self._rounds.clear()
+            self._opened.clear()
+            self._log.clear()
 
     def _replace(self, key: Key, new: dict[str, Any], stands: tuple[Place, ...]) -> None:
         """Put ``new`` in the place of the item of that key, in every order; nothing in here can fail halfway."""
-        stood = places(self._items.get(key, NO_ITEM))
+        old = self._items.get(key, NO_ITEM)
+        self._count(key, old, new)
+        stood = places(old)
         for place in stood:
             if place not in stands:
                 self._leave(place, key)
@@ -151,6 +190,23 @@ class MemoryTable:
         else:
             self._items.pop(key, None)
             self._rounds.pop(key, None)
+
+    def _count(self, key: Key, old: dict[str, Any], new: dict[str, Any]) -> None:
+        """Log what a bucket has used, if this write ends its hour or the bucket itself."""
+        found = logged(self._opened.get(key), old, new, self.hour) if key[1] == BUCKET else None
+        if found is None:
+            return
+        self._append(key, found.hour, found.added)
+        if found.opened is None:
+            del self._opened[key]
+        else:
+            self._opened[Key(*key)] = found.opened
+
+    def _append(self, key: Key, hour: int, amounts: dict[str, int]) -> None:
+        """Log a difference, if there is one."""
+        if amounts:
+            self._sequence += 1
+            self._log.append(change(self._sequence, key, hour, amounts))
 
     def _enter(self, place: Place, key: Key) -> None:
         """Give an item its place in an order."""

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
 from zae_limiter.core.outcome import Applied, Cancelled, Committed, Item, Missing, Refused, Unavailable
-from zae_limiter.schema.operations import Check, Delete, Equals, Key, Operation, Page, Query, Update, Write
+from zae_limiter.schema.operations import Change, Check, Delete, Equals, Key, Operation, Page, Query, Update, Write
+from zae_limiter.tables import sqlite_log
 from zae_limiter.tables.blocking import Swept
 from zae_limiter.tables.busy import Busy
 from zae_limiter.tables.evaluate import apply, check_transaction, moves, places
@@ -24,12 +25,13 @@ from zae_limiter.tables.sqlite_file import is_busy, transaction
 from zae_limiter.tables.sqlite_pool import Pool
 from zae_limiter.tables.sqlite_query import Statement, statement_of
 from zae_limiter.tables.sqlite_text import NO_ROW, Row, row_after, row_of_item, row_of_text
+from zae_limiter.tables.totals import BUCKET, RETENTION_HOURS
 
 A = TypeVar("A")
 R = TypeVar("R")
 Result = dict[str, Any] | Refused | Missing
 
-_SELECT = "SELECT body FROM items WHERE pk = ? AND sk = ?"
+_SELECT = "SELECT body, hour FROM items WHERE pk = ? AND sk = ?"
 _REPLACE = "UPDATE items SET ttl = ?, body = ? WHERE pk = ? AND sk = ? AND body = ?"
 _UPDATE = "UPDATE items SET ttl = ?, body = ? WHERE pk = ? AND sk = ?"
 _INSERT = "INSERT INTO items(ttl, body, pk, sk) VALUES(?, ?, ?, ?)"
@@ -45,6 +47,7 @@ _WRITES_PER_CHECKPOINT = 2000
 _LONG_LOG = 4 * _WRITES_PER_CHECKPOINT
 _CHECKPOINT_WAIT_MS = 100
 _REMOVED_AT_ONCE = 64
+_LOGGED_AT_ONCE = 64
 _LARGEST = 2**63 - 1
 
 _COMMITTED = Committed()
@@ -76,6 +79,7 @@ class SqliteTable:
         self._reads_first = 0
         self._since_checkpoint = 0
         self._swept_to = 0
+        self.hour = 0
 
     def get(self, key: Key) -> Item | None:
         """The item, None if there is none."""
@@ -123,7 +127,24 @@ class SqliteTable:
             removed += self._removing(expired[start : start + _REMOVED_AT_ONCE])
         finished = len(found) < limit
         self._swept_to = 0 if finished else found[-1][0]
+        if self._reading(sqlite_log.is_overdue, now_s // 3600 - RETENTION_HOURS):
+            self._changing(sqlite_log.forget, now_s // 3600 - RETENTION_HOURS)
         return Swept(removed, finished)
+
+    def log_open(self, start: int, limit: int) -> int | None:
+        """Log what about ``limit`` buckets have used so far, and answer where to go on, None after the last."""
+        used, after = self._reading(sqlite_log.find_used, (start, limit))
+        for first in range(0, len(used), _LOGGED_AT_ONCE):
+            self._changing(sqlite_log.log_used, used[first : first + _LOGGED_AT_ONCE])
+        return after
+
+    def changes(self, after: int, limit: int) -> list[Change]:
+        """The next of the logged changes after a sequence, at most so many, in their order."""
+        return self._reading(sqlite_log.read, (after, limit))
+
+    def trim(self, up_to: int) -> None:
+        """Forget the logged changes up to a sequence, included."""
+        self._changing(sqlite_log.trim, up_to)
 
     def wants_checkpoint(self) -> bool:
         """Say whether this process has written enough for a checkpoint."""
@@ -166,6 +187,22 @@ class SqliteTable:
                 raise Busy from error
             return Unavailable(error, ambiguous=False)
 
+    def _changing(self, call: Callable[[sqlite3.Cursor, A], None], argument: A) -> None:
+        """Make a call that writes and answers nothing, in one transaction.
+
+        Raises:
+            Busy: the file is locked.
+            RateLimiterUnavailable: the file cannot be written.
+        """
+
+        def change(cursor: sqlite3.Cursor, argument: A) -> None:
+            with transaction(cursor, "BEGIN IMMEDIATE"):
+                call(cursor, argument)
+
+        outcome = self._writing(change, argument)
+        if isinstance(outcome, Unavailable):
+            raise RateLimiterUnavailable(outcome.cause)
+
     def _removing(self, operations: Sequence[Delete]) -> int:
         """Carry out those of the deletes whose conditions hold, in one transaction, and answer how many did."""
         results = self._writing(self._carry_out_each, operations)
@@ -175,7 +212,8 @@ class SqliteTable:
 
     def _write(self, cursor: sqlite3.Cursor, operation: Write) -> Applied | Refused | Missing:
         """Carry out one operation by a statement where that will do, else by a transaction."""
-        if type(operation) is Update and not moves(operation):
+        # A limit is dropped with all its fields, so who removes one attribute drops no total.
+        if type(operation) is Update and len(operation.remove) < 2 and not moves(operation):
             outcome = self._replace(cursor, operation)
             if outcome is not None:
                 return outcome
@@ -203,13 +241,16 @@ class SqliteTable:
         return None
 
     def _swap(self, cursor: sqlite3.Cursor, operation: Update, row: Row) -> Applied | Refused | Missing | None:
-        """Put the changed row in the place of this one; None if this one is not there any more, or never was."""
+        """Put the changed row in the place of this one; None if this one is not there any more, or never was.
+
+        None, too, for a bucket that was opened in another hour: that takes a transaction.
+        """
         new = apply(operation, row.item)
         if type(new) is not dict:
             return new  # type: ignore[return-value] # mypy does not narrow on type()
-        if not row.item:
-            return None
         key = operation.key
+        if not row.item or (row.hour != self.hour and key.sk == BUCKET):
+            return None
         after = row_after(row, operation, new)
         cursor.execute(_REPLACE, (_expiry(new), after.text, key.pk, key.sk, row.text))
         if not cursor.rowcount:
@@ -255,9 +296,14 @@ class SqliteTable:
         stood, stands = places(old), places(new)
         cursor.executemany(_LEAVE, [(*place, *key) for place in stood if place.order and place not in stands])
         cursor.executemany(_ENTER, [(*place, *key) for place in stands if place.order and place not in stood])
+        # Once, for another thread may turn it meanwhile.
+        hour = self.hour
+        opened = sqlite_log.close(cursor, key, old, new, hour)
         if new:
-            row = row_of_item(key, new)
+            row = row_of_item(key, new, hour)
             cursor.execute(_UPDATE if old else _INSERT, (_expiry(new), row.text, key.pk, key.sk))
+            if opened is not None:
+                sqlite_log.reopen(cursor, key, opened)
             self._remember(key, row)
         elif old:
             cursor.execute(_DELETE, (key.pk, key.sk))
@@ -268,7 +314,7 @@ class SqliteTable:
         found = _select(cursor, (_SELECT, (key.pk, key.sk)))
         if not found:
             return NO_ROW
-        row = self._row(key, found[0][0])
+        row = self._row(key, *found[0])
         self._remember(key, row)
         return row
 
@@ -277,10 +323,12 @@ class SqliteTable:
         with transaction(cursor, "BEGIN"):
             return [self._read(cursor, key) for key in keys]
 
-    def _row(self, key: Key, text: str) -> Row:
+    def _row(self, key: Key, text: str, hour: int | None = None) -> Row:
         """The row that has a text, decoded anew only if it is not the text last seen of that key."""
         row = self._rows.get(key)
-        return row if row is not None and row.text == text else row_of_text(key, text)
+        if row is None or row.text != text:
+            return row_of_text(key, text, hour or 0)
+        return row if hour is None or row.hour == hour else row._replace(hour=hour)
 
     def _remember(self, key: Key, row: Row) -> None:
         """Keep a row to evaluate the next conditions on."""

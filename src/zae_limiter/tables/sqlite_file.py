@@ -11,21 +11,31 @@ from zae_limiter.core.errors import IncompatibleSchemaError, StorageError
 APPLICATION_ID = 0x5A41454C
 """The letters ZAEL, which mark the files of this package."""
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 # The row of an item is found by rowid after its key, so that an update rewrites one page: in a table without rowid
 # bodies of about a kilobyte spill into pages of their own. Small pages, because a write logs the whole page.
-# ``entries`` are the places of items in the indexes.
+# ``entries`` are the places of items in the indexes. ``hour`` and ``totals`` are of buckets only: what they were opened
+# with; ``changes`` is what they have used.
 _ITEMS = """
 CREATE TABLE items(
-    id INTEGER PRIMARY KEY, pk TEXT NOT NULL, sk TEXT NOT NULL, ttl INTEGER, body TEXT NOT NULL, UNIQUE(pk, sk)
+    id INTEGER PRIMARY KEY, pk TEXT NOT NULL, sk TEXT NOT NULL, ttl INTEGER, body TEXT NOT NULL,
+    hour INTEGER, totals TEXT, UNIQUE(pk, sk)
 )"""
 _ENTRIES = """
 CREATE TABLE entries(
     place TEXT NOT NULL, part TEXT NOT NULL, sort TEXT NOT NULL, pk TEXT NOT NULL, sk TEXT NOT NULL,
     PRIMARY KEY(place, part, sort, pk, sk)
 ) WITHOUT ROWID"""
+_CHANGES = """
+CREATE TABLE changes(
+    sequence INTEGER PRIMARY KEY AUTOINCREMENT, pk TEXT NOT NULL, sk TEXT NOT NULL, hour INTEGER NOT NULL,
+    added TEXT NOT NULL
+)"""
 _MARKS = (f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {SCHEMA_VERSION}")
+_MAKING = (_ITEMS, _ENTRIES, _CHANGES, *_MARKS)
+# What brings a file of an older version to the next one. Buckets are opened by the next write to them.
+_STEPS = {1: ("ALTER TABLE items ADD COLUMN hour INTEGER", "ALTER TABLE items ADD COLUMN totals TEXT", _CHANGES)}
 _PAGE_BYTES = 2048
 _OPENING_WAIT_S = 10.0
 _WAL_TRIES = 1000
@@ -112,29 +122,30 @@ def transaction(cursor: sqlite3.Cursor, begin: str) -> Iterator[None]:
 
 
 def _make(cursor: sqlite3.Cursor, path: str) -> None:
-    """Make the tables of a file that has none, unless another process is faster."""
+    """Make the tables of a file that has none, or the newer ones, unless another process is faster."""
     with transaction(cursor, "BEGIN"):
-        ours = _is_ours(cursor, path)
-    if not ours:
+        missing = _missing(cursor, path)
+    if missing is _MAKING:
         cursor.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+    if missing:
         with transaction(cursor, "BEGIN IMMEDIATE"):
-            if not _is_ours(cursor, path):
-                for statement in (_ITEMS, _ENTRIES, *_MARKS):
-                    cursor.execute(statement)
+            for statement in _missing(cursor, path):
+                cursor.execute(statement)
     _use_log(cursor)
 
 
-def _is_ours(cursor: sqlite3.Cursor, path: str) -> bool:
-    """Say whether the file is one of ours (True) or empty (False)."""
+def _missing(cursor: sqlite3.Cursor, path: str) -> tuple[str, ...]:
+    """The statements that make an empty file, or one of an older version of ours, a file of this version."""
     application_id = _number(cursor, "PRAGMA application_id")
     version = _number(cursor, "PRAGMA user_version")
     if application_id == APPLICATION_ID:
-        if version != SCHEMA_VERSION:
+        if not 1 <= version <= SCHEMA_VERSION:
             raise IncompatibleSchemaError(str(SCHEMA_VERSION), f"{version} in {path}")
-        return True
+        steps = [statement for older in range(version, SCHEMA_VERSION) for statement in _STEPS[older]]
+        return (*steps, *_MARKS) if steps else ()
     if application_id or version or _number(cursor, "SELECT count(*) FROM sqlite_master"):
         raise StorageError(path, "it is a SQLite file of another program. Name another file.")
-    return False
+    return _MAKING
 
 
 def _use_log(cursor: sqlite3.Cursor) -> None:

@@ -21,18 +21,19 @@ class Row(NamedTuple):
     """The text of a stored item, what it says, and its words by attribute.
 
     ``words`` is None for a text that came from the file, and empty for one of our own that was not taken apart: that
-    pays only for an item that nobody else writes to.
+    pays only for an item that nobody else writes to. ``hour`` is the hour a bucket was opened in, 0 if not known.
     """
 
     text: str
     item: dict[str, Any]
     words: Words | None
+    hour: int = 0
 
 
 NO_ROW = Row("", {}, None)
 
 
-def row_of_text(key: Key, text: str) -> Row:
+def row_of_text(key: Key, text: str, hour: int = 0) -> Row:
     """The row that has a text.
 
     Raises:
@@ -44,17 +45,17 @@ def row_of_text(key: Key, text: str) -> Row:
         raise CorruptItemError(f"{key.pk} / {key.sk}", str(error)) from error
     if type(item) is not dict:
         raise CorruptItemError(f"{key.pk} / {key.sk}", "it is not a JSON object")
-    return Row(text, item, None)
+    return Row(text, item, None, hour)
 
 
-def row_of_item(key: Key, item: dict[str, Any]) -> Row:
+def row_of_item(key: Key, item: dict[str, Any], hour: int = 0) -> Row:
     """The row of a whole item.
 
     Raises:
         ValidationError: the item cannot be written down.
     """
     try:
-        return Row(_encode(item), item, {})
+        return Row(_encode(item), item, {}, hour)
     except ValueError as error:
         raise _unwritable(key, error) from error
 
@@ -66,12 +67,12 @@ def row_after(row: Row, update: Update, item: dict[str, Any]) -> Row:
         ValidationError: the item cannot be written down.
     """
     if row.words is None:
-        return row_of_item(update.key, item)
+        return row_of_item(update.key, item, row.hour)
     try:
         words = _changed(row.words, update, item) if row.words else {name: _word(name, item[name]) for name in item}
     except ValueError as error:
         raise _unwritable(update.key, error) from error
-    return Row("{" + ",".join(words.values()) + "}", item, words)
+    return Row("{" + ",".join(words.values()) + "}", item, words, row.hour)
 
 
 def _changed(known: Words, update: Update, item: dict[str, Any]) -> Words:
