@@ -49,10 +49,13 @@ if TYPE_CHECKING:
         BackendCapabilities,
         BucketState,
         CacheStats,
+        EntityCapacity,
         LimitName,
         LimitStatus,
         OnUnavailable,
+        ResourceCapacity,
     )
+    from zae_limiter.core.usage import UsageSnapshot, UsageSummary
 
 __version__ = "0.1.0"
 
@@ -90,8 +93,19 @@ _HOMES = {
     "ResolvedLimits": "core.config",
     "Limit": "core.limit",
     **dict.fromkeys(
-        ("BackendCapabilities", "BucketState", "CacheStats", "LimitName", "LimitStatus", "OnUnavailable"), "core.status"
+        (
+            "BackendCapabilities",
+            "BucketState",
+            "CacheStats",
+            "EntityCapacity",
+            "LimitName",
+            "LimitStatus",
+            "OnUnavailable",
+            "ResourceCapacity",
+        ),
+        "core.status",
     ),
+    **dict.fromkeys(("UsageSnapshot", "UsageSummary"), "core.usage"),
     **dict.fromkeys(("Lease", "LeaseEntry"), "_async.limiter.lease"),
     "RateLimiter": "_async.limiter.limiter",
     "Repository": "_async.repository",
@@ -108,6 +122,7 @@ __all__ = [
     "CacheStats",
     "Clock",
     "CorruptItemError",
+    "EntityCapacity",
     "EntityError",
     "EntityExistsError",
     "EntityHasChildrenError",
@@ -133,6 +148,7 @@ __all__ = [
     "Repository",
     "RepositoryProtocol",
     "ResolvedLimits",
+    "ResourceCapacity",
     "StackAlreadyExistsError",
     "StackCreationError",
     "StackOperationError",
@@ -143,6 +159,8 @@ __all__ = [
     "SyncRepositoryProtocol",
     "SystemClock",
     "UnsupportedByBackendError",
+    "UsageSnapshot",
+    "UsageSummary",
     "ValidationError",
     "VersionError",
     "VersionMismatchError",

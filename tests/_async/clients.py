@@ -146,7 +146,7 @@ def everything_in(repo):
         table = table.table
     blocking = table._table
     if isinstance(blocking, MemoryTable):
-        return {tuple(key): dict(item) for key, item in blocking._items.items()}
+        return {tuple(key): dict(item) for key, item in (blocking._idle | blocking._items).items()}
     rows = blocking._pool.lend(_select_all, None)
     return {(pk, sk): json.loads(body) for pk, sk, body in rows}
 

@@ -56,7 +56,7 @@ class EmbeddedTable:
     def now(self) -> Moment:
         """The machine's time: every process that shares the table has the same clock."""
         now_ms = self._now_ms()
-        if not self._hour_begins_ms <= now_ms < self._hour_ends_ms:
+        if now_ms >= self._hour_ends_ms:
             self._turn_hour(now_ms)
         return now_ms, now_ms
 
@@ -172,15 +172,17 @@ class EmbeddedTable:
         return self._table.log_open(start, _BUCKETS_PER_LOOK)
 
     def _turn_hour(self, now_ms: int) -> None:
-        """Tell the table which hour it is; a clock that is set back turns it back."""
-        hour = now_ms // HOUR_MS
-        self._hour_begins_ms = hour * HOUR_MS
-        self._hour_ends_ms = self._hour_begins_ms + HOUR_MS
-        self._table.hour = hour
+        """Tell the table which hour it is."""
+        self._table.hour = hour = now_ms // HOUR_MS
+        self._hour_ends_ms = (hour + 1) * HOUR_MS
 
     def _keep_up(self) -> None:
         """Start a sweep or a checkpoint if one is due; where they may wait they run on a thread, one at a time."""
-        sweeps = self._clock.now_ms() >= self._sweep_due_ms
+        now_ms = self._clock.now_ms()
+        if now_ms < self._hour_ends_ms - HOUR_MS:
+            # The clock was set back.
+            self._turn_hour(now_ms)
+        sweeps = now_ms >= self._sweep_due_ms
         if self._upkeep_runs or not (sweeps or self._table.wants_checkpoint()):
             return
         self._upkeep_runs = True

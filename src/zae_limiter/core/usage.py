@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.names import check_entity_id, check_resource
 from zae_limiter.core.timestamp import ms_from_iso, utc_from_ms
 
 WINDOW_TYPES = ("hourly", "daily", "monthly")
@@ -45,6 +46,44 @@ class UsageSummary:
     average: dict[str, float]
     min_window_start: str | None
     max_window_start: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class UsageFilter:
+    """Which snapshots are asked for: of an entity, a resource or both, of windows that begin within two times."""
+
+    entity_id: str | None = None
+    resource: str | None = None
+    window_type: str | None = None
+    start_time: str | None = None
+    end_time: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what names nobody, or is no name, kind of window or time.
+
+        Raises:
+            ValidationError: it is so.
+        """
+        if self.entity_id is None and self.resource is None:
+            raise ValidationError("entity_id", None, "name an entity, a resource, or both")
+        if self.entity_id is not None:
+            check_entity_id(self.entity_id)
+        if self.resource is not None:
+            check_resource(self.resource)
+        if self.window_type is not None:
+            check_window_type(self.window_type)
+        for field in ("start_time", "end_time"):
+            if getattr(self, field) is not None:
+                ms_from_iso(getattr(self, field), field)
+
+    def admits(self, window: Window) -> bool:
+        """Say whether a window is asked for; both times are included."""
+        begins_ms = ms_from_iso(window.start)
+        return (
+            (self.window_type is None or window.type == self.window_type)
+            and (self.start_time is None or begins_ms >= ms_from_iso(self.start_time))
+            and (self.end_time is None or begins_ms <= ms_from_iso(self.end_time))
+        )
 
 
 def check_window_type(value: object, field: str = "window_type") -> str:

@@ -176,3 +176,16 @@ def states_of(item: Item) -> list[BucketState]:
         )
         for position, baseline in enumerate(frame.in_force)
     ]
+
+
+def capacity_of(item: Item, limit_name: str, now_ms: int) -> tuple[int, int] | None:
+    """Return the capacity and the level of a limit in force, in millitokens, None if the bucket lacks it.
+
+    Raises:
+        CorruptItemError: The item is no bucket, or a damaged one.
+    """
+    frame = frame_of(item)
+    for position, baseline in enumerate(frame.in_force):
+        if baseline.name == limit_name:
+            return baseline.capacity_milli, baseline.level(item[frame.balance_names[position]], now_ms)
+    return None

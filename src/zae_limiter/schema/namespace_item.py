@@ -102,6 +102,11 @@ def require_active(namespace_id: str) -> Check:
     return Check(reverse_key(namespace_id), (Equals(_STATUS, NamespaceStatus.ACTIVE.value),))
 
 
+def require_unchanged(namespace: Namespace) -> Check:
+    """Require, in a transaction, that a namespace stands in its life where it was seen."""
+    return Check(reverse_key(namespace.id), (Equals(_STATUS, namespace.status.value),))
+
+
 def _registry_item(key: Key, namespace: Namespace) -> dict[str, Any]:
     item: dict[str, Any] = {"PK": key.pk, "SK": key.sk, _STATUS: namespace.status.value}
     return item | {_CREATED_AT: namespace.created_at} | keys.gsi4_attributes(key.pk)

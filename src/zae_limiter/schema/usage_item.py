@@ -32,8 +32,12 @@ class AddUsage:
     @property
     def key(self) -> Key:
         """The key of the snapshot."""
-        pk = keys.pk_entity(self.bucket.namespace_id, self.bucket.entity_id)
-        return Key(pk, keys.sk_usage(self.bucket.resource, self.window.key))
+        return snapshot_key(self.bucket, self.window)
+
+
+def snapshot_key(bucket: keys.BucketKey, window: Window) -> Key:
+    """The key of the snapshot that counts a bucket in a window."""
+    return Key(keys.pk_entity(bucket.namespace_id, bucket.entity_id), keys.sk_usage(bucket.resource, window.key))
 
 
 def add(usage: AddUsage, seen: str | None, ttl_s: int | None) -> Update:
