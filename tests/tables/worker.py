@@ -1,6 +1,7 @@
 """A process beside the test's own: ``python -m tests.tables.worker VERB PATH [NUMBER]``. It prints when it is ready."""
 
 import asyncio
+import itertools
 import os
 import random
 import sqlite3
@@ -12,7 +13,7 @@ from zae_limiter._async.embedded_table import EmbeddedTable
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.errors import ZAELimiterError
 from zae_limiter.core.outcome import Applied, Refused
-from zae_limiter.schema.operations import AtLeast, Equals, ItemExists, Update
+from zae_limiter.schema.operations import AtLeast, Equals, ItemExists, Key, Update
 from zae_limiter.tables.sqlite import SqliteTable
 
 
@@ -51,6 +52,18 @@ def acknowledge(path: str) -> None:
             assert isinstance(table.write(Update(KEY, add={"x": 1})), Applied)
             say("written")
         table.checkpoint()
+
+
+def use(path: str) -> None:
+    """Take from one bucket for ever, in an hour that turns all the time, and log what was used now and then."""
+    table = SqliteTable(path)
+    key = Key("ns/BUCKET#user-1#gpt-4#0", "#STATE")
+    for count in itertools.count():
+        table.hour = count // 7
+        assert isinstance(table.write(Update(key, add={"b_rpm_tc": 1_000, "b_wcu_tc": 1})), Applied)
+        if count % 5 == 0:
+            table.log_open(0, 10)
+        say("written")
 
 
 def create(path: str) -> None:
@@ -119,6 +132,6 @@ def port_add(table: SqliteTable, name: str) -> None:
 
 
 if __name__ == "__main__":
-    {verb.__name__: verb for verb in (add, acknowledge, create, hold, open_unprivileged, fork)}[sys.argv[1]](
+    {verb.__name__: verb for verb in (add, acknowledge, use, create, hold, open_unprivileged, fork)}[sys.argv[1]](
         *sys.argv[2:]
     )
