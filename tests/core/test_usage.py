@@ -1,5 +1,7 @@
 """Usage is counted in windows of an hour, a day or a month, in UTC."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.timestamp import ms_from_iso
 from zae_limiter.core.usage import (
     WINDOW_TYPES,
+    UsageFilter,
     UsageSnapshot,
     UsageSummary,
     Window,
@@ -103,3 +106,31 @@ def test_counters_that_fell_are_kept_in_the_sum() -> None:
 def test_a_summary_of_nothing() -> None:
     """There is no earliest and no latest window."""
     assert UsageSummary(0, {}, {}, None, None) == summarize([])
+
+
+def test_a_filter_admits_windows_that_begin_within_its_times() -> None:
+    """Both times are included; what is not named does not matter."""
+    hours = [window_at("hourly", ms_from_iso(f"2024-01-01T{hour:02d}:30:00Z")) for hour in range(4)]
+    wanted = UsageFilter("user-1", None, "hourly", "2024-01-01T01:00:00Z", "2024-01-01T02:00:00Z")
+
+    assert [False, True, True, False] == [wanted.admits(hour) for hour in hours]
+    assert [True] * 4 == [UsageFilter(resource="gpt-4").admits(hour) for hour in hours]
+    assert not wanted.admits(window_at("daily", ms_from_iso("2024-01-01T01:00:00Z")))
+
+
+@pytest.mark.parametrize(
+    ("filters", "field"),
+    [
+        ({}, "entity_id"),
+        ({"entity_id": "a#b"}, "entity_id"),
+        ({"resource": "_default_"}, "resource"),
+        ({"entity_id": "a", "window_type": "weekly"}, "window_type"),
+        ({"entity_id": "a", "start_time": "yesterday"}, "start_time"),
+        ({"entity_id": "a", "end_time": 5}, "end_time"),
+    ],
+)
+def test_filters_that_cannot_be(filters: dict[str, Any], field: str) -> None:
+    """The error names the filter."""
+    with pytest.raises(ValidationError) as raised:
+        UsageFilter(**filters)
+    assert field == raised.value.field

@@ -63,3 +63,13 @@ def test_names_are_those_of_the_specification() -> None:
     assert "b_tpm_tk" == attributes.bucket_attribute("tpm", attributes.TOKENS)
     assert "l_tpm_rp" == attributes.config_attribute("tpm", attributes.REFILL_PERIOD)
     assert attributes.WRITE_COUNTER == attributes.bucket_attribute("wcu", attributes.TOTAL_CONSUMED)
+
+
+@given(some.limit_names, st.sampled_from(sorted(attributes.BUCKET_FIELDS)))
+def test_totals_are_told_from_other_fields(limit_name: str, field: str) -> None:
+    """Whatever the limit is called."""
+    expected = field == attributes.TOTAL_CONSUMED
+
+    assert expected == attributes.is_total(attributes.bucket_attribute(limit_name, field))
+    assert attributes.is_total(attributes.WRITE_COUNTER)
+    assert not attributes.is_total(attributes.config_attribute(limit_name, field))

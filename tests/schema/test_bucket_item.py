@@ -11,7 +11,7 @@ from tests.one_bucket import NOON, after, at, created, stored, taking, view
 from zae_limiter.core.errors import CorruptItemError
 from zae_limiter.core.limit import Limit
 from zae_limiter.schema import keys
-from zae_limiter.schema.bucket_item import bucket_key, frame_of, states_of
+from zae_limiter.schema.bucket_item import bucket_key, capacity_of, frame_of, states_of
 from zae_limiter.schema.bucket_writes import Owner, create
 from zae_limiter.schema.operations import Key
 
@@ -139,3 +139,14 @@ def test_states_are_what_users_see() -> None:
 def test_the_key_of_a_bucket() -> None:
     """Each shard is an item of its own partition."""
     assert Key("ns000000000/BUCKET#user-1#gpt-4#3", "#STATE") == bucket_key("ns000000000", "user-1", "gpt-4", 3)
+
+
+def test_the_capacity_of_a_limit_is_given_with_its_level() -> None:
+    """The level is that of the time asked for."""
+    terms = stored(RPS, RPM)
+    item = created(terms)
+    item = after(taking(view(item, NOON, None, terms), terms, {"rpm": 50}, at(NOON)), item)
+
+    assert (100_000, 50_000) == capacity_of(item, "rpm", NOON)
+    assert (100_000, 60_000) == capacity_of(item, "rpm", NOON + 6_000)
+    assert capacity_of(item, "tpm", NOON) is None

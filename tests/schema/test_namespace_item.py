@@ -105,6 +105,11 @@ def test_a_namespace_may_be_required_in_a_transaction() -> None:
     assert Check(REVERSE, (Equals("status", "active"),)) == namespace_item.require_active("a7x3kq00000")
 
 
+def test_a_namespace_may_be_required_to_stay_as_it_was() -> None:
+    """In whatever part of its life it was seen."""
+    assert Check(REVERSE, (Equals("status", "deleted"),)) == namespace_item.require_unchanged(DELETED)
+
+
 @pytest.mark.parametrize(
     "damage",
     [{"SK": "#OTHER"}, {"SK": 5}, {"status": "gone"}, {"status": None}, {"created_at": 5}, {"namespace": None}],

@@ -1,0 +1,206 @@
+"""Usage is counted once, though counting is interrupted, repeated, or done by several at the same time."""
+
+import pytest
+
+from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, Repository
+from zae_limiter._async.store.usage import UsageStore
+from zae_limiter.core.outcome import Cancelled, Unavailable
+from zae_limiter.schema import namespace_item
+from zae_limiter.schema.operations import Delete, Update
+
+from .clients import Wrapped, another, everything_in, take
+
+LIMITS = [Limit.per_minute("rpm", 100_000)]
+
+
+@pytest.fixture
+async def limiter(repo):
+    made = RateLimiter(repo)
+    await made.set_system_defaults(LIMITS)
+    return made
+
+
+class EndedError(Exception):
+    """The process that counts ends here."""
+
+
+class EndingTable(Wrapped):
+    """A table whose client ends after so many steps of counting, each either carried out or not."""
+
+    def __init__(self, table):
+        super().__init__(table)
+        self.log = self
+        self.left = 10**9
+        self.between = None
+
+    def step(self):
+        self.left -= 1
+        if self.left < 0:
+            raise EndedError
+
+    async def batch_get(self, keys, *, consistent=False):
+        self.step()
+        return await super().batch_get(keys, consistent=consistent)
+
+    async def transact(self, operations, token):
+        self.step()
+        if self.between is not None:
+            await self.between()
+        outcome = await super().transact(operations, token)
+        self.step()
+        return outcome
+
+    async def log_changes(self):
+        self.step()
+        await self.table.log.log_changes()
+        self.step()
+
+    async def changes(self, after, limit):
+        self.step()
+        return await self.table.log.changes(after, limit)
+
+    async def trim(self, up_to):
+        self.step()
+        await self.table.log.trim(up_to)
+        self.step()
+
+
+async def use(limiter, times=3):
+    """Let three entities use something."""
+    for number in range(3):
+        for _ in range(times):
+            await take(limiter, {"rpm": 1}, f"user-{number}")
+
+
+async def used(repo):
+    """Return the sums of all windows of each entity."""
+    found = [(await repo.get_usage_snapshots(f"user-{number}"))[0] for number in range(3)]
+    return [[one.counters["rpm"] for one in snapshots] for snapshots in found]
+
+
+async def test_counting_may_end_after_any_step(repo, limiter, monkeypatch):
+    """Whoever counts next goes on from there, and the sums are right."""
+    monkeypatch.setattr("zae_limiter._async.store.usage._SNAPSHOTS_AT_ONCE", 2)
+    monkeypatch.setattr("zae_limiter._async.store.usage._CHANGES_AT_ONCE", 2)
+    expected = ended = 0
+    while True:
+        await use(limiter)
+        expected += 3
+        other = another(repo, EndingTable)
+        other.scope.table.left = ended
+        try:
+            await UsageStore(other.scope).count()
+        except EndedError:
+            ended += 1
+            if ended % 2:
+                assert [[expected] * 3] * 3 == await used(repo)
+        else:
+            break
+
+    assert ended > 15
+    assert [[expected] * 3] * 3 == await used(repo)
+
+
+async def test_two_clients_may_count_at_once(repo, limiter):
+    """The one whose transaction comes second sees what the first has counted."""
+    await use(limiter)
+    other = another(repo, EndingTable)
+    others = []
+
+    async def between():
+        if not others:
+            others.append(await used(repo))
+
+    other.scope.table.between = between
+
+    assert [[3] * 3] * 3 == await used(other)
+    assert [[[3] * 3] * 3] == others
+    assert [[3] * 3] * 3 == await used(repo)
+
+
+async def test_what_is_used_meanwhile_is_counted_later(repo, limiter):
+    """Once, too."""
+    await use(limiter)
+    other = another(repo, EndingTable)
+
+    async def between():
+        await use(limiter, 1)
+
+    other.scope.table.between = between
+    await UsageStore(other.scope).count()
+
+    (total,) = {sum(sums) for sums in await used(repo)}
+    buckets = [item for key, item in everything_in(repo).items() if "BUCKET#" in key[0]]
+    assert {total // 3 * 1000} == {bucket["b_rpm_tc"] for bucket in buckets}
+
+
+async def test_a_table_that_is_away_is_an_error(repo, limiter):
+    """Nothing is trimmed, so nothing is lost."""
+    await use(limiter)
+
+    class Away(Wrapped):
+        async def transact(self, operations, token):
+            return Unavailable(ConnectionError("away"), ambiguous=False)
+
+    class Contended(Wrapped):
+        async def transact(self, operations, token):
+            return Cancelled((None,) * len(operations))
+
+    for wrap in (Away, Contended):
+        with pytest.raises(RateLimiterUnavailable):
+            await another(repo, wrap).get_usage_snapshots("user-1")
+    assert [[3] * 3] * 3 == await used(repo)
+
+
+async def test_a_table_without_a_log_is_only_read(repo, limiter):
+    """A deployed table is counted by the aggregator."""
+    await use(limiter)
+
+    class Deployed(Wrapped):
+        def __init__(self, table):
+            super().__init__(table)
+            self.log = None
+
+    assert [[]] * 3 == await used(another(repo, Deployed))
+    await used(repo)
+    assert [[3] * 3] * 3 == await used(another(repo, Deployed))
+
+
+@pytest.mark.parametrize("purged", ["gone", "purging", "between"])
+async def test_nothing_is_counted_in_a_namespace_that_is_purged(repo, limiter, purged):
+    """Not even when it is purged between the look at it and the write."""
+    await use(limiter)
+    key = namespace_item.reverse_key(repo.scope.namespace_id)
+    other = another(repo, EndingTable)
+
+    async def purge():
+        if purged == "purging":
+            await repo.scope.table.write(Update(key, set={"status": "purging"}))
+        else:
+            await repo.scope.table.write(Delete(key))
+
+    if purged == "between":
+        other.scope.table.between = purge
+    else:
+        await purge()
+    await UsageStore(other.scope).count()
+
+    assert [] == [key for key in everything_in(repo) if key[1].startswith("#USAGE#")]
+    assert [] == await repo.scope.table.log.changes(0, 10)
+
+
+async def test_clients_of_one_file_count_together(tmp_path, clock):
+    """Each with a connection and a memory of its own."""
+    url = f"sqlite:///{tmp_path / 'limiter.db'}"
+    async with await Repository.open(url, clock=clock) as one, await Repository.open(url, clock=clock) as two:
+        await one.set_system_defaults(LIMITS)
+        limiters = [RateLimiter(one), RateLimiter(two)]
+        for hour in range(3):
+            for limiter in limiters:
+                await use(limiter)
+            clock.advance(3_600_000 * (hour < 2))
+            if hour == 1:
+                assert [12] * 3 == [sums[0] for sums in await used(one)]
+
+        assert await used(one) == await used(two)
+        assert 18 == (await two.get_usage_summary("user-0")).total["rpm"]

@@ -1,0 +1,88 @@
+"""Buckets and capacity, as users look at them."""  # generated from _async by tools/mirror.py; do not edit
+
+import pytest
+
+from zae_limiter import BucketState, EntityCapacity, Limit, SyncRateLimiter, ResourceCapacity, ValidationError
+from zae_limiter.core.entity import Entity
+from zae_limiter.schema import entity_item
+
+from .clients import START_MS
+
+LIMITS = [Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 6_000)]
+
+
+@pytest.fixture
+def limiter(repo):
+    made = SyncRateLimiter(repo)
+    made.set_system_defaults(LIMITS)
+    return made
+
+
+def use(limiter, entity_id, resource, **consume):
+    with limiter.acquire(entity_id, resource, consume):
+        pass
+
+
+def test_the_buckets_of_an_entity_are_listed(repo, limiter, clock):
+    """By limit, with the balance as of the last refill and what was consumed in all."""
+    use(limiter, "user-1", "gpt-4", rpm=1, tpm=500)
+    use(limiter, "user-1", "gpt-4o", rpm=2)
+    use(limiter, "user-2", "gpt-4", rpm=3)
+    clock.advance(1_000)
+
+    rpm = BucketState("user-1", "gpt-4", "rpm", 59_000, START_MS, 60_000, 60_000, 60_000, 1_000)
+    tpm = BucketState("user-1", "gpt-4", "tpm", 5_500_000, START_MS, 6_000_000, 6_000_000, 60_000, 500_000)
+    assert [rpm, tpm] == repo.get_buckets("user-1", "gpt-4")
+    assert ["gpt-4", "gpt-4", "gpt-4o", "gpt-4o"] == [one.resource for one in limiter.get_buckets("user-1")]
+    assert [] == repo.get_buckets("nobody")
+
+
+def test_more_buckets_than_fit_a_page_are_listed(repo, limiter, monkeypatch):
+    """Page by page, in the order of their resources."""
+    monkeypatch.setattr("zae_limiter._sync.store.standings._AT_ONCE", 3)
+    for number in range(8):
+        use(limiter, "user-1", f"model-{number}", rpm=1)
+
+    found = repo.get_buckets("user-1")
+    assert [f"model-{number // 2}" for number in range(16)] == [one.resource for one in found]
+
+
+def test_the_capacity_of_a_resource_is_what_its_entities_have(repo, limiter, clock):
+    """As of now: what was refilled since counts."""
+    use(limiter, "user-1", "gpt-4", rpm=30)
+    use(limiter, "user-2", "gpt-4", rpm=60)
+    use(limiter, "user-3", "gpt-4o", rpm=60)
+    clock.advance(15_000)
+
+    expected = ResourceCapacity(
+        "gpt-4", "rpm", 120, 60, 50.0, [EntityCapacity("user-1", 60, 45), EntityCapacity("user-2", 60, 15)]
+    )
+    assert expected == repo.get_resource_capacity("gpt-4", "rpm")
+    assert expected == limiter.get_resource_capacity("gpt-4", "rpm")
+    assert ResourceCapacity("gpt-4", "other", 0, 0, 0.0, []) == repo.get_resource_capacity("gpt-4", "other")
+
+
+def test_children_can_be_left_out(repo, limiter):
+    """An entity that was never created has no parent, and one that was deleted neither."""
+    for entity_id in ("project", "key-1", "stranger", "gone"):
+        use(limiter, entity_id, "gpt-4", rpm=6)
+    namespace_id, table = repo.scope.namespace_id, repo.scope.table
+    table.write(entity_item.create(namespace_id, Entity("project"), None))
+    table.write(entity_item.create(namespace_id, Entity("key-1", parent_id="project"), None))
+    gone = entity_item.create(namespace_id, Entity("gone", parent_id="project"), None)
+    table.write(gone)
+    table.write(entity_item.tombstone(namespace_id, "gone", entity_item.facts_from_item(gone.item)))
+
+    found = repo.get_resource_capacity("gpt-4", "rpm", parents_only=True)
+    assert ["gone", "project", "stranger"] == [one.entity_id for one in found.entities]
+    assert (180, 162) == (found.total_capacity, found.total_available)
+
+
+def test_names_that_cannot_be_are_refused(repo):
+    """Before anything is read."""
+    for names in (("a#b", None), ("a", "b#c")):
+        with pytest.raises(ValidationError):
+            repo.get_buckets(*names)
+    for names in (("b#c", "rpm"), ("gpt-4", "wcu")):
+        with pytest.raises(ValidationError):
+            repo.get_resource_capacity(*names)
