@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from zae_limiter._sync.protocol import SyncRepositoryProtocol
     from zae_limiter._sync.repository import SyncRepository
     from zae_limiter.clock import Clock, SystemClock
+    from zae_limiter.core.audit import AuditAction, AuditEvent
     from zae_limiter.core.config import ResolvedLimits
     from zae_limiter.core.errors import (
         CorruptItemError,
@@ -87,6 +88,7 @@ _ERRORS = [
 _HOMES = {
     **dict.fromkeys(_ERRORS, "core.errors"),
     **dict.fromkeys(("Clock", "SystemClock"), "clock"),
+    **dict.fromkeys(("AuditAction", "AuditEvent"), "core.audit"),
     "ResolvedLimits": "core.config",
     "Limit": "core.limit",
     **dict.fromkeys(
@@ -103,6 +105,8 @@ _HOMES = {
 }
 
 __all__ = [
+    "AuditAction",
+    "AuditEvent",
     "BackendCapabilities",
     "BucketState",
     "CacheStats",

@@ -9,7 +9,7 @@ from zae_limiter.core.outcome import Committed, Unavailable
 from zae_limiter.schema import audit_item
 from zae_limiter.schema.operations import Operation
 
-_AUDIT_RETENTION_S = 90 * 24 * 3600
+_SECONDS_PER_DAY = 24 * 3600
 _MOST_TRIES = 16
 
 
@@ -39,5 +39,7 @@ async def make_change(scope: Scope, change: Change, decide: Callable[[], Awaitab
 
 def _event(scope: Scope, change: Change) -> Operation:
     now_ms = scope.now_ms()
-    event = record(change, now_ms, scope.client.random.getrandbits(64))
-    return audit_item.write(scope.namespace_id, event, now_ms // 1000 + _AUDIT_RETENTION_S)
+    # Nonces rise, so that a client's changes within one millisecond are told in the order they were made.
+    event = record(change, now_ms, next(scope.client.nonces))
+    expires_s = now_ms // 1000 + scope.settings.audit_retention_days * _SECONDS_PER_DAY
+    return audit_item.write(scope.namespace_id, event, expires_s)

@@ -1,6 +1,7 @@
-"""Stored limits: set and read at each level, and resolved for an entity and a resource through the cache."""
+"""Stored limits: set, read, deleted and listed at each level, and resolved for a bucket through the cache."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 from zae_limiter._async.caches import BucketId, KnownLimits
 from zae_limiter._async.store.changes import make_change
@@ -36,6 +37,42 @@ class ConfigStore:
     ) -> None:
         """Replace the limits of the system and, unless it is None, what to do while the store is away."""
         await self._write(place, limits, on_unavailable, change)
+        if on_unavailable is not None:
+            self._scope.caches.on_unavailable = on_unavailable
+
+    async def delete(self, place: ConfigPlace, change: Change) -> None:
+        """Leave a tombstone in a place, and tell the audit; where there are no limits, do nothing."""
+
+        async def decide() -> list[Operation]:
+            seen = await self._read(place)
+            if seen is None or seen.deleted:
+                return []
+            uncounted = config_item.unregister(place, seen)
+            return [config_item.tombstone(place, seen), *([] if uncounted is None else [uncounted])]
+
+        await self._change(place, change, decide)
+
+    async def delete_system(self, place: ConfigPlace, change: Change) -> None:
+        """Delete the limits of the system, and what to do while the store is away."""
+        await self.delete(place, change)
+        self._scope.caches.on_unavailable = None
+
+    async def entities(self, resource: str, limit: int | None, after: str | None) -> tuple[list[str], str | None]:
+        """Return the entities after ``after`` that have limits for a resource, and the last of them if more follow."""
+        found: list[str] = []
+        query = config_item.entities_query(self._scope.namespace_id, resource, limit, after)
+        while True:
+            page = await self._scope.table.query(query)
+            found += config_item.entities_of(page)
+            if page.next is None:
+                return found, None
+            if limit is not None and len(found) >= limit:
+                return found, found[-1]
+            query = replace(query, start=page.next, limit=None if limit is None else limit - len(found))
+
+    async def resources(self, registry: Key) -> list[str]:
+        """Return the resources a registry counts, in order."""
+        return config_item.registered(await self._scope.table.get(registry, consistent=True) or {})
 
     async def _write(
         self, place: ConfigPlace, limits: Sequence[Limit], on_unavailable: OnUnavailable | None, change: Change
@@ -46,7 +83,19 @@ class ConfigStore:
             counted = config_item.register(place, seen)
             return [config_item.write(place, limits, seen, kept), *([] if counted is None else [counted])]
 
-        await make_change(self._scope, change, decide)
+        await self._change(place, change, decide)
+
+    async def _change(
+        self, place: ConfigPlace, change: Change, decide: Callable[[], Awaitable[Sequence[Operation]]]
+    ) -> None:
+        try:
+            await make_change(self._scope, change, decide)
+        finally:
+            # A change that was cancelled, or whose answer was lost, may have been made all the same.
+            if place.entity_id is None:
+                self._scope.caches.forget_limits()
+            else:
+                self._scope.caches.forget_limits_of(place.entity_id)
 
     async def _read(self, place: ConfigPlace) -> ConfigRecord | None:
         item = await self._scope.table.get(place.key, consistent=True)

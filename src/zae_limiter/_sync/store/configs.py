@@ -1,6 +1,7 @@
-"""Stored limits: set and read at each level, and resolved for an entity and a resource through the cache."""  # generated from _async by tools/mirror.py; do not edit
+"""Stored limits: set, read, deleted and listed at each level, and resolved for a bucket through the cache."""  # generated from _async by tools/mirror.py; do not edit
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from zae_limiter._sync.caches import BucketId, KnownLimits
 from zae_limiter._sync.store.changes import make_change
@@ -36,6 +37,42 @@ class ConfigStore:
     ) -> None:
         """Replace the limits of the system and, unless it is None, what to do while the store is away."""
         self._write(place, limits, on_unavailable, change)
+        if on_unavailable is not None:
+            self._scope.caches.on_unavailable = on_unavailable
+
+    def delete(self, place: ConfigPlace, change: Change) -> None:
+        """Leave a tombstone in a place, and tell the audit; where there are no limits, do nothing."""
+
+        def decide() -> list[Operation]:
+            seen = self._read(place)
+            if seen is None or seen.deleted:
+                return []
+            uncounted = config_item.unregister(place, seen)
+            return [config_item.tombstone(place, seen), *([] if uncounted is None else [uncounted])]
+
+        self._change(place, change, decide)
+
+    def delete_system(self, place: ConfigPlace, change: Change) -> None:
+        """Delete the limits of the system, and what to do while the store is away."""
+        self.delete(place, change)
+        self._scope.caches.on_unavailable = None
+
+    def entities(self, resource: str, limit: int | None, after: str | None) -> tuple[list[str], str | None]:
+        """Return the entities after ``after`` that have limits for a resource, and the last of them if more follow."""
+        found: list[str] = []
+        query = config_item.entities_query(self._scope.namespace_id, resource, limit, after)
+        while True:
+            page = self._scope.table.query(query)
+            found += config_item.entities_of(page)
+            if page.next is None:
+                return found, None
+            if limit is not None and len(found) >= limit:
+                return found, found[-1]
+            query = replace(query, start=page.next, limit=None if limit is None else limit - len(found))
+
+    def resources(self, registry: Key) -> list[str]:
+        """Return the resources a registry counts, in order."""
+        return config_item.registered(self._scope.table.get(registry, consistent=True) or {})
 
     def _write(
         self, place: ConfigPlace, limits: Sequence[Limit], on_unavailable: OnUnavailable | None, change: Change
@@ -46,7 +83,19 @@ class ConfigStore:
             counted = config_item.register(place, seen)
             return [config_item.write(place, limits, seen, kept), *([] if counted is None else [counted])]
 
-        make_change(self._scope, change, decide)
+        self._change(place, change, decide)
+
+    def _change(
+        self, place: ConfigPlace, change: Change, decide: Callable[[], Sequence[Operation]]
+    ) -> None:
+        try:
+            make_change(self._scope, change, decide)
+        finally:
+            # A change that was cancelled, or whose answer was lost, may have been made all the same.
+            if place.entity_id is None:
+                self._scope.caches.forget_limits()
+            else:
+                self._scope.caches.forget_limits_of(place.entity_id)
 
     def _read(self, place: ConfigPlace) -> ConfigRecord | None:
         item = self._scope.table.get(place.key, consistent=True)

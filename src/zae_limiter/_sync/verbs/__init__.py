@@ -1,7 +1,8 @@
 """The admin verbs, one room for each kind of record. SyncRepository and limiter have them all."""  # generated from _async by tools/mirror.py; do not edit
 
+from zae_limiter._sync.verbs.audit import AuditVerbs
 from zae_limiter._sync.verbs.config import ConfigVerbs
 
 
-class AdminVerbs(ConfigVerbs):
+class AdminVerbs(AuditVerbs, ConfigVerbs):
     """Every admin verb."""
