@@ -64,6 +64,7 @@ class BucketClient:
         self._configs = ConfigStore(scope)
         self._table = scope.table
         self.inline = scope.table.inline
+        self.parallel = scope.client.parallel
         self._write = scope.table.write
         self._remembered = scope.caches.buckets
         self._caches = scope.caches
