@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         ZAELimiterError,
     )
     from zae_limiter.core.limit import Limit
+    from zae_limiter.core.namespace import Namespace
     from zae_limiter.core.status import (
         BackendCapabilities,
         BucketState,
@@ -91,6 +92,7 @@ _HOMES = {
     **dict.fromkeys(("AuditAction", "AuditEvent"), "core.audit"),
     "ResolvedLimits": "core.config",
     "Limit": "core.limit",
+    "Namespace": "core.namespace",
     **dict.fromkeys(
         ("BackendCapabilities", "BucketState", "CacheStats", "LimitName", "LimitStatus", "OnUnavailable"), "core.status"
     ),
@@ -127,6 +129,7 @@ __all__ = [
     "Limit",
     "LimitName",
     "LimitStatus",
+    "Namespace",
     "NamespaceNotFoundError",
     "NamespaceStateError",
     "OnUnavailable",

@@ -152,7 +152,7 @@ async def test_a_change_leaves_an_audit_event(repo):
     """Whoever changed it is written down with the change."""
     await repo.set_limits("user-1", ENTITY, "gpt-4", principal="alice")
 
-    events = [item for key, item in everything_in(repo).items() if "#AUDIT#" in key[1]]
+    events = [item for key, item in everything_in(repo).items() if "AUDIT#user-1" in key[0]]
 
     assert [("limits_set", "alice", "user-1", "gpt-4")] == [
         (event["action"], event["principal"], event["entity_id"], event["resource"]) for event in events

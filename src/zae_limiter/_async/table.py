@@ -24,6 +24,10 @@ class Table(Protocol):
     def inline(self) -> bool:
         """Whether a write is never suspended half done: a caller that was cancelled has nothing in flight."""
 
+    @property
+    def index_lag_s(self) -> float:
+        """How long a query of an index may miss what was written; 0 where indexes are as new as the items."""
+
     def now(self) -> Moment:
         """The time by the clock that counts: the server's where there is one, else the machine's."""
 

@@ -66,6 +66,7 @@ class NamespaceCaches:
         self.buckets: Bounded[BucketId, Remembered] = Bounded(most)
         self.own_terms: Bounded[tuple[object, ...], Terms] = Bounded(most)
         self.on_unavailable: OnUnavailable | None = None
+        self.active_until_ms = 0
         self.hits = 0
         self.misses = 0
 
@@ -88,7 +89,8 @@ class NamespaceCaches:
         self._of(bucket).view = view
 
     def forget_limits(self) -> None:
-        """Read all limits again when they are next needed."""
+        """Read all limits again when they are next needed, and ask whether the namespace is still there."""
+        self.active_until_ms = 0
         for bucket in list(self.buckets):
             self.keep_limits(bucket, None)
 

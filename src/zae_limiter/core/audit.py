@@ -31,6 +31,7 @@ class AuditAction(StrEnum):
     NAMESPACE_REGISTERED = "namespace_registered"
     NAMESPACE_DELETED = "namespace_deleted"
     NAMESPACE_RECOVERED = "namespace_recovered"
+    NAMESPACE_PURGE_BEGUN = "namespace_purge_begun"
     NAMESPACE_PURGED = "namespace_purged"
 
 
@@ -94,6 +95,11 @@ def resource_audit_id(resource: str) -> str:
 def namespace_audit_id(namespace: str) -> str:
     """The id under which the events of a namespace are kept."""
     return f"{_NAMESPACE_AUDIT_PREFIX}{namespace}"
+
+
+def is_namespace_audit_id(entity_id: str) -> bool:
+    """Say whether the events under an id are those of a namespace."""
+    return entity_id.startswith(_NAMESPACE_AUDIT_PREFIX)
 
 
 def check_audit_id(value: object, field: str = "entity_id") -> None:

@@ -2,7 +2,8 @@
 
 from zae_limiter._async.verbs.audit import AuditVerbs
 from zae_limiter._async.verbs.config import ConfigVerbs
+from zae_limiter._async.verbs.namespaces import NamespaceVerbs
 
 
-class AdminVerbs(AuditVerbs, ConfigVerbs):
+class AdminVerbs(AuditVerbs, ConfigVerbs, NamespaceVerbs):
     """Every admin verb."""

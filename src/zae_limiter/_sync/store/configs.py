@@ -8,13 +8,16 @@ from zae_limiter._sync.store.changes import make_change
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.core.audit import Change
 from zae_limiter.core.config import ConfigRecord, resolve
+from zae_limiter.core.errors import NamespaceNotFoundError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.status import OnUnavailable
 from zae_limiter.core.view import terms_of
-from zae_limiter.schema import config_item
+from zae_limiter.schema import config_item, namespace_item
 from zae_limiter.schema.config_item import ConfigPlace
 from zae_limiter.schema.operations import Key, Operation
+
+_RECORDS = len(config_item.ResolutionKeys._fields)
 
 
 class ConfigStore:
@@ -115,19 +118,39 @@ class ConfigStore:
         return known
 
     def read_again(self, bucket: BucketId, *, consistent: bool = False) -> KnownLimits:
-        """Read the limits in force, past the cache, and remember them."""
+        """Read the limits in force, past the cache, and remember them.
+
+        Raises:
+            NamespaceNotFoundError: The namespace was deleted.
+        """
+        if consistent:
+            self._scope.caches.active_until_ms = 0
         items = self._scope.table.batch_get(self.keys(bucket), consistent=consistent)
         return self.learn(bucket, items)
 
     def keys(self, bucket: BucketId) -> Sequence[Key]:
-        """Return the keys of all that decides which limits are in force."""
-        return config_item.resolution_keys(self._scope.namespace_id, *bucket)
+        """Return the keys of all that decides which limits are in force.
+
+        Whether the namespace is still there is asked as often as limits are read again, not with every bucket's: all
+        namespaces are registered in one partition.
+        """
+        found = config_item.resolution_keys(self._scope.namespace_id, *bucket)
+        if self._scope.now_ms() < self._scope.caches.active_until_ms:
+            return found
+        return (*found, namespace_item.reverse_key(self._scope.namespace_id))
 
     def learn(self, bucket: BucketId, items: Sequence[Item | None]) -> KnownLimits:
-        """Remember the limits in force from the items of ``keys``."""
+        """Remember the limits in force from the items of ``keys``.
+
+        Raises:
+            NamespaceNotFoundError: The namespace was deleted.
+        """
         scope = self._scope
         caches, settings = scope.caches, scope.settings
-        resolution = resolve(config_item.resolution_records(items))
+        records, registration = items[:_RECORDS], items[_RECORDS:]
+        if registration:
+            self._require_active(registration[0])
+        resolution = resolve(config_item.resolution_records(records))
         before = caches.limits(bucket)
         terms = terms_of(resolution, settings.bucket_ttl_multiplier, None if before is None else before.terms)
         known = KnownLimits(resolution, terms, scope.now_ms() + settings.config_cache_ttl_ms)
@@ -135,3 +158,10 @@ class ConfigStore:
         caches.keep_limits(bucket, known)
         caches.on_unavailable = resolution.on_unavailable
         return known
+
+    def _require_active(self, registration: Item | None) -> None:
+        """Remember that the namespace is there, or raise if it is not."""
+        scope = self._scope
+        if registration is None or not namespace_item.is_active(registration):
+            raise NamespaceNotFoundError(scope.namespace)
+        scope.caches.active_until_ms = scope.now_ms() + scope.settings.config_cache_ttl_ms

@@ -2,7 +2,8 @@
 
 from zae_limiter._sync.verbs.audit import AuditVerbs
 from zae_limiter._sync.verbs.config import ConfigVerbs
+from zae_limiter._sync.verbs.namespaces import NamespaceVerbs
 
 
-class AdminVerbs(AuditVerbs, ConfigVerbs):
+class AdminVerbs(AuditVerbs, ConfigVerbs, NamespaceVerbs):
     """Every admin verb."""
