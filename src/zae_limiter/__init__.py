@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from zae_limiter.clock import Clock, SystemClock
     from zae_limiter.core.audit import AuditAction, AuditEvent
     from zae_limiter.core.config import ResolvedLimits
+    from zae_limiter.core.entity import Entity
     from zae_limiter.core.errors import (
         CorruptItemError,
         EntityError,
@@ -91,6 +92,7 @@ _HOMES = {
     **dict.fromkeys(("Clock", "SystemClock"), "clock"),
     **dict.fromkeys(("AuditAction", "AuditEvent"), "core.audit"),
     "ResolvedLimits": "core.config",
+    "Entity": "core.entity",
     "Limit": "core.limit",
     "Namespace": "core.namespace",
     **dict.fromkeys(
@@ -114,6 +116,7 @@ __all__ = [
     "CacheStats",
     "Clock",
     "CorruptItemError",
+    "Entity",
     "EntityError",
     "EntityExistsError",
     "EntityHasChildrenError",

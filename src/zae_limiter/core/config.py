@@ -31,12 +31,16 @@ class ConfigRecord:
 
 @dataclass(frozen=True, slots=True)
 class EntityFacts:
-    """What a bucket needs to know of its entity; ``deleted`` is the tombstone of an entity."""
+    """What a bucket needs to know of its entity; ``deleted`` is the tombstone of an entity.
+
+    ``counts_children``: it has, or once had, children.
+    """
 
     parent_id: str | None
     cascade: bool
     version: int
     deleted: bool = False
+    counts_children: bool = False
 
 
 @dataclass(frozen=True, slots=True)

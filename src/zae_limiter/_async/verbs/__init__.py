@@ -2,8 +2,9 @@
 
 from zae_limiter._async.verbs.audit import AuditVerbs
 from zae_limiter._async.verbs.config import ConfigVerbs
+from zae_limiter._async.verbs.entities import EntityVerbs
 from zae_limiter._async.verbs.namespaces import NamespaceVerbs
 
 
-class AdminVerbs(AuditVerbs, ConfigVerbs, NamespaceVerbs):
+class AdminVerbs(AuditVerbs, ConfigVerbs, EntityVerbs, NamespaceVerbs):
     """Every admin verb."""

@@ -2,8 +2,9 @@
 
 from zae_limiter._sync.verbs.audit import AuditVerbs
 from zae_limiter._sync.verbs.config import ConfigVerbs
+from zae_limiter._sync.verbs.entities import EntityVerbs
 from zae_limiter._sync.verbs.namespaces import NamespaceVerbs
 
 
-class AdminVerbs(AuditVerbs, ConfigVerbs, NamespaceVerbs):
+class AdminVerbs(AuditVerbs, ConfigVerbs, EntityVerbs, NamespaceVerbs):
     """Every admin verb."""
