@@ -1,6 +1,6 @@
 """Child and parent together or not at all: taking from both, and giving back where only one of them admits."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -14,13 +14,13 @@ from zae_limiter.core.view import Terms
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Holding:
     """A bucket that was taken from, by which terms, and which of the limits asked for it has."""
 
     bucket: BucketId
     terms: Terms
-    names: frozenset[str]
+    names: Collection[str]
 
     def settlement(self, changes: dict[str, int]) -> Settlement | None:
         """Return what changes in tokens, up or down, mean for this bucket; None for nothing."""
@@ -43,7 +43,7 @@ async def take(client: BucketClient, asking: Asking) -> list[Holding]:
     if known is not None and known.cascade and not client.inline:
         return await _take_at_once(client, asking, known)
     terms = await client.take(*asking)
-    child = Holding(asking.bucket, terms, frozenset(asking.consume))
+    child = Holding(asking.bucket, terms, asking.consume)
     return [child] if not terms.cascade else await join_parent(client, child, asking.consume)
 
 
@@ -65,7 +65,7 @@ async def _take_at_once(client: BucketClient, asking: Asking, known: Terms) -> l
     )
     holdings = []
     if isinstance(child, Taken):
-        holdings.append(Holding(bucket, child.holding, frozenset(consume)))
+        holdings.append(Holding(bucket, child.holding, consume))
     if isinstance(parent, Taken) and parent.holding is not None:
         holdings.append(parent.holding)
     judged = verdict(child, parent)
@@ -78,14 +78,14 @@ async def _take_at_once(client: BucketClient, asking: Asking, known: Terms) -> l
 
 async def _take_parent(client: BucketClient, bucket: BucketId, terms: Terms, consume: dict[str, int]) -> Holding | None:
     """Take from the parent what it limits of the request; None if that is nothing."""
-    _, resource = bucket
     assert terms.parent_id is not None, "what cascades has a parent"
-    above = (terms.parent_id, resource)
-    limits = await client.resolver.limited(above)
-    amounts = {name: amount for name, amount in consume.items() if name in limits}
-    if not amounts:
+    above = (terms.parent_id, bucket[1])
+    limits = client.resolver.known_terms(above) or await client.resolver.stored_terms(above)
+    if limits is None:
         return None
-    return Holding(above, await client.take(above, amounts, None), frozenset(amounts))
+    if not consume.keys() <= limits.positions.keys():
+        consume = {name: amount for name, amount in consume.items() if name in limits.positions}
+    return Holding(above, await client.take(above, consume, None), consume) if consume else None
 
 
 async def give_back(client: BucketClient, holding: Holding, amounts: dict[str, int]) -> None:

@@ -202,7 +202,7 @@ class SyncLease:
         return self._holdings or [self._holding(self._terms)]
 
     def _holding(self, terms: Terms) -> Holding:
-        return Holding(self._bucket, terms, frozenset(self._held()))
+        return Holding(self._bucket, terms, self._held())
 
     def _go_without_store(self, error: RateLimiterUnavailable) -> None:
         """Let the request through unlimited, if that is allowed."""

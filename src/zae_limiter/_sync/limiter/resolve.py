@@ -42,10 +42,9 @@ class Resolver:
         known = self._configs.fresh(bucket)
         return None if known is None else known.terms
 
-    def limited(self, bucket: BucketId) -> frozenset[str]:
-        """Return the names of the stored limits in force; none where nothing is configured."""
-        known = self._configs.known(bucket)
-        return frozenset() if known.terms is None else frozenset(known.terms.positions)
+    def stored_terms(self, bucket: BucketId) -> Terms | None:
+        """Return the stored terms; None where nothing is configured."""
+        return (self._configs.known(bucket)).terms
 
     def is_known(self, bucket: BucketId) -> bool:
         """Say whether the terms can be told without reading."""
