@@ -5,6 +5,7 @@ import pytest
 from zae_limiter import Limit, OnUnavailable, SyncRateLimiter, RateLimiterUnavailable, ResolvedLimits, ValidationError
 
 from .clients import FailingTable, Wrapped, another, balance_of, buckets_in, counted, everything_in, take
+from .rivals import Overtaken
 
 OLD = Limit.per_second("rps", 10)
 TPM = Limit.per_minute("tpm", 6_000)
@@ -354,16 +355,3 @@ def test_a_set_that_another_client_deletes_under_comes_after_the_delete(repo):
 
     assert ([TPM], None) == repo.get_system_defaults()
     assert 3 == configs_in(repo)[0]["config_version"]
-
-
-class Overtaken(Wrapped):
-    """A table where somebody else gets in just before this client's transactions, as often as there are calls."""
-
-    def __init__(self, table):
-        super().__init__(table)
-        self.overtakers = []
-
-    def transact(self, operations, token):
-        if self.overtakers:
-            self.overtakers.pop(0)()
-        return super().transact(operations, token)
