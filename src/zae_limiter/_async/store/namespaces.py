@@ -134,10 +134,9 @@ class NamespaceStore:
 
         async def decide() -> Plan:
             items = await self._table.batch_get([namespace_item.forward_key(name) for name in names], consistent=True)
-            found = zip(names, items, strict=True)
-            known.update({name: namespace_item.from_item(item) for name, item in found if item is not None})
-            fresh = [self._new(name) for name, item in zip(names, items, strict=True) if item is None]
-            known.update({one.name: one for one in fresh})
+            for name, item in zip(names, items, strict=True):
+                known[name] = self._new(name) if item is None else namespace_item.from_item(item)
+            fresh = [known[name] for name, item in zip(names, items, strict=True) if item is None]
             writes = [operation for one in fresh for operation in namespace_item.register(one)]
             return Plan(writes, [_change(AuditAction.NAMESPACE_REGISTERED, one, principal) for one in fresh])
 
