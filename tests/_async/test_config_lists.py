@@ -253,6 +253,24 @@ async def test_two_clients_at_once_leave_the_registry_right(repo):
     assert {"gpt-4": 2} == counted_in(repo)
 
 
+async def test_many_clients_that_change_one_record_at_once_all_get_their_turn(repo):
+    """Whoever was overtaken waits a little before he tries again."""
+    parallel = repo.scope.client.parallel
+
+    async def work(clients):
+        if len(clients) > 1:
+            half = len(clients) // 2
+            await parallel.both(lambda: work(clients[:half]), lambda: work(clients[half:]))
+        else:
+            for _ in range(5):
+                await clients[0].set_limits("shared", LIMITS, "gpt-4")
+
+    await work([another(repo) for _ in range(16)])
+
+    assert 80 == len(await repo.get_audit_events("shared", 100))
+    assert {"gpt-4": 1} == counted_in(repo)
+
+
 async def test_the_limiter_lists_what_its_repository_does(peopled):
     """The verbs are the same."""
     limiter = RateLimiter(peopled)

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
+from zae_limiter._async import runtime
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.core.audit import Change, check_principal, record
 from zae_limiter.core.errors import NamespaceNotFoundError, RateLimiterUnavailable
@@ -13,6 +14,8 @@ from zae_limiter.schema.operations import Operation
 
 _SECONDS_PER_DAY = 24 * 3600
 _MOST_TRIES = 16
+_FIRST_PAUSE_S = 0.001
+_LONGEST_PAUSE_S = 0.05
 
 
 class Plan(NamedTuple):
@@ -43,6 +46,7 @@ async def make_change(scope: Scope, change: Change, decide: Callable[[], Awaitab
 async def make_changes(scope: Scope, decide: Callable[[], Awaitable[Plan]]) -> None:
     """Carry out several changes, each with an event, in one transaction, as ``make_change`` does one."""
     outcome: object = None
+    pause_s = _FIRST_PAUSE_S
     for _ in range(_MOST_TRIES):
         operations, changes = await decide()
         if not operations:
@@ -57,6 +61,8 @@ async def make_changes(scope: Scope, decide: Callable[[], Awaitable[Plan]]) -> N
             raise RateLimiterUnavailable(outcome.cause)
         if required and isinstance(outcome, Cancelled) and outcome.reasons[-1] is not None:
             raise NamespaceNotFoundError(scope.namespace)
+        await runtime.sleep(pause_s * scope.client.random.random())
+        pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
     raise RateLimiterUnavailable(TimeoutError(f"others kept changing the same records: {outcome}"))
 
 
