@@ -268,3 +268,16 @@ async def purge_at_last(repo, namespace_id, interruptions):
             continue
         return
     await repo.purge_namespace(namespace_id)
+
+
+async def test_a_lease_that_outlives_its_namespace_leaves_nothing_behind(repo):
+    """There is nobody left to charge."""
+    await repo.register_namespace("tenant")
+    tenant = await repo.namespace("tenant")
+    limits = [Limit.per_minute("rpm", 10)]
+    async with RateLimiter(tenant).acquire("user-1", "gpt-4", {"rpm": 1}, limits=limits) as lease:
+        await lease.adjust(rpm=5)
+        gone = await repo.delete_namespace("tenant")
+        await repo.purge_namespace(gone.id)
+
+    assert [] == [key for key in everything_in(repo) if key[0].startswith(f"{gone.id}/")]

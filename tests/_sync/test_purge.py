@@ -268,3 +268,16 @@ def purge_at_last(repo, namespace_id, interruptions):
             continue
         return
     repo.purge_namespace(namespace_id)
+
+
+def test_a_lease_that_outlives_its_namespace_leaves_nothing_behind(repo):
+    """There is nobody left to charge."""
+    repo.register_namespace("tenant")
+    tenant = repo.namespace("tenant")
+    limits = [Limit.per_minute("rpm", 10)]
+    with SyncRateLimiter(tenant).acquire("user-1", "gpt-4", {"rpm": 1}, limits=limits) as lease:
+        lease.adjust(rpm=5)
+        gone = repo.delete_namespace("tenant")
+        repo.purge_namespace(gone.id)
+
+    assert [] == [key for key in everything_in(repo) if key[0].startswith(f"{gone.id}/")]

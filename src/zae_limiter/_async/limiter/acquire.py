@@ -30,7 +30,7 @@ from zae_limiter.core.acquire import (
 )
 from zae_limiter.core.bucket import Moment
 from zae_limiter.core.composite import Settlement, Settling, settle
-from zae_limiter.core.errors import RateLimiterUnavailable, RateLimitExceeded
+from zae_limiter.core.errors import NamespaceNotFoundError, RateLimiterUnavailable, RateLimitExceeded
 from zae_limiter.core.limit import check_limits
 from zae_limiter.core.outcome import Applied, Missing, Refused
 from zae_limiter.core.status import OnUnavailable
@@ -144,7 +144,7 @@ class BucketClient:
             view = await self.buckets.look(bucket, terms)
         refusals = 0
         for _ in range(_MOST_STEPS):
-            if view is None and not settlement.debits:
+            if view is None and not (settlement.debits and await self._has_namespace(bucket)):
                 return
             if view is None:
                 fate = await self.buckets.send(self._charged_from_full(bucket, settlement, terms))
@@ -170,6 +170,14 @@ class BucketClient:
         debits = [part for part in settling.parts if part.spent >= 0]
         again = bucket_writes.settle(view, Settling(debits, settling.held), nonce) if debits else None
         return await self.buckets.fate(operation, await self._write(operation), again)
+
+    async def _has_namespace(self, bucket: BucketId) -> bool:
+        """Say whether there is still anyone to charge: a bucket that is gone may have gone with its namespace."""
+        try:
+            await self._configs.read_again(bucket, consistent=True)
+        except NamespaceNotFoundError:
+            return False
+        return True
 
     def _charged_from_full(self, bucket: BucketId, settlement: Settlement, terms: Terms) -> Put:
         owner, spent = self.buckets.owner(bucket), dict(settlement.debits)
