@@ -13,6 +13,7 @@ class Account:
         self._limit = limit
         self._start_ms = start_ms
         self._net = 0
+        self._earned_milli = 0
         self.highest_share = 0.0
 
     def take(self, amount: int, now_ms: int) -> None:
@@ -24,11 +25,19 @@ class Account:
         """Count a correction; it may lead into debt, which no take may do."""
         self._net += change
 
+    def raise_to(self, limit: Limit, now_ms: int) -> None:
+        """Count by a higher limit from now on; what was earned by the old one stays."""
+        self._earned_milli, self._start_ms = self._earned(now_ms), now_ms
+        self._limit = limit
+
     def offered_milli(self, now_ms: int) -> int:
         """Return the most that may have been taken since the start, however full the bucket was."""
+        return self._limit.capacity_milli + self._earned(now_ms)
+
+    def _earned(self, now_ms: int) -> int:
         limit = self._limit
         now, then = (grid(at, limit.refill_amount_milli, limit.refill_period_ms) for at in (now_ms, self._start_ms))
-        return limit.capacity_milli + now - then
+        return self._earned_milli + now - then
 
 
 class Ledger:
@@ -46,6 +55,10 @@ class Ledger:
         """Count a correction, up or down."""
         for name, change in changes.items():
             self._accounts[name].settle(change)
+
+    def raise_to(self, limit: Limit, now_ms: int) -> None:
+        """Count by a higher limit from now on."""
+        self._accounts[limit.name].raise_to(limit, now_ms)
 
     @property
     def highest_share(self) -> float:
