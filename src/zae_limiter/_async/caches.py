@@ -39,13 +39,14 @@ class Bounded(dict[K, V], Generic[K, V]):
 
 @dataclass(frozen=True, slots=True)
 class KnownLimits:
-    """Limits in force as last read, the terms that follow from them, and when to read them again.
+    """Limits in force as last read, the terms that follow from them, when they were read, and when to read them again.
 
     ``terms`` is None where no limits are configured, which is remembered too.
     """
 
     resolution: Resolution
     terms: Terms | None
+    read_ms: int
     expires_ms: int
 
 

@@ -85,7 +85,10 @@ class BucketClient:
             # A name that cannot even be hashed is no name: it is refused with all the others that are none.
             memory = None
         known = None if memory is None else memory.limits
-        if memory is None or known is None or own is not None or now[1] >= known.expires_ms or known.terms is None:
+        if memory is None or known is None or own is not None or known.terms is None:
+            return await self._take_as_stranger(Asking(bucket, consume, own))
+        if not known.read_ms <= now[1] < known.expires_ms:
+            # Not fresh, or read in the future of a clock that was set back since.
             return await self._take_as_stranger(Asking(bucket, consume, own))
         terms = known.terms
         self._caches.hits += 1

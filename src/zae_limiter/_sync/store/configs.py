@@ -107,7 +107,8 @@ class ConfigStore:
     def fresh(self, bucket: BucketId) -> KnownLimits | None:
         """Return the limits in force if they are known and fresh."""
         known = self._scope.caches.limits(bucket)
-        return known if known is not None and self._scope.now_ms() < known.expires_ms else None
+        fresh = known is not None and known.read_ms <= self._scope.now_ms() < known.expires_ms
+        return known if fresh else None
 
     def known(self, bucket: BucketId) -> KnownLimits:
         """Return the limits in force for an entity and a resource, from the cache while they are fresh."""
@@ -153,7 +154,8 @@ class ConfigStore:
         resolution = resolve(config_item.resolution_records(records))
         before = caches.limits(bucket)
         terms = terms_of(resolution, settings.bucket_ttl_multiplier, None if before is None else before.terms)
-        known = KnownLimits(resolution, terms, scope.now_ms() + settings.config_cache_ttl_ms)
+        now_ms = scope.now_ms()
+        known = KnownLimits(resolution, terms, now_ms, now_ms + settings.config_cache_ttl_ms)
         caches.misses += 1
         caches.keep_limits(bucket, known)
         caches.on_unavailable = resolution.on_unavailable
