@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 import pytest
@@ -98,14 +99,23 @@ class TestTheLedger:
         assert 1.0 == in_debt
         assert ledger.highest_share > 1
 
-    @pytest.mark.parametrize(("taken", "is_exceeded"), [(400, False), (401, True)])
+    @pytest.mark.parametrize(("taken", "is_exceeded"), [(550, False), (551, True)])
     def test_a_raised_limit_counts_from_then_on(self, taken, is_exceeded):
-        """A second at 100, then half a second at 300; and the higher capacity."""
+        """A second at 100, half a second at 300, and the higher capacity; though it is told of afterwards."""
         ledger = Ledger([self.LIMIT], 5_000)
-        ledger.raise_to(Limit.per_second("tps", 300, burst=300), 6_000)
-        ledger.take({"tps": 150 + taken}, 6_500)
+        ledger.take({"tps": taken}, 6_500)
+        ledger.raise_to(Limit.per_second("tps", 300), 6_000)
+        ledger.raise_to(Limit.per_second("tps", 300), 6_200)
 
         assert is_exceeded == (ledger.highest_share > 1)
+
+    def test_a_limit_raised_later_excuses_nothing(self):
+        """What was taken before is judged by the limit of that time."""
+        ledger = Ledger([self.LIMIT], 5_000)
+        ledger.take({"tps": 201}, 5_000)
+        ledger.raise_to(Limit.per_second("tps", 300), 6_000)
+
+        assert ledger.highest_share > 1
 
 
 class TestTheViews:
@@ -271,6 +281,15 @@ class TestTheRun:
             assert re.search(r"120,000 -> 480,000, in force at 0\.\d s", done.stdout)
             assert "never exceeded" in done.stdout
             assert str(database) in done.stdout
+
+    def test_two_at_once_on_one_file_are_told_apart(self, shell, database):
+        """A limit that the other one raised is no offence of this one."""
+        with ThreadPoolExecutor() as pool:
+            first = pool.submit(shell, "demo", "--seconds", "3")
+            time.sleep(1.0)
+            second = pool.submit(shell, "demo", "--seconds", "3")
+
+        assert [0, 0] == [first.result().returncode, second.result().returncode]
 
     def test_only_the_demos_own_buckets_are_touched(self, run):
         """Limits and buckets of a user stay as they were."""

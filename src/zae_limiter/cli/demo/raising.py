@@ -52,7 +52,7 @@ class Raising:
         self._mark()
         await self._watch.sleep(due_s - self._watch.elapsed_s)
         self._mark()
-        self._book.raise_limit(change, self._watch.clock.now_ms())
+        self._book.raise_limit(change.entity_id, change.after, self._watch.clock.now_ms())
         await store_raise(self._operator, change)
         self.progress = replace(self.progress, made_s=self._watch.elapsed_s)
         tell(change.entity_id, f"{change.after.name} raised to {change.after.refill_amount:,} a minute")
@@ -68,6 +68,18 @@ class Raising:
                 return self._mark()
             await watch.sleep(_LOOK_EVERY_S)
         return None
+
+    async def notice_others(self) -> None:
+        """See whether another demo on the same table raises the limit first: then it counts since the last look."""
+        change, watch = self.progress.change, self._watch
+        looked_ms = watch.clock.now_ms()
+        while watch.elapsed_s < watch.total_s:
+            now_ms = watch.clock.now_ms()
+            for limit in await self._operator.get_limits(change.entity_id, change.resource):
+                if limit.name == change.after.name:
+                    self._book.raise_limit(change.entity_id, limit, looked_ms)
+            looked_ms = now_ms
+            await watch.sleep(_LOOK_EVERY_S)
 
     def effect(self) -> Effect:
         """Return what was admitted a second, before and after; to be called when no more calls begin."""

@@ -64,6 +64,7 @@ class Show:
         keys = [key for project in PROJECTS for key in project.keys]
         try:
             async with asyncio.TaskGroup() as group:
+                group.create_task(self._raising.notice_others())
                 group.create_task(self._raising.run(self._limiter, self._note))
                 for key in keys:
                     for _ in range(key.callers):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from zae_limiter.cli.demo.ledger import Ledger
 from zae_limiter.cli.demo.progress import Counts, Line
-from zae_limiter.cli.demo.scenario import Call, Member, Raise
+from zae_limiter.cli.demo.scenario import Call, Member
 from zae_limiter.core.limit import Limit
 
 
@@ -61,9 +61,9 @@ class Book:
         self._count(entity_id, Counts(rejected=1, rejected_above=int(refused_by != entity_id)))
         self[entity_id].retry_at_s = retry_at_s
 
-    def raise_limit(self, change: Raise, now_ms: int) -> None:
-        """Count by the higher limit from now on."""
-        self[change.entity_id].ledger.raise_to(change.after, now_ms)
+    def raise_limit(self, entity_id: str, limit: Limit, from_ms: int) -> None:
+        """Count by a higher limit from then on."""
+        self[entity_id].ledger.raise_to(limit, from_ms)
 
     def lines(self) -> list[Line]:
         """Return how it went for each."""
