@@ -88,7 +88,7 @@ def open_clients(
     for _ in range(count):
         table = CountingTable(EmbeddedTable(memory, clock, 1.0, random.random))
         client = Client(table, clock, random, settings, Parallel("serial"), "memory://", nonces(random))
-        namespace = NamespaceStore(table, clock, random).register("default")
+        namespace = NamespaceStore(client).register("default")
         repository = SyncRepository(client.scope("default", namespace.id), owns_table=False)
         if not limiters:
             repository.set_system_defaults(LIMITS)

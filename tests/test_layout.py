@@ -24,9 +24,7 @@ BY_HAND_IN_BOTH = (PACKAGE / "_sync" / "runtime.py",)
 EXEMPT_FROM_PARAMETER_COUNT = {
     "Repository.open": "the options of an embedded store, all keyword-only with defaults",
     "Repository.connect": "the options of a deployed store, all keyword-only with defaults",
-    "Repository.create_entity": "the facts of an entity and who creates it",
-    "RateLimiter.create_entity": "delegates the repository's verb",
-    "RepositoryProtocol.create_entity": "describes the repository's verb",
+    "EntityVerbs.create_entity": "the facts of an entity and who creates it",
     "UsageVerbs.get_usage_snapshots": "filters that combine, all optional",
     "Repository.get_usage_snapshots": "filters that combine, all optional",
     "RateLimiter.get_usage_snapshots": "delegates the repository's verb",

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from zae_limiter._sync.protocol import SyncRepositoryProtocol
     from zae_limiter._sync.repository import SyncRepository
     from zae_limiter.clock import Clock, SystemClock
+    from zae_limiter.core.audit import AuditAction, AuditEvent
     from zae_limiter.core.config import ResolvedLimits
+    from zae_limiter.core.entity import Entity
     from zae_limiter.core.errors import (
         CorruptItemError,
         EntityError,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
         ZAELimiterError,
     )
     from zae_limiter.core.limit import Limit
+    from zae_limiter.core.namespace import Namespace
     from zae_limiter.core.status import (
         BackendCapabilities,
         BucketState,
@@ -90,8 +93,11 @@ _ERRORS = [
 _HOMES = {
     **dict.fromkeys(_ERRORS, "core.errors"),
     **dict.fromkeys(("Clock", "SystemClock"), "clock"),
+    **dict.fromkeys(("AuditAction", "AuditEvent"), "core.audit"),
     "ResolvedLimits": "core.config",
+    "Entity": "core.entity",
     "Limit": "core.limit",
+    "Namespace": "core.namespace",
     **dict.fromkeys(
         (
             "BackendCapabilities",
@@ -117,11 +123,14 @@ _HOMES = {
 }
 
 __all__ = [
+    "AuditAction",
+    "AuditEvent",
     "BackendCapabilities",
     "BucketState",
     "CacheStats",
     "Clock",
     "CorruptItemError",
+    "Entity",
     "EntityCapacity",
     "EntityError",
     "EntityExistsError",
@@ -138,6 +147,7 @@ __all__ = [
     "Limit",
     "LimitName",
     "LimitStatus",
+    "Namespace",
     "NamespaceNotFoundError",
     "NamespaceStateError",
     "OnUnavailable",

@@ -33,6 +33,7 @@ class Wrapped:
         self.table = table
         self.capabilities = table.capabilities
         self.inline = table.inline
+        self.index_lag_s = table.index_lag_s
         self.now = table.now
         self.log = table.log
 

@@ -152,7 +152,7 @@ async def test_a_change_leaves_an_audit_event(repo):
     """Whoever changed it is written down with the change."""
     await repo.set_limits("user-1", ENTITY, "gpt-4", principal="alice")
 
-    events = [item for key, item in everything_in(repo).items() if "#AUDIT#" in key[1]]
+    events = [item for key, item in everything_in(repo).items() if "AUDIT#user-1" in key[0]]
 
     assert [("limits_set", "alice", "user-1", "gpt-4")] == [
         (event["action"], event["principal"], event["entity_id"], event["resource"]) for event in events
@@ -298,3 +298,14 @@ async def test_limits_that_are_forgotten_while_a_request_is_judged_count_for_it(
     await take(limiter, {"rps": 1})
 
     assert {"rps": 0} == await RateLimiter(repo).available("user-1", "gpt-4")
+
+
+async def test_a_clock_that_is_set_back_does_not_keep_old_limits_for_longer(repo, clock):
+    """Limits that were read in the future are read again."""
+    await repo.set_system_defaults(SYSTEM)
+    other = another(repo)
+    await other.resolve_limits("user-1", "gpt-4")
+    clock.advance(-3_600_000)
+    await repo.set_system_defaults([Limit.per_second("rps", 50)])
+
+    assert [Limit.per_second("rps", 50)] == (await other.resolve_limits("user-1", "gpt-4")).limits

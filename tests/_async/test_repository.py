@@ -16,7 +16,6 @@ from zae_limiter import (
     StorageError,
     ValidationError,
 )
-from zae_limiter._async.store.namespaces import NamespaceStore
 
 from .clients import SettableClock, take
 
@@ -39,8 +38,7 @@ async def opened_at(url=None):
 
 async def register(repo, name):
     """Make a namespace, as an admin would."""
-    client = repo.scope.client
-    await NamespaceStore(client.table, client.clock, client.random).register(name)
+    await repo.register_namespace(name)
 
 
 async def test_memory_is_each_openers_own():

@@ -16,7 +16,6 @@ from zae_limiter import (
     StorageError,
     ValidationError,
 )
-from zae_limiter._sync.store.namespaces import NamespaceStore
 
 from .clients import SettableClock, take
 
@@ -39,8 +38,7 @@ def opened_at(url=None):
 
 def register(repo, name):
     """Make a namespace, as an admin would."""
-    client = repo.scope.client
-    NamespaceStore(client.table, client.clock, client.random).register(name)
+    repo.register_namespace(name)
 
 
 def test_memory_is_each_openers_own():

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 import pytest
@@ -15,36 +16,48 @@ from zae_limiter import RateLimiter, Repository, SystemClock
 from zae_limiter.cli.demo.ledger import Ledger
 from zae_limiter.cli.demo.live import LiveView, drawing
 from zae_limiter.cli.demo.plain import PlainView
-from zae_limiter.cli.demo.progress import Frame, Report, Standing
-from zae_limiter.cli.demo.scenario import LIMITS, PROJECTS
-from zae_limiter.cli.demo.show import Show
-from zae_limiter.cli.demo.summary import summary_lines
+from zae_limiter.cli.demo.progress import Counts, Effect, Frame, Line, RaiseProgress, Report, Standing, raise_line
+from zae_limiter.cli.demo.scenario import ENTITY_LIMITS, PROJECTS, RAISED, RESOURCE, RESOURCE_LIMITS, members
+from zae_limiter.cli.demo.show import Stage, run
+from zae_limiter.cli.demo.stored import prepare
+from zae_limiter.cli.demo.summary import chart_lines, summary_lines
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.limit import Limit
 
-BALANCES = ({"rps": 10, "tps": 6_000}, {"rps": 3, "tps": -1_234}, {"rps": 0, "tps": 500})
+MEMBERS = list(members(PROJECTS))
+LIMITS = {limit.name: limit for limit in RESOURCE_LIMITS}
+BALANCES = [{"rpm": 10, "tpm": 6_000}, {"rpm": 3, "tpm": -1_234}, {"rpm": 0, "tpm": 500}] * 2
 STANDINGS = [
-    Standing(project, balances, admitted=12, rejected=rejected, retry_after_s=retry_after_s)
-    for project, balances, rejected, retry_after_s in zip(
-        PROJECTS, BALANCES, (0, 1_000, 7), (None, 0.31, 12.0), strict=True
-    )
+    Standing(member, LIMITS, "resource", balances, Counts(admitted=12, rejected=1_000), 0.31)
+    for member, balances in zip(MEMBERS, BALANCES, strict=True)
 ]
-FRAME = Frame(4.2, 10.0, STANDINGS, [f"event {number}" for number in range(20)])
+RAISING = RaiseProgress(RAISED, 10.0, 10.0, 10.9)
+FRAME = Frame(4.2, 20.0, STANDINGS, RAISING, [f"event {number}" for number in range(20)])
+
+
+def report_with(highest_share: float) -> Report:
+    counts = Counts(1_110, 231, 120, 4, 155_670, 152_674)
+    lines = [Line(member, counts, highest_share) for member in MEMBERS]
+    usage = {member.entity_id: 152_674 for member in MEMBERS if member.is_key}
+    return Report(20.2, 14, lines, Effect(RAISING, 1_991.2, 5_877.8), usage, "/tmp/limiter.db")
 
 
 class TestThePlan:
     def test_the_same_seed_makes_the_same_calls(self):
         """What is shown today is shown tomorrow."""
-        first, second = ([project.call(Random(3)) for project in PROJECTS] for _ in range(2))
+        keys = [key for project in PROJECTS for key in project.keys]
+        first, second = ([key.call(Random(3)) for key in keys] for _ in range(2))
 
         assert first == second
 
     def test_no_call_asks_for_more_than_a_bucket_holds(self):
         """Such a call would never be admitted."""
         random = Random(3)
-        capacity = {limit.name: limit.capacity for limit in LIMITS}["tps"]
+        stored = [RESOURCE_LIMITS, *(limits for _, _, limits in ENTITY_LIMITS)]
+        capacity = min(limit.capacity for limits in stored for limit in limits if limit.name == "tpm")
+        keys = [key for project in PROJECTS for key in project.keys]
 
-        assert all(project.call(random).estimated <= capacity for project in PROJECTS for _ in range(1_000))
+        assert all(key.call(random).estimated <= capacity for key in keys for _ in range(1_000))
 
 
 class TestTheLedger:
@@ -86,6 +99,24 @@ class TestTheLedger:
         assert 1.0 == in_debt
         assert ledger.highest_share > 1
 
+    @pytest.mark.parametrize(("taken", "is_exceeded"), [(550, False), (551, True)])
+    def test_a_raised_limit_counts_from_then_on(self, taken, is_exceeded):
+        """A second at 100, half a second at 300, and the higher capacity; though it is told of afterwards."""
+        ledger = Ledger([self.LIMIT], 5_000)
+        ledger.take({"tps": taken}, 6_500)
+        ledger.raise_to(Limit.per_second("tps", 300), 6_000)
+        ledger.raise_to(Limit.per_second("tps", 300), 6_200)
+
+        assert is_exceeded == (ledger.highest_share > 1)
+
+    def test_a_limit_raised_later_excuses_nothing(self):
+        """What was taken before is judged by the limit of that time."""
+        ledger = Ledger([self.LIMIT], 5_000)
+        ledger.take({"tps": 201}, 5_000)
+        ledger.raise_to(Limit.per_second("tps", 300), 6_000)
+
+        assert ledger.highest_share > 1
+
 
 class TestTheViews:
     @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
@@ -98,10 +129,26 @@ class TestTheViews:
         lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", captured.get()).splitlines()
         assert len(lines) < height
         assert max(len(line) for line in lines) <= width
-        assert {"demo-project-1", "demo-project-2", "demo-project-3"} <= {
-            line.split()[0] for line in lines if line.split()
-        }
+        assert {member.entity_id for member in MEMBERS} <= {line.split()[0] for line in lines if line.split()}
         assert any("-1,234" in line and "1,000" in line and "0.4 s" in line for line in lines)
+        assert raise_line(RAISING) in [line.strip() for line in lines]
+
+    def test_a_wide_terminal_shows_the_limits_and_where_they_come_from(self):
+        """There is room for it."""
+        console = Console(file=io.StringIO(), width=120, color_system=None)
+        with console.capture() as captured:
+            console.print(drawing(FRAME, 0, wide=True))
+
+        assert 6 == captured.get().count("rpm 300, tpm 120,000  the model")
+
+    def test_a_limit_that_a_project_has_not_is_no_bar(self):
+        """A parent may limit tokens alone."""
+        alone = Standing(MEMBERS[0], {"tpm": LIMITS["tpm"]}, "entity", {"tpm": 6_000}, Counts(), None)
+        console = Console(file=io.StringIO(), width=80, color_system=None)
+        with console.capture() as captured:
+            console.print(drawing(Frame(4.2, 20.0, [alone], RAISING, []), 0))
+
+        assert "no limit" in captured.get()
 
     def test_a_narrow_terminal_that_knows_only_ascii_will_do(self):
         """What does not fit is cut off, and nothing else is drawn than the terminal can show."""
@@ -111,7 +158,7 @@ class TestTheViews:
             view.show(FRAME)
         written.seek(0)
 
-        assert "demo-project-3" in written.read()
+        assert "demo-key-2b" in written.read()
 
     def test_bars_show_the_balance_without_colours(self):
         """Full, part and empty; a debt is empty."""
@@ -119,31 +166,58 @@ class TestTheViews:
         with console.capture() as captured:
             console.print(drawing(FRAME, 0))
 
-        rows = [line for line in captured.get().splitlines() if line.startswith("demo-project")]
-        assert [(18, 0), (3, 15), (1, 17)] == [(row.count("█"), row.count("░")) for row in rows]
+        rows = [line for line in captured.get().splitlines() if line.strip().startswith("demo-")]
+        assert [(20, 0), (3, 17), (1, 19)] * 2 == [(row.count("█"), row.count("░")) for row in rows]
 
     def test_the_plain_view_is_a_heading_and_a_row_for_each_frame(self, capsys):
-        """As wide as a terminal, no more."""
+        """As wide as a terminal, no more; the raised limit is told once."""
         with PlainView() as view:
             view.show(FRAME)
             view.show(FRAME)
 
-        heading, *rows = capsys.readouterr().out.splitlines()
-        assert ["TIME", "ADMITTED", "REJECTED", "demo-project-1", "demo-project-2", "demo-project-3"] == heading.split()
-        assert ["  4 s        36      1007  rps 10 tps 6,000  rps 3 tps -1,234  rps 0 tps 500"] * 2 == rows
+        _, heading, told, *rows = capsys.readouterr().out.splitlines()
+        names = ["project-1", "key-1a", "key-1b", "project-2", "key-2a", "key-2b"]
+        assert ["TIME", "ADMITTED", "REJECTED", "RETRY", *names] == heading.split()
+        assert raise_line(RAISING) == told.strip()
+        assert ["  4 s        48     4000  0.31     6,000 -1,234    500     6,000 -1,234    500"] * 2 == rows
+        assert max(map(len, [heading, told, *rows])) <= 80
+
+    @pytest.mark.parametrize(
+        ("progress", "expected"),
+        [
+            (RaiseProgress(RAISED, 10.0), "to be raised at 10.0 s: demo-project-2 tpm 120,000 -> 480,000 a minute"),
+            (
+                RaiseProgress(RAISED, 10.0, 10.0),
+                "raised at 10.0 s: demo-project-2 tpm 120,000 -> 480,000, not yet in force",
+            ),
+            (RAISING, "raised at 10.0 s: demo-project-2 tpm 120,000 -> 480,000, in force at 10.9 s"),
+        ],
+    )
+    def test_the_raised_limit_is_told_before_and_after(self, progress, expected):
+        """What, when, and whether it is in force; in 80 columns."""
+        assert expected == raise_line(progress)
+        assert len(expected) <= 80
 
     def test_the_summary_tells_all_in_80_columns(self):
-        """Calls, tokens, and whether the limits held."""
-        lines = summary_lines(Report(10.2, 11, 3, 1_110, 231, 4, 55_670, 52_674, 0.998, "/tmp/limiter.db"))
+        """Every project and key, calls, tokens, the raised limit, and whether the limits held."""
+        lines = summary_lines(report_with(0.998))
 
         text = "\n".join(lines)
-        assert all(word in text for word in ("1,110", "231", "55,670", "52,674", "/tmp/limiter.db"))
+        assert all(member.entity_id in text for member in MEMBERS)
+        assert all(word in text for word in ("1,110", "231", "155,670", "152,674", "/tmp/limiter.db"))
+        assert "1,991 tokens a second before, 5,878 after" in text
         assert "never exceeded: at most 99.8 %" in text
         assert max(len(line) for line in lines) <= 80
 
+    def test_the_chart_draws_the_most_longest(self):
+        """The others in proportion; nothing for nothing."""
+        _, *bars = chart_lines({"a": 1_000, "b": 500, "c": 0}, "#")
+
+        assert [44, 22, 0] == [bar.count("#") for bar in bars]
+
     def test_a_limit_exceeded_is_not_hidden(self):
         """Should the limiter ever be wrong, its demo says so."""
-        report = Report(10.2, 11, 3, 110, 231, 4, 55_670, 52_674, 1.001, "/tmp/limiter.db")
+        report = report_with(1.001)
 
         assert report.is_exceeded
         assert "EXCEEDED: 100.1 %" in "\n".join(summary_lines(report))
@@ -151,18 +225,31 @@ class TestTheViews:
 
 class TestTheRun:
     async def test_it_admits_and_rejects_and_stays_within_the_limits(self):
-        """Users see both, in a second already."""
+        """Users see both, in a second already; a project counts what its keys do."""
         async with await Repository.open("memory://") as repository:
-            show = Show(RateLimiter(repository), PROJECTS, SystemClock(), Random(7))
-            report = await show.run(1.2, PlainView(), "memory://")
+            await prepare(repository)
+            report = await run(Stage(RateLimiter(repository), repository, SystemClock(), Random(7)), 1.2, PlainView())
 
-        assert report.admitted > 10
-        assert report.rejected > 0
+        assert report.total.admitted > 10
+        assert report.total.rejected > 0
         assert report.highest_share <= 1
+        project, first, second = (line.counts for line in report.lines[:3])
+        assert project == first + second
+
+    async def test_the_raised_limit_reaches_the_callers(self):
+        """It is stored, resolved, and seen."""
+        async with await Repository.open("memory://") as repository:
+            await prepare(repository)
+            report = await run(Stage(RateLimiter(repository), repository, SystemClock(), Random(7)), 0.6, PlainView())
+            resolved = await repository.resolve_limits(RAISED.entity_id, RESOURCE)
+
+        assert report.effect.raised.seen_s is not None
+        assert ([RAISED.after], "entity_default") == (resolved.limits, resolved.source)
 
     async def test_an_error_of_one_caller_is_raised_as_it_is(self, monkeypatch):
         """Not wrapped in a group, so that it is told in one line."""
         async with await Repository.open("memory://") as repository:
+            await prepare(repository)
             limiter = RateLimiter(repository)
 
             def away(*_):
@@ -170,17 +257,39 @@ class TestTheRun:
 
             monkeypatch.setattr(limiter, "acquire", away)
             with pytest.raises(RateLimiterUnavailable):
-                await Show(limiter, PROJECTS, SystemClock(), Random(7)).run(1.0, PlainView(), "memory://")
+                await run(Stage(limiter, repository, SystemClock(), Random(7)), 1.0, PlainView())
+
+    async def test_preparing_twice_changes_nothing(self):
+        """What is there already is left, and no event is written for it."""
+        async with await Repository.open("memory://") as repository:
+            await prepare(repository)
+            before = [await repository.get_audit_events(member.entity_id) for member in MEMBERS]
+            await prepare(repository)
+
+            assert before == [await repository.get_audit_events(member.entity_id) for member in MEMBERS]
+            keys = await repository.get_children("demo-project-1")
+            assert [("demo-key-1a", True), ("demo-key-1b", True)] == [(key.id, key.cascade) for key in keys]
 
     def test_in_a_pipe_it_prints_lines_and_a_summary(self, shell, database):
-        """Lines as it goes, a summary in the end, nothing on stderr."""
-        done = shell("demo", "--seconds", "1")
+        """Lines as it goes, a summary in the end, nothing on stderr; and again on the same file."""
+        for _ in range(2):
+            done = shell("demo", "--seconds", "1")
 
-        assert (0, "") == (done.returncode, done.stderr)
-        assert re.search(r"^  0 s +0 +0  rps 10 tps 6,000", done.stdout, re.MULTILINE)
-        assert re.search(r"^  1 s +\d+ +\d+  rps", done.stdout, re.MULTILINE)
-        assert "never exceeded" in done.stdout
-        assert str(database) in done.stdout
+            assert (0, "") == (done.returncode, done.stderr)
+            assert re.search(r"^  0 s +0 +0 ", done.stdout, re.MULTILINE)
+            assert re.search(r"^  1 s +\d+ +\d+ ", done.stdout, re.MULTILINE)
+            assert re.search(r"120,000 -> 480,000, in force at 0\.\d s", done.stdout)
+            assert "never exceeded" in done.stdout
+            assert str(database) in done.stdout
+
+    def test_two_at_once_on_one_file_are_told_apart(self, shell, database):
+        """A limit that the other one raised is no offence of this one."""
+        with ThreadPoolExecutor() as pool:
+            first = pool.submit(shell, "demo", "--seconds", "3")
+            time.sleep(1.0)
+            second = pool.submit(shell, "demo", "--seconds", "3")
+
+        assert [0, 0] == [first.result().returncode, second.result().returncode]
 
     def test_only_the_demos_own_buckets_are_touched(self, run):
         """Limits and buckets of a user stay as they were."""

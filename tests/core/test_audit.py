@@ -11,12 +11,12 @@ from zae_limiter.core import audit
 from zae_limiter.core.audit import AuditAction, AuditEvent, Change
 from zae_limiter.core.errors import ValidationError
 
-random_bits = st.integers(0, 2**64 - 1)
+numbers = st.integers(0, 2**64 - 1)
 
 
-@given(st.lists(st.tuples(some.times_ms, random_bits), min_size=2))
+@given(st.lists(st.tuples(some.times_ms, numbers), min_size=2))
 def test_event_ids_sort_by_time_and_are_unique(moments: list[tuple[int, int]]) -> None:
-    """Within a millisecond the random part tells them apart."""
+    """Within a millisecond the number tells them apart."""
     ids = [audit.make_event_id(*moment) for moment in sorted(moments)]
 
     assert sorted(ids) == ids
@@ -24,7 +24,7 @@ def test_event_ids_sort_by_time_and_are_unique(moments: list[tuple[int, int]]) -
     assert all(len(first) == len(second) for first, second in pairwise(ids))
 
 
-def test_more_random_bits_than_fit_are_cut() -> None:
+def test_a_number_that_is_too_large_is_cut() -> None:
     """Every id has the same length."""
     assert audit.make_event_id(5, 1) == audit.make_event_id(5, 2**64 + 1)
 
@@ -72,3 +72,16 @@ def test_principals_that_may_not_be(value: object) -> None:
     """They are stored, so they must be text, and short."""
     with pytest.raises(ValidationError, match="principal"):
         audit.check_principal(value)
+
+
+@given(some.times_ms, numbers)
+def test_an_event_is_found_again_by_its_id(now_ms: int, number: int) -> None:
+    """Every id that was made is one that may be asked for."""
+    audit.check_event_id(audit.make_event_id(now_ms, number))
+
+
+@pytest.mark.parametrize("value", [None, 5, "", "1704117600000", "1704117600000-00000000000000FF", "x" * 30, "5-ff"])
+def test_ids_that_no_event_has(value: object) -> None:
+    """A page that starts nowhere is refused by the name of the argument."""
+    with pytest.raises(ValidationError, match="start_event_id"):
+        audit.check_event_id(value, "start_event_id")

@@ -1,12 +1,15 @@
 """The nearest level with limits wins, and every change raises the stamp."""
 
+import re
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import strategies as some
-from zae_limiter.core.config import ConfigRecord, ConfigRecords, EntityFacts, resolve
+from zae_limiter.core.config import ConfigRecord, ConfigRecords, EntityFacts, entity_of_cursor, make_cursor, resolve
+from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.status import OnUnavailable
 
@@ -87,3 +90,22 @@ def test_any_change_at_any_level_raises_the_stamp(records: ConfigRecords, level:
     after = first if before is None else replace(before, version=before.version + 1)
 
     assert resolve(records).stamp < resolve(replace(records, **{level: after})).stamp
+
+
+@given(some.resources, some.entity_ids)
+def test_a_cursor_leads_back_to_its_entity(resource: str, entity_id: str) -> None:
+    """It is text that survives a URL."""
+    cursor = make_cursor(resource, entity_id)
+
+    assert entity_id == entity_of_cursor(cursor, resource)
+    assert re.fullmatch(r"[A-Za-z0-9_=-]+", cursor)
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [None, 5, "", "x", "user-1", "日本", "!!!!", "x" * 2_000, make_cursor("other", "u"), make_cursor("gpt-4", "a#b")],
+)
+def test_what_is_no_cursor_is_refused(cursor: object) -> None:
+    """One of another list, too: it would skip entities without a word."""
+    with pytest.raises(ValidationError, match="cursor"):
+        entity_of_cursor(cursor, "gpt-4")

@@ -19,7 +19,7 @@ def test_a_child_has_a_parent() -> None:
     assert (False, True) == (parent.is_child, parent.is_parent)
 
 
-@pytest.mark.parametrize("entity", [GOOD, Entity("a"), Entity("a", "日本"), Entity("a", cascade=True)])
+@pytest.mark.parametrize("entity", [GOOD, Entity("a"), Entity("a", "日本"), Entity("a", parent_id="b", cascade=True)])
 def test_entities_that_may_be(entity: Entity) -> None:
     """Name, parent and metadata are optional."""
     check_entity(entity)
@@ -30,6 +30,7 @@ def test_entities_that_may_be(entity: Entity) -> None:
     [
         ("id", "a#b"),
         ("id", None),
+        ("parent_id", None),
         ("name", 5),
         ("name", "x" * 257),
         ("parent_id", "a#b"),

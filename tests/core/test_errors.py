@@ -42,6 +42,7 @@ EVERY_ERROR = [
     errors.InfrastructureNotFoundError("my-app", "us-east-1"),
     errors.NamespaceNotFoundError("tenant"),
     errors.NamespaceStateError("tenant", "purging", "recover"),
+    errors.NamespaceStateError("tenant", "deleted", "recover", "its name was taken"),
     errors.VersionMismatchError("1.0", "0.9", "the stack is older"),
     errors.IncompatibleSchemaError("1.0.0", "2.0.0"),
     errors.ValidationError("capacity", 0, "must be at least 1"),
@@ -180,3 +181,12 @@ def test_a_failed_stack_shows_its_events() -> None:
     error = errors.StackCreationError("my-app", "rolled back", ["Table: no quota"])
 
     assert "Could not create stack 'my-app': rolled back\n  Table: no quota" == str(error)
+
+
+def test_a_state_that_is_in_the_way_comes_with_a_way_out() -> None:
+    """Where there is one."""
+    plain = errors.NamespaceStateError("tenant", "purging", "recover")
+    hinted = errors.NamespaceStateError("tenant", "deleted", "recover", "delete the other one first")
+
+    assert "Cannot recover namespace 'tenant': it is purging." == str(plain)
+    assert "Cannot recover namespace 'tenant': it is deleted; delete the other one first." == str(hinted)

@@ -14,6 +14,7 @@ class SlowTable:
     """Holds writes up, while it is told to, before or after they take effect."""
 
     inline = False
+    index_lag_s = 0.0
 
     def __init__(self, table: Table) -> None:
         self._table = table

@@ -1,5 +1,6 @@
 """Audit events survive being items."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from zae_limiter.core import audit
 from zae_limiter.core.audit import AuditAction, AuditEvent, Change
 from zae_limiter.core.errors import CorruptItemError
 from zae_limiter.schema import audit_item
-from zae_limiter.schema.operations import ItemAbsent
+from zae_limiter.schema.operations import ItemAbsent, Query
 
 EVENT = audit.record(Change(AuditAction.LIMITS_SET, "user-1", "alice", "gpt-4", {"rpm": 5}), 1_704_117_600_000, 255)
 
@@ -78,3 +79,12 @@ def test_a_damaged_event_is_a_named_error(damage: dict[str, Any]) -> None:
     """It says which attribute."""
     with pytest.raises(CorruptItemError, match=next(iter(damage))):
         audit_item.from_item(audit_item.to_item("ns", EVENT, None) | damage)
+
+
+def test_events_are_found_newest_first() -> None:
+    """Those of one id, before one of them where a page ended there."""
+    first = audit_item.newest_first("ns", "$SYSTEM", 5, None)
+    start = {"PK": "ns/AUDIT#$SYSTEM", "SK": "#AUDIT#1704117600000-00000000000000ff"}
+
+    assert Query("ns/AUDIT#$SYSTEM", prefix="#AUDIT#", descending=True, limit=5) == first
+    assert replace(first, start=start) == audit_item.newest_first("ns", "$SYSTEM", 5, "1704117600000-00000000000000ff")

@@ -1,5 +1,6 @@
 """Config records survive being items, and every write raises the version it was conditioned on."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from zae_limiter.core.errors import CorruptItemError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.status import OnUnavailable
 from zae_limiter.schema import config_item, entity_item
-from zae_limiter.schema.operations import Equals, ItemAbsent, Key, Update
+from zae_limiter.schema.operations import Equals, ItemAbsent, Key, Page, Query, Update
 
 RPM = Limit.per_minute("rpm", 100)
 TPM = Limit.per_minute("tpm", 9_000)
@@ -200,3 +201,26 @@ def test_the_records_of_a_resolution_come_in_the_order_of_its_keys() -> None:
 
     assert expected == config_item.resolution_records(items)
     assert ConfigRecords() == config_item.resolution_records([None] * 5)
+
+
+def test_entities_are_found_in_the_index_of_their_resource() -> None:
+    """After one of them, where a page ended there."""
+    start = {
+        "PK": "ns/ENTITY#user-1",
+        "SK": "#CONFIG#gpt-4",
+        "GSI3PK": "ns/ENTITY_CONFIG#gpt-4",
+        "GSI3SK": "user-1",
+    }
+    first = config_item.entities_query("ns", "gpt-4", 5, None)
+
+    assert Query("ns/ENTITY_CONFIG#gpt-4", "GSI3", limit=5) == first
+    assert replace(first, start=start) == config_item.entities_query("ns", "gpt-4", 5, "user-1")
+    assert ["user-1"] == config_item.entities_of(Page([start], None))
+
+
+def test_the_start_of_a_page_is_where_the_record_stands() -> None:
+    """The keys a query goes on after are those of the record's own item."""
+    item = config_item.to_item(ENTITY, LIVE)
+    start = config_item.entities_query("ns", "gpt-4", None, "user-1").start
+
+    assert start == {name: item[name] for name in ("PK", "SK", "GSI3PK", "GSI3SK")}

@@ -11,7 +11,7 @@ from zae_limiter.core.config import EntityFacts
 from zae_limiter.core.entity import Entity
 from zae_limiter.core.errors import CorruptItemError
 from zae_limiter.schema import entity_item
-from zae_limiter.schema.operations import Check, Differs, Equals, ItemAbsent, ItemExists, Key
+from zae_limiter.schema.operations import AttributeAbsent, Equals, ItemAbsent
 
 CHILD = Entity("user-1", "User One", "org-1", True, {"plan": "pro"}, "2024-01-01T00:00:00.000Z")
 SEEN = EntityFacts("org-1", cascade=True, version=4)
@@ -92,18 +92,26 @@ def test_a_deleted_entity_leaves_a_tombstone() -> None:
 
     assert entity_item.from_item(put.item) is None
     assert GONE == entity_item.facts_from_item(put.item)
-    assert (Equals("config_version", 4),) == put.when
+    assert (Equals("config_version", 4), AttributeAbsent("children")) == put.when
     assert "GSI1PK" not in put.item
 
 
-def test_an_entity_may_be_required_in_a_transaction() -> None:
-    """A tombstone does not count."""
-    check = entity_item.require("ns", "org-1")
+def test_a_parent_counts_its_children() -> None:
+    """Neither an absent parent nor a tombstone takes a child on; a parent lets go of none it does not have."""
     dead = entity_item.tombstone("ns", "org-1", SEEN).item
     live = entity_item.to_item("ns", Entity("org-1"), 1)
+    adopt, part = entity_item.adopt("ns", "org-1"), entity_item.part_with("ns", "org-1")
 
-    assert Check(Key("ns/ENTITY#org-1", "#META"), (ItemExists(), Differs("deleted", True))) == check
-    assert [False, False, True] == [all(one.holds(item) for one in check.when) for item in ({}, dead, live)]
+    assert [False, False, True] == [all(one.holds(item) for one in adopt.when) for item in ({}, dead, live)]
+    assert [False, True] == [all(one.holds(item) for one in part.when) for item in (live, live | {"children": 1})]
+    assert [0, 2] == [entity_item.children_of(item) for item in (live, live | {"children": 2})]
+
+
+def test_a_parent_goes_once_its_children_are_gone() -> None:
+    """What was seen of the counter must still be so."""
+    once = entity_item.facts_from_item(entity_item.to_item("ns", Entity("org-1"), 4) | {"children": 0})
+
+    assert (Equals("config_version", 4), Equals("children", 0)) == entity_item.tombstone("ns", "org-1", once).when
 
 
 def test_unknown_attributes_are_ignored() -> None:

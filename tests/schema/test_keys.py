@@ -215,3 +215,9 @@ def test_a_key_of_another_kind_is_told_from_ones_own(parse: Callable[[str], obje
 def test_a_key_without_a_namespace_has_none() -> None:
     """Every partition key of this table has one."""
     assert keys.parse_namespace_id("ENTITY#a") is None
+
+
+@given(some.namespace_ids, some.namespaces)
+def test_the_events_of_a_namespace_stand_in_the_registry(namespace_id: str, name: str) -> None:
+    """They are the same for every namespace that asks, and are not purged with any."""
+    assert f"_/AUDIT#$NAMESPACE:{name}" == keys.pk_audit(namespace_id, f"$NAMESPACE:{name}")

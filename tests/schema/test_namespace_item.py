@@ -110,6 +110,12 @@ def test_a_namespace_may_be_required_to_stay_as_it_was() -> None:
     assert Check(REVERSE, (Equals("status", "deleted"),)) == namespace_item.require_unchanged(DELETED)
 
 
+@pytest.mark.parametrize(("namespace", "active"), [(ACTIVE, True), (DELETED, False), (life.purge(DELETED), False)])
+def test_a_record_says_whether_its_namespace_is_active(namespace: Namespace, active: bool) -> None:
+    """By it a client learns that its namespace was deleted."""
+    assert active == namespace_item.is_active(namespace_item.reverse_item(namespace))
+
+
 @pytest.mark.parametrize(
     "damage",
     [{"SK": "#OTHER"}, {"SK": 5}, {"status": "gone"}, {"status": None}, {"created_at": 5}, {"namespace": None}],

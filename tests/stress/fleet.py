@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.stress.worker import BUCKET, CONSUME, RECORD
+from tests.stress.worker import BUCKET, CONSUME, RECORD, REJECTED
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 from zae_limiter.schema.bucket_item import bucket_key
 
@@ -22,6 +22,14 @@ class Admission:
 
     before_ns: int
     after_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """The time just before an acquire that was rejected, and the capacity of the limit it was judged by."""
+
+    before_ns: int
+    capacity: int
 
 
 class Fleet:
@@ -37,10 +45,11 @@ class Fleet:
         with SyncRepository.open(self.url) as repo:
             repo.set_system_defaults([limit])
 
-    def start(self, kind: str, processes: int, each: int) -> None:
+    def start(self, kind: str, processes: int, each: int, config_cache_ttl: float = 60) -> None:
         """Start processes and wait until all are ready."""
         for number in range(processes):
-            command = [sys.executable, "-m", "tests.stress.worker", self.url, str(self._log(number)), kind, str(each)]
+            options = [self.url, str(self._log(number)), kind, str(each), str(config_cache_ttl)]
+            command = [sys.executable, "-m", "tests.stress.worker", *options]
             self._processes.append(
                 subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             )
@@ -75,22 +84,28 @@ class Fleet:
 
     def admissions(self, number: int) -> list[Admission]:
         """Return what a process has logged, but for a record it was killed in."""
-        log = self._log(number)
-        data = log.read_bytes() if log.exists() else b""
-        whole = len(data) - len(data) % RECORD.size
-        return [Admission(*record) for record in RECORD.iter_unpack(data[:whole])]
+        return [Admission(*record) for record in _records(self._log(number))]
 
     def all_admissions(self) -> list[Admission]:
         """Return what all have logged."""
         return [one for number in range(len(self._processes)) for one in self.admissions(number)]
 
+    def all_rejections(self) -> list[Rejection]:
+        """Return the rejections that all have logged."""
+        logs = [self._log(number) for number in range(len(self._processes))]
+        return [Rejection(*record) for log in logs for record in _records(Path(f"{log}{REJECTED}"))]
+
     def consumed(self) -> int:
         """Return the total that the bucket itself has counted."""
+        return self.stored(f"b_{self._limit.name}_tc") // 1000
+
+    def stored(self, attribute: str) -> int:
+        """Return a number that is stored with the bucket."""
         with SyncRepository.open(self.url) as repo:
             item = repo.scope.table.get(bucket_key(repo.scope.namespace_id, *BUCKET))
             assert item is not None
-            total: int = item[f"b_{self._limit.name}_tc"]
-            return total // 1000
+            number: int = item[attribute]
+            return number
 
     def takes_one_more(self) -> bool:
         """Say whether the bucket, given the time to earn it, admits another request."""
@@ -120,6 +135,18 @@ def fleet_of(directory: Path, limit: Limit) -> Iterator[Fleet]:
         yield fleet
     finally:
         fleet.stop()
+
+
+def _records(log: Path) -> Iterator[tuple[int, int]]:
+    """Return what was logged, but for a record that was not finished."""
+    data = log.read_bytes() if log.exists() else b""
+    whole = len(data) - len(data) % RECORD.size
+    return RECORD.iter_unpack(data[:whole])
+
+
+def most_allowed(admissions: Sequence[Admission], limit: Limit) -> float:
+    """Return the capacity, what the clock's millisecond earns, and what a delayed write's delay does."""
+    return limit.capacity + limit.refill_rate * (0.001 + longest_s(admissions)) + 0.001
 
 
 def available(admissions: Sequence[Admission], limit: Limit, until_ns: int) -> float:

@@ -8,16 +8,11 @@ import time
 
 import pytest
 
-from tests.stress.fleet import Admission, available, fleet_of, longest_s, most_in_any_window
+from tests.stress.fleet import Admission, available, fleet_of, most_allowed, most_in_any_window
 from zae_limiter import Limit
 
 SECONDS = float(os.environ.get("STRESS_SECONDS", "10"))
 THREADS = 8
-
-
-def most_allowed(admissions, limit):
-    """The capacity, what the clock's millisecond earns, and what a delayed write's delay does."""
-    return limit.capacity + limit.refill_rate * (0.001 + longest_s(admissions)) + 0.001
 
 
 def test_processes_with_threads_share_out_all_there_is(tmp_path):

@@ -6,6 +6,7 @@ import zae_limiter
 from zae_limiter import (
     Lease,
     Limit,
+    Namespace,
     OnUnavailable,
     RateLimiter,
     RateLimitExceeded,
@@ -34,6 +35,10 @@ async def asynchronous() -> None:
     assert_type(await limiter.available("user-1", "gpt-4"), dict[str, int])
     assert_type(await limiter.time_until_available("user-1", "gpt-4", {"rpm": 1}), float)
     await repository.set_system_defaults(LIMITS, on_unavailable=OnUnavailable.ALLOW)
+    assert_type(await repository.register_namespace("team-a"), str)
+    assert_type(await repository.register_namespaces(["team-b", "team-c"]), dict[str, str])
+    assert_type(await limiter.list_namespaces(), list[Namespace])
+    assert_type(await repository.delete_namespace("team-a", principal="admin"), Namespace)
     await limiter.close()
 
 

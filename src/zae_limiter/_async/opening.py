@@ -9,7 +9,6 @@ from zae_limiter._async.embedded_table import EmbeddedTable
 from zae_limiter._async.runtime import Parallel
 from zae_limiter._async.store.namespaces import NamespaceStore
 from zae_limiter._async.store.scope import Client, nonces
-from zae_limiter._async.table import Table
 from zae_limiter.clock import Clock
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.location import DynamoLocation, MemoryLocation, SqliteLocation, parse_location, sqlite_url
@@ -28,9 +27,9 @@ class Opening:
     clock: Clock
     random: Random
 
-    async def namespace_id(self, table: Table, name: str) -> str:
+    async def namespace_id(self, client: Client, name: str) -> str:
         """Return the id of a namespace; the default one is there from the beginning."""
-        store = NamespaceStore(table, self.clock, self.random)
+        store = NamespaceStore(client)
         found = await (store.register(name) if name == DEFAULT_NAMESPACE else store.find(name))
         return found.id
 

@@ -69,7 +69,7 @@ class Repository(AdminVerbs):
         opening = Opening(chosen, settings, clock or SystemClock(), random or Random())
         client = await open_client(opening, Parallel(parallel_mode))
         try:
-            scope = client.scope(namespace, await opening.namespace_id(client.table, namespace))
+            scope = client.scope(namespace, await opening.namespace_id(client, namespace))
         except BaseException:
             await client.table.close()
             raise
@@ -82,7 +82,7 @@ class Repository(AdminVerbs):
             NamespaceNotFoundError: There is no such namespace.
         """
         client = self._scope.client
-        found = await NamespaceStore(client.table, client.clock, client.random).find(name)
+        found = await NamespaceStore(client).find(name)
         return Repository(client.scope(name, found.id), owns_table=False)
 
     @property

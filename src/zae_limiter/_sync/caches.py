@@ -39,13 +39,14 @@ class Bounded(dict[K, V], Generic[K, V]):
 
 @dataclass(frozen=True, slots=True)
 class KnownLimits:
-    """Limits in force as last read, the terms that follow from them, and when to read them again.
+    """Limits in force as last read, the terms that follow from them, when they were read, and when to read them again.
 
     ``terms`` is None where no limits are configured, which is remembered too.
     """
 
     resolution: Resolution
     terms: Terms | None
+    read_ms: int
     expires_ms: int
 
 
@@ -66,6 +67,7 @@ class NamespaceCaches:
         self.buckets: Bounded[BucketId, Remembered] = Bounded(most)
         self.own_terms: Bounded[tuple[object, ...], Terms] = Bounded(most)
         self.on_unavailable: OnUnavailable | None = None
+        self.active_until_ms = 0
         self.hits = 0
         self.misses = 0
 
@@ -88,7 +90,8 @@ class NamespaceCaches:
         self._of(bucket).view = view
 
     def forget_limits(self) -> None:
-        """Read all limits again when they are next needed."""
+        """Read all limits again when they are next needed, and ask whether the namespace is still there."""
+        self.active_until_ms = 0
         for bucket in list(self.buckets):
             self.keep_limits(bucket, None)
 

@@ -69,7 +69,7 @@ class SyncRepository(AdminVerbs):
         opening = Opening(chosen, settings, clock or SystemClock(), random or Random())
         client = open_client(opening, Parallel(parallel_mode))
         try:
-            scope = client.scope(namespace, opening.namespace_id(client.table, namespace))
+            scope = client.scope(namespace, opening.namespace_id(client, namespace))
         except BaseException:
             client.table.close()
             raise
@@ -82,7 +82,7 @@ class SyncRepository(AdminVerbs):
             NamespaceNotFoundError: There is no such namespace.
         """
         client = self._scope.client
-        found = NamespaceStore(client.table, client.clock, client.random).find(name)
+        found = NamespaceStore(client).find(name)
         return SyncRepository(client.scope(name, found.id), owns_table=False)
 
     @property

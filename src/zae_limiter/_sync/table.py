@@ -41,6 +41,10 @@ class Table(Protocol):
     def log(self) -> ChangeLog | None:
         """The log of what buckets have used, None if the table keeps none."""
 
+    @property
+    def index_lag_s(self) -> float:
+        """How long a query of an index may miss what was written; 0 where indexes are as new as the items."""
+
     def now(self) -> Moment:
         """The time by the clock that counts: the server's where there is one, else the machine's."""
 

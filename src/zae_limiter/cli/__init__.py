@@ -7,7 +7,7 @@ from zae_limiter.cli._help import examples
 from zae_limiter.cli._lazy import LazyCommand, LazyGroup
 
 COMMANDS = {
-    "demo": LazyCommand("zae_limiter.cli.demo", "demo", "Watch the limiter at work, for ten seconds."),
+    "demo": LazyCommand("zae_limiter.cli.demo", "demo", "Watch the limiter at work, for twenty seconds."),
     "acquire": LazyCommand("zae_limiter.cli.acquire", "acquire", "Take tokens, or say when to try again."),
     "available": LazyCommand("zae_limiter.cli.available", "available", "Show what is left of each limit."),
     "system": LazyCommand("zae_limiter.cli.system", "system", "Limits of everyone who has no others."),

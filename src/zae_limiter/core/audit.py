@@ -1,5 +1,6 @@
 """AuditEvent: who changed what, and when. Writing and keeping events is done elsewhere."""
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -12,7 +13,8 @@ SYSTEM_AUDIT_ID = "$SYSTEM"
 _RESOURCE_AUDIT_PREFIX = "$RESOURCE:"
 _NAMESPACE_AUDIT_PREFIX = "$NAMESPACE:"
 _MAX_PRINCIPAL = 256
-_RANDOM_BITS = 64
+_NUMBER_BITS = 64
+_EVENT_ID = re.compile(r"[0-9]{13,}-[0-9a-f]{16}")
 
 
 class AuditAction(StrEnum):
@@ -29,6 +31,7 @@ class AuditAction(StrEnum):
     NAMESPACE_REGISTERED = "namespace_registered"
     NAMESPACE_DELETED = "namespace_deleted"
     NAMESPACE_RECOVERED = "namespace_recovered"
+    NAMESPACE_PURGE_BEGUN = "namespace_purge_begun"
     NAMESPACE_PURGED = "namespace_purged"
 
 
@@ -56,10 +59,10 @@ class Change:
     details: dict[str, Any] = field(default_factory=dict)
 
 
-def record(change: Change, now_ms: int, random_bits: int) -> AuditEvent:
+def record(change: Change, now_ms: int, number: int) -> AuditEvent:
     """Make the event of a change at a time."""
     return AuditEvent(
-        event_id=make_event_id(now_ms, random_bits),
+        event_id=make_event_id(now_ms, number),
         timestamp=iso_from_ms(now_ms),
         action=change.action,
         entity_id=change.entity_id,
@@ -69,9 +72,19 @@ def record(change: Change, now_ms: int, random_bits: int) -> AuditEvent:
     )
 
 
-def make_event_id(now_ms: int, random_bits: int) -> str:
-    """An id that sorts by time and, by its random part (64 bits), is unique within a millisecond."""
-    return f"{now_ms:013d}-{random_bits % 2**_RANDOM_BITS:016x}"
+def make_event_id(now_ms: int, number: int) -> str:
+    """An id that sorts by time, then by a number of 64 bits; clients count up from one that chance chose."""
+    return f"{now_ms:013d}-{number % 2**_NUMBER_BITS:016x}"
+
+
+def check_event_id(value: object, field: str = "event_id") -> None:
+    """Require the id of an event.
+
+    Raises:
+        ValidationError: it is none.
+    """
+    if type(value) is not str or not _EVENT_ID.fullmatch(value):
+        raise InvalidIdentifierError(field, value, "must be the event_id of an audit event")
 
 
 def resource_audit_id(resource: str) -> str:
@@ -82,6 +95,11 @@ def resource_audit_id(resource: str) -> str:
 def namespace_audit_id(namespace: str) -> str:
     """The id under which the events of a namespace are kept."""
     return f"{_NAMESPACE_AUDIT_PREFIX}{namespace}"
+
+
+def is_namespace_audit_id(entity_id: str) -> bool:
+    """Say whether the events under an id are those of a namespace."""
+    return entity_id.startswith(_NAMESPACE_AUDIT_PREFIX)
 
 
 def check_audit_id(value: object, field: str = "entity_id") -> None:

@@ -4,14 +4,19 @@ The nearest level that has limits wins: entity and resource, entity ``_default_`
 Reading and caching records is done elsewhere.
 """
 
+from base64 import b64decode, urlsafe_b64encode
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.names import check_entity_id, check_text
 from zae_limiter.core.status import OnUnavailable
 
 ConfigSource = Literal["entity", "entity_default", "resource", "system"]
 """The level whose limits are in force."""
+
+_MAX_CURSOR = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +31,16 @@ class ConfigRecord:
 
 @dataclass(frozen=True, slots=True)
 class EntityFacts:
-    """What a bucket needs to know of its entity; ``deleted`` is the tombstone of an entity."""
+    """What a bucket needs to know of its entity; ``deleted`` is the tombstone of an entity.
+
+    ``counts_children``: it has, or once had, children.
+    """
 
     parent_id: str | None
     cascade: bool
     version: int
     deleted: bool = False
+    counts_children: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +107,25 @@ def _stamp(records: ConfigRecords) -> int:
     """The sum of all versions: none ever falls, so a change anywhere raises it and needs no clock."""
     read = (records.entity_resource, records.entity_default, records.resource, records.system, records.meta)
     return sum(record.version for record in read if record is not None)
+
+
+def make_cursor(resource: str, entity_id: str) -> str:
+    """Where a list of the entities with limits for a resource goes on: after that entity."""
+    return urlsafe_b64encode(f"{resource} {entity_id}".encode()).decode()
+
+
+def entity_of_cursor(cursor: object, resource: str) -> str:
+    """The entity after which a list goes on.
+
+    Raises:
+        ValidationError: It is no cursor, or one of another resource's list.
+    """
+    check_text("cursor", cursor, _MAX_CURSOR)
+    try:
+        listed, _, entity_id = b64decode(str(cursor), b"-_", validate=True).decode("ascii").partition(" ")
+        check_entity_id(entity_id)
+    except (ValueError, ValidationError):
+        listed, entity_id = "", ""
+    if listed != resource:
+        raise ValidationError("cursor", cursor, f"must be one that listing the entities of {resource!r} returned")
+    return entity_id

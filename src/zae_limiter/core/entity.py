@@ -52,6 +52,8 @@ def check_entity(entity: Entity) -> None:
         raise ValidationError("parent_id", entity.parent_id, "an entity cannot be its own parent")
     if type(entity.cascade) is not bool:
         raise ValidationError("cascade", entity.cascade, "must be True or False")
+    if entity.cascade and entity.parent_id is None:
+        raise ValidationError("cascade", entity.cascade, "needs a parent to cascade to: give parent_id")
     check_metadata(entity.metadata)
 
 

@@ -280,22 +280,24 @@ class NamespaceNotFoundError(InfrastructureError):
 
     def __str__(self) -> str:
         return (
-            f"Namespace {self.namespace!r} is not registered. "
-            f"Register it with register_namespace() or: zae-limiter namespace register {self.namespace}"
+            f"Namespace {self.namespace!r} is not registered. Register it with register_namespace(); "
+            "one that was deleted is in list_orphan_namespaces(), and recover_namespace() brings it back."
         )
 
 
 class NamespaceStateError(InfrastructureError):
-    """The namespace is in a state that does not allow the operation."""
+    """The namespace is in a state that does not allow the operation; ``hint`` says what would."""
 
-    def __init__(self, namespace: str, status: str, operation: str) -> None:
+    def __init__(self, namespace: str, status: str, operation: str, hint: str | None = None) -> None:
         self.namespace = namespace
         self.status = status
         self.operation = operation
-        super().__init__(namespace, status, operation)
+        self.hint = hint
+        super().__init__(namespace, status, operation, hint)
 
     def __str__(self) -> str:
-        return f"Cannot {self.operation} namespace {self.namespace!r}: it is {self.status}."
+        what = f"Cannot {self.operation} namespace {self.namespace!r}: it is {self.status}"
+        return f"{what}." if self.hint is None else f"{what}; {self.hint}."
 
 
 class VersionError(ZAELimiterError):

@@ -20,6 +20,7 @@ class Settings:
     bucket_ttl_multiplier: int = 7
     deadline_s: float = 1.0
     reject_locally_ms: int = 1_000
+    audit_retention_days: int = 90
 
 
 def make_settings(

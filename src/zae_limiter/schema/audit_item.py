@@ -5,7 +5,7 @@ from typing import Any
 from zae_limiter.core.audit import AuditAction, AuditEvent
 from zae_limiter.core.outcome import Item
 from zae_limiter.schema import attributes, fields, keys
-from zae_limiter.schema.operations import ItemAbsent, Key, Put
+from zae_limiter.schema.operations import ItemAbsent, Key, Put, Query
 
 _EVENT_ID = "event_id"
 _TIMESTAMP = "timestamp"
@@ -58,3 +58,10 @@ def from_item(item: Item) -> AuditEvent:
 def write(namespace_id: str, event: AuditEvent, ttl_s: int | None) -> Put:
     """Write an event that is not there yet."""
     return Put(to_item(namespace_id, event, ttl_s), (ItemAbsent(),))
+
+
+def newest_first(namespace_id: str, entity_id: str, limit: int, before: str | None) -> Query:
+    """Find the events of an id, those older than the event ``before`` or all."""
+    pk = keys.pk_audit(namespace_id, entity_id)
+    start = None if before is None else {"PK": pk, "SK": keys.sk_audit(before)}
+    return Query(pk, prefix=keys.SK_AUDIT_PREFIX, descending=True, limit=limit, start=start)

@@ -15,7 +15,7 @@ from zae_limiter.core.names import DEFAULT_RESOURCE
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.status import OnUnavailable
 from zae_limiter.schema import attributes, entity_item, fields, keys
-from zae_limiter.schema.operations import Conditions, Equals, ItemAbsent, Key, Put, Update
+from zae_limiter.schema.operations import Conditions, Equals, ItemAbsent, Key, Page, Put, Query, Update
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,7 @@ class ConfigPlace:
         """The key of the registry that counts the record, None for the system's."""
         if self.resource is None:
             return None
-        sk = keys.sk_resources() if self.entity_id is None else keys.sk_entity_config_resources()
-        return Key(keys.pk_system(self.namespace_id), sk)
+        return (resource_registry if self.entity_id is None else entity_registry)(self.namespace_id)
 
 
 def system_place(namespace_id: str) -> ConfigPlace:
@@ -127,6 +126,31 @@ def registered(item: Item) -> list[str]:
     """
     columns = {name: attributes.parse_registry_column(name) for name in item}
     return sorted(resource for name, resource in columns.items() if resource and fields.number(item, name) > 0)
+
+
+def resource_registry(namespace_id: str) -> Key:
+    """The key of the registry of resources that have defaults."""
+    return Key(keys.pk_system(namespace_id), keys.sk_resources())
+
+
+def entity_registry(namespace_id: str) -> Key:
+    """The key of the registry of resources for which entities have limits of their own."""
+    return Key(keys.pk_system(namespace_id), keys.sk_entity_config_resources())
+
+
+def entities_query(namespace_id: str, resource: str, limit: int | None, after: str | None) -> Query:
+    """Find the entities that have limits of their own for a resource, in order, those after one or all."""
+    pk = keys.gsi3_pk_entity_config(namespace_id, resource)
+    if after is None:
+        return Query(pk, "GSI3", limit=limit)
+    key = entity_place(namespace_id, after, resource).key
+    start = {"PK": key.pk, "SK": key.sk, "GSI3PK": pk, "GSI3SK": keys.gsi3_sk_entity(after)}
+    return Query(pk, "GSI3", limit=limit, start=start)
+
+
+def entities_of(page: Page) -> list[str]:
+    """The entities that ``entities_query`` found."""
+    return [fields.text(item, "GSI3SK") for item in page.items]
 
 
 class ResolutionKeys(NamedTuple):

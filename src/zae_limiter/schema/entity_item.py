@@ -10,7 +10,20 @@ from zae_limiter.core.config import EntityFacts
 from zae_limiter.core.entity import Entity
 from zae_limiter.core.outcome import Item
 from zae_limiter.schema import attributes, fields, keys
-from zae_limiter.schema.operations import Check, Conditions, Differs, Equals, ItemAbsent, ItemExists, Key, Put
+from zae_limiter.schema.operations import (
+    AtLeast,
+    AttributeAbsent,
+    Conditions,
+    Differs,
+    Equals,
+    ItemAbsent,
+    ItemExists,
+    Key,
+    Put,
+    Update,
+)
+
+_CHILDREN = "children"
 
 
 def key(namespace_id: str, entity_id: str) -> Key:
@@ -62,6 +75,7 @@ def facts_from_item(item: Item) -> EntityFacts:
         cascade=fields.flag(item, attributes.CASCADE),
         version=fields.number(item, attributes.CONFIG_VERSION),
         deleted=fields.flag(item, attributes.DELETED),
+        counts_children=_CHILDREN in item,
     )
 
 
@@ -72,14 +86,33 @@ def create(namespace_id: str, entity: Entity, seen: EntityFacts | None) -> Put:
 
 
 def tombstone(namespace_id: str, entity_id: str, seen: EntityFacts) -> Put:
-    """Delete an entity that was ``seen``."""
+    """Delete an entity that was ``seen``, if it has no children."""
     item = _bare_item(namespace_id, entity_id, seen.version + 1) | {attributes.DELETED: True}
-    return Put(item, (Equals(attributes.CONFIG_VERSION, seen.version),))
+    childless = Equals(_CHILDREN, 0) if seen.counts_children else AttributeAbsent(_CHILDREN)
+    return Put(item, (Equals(attributes.CONFIG_VERSION, seen.version), childless))
 
 
-def require(namespace_id: str, entity_id: str) -> Check:
-    """Require, in a transaction, that an entity exists: the parent of a new child, for one."""
-    return Check(key(namespace_id, entity_id), (ItemExists(), Differs(attributes.DELETED, True)))
+def adopt(namespace_id: str, parent_id: str) -> Update:
+    """Count a child that is about to be created; refused where there is no such parent."""
+    return Update(
+        key(namespace_id, parent_id),
+        add={_CHILDREN: 1},
+        when=(ItemExists(), Differs(attributes.DELETED, True)),
+    )
+
+
+def part_with(namespace_id: str, parent_id: str) -> Update:
+    """Count a child no more that is about to be deleted."""
+    return Update(key(namespace_id, parent_id), add={_CHILDREN: -1}, when=(AtLeast(_CHILDREN, 1),))
+
+
+def children_of(item: Item) -> int:
+    """How many children an entity has.
+
+    Raises:
+        CorruptItemError: the counter is damaged.
+    """
+    return fields.optional_number(item, _CHILDREN) or 0
 
 
 def _bare_item(namespace_id: str, entity_id: str, version: int) -> dict[str, Any]:

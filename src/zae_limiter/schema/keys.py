@@ -6,6 +6,7 @@ None for a key of another kind. Which attributes an item has besides is not know
 
 from typing import NamedTuple
 
+from zae_limiter.core.audit import is_namespace_audit_id
 from zae_limiter.core.names import RESERVED_NAMESPACE
 
 _SYSTEM = "SYSTEM#"
@@ -112,8 +113,12 @@ def parse_bucket_pk(pk: str) -> BucketKey | None:
 
 
 def pk_audit(namespace_id: str, entity_id: str) -> str:
-    """Partition of the audit events of an entity or of a config level."""
-    return f"{namespace_id}/{_AUDIT}{entity_id}"
+    """Partition of the audit events of an entity or of a config level.
+
+    Those of a namespace stand in the reserved one, for every namespace to read: they outlive a purge.
+    """
+    holder = RESERVED_NAMESPACE if is_namespace_audit_id(entity_id) else namespace_id
+    return f"{holder}/{_AUDIT}{entity_id}"
 
 
 def parse_audit_pk(pk: str) -> Scoped | None:

@@ -59,6 +59,11 @@ def from_item(item: Item) -> Namespace:
     )
 
 
+def is_active(item: Item) -> bool:
+    """Say whether a record is that of an active namespace."""
+    return item.get(_STATUS) == NamespaceStatus.ACTIVE
+
+
 def register(namespace: Namespace) -> tuple[Operation, ...]:
     """Write both records of a new namespace, if name and id are free."""
     return (

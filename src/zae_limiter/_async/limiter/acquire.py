@@ -30,7 +30,7 @@ from zae_limiter.core.acquire import (
 )
 from zae_limiter.core.bucket import Moment
 from zae_limiter.core.composite import Settlement, Settling, settle
-from zae_limiter.core.errors import RateLimiterUnavailable, RateLimitExceeded
+from zae_limiter.core.errors import NamespaceNotFoundError, RateLimiterUnavailable, RateLimitExceeded
 from zae_limiter.core.limit import check_limits
 from zae_limiter.core.outcome import Applied, Missing, Refused
 from zae_limiter.core.status import OnUnavailable
@@ -64,6 +64,7 @@ class BucketClient:
         self._configs = ConfigStore(scope)
         self._table = scope.table
         self.inline = scope.table.inline
+        self.parallel = scope.client.parallel
         self._write = scope.table.write
         self._remembered = scope.caches.buckets
         self._caches = scope.caches
@@ -84,7 +85,10 @@ class BucketClient:
             # A name that cannot even be hashed is no name: it is refused with all the others that are none.
             memory = None
         known = None if memory is None else memory.limits
-        if memory is None or known is None or own is not None or now[1] >= known.expires_ms or known.terms is None:
+        if memory is None or known is None or own is not None or known.terms is None:
+            return await self._take_as_stranger(Asking(bucket, consume, own))
+        if not known.read_ms <= now[1] < known.expires_ms:
+            # Not fresh, or read in the future of a clock that was set back since.
             return await self._take_as_stranger(Asking(bucket, consume, own))
         terms = known.terms
         self._caches.hits += 1
@@ -143,7 +147,7 @@ class BucketClient:
             view = await self.buckets.look(bucket, terms)
         refusals = 0
         for _ in range(_MOST_STEPS):
-            if view is None and not settlement.debits:
+            if view is None and not (settlement.debits and await self._has_namespace(bucket)):
                 return
             if view is None:
                 fate = await self.buckets.send(self._charged_from_full(bucket, settlement, terms))
@@ -169,6 +173,14 @@ class BucketClient:
         debits = [part for part in settling.parts if part.spent >= 0]
         again = bucket_writes.settle(view, Settling(debits, settling.held), nonce) if debits else None
         return await self.buckets.fate(operation, await self._write(operation), again)
+
+    async def _has_namespace(self, bucket: BucketId) -> bool:
+        """Say whether there is still anyone to charge: a bucket that is gone may have gone with its namespace."""
+        try:
+            await self._configs.read_again(bucket, consistent=True)
+        except NamespaceNotFoundError:
+            return False
+        return True
 
     def _charged_from_full(self, bucket: BucketId, settlement: Settlement, terms: Terms) -> Put:
         owner, spent = self.buckets.owner(bucket), dict(settlement.debits)

@@ -1,19 +1,23 @@
-"""Stored limits: set and read at each level, and resolved for an entity and a resource through the cache."""
+"""Stored limits: set, read, deleted and listed at each level, and resolved for a bucket through the cache."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 from zae_limiter._async.caches import BucketId, KnownLimits
 from zae_limiter._async.store.changes import make_change
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.core.audit import Change
 from zae_limiter.core.config import ConfigRecord, resolve
+from zae_limiter.core.errors import NamespaceNotFoundError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.status import OnUnavailable
 from zae_limiter.core.view import terms_of
-from zae_limiter.schema import config_item
+from zae_limiter.schema import config_item, namespace_item
 from zae_limiter.schema.config_item import ConfigPlace
 from zae_limiter.schema.operations import Key, Operation
+
+_RECORDS = len(config_item.ResolutionKeys._fields)
 
 
 class ConfigStore:
@@ -36,6 +40,42 @@ class ConfigStore:
     ) -> None:
         """Replace the limits of the system and, unless it is None, what to do while the store is away."""
         await self._write(place, limits, on_unavailable, change)
+        if on_unavailable is not None:
+            self._scope.caches.on_unavailable = on_unavailable
+
+    async def delete(self, place: ConfigPlace, change: Change) -> None:
+        """Leave a tombstone in a place, and tell the audit; where there are no limits, do nothing."""
+
+        async def decide() -> list[Operation]:
+            seen = await self._read(place)
+            if seen is None or seen.deleted:
+                return []
+            uncounted = config_item.unregister(place, seen)
+            return [config_item.tombstone(place, seen), *([] if uncounted is None else [uncounted])]
+
+        await self._change(place, change, decide)
+
+    async def delete_system(self, place: ConfigPlace, change: Change) -> None:
+        """Delete the limits of the system, and what to do while the store is away."""
+        await self.delete(place, change)
+        self._scope.caches.on_unavailable = None
+
+    async def entities(self, resource: str, limit: int | None, after: str | None) -> tuple[list[str], str | None]:
+        """Return the entities after ``after`` that have limits for a resource, and the last of them if more follow."""
+        found: list[str] = []
+        query = config_item.entities_query(self._scope.namespace_id, resource, limit, after)
+        while True:
+            page = await self._scope.table.query(query)
+            found += config_item.entities_of(page)
+            if page.next is None:
+                return found, None
+            if limit is not None and len(found) >= limit:
+                return found, found[-1]
+            query = replace(query, start=page.next, limit=None if limit is None else limit - len(found))
+
+    async def resources(self, registry: Key) -> list[str]:
+        """Return the resources a registry counts, in order."""
+        return config_item.registered(await self._scope.table.get(registry, consistent=True) or {})
 
     async def _write(
         self, place: ConfigPlace, limits: Sequence[Limit], on_unavailable: OnUnavailable | None, change: Change
@@ -46,7 +86,19 @@ class ConfigStore:
             counted = config_item.register(place, seen)
             return [config_item.write(place, limits, seen, kept), *([] if counted is None else [counted])]
 
-        await make_change(self._scope, change, decide)
+        await self._change(place, change, decide)
+
+    async def _change(
+        self, place: ConfigPlace, change: Change, decide: Callable[[], Awaitable[Sequence[Operation]]]
+    ) -> None:
+        try:
+            await make_change(self._scope, change, decide)
+        finally:
+            # A change that was cancelled, or whose answer was lost, may have been made all the same.
+            if place.entity_id is None:
+                self._scope.caches.forget_limits()
+            else:
+                self._scope.caches.forget_limits_of(place.entity_id)
 
     async def _read(self, place: ConfigPlace) -> ConfigRecord | None:
         item = await self._scope.table.get(place.key, consistent=True)
@@ -55,7 +107,8 @@ class ConfigStore:
     def fresh(self, bucket: BucketId) -> KnownLimits | None:
         """Return the limits in force if they are known and fresh."""
         known = self._scope.caches.limits(bucket)
-        return known if known is not None and self._scope.now_ms() < known.expires_ms else None
+        fresh = known is not None and known.read_ms <= self._scope.now_ms() < known.expires_ms
+        return known if fresh else None
 
     async def known(self, bucket: BucketId) -> KnownLimits:
         """Return the limits in force for an entity and a resource, from the cache while they are fresh."""
@@ -66,23 +119,51 @@ class ConfigStore:
         return known
 
     async def read_again(self, bucket: BucketId, *, consistent: bool = False) -> KnownLimits:
-        """Read the limits in force, past the cache, and remember them."""
+        """Read the limits in force, past the cache, and remember them.
+
+        Raises:
+            NamespaceNotFoundError: The namespace was deleted.
+        """
+        if consistent:
+            self._scope.caches.active_until_ms = 0
         items = await self._scope.table.batch_get(self.keys(bucket), consistent=consistent)
         return self.learn(bucket, items)
 
     def keys(self, bucket: BucketId) -> Sequence[Key]:
-        """Return the keys of all that decides which limits are in force."""
-        return config_item.resolution_keys(self._scope.namespace_id, *bucket)
+        """Return the keys of all that decides which limits are in force.
+
+        Whether the namespace is still there is asked as often as limits are read again, not with every bucket's: all
+        namespaces are registered in one partition.
+        """
+        found = config_item.resolution_keys(self._scope.namespace_id, *bucket)
+        if self._scope.now_ms() < self._scope.caches.active_until_ms:
+            return found
+        return (*found, namespace_item.reverse_key(self._scope.namespace_id))
 
     def learn(self, bucket: BucketId, items: Sequence[Item | None]) -> KnownLimits:
-        """Remember the limits in force from the items of ``keys``."""
+        """Remember the limits in force from the items of ``keys``.
+
+        Raises:
+            NamespaceNotFoundError: The namespace was deleted.
+        """
         scope = self._scope
         caches, settings = scope.caches, scope.settings
-        resolution = resolve(config_item.resolution_records(items))
+        records, registration = items[:_RECORDS], items[_RECORDS:]
+        if registration:
+            self._require_active(registration[0])
+        resolution = resolve(config_item.resolution_records(records))
         before = caches.limits(bucket)
         terms = terms_of(resolution, settings.bucket_ttl_multiplier, None if before is None else before.terms)
-        known = KnownLimits(resolution, terms, scope.now_ms() + settings.config_cache_ttl_ms)
+        now_ms = scope.now_ms()
+        known = KnownLimits(resolution, terms, now_ms, now_ms + settings.config_cache_ttl_ms)
         caches.misses += 1
         caches.keep_limits(bucket, known)
         caches.on_unavailable = resolution.on_unavailable
         return known
+
+    def _require_active(self, registration: Item | None) -> None:
+        """Remember that the namespace is there, or raise if it is not."""
+        scope = self._scope
+        if registration is None or not namespace_item.is_active(registration):
+            raise NamespaceNotFoundError(scope.namespace)
+        scope.caches.active_until_ms = scope.now_ms() + scope.settings.config_cache_ttl_ms

@@ -1,27 +1,43 @@
-"""The namespace registry: names to opaque ids."""
+"""The namespace registry: names to opaque ids, and the life of a namespace from register to purge.
 
-from random import Random
+Every step is one transaction with its audit event, which stands in the registry and so outlives the namespace.
+"""
 
-from zae_limiter._async.table import Table
-from zae_limiter.clock import Clock
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from zae_limiter._async import runtime
+from zae_limiter._async.store.changes import Plan, make_changes
+from zae_limiter._async.store.scope import Client
 from zae_limiter.core import namespace as life
-from zae_limiter.core.errors import NamespaceNotFoundError, RateLimiterUnavailable
-from zae_limiter.core.names import check_namespace
-from zae_limiter.core.namespace import Namespace
-from zae_limiter.core.outcome import Cancelled, Committed, Conflict, Throttled, Unavailable
+from zae_limiter.core.audit import AuditAction, Change, check_principal, namespace_audit_id
+from zae_limiter.core.errors import NamespaceNotFoundError, NamespaceStateError
+from zae_limiter.core.names import RESERVED_NAMESPACE, check_namespace
+from zae_limiter.core.namespace import Namespace, NamespaceStatus, check_namespace_id
 from zae_limiter.core.timestamp import iso_from_ms
-from zae_limiter.schema import namespace_item
+from zae_limiter.schema import keys, namespace_item
+from zae_limiter.schema.operations import Key, Operation, Query
 
-_MOST_TRIES = 8
+# Two records and an event for each name; a transaction has room for 100.
+_NAMES_PER_TRANSACTION = 33
+_KEYS_PER_PAGE = 500
+_EMPTY_LOOKS = 2
+
+
+class _Step(NamedTuple):
+    """A namespace after a step of its life, and how that is written down."""
+
+    namespace: Namespace
+    operations: Sequence[Operation]
 
 
 class NamespaceStore:
-    """Finds and registers namespaces."""
+    """Finds namespaces and leads them through their lives."""
 
-    def __init__(self, table: Table, clock: Clock, random: Random) -> None:
-        self._table = table
-        self._clock = clock
-        self._random = random
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._table = client.table
+        self._registry = client.scope(RESERVED_NAMESPACE, RESERVED_NAMESPACE)
 
     async def find(self, name: str) -> Namespace:
         """Return an active namespace.
@@ -30,27 +46,174 @@ class NamespaceStore:
             NamespaceNotFoundError: There is none of that name.
         """
         check_namespace(name)
-        item = await self._table.get(namespace_item.forward_key(name))
+        item = await self._table.get(namespace_item.forward_key(name), consistent=True)
         if item is None:
             raise NamespaceNotFoundError(name)
         return namespace_item.from_item(item)
 
-    async def register(self, name: str) -> Namespace:
+    async def active(self) -> list[Namespace]:
+        """Return all active namespaces, in the order of their names."""
+        return await self._registered(keys.SK_NAMESPACE_PREFIX)
+
+    async def orphans(self) -> list[Namespace]:
+        """Return all that were deleted and are not purged yet, in the order in which they were deleted."""
+        found = await self._registered(keys.SK_NSID_PREFIX)
+        orphaned = [one for one in found if one.status is not NamespaceStatus.ACTIVE]
+        return sorted(orphaned, key=lambda one: (one.deleted_at or "", one.name))
+
+    async def register(self, name: str, principal: str | None = None) -> Namespace:
         """Return the active namespace of that name, new if there was none."""
-        check_namespace(name)
-        outcome: object = None
-        for _ in range(_MOST_TRIES):
-            item = await self._table.get(namespace_item.forward_key(name), consistent=True)
-            if item is not None:
-                return namespace_item.from_item(item)
-            namespace_id = life.make_namespace_id(self._random.randbytes(8))
-            namespace = life.register(name, namespace_id, iso_from_ms(self._clock.now_ms()))
-            outcome = await self._table.transact(namespace_item.register(namespace), f"register-{namespace_id}")
-            match outcome:
-                case Committed():
-                    return namespace
-                case Cancelled() | Conflict() | Throttled():
-                    continue
-                case Unavailable(cause=cause):
-                    raise RateLimiterUnavailable(cause)
-        raise RateLimiterUnavailable(TimeoutError(f"namespace {name!r} could not be registered: {outcome}"))
+        return (await self.register_all([name], principal))[name]
+
+    async def register_all(self, names: Sequence[str], principal: str | None) -> dict[str, Namespace]:
+        """Return the active namespaces of these names, new ones where there were none."""
+        check_principal(principal)
+        for name in names:
+            check_namespace(name)
+        unique = list(dict.fromkeys(names))
+        known: dict[str, Namespace] = {}
+        for start in range(0, len(unique), _NAMES_PER_TRANSACTION):
+            known |= await self._register_some(unique[start : start + _NAMES_PER_TRANSACTION], principal)
+        return known
+
+    async def delete(self, name: str, principal: str | None) -> Namespace:
+        """Hide an active namespace; its data stays."""
+
+        async def decide() -> _Step:
+            deleted = life.delete(await self.find(name), iso_from_ms(self._registry.now_ms()))
+            return _Step(deleted, namespace_item.delete(deleted))
+
+        deleted = await self._carry_out(AuditAction.NAMESPACE_DELETED, principal, decide)
+        self._forget(deleted.id)
+        return deleted
+
+    async def recover(self, namespace_id: str, principal: str | None) -> Namespace:
+        """Bring a deleted namespace back under its name.
+
+        Raises:
+            NamespaceNotFoundError: There is none of that id.
+            NamespaceStateError: It is not deleted, its data is being removed, or its name was given to another.
+        """
+
+        async def decide() -> _Step:
+            recovered = life.recover(await self._find_by_id(namespace_id))
+            await self._require_free_name(recovered.name)
+            return _Step(recovered, namespace_item.recover(recovered))
+
+        return await self._carry_out(AuditAction.NAMESPACE_RECOVERED, principal, decide)
+
+    async def purge(self, namespace_id: str, principal: str | None) -> int:
+        """Remove a deleted namespace with all its items, or finish doing so, and return how many there were.
+
+        Raises:
+            NamespaceNotFoundError: There is none of that id.
+            NamespaceStateError: It is active.
+        """
+
+        async def begin() -> _Step:
+            seen = await self._find_by_id(namespace_id)
+            purging = life.purge(seen)
+            begun = seen.status is NamespaceStatus.PURGING
+            return _Step(purging, [] if begun else [namespace_item.begin_purge(purging, seen.status)])
+
+        namespace = await self._carry_out(AuditAction.NAMESPACE_PURGE_BEGUN, principal, begin)
+        self._forget(namespace_id)
+        removed = await self._remove_everything(namespace_id)
+
+        async def end() -> _Step:
+            left = await self._table.get(namespace_item.reverse_key(namespace_id), consistent=True)
+            return _Step(namespace, [] if left is None else [namespace_item.end_purge(namespace_id)])
+
+        await self._carry_out(AuditAction.NAMESPACE_PURGED, principal, end)
+        self._client.caches.pop(namespace_id, None)
+        return removed
+
+    async def _register_some(self, names: Sequence[str], principal: str | None) -> dict[str, Namespace]:
+        """Return the namespaces of no more names than a transaction can register."""
+        known: dict[str, Namespace] = {}
+
+        async def decide() -> Plan:
+            items = await self._table.batch_get([namespace_item.forward_key(name) for name in names], consistent=True)
+            for name, item in zip(names, items, strict=True):
+                known[name] = self._new(name) if item is None else namespace_item.from_item(item)
+            fresh = [known[name] for name, item in zip(names, items, strict=True) if item is None]
+            writes = [operation for one in fresh for operation in namespace_item.register(one)]
+            return Plan(writes, [_change(AuditAction.NAMESPACE_REGISTERED, one, principal) for one in fresh])
+
+        await make_changes(self._registry, decide)
+        return known
+
+    def _new(self, name: str) -> Namespace:
+        namespace_id = life.make_namespace_id(self._client.random.randbytes(8))
+        return life.register(name, namespace_id, iso_from_ms(self._registry.now_ms()))
+
+    async def _carry_out(
+        self, action: AuditAction, principal: str | None, decide: Callable[[], Awaitable[_Step]]
+    ) -> Namespace:
+        """Take a step, decided again when others were faster, and tell the audit; return the namespace after it."""
+        check_principal(principal)
+        steps: list[_Step] = []
+
+        async def plan() -> Plan:
+            steps.append(await decide())
+            return Plan(steps[-1].operations, [_change(action, steps[-1].namespace, principal)])
+
+        await make_changes(self._registry, plan)
+        return steps[-1].namespace
+
+    async def _find_by_id(self, namespace_id: str) -> Namespace:
+        check_namespace_id(namespace_id)
+        item = await self._table.get(namespace_item.reverse_key(namespace_id), consistent=True)
+        if item is None:
+            raise NamespaceNotFoundError(namespace_id)
+        return namespace_item.from_item(item)
+
+    async def _require_free_name(self, name: str) -> None:
+        if await self._table.get(namespace_item.forward_key(name), consistent=True) is not None:
+            hint = "another namespace has been registered under its name; delete that one first"
+            raise NamespaceStateError(name, NamespaceStatus.DELETED.value, "recover", hint)
+
+    async def _registered(self, prefix: str) -> list[Namespace]:
+        found: list[Namespace] = []
+        start: Mapping[str, str] | None = None
+        while True:
+            page = await self._table.query(Query(keys.pk_registry(), prefix=prefix, start=start))
+            found += [namespace_item.from_item(item) for item in page.items]
+            start = page.next
+            if start is None:
+                return found
+
+    async def _remove_everything(self, namespace_id: str) -> int:
+        """Remove all items of a namespace, until nothing is found in two looks as far apart as an index may lag."""
+        removed = looks = 0
+        while looks < _EMPTY_LOOKS:
+            found = await self._remove_what_is_found(namespace_id)
+            removed += found
+            looks = 0 if found else looks + 1
+            if looks < _EMPTY_LOOKS and self._table.index_lag_s:
+                await runtime.sleep(self._table.index_lag_s)
+        return removed
+
+    async def _remove_what_is_found(self, namespace_id: str) -> int:
+        """Walk once through the items of a namespace and remove each; return how many there were."""
+        removed = 0
+        start: Mapping[str, str] | None = None
+        while True:
+            everything = Query(keys.gsi4_pk(namespace_id), index="GSI4", limit=_KEYS_PER_PAGE, start=start)
+            page = await self._table.query(everything)
+            await self._table.batch_delete([Key(item["PK"], item["SK"]) for item in page.items])
+            removed += len(page.items)
+            start = page.next
+            if start is None:
+                return removed
+
+    def _forget(self, namespace_id: str) -> None:
+        """Let this client's own limiters of a namespace find out at once that it is gone."""
+        caches = self._client.caches.get(namespace_id)
+        if caches is not None:
+            caches.forget_limits()
+
+
+def _change(action: AuditAction, namespace: Namespace, principal: str | None) -> Change:
+    details: dict[str, object] = {"namespace_id": namespace.id}
+    return Change(action, namespace_audit_id(namespace.name), principal, None, details)

@@ -1,8 +1,11 @@
 """The admin verbs, one room for each kind of record. Repository and limiter have them all."""
 
+from zae_limiter._async.verbs.audit import AuditVerbs
 from zae_limiter._async.verbs.config import ConfigVerbs
+from zae_limiter._async.verbs.entities import EntityVerbs
+from zae_limiter._async.verbs.namespaces import NamespaceVerbs
 from zae_limiter._async.verbs.usage import UsageVerbs
 
 
-class AdminVerbs(ConfigVerbs, UsageVerbs):
+class AdminVerbs(AuditVerbs, ConfigVerbs, EntityVerbs, NamespaceVerbs, UsageVerbs):
     """Every admin verb."""

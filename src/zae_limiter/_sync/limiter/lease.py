@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from zae_limiter._sync.caches import BucketId
-from zae_limiter._sync.limiter.acquire import BucketClient, about
+from zae_limiter._sync.limiter import cascade
+from zae_limiter._sync.limiter.acquire import Asking, BucketClient, about
+from zae_limiter._sync.limiter.cascade import Holding
 from zae_limiter._sync.limiter.resolve import OwnLimits
-from zae_limiter.core.composite import Settlement
 from zae_limiter.core.errors import LeaseExpiredError, RateLimiterUnavailable, ValidationError
 from zae_limiter.core.names import MAX_AMOUNT, check_amount, check_whole_number
 from zae_limiter.core.status import OnUnavailable, check_on_unavailable
@@ -39,7 +40,18 @@ class SyncLease:
         ```
     """
 
-    __slots__ = ("_bucket", "_client", "_consume", "_on_unavailable", "_open", "_own", "_pending", "_taken", "_terms")
+    __slots__ = (
+        "_bucket",
+        "_client",
+        "_consume",
+        "_holdings",
+        "_on_unavailable",
+        "_open",
+        "_own",
+        "_pending",
+        "_taken",
+        "_terms",
+    )
 
     def __init__(
         self,
@@ -71,11 +83,15 @@ class SyncLease:
         self._open = True
         client = self._client
         self._terms: Terms | None = None
+        self._holdings: list[Holding] | None = None
         try:
             if client.inline:
-                self._terms = client.take(self._bucket, taken, self._own)
+                self._terms = terms = client.take(self._bucket, taken, self._own)
+                if terms.cascade:
+                    self._holdings = cascade.join_parent(client, self._holding(terms), taken)
             else:
-                self._terms = client.take_whole(lambda: self._take(taken), self._undo)
+                self._holdings = client.take_whole(lambda: self._take(taken), self._undo)
+                self._terms = self._holdings[0].terms
         except RateLimiterUnavailable as error:
             self._go_without_store(error)
         return self
@@ -87,16 +103,15 @@ class SyncLease:
         self._open = False
         if kind is None and not self._pending:
             return
-        settlement = self._owed(self._held() if kind is not None else self._pending or {}, back=kind is not None)
-        if settlement is None:
-            return
+        changes = self._pending or {} if kind is None else {name: -taken for name, taken in self._held().items()}
         try:
-            self._client.see_through(lambda: self._settle(settlement))
+            self._client.see_through(lambda: self._settle(changes))
         except RateLimiterUnavailable as away:
             # A lost credit limits others for a while; a lost debit would be use that nobody counts.
-            if settlement.debits and kind is None and self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
+            owes = kind is None and any(amount > 0 for amount in changes.values())
+            if owes and self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
                 raise about(away, self._bucket) from away.cause
-            _log.warning("Not settled, for the store is away: %s of %s: %s", settlement, self._bucket, away)
+            _log.warning("Not settled, for the store is away: %s of %s: %s", changes, self._bucket, away)
 
     @property
     def consumed(self) -> dict[str, int]:
@@ -106,8 +121,12 @@ class SyncLease:
 
     @property
     def entries(self) -> list[LeaseEntry]:
-        """What the lease holds of each bucket; nothing if it is degraded."""
-        return [] if self.degraded else [LeaseEntry(*self._bucket, self.consumed)]
+        """What the lease holds of each bucket, the entity's and its parent's; nothing if it is degraded."""
+        consumed = self.consumed
+        return [
+            LeaseEntry(*one.bucket, {name: amount for name, amount in consumed.items() if name in one.names})
+            for one in self._buckets()
+        ]
 
     @property
     def degraded(self) -> bool:
@@ -140,7 +159,7 @@ class SyncLease:
         if self.degraded or not amounts:
             return self._hold(amounts)
         try:
-            self._client.take_whole(lambda: self._take(amounts), lambda _: self._give_back(amounts))
+            self._client.take_whole(lambda: self._take(amounts), lambda _: self._settle(_negative(amounts)))
         except RateLimiterUnavailable as away:
             if self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
                 raise about(away, self._bucket) from away.cause
@@ -165,30 +184,25 @@ class SyncLease:
             later[name], now[name] = -put_off, amount - put_off
         self._put_off(later)
         self._hold({name: -amount for name, amount in now.items()})
-        self._client.see_through(lambda: self._give_back(now))
+        self._client.see_through(lambda: self._settle(_negative(now)))
 
-    def _take(self, amounts: dict[str, int]) -> Terms:
-        return self._client.take(self._bucket, amounts, self._own)
+    def _take(self, amounts: dict[str, int]) -> list[Holding]:
+        return cascade.take(self._client, Asking(self._bucket, amounts, self._own))
 
-    def _undo(self, terms: Terms) -> None:
-        self._terms = terms
-        self._give_back(self._held())
+    def _undo(self, holdings: list[Holding]) -> None:
+        cascade.settle(self._client, holdings, _negative(self._held()))
 
-    def _give_back(self, amounts: dict[str, int]) -> None:
-        settlement = self._owed(amounts, back=True)
-        if settlement is not None:
-            self._settle(settlement)
+    def _settle(self, changes: dict[str, int]) -> None:
+        cascade.settle(self._client, self._buckets(), changes)
 
-    def _settle(self, settlement: Settlement) -> None:
-        assert self._terms is not None, "a degraded lease owes nothing"
-        self._client.settle(self._bucket, settlement, self._terms)
+    def _buckets(self) -> list[Holding]:
+        """Return the buckets the lease holds something of."""
+        if self._terms is None:
+            return []
+        return self._holdings or [self._holding(self._terms)]
 
-    def _owed(self, changes: dict[str, int], *, back: bool) -> Settlement | None:
-        """Return the settlement of changes in tokens, all given back or each up or down; None if nothing is owed."""
-        sign = -1000 if back else 1000
-        debits = tuple((name, amount * sign) for name, amount in changes.items() if amount * sign > 0)
-        credits = tuple((name, -amount * sign) for name, amount in changes.items() if amount * sign < 0)
-        return None if self.degraded or not (debits or credits) else Settlement(debits, credits)
+    def _holding(self, terms: Terms) -> Holding:
+        return Holding(self._bucket, terms, self._held())
 
     def _go_without_store(self, error: RateLimiterUnavailable) -> None:
         """Let the request through unlimited, if that is allowed."""
@@ -225,3 +239,7 @@ class SyncLease:
     def _put_off(self, amounts: dict[str, int]) -> None:
         pending = self._pending or {}
         self._pending = {**pending, **{name: pending.get(name, 0) + amount for name, amount in amounts.items()}}
+
+
+def _negative(amounts: dict[str, int]) -> dict[str, int]:
+    return {name: -amount for name, amount in amounts.items()}

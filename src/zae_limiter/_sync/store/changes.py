@@ -1,16 +1,28 @@
 """Changes told to the audit: one transaction of change and event, tried again while others get between."""  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+from zae_limiter._sync import runtime
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.core.audit import Change, check_principal, record
-from zae_limiter.core.errors import RateLimiterUnavailable
-from zae_limiter.core.outcome import Committed, Unavailable
-from zae_limiter.schema import audit_item
+from zae_limiter.core.errors import NamespaceNotFoundError, RateLimiterUnavailable
+from zae_limiter.core.names import RESERVED_NAMESPACE
+from zae_limiter.core.outcome import Cancelled, Committed, Unavailable
+from zae_limiter.schema import audit_item, namespace_item
 from zae_limiter.schema.operations import Operation
 
-_AUDIT_RETENTION_S = 90 * 24 * 3600
+_SECONDS_PER_DAY = 24 * 3600
 _MOST_TRIES = 16
+_FIRST_PAUSE_S = 0.001
+_LONGEST_PAUSE_S = 0.05
+
+
+class Plan(NamedTuple):
+    """What is to be written, and what the audit is told of it. No operations: there is nothing to change."""
+
+    operations: Sequence[Operation]
+    changes: Sequence[Change]
 
 
 def make_change(scope: Scope, change: Change, decide: Callable[[], Sequence[Operation]]) -> None:
@@ -21,23 +33,48 @@ def make_change(scope: Scope, change: Change, decide: Callable[[], Sequence[Oper
 
     Raises:
         RateLimiterUnavailable: The table did not answer, or others kept changing the same records.
+        NamespaceNotFoundError: The namespace was deleted meanwhile.
     """
     check_principal(change.principal)
+
+    def plan() -> Plan:
+        return Plan(decide(), (change,))
+
+    make_changes(scope, plan)
+
+
+def make_changes(scope: Scope, decide: Callable[[], Plan]) -> None:
+    """Carry out several changes, each with an event, in one transaction, as ``make_change`` does one."""
     outcome: object = None
+    pause_s = _FIRST_PAUSE_S
     for _ in range(_MOST_TRIES):
-        operations = decide()
+        operations, changes = decide()
         if not operations:
             return
+        events = [_event(scope, change) for change in changes]
+        required = _required(scope)
         token = f"change-{next(scope.client.nonces)}"
-        outcome = scope.table.transact([*operations, _event(scope, change)], token)
+        outcome = scope.table.transact([*operations, *events, *required], token)
         if isinstance(outcome, Committed):
             return
         if isinstance(outcome, Unavailable):
             raise RateLimiterUnavailable(outcome.cause)
-    raise RateLimiterUnavailable(TimeoutError(f"others kept changing {change.entity_id!r}: {outcome}"))
+        if required and isinstance(outcome, Cancelled) and outcome.reasons[-1] is not None:
+            raise NamespaceNotFoundError(scope.namespace)
+        runtime.sleep(pause_s * scope.client.random.random())
+        pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
+    raise RateLimiterUnavailable(TimeoutError(f"others kept changing the same records: {outcome}"))
+
+
+def _required(scope: Scope) -> list[Operation]:
+    """Require the namespace to be active, so that nothing is written behind a purge; the registry's always is."""
+    reserved = scope.namespace_id == RESERVED_NAMESPACE
+    return [] if reserved else [namespace_item.require_active(scope.namespace_id)]
 
 
 def _event(scope: Scope, change: Change) -> Operation:
     now_ms = scope.now_ms()
-    event = record(change, now_ms, scope.client.random.getrandbits(64))
-    return audit_item.write(scope.namespace_id, event, now_ms // 1000 + _AUDIT_RETENTION_S)
+    # Nonces rise, so that a client's changes within one millisecond are told in the order they were made.
+    event = record(change, now_ms, next(scope.client.nonces))
+    expires_s = now_ms // 1000 + scope.settings.audit_retention_days * _SECONDS_PER_DAY
+    return audit_item.write(scope.namespace_id, event, expires_s)

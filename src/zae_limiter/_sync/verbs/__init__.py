@@ -1,8 +1,11 @@
 """The admin verbs, one room for each kind of record. SyncRepository and limiter have them all."""  # generated from _async by tools/mirror.py; do not edit
 
+from zae_limiter._sync.verbs.audit import AuditVerbs
 from zae_limiter._sync.verbs.config import ConfigVerbs
+from zae_limiter._sync.verbs.entities import EntityVerbs
+from zae_limiter._sync.verbs.namespaces import NamespaceVerbs
 from zae_limiter._sync.verbs.usage import UsageVerbs
 
 
-class AdminVerbs(ConfigVerbs, UsageVerbs):
+class AdminVerbs(AuditVerbs, ConfigVerbs, EntityVerbs, NamespaceVerbs, UsageVerbs):
     """Every admin verb."""

@@ -1,7 +1,8 @@
-"""``zae-limiter demo``: some projects call a simulated model at once, each within its limits."""
+"""``zae-limiter demo``: API keys of two projects call a simulated model at once, within the limits of both."""
 
 import asyncio
 import sys
+from contextlib import AsyncExitStack
 from random import Random
 
 import click
@@ -12,42 +13,52 @@ from zae_limiter.cli._failures import FAILED
 from zae_limiter.cli._help import examples
 from zae_limiter.cli._options import StoreChoice, store_options
 from zae_limiter.cli._output import in_terminal
-from zae_limiter.cli._store import announce, shown
+from zae_limiter.cli._store import announce
 from zae_limiter.cli.demo.plain import PlainView
 from zae_limiter.cli.demo.progress import Report, View
-from zae_limiter.cli.demo.scenario import PROJECTS
-from zae_limiter.cli.demo.show import Show
+from zae_limiter.cli.demo.show import Stage, run
+from zae_limiter.cli.demo.stored import prepare
 from zae_limiter.cli.demo.summary import summary_lines
 from zae_limiter.clock import SystemClock
 
 SEED = 7
+CACHE_TTL_S = 1.0
 
 
 EXAMPLES = examples("zae-limiter demo", "zae-limiter demo --seconds 30 --url memory://")
 
 
-@click.command(short_help="Watch the limiter at work, for ten seconds.", epilog=EXAMPLES)
-@click.option("--seconds", type=click.FloatRange(0.1, 3600), default=10.0, show_default=True, help="How long it runs.")
+@click.command(short_help="Watch the limiter at work, for twenty seconds.", epilog=EXAMPLES)
+@click.option("--seconds", type=click.FloatRange(0.1, 3600), default=20.0, show_default=True, help="How long it runs.")
 @store_options
 def demo(seconds: float, store: StoreChoice) -> None:
-    """Watch the limiter at work: three projects call a simulated model at once, each within its limits.
+    """Watch a small LLM gateway: the API keys of two projects call a simulated model at once.
 
-    Every caller takes an estimate of the tokens its call will use, makes the call, and adjusts to what it used. Only
-    the buckets of demo-project-1, -2 and -3 are touched.
+    Every call takes an estimate of its tokens from the key and from its project, both or neither, and adjusts both to
+    what it used. The limits are stored, and one of them is raised halfway. Only demo-project-1 and -2, their keys
+    demo-key-1a to -2b, and the resource demo-model are touched.
     """
     report = asyncio.run(watch(seconds, store))
-    click.echo("\n".join(summary_lines(report)))
+    click.echo("\n".join(summary_lines(report, _bar())))
     if report.is_exceeded:
         sys.exit(FAILED)
 
 
 async def watch(seconds: float, store: StoreChoice) -> Report:
-    """Run the show on the chosen store, and return how it went."""
-    async with await Repository.open(store.url, namespace=store.namespace) as repository:
+    """Run the demo on the chosen store, and return how it went."""
+    async with AsyncExitStack() as closing:
+        repository = await closing.enter_async_context(
+            await Repository.open(store.url, namespace=store.namespace, config_cache_ttl=min(CACHE_TTL_S, seconds / 10))
+        )
         announce(store, repository.name)
-        show = Show(RateLimiter(repository), PROJECTS, SystemClock(), Random(SEED))
+        await prepare(repository)
+        operator = repository
+        if repository.name != "memory://":
+            # A client of its own, so that the callers learn of the change as other processes would.
+            operator = await closing.enter_async_context(await Repository.open(store.url, namespace=store.namespace))
+        stage = Stage(RateLimiter(repository), operator, SystemClock(), Random(SEED))
         with view() as shown_on:
-            return await show.run(seconds, shown_on, shown(repository.name))
+            return await run(stage, seconds, shown_on)
 
 
 def view() -> View:
@@ -57,3 +68,13 @@ def view() -> View:
     from zae_limiter.cli.demo.live import LiveView
 
     return LiveView()
+
+
+def _bar() -> str:
+    """What bars are made of, as far as the output can show it."""
+    encoding = getattr(sys.stdout, "encoding", None) or "ascii"
+    try:
+        "█".encode(encoding)
+    except UnicodeEncodeError:
+        return "#"
+    return "█"

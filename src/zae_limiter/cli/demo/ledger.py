@@ -1,34 +1,61 @@
 """Keeps count of what was admitted, beside what the limits offered: a check of the limiter from outside. Pure."""
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from zae_limiter.core.bucket import grid
 from zae_limiter.core.limit import Limit
 
 
+class Phase(NamedTuple):
+    """From when on a limit was in force, until the next."""
+
+    start_ms: int
+    limit: Limit
+
+
 class Account:
-    """What was taken of one limit since the start, less what was given back."""
+    """What was taken of one limit since the start, less what was given back.
+
+    It is judged in the end, so that a limit somebody else raised may be told of a little late.
+    """
 
     def __init__(self, limit: Limit, start_ms: int) -> None:
-        self._limit = limit
-        self._start_ms = start_ms
+        self._phases = [Phase(start_ms, limit)]
         self._net = 0
-        self.highest_share = 0.0
+        self._takes: list[tuple[int, int]] = []
 
     def take(self, amount: int, now_ms: int) -> None:
-        """Count what was admitted now, and compare all of it with what was offered: capacity and refill since."""
+        """Count what was admitted now."""
         self._net += amount
-        self.highest_share = max(self.highest_share, self._net * 1000 / self.offered_milli(now_ms))
+        self._takes.append((now_ms, self._net))
 
     def settle(self, change: int) -> None:
         """Count a correction; it may lead into debt, which no take may do."""
         self._net += change
 
-    def offered_milli(self, now_ms: int) -> int:
+    def raise_to(self, limit: Limit, from_ms: int) -> None:
+        """Count by a higher limit from then on; what was earned by the old one stays. A lower one is no news."""
+        if limit.refill_rate > self._phases[-1].limit.refill_rate:
+            self._phases.append(Phase(from_ms, limit))
+
+    @property
+    def highest_share(self) -> float:
+        """The largest part of what was offered, capacity and refill since the start, that had ever been admitted."""
+        return max((net * 1000 / self.offered_milli(at_ms) for at_ms, net in self._takes), default=0.0)
+
+    def offered_milli(self, at_ms: int) -> int:
         """Return the most that may have been taken since the start, however full the bucket was."""
-        limit = self._limit
-        now, then = (grid(at, limit.refill_amount_milli, limit.refill_period_ms) for at in (now_ms, self._start_ms))
-        return limit.capacity_milli + now - then
+        phases = [phase for phase in self._phases if phase.start_ms <= at_ms] or self._phases[:1]
+        ends_ms = [*(phase.start_ms for phase in phases[1:]), at_ms]
+        earned = sum(_earned_milli(phase, end_ms) for phase, end_ms in zip(phases, ends_ms, strict=True))
+        return max(phase.limit.capacity_milli for phase in phases) + earned
+
+
+def _earned_milli(phase: Phase, end_ms: int) -> int:
+    limit = phase.limit
+    end, start = (grid(at, limit.refill_amount_milli, limit.refill_period_ms) for at in (end_ms, phase.start_ms))
+    return end - start
 
 
 class Ledger:
@@ -46,6 +73,10 @@ class Ledger:
         """Count a correction, up or down."""
         for name, change in changes.items():
             self._accounts[name].settle(change)
+
+    def raise_to(self, limit: Limit, from_ms: int) -> None:
+        """Count by a higher limit from then on."""
+        self._accounts[limit.name].raise_to(limit, from_ms)
 
     @property
     def highest_share(self) -> float:

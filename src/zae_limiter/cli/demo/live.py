@@ -11,13 +11,16 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from zae_limiter.cli.demo.progress import Frame, Standing
-from zae_limiter.cli.demo.scenario import LIMITS
+from zae_limiter.cli.demo.progress import Frame, Standing, raise_line
+from zae_limiter.cli.demo.scenario import LIMIT_NAMES
 from zae_limiter.core.limit import Limit
 
-# Lines taken by everything but the events: title, rules, heading, projects, and one to spare for the prompt.
-_LINES_BESIDE_EVENTS = 14
-_MOST_EVENTS = 10
+# Lines taken by everything but the events: title, rules, heading, projects and keys, and one to spare for the prompt.
+_LINES_BESIDE_EVENTS = 15
+_MOST_EVENTS = 16
+# From here on there is room to say what the limits are and where they come from.
+_WIDE = 110
+_SOURCES = {"entity": "it, this model", "entity_default": "it, any model", "resource": "the model", "system": "all"}
 
 
 class Bar:
@@ -55,27 +58,29 @@ class LiveView:
     ) -> None:
         if self._last is not None:
             # Without the events, so that the summary fits on the same screen.
-            self._live.update(drawing(self._last, 0), refresh=True)
+            self._live.update(drawing(self._last, 0, self._is_wide), refresh=True)
         self._live.stop()
+
+    @property
+    def _is_wide(self) -> bool:
+        return self._console.width >= _WIDE
 
     def show(self, frame: Frame) -> None:
         """Redraw."""
         room = max(0, min(_MOST_EVENTS, self._console.height - _LINES_BESIDE_EVENTS))
         self._last = frame
-        self._live.update(drawing(frame, room), refresh=True)
+        self._live.update(drawing(frame, room, self._is_wide), refresh=True)
 
 
-def drawing(frame: Frame, events: int) -> RenderableType:
-    """Draw the demo: what it is, every project, and the last events."""
+def drawing(frame: Frame, events: int, wide: bool = False) -> RenderableType:
+    """Draw the demo: what it is, every project and key, and the last events."""
     recent = frame.events[len(frame.events) - events :] if events < len(frame.events) else frame.events
     padded = [*recent, *[""] * (events - len(recent))]
     log = [_line(event, style="dim") for event in ["", *padded]]
-    return Group(_title(frame), Text(), _projects(frame), *(log if events else ()))
+    return Group(_title(frame), Text(), _entities(frame, wide), *(log if events else ()))
 
 
 def _title(frame: Frame) -> RenderableType:
-    callers = sum(one.project.callers for one in frame.standings)
-    limits = ", ".join(f"{limit.name} {limit.refill_amount:,}/s burst {limit.capacity:,}" for limit in LIMITS)
     line = Table.grid(expand=True, padding=(0, 1))
     line.add_column(ratio=1)
     line.add_column(justify="right")
@@ -83,8 +88,8 @@ def _title(frame: Frame) -> RenderableType:
     return Group(
         line,
         Bar(frame.elapsed_s / frame.total_s, "blue"),
-        _line(f"{len(frame.standings)} projects, {callers} callers; each project: {limits}"),
-        _line("every call: take an estimate, call the model, adjust to what it used"),
+        _line("every call takes an estimate from key and project, and adjusts both afterwards"),
+        _line(raise_line(frame.raised), style="dim" if frame.raised.made_s is None else "bold cyan"),
     )
 
 
@@ -93,28 +98,43 @@ def _line(text: str, style: str = "") -> Text:
     return Text(text, style=style, no_wrap=True, overflow="crop")
 
 
-def _projects(frame: Frame) -> Table:
+def _entities(frame: Frame, wide: bool) -> Table:
     table = Table(box=box.SIMPLE_HEAD, expand=True, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("project", no_wrap=True)
-    for limit in LIMITS:
-        table.add_column(limit.name, ratio=1)
-        table.add_column("left", justify="right", min_width=len(f"-{limit.capacity:,}"), no_wrap=True)
-    for title in ("admitted", "rejected", "retry in"):
-        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("project, key", min_width=len("demo-project-1"), no_wrap=True, overflow="crop")
+    if wide:
+        table.add_column("limits a minute", no_wrap=True, overflow="crop")
+        table.add_column("stored for", no_wrap=True, overflow="crop")
+    for name, widest in zip(LIMIT_NAMES, (len("-10"), len("-10,000")), strict=True):
+        table.add_column(name, ratio=1, min_width=4, overflow="crop", no_wrap=True)
+        table.add_column("left", justify="right", min_width=widest, no_wrap=True, overflow="crop")
+    for title in ("admitted", "rejected", "retry"):
+        table.add_column(title, justify="right", no_wrap=True, overflow="crop")
     for standing in frame.standings:
-        table.add_row(*_cells(standing))
+        table.add_row(*_cells(standing, wide))
     return table
 
 
-def _cells(standing: Standing) -> list[RenderableType]:
-    cells: list[RenderableType] = [standing.project.entity_id]
-    for limit in LIMITS:
-        left = standing.balances.get(limit.name, limit.capacity)
-        colour = _colour(limit, left)
-        cells += [Bar(left / limit.capacity, colour), Text(f"{left:,}", style=colour)]
+def _cells(standing: Standing, wide: bool) -> list[RenderableType]:
+    member, counts = standing.member, standing.counts
+    cells: list[RenderableType] = [
+        f"  {member.entity_id}" if member.is_key else Text(member.entity_id, style="bold"),
+    ]
+    if wide:
+        rates = (f"{limit.name} {limit.refill_amount:,}" for limit in standing.limits.values())
+        cells += [Text(", ".join(rates)), Text(_SOURCES.get(standing.source, ""), style="dim")]
+    for name in LIMIT_NAMES:
+        cells += _balance(standing.limits.get(name), standing.balances.get(name, 0))
     waits = "" if standing.retry_after_s is None else f"{math.ceil(standing.retry_after_s * 10) / 10:.1f} s"
-    rejected = Text(f"{standing.rejected:,}", style="red" if standing.rejected else "")
-    return [*cells, Text(f"{standing.admitted:,}", style="green"), rejected, waits]
+    rejected = Text(f"{counts.rejected:,}", style="red" if counts.rejected else "")
+    return [*cells, Text(f"{counts.admitted:,}", style="green"), rejected, waits]
+
+
+def _balance(limit: Limit | None, left: int) -> list[RenderableType]:
+    """A bar and a number; nothing where there is no such limit."""
+    if limit is None:
+        return [Text("no limit", style="dim"), Text()]
+    colour = _colour(limit, left)
+    return [Bar(left / limit.capacity, colour), Text(f"{left:,}", style=colour)]
 
 
 def _colour(limit: Limit, left: int) -> str:

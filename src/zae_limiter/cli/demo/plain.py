@@ -6,18 +6,19 @@ from typing import Self
 
 import click
 
-from zae_limiter.cli.demo.progress import Frame
+from zae_limiter.cli.demo.progress import Frame, raise_line
 
-_BALANCES_WIDE = 16
+_START = "TIME  ADMITTED REJECTED RETRY"
 
 
 class PlainView:
-    """A heading, then a row every second: what was admitted and rejected so far, and the balance of each project."""
+    """A heading, then a row every second: what was admitted and rejected so far, and the tokens each may still use."""
 
     every_s = 1.0
 
     def __init__(self) -> None:
         self._has_heading = False
+        self._told = ""
 
     def __enter__(self) -> Self:
         return self
@@ -28,15 +29,25 @@ class PlainView:
         return None
 
     def show(self, frame: Frame) -> None:
-        """Print a row, the first time below a heading."""
+        """Print a row, the first time below a heading; and what there is to say of the raised limit, once."""
+        names = [one.member.entity_id.removeprefix("demo-") for one in frame.standings]
         if not self._has_heading:
             self._has_heading = True
-            _print(" TIME  ADMITTED  REJECTED", (one.project.entity_id for one in frame.standings))
-        admitted = sum(one.admitted for one in frame.standings)
-        rejected = sum(one.rejected for one in frame.standings)
-        balances = (" ".join(f"{name} {left:,}" for name, left in one.balances.items()) for one in frame.standings)
-        _print(f"{frame.elapsed_s:3.0f} s  {admitted:8}  {rejected:8}", balances)
+            click.echo("longest retry-after in seconds; tokens left of each project and key")
+            _print(_START, names, names)
+        self._tell(raise_line(frame.raised))
+        keys = [one for one in frame.standings if one.member.is_key]
+        admitted, rejected = sum(one.counts.admitted for one in keys), sum(one.counts.rejected for one in keys)
+        waits = max((one.retry_after_s or 0.0 for one in keys), default=0.0)
+        balances = (f"{one.balances['tpm']:,}" for one in frame.standings)
+        _print(f"{frame.elapsed_s:3.0f} s {admitted:9} {rejected:8} {waits:5.2f}", balances, names)
+
+    def _tell(self, line: str) -> None:
+        if line != self._told:
+            self._told = line
+            click.echo(f"     {line}")
 
 
-def _print(start: str, cells: Iterable[str]) -> None:
-    click.echo("  ".join([start, *(cell.ljust(_BALANCES_WIDE) for cell in cells)]).rstrip())
+def _print(start: str, cells: Iterable[str], names: Iterable[str]) -> None:
+    """Print cells below their names."""
+    click.echo(" ".join([start, *(cell.rjust(max(6, len(name))) for cell, name in zip(cells, names, strict=True))]))

@@ -1,13 +1,16 @@
-"""Who takes part in the demo: projects with the same limits and different habits. Pure."""
+"""Who takes part in the demo: projects, the API keys below them, and the limits stored for them. Pure."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.names import DEFAULT_RESOURCE
 
 RESOURCE = "demo-model"
-LIMITS = (Limit.per_second("rps", 5, burst=10), Limit.per_second("tps", 3_000, burst=6_000))
 FAILS_ONE_IN = 30
+LIMIT_NAMES = ("rpm", "tpm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +25,10 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Project:
-    """An entity whose callers share its limits."""
+class Key:
+    """An API key whose callers share its limits; what it takes, its project pays too."""
 
     entity_id: str
-    habit: str
     callers: int
     tokens: int
     takes_s: float
@@ -44,8 +46,91 @@ class Project:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Project:
+    """An entity with keys below it."""
+
+    entity_id: str
+    keys: tuple[Key, ...]
+
+
+class Member(NamedTuple):
+    """An entity of the demo: a project, or a key with its project above."""
+
+    entity_id: str
+    parent_id: str | None
+
+    @property
+    def is_key(self) -> bool:
+        """True of a key."""
+        return self.parent_id is not None
+
+
+class StoredLimits(NamedTuple):
+    """Limits stored for an entity, for one resource or for all."""
+
+    entity_id: str
+    resource: str
+    limits: tuple[Limit, ...]
+
+
+class Raise(NamedTuple):
+    """A limit of an entity that is raised while the demo runs."""
+
+    entity_id: str
+    resource: str
+    before: Limit
+    after: Limit
+
+
+def members(projects: tuple[Project, ...]) -> Iterator[Member]:
+    """Return every entity, each project before its keys."""
+    for project in projects:
+        yield Member(project.entity_id, None)
+        yield from (Member(key.entity_id, project.entity_id) for key in project.keys)
+
+
 PROJECTS = (
-    Project("demo-project-1", "many short calls", callers=5, tokens=400, takes_s=0.25, pause_s=0.1),
-    Project("demo-project-2", "long documents", callers=4, tokens=1_500, takes_s=0.6, pause_s=0.1),
-    Project("demo-project-3", "now and then", callers=2, tokens=400, takes_s=0.3, pause_s=0.6),
+    Project(
+        "demo-project-1",
+        (
+            Key("demo-key-1a", callers=5, tokens=300, takes_s=0.25, pause_s=0.1),
+            Key("demo-key-1b", callers=3, tokens=800, takes_s=0.5, pause_s=0.2),
+        ),
+    ),
+    Project(
+        "demo-project-2",
+        (
+            Key("demo-key-2a", callers=4, tokens=1_500, takes_s=0.6, pause_s=0.1),
+            Key("demo-key-2b", callers=2, tokens=400, takes_s=0.3, pause_s=0.6),
+        ),
+    ),
+)
+
+
+def _per_minute(name: str, rate: int, capacity: int) -> Limit:
+    return Limit.custom(name, capacity=capacity, refill_amount=rate, refill_period_seconds=60)
+
+
+# Capacities of a few seconds' refill, so that what would take minutes is seen in seconds.
+RESOURCE_LIMITS = (_per_minute("rpm", 300, 10), _per_minute("tpm", 120_000, 6_000))
+RAISED = Raise(
+    "demo-project-2",
+    DEFAULT_RESOURCE,
+    before=_per_minute("tpm", 120_000, 6_000),
+    after=_per_minute("tpm", 480_000, 24_000),
+)
+ENTITY_LIMITS = (
+    StoredLimits(
+        "demo-project-1",
+        RESOURCE,
+        (_per_minute("rpm", 480, 16), _per_minute("tpm", 180_000, 9_000)),
+    ),
+    # Tokens only, and for whatever resource: a parent limits what it likes.
+    StoredLimits(RAISED.entity_id, RAISED.resource, (RAISED.before,)),
+    StoredLimits(
+        "demo-key-2a",
+        RESOURCE,
+        (_per_minute("rpm", 600, 20), _per_minute("tpm", 300_000, 15_000)),
+    ),
 )

@@ -2,16 +2,20 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from dataclasses import dataclass
 from random import Random
 
 from zae_limiter._async.limiter.limiter import RateLimiter
+from zae_limiter._async.repository import Repository
 from zae_limiter.cli._failures import in_seconds
-from zae_limiter.cli.demo.ledger import Ledger
+from zae_limiter.cli._store import shown
 from zae_limiter.cli.demo.progress import Frame, Report, Standing, View
-from zae_limiter.cli.demo.scenario import LIMITS, RESOURCE, Call, Project
+from zae_limiter.cli.demo.raising import Raising, Stopwatch
+from zae_limiter.cli.demo.scenario import PROJECTS, RAISED, RESOURCE, Call, Key, Member, members
+from zae_limiter.cli.demo.tally import Book, Tally
 from zae_limiter.clock import Clock
 from zae_limiter.core.errors import RateLimitExceeded
+from zae_limiter.core.limit import Limit
 
 EVENTS_KEPT = 20
 
@@ -20,120 +24,126 @@ class ModelDown(Exception):  # noqa: N818 - what the simulated model answers, no
     """The model failed."""
 
 
-class Tally:
-    """What one project has done so far."""
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The limiter the callers share, the operator's repository, the time, and chance."""
 
-    def __init__(self, project: Project, start_ms: int) -> None:
-        self.project = project
-        self.ledger = Ledger(LIMITS, start_ms)
-        self.admitted = self.rejected = self.failed = self.estimated = self.used = 0
-        self.retry_at_s = 0.0
+    limiter: RateLimiter
+    operator: Repository
+    clock: Clock
+    random: Random
+
+
+async def run(stage: Stage, seconds: float, view: View) -> Report:
+    """Let everybody call for so long, and return how it went."""
+    tallies = [await _tally(stage, member) for member in members(PROJECTS)]
+    watch = Stopwatch(stage.clock, seconds)
+    return await Show(stage, Book(tallies), watch).run(view)
+
+
+async def _tally(stage: Stage, member: Member) -> Tally:
+    limits = (await stage.limiter.resolve_limits(member.entity_id, RESOURCE)).limits
+    return Tally(member, _by_name(limits), stage.clock.now_ms())
 
 
 class Show:
-    """Some projects at work on one limiter."""
+    """Some keys at work on one limiter."""
 
-    def __init__(self, limiter: RateLimiter, projects: Sequence[Project], clock: Clock, random: Random) -> None:
-        self._limiter = limiter
-        self._clock = clock
-        self._random = random
-        self._start_s = clock.monotonic_s()
-        self._tallies = [Tally(project, clock.now_ms()) for project in projects]
+    def __init__(self, stage: Stage, book: Book, watch: Stopwatch) -> None:
+        self._limiter = stage.limiter
+        self._location = shown(stage.limiter.name)
+        self._clock = stage.clock
+        self._random = stage.random
+        self._book = book
+        self._watch = watch
+        self._raising = Raising(RAISED, stage.operator, book, watch)
         self._events: deque[str] = deque(maxlen=EVENTS_KEPT)
 
-    async def run(self, seconds: float, view: View, location: str) -> Report:
-        """Let everybody call for so long, and return how it went."""
+    async def run(self, view: View) -> Report:
+        """Let everybody call until it is over, and return how it went."""
+        keys = [key for project in PROJECTS for key in project.keys]
         try:
             async with asyncio.TaskGroup() as group:
-                for tally in self._tallies:
-                    for _ in range(tally.project.callers):
-                        group.create_task(self._call_until(seconds, tally))
-                await self._watch_until(seconds, view)
+                group.create_task(self._raising.notice_others())
+                group.create_task(self._raising.run(self._limiter, self._note))
+                for key in keys:
+                    for _ in range(key.callers):
+                        group.create_task(self._call_until_over(key))
+                await self._show_until_over(view)
+                effect = self._raising.effect()
         except BaseExceptionGroup as several:
             # One reason is enough for the user, and the translation of errors knows only single ones.
             raise several.exceptions[0] from None
-        view.show(await self._frame(seconds))
-        return self._report(location)
+        view.show(await self._frame())
+        callers = sum(key.callers for key in keys)
+        return Report(self._watch.elapsed_s, callers, self._book.lines(), effect, self._book.usage(), self._location)
 
-    async def _call_until(self, end_s: float, tally: Tally) -> None:
+    async def _call_until_over(self, key: Key) -> None:
         """One caller: calls, waits as long as it is told after a rejection, and calls again."""
-        await asyncio.sleep(self._random.uniform(0, min(0.3, end_s / 2)))
-        call = tally.project.call(self._random)
-        while self._elapsed_s() < end_s:
+        watch = self._watch
+        await watch.sleep(self._random.uniform(0, min(0.3, watch.total_s / 2)))
+        call = key.call(self._random)
+        while watch.elapsed_s < watch.total_s:
             try:
-                await self._call(call, tally)
+                await self._call(key.entity_id, call)
             except RateLimitExceeded as error:
-                self._note_rejection(tally, error)
-                await self._pause(error.retry_after_seconds * self._random.uniform(1, 2), end_s)
+                self._note_rejection(key.entity_id, error)
+                await watch.sleep(error.retry_after_seconds * self._random.uniform(1, 2))
                 continue
             except ModelDown:
-                tally.failed += 1
-                self._note(tally, f"call failed, {call.estimated:,} tokens given back")
-            await self._pause(call.pause_s, end_s)
-            call = tally.project.call(self._random)
+                self._book.fail(key.entity_id)
+                self._note(key.entity_id, f"call failed, {call.estimated:,} tokens given back")
+            await watch.sleep(call.pause_s)
+            call = key.call(self._random)
 
-    async def _call(self, call: Call, tally: Tally) -> None:
+    async def _call(self, key_id: str, call: Call) -> None:
         """Take the estimate, call the model, adjust to what it used; a failed call gives everything back."""
-        taking = {"rps": 1, "tps": call.estimated}
-        async with self._limiter.acquire(tally.project.entity_id, RESOURCE, taking, list(LIMITS)) as lease:
-            tally.ledger.take(taking, self._clock.now_ms())
-            tally.admitted += 1
+        book, difference = self._book, call.used - call.estimated
+        taking = {"rpm": 1, "tpm": call.estimated}
+        async with self._limiter.acquire(key_id, RESOURCE, taking) as lease:
+            book.take(key_id, taking, self._clock.now_ms())
             await asyncio.sleep(call.takes_s)
             if call.fails:
-                tally.ledger.settle({name: -amount for name, amount in taking.items()})
+                book.settle(key_id, {name: -amount for name, amount in taking.items()})
                 raise ModelDown
-            await lease.adjust(tps=call.used - call.estimated)
-            tally.ledger.settle({"tps": min(0, call.used - call.estimated)})
+            await lease.adjust(tpm=difference)
+            book.settle(key_id, {"tpm": min(0, difference)})
         # Down before it is written and up after, so that the ledger never holds what the table no longer does.
-        tally.ledger.settle({"tps": max(0, call.used - call.estimated)})
-        tally.estimated += call.estimated
-        tally.used += call.used
-        difference = call.used - call.estimated
-        self._note(tally, f"estimated {call.estimated:,}, used {call.used:,}: adjusted by {difference:+,}")
+        book.settle(key_id, {"tpm": max(0, difference)})
+        book.finish(key_id, call)
+        self._note(key_id, f"estimated {call.estimated:,}, used {call.used:,}: adjusted by {difference:+,}")
 
-    async def _watch_until(self, end_s: float, view: View) -> None:
-        ticks = 0
-        while (left_s := end_s - self._elapsed_s()) > 0:
-            view.show(await self._frame(end_s))
+    async def _show_until_over(self, view: View) -> None:
+        watch, ticks = self._watch, 0
+        while watch.elapsed_s < watch.total_s:
+            view.show(await self._frame())
             ticks += 1
-            await asyncio.sleep(max(0.0, min(left_s, ticks * view.every_s - self._elapsed_s())))
+            await watch.sleep(ticks * view.every_s - watch.elapsed_s)
 
-    async def _frame(self, total_s: float) -> Frame:
-        standings = [await self._standing(tally) for tally in self._tallies]
-        return Frame(min(total_s, self._elapsed_s()), total_s, standings, tuple(self._events))
+    async def _frame(self) -> Frame:
+        watch = self._watch
+        standings = [await self._standing(tally) for tally in self._book.tallies]
+        elapsed_s = min(watch.total_s, watch.elapsed_s)
+        return Frame(elapsed_s, watch.total_s, standings, self._raising.progress, tuple(self._events))
 
     async def _standing(self, tally: Tally) -> Standing:
-        balances = await self._limiter.available(tally.project.entity_id, RESOURCE, list(LIMITS))
+        entity_id = tally.member.entity_id
+        limits, _, source = await self._limiter.resolve_limits(entity_id, RESOURCE)
+        balances = await self._limiter.available(entity_id, RESOURCE)
         left_s = tally.retry_at_s - self._clock.monotonic_s()
-        return Standing(tally.project, balances, tally.admitted, tally.rejected, left_s if left_s > 0 else None)
+        retry_after_s = left_s if left_s > 0 else None
+        return Standing(tally.member, _by_name(limits), source or "", balances, tally.counts, retry_after_s)
 
-    async def _pause(self, wanted_s: float, end_s: float) -> None:
-        await asyncio.sleep(max(0.0, min(wanted_s, end_s - self._elapsed_s())))
-
-    def _note_rejection(self, tally: Tally, error: RateLimitExceeded) -> None:
-        tally.rejected += 1
-        tally.retry_at_s = self._clock.monotonic_s() + error.retry_after_seconds
+    def _note_rejection(self, key_id: str, error: RateLimitExceeded) -> None:
         lacking = error.primary_violation
-        short = f"{lacking.limit_name} has {lacking.available:,} of {lacking.requested:,}"
-        self._note(tally, f"rejected: {short}, retry after {in_seconds(error.retry_after_seconds)}")
+        self._book.reject(key_id, lacking.entity_id, self._clock.monotonic_s() + error.retry_after_seconds)
+        by = "" if lacking.entity_id == key_id else f" by {lacking.entity_id}"
+        short = f"{lacking.available:,} of {lacking.requested:,} {lacking.limit_name}"
+        self._note(key_id, f"rejected{by}: {short}, retry in {in_seconds(error.retry_after_seconds)}")
 
-    def _note(self, tally: Tally, text: str) -> None:
-        self._events.append(f"{tally.project.entity_id}  {text}")
+    def _note(self, entity_id: str, text: str) -> None:
+        self._events.append(f"{entity_id}  {text}")
 
-    def _elapsed_s(self) -> float:
-        return self._clock.monotonic_s() - self._start_s
 
-    def _report(self, location: str) -> Report:
-        tallies = self._tallies
-        return Report(
-            seconds=self._elapsed_s(),
-            callers=sum(tally.project.callers for tally in tallies),
-            projects=len(tallies),
-            admitted=sum(tally.admitted for tally in tallies),
-            rejected=sum(tally.rejected for tally in tallies),
-            failed=sum(tally.failed for tally in tallies),
-            estimated=sum(tally.estimated for tally in tallies),
-            used=sum(tally.used for tally in tallies),
-            highest_share=max(tally.ledger.highest_share for tally in tallies),
-            location=location,
-        )
+def _by_name(limits: list[Limit] | None) -> dict[str, Limit]:
+    return {limit.name: limit for limit in limits or ()}

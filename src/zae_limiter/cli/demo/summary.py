@@ -1,23 +1,68 @@
 """What is said when the demo is over. Pure."""
 
-from zae_limiter.cli.demo.progress import Report
+from collections.abc import Mapping
+
+from zae_limiter.cli._output import Column, Grid, plain_lines
+from zae_limiter.cli.demo.progress import Effect, Line, Report, raise_line
+
+_CHART_WIDE = 44
+_COLUMNS = (
+    Column("project, key"),
+    Column("admitted", is_number=True),
+    Column("rejected", is_number=True),
+    Column("by project", is_number=True),
+    Column("estimated", is_number=True),
+    Column("used", is_number=True),
+    Column("peak", is_number=True),
+)
 
 
-def summary_lines(report: Report) -> list[str]:
-    """Tell how it went."""
-    share = f"{report.highest_share * 100:.1f} %"
-    if report.is_exceeded:
-        verdict = f"EXCEEDED: {share} of capacity and refill taken; please report this"
-    else:
-        verdict = f"never exceeded: at most {share} of capacity and refill taken"
+def summary_lines(report: Report, bar: str = "█") -> list[str]:
+    """Tell how it went: every project and key, the raised limit, whether the limits held, and who used what."""
     return [
         "",
-        f"{report.callers} callers of {report.projects} projects, {report.seconds:.1f} s, in {report.location}",
-        f"  calls admitted    {report.admitted:8,}   {report.failed:,} of them failed and gave their tokens back",
-        f"  calls rejected    {report.rejected:8,}   each was told when to try again",
-        f"  tokens estimated  {report.estimated:8,}   taken before the calls",
-        f"  tokens used       {report.used:8,}   adjusted after them",
-        f"  limits            {verdict}",
+        f"{report.callers} callers, {report.seconds:.1f} s, in {report.location}",
+        "",
+        *plain_lines(Grid(_COLUMNS, [_cells(line) for line in report.lines])),
+        "",
+        *_effect_lines(report.effect),
+        f"{report.total.failed:,} of the admitted calls failed and gave their tokens back",
+        f"limits {_verdict(report)}",
+        "",
+        *chart_lines(report.usage, bar),
         "",
         "Next: zae-limiter acquire user-1 gpt-4 -c rpm:1 -l rpm:100",
     ]
+
+
+def chart_lines(usage: Mapping[str, int], bar: str) -> list[str]:
+    """Draw the tokens that each key used, the longest bar for the most."""
+    most = max([1, *usage.values()])
+    wide = max(map(len, usage))
+    return [
+        "tokens used",
+        *(f"{key.ljust(wide)} {used:7,} {bar * round(used * _CHART_WIDE / most)}" for key, used in usage.items()),
+    ]
+
+
+def _cells(line: Line) -> list[str]:
+    counts = line.counts
+    numbers = (counts.admitted, counts.rejected, counts.rejected_above, counts.estimated, counts.used)
+    name = f"  {line.member.entity_id}" if line.member.is_key else line.member.entity_id
+    return [name, *(f"{number:,}" for number in numbers), f"{line.highest_share * 100:.1f} %"]
+
+
+def _effect_lines(effect: Effect) -> list[str]:
+    lines = [raise_line(effect.raised)]
+    if effect.before_per_s is not None and effect.after_per_s is not None:
+        lines.append(
+            f"its keys took {effect.before_per_s:,.0f} tokens a second before, {effect.after_per_s:,.0f} after"
+        )
+    return lines
+
+
+def _verdict(report: Report) -> str:
+    share = f"{report.highest_share * 100:.1f} %"
+    if report.is_exceeded:
+        return f"EXCEEDED: {share} of capacity and refill taken; please report this"
+    return f"never exceeded: at most {share} of capacity and refill taken"

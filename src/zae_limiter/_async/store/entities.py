@@ -1,0 +1,139 @@
+"""Entities: created, read and deleted, with all that belongs to them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from zae_limiter._async.store.changes import make_change
+from zae_limiter._async.store.scope import Scope
+from zae_limiter.core.audit import Change
+from zae_limiter.core.config import EntityFacts
+from zae_limiter.core.entity import Entity
+from zae_limiter.core.errors import EntityExistsError, EntityHasChildrenError, EntityNotFoundError
+from zae_limiter.core.outcome import Item
+from zae_limiter.schema import config_item, entity_item, keys
+from zae_limiter.schema.operations import Key, Operation, Query, Update
+
+_CONFIGS_AT_ONCE = 40
+_PAGE = 100
+
+
+class EntityStore:
+    """The entities of one namespace."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._namespace_id = scope.namespace_id
+
+    async def get(self, entity_id: str) -> Entity | None:
+        """Return an entity, None if there is none."""
+        item = await self._scope.table.get(entity_item.key(self._namespace_id, entity_id), consistent=True)
+        return None if item is None else entity_item.from_item(item)
+
+    async def create(self, entity: Entity, change: Change) -> None:
+        """Write a new entity, and tell the audit.
+
+        Raises:
+            EntityExistsError: It is there already.
+            EntityNotFoundError: Its parent is not.
+        """
+
+        async def decide() -> list[Operation]:
+            seen = await self._facts(entity.id)
+            if seen is not None and not seen.deleted:
+                raise EntityExistsError(entity.id)
+            operations: list[Operation] = [entity_item.create(self._namespace_id, entity, seen)]
+            if entity.parent_id is not None:
+                if await self.get(entity.parent_id) is None:
+                    raise EntityNotFoundError(entity.parent_id)
+                operations.append(entity_item.adopt(self._namespace_id, entity.parent_id))
+            return operations
+
+        await make_change(self._scope, change, decide)
+
+    async def delete(self, entity_id: str, change: Change) -> None:
+        """Delete an entity, its limits and its buckets; its usage and audit stay.
+
+        Raises:
+            EntityNotFoundError: There is none.
+            EntityHasChildrenError: It has children.
+        """
+        item = await self._require_childless(entity_id)
+        configs = await self._pages(Query(item["PK"], prefix=keys.SK_CONFIG_PREFIX))
+        for start in range(0, len(configs), _CONFIGS_AT_ONCE):
+            await self._delete_configs(entity_id, configs[start : start + _CONFIGS_AT_ONCE], change)
+
+        async def decide() -> list[Operation]:
+            facts = entity_item.facts_from_item(await self._require_childless(entity_id))
+            operations: list[Operation] = [entity_item.tombstone(self._namespace_id, entity_id, facts)]
+            if facts.parent_id is not None:
+                operations.append(entity_item.part_with(self._namespace_id, facts.parent_id))
+            return operations
+
+        await make_change(self._scope, change, decide)
+        await self._delete_buckets(entity_id)
+
+    async def children(self, parent_id: str) -> list[Entity]:
+        """Return the children of an entity, in the order of their ids."""
+        index = keys.gsi1_pk_parent(self._namespace_id, parent_id)
+        found = await self._pages(Query(index, index="GSI1", prefix=keys.GSI_CHILD_PREFIX))
+        entities = []
+        for start in range(0, len(found), _PAGE):
+            some = [Key(item["PK"], item["SK"]) for item in found[start : start + _PAGE]]
+            for item in await self._scope.table.batch_get(some):
+                entity = None if item is None else entity_item.from_item(item)
+                if entity is not None:
+                    entities.append(entity)
+        return entities
+
+    async def _require_childless(self, entity_id: str) -> Item:
+        item = await self._scope.table.get(entity_item.key(self._namespace_id, entity_id), consistent=True)
+        if item is None or entity_item.from_item(item) is None:
+            raise EntityNotFoundError(entity_id)
+        if entity_item.children_of(item):
+            raise EntityHasChildrenError(entity_id)
+        return item
+
+    async def _facts(self, entity_id: str) -> EntityFacts | None:
+        item = await self._scope.table.get(entity_item.key(self._namespace_id, entity_id), consistent=True)
+        return None if item is None else entity_item.facts_from_item(item)
+
+    async def _delete_configs(self, entity_id: str, items: Sequence[Item], change: Change) -> None:
+        """Delete the limits of an entity for some resources; what others have changed meanwhile is read again."""
+
+        async def decide() -> list[Operation]:
+            tombstones: list[Operation] = []
+            counted: list[Update] = []
+            for found in await self._scope.table.batch_get([Key(one["PK"], one["SK"]) for one in items]):
+                if found is None:
+                    continue
+                seen, resource = config_item.from_item(found), keys.parse_entity_config_sk(found["SK"])
+                place = config_item.entity_place(self._namespace_id, entity_id, resource or "")
+                fewer = config_item.unregister(place, seen)
+                if fewer is not None:
+                    tombstones.append(config_item.tombstone(place, seen))
+                    counted.append(fewer)
+            return [*tombstones, _together(counted)] if counted else []
+
+        await make_change(self._scope, change, decide)
+
+    async def _delete_buckets(self, entity_id: str) -> None:
+        """Delete the buckets of an entity; a client that still knows one finds it gone and reads its limits again."""
+        index = keys.gsi3_pk_entity(self._namespace_id, entity_id)
+        found = await self._pages(Query(index, index="GSI3", prefix=keys.GSI_BUCKET_PREFIX))
+        await self._scope.table.batch_delete([Key(item["PK"], item["SK"]) for item in found])
+
+    async def _pages(self, query: Query) -> list[Item]:
+        """Return all items a query finds."""
+        page = await self._scope.table.query(query)
+        found = list(page.items)
+        while page.next is not None:
+            page = await self._scope.table.query(replace(query, start=page.next))
+            found += page.items
+        return found
+
+
+def _together(updates: Sequence[Update]) -> Update:
+    """Return one update that adds what several add to one item: a transaction has room for one of them."""
+    first = updates[0]
+    added = {name: amount for update in updates for name, amount in update.add.items()}
+    return Update(first.key, added, first.set, first.remove, first.when)

@@ -1,0 +1,122 @@
+"""Child and parent together or not at all: taking from both, and giving back where only one of them admits."""  # generated from _async by tools/mirror.py; do not edit
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TypeVar
+
+from zae_limiter._sync.caches import BucketId
+from zae_limiter._sync.limiter.acquire import Asking, BucketClient
+from zae_limiter.core.cascade import Denied, Failed, Taken, verdict
+from zae_limiter.core.composite import Settlement
+from zae_limiter.core.errors import ZAELimiterError
+from zae_limiter.core.view import Terms
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Holding:
+    """A bucket that was taken from, by which terms, and which of the limits asked for it has."""
+
+    bucket: BucketId
+    terms: Terms
+    names: Collection[str]
+
+    def settlement(self, changes: dict[str, int]) -> Settlement | None:
+        """Return what changes in tokens, up or down, mean for this bucket; None for nothing."""
+        mine = [(name, amount * 1000) for name, amount in changes.items() if amount and name in self.names]
+        if not mine:
+            return None
+        debits = tuple((name, milli) for name, milli in mine if milli > 0)
+        return Settlement(debits, tuple((name, -milli) for name, milli in mine if milli < 0))
+
+
+def take(client: BucketClient, asking: Asking) -> list[Holding]:
+    """Take from the entity's bucket and, where it cascades, from its parent's; both or none.
+
+    They are written at once where that saves time and the parent is known; else in turn.
+
+    Raises:
+        RateLimitExceeded: One of them lacks the tokens; what the other gave was given back.
+    """
+    known = client.resolver.known_terms(asking.bucket)
+    if known is not None and known.cascade and not client.inline:
+        return _take_at_once(client, asking, known)
+    terms = client.take(*asking)
+    child = Holding(asking.bucket, terms, asking.consume)
+    return [child] if not terms.cascade else join_parent(client, child, asking.consume)
+
+
+def join_parent(client: BucketClient, child: Holding, consume: dict[str, int]) -> list[Holding]:
+    """Take from the parent as well; where it refuses, the child gets its tokens back."""
+    try:
+        parent = _take_parent(client, child.bucket, child.terms, consume)
+    except BaseException:
+        client.see_through(lambda: give_back(client, child, consume))
+        raise
+    return [child] if parent is None else [child, parent]
+
+
+def _take_at_once(client: BucketClient, asking: Asking, known: Terms) -> list[Holding]:
+    bucket, consume, _ = asking
+    child, parent = client.parallel.both(
+        lambda: _outcome(lambda: client.take(*asking)),
+        lambda: _outcome(lambda: _take_parent(client, bucket, known, consume)),
+    )
+    holdings = []
+    if isinstance(child, Taken):
+        holdings.append(Holding(bucket, child.holding, consume))
+    if isinstance(parent, Taken) and parent.holding is not None:
+        holdings.append(parent.holding)
+    judged = verdict(child, parent)
+    if isinstance(judged, Denied):
+        for holding in holdings:
+            give_back(client, holding, consume)
+        raise judged.error
+    return holdings
+
+
+def _take_parent(client: BucketClient, bucket: BucketId, terms: Terms, consume: dict[str, int]) -> Holding | None:
+    """Take from the parent what it limits of the request; None if that is nothing."""
+    assert terms.parent_id is not None, "what cascades has a parent"
+    above = (terms.parent_id, bucket[1])
+    limits = client.resolver.known_terms(above) or client.resolver.stored_terms(above)
+    if limits is None:
+        return None
+    if not consume.keys() <= limits.positions.keys():
+        consume = {name: amount for name, amount in consume.items() if name in limits.positions}
+    return Holding(above, client.take(above, consume, None), consume) if consume else None
+
+
+def give_back(client: BucketClient, holding: Holding, amounts: dict[str, int]) -> None:
+    """Credit a bucket with amounts, in tokens, that were taken from it."""
+    settlement = holding.settlement({name: -amount for name, amount in amounts.items()})
+    if settlement is not None:
+        client.settle(holding.bucket, settlement, holding.terms)
+
+
+def settle(client: BucketClient, holdings: list[Holding], changes: dict[str, int]) -> None:
+    """Charge or credit every bucket with changes, in tokens; each is tried though another fails.
+
+    Raises:
+        RateLimiterUnavailable: The table did not answer for one of them.
+    """
+    failed = None
+    for holding in holdings:
+        settlement = holding.settlement(changes)
+        if settlement is None:
+            continue
+        try:
+            client.settle(holding.bucket, settlement, holding.terms)
+        except ZAELimiterError as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed
+
+
+def _outcome(call: Callable[[], T]) -> Taken[T] | Failed:
+    """Make a call and return what came of it, so that the other side's outcome is never lost."""
+    try:
+        return Taken(call())
+    except ZAELimiterError as error:
+        return Failed(error)

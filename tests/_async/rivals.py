@@ -1,0 +1,29 @@
+"""Tables where others get between, and tables that answer little at a time."""
+
+from zae_limiter.schema.operations import Page
+
+from .clients import Wrapped
+
+
+class Overtaken(Wrapped):
+    """A table where somebody else gets in just before this client's transactions, as often as there are calls."""
+
+    def __init__(self, table):
+        super().__init__(table)
+        self.overtakers = []
+
+    async def transact(self, operations, token):
+        if self.overtakers:
+            await self.overtakers.pop(0)()
+        return await super().transact(operations, token)
+
+
+class Sparing(Wrapped):
+    """A table that answers a query with two items at a time, as one does whose pages are bounded in bytes."""
+
+    async def query(self, query):
+        page = await super().query(query)
+        if len(page.items) <= 2:
+            return page
+        names = ("PK", "SK", f"{query.index}PK", f"{query.index}SK") if query.index else ("PK", "SK")
+        return Page(page.items[:2], {name: page.items[1][name] for name in names})

@@ -1,0 +1,358 @@
+"""Limits that are deleted or changed: the next level counts, live buckets follow within the cache's time, once."""
+
+import pytest
+
+from zae_limiter import Limit, OnUnavailable, RateLimiter, RateLimiterUnavailable, ResolvedLimits, ValidationError
+
+from .clients import FailingTable, Wrapped, another, balance_of, buckets_in, counted, everything_in, take
+from .rivals import Overtaken
+
+OLD = Limit.per_second("rps", 10)
+TPM = Limit.per_minute("tpm", 6_000)
+LEVELS = ("entity", "entity_default", "resource", "system")
+STORED = {level: [Limit.per_second("rps", 4 - number)] for number, level in enumerate(LEVELS)}
+TTL_MS = 60_000
+
+every_level = pytest.mark.parametrize("level", LEVELS)
+
+
+async def store(repo, level, limits):
+    """Set the limits of a level of one entity and resource."""
+    if level == "system":
+        await repo.set_system_defaults(limits)
+    elif level == "resource":
+        await repo.set_resource_defaults("gpt-4", limits)
+    else:
+        await repo.set_limits("user-1", limits, "gpt-4" if level == "entity" else "_default_")
+
+
+async def stored(repo, level):
+    """Get the limits of a level."""
+    if level == "system":
+        return (await repo.get_system_defaults())[0]
+    if level == "resource":
+        return await repo.get_resource_defaults("gpt-4")
+    return await repo.get_limits("user-1", "gpt-4" if level == "entity" else "_default_")
+
+
+async def delete(repo, level):
+    """Delete the limits of a level."""
+    if level == "system":
+        await repo.delete_system_defaults()
+    elif level == "resource":
+        await repo.delete_resource_defaults("gpt-4")
+    else:
+        await repo.delete_limits("user-1", "gpt-4" if level == "entity" else "_default_")
+
+
+async def resolved(repo):
+    return await repo.resolve_limits("user-1", "gpt-4")
+
+
+async def available(limiter):
+    return await limiter.available("user-1", "gpt-4")
+
+
+def configs_in(repo):
+    return [item for key, item in everything_in(repo).items() if key[1].startswith("#CONFIG")]
+
+
+@every_level
+async def test_what_was_deleted_is_gone_and_the_rest_stays(repo, level):
+    """A delete is of one record."""
+    for each in LEVELS:
+        await store(repo, each, STORED[each])
+    await delete(repo, level)
+
+    assert {each: [] if each == level else STORED[each] for each in LEVELS} == {
+        each: await stored(repo, each) for each in LEVELS
+    }
+
+
+async def test_the_next_level_counts_after_a_delete(repo):
+    """A client sees its own deletes at once, down to where nothing is left."""
+    for each in LEVELS:
+        await store(repo, each, STORED[each])
+    found = [await resolved(repo)]
+    for level in LEVELS:
+        await delete(repo, level)
+        found.append(await resolved(repo))
+
+    assert [
+        *(ResolvedLimits(STORED[level], None, level) for level in LEVELS),
+        ResolvedLimits(None, None, None),
+    ] == found
+
+
+async def test_the_system_forgets_what_to_do_while_the_store_is_away(repo):
+    """It was stored with its defaults, and goes with them."""
+    await repo.set_system_defaults([OLD], on_unavailable="allow")
+    await repo.delete_system_defaults()
+    deleted = await repo.get_system_defaults()
+    await repo.set_system_defaults([OLD])
+
+    assert (([], None), ([OLD], None)) == (deleted, await repo.get_system_defaults())
+
+
+async def test_a_client_goes_by_its_own_choice_for_a_store_that_is_away_at_once(repo):
+    """What it stored or deleted last, though the store goes away before it is read again."""
+    other = another(repo, FailingTable)
+    limiter, table, found = RateLimiter(other), other.scope.table, []
+    for choice in ("block", "allow", None):
+        await (other.set_system_defaults([OLD], choice) if choice else other.delete_system_defaults())
+        table.away = True
+        try:
+            async with limiter.acquire("user-1", "gpt-4", {"rps": 1}, [OLD]) as lease:
+                found.append(lease.degraded)
+        except RateLimiterUnavailable:
+            found.append(None)
+        table.away = False
+
+    assert [None, True, None] == found
+
+
+@every_level
+async def test_deleting_what_is_not_there_does_nothing(repo, level):
+    """No error, no record, no event: neither for what never was nor for what was deleted before."""
+    before = everything_in(repo)
+    await delete(repo, level)
+    never = everything_in(repo)
+    await store(repo, level, [OLD])
+    await delete(repo, level)
+    once = everything_in(repo)
+    await delete(repo, level)
+
+    assert before == never
+    assert once == everything_in(repo)
+
+
+@every_level
+async def test_a_tombstone_keeps_the_version_and_every_change_raises_it(repo, level):
+    """Versions never fall, or a bucket would take old limits for new ones."""
+    versions = []
+    for change in (lambda: store(repo, level, [OLD]), lambda: delete(repo, level)) * 3:
+        await change()
+        (item,) = configs_in(repo)
+        versions.append((item["config_version"], "deleted" in item, "l_rps_cp" in item, "ttl" in item))
+
+    assert [(number + 1, number % 2 == 1, number % 2 == 0, False) for number in range(6)] == versions
+
+
+async def test_a_tombstone_is_found_by_no_list_but_the_purge(repo):
+    """It is in the index of its namespace only."""
+    await repo.set_limits("user-1", [OLD], "gpt-4")
+    live = configs_in(repo)[0].keys()
+    await repo.delete_limits("user-1", "gpt-4")
+    dead = configs_in(repo)[0].keys()
+
+    assert {"GSI3PK", "GSI3SK", "GSI4PK", "GSI4SK"} <= live
+    assert ["GSI4PK", "GSI4SK"] == sorted(name for name in dead if name.startswith("GSI"))
+
+
+# The limits before and after, and what is left when the bucket was full and one was taken.
+KINDS_OF_CHANGE = {
+    "raised": ([OLD], [Limit.per_second("rps", 20)], {"rps": 9}),
+    "lowered": ([OLD], [Limit.per_second("rps", 4)], {"rps": 3}),
+    "added": ([OLD], [OLD, TPM], {"rps": 9, "tpm": 6_000}),
+    "removed": ([OLD, TPM], [OLD], {"rps": 9}),
+}
+
+
+@every_level
+@pytest.mark.parametrize("kind", KINDS_OF_CHANGE)
+async def test_a_change_reaches_a_live_bucket_when_the_cache_has_run_out(repo, clock, level, kind):
+    """At every level, of every kind; the client that has the bucket is told by nobody."""
+    before, after, left = KINDS_OF_CHANGE[kind]
+    limiter = RateLimiter(another(repo))
+    await store(repo, level, before)
+    await take(limiter, {"rps": 1})
+    await store(repo, level, after)
+    clock.advance(TTL_MS - 1)
+    old = await available(limiter)
+    clock.advance(1)
+    await take(limiter, {"rps": 1})
+
+    assert {limit.name: limit.capacity for limit in before} == old
+    assert left == await available(limiter)
+    assert after[0].capacity * 1000 == balance_of(repo, "rps", "cp")
+
+
+@pytest.mark.parametrize("number", range(3))
+async def test_a_delete_reaches_a_live_bucket_when_the_cache_has_run_out(repo, clock, number):
+    """The bucket is put on the limits of the next level."""
+    limiter = RateLimiter(another(repo))
+    for each in LEVELS[number:]:
+        await store(repo, each, STORED[each])
+    capacity = 4 - number
+    await take(limiter, {"rps": 1})
+    await delete(repo, LEVELS[number])
+    clock.advance(TTL_MS - 1)
+    old = await available(limiter)
+    clock.advance(1)
+    await take(limiter, {"rps": 1})
+
+    assert ({"rps": capacity}, {"rps": capacity - 2}) == (old, await available(limiter))
+
+
+@every_level
+async def test_where_the_last_limits_are_deleted_nothing_is_admitted(repo, clock, level):
+    """A bucket that is still there does not limit by what is gone."""
+    limiter = RateLimiter(another(repo))
+    await store(repo, level, [OLD])
+    await take(limiter, {"rps": 1})
+    await delete(repo, level)
+    clock.advance(TTL_MS)
+
+    with pytest.raises(ValidationError, match="no limits are in force"):
+        await take(limiter, {"rps": 1})
+
+
+async def test_deleting_and_setting_again_refills_nothing(repo):
+    """The bucket outlives its limits."""
+    limiter = RateLimiter(repo)
+    await repo.set_limits("user-1", [OLD], "gpt-4")
+    await take(limiter, {"rps": 10})
+    await repo.delete_limits("user-1", "gpt-4")
+    await repo.set_limits("user-1", [OLD], "gpt-4")
+
+    assert {"rps": 0} == await available(limiter)
+
+
+async def test_falling_back_to_higher_limits_adds_no_tokens(repo):
+    """What was used up under the entity's limits stays used up."""
+    limiter = RateLimiter(repo)
+    await repo.set_system_defaults([Limit.per_second("rps", 100)])
+    await repo.set_limits("user-1", [OLD])
+    await take(limiter, {"rps": 8})
+    await repo.delete_limits("user-1")
+    await take(limiter, {"rps": 1})
+
+    assert {"rps": 1} == await available(limiter)
+
+
+async def test_a_bucket_that_falls_back_to_defaults_expires_again(repo):
+    """And one that gets limits of its own does so no more."""
+    limiter, expires = RateLimiter(repo), []
+    await repo.set_system_defaults([OLD])
+    await repo.set_limits("user-1", [OLD])
+    for change in (lambda: repo.delete_limits("user-1"), lambda: repo.set_limits("user-1", [OLD])):
+        await take(limiter, {"rps": 1})
+        expires.append("ttl" in buckets_in(repo)[0])
+        await change()
+    await take(limiter, {"rps": 1})
+    expires.append("ttl" in buckets_in(repo)[0])
+
+    assert [False, True, False] == expires
+
+
+async def test_a_client_forgets_what_it_knows_of_the_entity_it_changed(repo):
+    """A change of an entity leaves what is known of others, a change of defaults nothing."""
+    sizes = []
+    for change in (
+        lambda: repo.set_limits("user-1", [OLD], "gpt-4"),
+        lambda: repo.delete_limits("user-1", "gpt-4"),
+        lambda: repo.set_resource_defaults("gpt-4", [OLD]),
+        lambda: repo.delete_resource_defaults("gpt-4"),
+        lambda: repo.set_system_defaults([OLD]),
+        lambda: repo.delete_system_defaults(),
+    ):
+        for bucket in (("user-1", "gpt-4"), ("user-1", "other"), ("user-2", "gpt-4")):
+            await repo.resolve_limits(*bucket)
+        await change()
+        sizes.append(repo.get_cache_stats().size)
+
+    assert [1, 1, 0, 0, 0, 0] == sizes
+
+
+class LosingTable(Wrapped):
+    """A table that makes the change and loses the answer."""
+
+    async def transact(self, operations, token):
+        await self.table.transact(operations, token)
+        raise ConnectionError("the answer was lost")
+
+
+async def test_a_change_whose_answer_was_lost_is_not_hidden_by_the_cache(repo):
+    """It may have been made, so what was known is read again."""
+    await repo.set_system_defaults([OLD])
+    other = another(repo, LosingTable)
+    before = await resolved(other)
+    with pytest.raises(ConnectionError):
+        await other.delete_system_defaults()
+
+    assert ([OLD], None) == (before.limits, (await resolved(other)).limits)
+
+
+async def test_without_a_cache_every_change_counts_for_the_next_request(repo):
+    """``config_cache_ttl=0``: one batch of reads and one write for each."""
+    limiter, table = counted(repo, config_cache_ttl_ms=0)
+    await store(repo, "system", [OLD])
+    await take(limiter, {"rps": 1})
+    found = []
+    for level in reversed(LEVELS):
+        await store(repo, level, STORED[level])
+        table.drain()
+        await take(limiter, {"rps": 0})
+        found.append((balance_of(repo, "rps", "cp") // 1000, table.drain()))
+    for level in LEVELS[:-1]:
+        await delete(repo, level)
+        table.drain()
+        await take(limiter, {"rps": 0})
+        found.append((balance_of(repo, "rps", "cp") // 1000, table.drain()))
+
+    assert [(capacity, ["batch_get", "write"]) for capacity in (1, 2, 3, 4, 3, 2, 1)] == found
+
+
+async def test_clients_with_different_limits_in_their_caches_rebase_a_bucket_once_per_change(repo, clock):
+    """Whoever comes first after a change rebases; the other reads again, and nobody writes old limits back."""
+    (one, first), (two, second) = counted(repo), counted(repo)
+    await store(repo, "system", [OLD])
+    await take(one, {"rps": 0})
+    clock.advance(TTL_MS // 2)
+    await take(two, {"rps": 0})
+    changes = [
+        lambda: store(repo, "entity", [Limit.per_second("rps", 50)]),
+        lambda: store(repo, "resource", [Limit.per_second("rps", 5)]),
+        lambda: delete(repo, "entity"),
+        lambda: store(repo, "entity_default", [OLD, TPM]),
+        lambda: delete(repo, "entity_default"),
+        lambda: delete(repo, "resource"),
+    ]
+    rebases, writes = [], []
+    for change in changes:
+        before = buckets_in(repo)[0]["gn"]
+        first.drain()
+        second.drain()
+        await change()
+        for _ in range(130):
+            clock.advance(500)
+            await take(one, {"rps": 1})
+            await take(two, {"rps": 1})
+        rebases.append(buckets_in(repo)[0]["gn"] - before)
+        writes.append(first.drain().count("write") + second.drain().count("write"))
+
+    assert [1] * len(changes) == rebases
+    # One more is the write by which the client with the older limits learns of the newer ones, one a wrong guess.
+    assert max(writes) <= 2 * 130 + 2
+
+
+async def test_a_delete_that_another_client_was_faster_with_is_made_once(repo):
+    """The slower one finds nothing left to delete."""
+    one, two = another(repo), another(repo, Overtaken)
+    await one.set_limits("user-1", [OLD], "gpt-4")
+    two.scope.table.overtakers = [lambda: one.delete_limits("user-1", "gpt-4", principal="faster")]
+    await two.delete_limits("user-1", "gpt-4", principal="slower")
+
+    assert ["faster", None] == [event.principal for event in await repo.get_audit_events("user-1")]
+    assert 2 == configs_in(repo)[0]["config_version"]
+
+
+async def test_a_set_that_another_client_deletes_under_comes_after_the_delete(repo):
+    """It is tried again on what is there then."""
+    one, two = another(repo), another(repo, Overtaken)
+    await one.set_system_defaults([OLD], OnUnavailable.ALLOW)
+    two.scope.table.overtakers = [one.delete_system_defaults]
+    await two.set_system_defaults([TPM])
+
+    assert ([TPM], None) == await repo.get_system_defaults()
+    assert 3 == configs_in(repo)[0]["config_version"]

@@ -1,0 +1,44 @@
+"""Every program and every link of the guide works as it stands there."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide"
+PAGES = sorted(GUIDE.glob("*.md"))
+
+
+def found(pattern: str) -> list[object]:
+    """What all pages have of a pattern, named by page and number."""
+    return [
+        pytest.param(page, text, id=f"{page.stem}-{number}")
+        for page in PAGES
+        for number, text in enumerate(re.findall(pattern, page.read_text(), re.DOTALL))
+    ]
+
+
+@pytest.mark.parametrize(("page", "program"), found(r"```python\n(.*?)```"))
+def test_a_program_runs_as_it_stands(page, program, tmp_path):
+    """A reader pastes it into a file and runs it."""
+    (tmp_path / "program.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "program.py"],
+        cwd=tmp_path,
+        env={"ZAE_LIMITER_URL": "sqlite:///limits.db", "PATH": str(Path(sys.executable).parent)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert done.stdout
+
+
+@pytest.mark.parametrize(("page", "link"), found(r"\]\((?!https?:)([^)#]+)[^)]*\)"))
+def test_a_link_leads_somewhere(page, link):
+    """Links within the repository are files."""
+    assert (page.parent / link).exists()
