@@ -60,7 +60,6 @@ class Take:
     ``expires_s`` None: the bucket stays.
     """
 
-    amounts: Amounts
     bounds: list[Bounds]
     expires_s: int | None
     solvent: Floors
@@ -171,11 +170,11 @@ def next_step(view: View[Any] | None, terms: Terms, amounts: Amounts, now: Momen
     bounds = take(view, amounts, now, progress.effort)
     if type(bounds) is list:
         if not terms.ttl_multiplier or frame.shard_count != 1:
-            return Take(amounts, bounds, None, ())
+            return Take(bounds, None, ())
         floors = () if len(amounts) == len(frame.baselines) else solvency(view, amounts, now)
         # A limit that owes must not be forgotten, though this take does not touch it.
         expires_s = None if floors is None else expiry_s(now[1], frame.fill_time_ms, terms.ttl_multiplier)
-        return Take(amounts, bounds, expires_s, floors or ())
+        return Take(bounds, expires_s, floors or ())
     if bounds is UNSURE:
         return LOOK
     trusted = progress.looked or 0 <= now[1] - view.seen_ms < progress.trust_ms

@@ -83,10 +83,10 @@ def take(view: View[Any], amounts: Amounts, now: Moment, effort: Effort) -> list
                 return UNSURE
             bounds.append(guessed)
         elif balance <= ceiling:
-            bounds.append((taken - earned, ceiling, None))
+            bounds.append((position, taken, taken - earned, ceiling, None))
         else:
             # At an unsure time it must be there at the early end, and is charged at the late one.
-            bounds.append((max(ceiling, taken - earned), None, ceiling - taken))
+            bounds.append((position, taken, max(ceiling, taken - earned), None, ceiling - taken))
     return bounds
 
 

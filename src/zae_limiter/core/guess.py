@@ -24,9 +24,10 @@ _LEAST_GAP = 3.0
 _QUEUED = 8.0
 _CROWD = 5.0
 
-Bounds = tuple[int, int | None, int | None]
-"""How a take is written to one limit: the lowest and the highest balance (None: no bound) at which that is right, and
-the balance to set, None to subtract what is taken. A bare tuple: one is made for every limit of every acquire."""
+Bounds = tuple[int, int, int, int | None, int | None]
+"""How a take is written to one limit: its position and what is taken, the lowest and the highest balance (None: no
+bound) at which that is right, and the balance to set, None to subtract what is taken. A bare tuple: one is made for
+every limit of every acquire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +81,12 @@ def _add(spend: Spend, capacity: int) -> Bounds:
     if spend.taken - spend.earned > capacity - spend.most:
         # The time is so unsure that no balance is surely enough and surely not too much.
         return _set(spend, capacity)
-    return spend.taken - spend.earned, capacity - spend.most, None
+    return spend.position, spend.taken, spend.taken - spend.earned, capacity - spend.most, None
 
 
 def _set(spend: Spend, target: int) -> Bounds:
     floor = target - spend.most
-    return max(floor, spend.taken - spend.earned), None, floor - spend.taken
+    return spend.position, spend.taken, max(floor, spend.taken - spend.earned), None, floor - spend.taken
 
 
 def _yielded(level: int, taken: int, yielding: int) -> int:

@@ -49,8 +49,7 @@ def take(view: BucketView, taking: Take, nonce: int) -> Update:
     add = {_WRITE_COUNTER: 1}
     put: dict[str, Any] = {_NONCE: nonce}
     ranges: list[tuple[str, int, int | None]] = []
-    # Not strict: there are as many bounds as amounts, and saying so costs more than the loop.
-    for (position, taken), (low, high, balance) in zip(taking.amounts, taking.bounds):  # noqa: B905 - as above
+    for position, taken, low, high, balance in taking.bounds:
         name = balance_names[position]
         add[total_names[position]] = taken
         if balance is None:

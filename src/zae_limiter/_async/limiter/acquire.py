@@ -112,6 +112,12 @@ class BucketClient:
         errand = Errand(self, Asking(bucket, consume, own), terms, self._first)
         return terms if errand.hear(fate, now) else await errand.run()
 
+    def fresh_terms(self, bucket: BucketId) -> Terms | None:
+        """Return the stored terms of a bucket, if they can be told without reading."""
+        memory = self._remembered.get(bucket)
+        known = None if memory is None else memory.limits
+        return known.terms if known is not None and known.read_ms <= self.now()[1] < known.expires_ms else None
+
     async def _take_as_stranger(self, asking: Asking) -> Terms:
         """Take from a bucket whose terms are not at hand; where it was not seen either, both are read at once."""
         bucket, _, own = asking

@@ -37,11 +37,6 @@ class Resolver:
         known = await self._configs.read_again(bucket, consistent=True)
         return self.agreed(bucket, None if own is None else check_limits(own), known)
 
-    def known_terms(self, bucket: BucketId) -> Terms | None:
-        """Return the stored terms, if they can be told without reading."""
-        known = self._configs.fresh(bucket)
-        return None if known is None else known.terms
-
     async def stored_terms(self, bucket: BucketId) -> Terms | None:
         """Return the stored terms; None where nothing is configured."""
         return (await self._configs.known(bucket)).terms

@@ -39,22 +39,22 @@ def take(client: BucketClient, asking: Asking) -> list[Holding]:
     Raises:
         RateLimitExceeded: One of them lacks the tokens; what the other gave was given back.
     """
-    known = client.resolver.known_terms(asking.bucket)
+    known = client.fresh_terms(asking.bucket)
     if known is not None and known.cascade and not client.inline:
         return _take_at_once(client, asking, known)
     terms = client.take(*asking)
     child = Holding(asking.bucket, terms, asking.consume)
-    return [child] if not terms.cascade else join_parent(client, child, asking.consume)
-
-
-def join_parent(client: BucketClient, child: Holding, consume: dict[str, int]) -> list[Holding]:
-    """Take from the parent as well; where it refuses, the child gets its tokens back."""
-    try:
-        parent = _take_parent(client, child.bucket, child.terms, consume)
-    except BaseException:
-        client.see_through(lambda: give_back(client, child, consume))
-        raise
+    parent = join_parent(client, asking.bucket, terms, asking.consume) if terms.cascade else None
     return [child] if parent is None else [child, parent]
+
+
+def join_parent(client: BucketClient, bucket: BucketId, terms: Terms, consume: dict[str, int]) -> Holding | None:
+    """Take from the parent of a bucket that was taken from; where it refuses, the child gets its tokens back."""
+    try:
+        return _take_parent(client, bucket, terms, consume)
+    except BaseException:
+        client.see_through(lambda: give_back(client, Holding(bucket, terms, consume), consume))
+        raise
 
 
 def _take_at_once(client: BucketClient, asking: Asking, known: Terms) -> list[Holding]:
@@ -80,10 +80,10 @@ def _take_parent(client: BucketClient, bucket: BucketId, terms: Terms, consume: 
     """Take from the parent what it limits of the request; None if that is nothing."""
     assert terms.parent_id is not None, "what cascades has a parent"
     above = (terms.parent_id, bucket[1])
-    limits = client.resolver.known_terms(above) or client.resolver.stored_terms(above)
+    limits = client.fresh_terms(above) or client.resolver.stored_terms(above)
     if limits is None:
         return None
-    if not consume.keys() <= limits.positions.keys():
+    if limits.positions != terms.positions and not consume.keys() <= limits.positions.keys():
         consume = {name: amount for name, amount in consume.items() if name in limits.positions}
     return Holding(above, client.take(above, consume, None), consume) if consume else None
 

@@ -44,10 +44,10 @@ class SyncLease:
         "_bucket",
         "_client",
         "_consume",
-        "_holdings",
         "_on_unavailable",
         "_open",
         "_own",
+        "_parent",
         "_pending",
         "_taken",
         "_terms",
@@ -83,15 +83,15 @@ class SyncLease:
         self._open = True
         client = self._client
         self._terms: Terms | None = None
-        self._holdings: list[Holding] | None = None
+        self._parent: Holding | None = None
         try:
             if client.inline:
                 self._terms = terms = client.take(self._bucket, taken, self._own)
                 if terms.cascade:
-                    self._holdings = cascade.join_parent(client, self._holding(terms), taken)
+                    self._parent = cascade.join_parent(client, self._bucket, terms, taken)
             else:
-                self._holdings = client.take_whole(lambda: self._take(taken), self._undo)
-                self._terms = self._holdings[0].terms
+                child, *above = client.take_whole(lambda: self._take(taken), self._undo)
+                self._terms, self._parent = child.terms, above[0] if above else None
         except RateLimiterUnavailable as error:
             self._go_without_store(error)
         return self
@@ -199,10 +199,8 @@ class SyncLease:
         """Return the buckets the lease holds something of."""
         if self._terms is None:
             return []
-        return self._holdings or [self._holding(self._terms)]
-
-    def _holding(self, terms: Terms) -> Holding:
-        return Holding(self._bucket, terms, self._held())
+        child = Holding(self._bucket, self._terms, self._held())
+        return [child] if self._parent is None else [child, self._parent]
 
     def _go_without_store(self, error: RateLimiterUnavailable) -> None:
         """Let the request through unlimited, if that is allowed."""
