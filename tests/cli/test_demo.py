@@ -15,6 +15,7 @@ from rich.console import Console
 from zae_limiter import RateLimiter, Repository, SystemClock
 from zae_limiter.cli.demo.ledger import Ledger
 from zae_limiter.cli.demo.live import LiveView, drawing
+from zae_limiter.cli.demo.metered import Meter
 from zae_limiter.cli.demo.plain import PlainView
 from zae_limiter.cli.demo.progress import Counts, Effect, Frame, Line, RaiseProgress, Report, Standing, raise_line
 from zae_limiter.cli.demo.scenario import ENTITY_LIMITS, PROJECTS, RAISED, RESOURCE, RESOURCE_LIMITS, members
@@ -40,6 +41,24 @@ def report_with(highest_share: float) -> Report:
     lines = [Line(member, counts, highest_share) for member in MEMBERS]
     usage = {member.entity_id: 152_674 for member in MEMBERS if member.is_key}
     return Report(20.2, 14, lines, Effect(RAISING, 1_991.2, 5_877.8), usage, "/tmp/limiter.db")
+
+
+class SettableClock:
+    """A clock that stands still until it is set."""
+
+    def __init__(self, now_ms):
+        self.time_ms = now_ms
+
+    def now_ms(self):
+        return self.time_ms
+
+    def monotonic_s(self):
+        return self.time_ms / 1000
+
+
+async def take_tokens(limiter, amount):
+    async with limiter.acquire("demo-key-1a", RESOURCE, {"tpm": amount}):
+        pass
 
 
 class TestThePlan:
@@ -235,6 +254,32 @@ class TestTheRun:
         assert report.highest_share <= 1
         project, first, second = (line.counts for line in report.lines[:3])
         assert project == first + second
+
+    async def test_usage_snapshots_agree_with_what_the_demo_counted(self):
+        """To the token, and of this run alone; the second is in the same hour, as a rule."""
+        async with await Repository.open("memory://") as repository:
+            await prepare(repository)
+            stage = Stage(RateLimiter(repository), repository, SystemClock(), Random(7))
+            reports = [await run(stage, 0.6, PlainView()) for _ in range(2)]
+
+        for report in reports:
+            counted = {line.member.entity_id: line.counts.used for line in report.lines if line.member.is_key}
+            assert sum(counted.values()) > 0
+            assert counted == report.usage
+
+    async def test_usage_of_a_run_over_the_full_hour_is_the_sum_of_both_hours(self):
+        """What was used before it in the first hour is left out."""
+        clock = SettableClock(1_700_002_800_000 - 2_000)
+        async with await Repository.open("memory://", clock=clock) as repository:
+            limiter = RateLimiter(repository)
+            await repository.set_resource_defaults(RESOURCE, RESOURCE_LIMITS)
+            await take_tokens(limiter, 10)
+            meter = await Meter.start(limiter, ["demo-key-1a"], clock.now_ms())
+            await take_tokens(limiter, 100)
+            clock.time_ms += 3_000
+            await take_tokens(limiter, 1_000)
+
+            assert {"demo-key-1a": 1_100} == await meter.usage()
 
     async def test_the_raised_limit_reaches_the_callers(self):
         """It is stored, resolved, and seen."""

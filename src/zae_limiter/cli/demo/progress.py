@@ -85,7 +85,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How it went; ``usage`` is tokens used, by key."""
+    """How it went; ``usage`` is tokens used, by key, as usage snapshots tell."""
 
     seconds: float
     callers: int

@@ -9,6 +9,7 @@ from zae_limiter._async.limiter.limiter import RateLimiter
 from zae_limiter._async.repository import Repository
 from zae_limiter.cli._failures import in_seconds
 from zae_limiter.cli._store import shown
+from zae_limiter.cli.demo.metered import Meter
 from zae_limiter.cli.demo.progress import Frame, Report, Standing, View
 from zae_limiter.cli.demo.raising import Raising, Stopwatch
 from zae_limiter.cli.demo.scenario import PROJECTS, RAISED, RESOURCE, Call, Key, Member, members
@@ -37,8 +38,10 @@ class Stage:
 async def run(stage: Stage, seconds: float, view: View) -> Report:
     """Let everybody call for so long, and return how it went."""
     tallies = [await _tally(stage, member) for member in members(PROJECTS)]
+    keys = [tally.member.entity_id for tally in tallies if tally.member.is_key]
+    meter = await Meter.start(stage.limiter, keys, stage.clock.now_ms())
     watch = Stopwatch(stage.clock, seconds)
-    return await Show(stage, Book(tallies), watch).run(view)
+    return await Show(stage, Book(tallies), watch).run(view, meter)
 
 
 async def _tally(stage: Stage, member: Member) -> Tally:
@@ -59,7 +62,7 @@ class Show:
         self._raising = Raising(RAISED, stage.operator, book, watch)
         self._events: deque[str] = deque(maxlen=EVENTS_KEPT)
 
-    async def run(self, view: View) -> Report:
+    async def run(self, view: View, meter: Meter) -> Report:
         """Let everybody call until it is over, and return how it went."""
         keys = [key for project in PROJECTS for key in project.keys]
         try:
@@ -76,7 +79,8 @@ class Show:
             raise several.exceptions[0] from None
         view.show(await self._frame())
         callers = sum(key.callers for key in keys)
-        return Report(self._watch.elapsed_s, callers, self._book.lines(), effect, self._book.usage(), self._location)
+        seconds, usage = self._watch.elapsed_s, await meter.usage()
+        return Report(seconds, callers, self._book.lines(), effect, usage, self._location)
 
     async def _call_until_over(self, key: Key) -> None:
         """One caller: calls, waits as long as it is told after a rejection, and calls again."""

@@ -40,7 +40,7 @@ def chart_lines(usage: Mapping[str, int], bar: str) -> list[str]:
     most = max([1, *usage.values()])
     wide = max(map(len, usage))
     return [
-        "tokens used",
+        "tokens used, by usage snapshots",
         *(f"{key.ljust(wide)} {used:7,} {bar * round(used * _CHART_WIDE / most)}" for key, used in usage.items()),
     ]
 

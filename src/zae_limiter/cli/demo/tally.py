@@ -69,10 +69,6 @@ class Book:
         """Return how it went for each."""
         return [Line(tally.member, tally.counts, tally.ledger.highest_share) for tally in self.tallies]
 
-    def usage(self) -> dict[str, int]:
-        """Return the tokens used by each key."""
-        return {tally.member.entity_id: tally.counts.used for tally in self.tallies if tally.member.is_key}
-
     def _count(self, entity_id: str, counts: Counts) -> None:
         for tally in self._both(entity_id):
             tally.counts += counts
