@@ -205,3 +205,33 @@ async def test_a_store_that_goes_away_is_told_of_the_child(family):
     async with limiter.acquire("key-1", "gpt-4", {"rpm": 1}, on_unavailable="allow") as lease:
         assert lease.degraded
         assert [] == lease.entries
+
+
+class LeavingTable(FailingTable):
+    """A table that goes away after so many writes, and comes back for the writes that settle."""
+
+    def __init__(self, table):
+        super().__init__(table)
+        self.reads_left = None
+
+    async def batch_get(self, keys, *, consistent=False):
+        self.away = self.reads_left == 0
+        try:
+            return await super().batch_get(keys, consistent=consistent)
+        finally:
+            self.away = False
+            self.reads_left = None if self.reads_left is None else self.reads_left - 1
+
+
+async def test_a_parent_out_of_reach_leaves_the_child_uncharged(family, limiter):
+    """A lease that is let through then owes nothing and gives nothing back, whatever happens in it."""
+    limits = [RPM, TPM]
+    careful = RateLimiter(another(family, LeavingTable))
+    careful.repository.scope.table.reads_left = 1
+
+    lease = careful.acquire("key-1", "gpt-4", {"rpm": 4}, limits, on_unavailable="allow")
+    await lease.__aenter__()
+    await lease.__aexit__(ZeroDivisionError, ZeroDivisionError(), None)
+
+    assert lease.degraded
+    assert 10 == (await left(limiter, "key-1"))["rpm"]

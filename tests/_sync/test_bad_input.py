@@ -5,6 +5,7 @@ from collections import OrderedDict, UserDict
 import pytest
 
 from zae_limiter import InvalidIdentifierError, InvalidNameError, Limit, SyncRateLimiter, ValidationError
+from zae_limiter._sync.limiter.resolve import NoLimitsInForceError
 
 from .clients import buckets_in, everything_in, take
 
@@ -257,7 +258,7 @@ def test_without_limits_anywhere_nothing_is_admitted(repo):
             "available": lambda: limiter.available("user-1", "gpt-4"),
             "waiting": lambda: limiter.time_until_available("user-1", "gpt-4", {"rpm": 1}),
         },
-        ValidationError,
+        NoLimitsInForceError,
     )
 
     assert [("limits", None)] * 5 == found

@@ -45,11 +45,25 @@ T = TypeVar("T")
 
 
 class Asking(NamedTuple):
-    """What a caller asks for: so much of a bucket, by the stored limits or its own."""
+    """What a caller asks for: so much of a bucket, by the stored limits or its own.
+
+    ``partly``: what the bucket does not limit is not asked of it.
+    """
 
     bucket: BucketId
     consume: dict[str, int]
     own: OwnLimits
+    partly: bool = False
+
+    def amounts(self, terms: Terms) -> Amounts:
+        """Return the amounts by these terms.
+
+        Raises:
+            ValidationError: An amount that is none, or that can never be admitted.
+        """
+        if not self.partly:
+            return amounts_of(self.consume, terms)
+        return amounts_of({name: amount for name, amount in self.consume.items() if name in terms.positions}, terms)
 
 
 class BucketClient:
@@ -70,8 +84,10 @@ class BucketClient:
         self._caches = scope.caches
         self._first = Progress(trust_ms=scope.settings.reject_locally_ms, look_first=not speculative)
 
-    async def take(self, bucket: BucketId, consume: dict[str, int], own: OwnLimits) -> Terms:
+    async def take(self, bucket: BucketId, consume: dict[str, int], own: OwnLimits, partly: bool = False) -> Terms:
         """Take from a bucket, in one round trip as a rule, and return the terms it was judged by.
+
+        ``partly``: what the bucket does not limit is not asked of it.
 
         Raises:
             RateLimitExceeded: The bucket lacks the tokens.
@@ -86,19 +102,21 @@ class BucketClient:
             memory = None
         known = None if memory is None else memory.limits
         if memory is None or known is None or own is not None or known.terms is None:
-            return await self._take_as_stranger(Asking(bucket, consume, own))
+            return await self._take_as_stranger(Asking(bucket, consume, own, partly))
         if not known.read_ms <= now[1] < known.expires_ms:
             # Not fresh, or read in the future of a clock that was set back since.
-            return await self._take_as_stranger(Asking(bucket, consume, own))
+            return await self._take_as_stranger(Asking(bucket, consume, own, partly))
         terms = known.terms
         self._caches.hits += 1
+        if partly and not consume.keys() <= terms.positions.keys():
+            return await self._take_as_stranger(Asking(bucket, consume, own, partly))
         amounts = amounts_of(consume, terms)
         view = memory.view
         step = next_step(view, terms, amounts, now, self._first)
         if type(step) is Reject:
             raise exceeded(bucket, view, (terms, amounts), (step.at, now))
         if type(step) is not Take or view is None:
-            return await Errand(self, Asking(bucket, consume, own), terms, self._first).run()
+            return await Errand(self, Asking(bucket, consume, own, partly), terms, self._first).run()
         update = bucket_writes.take(view, step, next(self.nonces))
         outcome = await self._write(update)
         if type(outcome) is Applied:
@@ -109,18 +127,12 @@ class BucketClient:
                 self.buckets.learn_taken(bucket, after)
             return terms
         fate = await self.buckets.fate(update, outcome, update)
-        errand = Errand(self, Asking(bucket, consume, own), terms, self._first)
+        errand = Errand(self, Asking(bucket, consume, own, partly), terms, self._first)
         return terms if errand.hear(fate, now) else await errand.run()
-
-    def fresh_terms(self, bucket: BucketId) -> Terms | None:
-        """Return the stored terms of a bucket, if they can be told without reading."""
-        memory = self._remembered.get(bucket)
-        known = None if memory is None else memory.limits
-        return known.terms if known is not None and known.read_ms <= self.now()[1] < known.expires_ms else None
 
     async def _take_as_stranger(self, asking: Asking) -> Terms:
         """Take from a bucket whose terms are not at hand; where it was not seen either, both are read at once."""
-        bucket, _, own = asking
+        bucket, own = asking.bucket, asking.own
         check_bucket(bucket)
         if self.buckets.remembered(bucket) is not None or self.resolver.is_known(bucket):
             return await Errand(self, asking, await self.resolver.terms(bucket, own), self._first).run()
@@ -226,7 +238,7 @@ class Errand:
         self._asking = asking
         self._bucket = asking.bucket
         self._terms = terms
-        self._amounts = amounts_of(asking.consume, terms)
+        self._amounts = asking.amounts(terms)
         self._progress = progress
         self._view: BucketView | None = client.buckets.remembered(asking.bucket)
 
@@ -237,6 +249,8 @@ class Errand:
             RateLimitExceeded: The bucket lacks the tokens.
         """
         for _ in range(_MOST_STEPS):
+            if not self._amounts:
+                return self._terms
             now = self._client.now()
             if await self._carry_out(next_step(self._view, self._terms, self._amounts, now, self._progress), now):
                 return self._terms
@@ -253,7 +267,7 @@ class Errand:
                 self._progress = self._progress.after_vanishing() if gone else self._progress.after_look()
             case Resolve():
                 self._terms = await self._client.resolver.terms_again(self._bucket, self._asking.own)
-                self._amounts = amounts_of(self._asking.consume, self._terms)
+                self._amounts = self._asking.amounts(self._terms)
                 self._progress = self._progress.after_resolve(None if self._view is None else self._view.frame.stamp)
             case Create():
                 return self.hear(await self._buckets.send(self._creation(now)), now)

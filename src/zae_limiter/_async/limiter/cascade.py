@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from zae_limiter._async.caches import BucketId
 from zae_limiter._async.limiter.acquire import Asking, BucketClient
+from zae_limiter._async.limiter.resolve import NoLimitsInForceError
 from zae_limiter.core.cascade import Denied, Failed, Taken, verdict
 from zae_limiter.core.composite import Settlement
 from zae_limiter.core.errors import ZAELimiterError
@@ -39,29 +40,26 @@ async def take(client: BucketClient, asking: Asking) -> list[Holding]:
     Raises:
         RateLimitExceeded: One of them lacks the tokens; what the other gave was given back.
     """
-    known = client.fresh_terms(asking.bucket)
+    known = client.resolver.known_terms(asking.bucket)
     if known is not None and known.cascade and not client.inline:
         return await _take_at_once(client, asking, known)
     terms = await client.take(*asking)
     child = Holding(asking.bucket, terms, asking.consume)
-    parent = await join_parent(client, asking.bucket, terms, asking.consume) if terms.cascade else None
+    if not terms.cascade:
+        return [child]
+    try:
+        parent = await take_parent(client, asking.bucket, terms, asking.consume)
+    except BaseException:
+        await client.see_through(lambda: give_back(client, child, asking.consume))
+        raise
     return [child] if parent is None else [child, parent]
 
 
-async def join_parent(client: BucketClient, bucket: BucketId, terms: Terms, consume: dict[str, int]) -> Holding | None:
-    """Take from the parent of a bucket that was taken from; where it refuses, the child gets its tokens back."""
-    try:
-        return await _take_parent(client, bucket, terms, consume)
-    except BaseException:
-        await client.see_through(lambda: give_back(client, Holding(bucket, terms, consume), consume))
-        raise
-
-
 async def _take_at_once(client: BucketClient, asking: Asking, known: Terms) -> list[Holding]:
-    bucket, consume, _ = asking
+    bucket, consume = asking.bucket, asking.consume
     child, parent = await client.parallel.both(
         lambda: _outcome(lambda: client.take(*asking)),
-        lambda: _outcome(lambda: _take_parent(client, bucket, known, consume)),
+        lambda: _outcome(lambda: take_parent(client, bucket, known, consume)),
     )
     holdings = []
     if isinstance(child, Taken):
@@ -76,16 +74,15 @@ async def _take_at_once(client: BucketClient, asking: Asking, known: Terms) -> l
     return holdings
 
 
-async def _take_parent(client: BucketClient, bucket: BucketId, terms: Terms, consume: dict[str, int]) -> Holding | None:
-    """Take from the parent what it limits of the request; None if that is nothing."""
+async def take_parent(client: BucketClient, bucket: BucketId, terms: Terms, consume: dict[str, int]) -> Holding | None:
+    """Take from the parent what it limits of the request; None if it limits nothing at all."""
     assert terms.parent_id is not None, "what cascades has a parent"
     above = (terms.parent_id, bucket[1])
-    limits = client.fresh_terms(above) or await client.resolver.stored_terms(above)
-    if limits is None:
+    try:
+        taken = await client.take(above, consume, None, partly=True)
+    except NoLimitsInForceError:
         return None
-    if limits.positions != terms.positions and not consume.keys() <= limits.positions.keys():
-        consume = {name: amount for name, amount in consume.items() if name in limits.positions}
-    return Holding(above, await client.take(above, consume, None), consume) if consume else None
+    return Holding(above, taken, taken.positions)
 
 
 async def give_back(client: BucketClient, holding: Holding, amounts: dict[str, int]) -> None:

@@ -88,12 +88,16 @@ class Lease:
             if client.inline:
                 self._terms = terms = await client.take(self._bucket, taken, self._own)
                 if terms.cascade:
-                    self._parent = await cascade.join_parent(client, self._bucket, terms, taken)
+                    self._parent = await cascade.take_parent(client, self._bucket, terms, taken)
             else:
                 child, *above = await client.take_whole(lambda: self._take(taken), self._undo)
                 self._terms, self._parent = child.terms, above[0] if above else None
         except RateLimiterUnavailable as error:
+            await self._give_child_back()
             self._go_without_store(error)
+        except BaseException:
+            await self._give_child_back()
+            raise
         return self
 
     async def __aexit__(
@@ -201,6 +205,13 @@ class Lease:
             return []
         child = Holding(self._bucket, self._terms, self._held())
         return [child] if self._parent is None else [child, self._parent]
+
+    async def _give_child_back(self) -> None:
+        """Give back what was taken of the child, where the parent then refused."""
+        if self._terms is not None:
+            child = self._buckets()
+            self._terms = None
+            await self._client.see_through(lambda: cascade.settle(self._client, child, _negative(self._held())))
 
     def _go_without_store(self, error: RateLimiterUnavailable) -> None:
         """Let the request through unlimited, if that is allowed."""

@@ -37,9 +37,10 @@ class Resolver:
         known = await self._configs.read_again(bucket, consistent=True)
         return self.agreed(bucket, None if own is None else check_limits(own), known)
 
-    async def stored_terms(self, bucket: BucketId) -> Terms | None:
-        """Return the stored terms; None where nothing is configured."""
-        return (await self._configs.known(bucket)).terms
+    def known_terms(self, bucket: BucketId) -> Terms | None:
+        """Return the stored terms, if they can be told without reading."""
+        known = self._configs.fresh(bucket)
+        return None if known is None else known.terms
 
     def is_known(self, bucket: BucketId) -> bool:
         """Say whether the terms can be told without reading."""
@@ -67,9 +68,13 @@ class Resolver:
         return terms
 
 
-def _no_limits(bucket: BucketId) -> ValidationError:
+class NoLimitsInForceError(ValidationError):
+    """Nothing is configured for an entity and a resource, and the caller brought no limits along."""
+
+
+def _no_limits(bucket: BucketId) -> NoLimitsInForceError:
     entity_id, resource = bucket
-    return ValidationError(
+    return NoLimitsInForceError(
         "limits",
         None,
         f"no limits are in force for entity {entity_id!r} and resource {resource!r}: pass limits=, or store some with "
