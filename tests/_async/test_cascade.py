@@ -235,3 +235,52 @@ async def test_a_parent_out_of_reach_leaves_the_child_uncharged(family, limiter)
 
     assert lease.degraded
     assert 10 == (await left(limiter, "key-1"))["rpm"]
+
+
+class VanishingTable(FailingTable):
+    """A table that carries out so many writes more, and no other."""
+
+    def __init__(self, table):
+        super().__init__(table)
+        self.writes_left = [True] * 100
+
+    async def write(self, operation):
+        # Two writers may come at once; a list gives each of them one or none.
+        try:
+            self.writes_left.pop()
+        except IndexError:
+            self.away = True
+        return await super().write(operation)
+
+
+@pytest.mark.parametrize("inline", [True, False])
+async def test_a_store_that_vanishes_between_child_and_parent_is_told_as_that(family, inline):
+    """What cannot be given back stays charged; the caller hears of the store, or is let through."""
+    limiter = RateLimiter(another(family, VanishingTable))
+    table = limiter.repository.scope.table
+    table.inline = inline
+    limiter = RateLimiter(limiter.repository)
+    for entity_id in ("key-1", "key-2"):
+        async with limiter.acquire(entity_id, "gpt-4", {"rpm": 1}):
+            pass
+    table.writes_left = [True]
+
+    async with limiter.acquire("key-1", "gpt-4", {"rpm": 1}, on_unavailable="allow") as lease:
+        assert lease.degraded
+    table.away, table.writes_left = False, [True]
+    with pytest.raises(RateLimiterUnavailable):
+        await limiter.acquire("key-2", "gpt-4", {"rpm": 1}).__aenter__()
+
+
+async def test_a_limit_taken_out_of_the_parent_meanwhile_is_not_given_back_to_it(family, limiter):
+    """What the parent did not give, it does not get."""
+    await family.set_limits("project", [RPM, TPM])
+    lease = limiter.acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 10})
+    await lease.__aenter__()
+    await family.set_limits("project", [TPM])
+    await lease.consume(rpm=5)
+    await lease.__aexit__(ZeroDivisionError, ZeroDivisionError(), None)
+    await family.set_limits("project", [RPM, TPM])
+
+    assert {"rpm": 9, "tpm": 1_000} == await left(limiter, "project")
+    assert {"rpm": 10, "tpm": 1_000} == await left(limiter, "key-1")

@@ -235,3 +235,52 @@ def test_a_parent_out_of_reach_leaves_the_child_uncharged(family, limiter):
 
     assert lease.degraded
     assert 10 == (left(limiter, "key-1"))["rpm"]
+
+
+class VanishingTable(FailingTable):
+    """A table that carries out so many writes more, and no other."""
+
+    def __init__(self, table):
+        super().__init__(table)
+        self.writes_left = [True] * 100
+
+    def write(self, operation):
+        # Two writers may come at once; a list gives each of them one or none.
+        try:
+            self.writes_left.pop()
+        except IndexError:
+            self.away = True
+        return super().write(operation)
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_a_store_that_vanishes_between_child_and_parent_is_told_as_that(family, inline):
+    """What cannot be given back stays charged; the caller hears of the store, or is let through."""
+    limiter = SyncRateLimiter(another(family, VanishingTable))
+    table = limiter.repository.scope.table
+    table.inline = inline
+    limiter = SyncRateLimiter(limiter.repository)
+    for entity_id in ("key-1", "key-2"):
+        with limiter.acquire(entity_id, "gpt-4", {"rpm": 1}):
+            pass
+    table.writes_left = [True]
+
+    with limiter.acquire("key-1", "gpt-4", {"rpm": 1}, on_unavailable="allow") as lease:
+        assert lease.degraded
+    table.away, table.writes_left = False, [True]
+    with pytest.raises(RateLimiterUnavailable):
+        limiter.acquire("key-2", "gpt-4", {"rpm": 1}).__enter__()
+
+
+def test_a_limit_taken_out_of_the_parent_meanwhile_is_not_given_back_to_it(family, limiter):
+    """What the parent did not give, it does not get."""
+    family.set_limits("project", [RPM, TPM])
+    lease = limiter.acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 10})
+    lease.__enter__()
+    family.set_limits("project", [TPM])
+    lease.consume(rpm=5)
+    lease.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
+    family.set_limits("project", [RPM, TPM])
+
+    assert {"rpm": 9, "tpm": 1_000} == left(limiter, "project")
+    assert {"rpm": 10, "tpm": 1_000} == left(limiter, "key-1")

@@ -10,13 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from zae_limiter.core.bucket import Baseline, Moment
-from zae_limiter.core.composite import (
-    UNSURE,
-    Floors,
-    Short,
-    solvency,
-    take,
-)
+from zae_limiter.core.composite import UNSURE, Floors, Short, solvency, take
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.expiry import expiry_s
 from zae_limiter.core.guess import HALFWAY, UTMOST, Bounds, Effort

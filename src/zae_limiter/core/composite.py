@@ -1,8 +1,8 @@
 """Several limits on one baseline: what one write does to each of them, limit by limit.
 
-Every function here answers with *parts*: what to do to each balance, and in which range of balances that is right.
-A part is right or wrong by the balance the table holds, not by the one the client saw, so a client that saw something
-old is refused and never over-admits. ``schema.bucket_writes`` writes the parts down.
+A take answers with bounds, a settlement with parts: what to do to each balance, and in which range of balances that
+is right. Right or wrong is decided by the balance the table holds, not by the one the client saw, so a client that saw
+something old is refused and never over-admits. ``schema.bucket_writes`` writes them down.
 """
 
 from collections.abc import Sequence

@@ -53,12 +53,6 @@ def add(usage: AddUsage, seen: str | None, ttl_s: int | None) -> Update:
     )
 
 
-def is_counted(item: Item, shard_id: int, sequence: str) -> bool:
-    """Whether a snapshot has counted a change of a shard already."""
-    last = last_counted(item, shard_id)
-    return last is not None and last >= pad_sequence(sequence)
-
-
 def last_counted(item: Item, shard_id: int) -> str | None:
     """The last change of a shard that a snapshot has counted.
 

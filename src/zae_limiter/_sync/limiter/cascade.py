@@ -1,5 +1,6 @@
 """Child and parent together or not at all: taking from both, and giving back where only one of them admits."""  # generated from _async by tools/mirror.py; do not edit
 
+import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TypeVar
@@ -9,8 +10,10 @@ from zae_limiter._sync.limiter.acquire import Asking, BucketClient
 from zae_limiter._sync.limiter.resolve import NoLimitsInForceError
 from zae_limiter.core.cascade import Denied, Failed, Taken, verdict
 from zae_limiter.core.composite import Settlement
-from zae_limiter.core.errors import ZAELimiterError
+from zae_limiter.core.errors import RateLimiterUnavailable, ZAELimiterError
 from zae_limiter.core.view import Terms
+
+_log = logging.getLogger("zae_limiter")
 
 T = TypeVar("T")
 
@@ -50,7 +53,7 @@ def take(client: BucketClient, asking: Asking) -> list[Holding]:
     try:
         parent = take_parent(client, asking.bucket, terms, asking.consume)
     except BaseException:
-        client.see_through(lambda: give_back(client, child, asking.consume))
+        give_back(client, child, asking.consume)
         raise
     return [child] if parent is None else [child, parent]
 
@@ -86,10 +89,15 @@ def take_parent(client: BucketClient, bucket: BucketId, terms: Terms, consume: d
 
 
 def give_back(client: BucketClient, holding: Holding, amounts: dict[str, int]) -> None:
-    """Credit a bucket with amounts, in tokens, that were taken from it."""
-    settlement = holding.settlement({name: -amount for name, amount in amounts.items()})
-    if settlement is not None:
-        client.settle(holding.bucket, settlement, holding.terms)
+    """Credit a bucket with amounts, in tokens, that were taken from it, to the end though the caller is cancelled.
+
+    A store that is away keeps them: what the request failed of is what the caller is to hear.
+    """
+    changes = {name: -amount for name, amount in amounts.items()}
+    try:
+        client.see_through(lambda: settle(client, [holding], changes))
+    except RateLimiterUnavailable as away:
+        _log.warning("Not given back, for the store is away: %s of %s: %s", amounts, holding.bucket, away)
 
 
 def settle(client: BucketClient, holdings: list[Holding], changes: dict[str, int]) -> None:

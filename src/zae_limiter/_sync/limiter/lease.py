@@ -163,12 +163,15 @@ class SyncLease:
         if self.degraded or not amounts:
             return self._hold(amounts)
         try:
-            self._client.take_whole(lambda: self._take(amounts), lambda _: self._settle(_negative(amounts)))
+            taken = self._client.take_whole(
+                lambda: self._take(amounts), lambda _: self._settle(_negative(amounts))
+            )
         except RateLimiterUnavailable as away:
             if self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
                 raise about(away, self._bucket) from away.cause
             # Let through, and charged with the adjustments once the lease ends.
             return self._put_off(amounts)
+        self._forget_untaken(amounts, taken)
         return self._hold(amounts)
 
     def release(self, /, **amounts: int) -> None:
@@ -206,12 +209,19 @@ class SyncLease:
         child = Holding(self._bucket, self._terms, self._held())
         return [child] if self._parent is None else [child, self._parent]
 
+    def _forget_untaken(self, amounts: dict[str, int], taken: list[Holding]) -> None:
+        """Never give back to the parent what it no longer limited, and so did not give, when more was taken."""
+        if self._parent is not None:
+            given = {name for one in taken if one.bucket == self._parent.bucket for name in one.names}
+            names = [name for name in self._parent.names if name in given or name not in amounts]
+            self._parent = Holding(self._parent.bucket, self._parent.terms, names)
+
     def _give_child_back(self) -> None:
         """Give back what was taken of the child, where the parent then refused."""
         if self._terms is not None:
-            child = self._buckets()
+            child = Holding(self._bucket, self._terms, self._held())
             self._terms = None
-            self._client.see_through(lambda: cascade.settle(self._client, child, _negative(self._held())))
+            cascade.give_back(self._client, child, self._held())
 
     def _go_without_store(self, error: RateLimiterUnavailable) -> None:
         """Let the request through unlimited, if that is allowed."""
