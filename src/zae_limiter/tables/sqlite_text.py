@@ -4,7 +4,6 @@ A word is one attribute and its value, as they stand in the text.
 """
 
 import json
-from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple
 
@@ -15,6 +14,8 @@ _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False, allow_na
 _decode = json.JSONDecoder().decode
 
 Words = dict[str, str]
+
+_MOST_PREFIXES = 4096
 
 
 class Row(NamedTuple):
@@ -78,9 +79,9 @@ def row_after(row: Row, update: Update, item: dict[str, Any]) -> Row:
 def _changed(known: Words, update: Update, item: dict[str, Any]) -> Words:
     words = {**known}
     for name in update.add:
-        words[name] = f"{_prefix(name)}{item[name]}"
-    for name in update.set:
-        words[name] = _word(name, item[name])
+        words[name] = f"{_PREFIXES[name]}{item[name]}"
+    for name, value in update.set.items():
+        words[name] = f"{_PREFIXES[name]}{value}" if type(value) is int else _word(name, value)
     for name in update.remove:
         words.pop(name, None)
     return words
@@ -92,10 +93,18 @@ def _unwritable(key: Key, error: ValueError) -> ValidationError:
 
 def _word(name: str, value: object) -> str:
     if type(value) is int:
-        return f"{_prefix(name)}{value}"
-    return _prefix(name) + (encode_basestring_ascii(value) if type(value) is str else _encode(value))
+        return f"{_PREFIXES[name]}{value}"
+    return _PREFIXES[name] + (encode_basestring_ascii(value) if type(value) is str else _encode(value))
 
 
-@lru_cache(maxsize=4096)
-def _prefix(name: str) -> str:
-    return encode_basestring_ascii(name) + ":"
+class _Prefixes(dict[str, str]):
+    """How words begin, by the name of their attribute; forgotten when there are too many."""
+
+    def __missing__(self, name: str) -> str:
+        if len(self) >= _MOST_PREFIXES:
+            self.clear()
+        prefix = self[name] = encode_basestring_ascii(name) + ":"
+        return prefix
+
+
+_PREFIXES = _Prefixes()
