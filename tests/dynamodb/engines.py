@@ -1,0 +1,166 @@
+"""DynamoDB engines as child processes, started on first use and once per test process.
+
+An engine ends with the process that started it, however that ends: a shell above it reads a pipe that nobody writes to,
+and kills the group when the pipe closes.
+"""
+
+import atexit
+import contextlib
+import functools
+import importlib.util
+import itertools
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from tests.dynamodb import raw
+
+ROOT = Path(__file__).resolve().parents[2]
+INSTALLED = ROOT / ".engines" / "node_modules" / "@dynoxide"
+
+START_S = 30.0
+POLL_S = 0.02
+PORTS_TRIED = 3
+SHOWN_OUTPUT_BYTES = 4_000
+
+# The first line ends the engine when the pipe closes; the rest reaps both, and ends whatever the engine has started.
+KEEPER = """
+exec 3<&0; "$@" 3<&- & engine=$!; (read -r _; kill -9 $engine) <&3 & watcher=$!
+wait $engine; kill $watcher; wait $watcher
+kill -9 0
+"""
+
+_table_numbers = itertools.count()
+
+
+class EngineAbsentError(Exception):
+    """The engine is not installed here; the text says how to get it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """How an engine is started on a port."""
+
+    arguments: list[str]
+    environment: dict[str, str]
+
+
+@dataclass(slots=True)
+class Engine:
+    """An engine that answers at its URL."""
+
+    name: str
+    url: str
+    process: subprocess.Popen[bytes]
+    output: IO[bytes]
+
+    def stop(self) -> None:
+        """Kill the engine and everything it started."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+        self.output.close()
+
+    def last_output(self) -> str:
+        """The end of what the engine has said."""
+        size = self.output.seek(0, os.SEEK_END)
+        self.output.seek(max(0, size - SHOWN_OUTPUT_BYTES))
+        return self.output.read().decode(errors="replace")
+
+
+def ministack(port: int) -> Command:
+    """The server that `ministack` runs, without the file it leaves in the temporary directory."""
+    if importlib.util.find_spec("ministack") is None:
+        raise EngineAbsentError("ministack is not installed; tools/setup.sh dev installs it")
+    server = [sys.executable, "-m", "hypercorn", "ministack.app:app", "--workers", "0", "--keep-alive", "75"]
+    off = {"SFTP_ENABLED": "0", "IOT_MTLS_ENABLED": "0", "DOCKER_HOST": "unix:///nonexistent"}
+    return Command(
+        [*server, "--bind", f"127.0.0.1:{port}", "--log-level", "WARNING"],
+        {"GATEWAY_PORT": str(port), "SERVICES": "dynamodb", "LOG_LEVEL": "WARNING", **off},
+    )
+
+
+def dynoxide(port: int) -> Command:
+    """The binary that tools/engines.sh installs, or one on the path; everything is in memory."""
+    installed = next(iter(INSTALLED.glob("*/dynoxide")), None)
+    binary = str(installed) if installed else shutil.which("dynoxide")
+    if binary is None:
+        raise EngineAbsentError(
+            "dynoxide is not installed; tools/engines.sh installs it where npm and the platform have it"
+        )
+    return Command([binary, "serve", "--host", "127.0.0.1", "--port", str(port)], {})
+
+
+ENGINES: dict[str, Callable[[int], Command]] = {"ministack": ministack, "dynoxide": dynoxide}
+DEFAULT = "ministack"
+
+
+@functools.cache
+def running(name: str = DEFAULT) -> Engine:
+    """The engine of that name, started now if it is not running in this process yet.
+
+    Raises:
+        EngineAbsentError: it is not installed.
+        RuntimeError: it does not come up; the text has its last output.
+    """
+    engine = start(name)
+    atexit.register(engine.stop)
+    return engine
+
+
+def start(name: str = DEFAULT) -> Engine:
+    """An engine of one's own, to be stopped by the caller."""
+    for _ in range(PORTS_TRIED):
+        engine = _spawn(name, free_port())
+        if _answers(engine):
+            return engine
+        said = engine.last_output()
+        engine.stop()
+        if "in use" not in said:
+            break
+    raise RuntimeError(f"{name} does not answer; it said:\n{said or '(nothing)'}")
+
+
+def free_port() -> int:
+    """A port nobody listens on just now."""
+    with socket.socket() as chosen:
+        chosen.bind(("127.0.0.1", 0))
+        return int(chosen.getsockname()[1])
+
+
+def fresh_table_name() -> str:
+    """A name no other test of this run has; dynoxide asks for 11 characters and more."""
+    return f"limiter-{os.getpid():07d}-{next(_table_numbers):05d}"
+
+
+def _spawn(name: str, port: int) -> Engine:
+    command = ENGINES[name](port)
+    output = tempfile.TemporaryFile()  # noqa: SIM115 - the engine keeps it until it is stopped
+    process = subprocess.Popen(
+        ["sh", "-c", KEEPER, "sh", *command.arguments],
+        env={"PATH": os.environ["PATH"], **command.environment},
+        cwd="/",
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    return Engine(name, f"http://127.0.0.1:{port}", process, output)
+
+
+def _answers(engine: Engine) -> bool:
+    """Whether it answers before it ends or its time is up."""
+    end = time.monotonic() + START_S
+    while engine.process.poll() is None and time.monotonic() < end:
+        with contextlib.suppress(OSError):
+            return raw.call(engine.url, "ListTables", {}).status == 200
+        time.sleep(POLL_S)
+    return False
