@@ -1,0 +1,158 @@
+"""Items as DynamoDB writes them down: every value in a dictionary of one entry, named for its type. Pure.
+
+Values are str, int, bool, None, list, and dict with str keys. Numbers are exact: of a number DynamoDB keeps 38
+significant digits, so one that has more is refused here before it could be rounded anywhere.
+"""
+
+from collections.abc import Callable, Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from zae_limiter.core.errors import CorruptItemError, ValidationError
+from zae_limiter.core.outcome import Item
+
+Encoded = dict[str, Any]
+"""A value with its type, as in ``{"N": "5"}``."""
+
+SHORT_NUMBER = 10**38
+"""Numbers nearer to zero than this have no more than 38 digits."""
+
+_DIGITS = 38
+_MAGNITUDE = 126
+_NUMBER_BOUND = 10**_MAGNITUDE
+_DEEPEST = 32
+_NULL: Encoded = {"NULL": True}
+_UNKNOWN_TYPE = "a value must be str, int, bool, None, list, or dict with str keys"
+
+
+def encode_item(item: Item) -> dict[str, Encoded]:
+    """Write an item down.
+
+    Raises:
+        ValidationError: A value is of a type that the table does not keep, too long a number, or nested too deep.
+    """
+    encoded: dict[str, Encoded] = {}
+    for name, value in item.items():
+        if type(name) is not str or not name:
+            raise ValidationError("attribute name", name, "it must be a string, not empty")
+        encoded[name] = encode_value(value, name)
+    return encoded
+
+
+def encode_value(value: object, name: str = "value") -> Encoded:
+    """Write a value down; ``name`` is what an error calls it.
+
+    Raises:
+        ValidationError: The value is of a type that the table does not keep, too long a number, or nested too deep.
+    """
+    if type(value) is str:
+        return {"S": value}
+    if type(value) is int:
+        check_number(value, name)
+        return {"N": str(value)}
+    return _encode_other(value, name, 0)
+
+
+def check_number(value: int, name: str) -> None:
+    """Refuse a number that DynamoDB would not keep as it is.
+
+    Raises:
+        ValidationError: It has more than 38 significant digits, or more than 126 with its zeros.
+    """
+    if -SHORT_NUMBER < value < SHORT_NUMBER:
+        return
+    if not -_NUMBER_BOUND < value < _NUMBER_BOUND or len(str(abs(value)).rstrip("0")) > _DIGITS:
+        raise ValidationError(name, value, f"DynamoDB keeps {_DIGITS} significant digits of a number")
+
+
+def decode_item(encoded: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Read an item.
+
+    Raises:
+        CorruptItemError: It holds what this package never writes: a fraction, a set, binary data.
+    """
+    try:
+        # Numbers and strings are nearly all there is, and a call for each would cost more than reading it.
+        return {
+            name: int(typed["N"]) if "N" in typed else typed["S"] if "S" in typed else decode_value(typed)
+            for name, typed in encoded.items()
+        }
+    except (ValueError, TypeError, AttributeError, KeyError):
+        return _decode_one_by_one(encoded)
+
+
+def decode_value(typed: Mapping[str, Any]) -> Any:
+    """Read a value.
+
+    Raises:
+        ValueError: It is not of a type that this package writes.
+    """
+    [(kind, value)] = typed.items()
+    decode = _DECODERS.get(kind)
+    if decode is None:
+        raise ValueError(f"values of type {kind} are not known here")
+    return decode(value)
+
+
+def _encode_other(value: object, name: str, depth: int) -> Encoded:
+    """Write down what is neither text nor a number, or is part of something larger."""
+    if type(value) is bool:
+        return {"BOOL": value}
+    if value is None:
+        return _NULL
+    if depth > _DEEPEST:
+        raise ValidationError(name, value, f"DynamoDB keeps values nested up to {_DEEPEST} deep")
+    if type(value) is list:
+        return {"L": [_encode_part(part, name, depth + 1) for part in value]}
+    if type(value) is dict and all(type(key) is str for key in value):
+        return {"M": {key: _encode_part(part, name, depth + 1) for key, part in value.items()}}
+    raise ValidationError(name, value, _UNKNOWN_TYPE)
+
+
+def _encode_part(value: object, name: str, depth: int) -> Encoded:
+    """Write down a part of a list or dictionary."""
+    return encode_value(value, name) if type(value) in (str, int) else _encode_other(value, name, depth)
+
+
+def _decode_one_by_one(encoded: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Read an item with a number that is written in an uncommon way, or find out what is wrong with it."""
+    item: dict[str, Any] = {}
+    for name, typed in encoded.items():
+        try:
+            item[name] = decode_value(typed)
+        except (ValueError, TypeError, AttributeError) as error:
+            place = " ".join(str(value) for key in ("PK", "SK") for value in dict(encoded.get(key, {})).values())
+            raise CorruptItemError(place, f"attribute {name!r} cannot be read: {error}") from error
+    return item
+
+
+def _decode_number(text: str) -> int:
+    """Read a number; a whole one may be written as 1E+21 or 100.0."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        raise ValueError(f"{text[:40]!r} is not a number") from None
+    if not number.is_finite() or number.adjusted() >= _MAGNITUDE or number != number.to_integral_value():
+        raise ValueError(f"{text[:40]} is not a whole number")
+    return int(number)
+
+
+def _decode_text(text: object) -> str:
+    """Read a string."""
+    if type(text) is not str:
+        raise ValueError("it is not text")
+    return text
+
+
+_DECODERS: dict[str, Callable[[Any], Any]] = {
+    "S": _decode_text,
+    "N": _decode_number,
+    "BOOL": bool,
+    "NULL": lambda _: None,
+    "L": lambda parts: [decode_value(part) for part in parts],
+    "M": lambda parts: {name: decode_value(part) for name, part in parts.items()},
+}
