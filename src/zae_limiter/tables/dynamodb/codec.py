@@ -100,7 +100,7 @@ def _encode_other(value: object, name: str, depth: int) -> Encoded:
         return {"BOOL": value}
     if value is None:
         return _NULL
-    if depth > _DEEPEST:
+    if depth >= _DEEPEST:
         raise ValidationError(name, value, f"DynamoDB keeps values nested up to {_DEEPEST} deep")
     if type(value) is list:
         return {"L": [_encode_part(part, name, depth + 1) for part in value]}
