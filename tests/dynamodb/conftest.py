@@ -1,6 +1,9 @@
+from collections.abc import Iterator
+
 import pytest
 
 from tests.dynamodb.engines import ENGINES, Engine, EngineAbsentError, fresh_table_name, running
+from tests.dynamodb.proxy import Proxy
 
 
 @pytest.fixture(params=ENGINES)
@@ -15,3 +18,10 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 @pytest.fixture
 def table_name() -> str:
     return fresh_table_name()
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy]:
+    """A fault proxy before the default engine."""
+    with Proxy(running().url) as started:
+        yield started

@@ -28,8 +28,8 @@ class Answer:
 
     @property
     def error(self) -> str:
-        """The error's code without its namespace."""
-        return str(self.json["__type"]).partition("#")[2]
+        """The error's code without its namespace, which ministack leaves out."""
+        return str(self.json["__type"]).rpartition("#")[2]
 
 
 def headers(target: str, amz_date: str = "20260101T000000Z") -> dict[str, str]:

@@ -1,0 +1,69 @@
+"""Requests and answers of HTTP/1.1 as the fault proxy sees them: a head, and a body of known length."""
+
+import asyncio
+import json
+from dataclasses import dataclass
+
+Headers = tuple[tuple[str, str], ...]
+
+HEAD_END = b"\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A request or an answer: its first line, its headers in order, its body."""
+
+    first_line: str
+    headers: Headers
+    body: bytes
+
+    def header(self, name: str) -> str | None:
+        """The first header of that name, in any case."""
+        return next((value for known, value in self.headers if known.lower() == name.lower()), None)
+
+    def with_header(self, name: str, value: str) -> "Message":
+        """The same with one header of that name, the last."""
+        return Message(self.first_line, (*self._without(name), (name, value)), self.body)
+
+    def without_header(self, name: str) -> "Message":
+        return Message(self.first_line, self._without(name), self.body)
+
+    def _without(self, name: str) -> Headers:
+        return tuple(header for header in self.headers if header[0].lower() != name.lower())
+
+    @property
+    def head(self) -> bytes:
+        """Everything up to the body."""
+        lines = [self.first_line, *(f"{name}: {value}" for name, value in self.headers), "", ""]
+        return "\r\n".join(lines).encode("latin-1")
+
+    @property
+    def bytes(self) -> bytes:
+        return self.head + self.body
+
+    @property
+    def status(self) -> int:
+        """Of an answer."""
+        return int(self.first_line.split()[1])
+
+
+def answer(status: int, body: dict[str, object]) -> Message:
+    """An answer of DynamoDB's own making."""
+    encoded = json.dumps(body).encode()
+    headers = (("Content-Type", "application/x-amz-json-1.0"), ("Content-Length", str(len(encoded))))
+    return Message(f"HTTP/1.1 {status} {'OK' if status == 200 else 'Error'}", headers, encoded)
+
+
+async def read(reader: asyncio.StreamReader) -> Message | None:
+    """The next message, or None where the connection ends before one begins."""
+    try:
+        head = await reader.readuntil(HEAD_END)
+    except asyncio.IncompleteReadError as ended:
+        if ended.partial:
+            raise
+        return None
+    first_line, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
+    named = (line.partition(":") for line in lines)
+    message = Message(first_line, tuple((name.strip(), value.strip()) for name, _, value in named), b"")
+    body = await reader.readexactly(int(message.header("content-length") or 0))
+    return Message(message.first_line, message.headers, body)

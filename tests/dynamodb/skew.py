@@ -1,0 +1,28 @@
+"""What AWS says to a request signed at another time than its own: refused beyond five minutes either way."""
+
+from datetime import UTC, datetime
+
+from tests.dynamodb.faults import Refuse
+
+CODE = "com.amazon.coral.service#InvalidSignatureException"
+TOLERANCE_S = 300
+FORMAT = "%Y%m%dT%H%M%SZ"
+
+
+def refusal(signed_at: str, server_s: float) -> Refuse | None:
+    """What happens to a request with this X-Amz-Date, or None where it is near enough."""
+    signed_s = datetime.strptime(signed_at, FORMAT).replace(tzinfo=UTC).timestamp()
+    if abs(signed_s - server_s) <= TOLERANCE_S:
+        return None
+    if signed_s < server_s:
+        bound = f"{stamp(server_s - TOLERANCE_S)} ({stamp(server_s)} - 5 min.)"
+        said = f"Signature expired: {signed_at} is now earlier than {bound}"
+    else:
+        bound = f"{stamp(server_s + TOLERANCE_S)} ({stamp(server_s)} + 5 min.)"
+        said = f"Signature not yet current: {signed_at} is still later than {bound}"
+    return Refuse(400, CODE, said)
+
+
+def stamp(time_s: float) -> str:
+    """A time as X-Amz-Date writes it."""
+    return datetime.fromtimestamp(time_s, UTC).strftime(FORMAT)
