@@ -52,14 +52,14 @@ class CountingTable:
     def __getattr__(self, name):
         return getattr(self._table, name)
 
-    def get(self, key, *, consistent=False):
+    def get(self, key, *, consistent=False, until_s=None):
         """Count a read."""
         self.reads += 1
         return self._table.get(key, consistent=consistent)
 
-    def write(self, operation):
+    def write(self, operation, until_s=None):
         """Count a write."""
-        outcome = self._table.write(operation)
+        outcome = self._table.write(operation, until_s)
         self.writes += 1
         self.refused += not isinstance(outcome, Applied)
         return outcome

@@ -37,17 +37,17 @@ class Wrapped:
         self.now = table.now
         self.log = table.log
 
-    async def get(self, key, *, consistent=False):
-        return await self.table.get(key, consistent=consistent)
+    async def get(self, key, *, consistent=False, until_s=None):
+        return await self.table.get(key, consistent=consistent, until_s=until_s)
 
-    async def batch_get(self, keys, *, consistent=False):
-        return await self.table.batch_get(keys, consistent=consistent)
+    async def batch_get(self, keys, *, consistent=False, until_s=None):
+        return await self.table.batch_get(keys, consistent=consistent, until_s=until_s)
 
     async def query(self, query):
         return await self.table.query(query)
 
-    async def write(self, operation):
-        return await self.table.write(operation)
+    async def write(self, operation, until_s=None):
+        return await self.table.write(operation, until_s)
 
     async def transact(self, operations, token):
         return await self.table.transact(operations, token)
@@ -71,21 +71,21 @@ class CountingTable(Wrapped):
         calls, self.calls = self.calls, []
         return calls
 
-    async def get(self, key, *, consistent=False):
+    async def get(self, key, *, consistent=False, until_s=None):
         self.calls.append("get")
-        return await super().get(key, consistent=consistent)
+        return await super().get(key, consistent=consistent, until_s=until_s)
 
-    async def batch_get(self, keys, *, consistent=False):
+    async def batch_get(self, keys, *, consistent=False, until_s=None):
         self.calls.append("batch_get")
-        return await super().batch_get(keys, consistent=consistent)
+        return await super().batch_get(keys, consistent=consistent, until_s=until_s)
 
     async def query(self, query):
         self.calls.append("query")
         return await super().query(query)
 
-    async def write(self, operation):
+    async def write(self, operation, until_s=None):
         self.calls.append("write")
-        return await super().write(operation)
+        return await super().write(operation, until_s)
 
     async def transact(self, operations, token):
         self.calls.append("transact")
@@ -104,16 +104,16 @@ class FailingTable(Wrapped):
         if self.away:
             raise RateLimiterUnavailable(self.cause)
 
-    async def get(self, key, *, consistent=False):
+    async def get(self, key, *, consistent=False, until_s=None):
         self._require()
-        return await super().get(key, consistent=consistent)
+        return await super().get(key, consistent=consistent, until_s=until_s)
 
-    async def batch_get(self, keys, *, consistent=False):
+    async def batch_get(self, keys, *, consistent=False, until_s=None):
         self._require()
-        return await super().batch_get(keys, consistent=consistent)
+        return await super().batch_get(keys, consistent=consistent, until_s=until_s)
 
-    async def write(self, operation):
-        return Unavailable(self.cause, ambiguous=False) if self.away else await super().write(operation)
+    async def write(self, operation, until_s=None):
+        return Unavailable(self.cause, ambiguous=False) if self.away else await super().write(operation, until_s)
 
     async def transact(self, operations, token):
         return Unavailable(self.cause, ambiguous=False) if self.away else await super().transact(operations, token)

@@ -214,10 +214,10 @@ class LeavingTable(FailingTable):
         super().__init__(table)
         self.reads_left = None
 
-    async def batch_get(self, keys, *, consistent=False):
+    async def batch_get(self, keys, *, consistent=False, until_s=None):
         self.away = self.reads_left == 0
         try:
-            return await super().batch_get(keys, consistent=consistent)
+            return await super().batch_get(keys, consistent=consistent, until_s=until_s)
         finally:
             self.away = False
             self.reads_left = None if self.reads_left is None else self.reads_left - 1
@@ -244,13 +244,13 @@ class VanishingTable(FailingTable):
         super().__init__(table)
         self.writes_left = [True] * 100
 
-    async def write(self, operation):
+    async def write(self, operation, until_s=None):
         # Two writers may come at once; a list gives each of them one or none.
         try:
             self.writes_left.pop()
         except IndexError:
             self.away = True
-        return await super().write(operation)
+        return await super().write(operation, until_s)
 
 
 @pytest.mark.parametrize("inline", [True, False])

@@ -389,9 +389,9 @@ class TestALiveClient:
         sizes = []
 
         class SizingTable(Wrapped):
-            async def batch_get(self, keys, *, consistent=False):
+            async def batch_get(self, keys, *, consistent=False, until_s=None):
                 sizes.append(len(keys))
-                return await super().batch_get(keys, consistent=consistent)
+                return await super().batch_get(keys, consistent=consistent, until_s=until_s)
 
         limiter = RateLimiter(another(scoped, SizingTable))
         for number in range(3):

@@ -212,10 +212,10 @@ class Interfered(Wrapped):
         super().__init__(table)
         self.before = []
 
-    async def write(self, operation):
+    async def write(self, operation, until_s=None):
         if self.before:
             await self.before.pop(0)()
-        return await super().write(operation)
+        return await super().write(operation, until_s)
 
 
 @pytest.mark.parametrize("times", [1, 2, 3, 6])

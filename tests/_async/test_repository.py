@@ -171,12 +171,6 @@ async def test_a_bad_url_in_the_environment_is_refused(monkeypatch):
         await Repository.open()
 
 
-async def test_dynamodb_is_not_opened_yet():
-    """The URL is known, the table comes with a later release."""
-    with pytest.raises(ValidationError):
-        await Repository.open("dynamodb://my-app?region=us-east-1")
-
-
 @pytest.mark.parametrize(
     ("option", "value"),
     [

@@ -38,9 +38,9 @@ class EndingTable(Wrapped):
         if self.left < 0:
             raise EndedError
 
-    async def batch_get(self, keys, *, consistent=False):
+    async def batch_get(self, keys, *, consistent=False, until_s=None):
         self.step()
-        return await super().batch_get(keys, consistent=consistent)
+        return await super().batch_get(keys, consistent=consistent, until_s=until_s)
 
     async def transact(self, operations, token):
         self.step()

@@ -37,17 +37,17 @@ class Wrapped:
         self.now = table.now
         self.log = table.log
 
-    def get(self, key, *, consistent=False):
-        return self.table.get(key, consistent=consistent)
+    def get(self, key, *, consistent=False, until_s=None):
+        return self.table.get(key, consistent=consistent, until_s=until_s)
 
-    def batch_get(self, keys, *, consistent=False):
-        return self.table.batch_get(keys, consistent=consistent)
+    def batch_get(self, keys, *, consistent=False, until_s=None):
+        return self.table.batch_get(keys, consistent=consistent, until_s=until_s)
 
     def query(self, query):
         return self.table.query(query)
 
-    def write(self, operation):
-        return self.table.write(operation)
+    def write(self, operation, until_s=None):
+        return self.table.write(operation, until_s)
 
     def transact(self, operations, token):
         return self.table.transact(operations, token)
@@ -71,21 +71,21 @@ class CountingTable(Wrapped):
         calls, self.calls = self.calls, []
         return calls
 
-    def get(self, key, *, consistent=False):
+    def get(self, key, *, consistent=False, until_s=None):
         self.calls.append("get")
-        return super().get(key, consistent=consistent)
+        return super().get(key, consistent=consistent, until_s=until_s)
 
-    def batch_get(self, keys, *, consistent=False):
+    def batch_get(self, keys, *, consistent=False, until_s=None):
         self.calls.append("batch_get")
-        return super().batch_get(keys, consistent=consistent)
+        return super().batch_get(keys, consistent=consistent, until_s=until_s)
 
     def query(self, query):
         self.calls.append("query")
         return super().query(query)
 
-    def write(self, operation):
+    def write(self, operation, until_s=None):
         self.calls.append("write")
-        return super().write(operation)
+        return super().write(operation, until_s)
 
     def transact(self, operations, token):
         self.calls.append("transact")
@@ -104,16 +104,16 @@ class FailingTable(Wrapped):
         if self.away:
             raise RateLimiterUnavailable(self.cause)
 
-    def get(self, key, *, consistent=False):
+    def get(self, key, *, consistent=False, until_s=None):
         self._require()
-        return super().get(key, consistent=consistent)
+        return super().get(key, consistent=consistent, until_s=until_s)
 
-    def batch_get(self, keys, *, consistent=False):
+    def batch_get(self, keys, *, consistent=False, until_s=None):
         self._require()
-        return super().batch_get(keys, consistent=consistent)
+        return super().batch_get(keys, consistent=consistent, until_s=until_s)
 
-    def write(self, operation):
-        return Unavailable(self.cause, ambiguous=False) if self.away else super().write(operation)
+    def write(self, operation, until_s=None):
+        return Unavailable(self.cause, ambiguous=False) if self.away else super().write(operation, until_s)
 
     def transact(self, operations, token):
         return Unavailable(self.cause, ambiguous=False) if self.away else super().transact(operations, token)

@@ -214,10 +214,10 @@ class LeavingTable(FailingTable):
         super().__init__(table)
         self.reads_left = None
 
-    def batch_get(self, keys, *, consistent=False):
+    def batch_get(self, keys, *, consistent=False, until_s=None):
         self.away = self.reads_left == 0
         try:
-            return super().batch_get(keys, consistent=consistent)
+            return super().batch_get(keys, consistent=consistent, until_s=until_s)
         finally:
             self.away = False
             self.reads_left = None if self.reads_left is None else self.reads_left - 1
@@ -244,13 +244,13 @@ class VanishingTable(FailingTable):
         super().__init__(table)
         self.writes_left = [True] * 100
 
-    def write(self, operation):
+    def write(self, operation, until_s=None):
         # Two writers may come at once; a list gives each of them one or none.
         try:
             self.writes_left.pop()
         except IndexError:
             self.away = True
-        return super().write(operation)
+        return super().write(operation, until_s)
 
 
 @pytest.mark.parametrize("inline", [True, False])

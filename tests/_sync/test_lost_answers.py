@@ -20,7 +20,7 @@ class LossyTable(Wrapped):
         self.writes = 0
         self.at_each_write = lambda: None
 
-    def write(self, operation):
+    def write(self, operation, until_s=None):
         self.writes += 1
         self.at_each_write()
         fate = self.fates.pop(0) if self.fates else None
@@ -28,7 +28,7 @@ class LossyTable(Wrapped):
             return Throttled()
         if fate == "lost":
             return Unavailable(CAUSE, ambiguous=True)
-        outcome = self.table.write(operation)
+        outcome = self.table.write(operation, until_s)
         return Unavailable(CAUSE, ambiguous=True) if fate == "applied" else outcome
 
 

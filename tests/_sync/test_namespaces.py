@@ -389,9 +389,9 @@ class TestALiveClient:
         sizes = []
 
         class SizingTable(Wrapped):
-            def batch_get(self, keys, *, consistent=False):
+            def batch_get(self, keys, *, consistent=False, until_s=None):
                 sizes.append(len(keys))
-                return super().batch_get(keys, consistent=consistent)
+                return super().batch_get(keys, consistent=consistent, until_s=until_s)
 
         limiter = SyncRateLimiter(another(scoped, SizingTable))
         for number in range(3):

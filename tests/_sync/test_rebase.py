@@ -212,10 +212,10 @@ class Interfered(Wrapped):
         super().__init__(table)
         self.before = []
 
-    def write(self, operation):
+    def write(self, operation, until_s=None):
         if self.before:
             self.before.pop(0)()
-        return super().write(operation)
+        return super().write(operation, until_s)
 
 
 @pytest.mark.parametrize("times", [1, 2, 3, 6])

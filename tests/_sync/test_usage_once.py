@@ -38,9 +38,9 @@ class EndingTable(Wrapped):
         if self.left < 0:
             raise EndedError
 
-    def batch_get(self, keys, *, consistent=False):
+    def batch_get(self, keys, *, consistent=False, until_s=None):
         self.step()
-        return super().batch_get(keys, consistent=consistent)
+        return super().batch_get(keys, consistent=consistent, until_s=until_s)
 
     def transact(self, operations, token):
         self.step()

@@ -28,18 +28,20 @@ class SlowTable:
         client = replace(repo.scope.client, table=self, caches={})
         return Repository(client.scope(repo.scope.namespace, repo.scope.namespace_id), owns_table=False)
 
-    async def get(self, key: Key, *, consistent: bool = False) -> Item | None:
+    async def get(self, key: Key, *, consistent: bool = False, until_s: float | None = None) -> Item | None:
         await asyncio.sleep(0)
         return await self._table.get(key, consistent=consistent)
 
-    async def batch_get(self, keys: Sequence[Key], *, consistent: bool = False) -> list[Item | None]:
+    async def batch_get(
+        self, keys: Sequence[Key], *, consistent: bool = False, until_s: float | None = None
+    ) -> list[Item | None]:
         await asyncio.sleep(0)
         return await self._table.batch_get(keys, consistent=consistent)
 
     async def query(self, query: Query) -> Page:
         return await self._table.query(query)
 
-    async def write(self, operation: Write) -> WriteOutcome:
+    async def write(self, operation: Write, until_s: float | None = None) -> WriteOutcome:
         await self.before.passed()
         outcome = await self._table.write(operation)
         await self.after.passed()

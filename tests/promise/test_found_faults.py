@@ -134,7 +134,7 @@ def test_a_credit_beside_a_debit_is_not_given_twice(limiter: SyncRateLimiter, mo
     another = SyncRateLimiter(limiter.repository)
     write, lost = table.write, []
 
-    def lose_the_answer(operation: Operation) -> object:
+    def lose_the_answer(operation: Operation, until_s: float) -> object:
         monkeypatch.setattr(table, "write", write)
         monkeypatch.setattr(client, "_write", write)
         write(operation)
@@ -157,7 +157,7 @@ def test_a_credit_beside_a_debit_outlasts_a_throttle(limiter: SyncRateLimiter, m
     client = limiter._client
     write = table.write
 
-    def throttle(operation: Operation) -> object:
+    def throttle(operation: Operation, until_s: float) -> object:
         monkeypatch.setattr(table, "write", write)
         monkeypatch.setattr(client, "_write", write)
         return Throttled()

@@ -1,7 +1,8 @@
 """The table port: what everything above asks of storage. Operations and answers are values.
 
 Reads raise ``RateLimiterUnavailable`` when the table does not answer; writes answer ``Unavailable``. An operation
-that no table could carry out (a float, an empty key) raises ``ValidationError``.
+that no table could carry out (a float, an empty key) raises ``ValidationError``. ``until_s`` is when an answer must be
+in, by the clock that never goes back; without it a call has the deadline that the table was opened with.
 """
 
 from collections.abc import Sequence
@@ -48,16 +49,18 @@ class Table(Protocol):
     def now(self) -> Moment:
         """The time by the clock that counts: the server's where there is one, else the machine's."""
 
-    async def get(self, key: Key, *, consistent: bool = False) -> Item | None:
+    async def get(self, key: Key, *, consistent: bool = False, until_s: float | None = None) -> Item | None:
         """The item, None if there is none."""
 
-    async def batch_get(self, keys: Sequence[Key], *, consistent: bool = False) -> list[Item | None]:
+    async def batch_get(
+        self, keys: Sequence[Key], *, consistent: bool = False, until_s: float | None = None
+    ) -> list[Item | None]:
         """The items in the order of their keys, None for each that is absent."""
 
     async def query(self, query: Query) -> Page:
         """One page of a partition of the table or of an index."""
 
-    async def write(self, operation: Write) -> WriteOutcome:
+    async def write(self, operation: Write, until_s: float | None = None) -> WriteOutcome:
         """Carry out one operation, if its conditions hold."""
 
     async def transact(self, operations: Sequence[Operation], token: str) -> TransactOutcome:

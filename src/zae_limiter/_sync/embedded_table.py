@@ -61,19 +61,21 @@ class EmbeddedTable:
             self._turn_hour(now_ms)
         return now_ms, now_ms
 
-    def get(self, key: Key, *, consistent: bool = False) -> Item | None:
+    def get(self, key: Key, *, consistent: bool = False, until_s: float | None = None) -> Item | None:
         """The item, None if there is none; every read is consistent."""
         try:
             return self._table.get(key)
         except Busy:
-            return self._read_when_free(self._table.get, key)
+            return self._read_when_free(self._table.get, key, until_s)
 
-    def batch_get(self, keys: Sequence[Key], *, consistent: bool = False) -> list[Item | None]:
+    def batch_get(
+        self, keys: Sequence[Key], *, consistent: bool = False, until_s: float | None = None
+    ) -> list[Item | None]:
         """The items in the order of their keys, None for each that is absent, all as of one moment."""
         try:
             return self._table.batch_get(keys)
         except Busy:
-            return self._read_when_free(self._table.batch_get, keys)
+            return self._read_when_free(self._table.batch_get, keys, until_s)
 
     def query(self, query: Query) -> Page:
         """One page of a partition of the table or of an index."""
@@ -82,7 +84,7 @@ class EmbeddedTable:
         except Busy:
             return self._read_when_free(self._table.query, query)
 
-    def write(self, operation: Write) -> WriteOutcome:
+    def write(self, operation: Write, until_s: float | None = None) -> WriteOutcome:
         """Carry out one operation, if its conditions hold."""
         self._writes += 1
         if not self._writes % _WRITES_BETWEEN_UPKEEP:
@@ -90,7 +92,7 @@ class EmbeddedTable:
         try:
             return self._table.write(operation)
         except Busy:
-            return self._write_when_free(self._table.write, operation)
+            return self._write_when_free(self._table.write, operation, until_s)
 
     def transact(self, operations: Sequence[Operation], token: str) -> TransactOutcome:
         """Carry out all operations, or none; the token is not needed, for nothing here is ever ambiguous."""
@@ -132,36 +134,40 @@ class EmbeddedTable:
         else:
             self._table.close()
 
-    def _read_when_free(self, call: Callable[[A], R], argument: A) -> R:
+    def _read_when_free(self, call: Callable[[A], R], argument: A, until_s: float | None = None) -> R:
         """Make a call again until the file is free.
 
         Raises:
             RateLimiterUnavailable: the file was busy all the time up to the deadline.
         """
         try:
-            return self._when_free(call, argument)
+            return self._when_free(call, argument, until_s)
         except TimeoutError as late:
             raise RateLimiterUnavailable(late) from late
 
-    def _write_when_free(self, call: Callable[[A], R], argument: A) -> R | Unavailable:
+    def _write_when_free(
+        self, call: Callable[[A], R], argument: A, until_s: float | None = None
+    ) -> R | Unavailable:
         """Make a write again until the file is free; past the deadline it is unavailable, and nothing was written."""
         try:
-            return self._when_free(call, argument)
+            return self._when_free(call, argument, until_s)
         except TimeoutError as late:
             return Unavailable(late, ambiguous=False)
 
-    def _when_free(self, call: Callable[[A], R], argument: A) -> R:
+    def _when_free(self, call: Callable[[A], R], argument: A, until_s: float | None) -> R:
         """Make a call again after waits that grow, until it is not refused as busy.
 
         Raises:
             TimeoutError: the deadline has passed.
         """
-        until_s = self._clock.monotonic_s() + self._deadline_s
+        started_s = self._clock.monotonic_s()
+        if until_s is None:
+            until_s = started_s + self._deadline_s
         longest_s = 0.0
         while True:
             left_s = until_s - self._clock.monotonic_s()
             if left_s <= 0:
-                raise TimeoutError(f"the file was locked by others for {self._deadline_s} s")
+                raise TimeoutError(f"the file was locked by others for {until_s - started_s:.1f} s")
             runtime.sleep(min(left_s, longest_s * (0.5 + self._jitter() / 2)))
             try:
                 return call(argument)

@@ -3,15 +3,23 @@
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import assert_never
+from typing import Any, assert_never
 
 from zae_limiter._sync.embedded_table import EmbeddedTable
 from zae_limiter._sync.runtime import Parallel
 from zae_limiter._sync.store.namespaces import NamespaceStore
 from zae_limiter._sync.store.scope import Client, nonces
+from zae_limiter._sync.table import Table
 from zae_limiter.clock import Clock
-from zae_limiter.core.errors import ValidationError
-from zae_limiter.core.location import DynamoLocation, MemoryLocation, SqliteLocation, parse_location, sqlite_url
+from zae_limiter.core.location import (
+    DynamoLocation,
+    Location,
+    MemoryLocation,
+    SqliteLocation,
+    dynamo_url,
+    parse_location,
+    sqlite_url,
+)
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE
 from zae_limiter.core.settings import Settings
 from zae_limiter.tables.blocking import BlockingTable
@@ -20,32 +28,45 @@ from zae_limiter.tables.memory import MemoryTable
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What is to be opened, and how; without a URL it is a file in the user's data directory."""
+    """What is to be opened, and how; ``session`` is the caller's own of botocore or boto3, if there is one."""
 
-    url: str | None
+    location: Location
     settings: Settings
     clock: Clock
     random: Random
+    session: Any = None
 
     def namespace_id(self, client: Client, name: str) -> str:
-        """Return the id of a namespace; the default one is there from the beginning."""
+        """Return the id of a namespace; the default one is there from the beginning, where tables make themselves.
+
+        Raises:
+            NamespaceNotFoundError: There is no such namespace.
+        """
         store = NamespaceStore(client)
-        found = (store.register(name) if name == DEFAULT_NAMESPACE else store.find(name))
+        made = not isinstance(self.location, DynamoLocation) or self.location.create
+        found = (store.register(name) if made and name == DEFAULT_NAMESPACE else store.find(name))
         return found.id
+
+
+def located(url: str | None) -> Location:
+    """Return the location a URL names; without a URL it is a file in the user's data directory.
+
+    Raises:
+        ValidationError: The URL is none of those there are.
+    """
+    return SqliteLocation(default_path()) if url is None else parse_location(url)
 
 
 def open_client(opening: Opening, parallel: Parallel) -> Client:
     """Open the table and return a client of it."""
-    location = SqliteLocation(default_path()) if opening.url is None else parse_location(opening.url)
-    match location:
+    table: Table
+    match opening.location:
         case MemoryLocation():
             table, where = _embedded(MemoryTable(), opening), "memory://"
         case SqliteLocation(path=path):
             table, where = _embedded(_file(path), opening), sqlite_url(path)
-        case DynamoLocation():
-            raise ValidationError(
-                "url", opening.url, "DynamoDB comes with the next release; use sqlite:///file.db until then"
-            )
+        case DynamoLocation() as place:
+            table, where = _dynamo(place, opening), dynamo_url(place)
         case never:
             assert_never(never)
     clock, random = opening.clock, opening.random
@@ -60,6 +81,20 @@ def _file(path: str) -> BlockingTable:
     from zae_limiter.tables.sqlite import SqliteTable
 
     return SqliteTable(path)
+
+
+def _dynamo(place: DynamoLocation, opening: Opening) -> Table:
+    """Open a table of DynamoDB; where it is to be created and is not there, make it."""
+    from zae_limiter._sync.dynamo_opening import open_table
+
+    table = open_table(place, opening.settings.deadline_s, (opening.clock, opening.random), opening.session)
+    if place.create:
+        try:
+            table.create()
+        except BaseException:
+            table.close()
+            raise
+    return table
 
 
 def default_path() -> str:

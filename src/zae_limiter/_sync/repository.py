@@ -3,15 +3,17 @@
 import os
 from random import Random
 from types import TracebackType
+from typing import Any
 
-from zae_limiter._sync.opening import Opening, open_client
+from zae_limiter._sync.opening import Opening, located, open_client
 from zae_limiter._sync.runtime import Parallel, ParallelMode
 from zae_limiter._sync.store.namespaces import NamespaceStore
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter._sync.verbs import AdminVerbs
 from zae_limiter.clock import Clock, SystemClock
 from zae_limiter.core.errors import RateLimiterUnavailable
-from zae_limiter.core.names import check_namespace
+from zae_limiter.core.location import DynamoLocation
+from zae_limiter.core.names import check_namespace, check_stack_name
 from zae_limiter.core.settings import make_settings
 from zae_limiter.core.status import BackendCapabilities, OnUnavailable
 from zae_limiter.schema.config_item import system_place
@@ -47,10 +49,12 @@ class SyncRepository(AdminVerbs):
         parallel_mode: ParallelMode = "auto",
         clock: Clock | None = None,
         random: Random | None = None,
+        session: Any = None,
     ) -> "SyncRepository":
         """Open the table a URL names: ``memory://``, ``sqlite:///file.db`` or ``dynamodb://name?region=us-east-1``.
 
-        Without a URL it is ``ZAE_LIMITER_URL``'s, else a SQLite file in the user's data directory.
+        Without a URL it is ``ZAE_LIMITER_URL``'s, else a SQLite file in the user's data directory. ``session`` is a
+        session of botocore or boto3 for DynamoDB to use; without one, credentials are found as botocore finds them.
 
         Raises:
             ValidationError: The URL or an option is not what it must be.
@@ -66,8 +70,40 @@ class SyncRepository(AdminVerbs):
             reject_locally_s=reject_locally_s,
         )
         chosen = url if url is not None else os.environ.get(URL_VARIABLE) or None
-        opening = Opening(chosen, settings, clock or SystemClock(), random or Random())
-        client = open_client(opening, Parallel(parallel_mode))
+        opening = Opening(located(chosen), settings, clock or SystemClock(), random or Random(), session)
+        return cls._opened(opening, Parallel(parallel_mode), namespace)
+
+    @classmethod
+    def connect(  # noqa: PLR0913 - the signature of the specification
+        cls,
+        name: str,
+        region: str | None = None,
+        *,
+        endpoint_url: str | None = None,
+        namespace: str = "default",
+        config_cache_ttl: float = 60,
+        auto_update: bool = True,
+        parallel_mode: ParallelMode = "auto",
+        session: Any = None,
+    ) -> "SyncRepository":
+        """Connect to a limiter that was deployed to DynamoDB.
+
+        Raises:
+            ValidationError: A name or an option is not what it must be, or no region is configured.
+            InfrastructureNotFoundError: There is no such limiter.
+            NamespaceNotFoundError: There is no such namespace.
+            InfrastructureError: There are no credentials, or the configuration cannot be used.
+        """
+        check_namespace(namespace)
+        check_stack_name(name)
+        settings = make_settings(config_cache_ttl_s=config_cache_ttl)
+        location = DynamoLocation(name, region, endpoint_url)
+        opening = Opening(location, settings, SystemClock(), Random(), session)
+        return cls._opened(opening, Parallel(parallel_mode), namespace)
+
+    @classmethod
+    def _opened(cls, opening: Opening, parallel: Parallel, namespace: str) -> "SyncRepository":
+        client = open_client(opening, parallel)
         try:
             scope = client.scope(namespace, opening.namespace_id(client, namespace))
         except BaseException:

@@ -1,9 +1,10 @@
 """Where the limiter's data is, read off a URL. Opening it is done elsewhere."""
 
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.names import check_stack_name
 
 _FORMS = "memory://, sqlite:///file.db (sqlite:////absolute/path.db) or dynamodb://name?region=us-east-1"
 
@@ -60,6 +61,13 @@ def sqlite_url(path: str) -> str:
     return f"sqlite:///{quote(path)}"
 
 
+def dynamo_url(location: DynamoLocation) -> str:
+    """Return the URL that names a table of DynamoDB."""
+    options = {"region": location.region, "endpoint_url": location.endpoint_url}
+    query = urlencode({name: value for name, value in options.items() if value is not None}, safe=":/")
+    return f"dynamodb://{location.name}{'?' if query else ''}{query}"
+
+
 def _path(url: str, path: str) -> str:
     found = unquote(path)
     if "\0" in found:
@@ -75,4 +83,5 @@ def _dynamo(url: str, name: str, query: str) -> DynamoLocation:
         raise ValidationError("url", url, f"has an unknown option: {sorted(options)[0]!r}")
     if create not in ("true", "false"):
         raise ValidationError("url", url, "create must be true or false")
+    check_stack_name(name, "url")
     return DynamoLocation(name, region, endpoint_url, create == "true")

@@ -25,11 +25,11 @@ class Settings:
 
 def make_settings(
     *,
-    config_cache_ttl_s: float,
-    on_unavailable: OnUnavailable | str | None,
-    bucket_ttl_multiplier: int,
-    deadline_s: float,
-    reject_locally_s: float,
+    config_cache_ttl_s: float = 60,
+    on_unavailable: OnUnavailable | str | None = None,
+    bucket_ttl_multiplier: int = 7,
+    deadline_s: float = 1.0,
+    reject_locally_s: float = 1.0,
 ) -> Settings:
     """Return the settings a user chose.
 

@@ -51,7 +51,7 @@ async def take(client: BucketClient, asking: Asking) -> list[Holding]:
     if not terms.cascade:
         return [child]
     try:
-        parent = await take_parent(client, asking.bucket, terms, asking.consume)
+        parent = await take_parent(client, terms, asking)
     except BaseException:
         await give_back(client, child, asking.consume)
         raise
@@ -62,7 +62,7 @@ async def _take_at_once(client: BucketClient, asking: Asking, known: Terms) -> l
     bucket, consume = asking.bucket, asking.consume
     child, parent = await client.parallel.both(
         lambda: _outcome(lambda: client.take(*asking)),
-        lambda: _outcome(lambda: take_parent(client, bucket, known, consume)),
+        lambda: _outcome(lambda: take_parent(client, known, asking)),
     )
     holdings = []
     if isinstance(child, Taken):
@@ -77,12 +77,12 @@ async def _take_at_once(client: BucketClient, asking: Asking, known: Terms) -> l
     return holdings
 
 
-async def take_parent(client: BucketClient, bucket: BucketId, terms: Terms, consume: dict[str, int]) -> Holding | None:
+async def take_parent(client: BucketClient, terms: Terms, asking: Asking) -> Holding | None:
     """Take from the parent what it limits of the request; None if it limits nothing at all."""
     assert terms.parent_id is not None, "what cascades has a parent"
-    above = (terms.parent_id, bucket[1])
+    above = (terms.parent_id, asking.bucket[1])
     try:
-        taken = await client.take(above, consume, None, partly=True)
+        taken = await client.take(above, asking.consume, None, asking.until_s, partly=True)
     except NoLimitsInForceError:
         return None
     return Holding(above, taken, taken.positions)
@@ -107,12 +107,13 @@ async def settle(client: BucketClient, holdings: list[Holding], changes: dict[st
         RateLimiterUnavailable: The table did not answer for one of them.
     """
     failed = None
+    until_s = client.until_s()
     for holding in holdings:
         settlement = holding.settlement(changes)
         if settlement is None:
             continue
         try:
-            await client.settle(holding.bucket, settlement, holding.terms)
+            await client.settle(holding.bucket, settlement, holding.terms, until_s)
         except ZAELimiterError as error:
             failed = failed or error
     if failed is not None:

@@ -86,9 +86,11 @@ class Lease:
         self._parent: Holding | None = None
         try:
             if client.inline:
-                self._terms = terms = await client.take(self._bucket, taken, self._own)
+                until_s = client.until_s()
+                self._terms = terms = await client.take(self._bucket, taken, self._own, until_s)
                 if terms.cascade:
-                    self._parent = await cascade.take_parent(client, self._bucket, terms, taken)
+                    asking = Asking(self._bucket, taken, self._own, until_s)
+                    self._parent = await cascade.take_parent(client, terms, asking)
             else:
                 child, *above = await client.take_whole(lambda: self._take(taken), self._undo)
                 self._terms, self._parent = child.terms, above[0] if above else None
@@ -194,7 +196,7 @@ class Lease:
         await self._client.see_through(lambda: self._settle(_negative(now)))
 
     async def _take(self, amounts: dict[str, int]) -> list[Holding]:
-        return await cascade.take(self._client, Asking(self._bucket, amounts, self._own))
+        return await cascade.take(self._client, Asking(self._bucket, amounts, self._own, self._client.until_s()))
 
     async def _undo(self, holdings: list[Holding]) -> None:
         await cascade.settle(self._client, holdings, _negative(self._held()))

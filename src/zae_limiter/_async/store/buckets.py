@@ -39,9 +39,9 @@ class BucketStore:
         """Return the bucket as it was last seen, None if it was not."""
         return self._caches.view(bucket)
 
-    async def look(self, bucket: BucketId, terms: Terms, *, consistent: bool = False) -> BucketView | None:
+    async def look(self, bucket: BucketId, terms: Terms, until_s: float) -> BucketView | None:
         """Read a bucket; None if there is none."""
-        item = await self._scope.table.get(self.key(bucket), consistent=consistent)
+        item = await self._scope.table.get(self.key(bucket), until_s=until_s)
         return self.learn(bucket, item, terms)
 
     def learn(self, bucket: BucketId, item: Item | None, terms: Terms | None, own: Amounts = ()) -> BucketView | None:
@@ -59,12 +59,12 @@ class BucketStore:
         if newest is None or newest.numbers[-1] <= view.numbers[-1]:
             self._caches.keep_view(bucket, view)
 
-    async def send(self, operation: Put | Update) -> Applied | Refused | Missing:
+    async def send(self, operation: Put | Update, until_s: float) -> Applied | Refused | Missing:
         """Send a write to a bucket and find out its fate."""
-        return await self.fate(operation, await self._scope.table.write(operation), operation)
+        return await self.fate(operation, await self._scope.table.write(operation, until_s), operation, until_s)
 
     async def fate(
-        self, operation: Put | Update, outcome: WriteOutcome, again: Put | Update | None
+        self, operation: Put | Update, outcome: WriteOutcome, again: Put | Update | None, until_s: float
     ) -> Applied | Refused | Missing:
         """Find out what became of a write.
 
@@ -77,7 +77,6 @@ class BucketStore:
         if isinstance(outcome, Applied | Refused | Missing):
             return outcome
         clock = self._scope.client.clock
-        until_s = clock.monotonic_s() + self._scope.settings.deadline_s
         pause_s = _FIRST_PAUSE_S
         while True:
             match outcome:
@@ -97,7 +96,7 @@ class BucketStore:
                 raise RateLimiterUnavailable(TimeoutError(f"no answer within {self._scope.settings.deadline_s} s"))
             await runtime.sleep(pause_s * self._scope.client.random.random())
             pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
-            outcome = await self._scope.table.write(operation)
+            outcome = await self._scope.table.write(operation, until_s)
 
 
 def check_bucket(bucket: BucketId) -> None:

@@ -51,8 +51,15 @@ class Scope:
         return self.client.settings
 
     def now_ms(self) -> int:
-        """Return the time of day, for what is written down and not for what is counted."""
-        return self.client.clock.now_ms()
+        """Return the time of day by the table's clock, for what is written down and for how long it is remembered.
+
+        It is the earliest it may be: that end rises steadily while the clock is still being found out.
+        """
+        return self.client.table.now()[0]
+
+    def until_s(self) -> float:
+        """Return when the store must have answered what is begun now, by the clock that never goes back."""
+        return self.client.clock.monotonic_s() + self.client.settings.deadline_s
 
 
 def nonces(random: Random) -> Iterator[int]:

@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class Asking(NamedTuple):
-    """What a caller asks for: so much of a bucket, by the stored limits or its own.
+    """What a caller asks for: so much of a bucket, by the stored limits or its own, and until when.
 
     ``partly``: what the bucket does not limit is not asked of it.
     """
@@ -53,6 +53,7 @@ class Asking(NamedTuple):
     bucket: BucketId
     consume: dict[str, int]
     own: OwnLimits
+    until_s: float
     partly: bool = False
 
     def amounts(self, terms: Terms) -> Amounts:
@@ -75,6 +76,8 @@ class BucketClient:
         self.resolver = Resolver(scope)
         self.now = scope.table.now
         self.nonces: Iterator[int] = scope.client.nonces
+        self._monotonic_s = scope.client.clock.monotonic_s
+        self._deadline_s = scope.settings.deadline_s
         self._configs = ConfigStore(scope)
         self._table = scope.table
         self.inline = scope.table.inline
@@ -84,7 +87,9 @@ class BucketClient:
         self._caches = scope.caches
         self._first = Progress(trust_ms=scope.settings.reject_locally_ms, look_first=not speculative)
 
-    def take(self, bucket: BucketId, consume: dict[str, int], own: OwnLimits, partly: bool = False) -> Terms:
+    def take(
+        self, bucket: BucketId, consume: dict[str, int], own: OwnLimits, until_s: float, partly: bool = False
+    ) -> Terms:
         """Take from a bucket, in one round trip as a rule, and return the terms it was judged by.
 
         ``partly``: what the bucket does not limit is not asked of it.
@@ -102,23 +107,23 @@ class BucketClient:
             memory = None
         known = None if memory is None else memory.limits
         if memory is None or known is None or own is not None or known.terms is None:
-            return self._take_as_stranger(Asking(bucket, consume, own, partly))
-        if not known.read_ms <= now[1] < known.expires_ms:
+            return self._take_as_stranger(Asking(bucket, consume, own, until_s, partly))
+        if not known.read_ms <= now[0] < known.expires_ms:
             # Not fresh, or read in the future of a clock that was set back since.
-            return self._take_as_stranger(Asking(bucket, consume, own, partly))
+            return self._take_as_stranger(Asking(bucket, consume, own, until_s, partly))
         terms = known.terms
         self._caches.hits += 1
         if partly and not consume.keys() <= terms.positions.keys():
-            return self._take_as_stranger(Asking(bucket, consume, own, partly))
+            return self._take_as_stranger(Asking(bucket, consume, own, until_s, partly))
         amounts = amounts_of(consume, terms)
         view = memory.view
         step = next_step(view, terms, amounts, now, self._first)
         if type(step) is Reject:
             raise exceeded(bucket, view, (terms, amounts), (step.at, now))
         if type(step) is not Take or view is None:
-            return Errand(self, Asking(bucket, consume, own, partly), terms, self._first).run()
+            return Errand(self, Asking(bucket, consume, own, until_s, partly), terms, self._first).run()
         update = bucket_writes.take(view, step, next(self.nonces))
-        outcome = self._write(update)
+        outcome = self._write(update, until_s)
         if type(outcome) is Applied:
             after = view_after_take(view, outcome.new, amounts, now[1])
             if memory.view is view:
@@ -126,18 +131,19 @@ class BucketClient:
             else:
                 self.buckets.learn_taken(bucket, after)
             return terms
-        fate = self.buckets.fate(update, outcome, update)
-        errand = Errand(self, Asking(bucket, consume, own, partly), terms, self._first)
+        fate = self.buckets.fate(update, outcome, update, until_s)
+        errand = Errand(self, Asking(bucket, consume, own, until_s, partly), terms, self._first)
         return terms if errand.hear(fate, now) else errand.run()
 
     def _take_as_stranger(self, asking: Asking) -> Terms:
         """Take from a bucket whose terms are not at hand; where it was not seen either, both are read at once."""
-        bucket, own = asking.bucket, asking.own
+        bucket, own, until_s = asking.bucket, asking.own, asking.until_s
         check_bucket(bucket)
         if self.buckets.remembered(bucket) is not None or self.resolver.is_known(bucket):
-            return Errand(self, asking, self.resolver.terms(bucket, own), self._first).run()
+            return Errand(self, asking, self.resolver.terms(bucket, own, until_s), self._first).run()
         limits = None if own is None else check_limits(own)
-        *configs, item = self._table.batch_get([*self._configs.keys(bucket), self.buckets.key(bucket)])
+        keys = [*self._configs.keys(bucket), self.buckets.key(bucket)]
+        *configs, item = self._table.batch_get(keys, until_s=until_s)
         terms = self.resolver.agreed(bucket, limits, self._configs.learn(bucket, configs))
         self.buckets.learn(bucket, item, terms)
         return Errand(self, asking, terms, self._first.after_look()).run()
@@ -154,7 +160,11 @@ class BucketClient:
         """Settle to the end, though the caller is cancelled."""
         (runtime.insist(settling) if self.inline else runtime.finish(settling))
 
-    def settle(self, bucket: BucketId, settlement: Settlement, terms: Terms) -> None:
+    def until_s(self) -> float:
+        """Return when the store must have answered what is begun now, by the clock that never goes back."""
+        return self._monotonic_s() + self._deadline_s
+
+    def settle(self, bucket: BucketId, settlement: Settlement, terms: Terms, until_s: float) -> None:
         """Charge debits and give credits back.
 
         Raises:
@@ -162,20 +172,20 @@ class BucketClient:
         """
         view = self.buckets.remembered(bucket)
         if view is None or not view.frame.has_all(settlement.names):
-            view = self.buckets.look(bucket, terms)
+            view = self.buckets.look(bucket, terms, until_s)
         refusals = 0
         for _ in range(_MOST_STEPS):
-            if view is None and not (settlement.debits and self._has_namespace(bucket)):
+            if view is None and not (settlement.debits and self._has_namespace(bucket, until_s)):
                 return
             if view is None:
-                fate = self.buckets.send(self._charged_from_full(bucket, settlement, terms))
+                fate = self.buckets.send(self._charged_from_full(bucket, settlement, terms), until_s)
                 own: Amounts = ()
             else:
                 settling = settle(view, settlement, self.now(), refusals)
                 if not settling.parts:
                     return
                 own = [(part.position, part.spent) for part in settling.parts]
-                fate = self._settle_with(view, settling)
+                fate = self._settle_with(view, settling, until_s)
             if isinstance(fate, Applied):
                 self.buckets.learn(bucket, fate.new, terms, own)
                 return
@@ -184,18 +194,18 @@ class BucketClient:
             view = self.buckets.learn(bucket, fate.old if isinstance(fate, Refused) else None, terms)
         raise about(RateLimiterUnavailable(TimeoutError("others kept changing the bucket")), bucket)
 
-    def _settle_with(self, view: BucketView, settling: Settling) -> Applied | Refused | Missing:
+    def _settle_with(self, view: BucketView, settling: Settling, until_s: float) -> Applied | Refused | Missing:
         """Send a settlement; after a lost answer only its debits are sent again, never a credit."""
         nonce = next(self.nonces)
         operation = bucket_writes.settle(view, settling, nonce)
         debits = [part for part in settling.parts if part.spent >= 0]
         again = bucket_writes.settle(view, Settling(debits, settling.held), nonce) if debits else None
-        return self.buckets.fate(operation, self._write(operation), again)
+        return self.buckets.fate(operation, self._write(operation, until_s), again, until_s)
 
-    def _has_namespace(self, bucket: BucketId) -> bool:
+    def _has_namespace(self, bucket: BucketId, until_s: float) -> bool:
         """Say whether there is still anyone to charge: a bucket that is gone may have gone with its namespace."""
         try:
-            self._configs.read_again(bucket, consistent=True)
+            self._configs.read_again(bucket, until_s, consistent=True)
         except NamespaceNotFoundError:
             return False
         return True
@@ -206,9 +216,10 @@ class BucketClient:
 
     def standings(self, bucket: BucketId, own: OwnLimits) -> tuple[list[Standing], Terms]:
         """Look at a bucket and return how its limits stand, and the terms."""
+        until_s = self.until_s()
         try:
-            terms = self.resolver.terms(bucket, own)
-            view = self.buckets.look(bucket, terms)
+            terms = self.resolver.terms(bucket, own, until_s)
+            view = self.buckets.look(bucket, terms, until_s)
         except RateLimiterUnavailable as away:
             raise about(away, bucket) from away.cause
         return standings(view, terms, self.now()), terms
@@ -237,6 +248,7 @@ class Errand:
         self._buckets = client.buckets
         self._asking = asking
         self._bucket = asking.bucket
+        self._until_s = asking.until_s
         self._terms = terms
         self._amounts = asking.amounts(terms)
         self._progress = progress
@@ -262,21 +274,21 @@ class Errand:
             case Reject(at=at):
                 raise exceeded(self._bucket, self._view, (self._terms, self._amounts), (at, now))
             case Look():
-                seen, self._view = self._view, self._buckets.look(self._bucket, self._terms)
+                seen, self._view = self._view, self._buckets.look(self._bucket, self._terms, self._until_s)
                 gone = seen is not None and self._view is None
                 self._progress = self._progress.after_vanishing() if gone else self._progress.after_look()
             case Resolve():
-                self._terms = self._client.resolver.terms_again(self._bucket, self._asking.own)
+                self._terms = self._client.resolver.terms_again(self._bucket, self._asking.own, self._until_s)
                 self._amounts = self._asking.amounts(self._terms)
                 self._progress = self._progress.after_resolve(None if self._view is None else self._view.frame.stamp)
             case Create():
-                return self.hear(self._buckets.send(self._creation(now)), now)
+                return self.hear(self._buckets.send(self._creation(now), self._until_s), now)
             case Take():
                 update = bucket_writes.take(self._known_view(), step, next(self._client.nonces))
-                return self.hear(self._buckets.send(update), now)
+                return self.hear(self._buckets.send(update, self._until_s), now)
             case Rebase(rebasing=rebasing, takes=takes):
                 update = bucket_writes.rebase(self._known_view(), rebasing, next(self._client.nonces))
-                return self.hear(self._buckets.send(update), now) and takes
+                return self.hear(self._buckets.send(update, self._until_s), now) and takes
             case never:
                 assert_never(never)
         return False

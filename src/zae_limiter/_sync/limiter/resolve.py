@@ -22,7 +22,7 @@ class Resolver:
         self._scope = scope
         self._configs = ConfigStore(scope)
 
-    def terms(self, bucket: BucketId, own: OwnLimits) -> Terms:
+    def terms(self, bucket: BucketId, own: OwnLimits, until_s: float) -> Terms:
         """Return the terms, reading the configuration where it is not known or not fresh.
 
         Raises:
@@ -30,11 +30,11 @@ class Resolver:
         """
         check_bucket(bucket)
         limits = None if own is None else check_limits(own)
-        return self.agreed(bucket, limits, self._configs.known(bucket))
+        return self.agreed(bucket, limits, self._configs.known(bucket, until_s))
 
-    def terms_again(self, bucket: BucketId, own: OwnLimits) -> Terms:
+    def terms_again(self, bucket: BucketId, own: OwnLimits, until_s: float) -> Terms:
         """Return the terms after reading the configuration again, consistently."""
-        known = self._configs.read_again(bucket, consistent=True)
+        known = self._configs.read_again(bucket, until_s, consistent=True)
         return self.agreed(bucket, None if own is None else check_limits(own), known)
 
     def known_terms(self, bucket: BucketId) -> Terms | None:

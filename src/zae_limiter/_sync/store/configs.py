@@ -110,15 +110,17 @@ class ConfigStore:
         fresh = known is not None and known.read_ms <= self._scope.now_ms() < known.expires_ms
         return known if fresh else None
 
-    def known(self, bucket: BucketId) -> KnownLimits:
+    def known(self, bucket: BucketId, until_s: float | None = None) -> KnownLimits:
         """Return the limits in force for an entity and a resource, from the cache while they are fresh."""
         known = self.fresh(bucket)
         if known is None:
-            return self.read_again(bucket)
+            return self.read_again(bucket, until_s)
         self._scope.caches.hits += 1
         return known
 
-    def read_again(self, bucket: BucketId, *, consistent: bool = False) -> KnownLimits:
+    def read_again(
+        self, bucket: BucketId, until_s: float | None = None, *, consistent: bool = False
+    ) -> KnownLimits:
         """Read the limits in force, past the cache, and remember them.
 
         Raises:
@@ -126,7 +128,7 @@ class ConfigStore:
         """
         if consistent:
             self._scope.caches.active_until_ms = 0
-        items = self._scope.table.batch_get(self.keys(bucket), consistent=consistent)
+        items = self._scope.table.batch_get(self.keys(bucket), consistent=consistent, until_s=until_s)
         return self.learn(bucket, items)
 
     def keys(self, bucket: BucketId) -> Sequence[Key]:

@@ -50,6 +50,8 @@ _REQUEST_TIMEOUT = 408
 
 _NO_TABLE = frozenset({"ResourceNotFoundException", "TableNotFoundException"})
 
+_TABLE_EXISTS = frozenset({"ResourceInUseException", "TableAlreadyExistsException"})
+
 _BAD_REQUESTS = frozenset(
     {"ValidationException", "SerializationException", "IdempotentParameterMismatchException", "RequestEntityTooLarge"}
 )
@@ -200,6 +202,21 @@ def clock_refused(failure: Failure) -> bool:
 def credentials_expired(failure: Failure) -> bool:
     """Say whether newer credentials might be accepted where these were not."""
     return failure.code in _EXPIRED_CREDENTIALS
+
+
+def no_such_table(failure: Failure) -> bool:
+    """Say whether there is no such table."""
+    return failure.code in _NO_TABLE
+
+
+def exists_already(failure: Failure) -> bool:
+    """Say whether a table was not made because somebody else has made it."""
+    return failure.code in _TABLE_EXISTS
+
+
+def enabled_already(failure: Failure) -> bool:
+    """Say whether the expiry of items was not turned on because it is."""
+    return failure.code == "ValidationException" and "already enabled" in failure.message
 
 
 def _outcome(failure: Failure) -> Throttled | Unavailable:

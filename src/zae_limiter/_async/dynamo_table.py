@@ -1,0 +1,249 @@
+"""The table port over DynamoDB: calls are made, answers read, and what may be tried again is, within the deadline.
+
+What is tried again here is safe whatever became of the first try: a read, a transaction with its token, a call that
+never reached the server. A single write whose answer was lost is its caller's to judge.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from zae_limiter._async import runtime
+from zae_limiter.clock import Clock, ServerClock
+from zae_limiter.core.bucket import Moment
+from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.outcome import Committed, Item, TransactOutcome, Unavailable, WriteOutcome
+from zae_limiter.core.status import BackendCapabilities
+from zae_limiter.schema.operations import Key, Operation, Page, Query, Write
+from zae_limiter.tables.dynamodb import answers, errors
+from zae_limiter.tables.dynamodb.calls import MOST_DELETED, MOST_READ, Call, Calls
+from zae_limiter.tables.dynamodb.errors import Failure, Retry
+from zae_limiter.tables.dynamodb.signing import Signer
+from zae_limiter.tables.dynamodb.wire import Answer
+
+_FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 0.2
+_CONNECTING_TRIES = 3
+_INDEX_LAG_S = 5.0
+_PARTITION_WRITES_PER_SECOND = 1000
+_OK = 200
+
+Meter = Callable[[str, list[dict[str, Any]]], None]
+"""Hears what every call has cost: its target, and the capacity it consumed."""
+
+
+class Caller(Protocol):
+    """What makes one call, once."""
+
+    @property
+    def signer(self) -> Signer:
+        """What the next call is signed by."""
+
+    async def call(self, call: Call, until_s: float) -> Answer | Unavailable:
+        """Make one call, once."""
+
+    async def replace_keys(self, refused: Signer, until_s: float) -> None:
+        """Find keys anew, after the server has refused those of a signer as expired."""
+
+    async def close(self) -> None:
+        """Let go of everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long calls may take: those an acquire waits for, and those of administration, which move more."""
+
+    clock: Clock
+    deadline_s: float
+    jitter: Callable[[], float]
+    admin_factor: int = 5
+
+
+class DynamoTable:
+    """A table of DynamoDB, or of an engine that speaks like it."""
+
+    capabilities = BackendCapabilities(
+        supports_infrastructure_management=True,
+        supports_change_streams=True,
+        partition_writes_per_second=_PARTITION_WRITES_PER_SECOND,
+    )
+    inline = False
+    index_lag_s = _INDEX_LAG_S
+    log = None
+
+    def __init__(
+        self, table_name: str, caller: Caller, server: ServerClock, patience: Patience, meter: Meter | None = None
+    ) -> None:
+        self._name = table_name
+        self._caller = caller
+        self._patience = patience
+        self._monotonic_s = patience.clock.monotonic_s
+        self._meter = meter
+        self._calls = Calls(table_name, metered=meter is not None)
+        self.now: Callable[[], Moment] = server.now
+
+    async def get(self, key: Key, *, consistent: bool = False, until_s: float | None = None) -> Item | None:
+        """The item, None if there is none."""
+        answer = await self._read(self._calls.get(key, consistent), until_s)
+        return answers.item_of(answer.body)
+
+    async def batch_get(
+        self, keys: Sequence[Key], *, consistent: bool = False, until_s: float | None = None
+    ) -> list[Item | None]:
+        """The items in the order of their keys, None for each that is absent."""
+        found: dict[Key, Item] = {}
+        left = list(dict.fromkeys(keys))
+        pauses = self._pauses()
+        while left:
+            some, left = left[:MOST_READ], left[MOST_READ:]
+            answer = await self._read(self._calls.batch_get(some, consistent), until_s)
+            items, unread = answers.batch_of(answer.body)
+            found.update({Key(item["PK"], item["SK"]): item for item in items})
+            if unread:
+                left = [*unread, *left]
+                await pauses.wait()
+        return [found.get(key) for key in keys]
+
+    async def query(self, query: Query, *, until_s: float | None = None) -> Page:
+        """One page of a partition of the table or of an index."""
+        answer = await self._read(self._calls.query(query), until_s or self._admin_until_s())
+        return answers.page_of(answer.body)
+
+    async def write(self, operation: Write, until_s: float | None = None) -> WriteOutcome:
+        """Carry out one operation, if its conditions hold; after a lost answer it is not sent again."""
+        call = self._calls.write(operation)
+        until_s = until_s or self._monotonic_s() + self._patience.deadline_s
+        answer = await self._send(call, until_s, again=False)
+        if isinstance(answer, Answer):
+            return answers.applied_of(operation, answer.body)
+        return answer if isinstance(answer, Unavailable) else errors.write_outcome(answer)
+
+    async def transact(
+        self, operations: Sequence[Operation], token: str, *, until_s: float | None = None
+    ) -> TransactOutcome:
+        """Carry out all of up to 100 operations, or none; after a lost answer it is sent again with its token."""
+        call = self._calls.transact(operations, token)
+        answer = await self._send(call, until_s or self._admin_until_s(), again=True)
+        if isinstance(answer, Answer):
+            return Committed()
+        return answer if isinstance(answer, Unavailable) else errors.transact_outcome(answer, len(operations))
+
+    async def batch_delete(self, keys: Sequence[Key]) -> None:
+        """Remove items, without a condition and not as one transaction."""
+        left = list(dict.fromkeys(keys))
+        pauses = self._pauses()
+        while left:
+            some, left = left[:MOST_DELETED], left[MOST_DELETED:]
+            answer = await self._read(self._calls.batch_delete(some), self._admin_until_s())
+            undeleted = answers.undeleted_of(answer.body)
+            if undeleted:
+                left = [*undeleted, *left]
+                await pauses.wait()
+
+    async def create(self) -> None:
+        """Make the table where there is none, and wait until it can be used."""
+        until_s = self._admin_until_s()
+        described = await self._send(self._calls.describe_table(), until_s, again=True)
+        if isinstance(described, Failure) and errors.no_such_table(described):
+            made = await self._send(self._calls.create_table(), until_s, again=True)
+            if isinstance(made, Failure) and not errors.exists_already(made):
+                self._raise(made)
+        pauses = self._pauses()
+        while not answers.active((await self._read(self._calls.describe_table(), self._admin_until_s())).body):
+            await pauses.wait()
+        expiring = await self._send(self._calls.update_time_to_live(), self._admin_until_s(), again=True)
+        if isinstance(expiring, Failure) and not errors.enabled_already(expiring):
+            self._raise(expiring)
+
+    async def close(self) -> None:
+        """Let go of everything; no other call may follow."""
+        await self._caller.close()
+
+    def _admin_until_s(self) -> float:
+        return self._monotonic_s() + self._patience.deadline_s * self._patience.admin_factor
+
+    def _pauses(self) -> "_Pauses":
+        return _Pauses(self._patience.jitter)
+
+    def _raise(self, failure: Failure) -> None:
+        problem = errors.read_problem(failure)
+        raise RateLimiterUnavailable(problem.cause, self._name) if isinstance(problem, Retry) else problem
+
+    async def _read(self, call: Call, until_s: float | None) -> Answer:
+        """Make a call that may be made again, until it is answered.
+
+        Raises:
+            RateLimiterUnavailable: The deadline has passed, or access is refused.
+        """
+        until_s = until_s or self._monotonic_s() + self._patience.deadline_s
+        pauses = self._pauses()
+        while True:
+            answer = await self._send(call, until_s, again=True)
+            if isinstance(answer, Answer):
+                return answer
+            if isinstance(answer, Unavailable):
+                raise RateLimiterUnavailable(answer.cause, self._name)
+            problem = errors.read_problem(answer)
+            if not isinstance(problem, Retry):
+                raise problem
+            if self._monotonic_s() >= until_s:
+                raise RateLimiterUnavailable(problem.cause, self._name)
+            await pauses.wait()
+
+    async def _send(self, call: Call, until_s: float, *, again: bool) -> Answer | Failure | Unavailable:
+        """Make a call, and again where it never reached the server; ``again``: or where that is in doubt."""
+        pauses = self._pauses()
+        attempt_s = (until_s - self._monotonic_s()) / 2
+        tries = 0
+        while True:
+            tries += 1
+            answer = await self._make(call, until_s, attempt_s)
+            if not isinstance(answer, Unavailable):
+                return answer
+            if answer.ambiguous:
+                hopeless = not again
+            else:
+                hopeless = tries >= _CONNECTING_TRIES or not isinstance(answer.cause, OSError)
+            if hopeless or self._monotonic_s() >= until_s:
+                return answer
+            await pauses.wait()
+
+    async def _make(self, call: Call, until_s: float, attempt_s: float) -> Answer | Failure | Unavailable:
+        """Make a call once; where only its signature was refused, for its time or its keys, sign and make it again."""
+        signed_again = False
+        while True:
+            signer = self._caller.signer
+            answer = await self._caller.call(call, min(until_s, self._monotonic_s() + attempt_s))
+            if isinstance(answer, Unavailable):
+                return answer
+            if answer.status == _OK:
+                if self._meter is not None:
+                    self._meter(call.target.rpartition(".")[2], answers.consumed_of(answer.body))
+                return answer
+            failure = errors.failure_of(answer.status, answer.error_type, answer.body, self._name)
+            if signed_again or not (errors.clock_refused(failure) or errors.credentials_expired(failure)):
+                return failure
+            signed_again = True
+            if errors.credentials_expired(failure) and not await self._replaced(signer, until_s):
+                return failure
+
+    async def _replaced(self, refused: Signer, until_s: float) -> bool:
+        """Find keys anew; False if there are none but those that were refused."""
+        try:
+            await self._caller.replace_keys(refused, until_s)
+        except Exception:  # noqa: BLE001 - a provider of keys may raise anything; the refusal says more
+            return False
+        return self._caller.signer is not refused
+
+
+class _Pauses:
+    """Pauses between tries, each about twice as long as the one before."""
+
+    def __init__(self, jitter: Callable[[], float]) -> None:
+        self._jitter = jitter
+        self._longest_s = _FIRST_PAUSE_S
+
+    async def wait(self) -> None:
+        """Wait for a while."""
+        await runtime.sleep(self._longest_s * (0.5 + self._jitter() / 2))
+        self._longest_s = min(_LONGEST_PAUSE_S, self._longest_s * 2)

@@ -1,0 +1,45 @@
+"""Calls that botocore carries, where a proxy, an event hook or another kind of signature asks for it."""  # generated from _async by tools/mirror.py; do not edit
+
+from zae_limiter._sync import runtime
+from zae_limiter.aws.account import Account
+from zae_limiter.clock import Clock, ServerClock
+from zae_limiter.core.outcome import Unavailable
+from zae_limiter.tables.dynamodb.calls import Call
+from zae_limiter.tables.dynamodb.signing import Signer
+from zae_limiter.tables.dynamodb.wire import Answer
+
+
+class CarriedTransport:
+    """Makes calls with a botocore client, on threads; it keeps its own connections and renews its own keys."""
+
+    def __init__(self, account: Account, clock: Clock, server: ServerClock) -> None:
+        self._account = account
+        self._carrier = account.carrier()
+        self._monotonic_s = clock.monotonic_s
+        self._server = server
+
+    @property
+    def signer(self) -> Signer:
+        """Botocore signs; this one only stands for the keys it began with."""
+        return self._account.signer
+
+    def call(self, call: Call, until_s: float) -> Answer | Unavailable:
+        """Make one call, once."""
+        sent_s = self._monotonic_s()
+        left_s = until_s - sent_s
+        if left_s <= 0:
+            return Unavailable(TimeoutError("no time was left to send the request"), ambiguous=False)
+        try:
+            answer = runtime.within(left_s, lambda: runtime.in_thread(self._carrier.call, call))
+        except TimeoutError:
+            return Unavailable(TimeoutError(f"no answer within {left_s:.3f} s"), ambiguous=True)
+        if isinstance(answer, Answer):
+            self._server.hear(answer.date_s, sent_s, self._monotonic_s())
+        return answer
+
+    def replace_keys(self, refused: Signer, until_s: float) -> None:
+        """Leave it to botocore."""
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._carrier.close()

@@ -1,0 +1,37 @@
+"""Opening a table of DynamoDB: who calls and where, and by which transport. Loaded only where such a table is used."""  # generated from _async by tools/mirror.py; do not edit
+
+from random import Random
+from typing import Any
+
+from zae_limiter._sync import runtime
+from zae_limiter._sync.carried import CarriedTransport
+from zae_limiter._sync.dynamo_table import Caller, DynamoTable, Patience
+from zae_limiter._sync.transport import Transport
+from zae_limiter.aws.account import Account, Place
+from zae_limiter.clock import Clock, ServerClock
+from zae_limiter.core.location import DynamoLocation
+
+
+def open_table(
+    location: DynamoLocation, deadline_s: float, means: tuple[Clock, Random], session: Any = None
+) -> DynamoTable:
+    """Return the table at a location, which need not be there yet.
+
+    Raises:
+        ValidationError: No region is configured.
+        StorageError: There are no credentials, or the configuration cannot be used.
+    """
+    clock, random = means
+    place = Place(location.name, location.region, location.endpoint_url, deadline_s / 2)
+    account = runtime.in_thread(Account, place, session)
+    server = ServerClock(clock)
+    return DynamoTable(
+        location.name, caller(account, clock, server), server, Patience(clock, deadline_s, random.random)
+    )
+
+
+def caller(account: Account, clock: Clock, server: ServerClock) -> Caller:
+    """Return the lean transport, or botocore's where there is a reason to use it."""
+    if account.reason_to_carry is None:
+        return Transport(account, clock, server)
+    return CarriedTransport(account, clock, server)

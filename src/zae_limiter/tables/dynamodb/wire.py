@@ -1,0 +1,116 @@
+"""Answers read off the bytes of a connection. Pure: bytes go in, answers come out; the sockets are elsewhere."""
+
+from calendar import timegm
+from email.utils import parsedate
+from typing import NamedTuple
+from zlib import crc32
+
+import httptools
+
+MOST_BODY_BYTES = 20 * 1024 * 1024
+"""More than any answer of DynamoDB: a batch is at most 16 MiB of items, and JSON adds a little."""
+_MOST_HEAD_BYTES = 64 * 1024
+
+
+class Answer(NamedTuple):
+    """An answer to one call. ``date_s`` is when the server says it was given, None if it does not say."""
+
+    status: int
+    body: bytes
+    date_s: int | None
+    error_type: str
+
+
+class BrokenAnswerError(Exception):
+    """What came back is no answer: not HTTP, too large, or damaged on the way."""
+
+
+class AnswerReader:
+    """Reads one connection's answers, one at a time."""
+
+    __slots__ = (
+        "_body",
+        "_checksum",
+        "_date",
+        "_date_s",
+        "_dated",
+        "_done",
+        "_error_type",
+        "_head_bytes",
+        "_parser",
+        "_size",
+        "keep_alive",
+    )
+
+    def __init__(self) -> None:
+        self._date: bytes | None = None
+        self._date_s: int | None = None
+        self.keep_alive = True
+        self._begin()
+        self._parser = httptools.HttpResponseParser(self)
+
+    def feed(self, data: bytes) -> Answer | None:
+        """Take bytes in, and return the answer once it is whole.
+
+        Raises:
+            BrokenAnswerError: The bytes are no answer; the connection can be used no more.
+        """
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            raise cause if isinstance(cause, BrokenAnswerError) else BrokenAnswerError(f"not HTTP: {error}") from None
+        if not self._done:
+            return None
+        status = self._parser.get_status_code()
+        self.keep_alive = self._parser.should_keep_alive()
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        if self._checksum is not None and crc32(body) != self._checksum:
+            raise BrokenAnswerError("the checksum of the answer does not match")
+        answer = Answer(status, body, self._date_s if self._dated else None, self._error_type)
+        self._begin()
+        return answer
+
+    def _begin(self) -> None:
+        self._body: list[bytes] = []
+        self._checksum: int | None = None
+        self._error_type = ""
+        self._head_bytes = self._size = 0
+        self._done = self._dated = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep the headers that matter."""
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes > _MOST_HEAD_BYTES:
+            raise BrokenAnswerError(f"the answer's headers are larger than {_MOST_HEAD_BYTES} bytes")
+        lowered = name.lower()
+        if lowered == b"date":
+            self._dated = True
+            if value != self._date:
+                self._date, self._date_s = value, _seconds(value)
+        elif lowered == b"x-amz-crc32":
+            self._checksum = _number(value)
+        elif lowered == b"x-amzn-errortype":
+            self._error_type = value.decode("latin-1")
+
+    def on_body(self, chunk: bytes) -> None:
+        """Keep a part of the body."""
+        self._size += len(chunk)
+        if self._size > MOST_BODY_BYTES:
+            raise BrokenAnswerError(f"the answer is larger than {MOST_BODY_BYTES} bytes")
+        self._body.append(chunk)
+
+    def on_message_complete(self) -> None:
+        """Note that the answer is whole."""
+        if self._done:
+            raise BrokenAnswerError("two answers came to one call")
+        self._done = True
+
+
+def _seconds(date: bytes) -> int | None:
+    parsed = parsedate(date.decode("latin-1"))
+    return None if parsed is None else timegm(parsed)
+
+
+def _number(value: bytes) -> int | None:
+    return int(value) if value.isdigit() else None
