@@ -13,7 +13,10 @@ from zae_limiter.tables.dynamodb.errors import (
     Retry,
     clock_refused,
     credentials_expired,
+    enabled_already,
+    exists_already,
     failure_of,
+    no_such_table,
     read_problem,
     transact_outcome,
     write_outcome,
@@ -299,3 +302,13 @@ def test_a_cause_says_what_is_known() -> None:
     assert "HTTP 502" == str(CallFailed(502, "", ""))
     assert "HTTP 500 InternalServerError: why" == str(CallFailed(500, "InternalServerError", "why"))
     assert str(AccessRefused("AccessDenied", "")).startswith("AccessDenied. Check")
+
+
+def test_what_was_made_already_is_told_from_what_cannot_be_made() -> None:
+    """Who makes a table may find that somebody else has."""
+    assert exists_already(failure(400, "ResourceInUseException"))
+    assert not exists_already(failure(400, "ValidationException"))
+    assert no_such_table(failure(400, "ResourceNotFoundException"))
+    assert not no_such_table(failure(400, "ResourceInUseException"))
+    assert enabled_already(failure(400, "ValidationException", "TimeToLive is already enabled"))
+    assert not enabled_already(failure(400, "ValidationException", "TimeToLive is being changed"))
