@@ -63,7 +63,6 @@ class AnswerReader:
         if not self._done:
             return None
         status = self._parser.get_status_code()
-        self.keep_alive = self._parser.should_keep_alive()
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         if self._checksum is not None and crc32(body) != self._checksum:
             raise BrokenAnswerError("the checksum of the answer does not match")
@@ -92,6 +91,10 @@ class AnswerReader:
             self._checksum = _number(value)
         elif lowered == b"x-amzn-errortype":
             self._error_type = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        """Note whether the connection stays; the parser knows it only now."""
+        self.keep_alive = self._parser.should_keep_alive()
 
     def on_body(self, chunk: bytes) -> None:
         """Keep a part of the body."""
