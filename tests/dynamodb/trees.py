@@ -1,0 +1,102 @@
+"""Both trees behind blocking calls, so that a test is written once: the async one runs in a loop of its own.
+
+Many threads may call at once; in the async tree each call is a task of the one loop.
+"""
+
+import asyncio
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Self
+
+import botocore.session
+
+from zae_limiter import RateLimiter, Repository, SyncRateLimiter, SyncRepository
+
+KINDS = ("async", "sync")
+PATIENCE_S = 60.0
+
+
+@functools.cache
+def session() -> botocore.session.Session:
+    """A session with keys that no engine checks; made once, for making one is slow."""
+    made = botocore.session.Session()
+    made.set_credentials("AKIDEXAMPLE", "secret")
+    return made
+
+
+class Blocking:
+    """An object of the async tree; what has to be awaited is waited for."""
+
+    def __init__(self, target: Any, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        self._target = target
+        self._run = run
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._target, name)
+        if not callable(found):
+            return found
+        return lambda *positional, **named: self._wrapped(found(*positional, **named))
+
+    def __enter__(self) -> Any:
+        return self._wrapped(self._target.__aenter__())
+
+    def __exit__(self, *failure: Any) -> None:
+        self._run(self._target.__aexit__(*failure))
+
+    def _wrapped(self, result: Any) -> Any:
+        if inspect.iscoroutine(result):
+            result = self._run(result)
+        return Blocking(result, self._run) if hasattr(result, "__aenter__") else result
+
+
+class AsyncTree:
+    """The async tree, with a loop in a thread."""
+
+    def __enter__(self) -> Self:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="async tree", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def open(self, url: str, **settings: Any) -> Any:
+        """Open a repository."""
+        return Blocking(self.run(Repository.open(url, session=session(), **settings)), self.run)
+
+    def limiter(self, repo: Any, **options: Any) -> Any:
+        """Make a limiter of a repository that was opened here."""
+        return Blocking(RateLimiter(repo._target, **options), self.run)
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run in the loop, and wait for the end."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
+
+
+class SyncTree:
+    """The sync tree."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Nothing to let go of."""
+
+    def open(self, url: str, **settings: Any) -> Any:
+        """Open a repository."""
+        return SyncRepository.open(url, session=session(), **settings)
+
+    def limiter(self, repo: Any, **options: Any) -> Any:
+        """Make a limiter of a repository that was opened here."""
+        return SyncRateLimiter(repo, **options)
+
+
+def tree(kind: str) -> AsyncTree | SyncTree:
+    """The tree of that kind, to be entered."""
+    return AsyncTree() if kind == "async" else SyncTree()
