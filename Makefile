@@ -36,5 +36,5 @@ mirror: ## write the sync tree from the async one
 	@$(BIN)/python tools/mirror.py
 
 clean: ## remove the environment and everything tools left behind
-	rm -rf $(or $(VENV),.venv) build dist .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache bench/.venv
+	rm -rf $(or $(VENV),.venv) build dist .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache bench/.venv .engines
 	find src tests tools bench -name __pycache__ -type d -not -path '*/.venv/*' -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""What a canned DynamoDB answers, taken from a limiter on memory that has done the same, and a bare update to compare."""
+"""What a canned DynamoDB answers, taken from a limiter on memory that did the same, and a bare update to compare."""
 
 import json
 

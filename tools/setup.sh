@@ -44,4 +44,6 @@ else
     "${pip[@]}" install --quiet --disable-pip-version-check --editable "$requirement"
 fi
 
+if [[ ",$extras," == *,dev,* ]]; then tools/engines.sh; fi
+
 touch "$stamp"
