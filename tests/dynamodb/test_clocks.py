@@ -1,0 +1,252 @@
+"""Clients whose clocks are off share a bucket as if they were not: the clock that counts is the server's.
+
+Time is simulated; the engine is real. The proxy before it tells the simulated time, and like AWS refuses what is
+signed more than five minutes off.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.dynamodb import skew
+from tests.dynamodb.engines import fresh_table_name
+from tests.dynamodb.faults import Refuse
+from tests.dynamodb.ledgers import Ledger, quick_engine, table_url
+from tests.dynamodb.messages import Message
+from tests.dynamodb.proxy import Manner, Proxy
+from tests.dynamodb.simulated import Machine, ServerTime
+from tests.dynamodb.trees import KINDS, tree
+from zae_limiter import Limit, RateLimiterUnavailable, RateLimitExceeded
+
+AHEAD_S = (0, 5, -5, 300, -300, 3600, -3600)
+MOST_DRIFT_PPM = 100
+LIMIT = Limit.per_minute("rpm", 120)
+PER_SECOND = LIMIT.capacity / 60
+SMALL = Limit.per_minute("rpm", 30)
+RUN_S = 600
+STEP_S = 0.3
+HOUR_S = 3600
+
+
+class Undated(Manner):
+    """Answers without a Date, as some proxies pass them on."""
+
+    def finished(self, answer: Message) -> Message:
+        return super().finished(answer).without_header("Date")
+
+
+class Site:
+    """A server with its time, and clients that are opened on machines of their own."""
+
+    def __init__(self, kind: str, stack: ExitStack, manner: Callable[..., Manner] = Manner) -> None:
+        self.time = ServerTime()
+        engine = quick_engine()
+        manners = manner(date_s=self.time.date_s, signatures_s=lambda: self.time.now_s)
+        self.proxy = stack.enter_context(Proxy(engine.url, manners))
+        self.ledger = Ledger(engine.url, table := fresh_table_name())
+        self._url = table_url(table, self.proxy.url)
+        self._stack = stack
+        self._tree = stack.enter_context(tree(kind))
+
+    def limiter(self, machine: Machine) -> Any:
+        """A client on a machine."""
+        repo = self._tree.open(self._url, clock=machine)
+        self._stack.callback(repo.close)
+        return self._tree.limiter(repo)
+
+    def machine(self, ahead_s: float = 0.0, drift_ppm: float = 0.0) -> Machine:
+        return Machine(self.time, ahead_s, drift_ppm)
+
+    @property
+    def refused(self) -> list[str]:
+        """The calls that were refused for the time they were signed at."""
+        return [
+            seen.target for seen in self.proxy.seen if isinstance(seen.fault, Refuse) and seen.fault.code == skew.CODE
+        ]
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def site(kind: str) -> Iterator[Site]:
+    with ExitStack() as stack:
+        yield Site(kind, stack)
+
+
+def admitted(limiter: Any) -> bool:
+    try:
+        with limiter.acquire("user-1", "api", {"rpm": 1}):
+            return True
+    except RateLimitExceeded:
+        return False
+
+
+def burst(limiter: Any) -> int:
+    """Take until there is nothing left; how much there was."""
+    count = 0
+    while admitted(limiter):
+        count += 1
+    return count
+
+
+def near(found: float, offered: float) -> bool:
+    """Whether that is what was offered, give or take what is earned while it is taken."""
+    return offered - 1 <= found <= offered + 2
+
+
+def fleet(site: Site) -> list[Any]:
+    """Clients on machines that are off by hours and seconds, and drift."""
+    random = Random(11)
+    drifts = [random.uniform(-MOST_DRIFT_PPM, MOST_DRIFT_PPM) for _ in AHEAD_S]
+    limiters = [site.limiter(site.machine(*off)) for off in zip(AHEAD_S, drifts, strict=True)]
+    limiters[0].set_system_defaults([LIMIT])
+    return limiters
+
+
+def run(site: Site, limiters: list[Any], pause: Callable[[Random], float]) -> list[float]:
+    """Ask all the time, whoever's turn it is; when requests were admitted, from the first on."""
+    random = Random(13)
+    times: list[float] = []
+    while not times or site.time.elapsed_s - times[0] < RUN_S:
+        if admitted(random.choice(limiters)):
+            times.append(site.time.elapsed_s)
+        site.time.advance(pause(random))
+    return times
+
+
+def most_above_refill(times: list[float]) -> float:
+    """The most that any span admitted beyond what it earned."""
+    least, most = 0.0, 0.0
+    for number, time_s in enumerate(times):
+        earned = time_s * PER_SECOND
+        least = min(least, number - earned) if number else number - earned
+        most = max(most, number + 1 - earned - least)
+    return most
+
+
+class TestFleet:
+    def test_together_they_admit_what_the_limit_offers(self, site: Site):
+        """Seconds, minutes and an hour off, ten minutes long: at most 1 % above and at least 98 % of it."""
+        times = run(site, fleet(site), lambda random: random.uniform(0.5, 1.5) * STEP_S)
+        offered = LIMIT.capacity + PER_SECOND * RUN_S
+
+        assert 0.98 * offered <= len(times) <= 1.01 * offered
+        assert most_above_refill(times) <= 1.01 * LIMIT.capacity
+        assert {"rpm": len(times)} == site.ledger.used("user-1")
+
+    def test_idle_spells_fill_nothing_beyond_the_capacity(self, site: Site):
+        """Whoever comes back first, a clock an hour ahead has earned no more than the others."""
+
+        def pause(random: Random) -> float:
+            return random.uniform(30, 120) if random.random() < 0.01 else 0.02
+
+        times = run(site, fleet(site), pause)
+
+        assert most_above_refill(times) <= 1.01 * LIMIT.capacity
+
+    def test_a_call_refused_for_its_time_is_signed_once_more(self, site: Site):
+        """The refusal tells the time: the same call goes through, and none is refused again."""
+        limiters = []
+        refusals = []
+        for ahead_s in AHEAD_S:
+            site.proxy.forget()
+            limiters.append(site.limiter(site.machine(ahead_s)))
+            refusals.append(len(site.refused))
+            assert site.proxy.targets[0] == site.proxy.targets[refusals[-1]]
+        limiters[0].set_system_defaults([LIMIT])
+        site.proxy.forget()
+        admissions = [admitted(limiter) for limiter in limiters * 3]
+
+        assert [0, 0, 0] == refusals[:3]
+        assert max(refusals[3:5]) <= 1
+        assert [1, 1] == refusals[5:]
+        assert all(admissions)
+        assert [] == site.refused
+
+    @pytest.mark.parametrize("ahead_s", AHEAD_S)
+    def test_a_newcomer_finds_an_exhausted_bucket_exhausted(self, site: Site, ahead_s: float):
+        """No write goes out before an answer has told the time."""
+        first = site.limiter(site.machine())
+        first.set_system_defaults([Limit.per_minute("rpm", 5)])
+
+        assert 5 == burst(first)
+        assert not admitted(site.limiter(site.machine(ahead_s)))
+
+
+class TestClocksThatAreSet:
+    @pytest.mark.parametrize("step_s", [5, -5, HOUR_S, -HOUR_S])
+    def test_a_step_of_the_time_of_day_changes_nothing(self, site: Site, step_s: float):
+        """Only the clock that never goes back counts, once an answer was heard."""
+        machine = site.machine()
+        limiter = site.limiter(machine)
+        limiter.set_system_defaults([SMALL])
+        before = burst(limiter)
+        machine.ahead_s += step_s
+        at_once = admitted(limiter)
+        site.time.advance(30)
+        after = burst(limiter)
+
+        assert near(before, SMALL.capacity)
+        assert not at_once
+        assert near(after, SMALL.capacity / 2)
+        assert [] == site.refused
+
+    @pytest.mark.parametrize("asleep_s", [30, 2 * HOUR_S])
+    def test_a_machine_that_slept_goes_on(self, site: Site, asleep_s: float):
+        """Its clock went on meanwhile, and so did the bucket's refill."""
+        limiter = site.limiter(site.machine())
+        limiter.set_system_defaults([SMALL])
+        burst(limiter)
+        site.time.advance(asleep_s)
+        after = burst(limiter)
+
+        offered = min(SMALL.capacity, asleep_s * SMALL.capacity / 60)
+        assert near(after, offered)
+        assert [] == site.refused
+
+    @pytest.mark.parametrize("asleep_s", [30, 2 * HOUR_S])
+    def test_a_clock_that_stood_still_catches_up(self, site: Site, asleep_s: float):
+        """Where the machine's clock stops in its sleep, the next answer tells how long that was."""
+        machine = site.machine()
+        limiter = site.limiter(machine)
+        limiter.set_system_defaults([SMALL])
+        burst(limiter)
+        site.time.advance(asleep_s)
+        machine.booted_s -= asleep_s
+        site.time.advance(1.1)
+        admitted(limiter)
+        after = burst(limiter)
+
+        offered = min(SMALL.capacity, asleep_s * SMALL.capacity / 60)
+        assert near(after, offered)
+
+
+class TestWithoutDate:
+    @pytest.fixture
+    def undated(self, kind: str) -> Iterator[Site]:
+        with ExitStack() as stack:
+            yield Site(kind, stack, Undated)
+
+    @pytest.mark.parametrize("ahead_s", [0, 5, -5, 200, -200])
+    def test_the_machines_clock_counts(self, undated: Site, ahead_s: float):
+        """Answers that tell no time leave the machine's own."""
+        limiter = undated.limiter(undated.machine(ahead_s))
+        limiter.set_system_defaults([SMALL])
+        before = burst(limiter)
+        undated.time.advance(30)
+        after = burst(limiter)
+
+        assert near(before, SMALL.capacity)
+        assert near(after, SMALL.capacity / 2)
+
+    @pytest.mark.parametrize("ahead_s", [HOUR_S, -HOUR_S])
+    def test_a_refused_signature_is_told_as_such(self, undated: Site, ahead_s: float):
+        """With nothing to learn the time from, the error says that it is the signature's time."""
+        with pytest.raises(RateLimiterUnavailable, match=r"(?i)signature"):
+            undated.limiter(undated.machine(ahead_s))
