@@ -40,7 +40,7 @@ def read_units(size: int, *, consistent: bool) -> float:
 
 
 def write_units(size: int) -> float:
-    """What it costs to write an item of that size, or to be refused by it, or of 0 bytes to be refused for want of it."""
+    """What it costs to write an item of that size, or to be refused by it; 0 bytes: to be refused for want of one."""
     return float(max(1, -(-size // WRITE_UNIT_BYTES)))
 
 
@@ -57,7 +57,7 @@ def billed(call: Call, status: int, body: bytes) -> Units:
         case "BatchGetItem":
             return Units(read=_batch_units(asked, answer))
         case "UpdateItem":
-            # No attribute that is changed stands in an index, so none is written to; the engine's figure is the witness.
+            # No attribute that is changed stands in an index, so none is written to; the engine is the witness.
             return Units(written=write_units(item_bytes(answer["Attributes"])))
         case "PutItem":
             return _put_units(asked["Item"])

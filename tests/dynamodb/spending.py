@@ -4,14 +4,16 @@ Time is the test's: the table's clock stands still until it is moved. Calls take
 """
 
 import time
-from collections.abc import Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
 from random import Random
 from typing import Any
 
 import botocore.session
 
+from tests.dynamodb.billing import Units, billed, told
 from zae_limiter import RateLimiter, Repository, SyncRateLimiter, SyncRepository
 from zae_limiter._async import dynamo_opening as async_opening
 from zae_limiter._async import dynamo_table as async_table
@@ -29,8 +31,6 @@ from zae_limiter.core.settings import make_settings
 from zae_limiter.tables.dynamodb import answers
 from zae_limiter.tables.dynamodb.calls import Call
 from zae_limiter.tables.dynamodb.wire import Answer
-
-from tests.dynamodb.billing import Units, billed, told
 
 DEADLINE_S = 20.0
 
@@ -58,6 +58,7 @@ class Entry:
     """One call: when it was made and answered, what it is billed by the rules, and what the engine told, if it did."""
 
     verb: str
+    refused: bool
     began_s: float
     ended_s: float
     billed: Units
@@ -75,31 +76,27 @@ class Cost:
     index_wcu: float
 
 
-@dataclass(slots=True)
 class Ledger:
-    """What a client's calls cost. ``slow_s``: how long each is held up, so that calls at the same time meet."""
+    """What a client's calls cost, while somebody wants to know."""
 
-    entries: list[Entry] = field(default_factory=list)
-    slow_s: float = 0.0
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.slow_s = 0.0
+        self._open = False
+
+    def begin(self, slow_s: float = 0.0) -> None:
+        """Write down what is called from now on; ``slow_s`` holds each call up, so that calls at the same time meet."""
+        self._open, self.slow_s = True, slow_s
 
     def enter(self, call: Call, began_s: float, answer: object) -> None:
         """Write a call down that was answered."""
-        assert isinstance(answer, Answer), answer
-        verb = call.target.rpartition(".")[2]
-        consumed = answers.consumed_of(answer.body) if answer.status == 200 else []
-        told_units = told(consumed, verb) if consumed else None
-        by_rule = billed(call, answer.status, answer.body)
-        self.entries.append(Entry(verb, began_s, time.monotonic(), by_rule, told_units))
-
-    @contextmanager
-    def only(self, slow_s: float = 0.0) -> Iterator[None]:
-        """Keep only the calls that are made inside."""
-        self.entries.clear()
-        self.slow_s = slow_s
-        yield
-        self.slow_s = 0.0
-        kept, self.entries = self.entries, []
-        self.entries = kept
+        if self._open:
+            assert isinstance(answer, Answer), answer
+            verb = call.target.rpartition(".")[2]
+            consumed = answers.consumed_of(answer.body) if answer.status == 200 else []
+            by_rule = billed(call, answer.status, answer.body)
+            said = told(consumed, verb) if consumed else None
+            self.entries.append(Entry(verb, answer.status != 200, began_s, time.monotonic(), by_rule, said))
 
     def cost(self) -> Cost:
         """What the calls cost: as the engine told, and by the rules where it cannot tell."""
@@ -120,3 +117,117 @@ def _depth(entries: list[Entry]) -> int:
         if entry.began_s >= end_s:
             depth, end_s = depth + 1, entry.ended_s
     return depth
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A table on an engine, and the time there."""
+
+    url: str
+    table_name: str
+    server: StandingClock
+
+
+@cache
+def account_at(url: str) -> Account:
+    """Who calls an engine, which takes any keys; finding that out takes longer than most tests."""
+    session = botocore.session.Session()
+    session.set_credentials("test", "test")
+    return Account(Place("any-table", "us-east-1", url, DEADLINE_S), session)
+
+
+class AsyncRecorder:
+    """A caller that enters its calls in a ledger."""
+
+    def __init__(self, caller: Any, ledger: Ledger) -> None:
+        self._caller = caller
+        self._ledger = ledger
+        self.close = caller.close
+
+    @property
+    def signer(self) -> Any:
+        return self._caller.signer
+
+    async def call(self, call: Call, until_s: float) -> Any:
+        began_s = time.monotonic()
+        await async_runtime.sleep(self._ledger.slow_s)
+        answer = await self._caller.call(call, until_s)
+        self._ledger.enter(call, began_s, answer)
+        return answer
+
+
+class SyncRecorder(AsyncRecorder):
+    """The same without waiting for a loop."""
+
+    def call(self, call: Call, until_s: float) -> Any:
+        began_s = time.monotonic()
+        time.sleep(self._ledger.slow_s)
+        answer = self._caller.call(call, until_s)
+        self._ledger.enter(call, began_s, answer)
+        return answer
+
+
+class Awaited:
+    """A sync object whose verbs are awaited, and whose ``acquire`` is entered, as those of the async tree."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        verb = getattr(self._inner, name)
+
+        async def carry_out(*arguments: Any, **options: Any) -> Any:
+            return verb(*arguments, **options)
+
+        return carry_out
+
+    @asynccontextmanager
+    async def acquire(self, *arguments: Any) -> AsyncIterator["Awaited"]:
+        with self._inner.acquire(*arguments) as lease:
+            yield Awaited(lease)
+
+
+@dataclass(frozen=True, slots=True)
+class Spender:
+    """A client with a memory of its own, its table, and the ledger of its calls."""
+
+    limiter: Any
+    table: Any
+    ledger: Ledger
+
+
+async def open_async(site: Site, *, speculative_writes: bool = True) -> Spender:
+    """A client of the async tree; the table is made where there is none."""
+    clock, random, ledger = SystemClock(), Random(), Ledger()
+    caller: Any = AsyncRecorder(async_opening.caller(account_at(site.url), clock, site.server), ledger)
+    patience = async_table.Patience(clock, DEADLINE_S, random.random)
+    table = async_table.DynamoTable(site.table_name, caller, site.server, patience, meter=_hear_nothing)
+    await table.create()
+    parallel, nonces = async_runtime.Parallel(), async_scope.nonces(random)
+    settings = make_settings(deadline_s=DEADLINE_S)
+    client = async_scope.Client(table, clock, random, settings, parallel, site.url, nonces)
+    found = await async_namespaces.NamespaceStore(client).register("default")
+    repo = Repository(client.scope("default", found.id), owns_table=True)
+    return Spender(RateLimiter(repo, speculative_writes=speculative_writes), table, ledger)
+
+
+async def open_sync(site: Site, *, speculative_writes: bool = True) -> Spender:
+    """A client of the sync tree; the table is made where there is none."""
+    clock, random, ledger = SystemClock(), Random(), Ledger()
+    caller: Any = SyncRecorder(sync_opening.caller(account_at(site.url), clock, site.server), ledger)
+    patience = sync_table.Patience(clock, DEADLINE_S, random.random)
+    table = sync_table.DynamoTable(site.table_name, caller, site.server, patience, meter=_hear_nothing)
+    table.create()
+    parallel, nonces = sync_runtime.Parallel(), sync_scope.nonces(random)
+    settings = make_settings(deadline_s=DEADLINE_S)
+    client = sync_scope.Client(table, clock, random, settings, parallel, site.url, nonces)
+    found = sync_namespaces.NamespaceStore(client).register("default")
+    repo = SyncRepository(client.scope("default", found.id), owns_table=True)
+    return Spender(Awaited(SyncRateLimiter(repo, speculative_writes=speculative_writes)), Awaited(table), ledger)
+
+
+def _hear_nothing(verb: str, consumed: list[dict[str, Any]]) -> None:
+    """Have calls metered; the ledger reads the meter off their answers, together with what they asked."""
+
+
+OPENINGS = {"async": open_async, "sync": open_sync}
