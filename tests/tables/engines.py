@@ -1,10 +1,20 @@
-"""The tables that the contract suite runs over, each behind the port; a DynamoDB engine joins by a line in ENGINES."""
+"""The tables that the contract suite runs over, each behind the port, the DynamoDB one on every engine there is."""
 
+import functools
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+import botocore.session
+from botocore.credentials import Credentials
+
+from tests.dynamodb import engines
+from zae_limiter._async.dynamo_table import DynamoTable, Patience
 from zae_limiter._async.embedded_table import EmbeddedTable
 from zae_limiter._async.table import Table
+from zae_limiter._async.transport import Transport
+from zae_limiter.aws.account import Account, Place
+from zae_limiter.clock import ServerClock, SystemClock
 from zae_limiter.schema.operations import Key, Query
 from zae_limiter.tables.memory import MemoryTable
 from zae_limiter.tables.sqlite import SqliteTable
@@ -33,8 +43,30 @@ def sqlite(directory: Path, clock: FixedClock) -> Table:
     return EmbeddedTable(SqliteTable(directory / "limiter.db"), clock, DEADLINE_S, lambda: 0.5)
 
 
+@functools.cache
+def account(engine: str) -> Account:
+    """Who calls an engine: nobody real, and nothing is read from the environment but defaults."""
+    session = botocore.session.Session()
+    session._credentials = Credentials("engine", "secret")  # as boto3's session does with keys it was given
+    return Account(Place("limiter-contract", "us-east-1", engines.running(engine).url, DEADLINE_S), session)
+
+
+async def dynamo(engine: str) -> DynamoTable:
+    """A new table on an engine.
+
+    Raises:
+        EngineAbsentError: the engine is not installed.
+    """
+    clock = SystemClock()
+    server = ServerClock(clock)
+    caller = Transport(account(engine), clock, server)
+    table = DynamoTable(engines.fresh_table_name(), caller, server, Patience(clock, DEADLINE_S, lambda: 0.5))
+    await table.create()
+    return table
+
+
 EMBEDDED: dict[str, Callable[[Path, FixedClock], Table]] = {"memory": memory, "sqlite": sqlite}
-ENGINES = {**EMBEDDED}
+TABLES = [*EMBEDDED, *engines.ENGINES]
 
 KEY = Key("part", "sort")
 
@@ -42,6 +74,11 @@ KEY = Key("part", "sort")
 def item(pk: str = "part", sk: str = "sort", **attributes: object) -> dict[str, object]:
     """An item with some attributes."""
     return {"PK": pk, "SK": sk, **attributes}
+
+
+def new_token() -> str:
+    """A transaction's token, never used before: an engine remembers them, whatever the table."""
+    return str(uuid.uuid4())
 
 
 async def sort_keys(table: Table, query: Query) -> list[str]:

@@ -87,6 +87,16 @@ async def test_pages_follow_one_another(sorted_table: Table, limit: int, descend
     assert {limit} >= {len(page) for page in pages[:-1]}
 
 
+async def test_large_items_are_each_on_one_page(table: Table) -> None:
+    """A page ends where DynamoDB has read a megabyte; the next goes on from there."""
+    keys = [("part", f"{number}") for number in range(5)]
+    for key in keys:
+        await table.write(Put(item(*key, x="x" * 390_000)))
+
+    pages = await all_pages(table, Query("part"))
+    assert keys == [key for page in pages for key in page]
+
+
 async def test_pages_of_a_prefix_stay_within_it(sorted_table: Table) -> None:
     """A later page is bounded as the first was."""
     for descending in (False, True):

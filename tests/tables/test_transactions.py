@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.tables.engines import KEY, item
+from tests.tables.engines import KEY, item, new_token
 from zae_limiter._async.table import Table
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.outcome import Cancelled, Committed, Missing, Refused
@@ -40,7 +40,7 @@ async def test_every_operation_is_carried_out(table: Table) -> None:
             Check(Key("part", "checked"), when=(Equals("x", 1),)),
             Check(Key("part", "absent"), when=(ItemAbsent(),)),
         ],
-        "token",
+        new_token(),
     )
 
     assert Committed() == outcome
@@ -67,7 +67,7 @@ async def test_one_refusal_cancels_them_all(table: Table, refused: Operation, fi
         Update(Key("part", "other"), add={"x": 1}, set={"GSI1PK": "index", "GSI1SK": "place"}),
         Delete(Key("part", "gone")),
     ]
-    outcome = await table.transact([refused, *others] if first else [*others, refused], "token")
+    outcome = await table.transact([refused, *others] if first else [*others, refused], new_token())
 
     reason = Refused(item("part", "old", x=1))
     assert Cancelled((reason, None, None, None) if first else (None, None, None, reason)) == outcome
@@ -86,7 +86,7 @@ async def test_every_refusal_has_its_reason(table: Table) -> None:
             Update(Key("part", "two"), add={"x": 1}, when=(Equals("x", 2),)),
             Check(Key("part", "nothing"), when=(ItemExists(),)),
         ],
-        "token",
+        new_token(),
     )
 
     assert Cancelled((Refused(item("part", "one", x=1)), Missing(), None, Missing())) == outcome
@@ -96,9 +96,9 @@ async def test_an_error_in_one_leaves_all_undone(table: Table) -> None:
     """An operation that cannot be carried out at all stops the transaction before it writes."""
     await table.write(Put(item(x="word")))
     with pytest.raises(ValidationError):
-        await table.transact([Put(item("part", "new")), Update(KEY, add={"x": 1})], "token")
+        await table.transact([Put(item("part", "new")), Update(KEY, add={"x": 1})], new_token())
     with pytest.raises(ValidationError):
-        await table.transact([Put(item("part", "new")), Update(KEY, set={"PK": "other"})], "token")
+        await table.transact([Put(item("part", "new")), Update(KEY, set={"PK": "other"})], new_token())
 
     assert [item(x="word")] == await contents(table)
 
@@ -112,7 +112,7 @@ async def test_indexes_follow_a_transaction(table: Table) -> None:
             Put(item("part", "b", GSI4PK="index", GSI4SK="2")),
             Update(Key("part", "c"), set={"GSI4PK": "index", "GSI4SK": "3"}),
         ],
-        "token",
+        new_token(),
     )
 
     found = (await table.query(Query("index", index="GSI4"))).items
@@ -124,21 +124,40 @@ async def test_a_hundred_operations_are_the_most(table: Table) -> None:
     puts = [Put(item("part", f"{number:03}")) for number in range(101)]
 
     with pytest.raises(ValidationError):
-        await table.transact(puts, "first")
+        await table.transact(puts, new_token())
     assert [] == await contents(table)
-    assert Committed() == await table.transact(puts[:100], "second")
+    assert Committed() == await table.transact(puts[:100], new_token())
     assert 100 == len(await contents(table))
 
 
 async def test_a_transaction_without_operations_is_an_error(table: Table) -> None:
     """There is nothing to decide."""
     with pytest.raises(ValidationError):
-        await table.transact([], "token")
+        await table.transact([], new_token())
 
 
 async def test_two_operations_on_one_item_are_an_error(table: Table) -> None:
     """Their order would matter, and there is none."""
     with pytest.raises(ValidationError):
-        await table.transact([Put(item()), Check(KEY, when=(ItemAbsent(),))], "token")
+        await table.transact([Put(item()), Check(KEY, when=(ItemAbsent(),))], new_token())
 
     assert [] == await contents(table)
+
+
+async def test_a_transaction_that_is_sent_again_with_its_token_is_carried_out_once(deployed: Table) -> None:
+    """So one whose answer was lost can be sent again; embedded tables lose no answer."""
+    operations, token = [Update(KEY, add={"x": 1})], new_token()
+
+    assert Committed() == await deployed.transact(operations, token)
+    assert Committed() == await deployed.transact(operations, token)
+    assert [item(x=1)] == await contents(deployed)
+
+
+async def test_a_token_stands_for_its_operations(deployed: Table) -> None:
+    """With others it is a mistake, and nothing is carried out."""
+    token = new_token()
+    await deployed.transact([Update(KEY, add={"x": 1})], token)
+
+    with pytest.raises(ValidationError, match="IdempotentParameterMismatch"):
+        await deployed.transact([Update(KEY, add={"x": 2})], token)
+    assert [item(x=1)] == await contents(deployed)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.tables.engines import KEY, item
+from tests.tables.engines import KEY, item, new_token
 from zae_limiter._async.table import Table
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.outcome import Applied
-from zae_limiter.schema.operations import Delete, Key, Page, Put, Query, Update
+from zae_limiter.schema.operations import Delete, Equals, Key, Page, Put, Query, Update
 
 KEPT = [
     0,
@@ -57,6 +57,22 @@ async def test_sums_are_exact_at_any_size(table: Table) -> None:
     assert Applied(item(x=1)) == await table.write(Update(KEY, add={"x": -(10**21)}))
 
 
+@pytest.mark.parametrize("number", [10**38 - 1, 1 - 10**38, 123 * 10**120])
+async def test_numbers_of_38_digits_are_kept(table: Table, number: int) -> None:
+    """DynamoDB keeps 38 digits, and zeros after them."""
+    await table.write(Put(item(x=number)))
+
+    assert item(x=number) == await table.get(KEY)
+    assert Applied(item(x=number, y=1)) == await table.write(Update(KEY, set={"y": 1}, when=(Equals("x", number),)))
+
+
+async def test_sums_are_exact_to_38_digits(table: Table) -> None:
+    """A balance is never rounded, however large."""
+    await table.write(Put(item(x=10**37)))
+
+    assert Applied(item(x=10**37 + 1)) == await table.write(Update(KEY, add={"x": 1}))
+
+
 async def test_embedded_tables_keep_numbers_larger_than_dynamodb_does(embedded: Table) -> None:
     """There is no bound at 38 digits here."""
     await embedded.write(Put(item(x=10**40, ttl=10**40)))
@@ -86,7 +102,7 @@ async def test_other_types_are_refused(table: Table, value: object) -> None:
     with pytest.raises(ValidationError):
         await table.write(Update(KEY, set={"x": value}))
     with pytest.raises(ValidationError):
-        await table.transact([Put(item("part", "first")), Update(KEY, set={"x": value})], "token")
+        await table.transact([Put(item("part", "first")), Update(KEY, set={"x": value})], new_token())
 
     assert [None, None] == await table.batch_get([KEY, Key("part", "first")])
 
@@ -126,7 +142,7 @@ async def test_an_index_key_that_cannot_be_kept_leaves_the_item_as_it_was(table:
     with pytest.raises(ValidationError):
         await table.write(Update(KEY, set={"GSI1SK": ""}))
     with pytest.raises(ValidationError):
-        await table.transact([Put(item("a", "a")), Update(KEY, set={"GSI1SK": ""})], "token")
+        await table.transact([Put(item("a", "a")), Update(KEY, set={"GSI1SK": ""})], new_token())
     assert item(GSI1PK="index", GSI1SK="first") == await table.get(KEY)
     assert [item(GSI1PK="index", GSI1SK="first")] == (await table.query(Query("index", index="GSI1"))).items
     assert await table.get(Key("a", "a")) is None

@@ -184,6 +184,15 @@ async def test_items_are_read_in_the_order_of_their_keys(table: Table) -> None:
     assert [] == await table.batch_get([])
 
 
+async def test_a_batch_may_have_more_than_a_hundred_keys(table: Table) -> None:
+    """How many a call can ask for is the table's business."""
+    for number in range(120):
+        await table.write(Put(item("part", f"{number:03}")))
+    keys = [Key("part", f"{number:03}") for number in reversed(range(125))]
+
+    assert [None] * 5 + [item(*key) for key in keys[5:]] == await table.batch_get(keys, consistent=True)
+
+
 async def test_a_batch_of_keys_is_deleted(table: Table) -> None:
     """Absent and repeated keys are no trouble, and there may be more than a hundred."""
     for number in range(120):

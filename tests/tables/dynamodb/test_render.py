@@ -183,6 +183,20 @@ def test_only_numbers_are_added(amount: Any) -> None:
         expressions(Update(KEY, add={"y": 1, "x": amount}))
 
 
+@pytest.mark.parametrize(
+    "update",
+    [
+        Update(KEY, add={"x": 1}, set={"x": 2}),
+        Update(KEY, set={"x": 2}, remove=("x",)),
+        Update(KEY, add={"x": 1}, remove=("x",)),
+    ],
+)
+def test_an_attribute_is_changed_once(update: Update) -> None:
+    """DynamoDB refuses two changes of one attribute in an update; engines do not all notice."""
+    with pytest.raises(ValidationError, match="once in an update"):
+        expressions(update)
+
+
 @pytest.mark.parametrize("value", [10**38 + 1, 1.5, b"", "\ud800", ["\ud800"]])
 def test_what_cannot_be_written_is_refused(value: Any) -> None:
     """In changes and in conditions alike."""

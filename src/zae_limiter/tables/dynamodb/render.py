@@ -158,6 +158,9 @@ class _Writing:
         for name, kind in zip(add, self._kinds, strict=False):
             if kind is not int:
                 raise ValidationError(name, kind.__name__, "only numbers can be added")
+        written = (*add, *put, *remove)
+        if len(set(written)) < len(written):
+            raise ValidationError("update", written, "DynamoDB changes an attribute once in an update")
         clauses = []
         if add:
             clauses.append("ADD " + ", ".join(f"{self.name(name)} {self.value()}" for name in add))
