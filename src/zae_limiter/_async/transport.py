@@ -9,11 +9,11 @@ import os
 import socket
 import ssl
 from collections import deque
-from concurrent.futures import Future
 from contextlib import suppress
 from typing import TypeVar, cast
 
 from zae_limiter.aws.account import Account, Freshness
+from zae_limiter.aws.errand import Future
 from zae_limiter.aws.lookup import Address, Lookup
 from zae_limiter.clock import Clock, ServerClock
 from zae_limiter.core.outcome import Unavailable

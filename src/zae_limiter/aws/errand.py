@@ -10,6 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
+__all__ = ["Errand", "Future", "done"]
+
 T = TypeVar("T")
 
 
