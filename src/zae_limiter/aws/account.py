@@ -72,14 +72,11 @@ class Account:
             StorageError: There are no credentials, or the configuration cannot be used.
         """
         self._place = place
-        self._session = botocore.session.get_session() if session is None else getattr(session, "_session", session)
+        self._session = _checked(session)
         self._renewal = Errand(self._renew)
         self._replacement = Errand(self._replace)
         try:
             self.client = self._make_client(None)
-            if not hasattr(self.client, "meta"):
-                reason = "must be a session of botocore or boto3; calls are made without aiobotocore"
-                raise ValidationError("session", type(session).__name__, reason)
             self._found: _Found | None = self._session.get_credentials()
             self.signer = self._first_signer()
             self.reason_to_carry = self._reason_to_carry()
@@ -222,6 +219,18 @@ class Account:
 
     def _unusable(self, reason: str) -> StorageError:
         return StorageError(f"dynamodb://{self._place.table}", reason)
+
+
+def _checked(session: Any) -> Any:
+    """Return the session of botocore that a session is or has, or a new one."""
+    if session is None:
+        return botocore.session.get_session()
+    found = getattr(session, "_session", session)
+    homes = {kind.__module__.partition(".")[0] for kind in type(found).__mro__}
+    if not isinstance(found, botocore.session.Session) or "aiobotocore" in homes:
+        reason = "must be a session of botocore or boto3, in async code too"
+        raise ValidationError("session", type(session).__name__, reason)
+    return found
 
 
 def _named(keys: Credentials) -> dict[str, str | None]:
