@@ -23,7 +23,7 @@ from tests.dynamodb.faults import (
     server_error,
     throttled,
 )
-from tests.dynamodb.ledgers import Ledger, quick_engine, table_url
+from tests.dynamodb.ledgers import RESOURCE, Ledger, quick_engine, table_url
 from tests.dynamodb.proxy import Proxy, Seen
 from tests.dynamodb.trees import tree
 from zae_limiter import Limit, RateLimiterUnavailable, RateLimitExceeded
@@ -100,6 +100,7 @@ class Actor:
     stage: Stage
     entity_id: str
     deadline_s: float
+    choice: str | None = None
 
     @property
     def limiter(self) -> Any:
@@ -115,7 +116,7 @@ class Actor:
         return f"above-{self.entity_id}"
 
     def acquire(self, **options: Any) -> Any:
-        return self.limiter.acquire(self.entity_id, "api", CONSUME, **options)
+        return self.limiter.acquire(self.entity_id, RESOURCE, CONSUME, **{"on_unavailable": self.choice, **options})
 
     def take(self, **options: Any) -> None:
         with self.acquire(**options):
@@ -161,10 +162,10 @@ def _first(actor: Actor, plant: Plant) -> None:
 def _look(actor: Actor, plant: Plant) -> None:
     reading = actor.stage.limiter(actor.deadline_s, speculative=False)
     actor.take()
-    with reading.acquire(actor.entity_id, "api", CONSUME):
+    with reading.acquire(actor.entity_id, RESOURCE, CONSUME):
         pass
     plant()
-    with reading.acquire(actor.entity_id, "api", CONSUME):
+    with reading.acquire(actor.entity_id, RESOURCE, CONSUME, on_unavailable=actor.choice):
         pass
 
 

@@ -27,7 +27,7 @@ LIMIT = Limit.per_minute("rpm", 120)
 PER_SECOND = LIMIT.capacity / 60
 SMALL = Limit.per_minute("rpm", 30)
 RUN_S = 600
-STEP_S = 0.3
+STEP_S = 0.4
 HOUR_S = 3600
 
 
