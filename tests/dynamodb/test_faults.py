@@ -80,7 +80,7 @@ def test_a_credit_whose_fate_is_unknown_is_never_sent_again(stage: Stage, fault:
     actor = actor_for(stage, fault)
     took_s = play(actor, scene, fault)
 
-    assert 1 == sum(gives_back(seen) for seen in stage.proxy.seen)
+    assert 1 == sum(gives_back(seen.body) for seen in stage.proxy.seen)
     assert (scene.used if is_applied(fault) else scene.lost) == actor.used
     assert took_s < actor.deadline_s * GENEROUS
 

@@ -1,8 +1,10 @@
 """Faults that last: an answer within the deadline, as the caller chose, and nothing admitted that was not charged."""
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 import pytest
 
@@ -12,6 +14,7 @@ from tests.dynamodb.trees import KINDS
 from zae_limiter import RateLimiterUnavailable
 
 DEADLINE_S = 0.2
+DEFAULT_S = 1.0
 GENEROUS = 5
 LASTING: dict[str, Fault] = {**DOUBTS, "throttled": throttled()}
 HEALTHY_ACQUIRES = 50
@@ -89,31 +92,48 @@ def test_a_credit_that_gets_no_answer_ends_within_the_deadline(stage: Stage, sce
     actor = stage.actor(DEADLINE_S)
     actor.choice = "allow"
     took_s = timed(lambda: scene.act(actor, lambda: stage.proxy.always(Stall(applied=False), scene.target)))
-    credits_sent = sum(gives_back(seen) for seen in stage.proxy.seen)
+    credits_sent = sum(gives_back(seen.body) for seen in stage.proxy.seen)
     stage.proxy.calm()
 
     assert took_s < DEADLINE_S * GENEROUS
     assert 1 == credits_sent
 
 
+@dataclass(frozen=True, slots=True)
 class ParentAway:
-    """Writes to parents stall, others do not."""
+    """Writes to parents stall; giving back to a child does too, if it shall."""
+
+    giving_back: bool
 
     async def play(self, exchange: Exchange) -> None:
         body = exchange.request.body
-        await (Stall(applied=False) if b"BUCKET#above-" in body else Nothing()).play(exchange)
+        away = b"BUCKET#above-" in body or (self.giving_back and gives_back(json.loads(body)))
+        await (Stall(applied=False) if away else Nothing()).play(exchange)
 
 
 def test_a_parent_out_of_reach_leaves_the_child_uncharged(stage: Stage):
     """Both share the deadline, and the child gets its tokens back."""
     actor = stage.actor(DEADLINE_S)
     actor.have_parent()
-    stage.proxy.always(ParentAway(), "UpdateItem")
+    stage.proxy.always(ParentAway(giving_back=False), "UpdateItem")
     took_s = timed(lambda: block(actor))
     stage.proxy.calm()
 
     assert took_s < DEADLINE_S * GENEROUS
     assert CONSUME == actor.used == stage.ledger.used(actor.parent_id)
+
+
+def test_a_cascade_and_its_giving_back_share_one_deadline(stage: Stage):
+    """A store that goes away between the two is away no longer than a store that was away from the beginning."""
+    actor = stage.actor(DEFAULT_S)
+    actor.have_parent()
+    stage.proxy.always(ParentAway(giving_back=True), "UpdateItem")
+    took_s = timed(lambda: block(actor))
+    stage.proxy.calm()
+
+    assert took_s < DEFAULT_S * 1.3
+    assert {"rpm": 2, "tpm": 20} == actor.used
+    assert CONSUME == stage.ledger.used(actor.parent_id)
 
 
 @pytest.mark.parametrize("fault", LASTING.values(), ids=LASTING)
