@@ -279,11 +279,12 @@ def test_a_closed_table_says_so(path: Path) -> None:
 def test_a_connection_on_loan_is_closed_when_it_comes_back(path: Path) -> None:
     """Closing does not pull it from under a thread that uses it."""
     table = SqliteTable(path)
-    cursor = table._pool._borrow()
-    table.close()
-    cursor.execute("SELECT 1").fetchone()
-    table._pool._give_back(cursor)
 
+    def close_and_read(cursor: sqlite3.Cursor, number: int) -> object:
+        table.close()
+        return cursor.execute("SELECT ?", (number,)).fetchone()
+
+    assert (1,) == table._pool.lend(close_and_read, 1)
     assert ["limiter.db"] == os.listdir(path.parent)
 
 
