@@ -1,6 +1,7 @@
 """Calls carried by a botocore client, for what the lean transport does not speak; slower, with the same outcomes."""
 
 import ssl
+import threading
 from calendar import timegm
 from email.utils import parsedate
 from functools import partial
@@ -83,10 +84,13 @@ class Carrier:
 
     def __init__(self, client: Any) -> None:
         self._client = client
+        self._received = threading.local()
+        client.meta.events.register("response-received.dynamodb", self._keep)
 
     def call(self, call: Call) -> Answer | Unavailable:
         """Make one call, once."""
         operation = call.target.rpartition(".")[2]
+        self._received.body = None
         try:
             response = getattr(self._client, xform_name(operation))(**orjson.loads(call.body))
         except botocore.exceptions.ClientError as error:
@@ -95,10 +99,22 @@ class Carrier:
                 return Unavailable(error, ambiguous=False)
             return _refusal(error.response)
         except botocore.exceptions.BotoCoreError as error:
+            # The request, signature and all, has no place in an error that is shown to others.
+            vars(error).pop("request", None)
+            error.kwargs.pop("request", None)
             return Unavailable(error, ambiguous=isinstance(error, _LOST) and not _unsent(error))
         except Exception as error:  # noqa: BLE001 - an event hook or a provider of keys may raise anything
             return Unavailable(error, ambiguous=True)
-        return _answer(response, response.pop("ResponseMetadata"))
+        metadata = response.pop("ResponseMetadata")
+        body = self._received.body
+        if body is not None and not _is_object(body):
+            # Botocore takes the page of a proxy, or anything else that is no JSON, for an answer without content.
+            return Answer(metadata["HTTPStatusCode"], body, None, "")
+        return _answer(response, metadata)
+
+    def _keep(self, response_dict: Any, **_: Any) -> None:
+        """Keep what was received, in the thread whose call it answers."""
+        self._received.body = None if response_dict is None else response_dict["body"]
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -111,6 +127,13 @@ def _unsent(error: BaseException | None) -> bool:
         return error is not None
     inner = getattr(error, "kwargs", {}).get("error") or getattr(error, "reason", None)
     return _unsent(inner if isinstance(inner, BaseException) else error.__cause__ or error.__context__)
+
+
+def _is_object(body: bytes) -> bool:
+    try:
+        return type(orjson.loads(body)) is dict
+    except orjson.JSONDecodeError:
+        return False
 
 
 def _refusal(response: Any) -> Answer:

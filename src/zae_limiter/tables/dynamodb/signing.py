@@ -54,6 +54,9 @@ class _Day(NamedTuple):
     scope: str
     key: bytes
 
+    def __repr__(self) -> str:
+        return f"_Day({self.number})"
+
 
 class _Second(NamedTuple):
     """What all requests of a second have in common; made whole, for threads sign at once."""
@@ -64,6 +67,9 @@ class _Second(NamedTuple):
     to_sign: bytes
     head: bytes
     authorization: bytes
+
+    def __repr__(self) -> str:
+        return f"_Second({self.now_s})"
 
 
 class Signer:
