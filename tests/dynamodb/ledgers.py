@@ -5,6 +5,9 @@ from typing import Any
 
 from tests.dynamodb import raw
 from tests.dynamodb.engines import Engine, EngineAbsentError, running
+from zae_limiter.schema.bucket_item import bucket_key
+
+RESOURCE = "api"
 
 
 @functools.cache
@@ -22,26 +25,23 @@ def table_url(name: str, endpoint_url: str) -> str:
 
 
 class Ledger:
-    """Reads the buckets of one table."""
+    """Reads the buckets of one namespace, for the resource that tests use."""
 
-    def __init__(self, engine_url: str, table: str) -> None:
+    def __init__(self, engine_url: str, table: str, namespace_id: str) -> None:
         self._engine_url = engine_url
         self._table = table
+        self._namespace_id = namespace_id
 
     def bucket(self, entity_id: str) -> dict[str, int]:
-        """The numbers of an entity's only bucket, by attribute; empty if there is none."""
-        found = [item for item in self._items() if f"BUCKET#{entity_id}#" in item["PK"]["S"]]
-        assert len(found) <= 1
-        return {name: int(value["N"]) for item in found for name, value in item.items() if "N" in value}
+        """The numbers of an entity's bucket, by attribute; empty if there is none."""
+        key = bucket_key(self._namespace_id, entity_id, RESOURCE)
+        named = {"PK": {"S": key.pk}, "SK": {"S": key.sk}}
+        asked = {"TableName": self._table, "Key": named, "ConsistentRead": True}
+        answer: Any = raw.call(self._engine_url, "GetItem", asked).json
+        return {name: int(value["N"]) for name, value in answer.get("Item", {}).items() if "N" in value}
 
     def used(self, entity_id: str) -> dict[str, int]:
         """What the bucket has counted of each limit, in tokens; empty if there is none."""
         numbers = self.bucket(entity_id)
         named = {name[2:-3]: milli for name, milli in numbers.items() if name.startswith("b_") and name.endswith("_tc")}
         return {name: milli // 1000 for name, milli in named.items() if name != "wcu"}
-
-    def _items(self) -> list[dict[str, Any]]:
-        asked = {"TableName": self._table, "ConsistentRead": True}
-        answer: Any = raw.call(self._engine_url, "Scan", asked).json
-        assert "LastEvaluatedKey" not in answer
-        return list(answer["Items"])

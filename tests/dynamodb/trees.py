@@ -8,12 +8,18 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from random import Random
 from types import TracebackType
 from typing import Any, Self
 
 import botocore.session
 
 from zae_limiter import RateLimiter, Repository, SyncRateLimiter, SyncRepository
+from zae_limiter._async import dynamo_opening as _async
+from zae_limiter._sync import dynamo_opening as _sync
+from zae_limiter.clock import SystemClock
+from zae_limiter.core.location import DynamoLocation
 
 KINDS = ("async", "sync")
 PATIENCE_S = 60.0
@@ -74,6 +80,12 @@ class AsyncTree:
         """Make a limiter of a repository that was opened here."""
         return Blocking(RateLimiter(repo._target, **options), self.run)
 
+    def elsewhere(self, repo: Any, endpoint_url: str, deadline_s: float) -> Any:
+        """The same repository, with all it remembers, of a store that has moved to another endpoint."""
+        opening = _async.open_table(_location(endpoint_url), deadline_s, (SystemClock(), Random()), session())
+        scope = _moved(repo.scope, self.run(opening), deadline_s)
+        return Blocking(Repository(scope, owns_table=True), self.run)
+
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Run in the loop, and wait for the end."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
@@ -95,6 +107,21 @@ class SyncTree:
     def limiter(self, repo: Any, **options: Any) -> Any:
         """Make a limiter of a repository that was opened here."""
         return SyncRateLimiter(repo, **options)
+
+    def elsewhere(self, repo: Any, endpoint_url: str, deadline_s: float) -> Any:
+        """The same repository, with all it remembers, of a store that has moved to another endpoint."""
+        opening = (SystemClock(), Random())
+        table = _sync.open_table(_location(endpoint_url), deadline_s, opening, session())
+        return SyncRepository(_moved(repo.scope, table, deadline_s), owns_table=True)
+
+
+def _location(endpoint_url: str) -> DynamoLocation:
+    return DynamoLocation("moved-away", "us-east-1", endpoint_url)
+
+
+def _moved(scope: Any, table: Any, deadline_s: float) -> Any:
+    settings = replace(scope.settings, deadline_s=deadline_s)
+    return replace(scope.client, table=table, settings=settings).scope(scope.namespace, scope.namespace_id)
 
 
 def tree(kind: str) -> AsyncTree | SyncTree:

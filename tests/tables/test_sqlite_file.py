@@ -55,6 +55,21 @@ def test_a_file_is_found_as_it_was_left(path: Path) -> None:
     assert ["limiter.db"] == os.listdir(path.parent)
 
 
+def test_a_file_of_other_pages_is_used_as_it_is(path: Path) -> None:
+    """The size of pages is fixed when a file is made, and any size will do."""
+    made(path)
+    connection = sqlite3.connect(path, isolation_level=None)
+    for statement in ("PRAGMA journal_mode = DELETE", "PRAGMA page_size = 4096", "VACUUM"):
+        connection.execute(statement)
+    connection.close()
+    table = SqliteTable(path)
+
+    assert Applied(item(x=2)) == table.write(Update(KEY, add={"x": 1}))
+    table.close()
+    assert b"\x10\x00" == path.read_bytes()[16:18]
+    assert whole(path)
+
+
 def test_an_empty_file_is_made_a_table(path: Path) -> None:
     """A file without content is nobody's."""
     path.touch()
@@ -279,11 +294,12 @@ def test_a_closed_table_says_so(path: Path) -> None:
 def test_a_connection_on_loan_is_closed_when_it_comes_back(path: Path) -> None:
     """Closing does not pull it from under a thread that uses it."""
     table = SqliteTable(path)
-    cursor = table._pool._borrow()
-    table.close()
-    cursor.execute("SELECT 1").fetchone()
-    table._pool._give_back(cursor)
 
+    def close_and_read(cursor: sqlite3.Cursor, number: int) -> object:
+        table.close()
+        return cursor.execute("SELECT ?", (number,)).fetchone()
+
+    assert (1,) == table._pool.lend(close_and_read, 1)
     assert ["limiter.db"] == os.listdir(path.parent)
 
 

@@ -12,6 +12,7 @@ from zae_limiter.schema.operations import Key, Put, Query, Update
 from zae_limiter.tables.blocking import BlockingTable
 from zae_limiter.tables.memory import MemoryTable
 from zae_limiter.tables.sqlite import SqliteTable
+from zae_limiter.tables.sqlite_file import connect
 
 NOW_S = 1_700_000_000
 
@@ -110,7 +111,7 @@ def test_a_long_log_is_closed_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("zae_limiter.tables.sqlite._LONG_LOG", 10)
     table, reader = SqliteTable(tmp_path / "limiter.db"), SqliteTable(tmp_path / "limiter.db")
     table.write(Put(item(x=0)))
-    cursor = reader._pool._borrow()
+    cursor = connect(str(tmp_path / "limiter.db"))
     cursor.execute("BEGIN")
     cursor.execute("SELECT * FROM items").fetchall()
     for _ in range(50):
@@ -118,7 +119,7 @@ def test_a_long_log_is_closed_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     table.checkpoint()
     size = (tmp_path / "limiter.db-wal").stat().st_size
     cursor.execute("COMMIT")
-    reader._pool._give_back(cursor)
+    cursor.connection.close()
     table.checkpoint()
     for _ in range(40):
         table.write(Update(Key("part", "sort"), add={"x": 1}))

@@ -30,12 +30,18 @@ class CarriedTransport:
         if left_s <= 0:
             return Unavailable(TimeoutError("no time was left to send the request"), ambiguous=False)
         try:
-            answer = await runtime.within(left_s, lambda: runtime.in_thread(self._carrier.call, call))
+            answer = await runtime.within(left_s, lambda: runtime.in_thread(self._carry, call, until_s))
         except TimeoutError:
             return Unavailable(TimeoutError(f"no answer within {left_s:.3f} s"), ambiguous=True)
         if isinstance(answer, Answer):
             self._server.hear(answer.date_s, sent_s, self._monotonic_s())
         return answer
+
+    def _carry(self, call: Call, until_s: float) -> Answer | Unavailable:
+        """Make a call, on a thread, unless one was to be had only when nobody waits for the answer any more."""
+        if self._monotonic_s() >= until_s:
+            return Unavailable(TimeoutError("no time was left to send the request"), ambiguous=False)
+        return self._carrier.call(call)
 
     async def replace_keys(self, refused: Signer, until_s: float) -> None:
         """Leave it to botocore."""

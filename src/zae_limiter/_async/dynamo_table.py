@@ -11,8 +11,8 @@ from typing import Any, Protocol
 from zae_limiter._async import runtime
 from zae_limiter.clock import Clock, ServerClock
 from zae_limiter.core.bucket import Moment
-from zae_limiter.core.errors import RateLimiterUnavailable
-from zae_limiter.core.outcome import Committed, Item, TransactOutcome, Unavailable, WriteOutcome
+from zae_limiter.core.errors import RateLimiterUnavailable, ZAELimiterError
+from zae_limiter.core.outcome import Cancelled, Committed, Item, TransactOutcome, Unavailable, WriteOutcome
 from zae_limiter.core.status import BackendCapabilities
 from zae_limiter.schema.operations import Key, Operation, Page, Query, Write
 from zae_limiter.tables.dynamodb import answers, errors
@@ -24,9 +24,13 @@ from zae_limiter.tables.dynamodb.wire import Answer
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.2
 _CONNECTING_TRIES = 3
+_CREATION_S = 300.0
 _INDEX_LAG_S = 5.0
 _PARTITION_WRITES_PER_SECOND = 1000
 _OK = 200
+
+_UNPROCESSED = TimeoutError("DynamoDB put parts of a batch off, again and again")
+_UNREADY = TimeoutError(f"the table could not be used within {_CREATION_S:.0f} s")
 
 Meter = Callable[[str, list[dict[str, Any]]], None]
 """Hears what every call has cost: its target, and the capacity it consumed."""
@@ -93,15 +97,17 @@ class DynamoTable:
         """The items in the order of their keys, None for each that is absent."""
         found: dict[Key, Item] = {}
         left = list(dict.fromkeys(keys))
-        pauses = self._pauses()
+        pauses = self._pauses(until_s or self._until_s())
         while left:
             some, left = left[:MOST_READ], left[MOST_READ:]
-            answer = await self._read(self._calls.batch_get(some, consistent), until_s)
+            answer = await self._read(self._calls.batch_get(some, consistent), until_s or self._until_s())
             items, unread = answers.batch_of(answer.body)
             found.update({Key(item["PK"], item["SK"]): item for item in items})
+            if len(unread) < len(some) and until_s is None:
+                pauses = self._pauses(self._until_s())
             if unread:
                 left = [*unread, *left]
-                await pauses.wait()
+                await self._pause(pauses, _UNPROCESSED)
         return [found.get(key) for key in keys]
 
     async def query(self, query: Query, *, until_s: float | None = None) -> Page:
@@ -112,8 +118,7 @@ class DynamoTable:
     async def write(self, operation: Write, until_s: float | None = None) -> WriteOutcome:
         """Carry out one operation, if its conditions hold; after a lost answer it is not sent again."""
         call = self._calls.write(operation)
-        until_s = until_s or self._monotonic_s() + self._patience.deadline_s
-        answer = await self._send(call, until_s, again=False)
+        answer = await self._send(call, until_s or self._until_s(), again=False)
         if isinstance(answer, Answer):
             return answers.applied_of(operation, answer.body)
         return answer if isinstance(answer, Unavailable) else errors.write_outcome(answer)
@@ -123,51 +128,81 @@ class DynamoTable:
     ) -> TransactOutcome:
         """Carry out all of up to 100 operations, or none; after a lost answer it is sent again with its token."""
         call = self._calls.transact(operations, token)
-        answer = await self._send(call, until_s or self._admin_until_s(), again=True)
-        if isinstance(answer, Answer):
-            return Committed()
-        return answer if isinstance(answer, Unavailable) else errors.transact_outcome(answer, len(operations))
+        until_s = until_s or self._admin_until_s()
+        pauses = self._pauses(until_s)
+        in_doubt: Unavailable | None = None
+        while True:
+            answer = await self._send(call, until_s, again=False)
+            outcome = _transacted(answer, len(operations))
+            if isinstance(outcome, Unavailable) and outcome.ambiguous:
+                in_doubt = outcome
+            # A throttle, a conflict, a lost connection say nothing of what became of a try before.
+            if in_doubt is None or isinstance(outcome, Committed | Cancelled):
+                return outcome
+            if not await pauses.wait():
+                return in_doubt
 
     async def batch_delete(self, keys: Sequence[Key]) -> None:
         """Remove items, without a condition and not as one transaction."""
         left = list(dict.fromkeys(keys))
-        pauses = self._pauses()
+        pauses = self._pauses(self._admin_until_s())
         while left:
             some, left = left[:MOST_DELETED], left[MOST_DELETED:]
             answer = await self._read(self._calls.batch_delete(some), self._admin_until_s())
             undeleted = answers.undeleted_of(answer.body)
+            if len(undeleted) < len(some):
+                pauses = self._pauses(self._admin_until_s())
             if undeleted:
                 left = [*undeleted, *left]
-                await pauses.wait()
+                await self._pause(pauses, _UNPROCESSED)
 
     async def create(self) -> None:
-        """Make the table where there is none, and wait until it can be used."""
-        until_s = self._admin_until_s()
-        described = await self._send(self._calls.describe_table(), until_s, again=True)
-        if isinstance(described, Failure) and errors.no_such_table(described):
-            made = await self._send(self._calls.create_table(), until_s, again=True)
-            if isinstance(made, Failure) and not errors.exists_already(made):
-                self._raise(made)
-        pauses = self._pauses()
-        while not answers.active((await self._read(self._calls.describe_table(), self._admin_until_s())).body):
-            await pauses.wait()
-        expiring = await self._send(self._calls.update_time_to_live(), self._admin_until_s(), again=True)
-        if isinstance(expiring, Failure) and not errors.enabled_already(expiring):
-            self._raise(expiring)
+        """Make the table where there is none, and wait until it can be used.
+
+        Raises:
+            RateLimiterUnavailable: DynamoDB does not answer, access is refused, or it takes too long.
+        """
+        if await self._done(self._calls.describe_table(), errors.no_such_table) is None:
+            await self._done(self._calls.create_table(), errors.exists_already)
+        pauses = self._pauses(self._monotonic_s() + _CREATION_S)
+        while True:
+            # A table that was just made may not be known everywhere yet.
+            described = await self._done(self._calls.describe_table(), errors.no_such_table)
+            if described is not None and answers.active(described.body):
+                break
+            await self._pause(pauses, _UNREADY)
+        await self._done(self._calls.update_time_to_live(), errors.enabled_already)
 
     async def close(self) -> None:
         """Let go of everything; no other call may follow."""
         await self._caller.close()
 
+    def _until_s(self) -> float:
+        return self._monotonic_s() + self._patience.deadline_s
+
     def _admin_until_s(self) -> float:
         return self._monotonic_s() + self._patience.deadline_s * self._patience.admin_factor
 
-    def _pauses(self) -> "_Pauses":
-        return _Pauses(self._patience.jitter)
+    def _pauses(self, until_s: float) -> "_Pauses":
+        return _Pauses(self._patience, until_s)
 
-    def _raise(self, failure: Failure) -> None:
-        problem = errors.read_problem(failure)
-        raise RateLimiterUnavailable(problem.cause, self._name) if isinstance(problem, Retry) else problem
+    async def _pause(self, pauses: "_Pauses", cause: Exception) -> None:
+        """Wait for a while.
+
+        Raises:
+            RateLimiterUnavailable: That would be too long, for this cause.
+        """
+        if not await pauses.wait():
+            raise RateLimiterUnavailable(cause, self._name)
+
+    async def _done(self, call: Call, tolerated: Callable[[Failure], bool]) -> Answer | None:
+        """Make a call of administration; None if it fails in the one way that is tolerated."""
+        answer = await self._answered(call, self._admin_until_s())
+        if isinstance(answer, Answer):
+            return answer
+        if tolerated(answer):
+            return None
+        raise self._error(answer)
 
     async def _read(self, call: Call, until_s: float | None) -> Answer:
         """Make a call that may be made again, until it is answered.
@@ -175,24 +210,36 @@ class DynamoTable:
         Raises:
             RateLimiterUnavailable: The deadline has passed, or access is refused.
         """
-        until_s = until_s or self._monotonic_s() + self._patience.deadline_s
-        pauses = self._pauses()
+        answer = await self._answered(call, until_s or self._until_s())
+        if isinstance(answer, Answer):
+            return answer
+        raise self._error(answer)
+
+    def _error(self, failure: Failure) -> ZAELimiterError:
+        problem = errors.read_problem(failure)
+        return RateLimiterUnavailable(problem.cause, self._name) if isinstance(problem, Retry) else problem
+
+    async def _answered(self, call: Call, until_s: float) -> Answer | Failure:
+        """Make a call that may be made again, until it is answered or refused for good.
+
+        Raises:
+            RateLimiterUnavailable: The deadline has passed.
+        """
+        pauses = self._pauses(until_s)
         while True:
             answer = await self._send(call, until_s, again=True)
-            if isinstance(answer, Answer):
-                return answer
             if isinstance(answer, Unavailable):
                 raise RateLimiterUnavailable(answer.cause, self._name)
+            if isinstance(answer, Answer):
+                return answer
             problem = errors.read_problem(answer)
             if not isinstance(problem, Retry):
-                raise problem
-            if self._monotonic_s() >= until_s:
-                raise RateLimiterUnavailable(problem.cause, self._name)
-            await pauses.wait()
+                return answer
+            await self._pause(pauses, problem.cause)
 
     async def _send(self, call: Call, until_s: float, *, again: bool) -> Answer | Failure | Unavailable:
         """Make a call, and again where it never reached the server; ``again``: or where that is in doubt."""
-        pauses = self._pauses()
+        pauses = self._pauses(until_s)
         attempt_s = (until_s - self._monotonic_s()) / 2
         tries = 0
         while True:
@@ -204,9 +251,8 @@ class DynamoTable:
                 hopeless = not again
             else:
                 hopeless = tries >= _CONNECTING_TRIES or not isinstance(answer.cause, OSError)
-            if hopeless or self._monotonic_s() >= until_s:
+            if hopeless or not await pauses.wait():
                 return answer
-            await pauses.wait()
 
     async def _make(self, call: Call, until_s: float, attempt_s: float) -> Answer | Failure | Unavailable:
         """Make a call once; where only its signature was refused, for its time or its keys, sign and make it again."""
@@ -236,14 +282,26 @@ class DynamoTable:
         return self._caller.signer is not refused
 
 
-class _Pauses:
-    """Pauses between tries, each about twice as long as the one before."""
+def _transacted(answer: Answer | Failure | Unavailable, count: int) -> TransactOutcome:
+    """What a transaction of ``count`` operations has come to."""
+    if isinstance(answer, Answer):
+        return Committed()
+    return answer if isinstance(answer, Unavailable) else errors.transact_outcome(answer, count)
 
-    def __init__(self, jitter: Callable[[], float]) -> None:
-        self._jitter = jitter
+
+class _Pauses:
+    """Pauses between tries, each about twice as long as the one before, none beyond a deadline."""
+
+    def __init__(self, patience: Patience, until_s: float) -> None:
+        self._patience = patience
+        self._until_s = until_s
         self._longest_s = _FIRST_PAUSE_S
 
-    async def wait(self) -> None:
-        """Wait for a while."""
-        await runtime.sleep(self._longest_s * (0.5 + self._jitter() / 2))
+    async def wait(self) -> bool:
+        """Wait for a while; False, without waiting, where that would be too long."""
+        pause_s = self._longest_s * (0.5 + self._patience.jitter() / 2)
+        if self._patience.clock.monotonic_s() + pause_s >= self._until_s:
+            return False
+        await runtime.sleep(pause_s)
         self._longest_s = min(_LONGEST_PAUSE_S, self._longest_s * 2)
+        return True

@@ -6,11 +6,15 @@ whether it is made again is decided by whoever knows what it does.
 
 import asyncio
 import os
+import socket
 import ssl
 from collections import deque
+from contextlib import suppress
+from typing import TypeVar, cast
 
-from zae_limiter._async import runtime
 from zae_limiter.aws.account import Account, Freshness
+from zae_limiter.aws.errand import Future
+from zae_limiter.aws.lookup import Address, Lookup
 from zae_limiter.clock import Clock, ServerClock
 from zae_limiter.core.outcome import Unavailable
 from zae_limiter.tables.dynamodb.calls import Call
@@ -19,8 +23,10 @@ from zae_limiter.tables.dynamodb.wire import Answer, AnswerReader, BrokenAnswerE
 
 _MOST_CONNECTIONS = 64
 _LONGEST_IDLE_S = 20.0
-_NEXT_ADDRESS_AFTER_S = 0.25
 _CHECK_KEYS_EVERY_S = 5.0
+_RENEW_EVERY_S = 60.0
+
+T = TypeVar("T")
 
 
 class Transport:
@@ -28,11 +34,12 @@ class Transport:
 
     def __init__(self, account: Account, clock: Clock, server: ServerClock) -> None:
         self._account = account
+        self._clock = clock
         self._monotonic_s = clock.monotonic_s
         self._server = server
-        self._pool = _Pool(account.tls(), clock)
+        self._pool: _Pool | None = None
         self._check_keys_at_s = clock.monotonic_s() + _CHECK_KEYS_EVERY_S
-        self._renewing = runtime.Lock()
+        self._replace_keys_at_s = clock.monotonic_s()
 
     async def call(self, call: Call, until_s: float) -> Answer | Unavailable:
         """Make one call, once; ``until_s`` is by the clock that never goes back."""
@@ -40,7 +47,8 @@ class Transport:
             if self._monotonic_s() >= self._check_keys_at_s:
                 await self._check_keys(until_s)
             signer = self._account.signer
-            connection = await self._pool.borrow(signer.endpoint, until_s)
+            pool = self._pool_here()
+            connection = await pool.borrow(signer.endpoint, until_s)
         except Exception as error:  # noqa: BLE001 - a provider of keys or a resolver of names may raise anything
             return Unavailable(error, ambiguous=False)
         try:
@@ -48,7 +56,7 @@ class Transport:
             answer = await connection.ask(signer.request(call, self._server.signing_s()), until_s - sent_s)
         finally:
             # A connection whose caller was cancelled has an answer under way, and is closed here.
-            self._pool.give_back(connection)
+            pool.give_back(connection)
         if isinstance(answer, Answer):
             self._server.hear(answer.date_s, sent_s, connection.heard_s)
         return answer
@@ -56,11 +64,15 @@ class Transport:
     async def replace_keys(self, refused: Signer, until_s: float) -> None:
         """Find keys anew, after the server has refused those of a signer as expired.
 
+        Keys that stay the same are looked for only so often.
+
         Raises:
             Exception: Whatever the provider of credentials raises.
         """
-        left_s = until_s - self._monotonic_s()
-        await runtime.within(left_s, lambda: runtime.in_thread(self._account.replace, refused))
+        now_s = self._monotonic_s()
+        if refused is self._account.signer and now_s >= self._replace_keys_at_s:
+            await _shared(self._account.replace(refused), until_s - now_s)
+            self._replace_keys_at_s = self._monotonic_s() + _CHECK_KEYS_EVERY_S
 
     @property
     def signer(self) -> Signer:
@@ -69,41 +81,62 @@ class Transport:
 
     async def close(self) -> None:
         """Close every connection; calls under way end without an answer."""
-        await self._pool.close()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+            # The loop tells connections of their end in a turn of its own.
+            await asyncio.sleep(0)
+
+    def _pool_here(self) -> "_Pool":
+        """Return the pool of this loop: connections belong to a loop, and are not shared with a forked child."""
+        home = (asyncio.get_running_loop(), os.getpid())
+        pool = self._pool
+        if pool is None or pool.home != home:
+            if pool is not None:
+                pool.close()
+            self._pool = pool = _Pool(home, self._account.tls, self._clock)
+        return pool
 
     async def _check_keys(self, until_s: float) -> None:
         """See to it that keys are renewed: ahead of time in the background, and waited for only where they must be."""
-        async with self._renewing:
-            now_s = self._monotonic_s()
-            if now_s < self._check_keys_at_s:
-                return
-            match self._account.freshness():
-                case Freshness.STALE:
-                    await runtime.within(until_s - now_s, lambda: runtime.in_thread(self._account.renew))
-                case Freshness.AGING:
-                    runtime.in_background(self._account.renew)
-                case Freshness.FRESH:
-                    self._account.adopt()
-            self._check_keys_at_s = now_s + _CHECK_KEYS_EVERY_S
+        again_s = _CHECK_KEYS_EVERY_S
+        left_s = until_s - self._monotonic_s()
+        match self._account.freshness():
+            case Freshness.EXPIRED:
+                await _shared(self._account.renew(), left_s)
+            case Freshness.STALE:
+                # They are good for some minutes yet, so a renewal that takes longer goes on without its caller.
+                with suppress(TimeoutError):
+                    await _shared(self._account.renew(), left_s / 2)
+            case Freshness.AGING:
+                again_s = _RENEW_EVERY_S
+                self._account.renew()
+            case Freshness.FRESH:
+                if self._account.changes:
+                    self._account.renew()
+        self._check_keys_at_s = self._monotonic_s() + again_s
 
 
 class _Connection(asyncio.Protocol):
     """One connection, which carries one call at a time."""
 
-    def __init__(self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+    def __init__(self, endpoint: Endpoint, connected: socket.socket, clock: Clock) -> None:
         self.endpoint = endpoint
-        self._loop = loop
+        self._loop = asyncio.get_running_loop()
+        self._socket = connected
         self._monotonic_s = clock.monotonic_s
         self._reader = AnswerReader()
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[Answer | Unavailable] | None = None
         self.heard_s = clock.monotonic_s()
-        self.usable = True
+        self.usable = False
 
     async def ask(self, request: bytes, timeout_s: float) -> Answer | Unavailable:
         """Send a request and wait for its answer."""
-        if self._transport is None or not self.usable or timeout_s <= 0:
+        if timeout_s <= 0:
             return Unavailable(TimeoutError("no time was left to send the request"), ambiguous=False)
+        if self._transport is None or not self.usable:
+            return Unavailable(ConnectionError("the connection was closed before the request"), ambiguous=False)
         self._waiter = self._loop.create_future()
         timer = self._loop.call_later(timeout_s, self._expire, timeout_s)
         # Until the answer is whole the connection is in doubt.
@@ -121,10 +154,15 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def abandon(self) -> None:
+        """Let go of a socket whose loop has ended, or is the parent's of this process: nothing is sent."""
+        self.usable = False
+        self._socket.close()
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Be connected."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
+        self.usable = True
 
     def data_received(self, data: bytes) -> None:
         """Read on; what comes unasked ends the connection."""
@@ -142,6 +180,10 @@ class _Connection(asyncio.Protocol):
             self.usable = self._reader.keep_alive and not self._waiter.done()
             self._end(answer)
 
+    def eof_received(self) -> None:
+        """Hear that the server sends no more; the loop closes the connection in a turn of its own."""
+        self.usable = False
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Be cut off: a call under way may have been carried out all the same."""
         self.usable = False
@@ -157,19 +199,22 @@ class _Connection(asyncio.Protocol):
 
 
 class _Pool:
-    """Connections that are kept: the idle ones, newest last, and a queue of those who wait for one."""
+    """The connections of one loop: the idle ones, newest last, and a queue of those who wait for one.
 
-    def __init__(self, tls: ssl.SSLContext | None, clock: Clock) -> None:
+    A connection, or the leave to make one, that becomes free goes to the first in the queue and to nobody else.
+    """
+
+    def __init__(self, home: tuple[asyncio.AbstractEventLoop, int], tls: ssl.SSLContext | None, clock: Clock) -> None:
+        self.home = home
         self._tls = tls
         self._clock = clock
-        self._home: tuple[asyncio.AbstractEventLoop | None, int] = (None, 0)
-        self._start_anew()
-
-    def _start_anew(self) -> None:
-        self._idle: list[_Connection] = []
+        self._lookup: Lookup | None = None
+        self._idle: deque[_Connection] = deque()
         self._lent: set[_Connection] = set()
         self._waiting: deque[asyncio.Future[_Connection | None]] = deque()
+        # Connections, and leaves to make one.
         self._open = 0
+        self._closed = False
 
     async def borrow(self, endpoint: Endpoint, until_s: float) -> _Connection:
         """Return a connection that nobody else uses.
@@ -177,98 +222,111 @@ class _Pool:
         Raises:
             OSError: It cannot be connected (a TimeoutError is one, and so is an error of TLS).
         """
-        loop = asyncio.get_running_loop()
-        home = (loop, os.getpid())
-        if home != self._home:
-            # Connections belong to the loop they were made in, and are not shared with a forked child.
-            self._home = home
-            self._start_anew()
         connection = self._newest_idle(endpoint)
         if connection is None:
             left_s = until_s - self._clock.monotonic_s()
             try:
                 async with asyncio.timeout(left_s):
-                    connection = await self._wait_or_connect(endpoint, loop)
+                    connection = await self._wait_or_connect(endpoint, until_s)
             except TimeoutError:
                 where = f"{endpoint.host}:{endpoint.port}"
                 raise TimeoutError(f"no connection to {where} within {left_s:.3f} s") from None
         self._lent.add(connection)
+        if self._closed:
+            connection.close()
         return connection
 
     def give_back(self, connection: _Connection) -> None:
         """Take a connection back, for the next who waits, or to lie idle; one in doubt is closed."""
-        if connection not in self._lent:
-            # It was lent in another loop, or before the pool was closed.
-            connection.close()
-            return
-        self._lent.remove(connection)
+        self._lent.discard(connection)
         if not connection.usable:
-            self._drop(connection)
-        else:
-            self._pass_on(connection)
+            connection.close()
+            self._release()
+        elif not self._wake(connection):
+            self._idle.append(connection)
+            # The newest is always the next, so the oldest may never be used again.
+            if self._rested_s(self._idle[0]) >= _LONGEST_IDLE_S:
+                self._idle.popleft().close()
+                self._release()
 
-    async def close(self) -> None:
-        """Close every connection."""
-        if self._home == (asyncio.get_running_loop(), os.getpid()):
+    def close(self) -> None:
+        """Close every connection; whoever waits for one is told."""
+        self._closed = True
+        loop, process = self.home
+        if loop.is_closed() or process != os.getpid():
+            for connection in (*self._idle, *self._lent):
+                connection.abandon()
+        elif loop is _running_loop():
             for connection in (*self._idle, *self._lent):
                 connection.close()
-            # The loop tells connections of their end in a turn of its own.
-            await asyncio.sleep(0)
-        self._home = (None, 0)
-        self._start_anew()
+            for waiter in self._waiting:
+                if not waiter.done():
+                    waiter.set_exception(ConnectionError("the connections were closed"))
 
     def _newest_idle(self, endpoint: Endpoint) -> _Connection | None:
         """Return the idle connection that was used last; those that were idle for too long are closed."""
         while self._idle:
             connection = self._idle.pop()
-            rested_s = self._clock.monotonic_s() - connection.heard_s
-            if connection.usable and rested_s < _LONGEST_IDLE_S and connection.endpoint is endpoint:
+            if connection.usable and self._rested_s(connection) < _LONGEST_IDLE_S and connection.endpoint is endpoint:
                 return connection
-            self._drop(connection)
+            connection.close()
+            self._release()
         return None
 
-    async def _wait_or_connect(self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop) -> _Connection:
+    def _rested_s(self, connection: _Connection) -> float:
+        return self._clock.monotonic_s() - connection.heard_s
+
+    async def _wait_or_connect(self, endpoint: Endpoint, until_s: float) -> _Connection:
         """Return a connection that another has given back, or a new one where there is room for it."""
-        while self._open >= _MOST_CONNECTIONS:
-            connection = await self._wait_in_turn(loop)
+        if self._open < _MOST_CONNECTIONS:
+            self._open += 1
+        else:
+            connection = await self._wait_in_turn()
             if connection is not None:
                 return connection
-        self._open += 1
         try:
-            _, made = await loop.create_connection(
-                lambda: _Connection(endpoint, loop, self._clock),
-                endpoint.host,
-                endpoint.port,
-                ssl=self._tls,
-                server_hostname=endpoint.host if self._tls else None,
-                happy_eyeballs_delay=_NEXT_ADDRESS_AFTER_S,
-            )
+            return await self._connect(endpoint, until_s)
         except BaseException:
-            self._open -= 1
-            self._wake(None)
+            self._release()
             raise
-        return made
 
-    async def _wait_in_turn(self, loop: asyncio.AbstractEventLoop) -> _Connection | None:
+    async def _wait_in_turn(self) -> _Connection | None:
         """Wait for a connection, or for leave to make one."""
-        waiter: asyncio.Future[_Connection | None] = loop.create_future()
+        waiter: asyncio.Future[_Connection | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         try:
             return await waiter
-        except BaseException:
-            if waiter.done() and not waiter.cancelled():
-                self._pass_on(waiter.result())
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                # What was handed over to somebody who has left goes on to the next.
+                connection = waiter.result()
+                self._release() if connection is None else self.give_back(connection)
             raise
 
-    def _pass_on(self, connection: _Connection | None) -> None:
-        """Hand a connection, or leave to make one, to the next in the queue; where there is none it lies idle."""
-        if not self._wake(connection) and connection is not None:
-            self._idle.append(connection)
+    async def _connect(self, endpoint: Endpoint, until_s: float) -> _Connection:
+        """Make a connection to the first address that answers."""
+        if self._lookup is None or self._lookup.endpoint is not endpoint:
+            self._lookup = Lookup(endpoint)
+        addresses = await _shared(self._lookup.begin(), None)
+        connected = await _connected(addresses, until_s, self._clock)
+        connection = _Connection(endpoint, connected, self._clock)
+        try:
+            await asyncio.get_running_loop().create_connection(
+                lambda: connection,
+                sock=connected,
+                ssl=self._tls,
+                server_hostname=endpoint.host if self._tls else None,
+            )
+        except BaseException:
+            # The loop has closed the socket, unless it has just been handed over.
+            connection.close()
+            raise
+        return connection
 
-    def _drop(self, connection: _Connection) -> None:
-        connection.close()
-        self._open -= 1
-        self._wake(None)
+    def _release(self) -> None:
+        """Give up a place among the connections; the next in the queue has it."""
+        if not self._wake(None):
+            self._open -= 1
 
     def _wake(self, connection: _Connection | None) -> bool:
         """Give the next in the queue a connection, or leave to make one; False if nobody waits."""
@@ -278,3 +336,44 @@ class _Pool:
                 waiter.set_result(connection)
                 return True
         return False
+
+
+async def _connected(addresses: list[Address], until_s: float, clock: Clock) -> socket.socket:
+    """Return a socket that is connected to the first address that answers; each but the last has half the time left."""
+    loop = asyncio.get_running_loop()
+    failure: OSError = ConnectionError("the endpoint has no address")
+    for number, (family, address) in enumerate(addresses, 1):
+        left_s = until_s - clock.monotonic_s()
+        plain = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            plain.setblocking(False)
+            async with asyncio.timeout(left_s if number == len(addresses) else left_s / 2):
+                await loop.sock_connect(plain, address)
+        except OSError as error:
+            plain.close()
+            failure = error
+        except BaseException:
+            plain.close()
+            raise
+        else:
+            return plain
+    raise failure
+
+
+async def _shared(future: Future[T], within_s: float | None) -> T:
+    """Wait so long and no longer for what others may be waiting for too.
+
+    Raises:
+        TimeoutError: It took longer.
+    """
+    if future.done():
+        return future.result()
+    async with asyncio.timeout(within_s):
+        return await asyncio.wrap_future(future)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -9,9 +9,11 @@ import select
 import socket
 import ssl
 import threading
+from collections import deque
+from contextlib import suppress
 
-from zae_limiter._sync import runtime
 from zae_limiter.aws.account import Account, Freshness
+from zae_limiter.aws.lookup import Address, Lookup
 from zae_limiter.clock import Clock, ServerClock
 from zae_limiter.core.outcome import Unavailable
 from zae_limiter.tables.dynamodb.calls import Call
@@ -21,7 +23,8 @@ from zae_limiter.tables.dynamodb.wire import Answer, AnswerReader, BrokenAnswerE
 _MOST_CONNECTIONS = 64
 _LONGEST_IDLE_S = 20.0
 _CHECK_KEYS_EVERY_S = 5.0
-_BYTES_AT_ONCE = 16 * 1024
+_RENEW_EVERY_S = 60.0
+_BYTES_AT_ONCE = 64 * 1024
 
 
 class Transport:
@@ -29,11 +32,12 @@ class Transport:
 
     def __init__(self, account: Account, clock: Clock, server: ServerClock) -> None:
         self._account = account
+        self._clock = clock
         self._monotonic_s = clock.monotonic_s
         self._server = server
-        self._pool = _Pool(account.tls(), clock)
+        self._pool = _Pool(account.tls, clock)
         self._check_keys_at_s = clock.monotonic_s() + _CHECK_KEYS_EVERY_S
-        self._renewing = runtime.Lock()
+        self._replace_keys_at_s = clock.monotonic_s()
 
     def call(self, call: Call, until_s: float) -> Answer | Unavailable:
         """Make one call, once; ``until_s`` is by the clock that never goes back."""
@@ -41,7 +45,8 @@ class Transport:
             if self._monotonic_s() >= self._check_keys_at_s:
                 self._check_keys(until_s)
             signer = self._account.signer
-            connection = self._pool.borrow(signer.endpoint, until_s)
+            pool = self._pool_here()
+            connection = pool.borrow(signer.endpoint, until_s)
         except Exception as error:  # noqa: BLE001 - a provider of keys or a resolver of names may raise anything
             return Unavailable(error, ambiguous=False)
         try:
@@ -49,7 +54,7 @@ class Transport:
             answer = connection.ask(signer.request(call, self._server.signing_s()), until_s)
         finally:
             # A connection whose caller was interrupted has an answer under way, and is closed here.
-            self._pool.give_back(connection)
+            pool.give_back(connection)
         if isinstance(answer, Answer):
             self._server.hear(answer.date_s, sent_s, connection.heard_s)
         return answer
@@ -57,11 +62,15 @@ class Transport:
     def replace_keys(self, refused: Signer, until_s: float) -> None:
         """Find keys anew, after the server has refused those of a signer as expired.
 
+        Keys that stay the same are looked for only so often.
+
         Raises:
             Exception: Whatever the provider of credentials raises.
         """
-        left_s = until_s - self._monotonic_s()
-        runtime.within(left_s, lambda: self._account.replace(refused))
+        now_s = self._monotonic_s()
+        if refused is self._account.signer and now_s >= self._replace_keys_at_s:
+            self._account.replace(refused).result(max(0, until_s - now_s))
+            self._replace_keys_at_s = self._monotonic_s() + _CHECK_KEYS_EVERY_S
 
     @property
     def signer(self) -> Signer:
@@ -70,22 +79,35 @@ class Transport:
 
     def close(self) -> None:
         """Close every connection; calls under way end without an answer."""
-        self._pool.close()
+        pool, self._pool = self._pool, _Pool(self._account.tls, self._clock)
+        pool.close()
+
+    def _pool_here(self) -> "_Pool":
+        """Return the pool of this process: connections are not shared with a forked child."""
+        pool = self._pool
+        if pool.process != os.getpid():
+            pool.abandon()
+            self._pool = pool = _Pool(self._account.tls, self._clock)
+        return pool
 
     def _check_keys(self, until_s: float) -> None:
         """See to it that keys are renewed: ahead of time in the background, and waited for only where they must be."""
-        with self._renewing:
-            now_s = self._monotonic_s()
-            if now_s < self._check_keys_at_s:
-                return
-            match self._account.freshness():
-                case Freshness.STALE:
-                    runtime.within(until_s - now_s, self._account.renew)
-                case Freshness.AGING:
-                    runtime.in_background(self._account.renew)
-                case Freshness.FRESH:
-                    self._account.adopt()
-            self._check_keys_at_s = now_s + _CHECK_KEYS_EVERY_S
+        again_s = _CHECK_KEYS_EVERY_S
+        left_s = max(0, until_s - self._monotonic_s())
+        match self._account.freshness():
+            case Freshness.EXPIRED:
+                self._account.renew().result(left_s)
+            case Freshness.STALE:
+                # They are good for some minutes yet, so a renewal that takes longer goes on without its caller.
+                with suppress(TimeoutError):
+                    self._account.renew().result(left_s / 2)
+            case Freshness.AGING:
+                again_s = _RENEW_EVERY_S
+                self._account.renew()
+            case Freshness.FRESH:
+                if self._account.changes:
+                    self._account.renew()
+        self._check_keys_at_s = self._monotonic_s() + again_s
 
 
 class _Connection:
@@ -96,6 +118,7 @@ class _Connection:
         self._socket = connected
         self._monotonic_s = clock.monotonic_s
         self._reader = AnswerReader()
+        self._cut = False
         self.heard_s = clock.monotonic_s()
         self.usable = True
 
@@ -104,11 +127,13 @@ class _Connection:
         started_s = self._monotonic_s()
         if until_s <= started_s:
             return Unavailable(TimeoutError("no time was left to send the request"), ambiguous=False)
+        if not self.usable:
+            return Unavailable(ConnectionError("the connection was closed before the request"), ambiguous=False)
         # Until the answer is whole the connection is in doubt.
         self.usable = False
         try:
             self._socket.settimeout(until_s - started_s)
-            self._socket.sendall(request)
+            self._send(request, until_s)
             answer = self._receive(until_s)
         except TimeoutError:
             late = TimeoutError(f"no answer within {until_s - started_s:.3f} s")
@@ -116,8 +141,15 @@ class _Connection:
         except (OSError, BrokenAnswerError) as error:
             return Unavailable(error, ambiguous=True)
         self.heard_s = self._monotonic_s()
-        self.usable = self._reader.keep_alive
+        self.usable = self._reader.keep_alive and not self._cut
         return answer
+
+    def _send(self, request: bytes, until_s: float) -> None:
+        """Send all of a request; what does not go out at once has what is left of the time."""
+        sent = self._socket.send(request)
+        while sent < len(request):
+            self._limit(until_s)
+            sent += self._socket.send(memoryview(request)[sent:])
 
     def _receive(self, until_s: float) -> Answer:
         """Read on until the answer is whole."""
@@ -128,35 +160,60 @@ class _Connection:
             answer = self._reader.feed(data)
             if answer is not None:
                 return answer
-            left_s = until_s - self._monotonic_s()
-            if left_s <= 0:
-                raise TimeoutError
-            self._socket.settimeout(left_s)
+            self._limit(until_s)
+
+    def _limit(self, until_s: float) -> None:
+        left_s = until_s - self._monotonic_s()
+        if left_s <= 0:
+            raise TimeoutError
+        self._socket.settimeout(left_s)
 
     def is_quiet(self) -> bool:
         """Say whether nothing has come unasked: neither an end nor bytes that belong to no call."""
         return not _readable(self._socket)
 
+    def cut(self) -> None:
+        """End a call under way in another thread, which then closes the connection itself."""
+        self._cut = True
+        self.usable = False
+        with suppress(OSError):
+            # That of a plain socket: TLS would be taken off under the hands of whoever reads.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
     def close(self) -> None:
-        """Close at once."""
+        """Close at once; nothing is sent."""
         self.usable = False
         self._socket.close()
 
 
+class _Ticket:
+    """A place in the queue, and what is handed to whoever has it: a connection, or leave to make one."""
+
+    __slots__ = ("called", "connection")
+
+    def __init__(self) -> None:
+        self.called = threading.Event()
+        self.connection: _Connection | None = None
+
+
 class _Pool:
-    """Connections that are kept: the idle ones, newest last, and a count of all."""
+    """The connections of one process: the idle ones, newest last, and a queue of those who wait for one.
+
+    A connection, or the leave to make one, that becomes free goes to the first in the queue and to nobody else.
+    """
 
     def __init__(self, tls: ssl.SSLContext | None, clock: Clock) -> None:
+        self.process = os.getpid()
         self._tls = tls
         self._clock = clock
-        self._start_anew()
-
-    def _start_anew(self) -> None:
-        self._process = os.getpid()
-        self._idle: list[_Connection] = []
+        self._lock = threading.Lock()
+        self._lookup: Lookup | None = None
+        self._idle: deque[_Connection] = deque()
         self._lent: set[_Connection] = set()
+        self._waiting: deque[_Ticket] = deque()
+        # Connections, and leaves to make one.
         self._open = 0
-        self._changed = threading.Condition()
+        self._closed = False
 
     def borrow(self, endpoint: Endpoint, until_s: float) -> _Connection:
         """Return a connection that nobody else uses.
@@ -164,110 +221,172 @@ class _Pool:
         Raises:
             OSError: It cannot be connected (a TimeoutError is one, and so is an error of TLS).
         """
-        if self._process != os.getpid():
-            # Connections are not shared with a forked child.
-            self._start_anew()
         left_s = until_s - self._clock.monotonic_s()
         try:
-            with self._changed:
-                connection = self._idle_or_leave(endpoint, until_s)
-            if connection is None:
-                connection = self._connect(endpoint, until_s)
+            connection = self._take(endpoint, left_s) or self._connect(endpoint, until_s)
         except TimeoutError:
             where = f"{endpoint.host}:{endpoint.port}"
             raise TimeoutError(f"no connection to {where} within {left_s:.3f} s") from None
-        self._lent.add(connection)
+        with self._lock:
+            self._lent.add(connection)
+            if self._closed:
+                connection.usable = False
         return connection
 
     def give_back(self, connection: _Connection) -> None:
         """Take a connection back, for the next who waits, or to lie idle; one in doubt is closed."""
-        with self._changed:
-            if connection not in self._lent:
-                # It was lent before the pool was closed, or before this process was forked.
+        with self._lock:
+            self._lent.discard(connection)
+            if not connection.usable:
                 connection.close()
-                return
-            self._lent.remove(connection)
-            if connection.usable:
+                self._release()
+            elif not self._wake(connection):
                 self._idle.append(connection)
-            else:
-                connection.close()
-                self._open -= 1
-            self._changed.notify()
+                # The newest is always the next, so the oldest may never be used again.
+                if self._rested_s(self._idle[0]) >= _LONGEST_IDLE_S:
+                    self._idle.popleft().close()
+                    self._release()
 
     def close(self) -> None:
-        """Close every connection."""
-        with self._changed:
-            for connection in (*self._idle, *self._lent):
+        """Close every connection; whoever waits for one is told."""
+        with self._lock:
+            self._closed = True
+            for connection in self._idle:
                 connection.close()
-        self._start_anew()
+            self._idle.clear()
+            for connection in self._lent:
+                connection.cut()
+            while self._wake(None):
+                pass
 
-    def _idle_or_leave(self, endpoint: Endpoint, until_s: float) -> _Connection | None:
-        """Return an idle connection, or None as leave to make one; where there is neither, wait.
+    def abandon(self) -> None:
+        """Let go of sockets that are the parent's of this process: nothing is sent."""
+        for connection in (*self._idle, *self._lent):
+            connection.close()
+
+    def _take(self, endpoint: Endpoint, left_s: float) -> _Connection | None:
+        """Return an idle connection, or None as leave to make one; where there is neither, wait in turn.
 
         Raises:
             TimeoutError: Neither came in time.
         """
-        while True:
+        with self._lock:
             connection = self._newest_idle(endpoint)
             if connection is not None:
                 return connection
             if self._open < _MOST_CONNECTIONS:
                 self._open += 1
                 return None
-            left_s = until_s - self._clock.monotonic_s()
-            if left_s <= 0 or not self._changed.wait(left_s):
-                raise TimeoutError
+            ticket = _Ticket()
+            self._waiting.append(ticket)
+        try:
+            called = ticket.called.wait(max(0, left_s))
+        except BaseException:
+            self._leave(ticket)
+            raise
+        if not called:
+            self._leave(ticket)
+            raise TimeoutError
+        return ticket.connection
+
+    def _leave(self, ticket: _Ticket) -> None:
+        """Leave the queue; what was handed over in the last moment goes on to the next."""
+        with self._lock:
+            if ticket in self._waiting:
+                self._waiting.remove(ticket)
+                return
+        if ticket.connection is not None:
+            self.give_back(ticket.connection)
+        else:
+            with self._lock:
+                self._release()
 
     def _newest_idle(self, endpoint: Endpoint) -> _Connection | None:
         """Return the idle connection that was used last; those that were idle for too long are closed."""
         while self._idle:
             connection = self._idle.pop()
-            rested_s = self._clock.monotonic_s() - connection.heard_s
+            rested_s = self._rested_s(connection)
             if rested_s < _LONGEST_IDLE_S and connection.endpoint is endpoint and connection.is_quiet():
                 return connection
             connection.close()
-            self._open -= 1
+            self._release()
         return None
+
+    def _rested_s(self, connection: _Connection) -> float:
+        return self._clock.monotonic_s() - connection.heard_s
 
     def _connect(self, endpoint: Endpoint, until_s: float) -> _Connection:
         """Make a connection, having had leave to."""
         try:
-            return _Connection(endpoint, self._connected(endpoint, until_s), self._clock)
+            if self._closed:
+                raise ConnectionError("the connections were closed")
+            lookup = self._lookup
+            if lookup is None or lookup.endpoint is not endpoint:
+                self._lookup = lookup = Lookup(endpoint)
+            addresses = lookup.begin().result(max(0, until_s - self._clock.monotonic_s()))
+            plain = _connected(addresses, until_s, self._clock)
+            return _Connection(endpoint, self._secured(plain, endpoint, until_s), self._clock)
         except BaseException:
-            with self._changed:
-                self._open -= 1
-                self._changed.notify()
+            with self._lock:
+                self._release()
             raise
 
-    def _connected(self, endpoint: Endpoint, until_s: float) -> socket.socket:
-        """Return a socket that is connected to the first address that answers, wrapped in TLS where that is due."""
-        left_s = until_s - self._clock.monotonic_s()
-        # Resolving a name cannot be given a deadline of its own.
-        found = runtime.within(left_s, lambda: _addresses(endpoint))
-        failure: OSError = ConnectionError(f"{endpoint.host} has no address")
-        for family, address in found:
-            left_s = until_s - self._clock.monotonic_s()
-            if left_s <= 0:
-                raise TimeoutError
-            plain = socket.socket(family, socket.SOCK_STREAM)
-            try:
-                plain.settimeout(left_s)
-                plain.connect(address)
-                plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                return plain if self._tls is None else self._tls.wrap_socket(plain, server_hostname=endpoint.host)
-            except OSError as error:
-                plain.close()
-                failure = error
-            except BaseException:
-                plain.close()
-                raise
-        raise failure
+    def _secured(self, plain: socket.socket, endpoint: Endpoint, until_s: float) -> socket.socket:
+        """Return a socket wrapped in TLS where that is due."""
+        if self._tls is None:
+            return plain
+        try:
+            plain.settimeout(_positive(until_s - self._clock.monotonic_s()))
+            return self._tls.wrap_socket(plain, server_hostname=endpoint.host)
+        except BaseException:
+            plain.close()
+            raise
+
+    def _release(self) -> None:
+        """Give up a place among the connections; the next in the queue has it."""
+        if not self._wake(None):
+            self._open -= 1
+
+    def _wake(self, connection: _Connection | None) -> bool:
+        """Give the next in the queue a connection, or leave to make one; False if nobody waits."""
+        if not self._waiting:
+            return False
+        ticket = self._waiting.popleft()
+        ticket.connection = connection
+        ticket.called.set()
+        return True
 
 
-def _addresses(endpoint: Endpoint) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
-    """Return the addresses of an endpoint."""
-    found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
-    return [(family, address) for family, _, _, _, address in found]  # type: ignore[misc] # of AF_INET and AF_INET6
+def _connected(addresses: list[Address], until_s: float, clock: Clock) -> socket.socket:
+    """Return a socket that is connected to the first address that answers; each but the last has half the time left."""
+    failure: OSError = ConnectionError("the endpoint has no address")
+    for number, (family, address) in enumerate(addresses, 1):
+        left_s = _positive(until_s - clock.monotonic_s())
+        plain = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            plain.settimeout(left_s if number == len(addresses) else left_s / 2)
+            plain.connect(address)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            plain.close()
+            failure = error
+        except BaseException:
+            plain.close()
+            raise
+        else:
+            return plain
+    raise failure
+
+
+def _positive(left_s: float) -> float:
+    """Return the time that is left.
+
+    Raises:
+        TimeoutError: None is.
+    """
+    if left_s <= 0:
+        raise TimeoutError
+    return left_s
 
 
 def _readable(connected: socket.socket) -> bool:

@@ -1,23 +1,25 @@
 """Who calls and where, as botocore finds it: credentials and their renewal, the endpoint, the roots of trust.
 
-Everything here may wait (for a file, a metadata service, a lock), so async callers ask on a thread. What is read in
-between, ``signer``, is a plain attribute that is replaced whole.
+Making an account may wait (for a file, a metadata service), so async callers do it on a thread. Afterwards nothing here
+waits: keys are renewed on a thread of their own, and what is read meanwhile, ``signer``, is replaced whole.
 """
 
 import logging
 import ssl
-import threading
+from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+import botocore.credentials
 import botocore.exceptions
 import botocore.httpsession
 import botocore.session
 from botocore.config import Config
 
 from zae_limiter.aws.carrier import Carrier, reason_to_carry
+from zae_limiter.aws.errand import Errand, done
 from zae_limiter.aws.rehearsal import rehearse
 from zae_limiter.core.errors import StorageError, ValidationError
 from zae_limiter.tables.dynamodb.signing import Credentials, Endpoint, Signer
@@ -25,6 +27,10 @@ from zae_limiter.tables.dynamodb.signing import Credentials, Endpoint, Signer
 _RENEW_AHEAD_S = 15 * 60
 _RENEW_FIRST_S = 10 * 60
 _USER_AGENT = "zae-limiter"
+_NO_CREDENTIALS = (
+    "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a profile in AWS_PROFILE, "
+    "or run where a role gives them"
+)
 
 _log = logging.getLogger("zae_limiter")
 
@@ -40,11 +46,12 @@ class Place:
 
 
 class Freshness(Enum):
-    """Whether keys can be used as they are, should be renewed while they are used, or must be renewed first."""
+    """What keys need: nothing, to be renewed while they are used, before they are used, or before they can be used."""
 
     FRESH = "fresh"
     AGING = "aging"
     STALE = "stale"
+    EXPIRED = "expired"
 
 
 class _Found(Protocol):
@@ -61,24 +68,29 @@ class Account:
         """Find credentials and endpoint, through a session of the caller's (botocore's or boto3's) or a new one.
 
         Raises:
-            ValidationError: No region is configured.
+            ValidationError: No region is configured, or the session is neither botocore's nor boto3's.
             StorageError: There are no credentials, or the configuration cannot be used.
         """
         self._place = place
-        self._session = botocore.session.get_session() if session is None else getattr(session, "_session", session)
-        self._renewing = threading.Lock()
+        self._session = _checked(session)
+        self._renewal = Errand(self._renew)
+        self._replacement = Errand(self._replace)
         try:
-            self.client = self._make_client()
+            self.client = self._make_client(None)
             self._found: _Found | None = self._session.get_credentials()
-            if self._found is None:
-                raise botocore.exceptions.NoCredentialsError
-            self.signer = self._make_signer(_frozen(self._found), None)
+            self.signer = self._first_signer()
             self.reason_to_carry = self._reason_to_carry()
+            self.tls = self._make_tls() if self.reason_to_carry is None else None
         except botocore.exceptions.NoRegionError:
             reason = "no region is configured: name one, or set AWS_REGION or AWS_DEFAULT_REGION"
             raise ValidationError("region", place.region, reason) from None
-        except (botocore.exceptions.BotoCoreError, ValueError) as error:
-            raise StorageError(f"dynamodb://{place.table}", str(error)) from None
+        except botocore.exceptions.NoCredentialsError:
+            raise self._unusable(_NO_CREDENTIALS) from None
+        except (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError, OSError, ValueError) as error:
+            raise self._unusable(str(error)) from None
+
+    def __repr__(self) -> str:
+        return f"Account({self._place!r})"
 
     def carrier(self) -> Carrier:
         """Return what carries calls where ``reason_to_carry`` names a reason not to use the lean transport."""
@@ -94,48 +106,53 @@ class Account:
         needs = getattr(self._found, "refresh_needed", None)
         if needs is None or not needs(_RENEW_AHEAD_S):
             return Freshness.FRESH
+        if needs(0):
+            return Freshness.EXPIRED
         return Freshness.STALE if needs(_RENEW_FIRST_S) else Freshness.AGING
 
-    def renew(self) -> None:
-        """Replace ``signer`` with newer keys; where there are none yet, and the old ones are still good, keep it.
+    @property
+    def changes(self) -> bool:
+        """Whether the keys may ever be others than they are."""
+        return type(self._found) is not botocore.credentials.Credentials
 
-        Raises:
-            Exception: Whatever the provider of credentials raises.
+    def renew(self) -> Future[None]:
+        """Begin to replace ``signer`` with newer keys, and return what will end with that.
+
+        Where there are none yet, and the old ones are still good, they stay. Keys that others have renewed through
+        the same session are taken over. It ends with whatever the provider of credentials raises.
         """
-        with self._renewing:
-            try:
-                self._take_over()
-            except Exception:  # a provider may raise anything
-                needs = getattr(self._found, "refresh_needed", None)
-                if needs is None or needs(0):
-                    raise
-                _log.warning("Keys could not be renewed; those at hand are used while they are good")
+        return self._renewal.begin()
 
-    def replace(self, refused: Signer) -> None:
-        """Find keys anew, after the server no longer took those of a signer; keys that never expire stay.
+    def replace(self, refused: Signer) -> Future[None]:
+        """Begin to find keys anew, after the server no longer took those of a signer; keys that never expire stay.
 
-        Raises:
-            Exception: Whatever the provider of credentials raises.
+        It ends with whatever the provider of credentials raises.
         """
-        with self._renewing:
-            if refused is self.signer and hasattr(self._found, "refresh_needed"):
-                self._found = self._session.get_component("credential_provider").load_credentials()
-                self._take_over()
+        if refused is self.signer and hasattr(self._found, "refresh_needed"):
+            return self._replacement.begin()
+        return done()
 
-    def adopt(self) -> None:
-        """Use the keys that somebody else has renewed through the same session. It does not wait."""
-        if self._renewing.acquire(blocking=False):
-            try:
-                self._take_over()
-            finally:
-                self._renewing.release()
+    def _renew(self) -> None:
+        try:
+            self._take_over(self._found)
+        except Exception as error:  # a provider may raise anything
+            if self.freshness() is Freshness.EXPIRED:
+                raise
+            # Only the kind of error is told: its text is the provider's, and may tell too much.
+            kind = type(error).__name__
+            _log.warning("Keys could not be renewed (%s); those at hand are used while they are good", kind)
 
-    def _take_over(self) -> None:
-        if self._found is None:
+    def _replace(self) -> None:
+        found = self._session.get_component("credential_provider").load_credentials()
+        self._take_over(found)
+        self._found = found
+
+    def _take_over(self, found: _Found | None) -> None:
+        if found is None:
             raise botocore.exceptions.NoCredentialsError
-        self.signer = self._make_signer(_frozen(self._found), self.signer)
+        self.signer = self._make_signer(_frozen(found), self.signer)
 
-    def tls(self) -> ssl.SSLContext | None:
+    def _make_tls(self) -> ssl.SSLContext | None:
         """Return what TLS connections are checked by, None where the endpoint has no TLS.
 
         The roots are those of ``AWS_CA_BUNDLE`` (or ``ca_bundle`` of the profile), else the system's; a system
@@ -144,45 +161,87 @@ class Account:
         if self.signer.endpoint.scheme != "https":
             return None
         bundle = self._session.get_config_variable("ca_bundle")
-        context = ssl.create_default_context(cafile=bundle)
+        try:
+            context = ssl.create_default_context(cafile=bundle)
+        except OSError as error:
+            raise ValueError(f"the certificates of AWS_CA_BUNDLE {bundle!r} cannot be read: {error}") from None
         if bundle is None and not context.get_ca_certs() and not any(_system_roots()):
             context.load_verify_locations(cafile=botocore.httpsession.get_cert_path(True))
         context.set_alpn_protocols(["http/1.1"])
         return context
 
-    def _make_client(self) -> Any:
+    def _make_client(self, keys: Credentials | None) -> Any:
+        """Return a client with these keys, or with those of the session."""
         config = Config(
-            retries={"total_max_attempts": 1, "mode": "standard"},
+            # Of the modes only this one checks an answer's checksum.
+            retries={"total_max_attempts": 1, "mode": "legacy"},
             connect_timeout=self._place.attempt_s,
             read_timeout=self._place.attempt_s,
             user_agent_extra=_USER_AGENT,
         )
         place = self._place
+        named = {} if keys is None else _named(keys)
         return self._session.create_client(
-            "dynamodb", region_name=place.region, endpoint_url=place.endpoint_url, config=config
+            "dynamodb", region_name=place.region, endpoint_url=place.endpoint_url, config=config, **named
         )
 
-    def _make_signer(self, keys: Credentials, before: Signer | None) -> Signer:
+    def _first_signer(self) -> Signer:
+        """Return a signer with the keys there are; where calls are not signed there need be none."""
+        endpoint = self._find_endpoint(self.client)
+        keys = Credentials("", "") if self._found is None else _frozen(self._found)
+        return Signer(keys, endpoint, _USER_AGENT)
+
+    def _make_signer(self, keys: Credentials, before: Signer) -> Signer:
         """Return a signer with these keys; the endpoint is found again only where the account is another."""
-        if before is not None and before.signs_with(keys):
+        if before.signs_with(keys):
             return before
-        if before is not None and before.account_id == keys.account_id:
+        if before.account_id == keys.account_id:
             return Signer(keys, before.endpoint, _USER_AGENT)
-        return Signer(keys, self._find_endpoint(), _USER_AGENT)
+        client = self._make_client(keys)
+        try:
+            return Signer(keys, self._find_endpoint(client), _USER_AGENT)
+        finally:
+            client.close()
 
     def _reason_to_carry(self) -> str | None:
         endpoint = self.signer.endpoint
         url = f"{endpoint.scheme}://{endpoint.authority}{endpoint.path}"
         return reason_to_carry(self.client, url, signed=bool(endpoint.region))
 
-    def _find_endpoint(self) -> Endpoint:
+    def _find_endpoint(self, client: Any) -> Endpoint:
         """Let botocore prepare a call, and read off where it would go and what it is signed for."""
-        rehearsed = rehearse(self.client, self._place.table)
+        rehearsed = rehearse(client, self._place.table)
         parts = urlsplit(rehearsed.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("the endpoint must be an http:// or https:// URL")
         port = parts.port or (443 if parts.scheme == "https" else 80)
-        return Endpoint(
-            parts.scheme, parts.hostname or "", port, parts.path or "/", rehearsed.region, rehearsed.service
-        )
+        return Endpoint(parts.scheme, parts.hostname, port, parts.path or "/", rehearsed.region, rehearsed.service)
+
+    def _unusable(self, reason: str) -> StorageError:
+        return StorageError(f"dynamodb://{self._place.table}", reason)
+
+
+def _checked(session: Any) -> Any:
+    """Return the session of botocore that a session is or has, or a new one."""
+    if session is None:
+        return botocore.session.get_session()
+    found = getattr(session, "_session", session)
+    homes = {kind.__module__.partition(".")[0] for kind in type(found).__mro__}
+    if not isinstance(found, botocore.session.Session) or "aiobotocore" in homes:
+        reason = "must be a session of botocore or boto3, in async code too"
+        raise ValidationError("session", type(session).__name__, reason)
+    return found
+
+
+def _named(keys: Credentials) -> dict[str, str | None]:
+    """Return keys as a client is given them."""
+    named = {
+        "aws_access_key_id": keys.access_key,
+        "aws_secret_access_key": keys.secret_key,
+        "aws_session_token": keys.token,
+    }
+    # A botocore that knows no accounts takes none.
+    return named if keys.account_id is None else {**named, "aws_account_id": keys.account_id}
 
 
 def _frozen(found: _Found) -> Credentials:

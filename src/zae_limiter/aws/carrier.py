@@ -1,5 +1,6 @@
 """Calls carried by a botocore client, for what the lean transport does not speak; slower, with the same outcomes."""
 
+import ssl
 from calendar import timegm
 from email.utils import parsedate
 from functools import partial
@@ -8,6 +9,7 @@ from typing import Any
 import botocore.exceptions
 import botocore.utils
 import orjson
+import urllib3.exceptions
 from botocore import xform_name
 
 from zae_limiter.core.outcome import Unavailable
@@ -17,23 +19,44 @@ from zae_limiter.tables.dynamodb.wire import Answer
 _EVENTS = (
     "provide-client-params",
     "before-parameter-build",
+    "before-endpoint-resolution",
     "before-call",
     "request-created",
     "choose-signer",
     "before-sign",
     "before-send",
+    "before-parse",
     "response-received",
     "after-call",
+    "after-call-error",
     "needs-retry",
 )
-_UNSENT = (
+_OPERATIONS = (
+    "GetItem",
+    "BatchGetItem",
+    "Query",
+    "PutItem",
+    "UpdateItem",
+    "DeleteItem",
+    "BatchWriteItem",
+    "TransactWriteItems",
+    "DescribeTable",
+    "CreateTable",
+    "UpdateTimeToLive",
+)
+_LOST = (
+    botocore.exceptions.HTTPClientError,
+    botocore.exceptions.ChecksumError,
+    botocore.exceptions.ConnectionError,
+    botocore.exceptions.IncompleteReadError,
+)
+"""What may go wrong after a request was sent; whatever else botocore raises it raises before."""
+_NOT_CONNECTED = (
     botocore.exceptions.ConnectTimeoutError,
     botocore.exceptions.EndpointConnectionError,
-    botocore.exceptions.ProxyConnectionError,
-    botocore.exceptions.SSLError,
-    botocore.exceptions.NoCredentialsError,
-    botocore.exceptions.CredentialRetrievalError,
-    botocore.exceptions.ParamValidationError,
+    urllib3.exceptions.NewConnectionError,
+    urllib3.exceptions.ConnectTimeoutError,
+    ssl.SSLCertVerificationError,
 )
 
 
@@ -44,7 +67,7 @@ def reason_to_carry(client: Any, url: str, *, signed: bool) -> str | None:
     """
     config = client.meta.config
     scheme = url.partition("://")[0]
-    proxies = config.proxies or botocore.utils.get_environ_proxies(url)
+    proxies = botocore.utils.get_environ_proxies(url) if config.proxies is None else config.proxies
     if proxies.get(scheme):
         return "a proxy is configured"
     if not signed:
@@ -63,20 +86,31 @@ class Carrier:
 
     def call(self, call: Call) -> Answer | Unavailable:
         """Make one call, once."""
-        operation = xform_name(call.target.rpartition(".")[2])
+        operation = call.target.rpartition(".")[2]
         try:
-            response = getattr(self._client, operation)(**orjson.loads(call.body))
+            response = getattr(self._client, xform_name(operation))(**orjson.loads(call.body))
         except botocore.exceptions.ClientError as error:
+            # Keys are got by calls too, and one of those may be what was refused.
+            if error.operation_name != operation:
+                return Unavailable(error, ambiguous=False)
             return _refusal(error.response)
-        except _UNSENT as error:
-            return Unavailable(error, ambiguous=False)
         except botocore.exceptions.BotoCoreError as error:
+            return Unavailable(error, ambiguous=isinstance(error, _LOST) and not _unsent(error))
+        except Exception as error:  # noqa: BLE001 - an event hook or a provider of keys may raise anything
             return Unavailable(error, ambiguous=True)
         return _answer(response, response.pop("ResponseMetadata"))
 
     def close(self) -> None:
         """Let go of the connections."""
         self._client.close()
+
+
+def _unsent(error: BaseException | None) -> bool:
+    """Say whether a call failed before there was a connection to send it over."""
+    if error is None or isinstance(error, _NOT_CONNECTED):
+        return error is not None
+    inner = getattr(error, "kwargs", {}).get("error") or getattr(error, "reason", None)
+    return _unsent(inner if isinstance(inner, BaseException) else error.__cause__ or error.__context__)
 
 
 def _refusal(response: Any) -> Answer:
@@ -101,7 +135,7 @@ def _custom_hook(client: Any) -> str | None:
     if handlers is None:
         return None
     for event in _EVENTS:
-        for operation in ("GetItem", "UpdateItem"):
+        for operation in _OPERATIONS:
             for handler in handlers.prefix_search(f"{event}.dynamodb.{operation}"):
                 module = _home(handler)
                 if module.partition(".")[0] not in ("botocore", "boto3"):

@@ -19,7 +19,7 @@ from zae_limiter.schema.operations import Change, Check, Delete, Equals, Key, Op
 from zae_limiter.tables import sqlite_log
 from zae_limiter.tables.blocking import Swept
 from zae_limiter.tables.busy import Busy
-from zae_limiter.tables.evaluate import apply, check_transaction, moves, places
+from zae_limiter.tables.evaluate import apply, check_transaction, keeps_place, moves, places
 from zae_limiter.tables.paging import keys_of, page_of
 from zae_limiter.tables.sqlite_file import is_busy, transaction
 from zae_limiter.tables.sqlite_pool import Pool
@@ -31,8 +31,9 @@ A = TypeVar("A")
 R = TypeVar("R")
 Result = dict[str, Any] | Refused | Missing
 
-_SELECT = "SELECT body, hour FROM items WHERE pk = ? AND sk = ?"
-_REPLACE = "UPDATE items SET ttl = ?, body = ? WHERE pk = ? AND sk = ? AND body = ?"
+_SELECT = "SELECT body, hour, id FROM items WHERE pk = ? AND sk = ?"
+# An id may go from one item to another; a text does not, for it has the item's key in it.
+_REPLACE = "UPDATE items SET ttl = ?, body = ? WHERE id = ? AND body = ?"
 _UPDATE = "UPDATE items SET ttl = ?, body = ? WHERE pk = ? AND sk = ?"
 _INSERT = "INSERT INTO items(ttl, body, pk, sk) VALUES(?, ?, ?, ?)"
 _DELETE = "DELETE FROM items WHERE pk = ? AND sk = ?"
@@ -57,7 +58,7 @@ class _Change(NamedTuple):
     """What an operation does to an item."""
 
     operation: Operation
-    old: Item
+    old: Row
     result: Result
 
 
@@ -95,11 +96,21 @@ class SqliteTable:
         entries = [(row[0], row[1], row[2]) for row in found]
         if query.index is not None:
             return page_of(query, entries, [keys_of(query, entry) for entry in entries])
-        return page_of(query, entries, [self._row(Key(row[1], row[2]), row[3]).item for row in found])
+        return page_of(query, entries, [self._item(Key(row[1], row[2]), row[3]) for row in found])
 
     def write(self, operation: Write) -> Applied | Refused | Missing | Unavailable:
         """Carry out one operation, if its conditions hold."""
-        return self._writing(self._write, operation)
+        # As _writing, without the call.
+        turn = self._pool.turn
+        turn.begin()
+        try:
+            return self._pool.lend(self._write, operation)
+        except sqlite3.Error as error:
+            if is_busy(error):
+                raise Busy from error
+            return Unavailable(error, ambiguous=False)
+        finally:
+            turn.end()
 
     def transact(self, operations: Sequence[Operation]) -> Committed | Cancelled | Unavailable:
         """Carry out all operations, or none."""
@@ -179,13 +190,16 @@ class SqliteTable:
         Raises:
             Busy: the file is locked.
         """
+        turn = self._pool.turn
+        turn.begin()
         try:
-            with self._pool.turn:
-                return self._pool.lend(call, argument)
+            return self._pool.lend(call, argument)
         except sqlite3.Error as error:
             if is_busy(error):
                 raise Busy from error
             return Unavailable(error, ambiguous=False)
+        finally:
+            turn.end()
 
     def _changing(self, call: Callable[[sqlite3.Cursor, A], None], argument: A) -> None:
         """Make a call that writes and answers nothing, in one transaction.
@@ -213,26 +227,27 @@ class SqliteTable:
     def _write(self, cursor: sqlite3.Cursor, operation: Write) -> Applied | Refused | Missing:
         """Carry out one operation by a statement where that will do, else by a transaction."""
         # A limit is dropped with all its fields, so who removes one attribute drops no total.
-        if type(operation) is Update and len(operation.remove) < 2 and not moves(operation):
+        if type(operation) is Update and keeps_place(operation.set) and (not operation.remove or _drops_one(operation)):
+            if self._reads_first:
+                self._reads_first -= 1
+            elif (row := self._rows.get(operation.key)) is not None:
+                # Only success proves that the row is still as remembered; a refusal or an error may be out of date.
+                try:
+                    outcome = self._swap(cursor, operation, row)
+                except ValidationError:
+                    outcome = None
+                if type(outcome) is Applied:
+                    return outcome
             outcome = self._replace(cursor, operation)
             if outcome is not None:
                 return outcome
+        else:
+            moves(operation)
         (result,) = self._carry_out(cursor, (operation,))
         return Applied(result) if isinstance(result, dict) else result
 
     def _replace(self, cursor: sqlite3.Cursor, operation: Update) -> Applied | Refused | Missing | None:
         """Change a row that is there by one statement; None if there is none, or others were faster every time."""
-        remembered = self._rows.get(operation.key)
-        if self._reads_first:
-            self._reads_first -= 1
-        elif remembered is not None:
-            # Only success proves that the row is still as remembered; a refusal or an error may be out of date.
-            try:
-                outcome = self._swap(cursor, operation, remembered)
-            except ValidationError:
-                outcome = None
-            if type(outcome) is Applied:
-                return outcome
         for _ in range(_TRIES):
             row = self._read(cursor, operation.key)
             outcome = self._swap(cursor, operation, row)
@@ -245,14 +260,18 @@ class SqliteTable:
 
         None, too, for a bucket that was opened in another hour: that takes a transaction.
         """
-        new = apply(operation, row.item)
+        text, item, _, hour, row_id = row
+        new = apply(operation, item)
         if type(new) is not dict:
             return new  # type: ignore[return-value] # mypy does not narrow on type()
         key = operation.key
-        if not row.item or (row.hour != self.hour and key.sk == BUCKET):
+        if not item or (hour != self.hour and key.sk == BUCKET):
             return None
         after = row_after(row, operation, new)
-        cursor.execute(_REPLACE, (_expiry(new), after.text, key.pk, key.sk, row.text))
+        expires_s = new.get("ttl")
+        if expires_s.__class__ is not int or not -_LARGEST <= expires_s <= _LARGEST:
+            expires_s = _expiry(new)
+        cursor.execute(_REPLACE, (expires_s, after[0], row_id, text))
         if not cursor.rowcount:
             self._reads_first = _READS_AFTER_LOSING
             return None
@@ -279,8 +298,8 @@ class SqliteTable:
         """What operations on as many items would do."""
         changes = []
         for operation in operations:
-            old = self._read(cursor, operation.key).item
-            changes.append(_Change(operation, old, apply(operation, old)))
+            old = self._read(cursor, operation.key)
+            changes.append(_Change(operation, old, apply(operation, old.item)))
         return changes
 
     def _store(self, cursor: sqlite3.Cursor, changes: Sequence[_Change]) -> None:
@@ -291,8 +310,9 @@ class SqliteTable:
                 self._store_one(cursor, operation.key, old, new)
                 self._since_checkpoint += 1
 
-    def _store_one(self, cursor: sqlite3.Cursor, key: Key, old: Item, new: dict[str, Any]) -> None:
-        """Write one item, with its places in the indexes, for another; either may be absent."""
+    def _store_one(self, cursor: sqlite3.Cursor, key: Key, row: Row, new: dict[str, Any]) -> None:
+        """Write one item, with its places in the indexes, for that of a row; either may be absent."""
+        old = row.item
         stood, stands = places(old), places(new)
         cursor.executemany(_LEAVE, [(*place, *key) for place in stood if place.order and place not in stands])
         cursor.executemany(_ENTER, [(*place, *key) for place in stands if place.order and place not in stood])
@@ -300,21 +320,28 @@ class SqliteTable:
         hour = self.hour
         opened = sqlite_log.close(cursor, key, old, new, hour)
         if new:
-            row = row_of_item(key, new, hour)
-            cursor.execute(_UPDATE if old else _INSERT, (_expiry(new), row.text, key.pk, key.sk))
+            after = row_of_item(key, new, hour, row.id)
+            cursor.execute(_UPDATE if old else _INSERT, (_expiry(new), after.text, key.pk, key.sk))
+            if not old:
+                after = after._replace(id=cursor.lastrowid or 0)
             if opened is not None:
                 sqlite_log.reopen(cursor, key, opened)
-            self._remember(key, row)
+            self._remember(key, after)
         elif old:
             cursor.execute(_DELETE, (key.pk, key.sk))
             self._rows.pop(key, None)
 
     def _read(self, cursor: sqlite3.Cursor, key: Key) -> Row:
-        """The row of a key."""
+        """The row of a key, decoded anew only if its text is not the one last seen."""
         found = _select(cursor, (_SELECT, (key.pk, key.sk)))
         if not found:
             return NO_ROW
-        row = self._row(key, *found[0])
+        text, hour, row_id = found[0]
+        row = self._rows.get(key)
+        if row is None or row.text != text:
+            row = row_of_text(key, text, hour or 0, row_id)
+        elif row.id != row_id or hour not in (None, row.hour):
+            row = row._replace(hour=hour or 0, id=row_id)
         self._remember(key, row)
         return row
 
@@ -323,12 +350,10 @@ class SqliteTable:
         with transaction(cursor, "BEGIN"):
             return [self._read(cursor, key) for key in keys]
 
-    def _row(self, key: Key, text: str, hour: int | None = None) -> Row:
-        """The row that has a text, decoded anew only if it is not the text last seen of that key."""
+    def _item(self, key: Key, text: str) -> Item:
+        """The item that has a text, decoded anew only if it is not the text last seen of that key."""
         row = self._rows.get(key)
-        if row is None or row.text != text:
-            return row_of_text(key, text, hour or 0)
-        return row if hour is None or row.hour == hour else row._replace(hour=hour)
+        return row.item if row is not None and row.text == text else row_of_text(key, text).item
 
     def _remember(self, key: Key, row: Row) -> None:
         """Keep a row to evaluate the next conditions on."""
@@ -356,6 +381,11 @@ def _checkpoint(cursor: sqlite3.Cursor, long_log: int) -> None:
         cursor.execute(f"PRAGMA busy_timeout = {_CHECKPOINT_WAIT_MS}").fetchone()
         cursor.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
         cursor.execute("PRAGMA busy_timeout = 0").fetchone()
+
+
+def _drops_one(operation: Update) -> bool:
+    """Say whether an update removes one attribute at most, and none that its item is found by."""
+    return len(operation.remove) < 2 and keeps_place(operation.remove)
 
 
 def _expiry(item: dict[str, Any]) -> int | None:

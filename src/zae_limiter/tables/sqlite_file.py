@@ -14,7 +14,8 @@ APPLICATION_ID = 0x5A41454C
 SCHEMA_VERSION = 2
 
 # The row of an item is found by rowid after its key, so that an update rewrites one page: in a table without rowid
-# bodies of about a kilobyte spill into pages of their own. Small pages, because a write logs the whole page.
+# bodies of about a kilobyte spill into pages of their own. Small pages, because a write logs every page it changes
+# whole; of a body that spills all the same it changes the last one, where the numbers stand.
 # ``entries`` are the places of items in the indexes. ``hour`` and ``totals`` are of buckets only: what they were opened
 # with; ``changes`` is what they have used.
 _ITEMS = """
@@ -36,7 +37,7 @@ _MARKS = (f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {
 _MAKING = (_ITEMS, _ENTRIES, _CHANGES, *_MARKS)
 # What brings a file of an older version to the next one. Buckets are opened by the next write to them.
 _STEPS = {1: ("ALTER TABLE items ADD COLUMN hour INTEGER", "ALTER TABLE items ADD COLUMN totals TEXT", _CHANGES)}
-_PAGE_BYTES = 2048
+_PAGE_BYTES = 1024
 _OPENING_WAIT_S = 10.0
 _WAL_TRIES = 1000
 _WAL_WAIT_S = 0.01

@@ -37,16 +37,15 @@ class Turn:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._urgent = threading.Lock()
+        self.end = self._lock.release
 
-    def __enter__(self) -> None:
+    def begin(self) -> None:
+        """Wait for the turn; whoever has it ends it."""
         lock = self._lock
         if not self._urgent.locked() and (lock.acquire(False) or lock.acquire(True, _PATIENCE_S)):
             return
         with self._urgent:
             lock.acquire()
-
-    def __exit__(self, *exception: object) -> None:
-        self._lock.release()
 
 
 class Pool:
@@ -74,7 +73,13 @@ class Pool:
             StorageError: the pool is closed, or the file was replaced by one that cannot be used.
             sqlite3.Error: no connection could be made, or the call met it.
         """
-        cursor = self._borrow()
+        self._loans += 1
+        if not self._loans % _LOANS_BETWEEN_LOOKS:
+            self._look()
+        try:
+            cursor = self._idle.pop()
+        except IndexError:
+            cursor = self._connect()
         try:
             answer = call(cursor, argument)
         except BaseException as error:
@@ -83,7 +88,9 @@ class Pool:
             else:
                 self._drop(cursor)
             raise
-        self._give_back(cursor)
+        self._idle.append(cursor)
+        if self._closed:
+            self._drop_idle()
         return answer
 
     def close(self) -> None:
@@ -98,16 +105,6 @@ class Pool:
             if not self._open:
                 return
             threading.Event().wait(_FORK_WAIT_S)
-
-    def _borrow(self) -> sqlite3.Cursor:
-        """A cursor that nobody else uses."""
-        self._loans += 1
-        if not self._loans % _LOANS_BETWEEN_LOOKS:
-            self._look()
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return self._connect()
 
     def _connect(self) -> sqlite3.Cursor:
         """A cursor of a new connection."""

@@ -30,6 +30,9 @@ from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView, view_after_take
 from zae_limiter.schema.operations import Put
 
+_TO_GIVE_BACK = 1 / 8
+"""The part of a deadline that is kept for giving back to one bucket where another then gives nothing."""
+
 T = TypeVar("T")
 
 
@@ -171,6 +174,10 @@ class BucketClient:
     def until_s(self) -> float:
         """Return when the store must have answered what is begun now, by the clock that never goes back."""
         return self._monotonic_s() + self._deadline_s
+
+    def with_time_to_give_back(self, asking: Asking) -> Asking:
+        """Return the same request, to be answered early enough to be undone by the time it is to be answered."""
+        return asking._replace(until_s=asking.until_s - self._deadline_s * _TO_GIVE_BACK)
 
     async def settle(self, bucket: BucketId, settlement: Settlement, terms: Terms, until_s: float) -> None:
         """Charge debits and give credits back.

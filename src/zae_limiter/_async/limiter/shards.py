@@ -74,7 +74,7 @@ class ShardClient:
                     await self.relieve((asking.bucket, shard), terms, asking.until_s)
                     await pauses.wait(asking.until_s - self._scope.client.clock.monotonic_s())
                 case Missing():
-                    # It was merged into the one it was split off, which has fewer shards beside it than it was seen with.
+                    # It was merged into the one it was split off, of which too much is remembered.
                     await self._buckets.look((asking.bucket, parent(shard)), errand.terms, asking.until_s)
             terms = errand.terms
         return await self._take_across(asking, terms)

@@ -90,6 +90,7 @@ class BucketStore:
             return outcome
         clock = self._scope.client.clock
         pause_s = _FIRST_PAUSE_S
+        failure: BaseException
         while True:
             match outcome:
                 case Refused(old=old) if _is_mine(operation, old):
@@ -100,15 +101,21 @@ class BucketStore:
                     if not ambiguous or again is None:
                         raise RateLimiterUnavailable(cause)
                     operation = again = bucket_writes.sent_again(again)
+                    # One try's share of the deadline would say little.
+                    failure = self._too_late("no answer") if isinstance(cause, TimeoutError) else cause
                 case Throttled():
-                    pass
+                    failure = self._too_late("nothing but throttles")
                 case never:
                     assert_never(never)
-            if clock.monotonic_s() >= until_s:
-                raise RateLimiterUnavailable(TimeoutError(f"no answer within {self._scope.settings.deadline_s} s"))
+            if clock.monotonic_s() + pause_s >= until_s:
+                # A try in what is left would fail for want of time, and hide what went wrong.
+                raise RateLimiterUnavailable(failure)
             await runtime.sleep(pause_s * self._scope.client.random.random())
             pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
             outcome = await self._scope.table.write(operation, until_s)
+
+    def _too_late(self, what: str) -> TimeoutError:
+        return TimeoutError(f"{what} within {self._scope.settings.deadline_s} s")
 
 
 def check_bucket(bucket: BucketId) -> None:

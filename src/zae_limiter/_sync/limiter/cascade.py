@@ -52,18 +52,19 @@ def take(client: BucketClient, asking: Asking) -> list[Holding]:
     if not terms.cascade:
         return [child]
     try:
-        parent = take_parent(client, terms, asking)
+        parent = take_parent(client, terms, client.with_time_to_give_back(asking))
     except BaseException:
-        give_back(client, child, asking.consume)
+        give_back(client, child, asking.consume, asking.until_s)
         raise
     return [child] if parent is None else [child, parent]
 
 
 def _take_at_once(client: BucketClient, asking: Asking, known: Terms) -> list[Holding]:
     bucket, consume = asking.bucket, asking.consume
+    taking = client.with_time_to_give_back(asking)
     child, parent = client.parallel.both(
-        lambda: _outcome(lambda: client.take(asking)),
-        lambda: _outcome(lambda: take_parent(client, known, asking)),
+        lambda: _outcome(lambda: client.take(taking)),
+        lambda: _outcome(lambda: take_parent(client, known, taking)),
     )
     holdings = []
     if isinstance(child, Taken):
@@ -73,7 +74,7 @@ def _take_at_once(client: BucketClient, asking: Asking, known: Terms) -> list[Ho
     judged = verdict(child, parent)
     if isinstance(judged, Denied):
         for holding in holdings:
-            give_back(client, holding, consume)
+            give_back(client, holding, consume, asking.until_s)
         raise judged.error
     return holdings
 
@@ -89,26 +90,28 @@ def take_parent(client: BucketClient, terms: Terms, asking: Asking) -> Holding |
     return Holding(above, taken, taken.positions)
 
 
-def give_back(client: BucketClient, holding: Holding, amounts: dict[str, int]) -> None:
+def give_back(client: BucketClient, holding: Holding, amounts: dict[str, int], until_s: float) -> None:
     """Credit a bucket with amounts, in tokens, that were taken from it, to the end though the caller is cancelled.
 
     A store that is away keeps them: what the request failed of is what the caller is to hear.
     """
     changes = {name: -amount for name, amount in amounts.items()}
     try:
-        client.see_through(lambda: settle(client, [holding], changes))
+        client.see_through(lambda: settle(client, [holding], changes, until_s))
     except RateLimiterUnavailable as away:
         _log.warning("Not given back, for the store is away: %s of %s: %s", amounts, holding.bucket, away)
 
 
-def settle(client: BucketClient, holdings: list[Holding], changes: dict[str, int]) -> None:
+def settle(
+    client: BucketClient, holdings: list[Holding], changes: dict[str, int], until_s: float | None = None
+) -> None:
     """Charge or credit every bucket with changes, in tokens; each is tried though another fails.
 
     Raises:
         RateLimiterUnavailable: The table did not answer for one of them.
     """
     failed = None
-    until_s = client.until_s()
+    until_s = until_s or client.until_s()
     for holding in holdings:
         settlement = holding.settlement(changes)
         if settlement is None:

@@ -227,7 +227,7 @@ class SyncLease:
         if self._terms is not None:
             child = Holding(self._bucket, self._terms, self._held())
             self._terms = None
-            cascade.give_back(self._client, child, self._held())
+            cascade.give_back(self._client, child, self._held(), self._client.until_s())
 
     def _go_without_store(self, error: RateLimiterUnavailable) -> None:
         """Let the request through unlimited, if that is allowed."""

@@ -5,14 +5,18 @@ signing key) is made once; a request costs two digests and one keyed digest.
 """
 
 import hmac
+import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
+from typing import NamedTuple
+from urllib.parse import quote
 
 from zae_limiter.tables.dynamodb.calls import Call
 
-_ALGORITHM = b"AWS4-HMAC-SHA256"
+_ALGORITHM = "AWS4-HMAC-SHA256"
 _CONTENT_TYPE = "application/x-amz-json-1.0"
+_VISIBLE = re.compile(r"[!-~]*").fullmatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,33 +47,50 @@ class Endpoint:
         return host if self.port == {"https": 443, "http": 80}[self.scheme] else f"{host}:{self.port}"
 
 
+class _Day(NamedTuple):
+    """What all requests of a day have in common."""
+
+    number: int
+    scope: str
+    key: bytes
+
+
+class _Second(NamedTuple):
+    """What all requests of a second have in common; made whole, for threads sign at once."""
+
+    now_s: int
+    key: bytes
+    canonical: bytes
+    to_sign: bytes
+    head: bytes
+    authorization: bytes
+
+
 class Signer:
     """Turns calls into whole HTTP requests, signed with one set of keys for one endpoint."""
 
-    __slots__ = (
-        "_authorization",
-        "_canonical",
-        "_credentials",
-        "_day",
-        "_endpoint",
-        "_head",
-        "_key",
-        "_scope",
-        "_second",
-        "_signed",
-        "_to_sign",
-        "_user_agent",
-    )
+    __slots__ = ("_credentials", "_day", "_endpoint", "_path", "_second", "_signed", "_user_agent")
 
     def __init__(self, credentials: Credentials, endpoint: Endpoint, user_agent: str) -> None:
+        """Make ready to sign.
+
+        Raises:
+            ValueError: The keys or the endpoint have characters that no header may have.
+        """
         self._credentials = credentials
         self._endpoint = endpoint
         self._user_agent = user_agent
-        self._second = self._day = -1
+        self._path = _canonical_path(endpoint.path)
+        self._day = _Day(-1, "", b"")
+        self._second = _Second(-1, b"", b"", b"", b"", b"")
         names = ["content-type", "host", "x-amz-date", "x-amz-security-token", "x-amz-target"]
-        if credentials.token is None:
+        if not credentials.token:
             names.remove("x-amz-security-token")
         self._signed = ";".join(names).encode()
+        sent = (credentials.access_key, credentials.token or "", endpoint.authority, endpoint.path, user_agent)
+        # What is wrong is not shown: it may be a secret.
+        if not all(_VISIBLE(text) for text in sent):
+            raise ValueError("the credentials or the endpoint have spaces, line ends or other characters not allowed")
 
     def __repr__(self) -> str:
         return f"Signer({self._endpoint!r})"
@@ -90,53 +111,57 @@ class Signer:
 
     def request(self, call: Call, now_s: int) -> bytes:
         """Return a call as the bytes of a request, signed at ``now_s`` seconds since the epoch."""
-        if now_s != self._second:
-            self._turn(now_s)
+        second = self._second
+        if now_s != second.now_s:
+            self._second = second = self._turned(now_s)
+        _, key, canonical, to_sign, head, authorization = second
         target, body = call.target.encode("ascii"), call.body
-        canonical = b"".join((self._canonical, target, b"\n\n", self._signed, b"\n", sha256(body).hexdigest().encode()))
-        to_sign = self._to_sign + sha256(canonical).hexdigest().encode()
-        signature = hmac.digest(self._key, to_sign, "sha256").hex().encode()
-        return b"".join(
-            (
-                self._head,
-                target,
-                self._authorization,
-                signature,
-                b"\r\nContent-Length: ",
-                b"%d" % len(body),
-                b"\r\n\r\n",
-                body,
-            )
-        )
+        digest = sha256(body).hexdigest().encode()
+        whole = sha256(b"".join((canonical, target, b"\n\n", self._signed, b"\n", digest))).hexdigest()
+        signature = hmac.digest(key, to_sign + whole.encode(), "sha256").hex().encode()
+        length = b"\r\nContent-Length: %d\r\n\r\n" % len(body)
+        return b"".join((head, target, authorization, signature, length, body))
 
-    def _turn(self, now_s: int) -> None:
-        """Make ready for the requests of another second."""
+    def _turned(self, now_s: int) -> _Second:
+        """Return what the requests of another second have in common."""
         stamp = datetime.fromtimestamp(now_s, UTC).strftime("%Y%m%dT%H%M%SZ")
-        if now_s // 86_400 != self._day:
-            self._turn_day(stamp[:8])
-            self._day = now_s // 86_400
+        day = self._day
+        if now_s // 86_400 != day.number:
+            self._day = day = self._turned_day(now_s // 86_400, stamp[:8])
         endpoint, token = self._endpoint, self._credentials.token
-        shown = "" if token is None else f"x-amz-security-token:{token}\n"
-        sent = "" if token is None else f"X-Amz-Security-Token: {token}\r\n"
-        self._canonical = (
-            f"POST\n{endpoint.path}\n\ncontent-type:{_CONTENT_TYPE}\nhost:{endpoint.authority}\n"
+        shown = f"x-amz-security-token:{token}\n" if token else ""
+        sent = f"X-Amz-Security-Token: {token}\r\n" if token else ""
+        canonical = (
+            f"POST\n{self._path}\n\ncontent-type:{_CONTENT_TYPE}\nhost:{endpoint.authority}\n"
             f"x-amz-date:{stamp}\n{shown}x-amz-target:"
-        ).encode()
-        self._to_sign = b"\n".join((_ALGORITHM, stamp.encode(), self._scope.encode(), b""))
-        self._head = (
+        )
+        head = (
             f"POST {endpoint.path} HTTP/1.1\r\nHost: {endpoint.authority}\r\nContent-Type: {_CONTENT_TYPE}\r\n"
             f"User-Agent: {self._user_agent}\r\nX-Amz-Date: {stamp}\r\n{sent}X-Amz-Target: "
-        ).encode()
-        self._authorization = (
-            f"\r\nAuthorization: {_ALGORITHM.decode()} Credential={self._credentials.access_key}/{self._scope}, "
+        )
+        authorization = (
+            f"\r\nAuthorization: {_ALGORITHM} Credential={self._credentials.access_key}/{day.scope}, "
             f"SignedHeaders={self._signed.decode()}, Signature="
-        ).encode()
-        self._second = now_s
+        )
+        to_sign = f"{_ALGORITHM}\n{stamp}\n{day.scope}\n"
+        return _Second(now_s, day.key, canonical.encode(), to_sign.encode(), head.encode(), authorization.encode())
 
-    def _turn_day(self, day: str) -> None:
+    def _turned_day(self, number: int, day: str) -> _Day:
         """Derive the signing key of another day."""
+        parts = (day, self._endpoint.region, self._endpoint.service, "aws4_request")
         key = f"AWS4{self._credentials.secret_key}".encode()
-        for part in (day, self._endpoint.region, self._endpoint.service, "aws4_request"):
+        for part in parts:
             key = hmac.digest(key, part.encode(), "sha256")
-        self._key = key
-        self._scope = f"{day}/{self._endpoint.region}/{self._endpoint.service}/aws4_request"
+        return _Day(number, "/".join(parts), key)
+
+
+def _canonical_path(path: str) -> str:
+    """Return a path as a signature has it: without dots and empty parts, and what is escaped escaped once more."""
+    kept: list[str] = []
+    for part in path.split("/"):
+        if part == "..":
+            kept = kept[:-1]
+        elif part not in ("", "."):
+            kept.append(part)
+    end = "/" if path.endswith("/") and kept else ""
+    return quote("/" + "/".join(kept) + end, safe="/~")

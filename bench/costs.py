@@ -1,0 +1,106 @@
+"""What every kind of call costs on DynamoDB, measured: round trips, calls, capacity, and the price of a million.
+
+    .venv/bin/python bench/costs.py [--engine ministack] [--json]
+
+Each case runs on a table of its own on a local engine, by the client's own transport. Capacity is what the engine
+tells. Where it does not tell (a refused write, which no engine does, and what else it leaves out), capacity is reckoned
+from the size of the item by DynamoDB's published rules.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.dynamodb.cost_cases import CASES, Case, play
+from tests.dynamodb.engines import ENGINES, Engine, EngineAbsentError, running
+
+# On demand, in us-east-1, US dollars. Prices change, and differ by region: https://aws.amazon.com/dynamodb/pricing/on-demand/
+PRICES_AS_OF = "2024-11-01"
+USD_PER_MILLION_READ_UNITS = 0.125
+USD_PER_MILLION_WRITE_UNITS = 0.625
+
+PREFERRED = ("dynoxide", "ministack")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One case with its figures."""
+
+    case: str
+    round_trips: int
+    calls: list[str]
+    rcu: float
+    wcu: float
+    index_wcu: float
+    usd_per_million: float
+
+
+def measure(case: Case, engine: Engine) -> Line:
+    """Bring a case about and reckon its price."""
+    cost = asyncio.run(play(case, engine)).cost()
+    written = cost.wcu + cost.index_wcu
+    price = cost.rcu * USD_PER_MILLION_READ_UNITS + written * USD_PER_MILLION_WRITE_UNITS
+    return Line(case.title, cost.trips, list(cost.calls), cost.rcu, cost.wcu, cost.index_wcu, price)
+
+
+def as_table(lines: list[Line]) -> str:
+    """The lines as a table that reads well as it stands, and in Markdown."""
+    width = max(len(line.case) for line in lines)
+    rows = [
+        f"| {'case':{width}} | round trips | calls |  RCU | WCU | index WCU | USD per million |",
+        f"| {'-' * width} | ----------: | ----: | ---: | --: | --------: | --------------: |",
+    ]
+    rows += [
+        f"| {line.case:{width}} | {line.round_trips:11} | {len(line.calls):5} | {line.rcu:4g} | {line.wcu:3g} "
+        f"| {line.index_wcu:9g} | {line.usd_per_million:15.4f} |"
+        for line in lines
+    ]
+    return "\n".join(rows)
+
+
+def footnote(engine: Engine) -> str:
+    """Where the figures and the prices come from."""
+    return (
+        f"Measured on {engine.name}. On-demand prices of us-east-1 since {PRICES_AS_OF}:\n"
+        f"USD {USD_PER_MILLION_WRITE_UNITS} per million write units, USD {USD_PER_MILLION_READ_UNITS} per million read "
+        "units. Prices change, and differ by region."
+    )
+
+
+def as_json(lines: list[Line], engine: Engine) -> str:
+    """The lines for a program to read."""
+    prices = {
+        "as_of": PRICES_AS_OF,
+        "usd_per_million_read_units": USD_PER_MILLION_READ_UNITS,
+        "usd_per_million_write_units": USD_PER_MILLION_WRITE_UNITS,
+    }
+    return json.dumps({"engine": engine.name, "prices": prices, "cases": [asdict(line) for line in lines]}, indent=2)
+
+
+def engine_of(name: str | None) -> Engine:
+    """The engine of that name, or the first that is installed."""
+    for chosen in [name] if name else PREFERRED:
+        try:
+            return running(chosen)
+        except EngineAbsentError as absent:
+            print(absent, file=sys.stderr)
+    raise SystemExit(1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--engine", choices=sorted(ENGINES), help="by default dynoxide, else ministack")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    options = parser.parse_args()
+    engine = engine_of(options.engine)
+    lines = [measure(case, engine) for case in CASES]
+    print(as_json(lines, engine) if options.json else f"{as_table(lines)}\n\n{footnote(engine)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""The addresses of an endpoint. Resolving a name cannot be given a deadline, so it is done on a thread and shared."""
+
+import socket
+from concurrent.futures import Future
+from typing import Any
+
+from zae_limiter.aws.errand import Errand
+from zae_limiter.tables.dynamodb.signing import Endpoint
+
+Address = tuple[socket.AddressFamily, Any]
+"""A family, and the address as sockets of that family have it."""
+
+_MOST_ADDRESSES = 4
+
+
+class Lookup:
+    """Finds the addresses of one endpoint."""
+
+    __slots__ = ("_errand", "endpoint")
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._errand = Errand(self._find)
+
+    def begin(self) -> Future[list[Address]]:
+        """Begin to look up, and return what will hold the addresses: at least one."""
+        try:
+            found = self._asked(socket.AI_NUMERICHOST)
+        except OSError:
+            return self._errand.begin()
+        known: Future[list[Address]] = Future()
+        known.set_result(found)
+        return known
+
+    def _find(self) -> list[Address]:
+        return self._asked(0)
+
+    def _asked(self, flags: int) -> list[Address]:
+        host, port = self.endpoint.host, self.endpoint.port
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+        return [(socket.AddressFamily(family), address) for family, _, _, _, address in found][:_MOST_ADDRESSES]

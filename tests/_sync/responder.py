@@ -1,0 +1,90 @@
+"""What answers a table of DynamoDB with prepared answers, in their order, in place of a transport."""  # generated from _async by tools/mirror.py; do not edit
+
+import json
+
+from zae_limiter._sync import runtime
+from zae_limiter._sync.dynamo_table import DynamoTable, Patience
+from zae_limiter.clock import ServerClock
+from zae_limiter.core.outcome import Unavailable
+from zae_limiter.tables.dynamodb.wire import Answer
+
+from .clients import SettableClock
+
+TABLE = "limiter-test"
+DEADLINE_S = 1.0
+LOST = Unavailable(TimeoutError("no answer"), ambiguous=True)
+UNREACHED = Unavailable(ConnectionRefusedError("refused"), ambiguous=False)
+
+
+class Responder:
+    """Gives each call the next answer, the last one again and again; every call takes some time."""
+
+    def __init__(self, *prepared, takes_ms=10):
+        self.clock = SettableClock()
+        self.calls = []
+        self.signer = "first keys"
+        self.new_keys = []
+        self.refused_keys = []
+        self._prepared = list(prepared)
+        self._takes_ms = takes_ms
+
+    def call(self, call, until_s):
+        self.calls.append(call)
+        left_ms = round((until_s - self.clock.monotonic_s()) * 1000)
+        self.clock.advance(min(left_ms, self._takes_ms))
+        if left_ms < self._takes_ms:
+            return LOST
+        return self._prepared.pop(0) if len(self._prepared) > 1 else self._prepared[0]
+
+    def replace_keys(self, refused, until_s):
+        self.refused_keys.append(refused)
+        found = self.new_keys.pop(0) if self.new_keys else refused
+        if isinstance(found, Exception):
+            raise found
+        self.signer = found
+
+    def close(self):
+        pass
+
+    @property
+    def verbs(self):
+        """What was asked for, in order."""
+        return [call.target.partition(".")[2] for call in self.calls]
+
+    @property
+    def bodies(self):
+        """What was said of it, in order."""
+        return [json.loads(call.body) for call in self.calls]
+
+
+def table_before(responder, monkeypatch):
+    """Return a table whose calls a responder answers, and whose pauses pass on the responder's clock."""
+    clock = responder.clock
+
+    def sleep(seconds):
+        clock.advance(int(seconds * 1000))
+
+    monkeypatch.setattr(runtime, "sleep", sleep)
+    return DynamoTable(TABLE, responder, ServerClock(clock), Patience(clock, DEADLINE_S, lambda: 1.0))
+
+
+def told(**members):
+    """Return an answer to a call that was carried out."""
+    return Answer(200, json.dumps(members).encode(), None, "")
+
+
+def failed(code, message="", status=400, **members):
+    """Return an answer to a call that was not, or of which that is not known."""
+    body = {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": message, **members}
+    return Answer(status, json.dumps(body).encode(), None, "")
+
+
+def cancelled(*reasons):
+    """Return the answer to a transaction that was cancelled, with a code or a code and an item per operation."""
+    listed = [{"Code": reason} if isinstance(reason, str) else reason for reason in reasons]
+    return failed("TransactionCanceledException", CancellationReasons=listed)
+
+
+def described(status):
+    """Return what is told of a table."""
+    return told(Table={"TableStatus": status})

@@ -1,0 +1,51 @@
+"""The figures of the costs page are those that the command prints."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "docs" / "operations"
+PAGE = (FOLDER / "costs.md").read_text()
+
+
+def command(*options: str) -> str:
+    """What the command prints that the page names."""
+    (line,) = re.findall(r"^\.venv/bin/python (bench/\S+)", PAGE, re.MULTILINE)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", line, *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return done.stdout
+
+
+def rows(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("|")]
+
+
+def test_the_table_is_what_the_command_prints():
+    """Nobody types a figure in."""
+    printed = rows(command())
+
+    assert printed == rows(PAGE)[: len(printed)]
+
+
+def test_json_has_the_same_cases():
+    """For a program to read."""
+    titles = [row.split("|")[1].strip() for row in rows(command())[2:]]
+
+    assert titles == [case["case"] for case in json.loads(command("--json"))["cases"]]
+
+
+@pytest.mark.parametrize("link", re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", PAGE))
+def test_a_link_leads_somewhere(link):
+    """Links within the repository are files."""
+    assert (FOLDER / link).exists()

@@ -1,0 +1,90 @@
+"""The transports of both trees behind blocking calls, so that a test is written once."""
+
+import asyncio
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Self
+
+from tests.dynamodb.issuer import TABLE, fresh_session
+from tests.dynamodb.trees import KINDS
+from zae_limiter._async.dynamo_opening import caller as async_caller
+from zae_limiter._sync.dynamo_opening import caller as sync_caller
+from zae_limiter.aws.account import Account, Place
+from zae_limiter.clock import ServerClock, SystemClock
+from zae_limiter.core.outcome import Unavailable
+from zae_limiter.tables.dynamodb.calls import Call
+from zae_limiter.tables.dynamodb.wire import Answer
+
+__all__ = ["KINDS", "Caller", "SkippingClock", "account_at"]
+
+WITHIN_S = 10.0
+
+
+class SkippingClock(SystemClock):
+    """The machine's clock, with time that is skipped."""
+
+    def __init__(self) -> None:
+        self.skipped_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return time.monotonic() + self.skipped_s
+
+
+def account_at(url: str) -> Account:
+    """An account with keys that never expire, at an endpoint."""
+    session = fresh_session()
+    session.set_credentials("AKIDEXAMPLE", "secret-of-a-test", "token-of-a-test")
+    return Account(Place(TABLE, "us-east-1", url, 0.5), session)
+
+
+class Caller:
+    """The transport of one tree for an account, the one that is chosen for it; the async one in a loop of its own."""
+
+    def __init__(self, kind: str, account: Account) -> None:
+        self.clock = SkippingClock()
+        self.server = ServerClock(self.clock)
+        self._kind = kind
+        self.transport: Any = (async_caller if kind == "async" else sync_caller)(account, self.clock, self.server)
+
+    def __enter__(self) -> Self:
+        self._pool = ThreadPoolExecutor(200)
+        self._loop = asyncio.new_event_loop()
+        if self._kind == "async":
+            self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+        if self._kind == "async":
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+        self._pool.shutdown(wait=False)
+        self._loop.close()
+
+    def begin(self, call: Call, within_s: float = WITHIN_S) -> "Future[Answer | Unavailable]":
+        """Make a call and do not wait for it."""
+        until_s = self.clock.monotonic_s() + within_s
+        if self._kind == "async":
+            return asyncio.run_coroutine_threadsafe(self.transport.call(call, until_s), self._loop)
+        return self._pool.submit(self.transport.call, call, until_s)
+
+    def call(self, call: Call, within_s: float = WITHIN_S) -> Answer | Unavailable:
+        """Make a call and wait for it."""
+        return self.begin(call, within_s).result(60)
+
+    def replace_keys(self, within_s: float = WITHIN_S) -> None:
+        """Find keys anew."""
+        until_s = self.clock.monotonic_s() + within_s
+        self._wait(self.transport.replace_keys, self.transport.signer, until_s)
+
+    def close(self) -> None:
+        self._wait(self.transport.close)
+
+    def _wait(self, what: Any, *arguments: Any) -> None:
+        if self._kind == "async":
+            asyncio.run_coroutine_threadsafe(what(*arguments), self._loop).result(60)
+        else:
+            what(*arguments)

@@ -1,0 +1,130 @@
+"""A gate between client and engine that can be shut: as if the engine had died, or the network were cut."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+WAIT_S = 10.0
+PIECE_BYTES = 65_536
+# The kernel takes one more than it is told.
+FILLERS = 2
+
+
+class Gate:
+    """Passes bytes on at `url`, always the same; a thread with a loop of its own."""
+
+    def __init__(self, engine_url: str) -> None:
+        place = urlsplit(engine_url)
+        self._engine = (place.hostname, place.port)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="gate", daemon=True)
+        self._port = 0
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._silent = False
+        self._deaf: list[socket.socket] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.open()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.refuse()
+        self._run(self._settled())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def open(self) -> None:
+        """Let everything pass."""
+        self._silent = False
+        self._hear()
+        self._run(self._listen())
+
+    def refuse(self) -> None:
+        """Nobody listens, and connections there were are gone."""
+        self._hear()
+        self._run(self._close())
+
+    def silence(self, cut: bool) -> None:
+        """Accept and never answer; ``cut``: on the connections there are, too, else those are gone."""
+        self._silent = True
+        if not cut:
+            self._run(self._reset())
+
+    def ignore(self) -> None:
+        """Listen and never accept; connections there were are gone."""
+        self.refuse()
+        listening = socket.socket()
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(("127.0.0.1", self._port))
+        listening.listen(0)
+        self._deaf.append(listening)
+        for _ in range(FILLERS):
+            filler = socket.socket()
+            filler.setblocking(False)
+            filler.connect_ex(("127.0.0.1", self._port))
+            self._deaf.append(filler)
+
+    def _hear(self) -> None:
+        for one in self._deaf:
+            one.close()
+        self._deaf.clear()
+
+    # ---------------------------------------------------------------- the thread's side
+
+    async def _listen(self) -> None:
+        if self._server is None:
+            self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._port, reuse_address=True)
+            self._port = self._server.sockets[0].getsockname()[1]
+
+    async def _close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        await self._reset()
+
+    async def _reset(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def _settled(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        back, onward = await asyncio.open_connection(*self._engine)
+        self._writers |= {writer, onward}
+        try:
+            with contextlib.suppress(OSError, asyncio.CancelledError):
+                await asyncio.gather(self._pass(reader, onward), self._pass(back, writer))
+        finally:
+            for one in (writer, onward):
+                self._writers.discard(one)
+                one.transport.abort()
+            self._tasks.discard(task)
+
+    async def _pass(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        while data := await source.read(PIECE_BYTES):
+            if not self._silent:
+                sink.write(data)
+                await sink.drain()
+        sink.transport.abort()
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)

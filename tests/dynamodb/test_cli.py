@@ -1,0 +1,77 @@
+"""The command line on a real engine: a URL is all it takes."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.dynamodb.engines import Engine, free_port
+from zae_limiter.cli import main
+
+Run = Callable[..., Result]
+
+LIMIT = ("-l", "rpd:10/d")
+"""Of which a thousandth of a token comes back in eight seconds."""
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command, with keys in the environment that no engine checks."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "engine")
+
+    def invoke(*arguments: str) -> Result:
+        return CliRunner().invoke(main, arguments, prog_name="zae-limiter", catch_exceptions=False)
+
+    return invoke
+
+
+@pytest.fixture
+def place(engine: Engine, table_name: str) -> str:
+    return f"dynamodb://{table_name}?region=us-east-1&endpoint_url={engine.url}"
+
+
+def test_acquire_takes_from_a_bucket_on_dynamodb(run: Run, place: str) -> None:
+    """With create=true the table is made on the way; the next command finds it."""
+    first = run("acquire", "user-1", "gpt-4", "-c", "rpd:3", *LIMIT, "--url", f"{place}&create=true")
+    second = run("acquire", "user-1", "gpt-4", "-c", "rpd:3", *LIMIT, "--url", place)
+
+    assert (0, "LIMIT  TAKEN  LEFT\nrpd        3     7\n", "") == (first.exit_code, first.stdout, first.stderr)
+    assert (0, "LIMIT  TAKEN  LEFT\nrpd        3     4\n", "") == (second.exit_code, second.stdout, second.stderr)
+
+
+def test_acquire_is_refused_by_a_bucket_on_dynamodb(run: Run, place: str) -> None:
+    """A shell sees that it may try later."""
+    taking = ("acquire", "user-1", "gpt-4", "-c", "rpd:6", *LIMIT, "--url")
+    run(*taking, f"{place}&create=true")
+    refused = run(*taking, place)
+
+    assert (75, "") == (refused.exit_code, refused.stdout)
+    assert "rpd" in refused.stderr
+
+
+def test_stored_limits_are_used(run: Run, place: str) -> None:
+    """What one command has stored, another finds."""
+    run("system", "set-defaults", *LIMIT, "--url", f"{place}&create=true")
+    found = run("available", "user-1", "gpt-4", "--url", place, "--json")
+
+    assert (0, "") == (found.exit_code, found.stderr)
+    assert {"rpd": 10} == json.loads(found.stdout)["available"]
+
+
+def test_a_missing_table_is_one_line(run: Run, place: str, table_name: str) -> None:
+    """No traceback, and the name of what is missing."""
+    failed = run("available", "user-1", "gpt-4", "--url", place)
+
+    assert (69, 1) == (failed.exit_code, failed.stderr.count("\n"))
+    assert failed.stderr.startswith(f"Error: There is no limiter {table_name!r}")
+
+
+def test_an_engine_that_is_away_is_one_line(run: Run, table_name: str) -> None:
+    """The exit code says that the store cannot be reached."""
+    nowhere = f"dynamodb://{table_name}?region=us-east-1&endpoint_url=http://127.0.0.1:{free_port()}"
+    failed = run("available", "user-1", "gpt-4", "--url", nowhere)
+
+    assert (69, 1) == (failed.exit_code, failed.stderr.count("\n"))
+    assert failed.stderr.startswith("Error: the store is unavailable")

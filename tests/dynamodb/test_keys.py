@@ -1,0 +1,220 @@
+"""Keys are renewed while calls go on, waited for only where they must be, and never in the way of the loop."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.dynamodb.callers import KINDS, Caller
+from tests.dynamodb.echo import Echo, ask
+from tests.dynamodb.issuer import Issuer, account_of, bare, session_of
+from zae_limiter._async.dynamo_table import DynamoTable as AsyncTable
+from zae_limiter._async.dynamo_table import Patience as AsyncPatience
+from zae_limiter._sync.dynamo_table import DynamoTable, Patience
+from zae_limiter.aws.account import Account, Place
+from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.outcome import Unavailable
+from zae_limiter.schema.operations import Key
+from zae_limiter.tables.dynamodb.wire import Answer
+
+CHECK_S = 6.0
+LONG_S = 30.0
+
+
+@pytest.fixture
+def echo() -> Iterator[Echo]:
+    with Echo() as started:
+        yield started
+
+
+@pytest.fixture
+def issuer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Issuer]:
+    bare(monkeypatch, tmp_path)
+    made = Issuer()
+    yield made
+    made.open.set()
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def caller(echo: Echo, issuer: Issuer, kind: str) -> Iterator[Caller]:
+    with Caller(kind, account_of(issuer, echo.url)) as made:
+        yield made
+
+
+def wait_for_keys(caller: Caller, key: str, echo: Echo) -> None:
+    """Call until a call is signed with a key."""
+    end_s = time.monotonic() + LONG_S
+    while echo.counts.keys[-1:] != [key]:
+        assert time.monotonic() < end_s, echo.counts.keys
+        assert isinstance(caller.call(ask()), Answer)
+
+
+def test_fresh_keys_are_used_as_they_are(echo: Echo, issuer: Issuer, caller: Caller):
+    """Nobody is asked for others."""
+    for _ in range(3):
+        caller.call(ask())
+        caller.clock.skipped_s += CHECK_S
+
+    assert (["KEY1"] * 3, 1) == (echo.counts.keys, issuer.issued)
+
+
+def test_aging_keys_are_renewed_while_calls_go_on(echo: Echo, issuer: Issuer, caller: Caller):
+    """With the old ones, however long the provider takes."""
+    issuer.leave(800)
+    issuer.open.clear()
+    caller.clock.skipped_s += CHECK_S
+    outcomes = [caller.call(ask(), within_s=LONG_S) for _ in range(5)]
+    keys = list(echo.counts.keys)
+    issuer.open.set()
+    wait_for_keys(caller, "KEY2", echo)
+
+    assert {Answer} == set(map(type, outcomes))
+    assert ["KEY1"] * 5 == keys
+    assert 2 == issuer.issued
+
+
+def test_stale_keys_are_renewed_first(echo: Echo, issuer: Issuer, caller: Caller):
+    """The very next call is signed with the new ones."""
+    issuer.leave(300)
+    caller.clock.skipped_s += CHECK_S
+    caller.call(ask())
+
+    assert ["KEY2"] == echo.counts.keys
+
+
+def test_a_provider_that_hangs_does_not_hinder_while_keys_are_good(echo: Echo, issuer: Issuer, caller: Caller):
+    """One call waits for a while, the rest do not; the new keys are used when they come."""
+    issuer.leave(300)
+    issuer.open.clear()
+    caller.clock.skipped_s += CHECK_S
+    outcomes = [caller.call(ask(), within_s=1.0) for _ in range(5)]
+    keys = list(echo.counts.keys)
+    issuer.open.set()
+    wait_for_keys(caller, "KEY2", echo)
+
+    assert {Answer} == set(map(type, outcomes))
+    assert ["KEY1"] * 5 == keys
+
+
+def test_a_provider_that_hangs_when_keys_have_expired_ends_at_the_deadline(echo: Echo, issuer: Issuer, caller: Caller):
+    """Surely unsent, every call; one thread waits for the provider, and when it answers calls go on."""
+    issuer.leave(-1)
+    issuer.open.clear()
+    caller.clock.skipped_s += CHECK_S
+    started_s = time.monotonic()
+    begun = [caller.begin(ask(), within_s=0.2) for _ in range(30)]
+    patient = caller.begin(ask(), within_s=LONG_S)
+    outcomes = [future.result(60) for future in begun]
+    took_s = time.monotonic() - started_s
+    sent = list(echo.counts.keys)
+    issuer.open.set()
+
+    assert [False] * 30 == [outcome.ambiguous for outcome in outcomes if isinstance(outcome, Unavailable)]
+    assert took_s < LONG_S / 2
+    assert [] == sent
+    assert isinstance(patient.result(60), Answer)
+    assert (["KEY2"], 2) == (echo.counts.keys, issuer.issued)
+
+
+def test_a_provider_that_fails_while_keys_are_good_is_no_failure(echo: Echo, issuer: Issuer, caller: Caller):
+    """Calls go on with those at hand."""
+    issuer.leave(300)
+    issuer.failure = RuntimeError("no keys today")
+    caller.clock.skipped_s += CHECK_S
+    caller.call(ask())
+
+    assert ["KEY1"] == echo.counts.keys
+
+
+def test_a_provider_that_fails_when_keys_have_expired_is_a_failure(echo: Echo, issuer: Issuer, caller: Caller):
+    """Until it no longer fails."""
+    issuer.leave(-1)
+    issuer.failure = LookupError("no keys today")
+    caller.clock.skipped_s += CHECK_S
+    outcome = caller.call(ask())
+    issuer.failure = None
+    caller.call(ask())
+
+    assert isinstance(outcome, Unavailable)
+    assert (False, LookupError) == (outcome.ambiguous, type(outcome.cause))
+    assert ["KEY2"] == echo.counts.keys
+
+
+def test_keys_that_others_renew_are_taken_over(echo: Echo, issuer: Issuer, kind: str):
+    """Of a session that is shared."""
+    session = session_of(issuer)
+    account = Account(Place("limiter-table", "us-east-1", echo.url, 0.5), session)
+    with Caller(kind, account) as caller:
+        caller.call(ask())
+        issuer.leave(300)
+        session.get_credentials().get_frozen_credentials()
+        caller.clock.skipped_s += CHECK_S
+        wait_for_keys(caller, "KEY2", echo)
+
+    assert 2 == issuer.issued
+
+
+def test_keys_that_are_refused_are_found_anew_once(echo: Echo, issuer: Issuer, caller: Caller):
+    """By all who were refused together; and not again at once, should the server refuse the new ones too."""
+    refused = caller.transport.signer
+    caller.replace_keys()
+    first = caller.transport.signer
+    caller.replace_keys()
+
+    assert (False, True, 2) == (first is refused, caller.transport.signer is first, issuer.issued)
+
+
+class TestExpiredTokens:
+    def test_a_call_that_is_refused_for_its_keys_is_made_again_with_others(self, echo: Echo, issuer: Issuer):
+        """Though they were not to expire yet."""
+        echo.refused = {"KEY1"}
+        with Caller("sync", account_of(issuer, echo.url)) as caller:
+            table = DynamoTable("t", caller.transport, caller.server, Patience(caller.clock, 5.0, lambda: 0.5))
+            found = table._make(ask(3), caller.clock.monotonic_s() + 5, 5)
+
+        assert isinstance(found, Answer)
+        assert ["KEY1", "KEY2"] == echo.counts.keys
+
+    def test_a_call_that_is_refused_twice_is_refused(self, echo: Echo, issuer: Issuer):
+        """It is made again once, and the provider is asked once for all that follow."""
+        echo.refused = {"KEY1", "KEY2", "KEY3"}
+        with Caller("sync", account_of(issuer, echo.url)) as caller:
+            table = DynamoTable("t", caller.transport, caller.server, Patience(caller.clock, 5.0, lambda: 0.5))
+            call, until_s = ask(3), caller.clock.monotonic_s() + 5
+            statuses = [getattr(table._make(call, until_s, 5), "status", None) for _ in range(3)]
+
+        assert [400] * 3 == statuses
+        assert ["KEY1", "KEY2", "KEY2", "KEY2"] == echo.counts.keys
+        assert 2 == issuer.issued
+
+
+async def test_the_loop_goes_on_while_a_provider_hangs(echo: Echo, issuer: Issuer):
+    """And nothing of it is left in the loop's own pool of threads."""
+    caller = Caller("async", account_of(issuer, echo.url))
+    table = AsyncTable("t", caller.transport, caller.server, AsyncPatience(caller.clock, 0.4, lambda: 0.5))
+    issuer.leave(-1)
+    issuer.open.clear()
+    caller.clock.skipped_s += CHECK_S
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0.005)
+            ticks += 1
+
+    ticker = asyncio.create_task(tick())
+    with pytest.raises(RateLimiterUnavailable):
+        await table.get(Key("a", "b"))
+    ticker.cancel()
+    in_pool = await asyncio.wait_for(asyncio.gather(*(asyncio.to_thread(int, "1") for _ in range(64))), LONG_S)
+
+    assert ticks > 3
+    assert [1] * 64 == in_pool

@@ -1,0 +1,189 @@
+"""The limiter on real engines, in both trees: what is taken, given back and refused."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.dynamodb.engines import Engine
+from tests.dynamodb.trees import KINDS, tree
+from zae_limiter import Limit, RateLimitExceeded
+
+TEN_YEARS_S = 10 * 365 * 24 * 3600
+SLOW = [Limit.custom("rpm", 10, 1, TEN_YEARS_S), Limit.custom("tpm", 1_000, 1, TEN_YEARS_S)]
+"""Limits of which nothing comes back while a test runs, whatever the server's clock."""
+DEADLINE_S = 10.0
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Iterator[Any]:
+    with tree(request.param) as entered:
+        yield entered
+
+
+@pytest.fixture
+def url(engine: Engine, table_name: str) -> str:
+    return f"dynamodb://{table_name}?region=us-east-1&endpoint_url={engine.url}&create=true"
+
+
+@pytest.fixture
+def repo(kind: Any, url: str) -> Iterator[Any]:
+    opened = kind.open(url, deadline_s=DEADLINE_S)
+    opened.set_system_defaults(SLOW)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def limiter(kind: Any, repo: Any) -> Any:
+    return kind.limiter(repo)
+
+
+def take(limiter: Any, entity_id: str = "user-1", **consume: int) -> None:
+    """Take and keep."""
+    with limiter.acquire(entity_id, "gpt-4", consume):
+        pass
+
+
+def test_what_is_taken_is_gone(limiter: Any) -> None:
+    """Limits are those that are stored, and each is its own."""
+    with limiter.acquire("user-1", "gpt-4", {"rpm": 1, "tpm": 100}) as lease:
+        consumed = lease.consumed
+
+    assert {"rpm": 1, "tpm": 100} == consumed
+    assert {"rpm": 9, "tpm": 900} == limiter.available("user-1", "gpt-4")
+    assert {"rpm": 10, "tpm": 1_000} == limiter.available("user-2", "gpt-4")
+
+
+def test_what_is_not_there_is_refused(limiter: Any) -> None:
+    """The limit that lacks tokens is named, and nothing is taken of the others."""
+    take(limiter, rpm=10)
+
+    with pytest.raises(RateLimitExceeded) as caught:
+        take(limiter, rpm=1, tpm=1)
+    assert ["rpm"] == [status.limit_name for status in caught.value.violations]
+    assert {"rpm": 0, "tpm": 1_000} == limiter.available("user-1", "gpt-4")
+
+
+def test_another_client_sees_what_was_taken(kind: Any, url: str, limiter: Any) -> None:
+    """A bucket is one, whoever asks."""
+    take(limiter, rpm=7)
+    with kind.open(url, deadline_s=DEADLINE_S) as other:
+        take(kind.limiter(other), rpm=2)
+
+        with pytest.raises(RateLimitExceeded):
+            take(kind.limiter(other), rpm=2)
+    take(limiter, rpm=1)
+    assert {"rpm": 0, "tpm": 1_000} == limiter.available("user-1", "gpt-4")
+
+
+def test_a_client_with_an_old_view_is_put_right(kind: Any, url: str, limiter: Any) -> None:
+    """What it knew was too much: it is refused all the same."""
+    take(limiter, rpm=1)
+    with kind.open(url, deadline_s=DEADLINE_S) as other:
+        take(kind.limiter(other), rpm=8)
+
+    with pytest.raises(RateLimitExceeded):
+        take(limiter, rpm=5)
+    assert 1 == limiter.available("user-1", "gpt-4")["rpm"]
+
+
+def test_a_lease_is_adjusted_both_ways(limiter: Any) -> None:
+    """Up may go into debt, down gives back."""
+    with limiter.acquire("user-1", "gpt-4", {"rpm": 1, "tpm": 500}) as lease:
+        lease.adjust(tpm=700)
+        lease.consume(rpm=3)
+    indebted = limiter.available("user-1", "gpt-4")
+    with limiter.acquire("user-2", "gpt-4", {"tpm": 500}) as lease:
+        lease.adjust(tpm=-300)
+
+    assert {"rpm": 6, "tpm": -200} == indebted
+    assert {"rpm": 10, "tpm": 800} == limiter.available("user-2", "gpt-4")
+
+
+def test_a_lease_gives_back_what_it_releases(limiter: Any) -> None:
+    """At once, not when it ends."""
+    with limiter.acquire("user-1", "gpt-4", {"tpm": 500}) as lease:
+        lease.release(tpm=400)
+        during = limiter.available("user-1", "gpt-4")["tpm"]
+
+    assert (900, 900) == (during, limiter.available("user-1", "gpt-4")["tpm"])
+
+
+def test_a_lease_that_ends_in_an_error_gives_all_back(limiter: Any) -> None:
+    """What failed has used nothing."""
+    with pytest.raises(LookupError), limiter.acquire("user-1", "gpt-4", {"rpm": 4, "tpm": 500}):
+        raise LookupError
+
+    assert {"rpm": 10, "tpm": 1_000} == limiter.available("user-1", "gpt-4")
+
+
+def test_child_and_parent_are_taken_together(repo: Any, limiter: Any) -> None:
+    """And where the parent lacks the tokens the child keeps its own."""
+    repo.create_entity("project")
+    repo.create_entity("key-1", parent_id="project", cascade=True)
+    repo.create_entity("key-2", parent_id="project", cascade=True)
+    take(limiter, "key-1", rpm=6)
+
+    with pytest.raises(RateLimitExceeded) as caught:
+        take(limiter, "key-2", rpm=6)
+    assert ["project"] == [status.entity_id for status in caught.value.violations]
+    found = [limiter.available(entity_id, "gpt-4")["rpm"] for entity_id in ("project", "key-1", "key-2")]
+    assert [4, 4, 10] == found
+
+
+def test_a_failed_lease_gives_back_to_child_and_parent(repo: Any, limiter: Any) -> None:
+    """As one."""
+    repo.create_entity("project")
+    repo.create_entity("key-1", parent_id="project", cascade=True)
+    take(limiter, "key-1", rpm=1)
+
+    with pytest.raises(LookupError), limiter.acquire("key-1", "gpt-4", {"rpm": 5}):
+        raise LookupError
+    assert [9, 9] == [limiter.available(entity_id, "gpt-4")["rpm"] for entity_id in ("project", "key-1")]
+
+
+def test_stored_limits_are_resolved_by_level(repo: Any, limiter: Any) -> None:
+    """The entity's own for a resource, then its own for all, then the resource's, then the system's."""
+    found = []
+    steps = [
+        lambda limit: repo.set_resource_defaults("gpt-4", [limit]),
+        lambda limit: repo.set_limits("user-1", [limit]),
+        lambda limit: repo.set_limits("user-1", [limit], "gpt-4"),
+    ]
+    for capacity, step in enumerate(steps, start=20):
+        step(Limit.custom("rpm", capacity, 1, TEN_YEARS_S))
+        found.append((limiter.available("user-1", "gpt-4"), limiter.available("user-2", "other")["rpm"]))
+
+    assert [({"rpm": 20}, 10), ({"rpm": 21}, 10), ({"rpm": 22}, 10)] == found
+
+
+def test_a_bucket_follows_its_limits(kind: Any, url: str, repo: Any, limiter: Any) -> None:
+    """A client that knows of a change brings it into the bucket; what was taken stays taken."""
+    take(limiter, rpm=4)
+    repo.set_limits("user-1", [Limit.custom("rpm", 5, 1, TEN_YEARS_S), Limit.custom("rpd", 3, 1, TEN_YEARS_S)], "gpt-4")
+    take(limiter, rpm=1, rpd=1)
+
+    with kind.open(url, deadline_s=DEADLINE_S) as other:
+        assert {"rpm": 4, "rpd": 2} == kind.limiter(other).available("user-1", "gpt-4")
+
+
+def test_tokens_come_back_by_the_servers_clock(limiter: Any) -> None:
+    """A limit that fills fast is waited for, and then admits."""
+    fast = [Limit.per_second("rps", 50)]
+    with limiter.acquire("user-1", "gpt-4", {"rps": 50}, limits=fast):
+        pass
+    wait_s = limiter.time_until_available("user-1", "gpt-4", {"rps": 50}, limits=fast)
+
+    # The server's clock is known to a second at first, and counts to the strict side.
+    assert 0 < wait_s <= 2.5
+
+
+def test_large_amounts_are_exact(limiter: Any) -> None:
+    """10^18 tokens, to the last one."""
+    most = [Limit.custom("tokens", 10**18, 1, TEN_YEARS_S)]
+    for amount in (10**18 - 7, 6):
+        with limiter.acquire("user-1", "gpt-4", {"tokens": amount}, limits=most):
+            pass
+
+    assert {"tokens": 1} == limiter.available("user-1", "gpt-4", limits=most)
