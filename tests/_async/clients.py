@@ -49,8 +49,8 @@ class Wrapped:
     async def write(self, operation, until_s=None):
         return await self.table.write(operation, until_s)
 
-    async def transact(self, operations, token):
-        return await self.table.transact(operations, token)
+    async def transact(self, operations, token, *, until_s=None):
+        return await self.table.transact(operations, token, until_s=until_s)
 
     async def batch_delete(self, keys):
         await self.table.batch_delete(keys)
@@ -87,9 +87,9 @@ class CountingTable(Wrapped):
         self.calls.append("write")
         return await super().write(operation, until_s)
 
-    async def transact(self, operations, token):
+    async def transact(self, operations, token, *, until_s=None):
         self.calls.append("transact")
-        return await super().transact(operations, token)
+        return await super().transact(operations, token, until_s=until_s)
 
 
 class FailingTable(Wrapped):
@@ -115,8 +115,12 @@ class FailingTable(Wrapped):
     async def write(self, operation, until_s=None):
         return Unavailable(self.cause, ambiguous=False) if self.away else await super().write(operation, until_s)
 
-    async def transact(self, operations, token):
-        return Unavailable(self.cause, ambiguous=False) if self.away else await super().transact(operations, token)
+    async def transact(self, operations, token, *, until_s=None):
+        return (
+            Unavailable(self.cause, ambiguous=False)
+            if self.away
+            else await super().transact(operations, token, until_s=until_s)
+        )
 
 
 def another(repo, wrap=None, **settings):

@@ -12,10 +12,10 @@ class Overtaken(Wrapped):
         super().__init__(table)
         self.overtakers = []
 
-    async def transact(self, operations, token):
+    async def transact(self, operations, token, *, until_s=None):
         if self.overtakers:
             await self.overtakers.pop(0)()
-        return await super().transact(operations, token)
+        return await super().transact(operations, token, until_s=until_s)
 
 
 class Sparing(Wrapped):

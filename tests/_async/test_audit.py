@@ -96,7 +96,7 @@ class RefusingTable(Wrapped):
 
     failure = Unavailable(ConnectionError("the store is away"), ambiguous=False)
 
-    async def transact(self, operations, token):
+    async def transact(self, operations, token, *, until_s=None):
         return self.failure
 
 

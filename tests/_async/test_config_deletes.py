@@ -267,8 +267,8 @@ async def test_a_client_forgets_what_it_knows_of_the_entity_it_changed(repo):
 class LosingTable(Wrapped):
     """A table that makes the change and loses the answer."""
 
-    async def transact(self, operations, token):
-        await self.table.transact(operations, token)
+    async def transact(self, operations, token, *, until_s=None):
+        await self.table.transact(operations, token, until_s=until_s)
         raise ConnectionError("the answer was lost")
 
 

@@ -27,11 +27,11 @@ class MeddlingTable(Wrapped):
         super().__init__(table)
         self.meddle = None
 
-    async def transact(self, operations, token):
+    async def transact(self, operations, token, *, until_s=None):
         meddle, self.meddle = self.meddle, None
         if meddle is not None:
             await meddle()
-        return await super().transact(operations, token)
+        return await super().transact(operations, token, until_s=until_s)
 
 
 def meddled(repo, meddle):

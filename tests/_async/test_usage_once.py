@@ -42,11 +42,11 @@ class EndingTable(Wrapped):
         self.step()
         return await super().batch_get(keys, consistent=consistent, until_s=until_s)
 
-    async def transact(self, operations, token):
+    async def transact(self, operations, token, *, until_s=None):
         self.step()
         if self.between is not None:
             await self.between()
-        outcome = await super().transact(operations, token)
+        outcome = await super().transact(operations, token, until_s=until_s)
         self.step()
         return outcome
 
@@ -139,11 +139,11 @@ async def test_a_table_that_is_away_is_an_error(repo, limiter):
     await use(limiter)
 
     class Away(Wrapped):
-        async def transact(self, operations, token):
+        async def transact(self, operations, token, *, until_s=None):
             return Unavailable(ConnectionError("away"), ambiguous=False)
 
     class Contended(Wrapped):
-        async def transact(self, operations, token):
+        async def transact(self, operations, token, *, until_s=None):
             return Cancelled((None,) * len(operations))
 
     for wrap in (Away, Contended):

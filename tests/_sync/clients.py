@@ -49,8 +49,8 @@ class Wrapped:
     def write(self, operation, until_s=None):
         return self.table.write(operation, until_s)
 
-    def transact(self, operations, token):
-        return self.table.transact(operations, token)
+    def transact(self, operations, token, *, until_s=None):
+        return self.table.transact(operations, token, until_s=until_s)
 
     def batch_delete(self, keys):
         self.table.batch_delete(keys)
@@ -87,9 +87,9 @@ class CountingTable(Wrapped):
         self.calls.append("write")
         return super().write(operation, until_s)
 
-    def transact(self, operations, token):
+    def transact(self, operations, token, *, until_s=None):
         self.calls.append("transact")
-        return super().transact(operations, token)
+        return super().transact(operations, token, until_s=until_s)
 
 
 class FailingTable(Wrapped):
@@ -115,8 +115,12 @@ class FailingTable(Wrapped):
     def write(self, operation, until_s=None):
         return Unavailable(self.cause, ambiguous=False) if self.away else super().write(operation, until_s)
 
-    def transact(self, operations, token):
-        return Unavailable(self.cause, ambiguous=False) if self.away else super().transact(operations, token)
+    def transact(self, operations, token, *, until_s=None):
+        return (
+            Unavailable(self.cause, ambiguous=False)
+            if self.away
+            else super().transact(operations, token, until_s=until_s)
+        )
 
 
 def another(repo, wrap=None, **settings):

@@ -12,10 +12,10 @@ class Overtaken(Wrapped):
         super().__init__(table)
         self.overtakers = []
 
-    def transact(self, operations, token):
+    def transact(self, operations, token, *, until_s=None):
         if self.overtakers:
             self.overtakers.pop(0)()
-        return super().transact(operations, token)
+        return super().transact(operations, token, until_s=until_s)
 
 
 class Sparing(Wrapped):

@@ -267,8 +267,8 @@ def test_a_client_forgets_what_it_knows_of_the_entity_it_changed(repo):
 class LosingTable(Wrapped):
     """A table that makes the change and loses the answer."""
 
-    def transact(self, operations, token):
-        self.table.transact(operations, token)
+    def transact(self, operations, token, *, until_s=None):
+        self.table.transact(operations, token, until_s=until_s)
         raise ConnectionError("the answer was lost")
 
 

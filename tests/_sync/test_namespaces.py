@@ -27,11 +27,11 @@ class MeddlingTable(Wrapped):
         super().__init__(table)
         self.meddle = None
 
-    def transact(self, operations, token):
+    def transact(self, operations, token, *, until_s=None):
         meddle, self.meddle = self.meddle, None
         if meddle is not None:
             meddle()
-        return super().transact(operations, token)
+        return super().transact(operations, token, until_s=until_s)
 
 
 def meddled(repo, meddle):

@@ -42,11 +42,11 @@ class EndingTable(Wrapped):
         self.step()
         return super().batch_get(keys, consistent=consistent, until_s=until_s)
 
-    def transact(self, operations, token):
+    def transact(self, operations, token, *, until_s=None):
         self.step()
         if self.between is not None:
             self.between()
-        outcome = super().transact(operations, token)
+        outcome = super().transact(operations, token, until_s=until_s)
         self.step()
         return outcome
 
@@ -139,11 +139,11 @@ def test_a_table_that_is_away_is_an_error(repo, limiter):
     use(limiter)
 
     class Away(Wrapped):
-        def transact(self, operations, token):
+        def transact(self, operations, token, *, until_s=None):
             return Unavailable(ConnectionError("away"), ambiguous=False)
 
     class Contended(Wrapped):
-        def transact(self, operations, token):
+        def transact(self, operations, token, *, until_s=None):
             return Cancelled((None,) * len(operations))
 
     for wrap in (Away, Contended):

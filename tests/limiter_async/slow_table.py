@@ -47,7 +47,9 @@ class SlowTable:
         await self.after.passed()
         return outcome
 
-    async def transact(self, operations: Sequence[Operation], token: str) -> TransactOutcome:
+    async def transact(
+        self, operations: Sequence[Operation], token: str, *, until_s: float | None = None
+    ) -> TransactOutcome:
         return await self._table.transact(operations, token)
 
     async def batch_delete(self, keys: Sequence[Key]) -> None:

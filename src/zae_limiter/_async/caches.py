@@ -51,13 +51,46 @@ class KnownLimits:
 
 
 class Remembered:
-    """What a client remembers of one bucket: the limits in force, and the bucket as last seen."""
+    """What a client remembers of one bucket: the limits in force, and the bucket as last seen.
 
-    __slots__ = ("limits", "view")
+    ``view`` is shard 0. ``shards`` are the others, None for one that was found absent; it is None itself while the
+    bucket has but one.
+    """
+
+    __slots__ = ("limits", "shards", "view")
 
     def __init__(self) -> None:
         self.limits: KnownLimits | None = None
         self.view: BucketView | None = None
+        self.shards: dict[int, BucketView | None] | None = None
+
+    def seen(self, shard: int) -> BucketView | None:
+        """Return a shard as last seen."""
+        return self.view if shard == 0 else (self.shards or {}).get(shard)
+
+    def keep(self, shard: int, view: BucketView | None) -> None:
+        """Remember a shard as it was seen, None that there is none."""
+        before = self.seen(shard)
+        if shard == 0:
+            self.view = view
+            if view is None or view.frame.shard_count == 1:
+                self.shards = None
+                return
+        shards = {} if self.shards is None else self.shards
+        if before is None or view is None or before.frame.shard_count != view.frame.shard_count:
+            # What was absent may have been split off since.
+            shards = {number: known for number, known in shards.items() if known is not None}
+        self.shards = shards if shard == 0 else {**shards, shard: view}
+
+    def counts(self) -> dict[int, int]:
+        """Return the counts of the shards that are known, 0 for one that is absent."""
+        shards: dict[int, BucketView | None] = {0: self.view, **(self.shards or {})}
+        return {number: 0 if view is None else view.frame.shard_count for number, view in shards.items()}
+
+    def views(self) -> dict[int, BucketView]:
+        """Return the shards that are known to be there."""
+        shards: dict[int, BucketView | None] = {0: self.view, **(self.shards or {})}
+        return {number: view for number, view in shards.items() if view is not None}
 
 
 class NamespaceCaches:
@@ -76,18 +109,18 @@ class NamespaceCaches:
         found = self.buckets.get(bucket)
         return None if found is None else found.limits
 
-    def view(self, bucket: BucketId) -> BucketView | None:
-        """Return the bucket as last seen."""
+    def view(self, bucket: BucketId, shard: int = 0) -> BucketView | None:
+        """Return a shard of a bucket as last seen."""
         found = self.buckets.get(bucket)
-        return None if found is None else found.view
+        return None if found is None else found.seen(shard)
 
     def keep_limits(self, bucket: BucketId, limits: KnownLimits | None) -> None:
         """Remember limits in force."""
-        self._of(bucket).limits = limits
+        self.of(bucket).limits = limits
 
-    def keep_view(self, bucket: BucketId, view: BucketView | None) -> None:
-        """Remember a bucket as it was seen, None that there is none."""
-        self._of(bucket).view = view
+    def keep_view(self, bucket: BucketId, view: BucketView | None, shard: int = 0) -> None:
+        """Remember a shard of a bucket as it was seen, None that there is none."""
+        self.of(bucket).keep(shard, view)
 
     def forget_limits(self) -> None:
         """Read all limits again when they are next needed, and ask whether the namespace is still there."""
@@ -105,7 +138,8 @@ class NamespaceCaches:
         known = sum(one.limits is not None for one in list(self.buckets.values()))
         return CacheStats(self.hits, self.misses, known, ttl_seconds)
 
-    def _of(self, bucket: BucketId) -> Remembered:
+    def of(self, bucket: BucketId) -> Remembered:
+        """Return what is remembered of a bucket, which may be nothing yet."""
         found = self.buckets.get(bucket)
         if found is None:
             found = Remembered()

@@ -63,7 +63,9 @@ class Table(Protocol):
     async def write(self, operation: Write, until_s: float | None = None) -> WriteOutcome:
         """Carry out one operation, if its conditions hold."""
 
-    async def transact(self, operations: Sequence[Operation], token: str) -> TransactOutcome:
+    async def transact(
+        self, operations: Sequence[Operation], token: str, *, until_s: float | None = None
+    ) -> TransactOutcome:
         """Carry out all of up to 100 operations, or none; the token makes an ambiguous one safe to send again."""
 
     async def batch_delete(self, keys: Sequence[Key]) -> None:

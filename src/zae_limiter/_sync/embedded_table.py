@@ -94,12 +94,14 @@ class EmbeddedTable:
         except Busy:
             return self._write_when_free(self._table.write, operation, until_s)
 
-    def transact(self, operations: Sequence[Operation], token: str) -> TransactOutcome:
+    def transact(
+        self, operations: Sequence[Operation], token: str, *, until_s: float | None = None
+    ) -> TransactOutcome:
         """Carry out all operations, or none; the token is not needed, for nothing here is ever ambiguous."""
         try:
             return self._table.transact(operations)
         except Busy:
-            return self._write_when_free(self._table.transact, operations)
+            return self._write_when_free(self._table.transact, operations, until_s)
 
     def batch_delete(self, keys: Sequence[Key]) -> None:
         """Remove items, some at a time, so that neither this loop nor other writers are held up for long."""

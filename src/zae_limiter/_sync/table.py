@@ -63,7 +63,9 @@ class Table(Protocol):
     def write(self, operation: Write, until_s: float | None = None) -> WriteOutcome:
         """Carry out one operation, if its conditions hold."""
 
-    def transact(self, operations: Sequence[Operation], token: str) -> TransactOutcome:
+    def transact(
+        self, operations: Sequence[Operation], token: str, *, until_s: float | None = None
+    ) -> TransactOutcome:
         """Carry out all of up to 100 operations, or none; the token makes an ambiguous one safe to send again."""
 
     def batch_delete(self, keys: Sequence[Key]) -> None:

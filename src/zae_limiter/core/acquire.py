@@ -7,7 +7,7 @@ a bucket that lacks the tokens.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from zae_limiter.core.bucket import Baseline, Moment
 from zae_limiter.core.composite import UNSURE, Floors, Short, solvency, take
@@ -215,6 +215,16 @@ class Standing:
     baseline: Baseline
     balance_milli: int
 
+    @property
+    def name(self) -> str:
+        """The limit's name."""
+        return self.baseline.name
+
+    @property
+    def limit(self) -> Limit:
+        """The limit, undivided."""
+        return self.baseline.limit
+
     def available_milli(self, now: Moment) -> int:
         """Return what is available now."""
         return self.baseline.level(self.balance_milli, now[0])
@@ -250,8 +260,30 @@ def _full(limit: Limit, now: Moment, shard: int = 0, shard_count: int = 1) -> St
     return Standing(baseline, baseline.capacity_milli)
 
 
+class Stands(Protocol):
+    """How one limit stands, on one shard or on all."""
+
+    @property
+    def name(self) -> str:
+        """The limit's name."""
+        ...
+
+    @property
+    def limit(self) -> Limit:
+        """The limit, undivided."""
+        ...
+
+    def available_milli(self, now: Moment) -> int:
+        """Return what is available now."""
+        ...
+
+    def wait_ms(self, needed_milli: int, now: Moment) -> int:
+        """Return how long it takes until ``needed_milli`` are available."""
+        ...
+
+
 def statuses(
-    bucket: tuple[str, str], stands: Sequence[Standing], amounts: Amounts, judged: Moment, now: Moment
+    bucket: tuple[str, str], stands: Sequence[Stands], amounts: Amounts, judged: Moment, now: Moment
 ) -> list[LimitStatus]:
     """Return the status of every limit of a bucket (entity and resource), as it was judged, with the wait from now."""
     entity_id, resource = bucket
@@ -265,8 +297,8 @@ def statuses(
             LimitStatus(
                 entity_id=entity_id,
                 resource=resource,
-                limit_name=standing.baseline.name,
-                limit=standing.baseline.limit,
+                limit_name=standing.name,
+                limit=standing.limit,
                 available=available // 1000,
                 requested=(wanted or 0) // 1000,
                 exceeded=exceeded,

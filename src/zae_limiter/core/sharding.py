@@ -1,8 +1,20 @@
-"""A shard's share of a whole, by halving.
+"""Shards of a bucket: a shard's share of a whole, which shard a request goes to, and when shards split and merge.
 
 Shard k of 2N is the larger half of shard k of N, shard k+N the smaller, so bit i of the shard number says which
 half it got when the count went from 2**i to 2**(i+1). Shares of any whole add up to it exactly, at every count.
+Each shard splits by itself, so shards of different counts stand side by side: a shard of count N has every number
+that leaves k when divided by N, and together they have every number once.
 """
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+MOST_SHARDS = 64
+
+_SPLIT_AT = 0.8
+_MERGE_BELOW = 0.25
+_QUIET_MS = 180_000
+_LOOK_APART_MS = 1_000
 
 
 def share(whole: int, shard: int, shard_count: int) -> int:
@@ -19,3 +31,71 @@ def least_whole(part: int, shard: int, shard_count: int) -> int:
     for doubling in reversed(range(doublings)):
         part = part * 2 if shard >> doubling & 1 else part * 2 - 1
     return part
+
+
+def parent(shard: int) -> int:
+    """Return the shard that a shard other than 0 was split off."""
+    return shard ^ (1 << (shard.bit_length() - 1))
+
+
+def route(number: int, counts: Mapping[int, int]) -> int:
+    """Return the shard that a number falls to, by the counts of the shards that are known, 0 for one that is absent.
+
+    The answer may be a shard that nothing is known of: then it is to be looked at, and the number routed again.
+    """
+    shard = number % max(counts.values(), default=1)
+    while shard:
+        count = counts.get(shard)
+        if count != 0:
+            # One that has been split again leaves the number to one of those it was split into.
+            return shard if count is None else number % count
+        shard = parent(shard)
+    return number % (counts.get(0) or 1)
+
+
+def is_complete(counts: Mapping[int, int]) -> bool:
+    """Say whether shards of these counts, 0 for one that is absent, are all there are, and of one moment."""
+    return sum(MOST_SHARDS // count for count in counts.values() if count) == MOST_SHARDS
+
+
+class Gauge(NamedTuple):
+    """A shard's write counter at a time."""
+
+    at_ms: int
+    writes: int
+
+
+def write_rate(before: Gauge, now: Gauge) -> float | None:
+    """Return a shard's writes per second, by all clients; None if the two looks are too close to tell."""
+    elapsed_ms = now.at_ms - before.at_ms
+    if elapsed_ms < _LOOK_APART_MS:
+        return None
+    return (now.writes - before.writes) * 1000 / elapsed_ms
+
+
+def wants_split(rate: float, most_per_s: int, shard_count: int) -> bool:
+    """Say whether a shard with so many writes per second should be split."""
+    return rate >= _SPLIT_AT * most_per_s and shard_count < MOST_SHARDS
+
+
+class Calm(NamedTuple):
+    """A shard's count, and for how long its rate of writes has stayed under what a merge allows."""
+
+    shard_count: int
+    calm_ms: int
+
+
+def is_calm(rate: float, most_per_s: int) -> bool:
+    """Say whether a shard has so few writes per second that it could be merged with another."""
+    return rate < _MERGE_BELOW * most_per_s
+
+
+def pair_to_merge(shards: Mapping[int, Calm]) -> tuple[int, int] | None:
+    """Return two shards that should be merged, the one that stays and the one that goes; shard 0 comes last."""
+    for shard in sorted(shards, reverse=True):
+        count, calm_ms = shards[shard]
+        other = shard - count // 2
+        fits = count > 1 and other >= 0 and other in shards and shards[other].shard_count == count
+        if fits and min(calm_ms, shards[other].calm_ms) >= _QUIET_MS:
+            return other, shard
+    return None

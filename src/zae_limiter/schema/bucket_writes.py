@@ -1,4 +1,4 @@
-"""The writers of a bucket item: take, settle (debit and credit), create, rebase. There are no others.
+"""The writers of a bucket item: take, settle (debit and credit), create, rebase, split, merge. There are no others.
 
 Every writer adds one to the write counter and leaves its nonce. All but a pure credit *hold*: they require the
 baseline, stamp, digest and shard count that the client saw, so that the parts decided on the view fit the item.
@@ -13,6 +13,7 @@ from zae_limiter.core.composite import Add, Part, Settling
 from zae_limiter.core.expiry import expiry_s
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.rebase import Rebasing, longest_fill_ms
+from zae_limiter.core.splitting import Merging, Splitting
 from zae_limiter.core.view import Terms
 from zae_limiter.schema import attributes, keys
 from zae_limiter.schema.bucket_item import BucketFrame, BucketView
@@ -23,6 +24,7 @@ from zae_limiter.schema.operations import (
     AttributeExists,
     Between,
     Condition,
+    Delete,
     Differs,
     ItemAbsent,
     Put,
@@ -131,6 +133,73 @@ def rebase(view: BucketView, rebasing: Rebasing, nonce: int) -> Update:
         add[attributes.bucket_attribute(fresh.baseline.name, attributes.TOTAL_CONSUMED)] = fresh.spent
     _rewrite_terms(frame, rebasing, put, remove)
     return Update(frame.key, add, put, tuple(remove), tuple(when))
+
+
+def split(view: BucketView, splitting: Splitting, nonce: int) -> tuple[Update, Put]:
+    """Return the two writes, of one transaction, that make two shards of one: the old one's and the new one's."""
+    frame = view.frame
+    add = {attributes.WRITE_COUNTER: 1}
+    put = _recounted(frame, splitting.shard_count, nonce)
+    when: list[Condition] = [frame.guard]
+    for part in splitting.parts:
+        _write_part(frame, part, add, put)
+        when.append(_condition(frame.balance_names[part.position], part))
+    old = Update(frame.key, add, put, (attributes.TTL,), tuple(when))
+    return old, Put(_split_off(frame, splitting, nonce), (ItemAbsent(),))
+
+
+def merge(staying: BucketView, leaving: BucketView, merging: Merging, nonce: int) -> tuple[Update, Delete]:
+    """Return the two writes, of one transaction, that make one shard of two: of the one that stays and the other."""
+    frame = staying.frame
+    add = {attributes.WRITE_COUNTER: 1}
+    put = _recounted(frame, merging.shard_count, nonce)
+    put |= {attributes.BASELINE: merging.start_ms, attributes.FILL_TIME: merging.fill_time_ms}
+    when: list[Condition] = [frame.guard]
+    for part in merging.parts:
+        _write_part(frame, part, add, put)
+        when.append(_condition(frame.balance_names[part.position], part))
+    for baseline, highest in zip(frame.baselines, merging.highest, strict=True):
+        if highest > baseline.limit.capacity_milli:
+            put[attributes.bucket_attribute(baseline.name, attributes.HIGHEST_CAPACITY)] = highest
+    names = leaving.frame.balance_names
+    ranges = [(name, low, high) for name, (low, high) in zip(names, merging.leaving, strict=True)]
+    gone = Delete(leaving.frame.key, (leaving.frame.guard, Ranges(ranges)))
+    return Update(frame.key, add, put, (), tuple(when)), gone
+
+
+def _recounted(frame: BucketFrame, shard_count: int, nonce: int) -> dict[str, Any]:
+    """Return what a shard gets with another count; nobody who saw it before it can write to it after."""
+    return {
+        attributes.NONCE: nonce,
+        attributes.SHARD_COUNT: shard_count,
+        attributes.GENERATION: frame.generation + 1,
+    }
+
+
+def _split_off(frame: BucketFrame, splitting: Splitting, nonce: int) -> dict[str, Any]:
+    """Return the item of a new shard, which differs from the old one in its number and its balances."""
+    bucket = keys.parse_bucket_pk(frame.key.pk)
+    assert bucket is not None, "a frame is that of a bucket"
+    item = _identity(Owner(bucket.namespace_id, bucket.entity_id, bucket.resource), splitting.new_shard)
+    item |= _recounted(frame, splitting.shard_count, nonce)
+    item[attributes.BASELINE] = frame.start_ms
+    item[attributes.WRITE_COUNTER] = 1
+    item[attributes.STAMP] = frame.stamp
+    item[attributes.OWN_LIMITS_DIGEST] = frame.digest
+    item[attributes.CASCADE] = frame.cascade
+    item[attributes.FILL_TIME] = frame.fill_time_ms
+    if frame.parent_id is not None:
+        item[attributes.PARENT_ID] = frame.parent_id
+    for position, baseline in enumerate(frame.baselines):
+        _put_limit(item, baseline.limit)
+        name = baseline.name
+        item[frame.balance_names[position]] = splitting.new_balances[position]
+        item[frame.total_names[position]] = 0
+        if position >= len(frame.limits):
+            item[attributes.bucket_attribute(name, attributes.DORMANT)] = True
+        if frame.highest[position] > baseline.limit.capacity_milli:
+            item[attributes.bucket_attribute(name, attributes.HIGHEST_CAPACITY)] = frame.highest[position]
+    return item
 
 
 def _rewrite_terms(frame: BucketFrame, rebasing: Rebasing, put: dict[str, Any], remove: list[str]) -> None:

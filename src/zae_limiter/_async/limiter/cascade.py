@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from zae_limiter._async.caches import BucketId
-from zae_limiter._async.limiter.acquire import Asking, BucketClient
+from zae_limiter._async.limiter.acquire import BucketClient
+from zae_limiter._async.limiter.asking import Asking
 from zae_limiter._async.limiter.resolve import NoLimitsInForceError
 from zae_limiter.core.cascade import Denied, Failed, Taken, verdict
 from zae_limiter.core.composite import Settlement
@@ -46,7 +47,7 @@ async def take(client: BucketClient, asking: Asking) -> list[Holding]:
     known = client.resolver.known_terms(asking.bucket)
     if known is not None and known.cascade and not client.inline:
         return await _take_at_once(client, asking, known)
-    terms = await client.take(*asking)
+    terms = await client.take(asking)
     child = Holding(asking.bucket, terms, asking.consume)
     if not terms.cascade:
         return [child]
@@ -62,7 +63,7 @@ async def _take_at_once(client: BucketClient, asking: Asking, known: Terms) -> l
     bucket, consume = asking.bucket, asking.consume
     taking = client.with_time_to_give_back(asking)
     child, parent = await client.parallel.both(
-        lambda: _outcome(lambda: client.take(*taking)),
+        lambda: _outcome(lambda: client.take(taking)),
         lambda: _outcome(lambda: take_parent(client, known, taking)),
     )
     holdings = []
@@ -83,7 +84,7 @@ async def take_parent(client: BucketClient, terms: Terms, asking: Asking) -> Hol
     assert terms.parent_id is not None, "what cascades has a parent"
     above = (terms.parent_id, asking.bucket[1])
     try:
-        taken = await client.take(above, asking.consume, None, asking.until_s, partly=True)
+        taken = await client.take(Asking(above, asking.consume, None, asking.until_s, partly=True))
     except NoLimitsInForceError:
         return None
     return Holding(above, taken, taken.positions)

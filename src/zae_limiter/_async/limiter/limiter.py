@@ -66,7 +66,7 @@ class RateLimiter(AdminVerbs):
         """Return what is available of each limit now, below zero where it is in debt."""
         stands, _ = await self._client.standings((entity_id, resource), limits)
         now = self._client.now()
-        return {one.baseline.name: one.available_milli(now) // 1000 for one in stands}
+        return {one.name: one.available_milli(now) // 1000 for one in stands}
 
     async def time_until_available(
         self, entity_id: str, resource: str, needed: dict[str, int], limits: Sequence[Limit] | None = None

@@ -1,72 +1,39 @@
-"""Carries out the steps of an acquire, and the settling of what it took, on one bucket.
+"""Takes from buckets, in one round trip as a rule, and settles what was taken.
 
-What to do next is decided in ``core.acquire``; here it is done, and what was learnt is handed back.
+What to do next is decided in ``core.acquire``. What takes more than one step is an errand's business, and what takes
+more than one shard that of the shard client.
 """  # generated from _async by tools/mirror.py; do not edit
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeVar, assert_never
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TypeVar
 
 from zae_limiter._sync import runtime
 from zae_limiter._sync.caches import BucketId
+from zae_limiter._sync.limiter.asking import Asking, Rejection, about, contended
 from zae_limiter._sync.limiter.availability import chosen
+from zae_limiter._sync.limiter.errand import MOST_STEPS, Errand, Means, Verdict
 from zae_limiter._sync.limiter.resolve import OwnLimits, Resolver
-from zae_limiter._sync.store.buckets import BucketStore, check_bucket
+from zae_limiter._sync.limiter.shards import Pauses, ShardClient
+from zae_limiter._sync.store.buckets import BucketStore, Fate, Place, check_bucket
 from zae_limiter._sync.store.configs import ConfigStore
 from zae_limiter._sync.store.scope import Scope
-from zae_limiter.core.acquire import (
-    Create,
-    Look,
-    Progress,
-    Rebase,
-    Reject,
-    Resolve,
-    Standing,
-    Step,
-    Take,
-    amounts_of,
-    next_step,
-    standings,
-    statuses,
-)
-from zae_limiter.core.bucket import Moment
-from zae_limiter.core.composite import Settlement, Settling, settle
-from zae_limiter.core.errors import NamespaceNotFoundError, RateLimiterUnavailable, RateLimitExceeded
+from zae_limiter.core.acquire import Progress, Reject, Stands, Take, amounts_of, next_step, standings
+from zae_limiter.core.across import combined
+from zae_limiter.core.composite import Add, Settlement, Settling, settle
+from zae_limiter.core.errors import NamespaceNotFoundError, RateLimiterUnavailable
 from zae_limiter.core.limit import check_limits
-from zae_limiter.core.outcome import Applied, Missing, Refused
+from zae_limiter.core.outcome import Applied, Refused, Throttled
 from zae_limiter.core.status import OnUnavailable
 from zae_limiter.core.view import Amounts, Terms
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView, view_after_take
 from zae_limiter.schema.operations import Put
 
-_MOST_STEPS = 64
 _TO_GIVE_BACK = 1 / 8
 """The part of a deadline that is kept for giving back to one bucket where another then gives nothing."""
 
 T = TypeVar("T")
-
-
-class Asking(NamedTuple):
-    """What a caller asks for: so much of a bucket, by the stored limits or its own, and until when.
-
-    ``partly``: what the bucket does not limit is not asked of it.
-    """
-
-    bucket: BucketId
-    consume: dict[str, int]
-    own: OwnLimits
-    until_s: float
-    partly: bool = False
-
-    def amounts(self, terms: Terms) -> Amounts:
-        """Return the amounts by these terms.
-
-        Raises:
-            ValidationError: An amount that is none, or that can never be admitted.
-        """
-        if not self.partly:
-            return amounts_of(self.consume, terms)
-        return amounts_of({name: amount for name, amount in self.consume.items() if name in terms.positions}, terms)
 
 
 class BucketClient:
@@ -88,16 +55,31 @@ class BucketClient:
         self._remembered = scope.caches.buckets
         self._caches = scope.caches
         self._first = Progress(trust_ms=scope.settings.reject_locally_ms, look_first=not speculative)
+        self._means = Means(scope.table, self.buckets, self.resolver, self.nonces)
+        self.shards = ShardClient(scope, self._means, self._first)
+        self._splits = self.buckets.splits
 
-    def take(
+    def take(self, asking: Asking) -> Terms:
+        """Take from a bucket and return the terms it was judged by.
+
+        Raises:
+            RateLimitExceeded: The bucket lacks the tokens.
+            ValidationError: The request can never be admitted.
+            RateLimiterUnavailable: The table did not answer.
+        """
+        verdict = self.attempt(*asking)
+        if isinstance(verdict, Rejection):
+            raise verdict.error()
+        return verdict
+
+    def attempt(
         self, bucket: BucketId, consume: dict[str, int], own: OwnLimits, until_s: float, partly: bool = False
-    ) -> Terms:
-        """Take from a bucket, in one round trip as a rule, and return the terms it was judged by.
+    ) -> Terms | Rejection:
+        """Take from a bucket, in one round trip as a rule, and return the terms it was judged by, or the rejection.
 
         ``partly``: what the bucket does not limit is not asked of it.
 
         Raises:
-            RateLimitExceeded: The bucket lacks the tokens.
             ValidationError: The request can never be admitted.
             RateLimiterUnavailable: The table did not answer.
         """
@@ -108,7 +90,7 @@ class BucketClient:
             # A name that cannot even be hashed is no name: it is refused with all the others that are none.
             memory = None
         known = None if memory is None else memory.limits
-        if memory is None or known is None or own is not None or known.terms is None:
+        if memory is None or known is None or own is not None or known.terms is None or memory.shards is not None:
             return self._take_as_stranger(Asking(bucket, consume, own, until_s, partly))
         if not known.read_ms <= now[0] < known.expires_ms:
             # Not fresh, or read in the future of a clock that was set back since.
@@ -121,9 +103,10 @@ class BucketClient:
         view = memory.view
         step = next_step(view, terms, amounts, now, self._first)
         if type(step) is Reject:
-            raise exceeded(bucket, view, (terms, amounts), (step.at, now))
+            return Rejection(bucket, standings(view, terms, step.at), amounts, step.at, now)
         if type(step) is not Take or view is None:
-            return Errand(self, Asking(bucket, consume, own, until_s, partly), terms, self._first).run()
+            asking = Asking(bucket, consume, own, until_s, partly)
+            return self._run(Errand(self._means, asking, terms, self._first), asking)
         update = bucket_writes.take(view, step, next(self.nonces))
         outcome = self._write(update, until_s)
         if type(outcome) is Applied:
@@ -132,23 +115,49 @@ class BucketClient:
                 memory.view = after
             else:
                 self.buckets.learn_taken(bucket, after)
+            if self._splits:
+                self.shards.watch((bucket, 0), after, until_s)
             return terms
         fate = self.buckets.fate(update, outcome, update, until_s)
-        errand = Errand(self, Asking(bucket, consume, own, until_s, partly), terms, self._first)
-        return terms if errand.hear(fate, now) else errand.run()
+        asking = Asking(bucket, consume, own, until_s, partly)
+        errand = Errand(self._means, asking, terms, self._first)
+        return self._run(errand, asking, errand.hear(fate, now))
 
-    def _take_as_stranger(self, asking: Asking) -> Terms:
+    def _run(self, errand: Errand, asking: Asking, verdict: Verdict | None = None) -> Terms | Rejection:
+        """Run an errand on shard 0 to its end, and turn to the other shards where that is not all there is."""
+        pauses = Pauses(self._scope.client.random)
+        while True:
+            verdict = errand.run() if verdict is None else verdict
+            sharded = errand.view is not None and errand.view.frame.shard_count > 1
+            if isinstance(verdict, Terms):
+                if self._splits:
+                    self.shards.watch((asking.bucket, 0), errand.view, asking.until_s)
+                return verdict
+            if isinstance(verdict, Rejection) and not sharded:
+                return verdict
+            if isinstance(verdict, Throttled):
+                self.shards.relieve((asking.bucket, 0), errand.terms, asking.until_s)
+                pauses.wait(asking.until_s - self._monotonic_s())
+                sharded = self._caches.of(asking.bucket).shards is not None
+            if sharded:
+                return self.shards.take(asking, errand.terms)
+            errand, verdict = Errand(self._means, asking, errand.terms, self._first), None
+
+    def _take_as_stranger(self, asking: Asking) -> Terms | Rejection:
         """Take from a bucket whose terms are not at hand; where it was not seen either, both are read at once."""
         bucket, own, until_s = asking.bucket, asking.own, asking.until_s
         check_bucket(bucket)
         if self.buckets.remembered(bucket) is not None or self.resolver.is_known(bucket):
-            return Errand(self, asking, self.resolver.terms(bucket, own, until_s), self._first).run()
+            terms = self.resolver.terms(bucket, own, until_s)
+            if self._caches.of(bucket).shards is not None:
+                return self.shards.take(asking, terms)
+            return self._run(Errand(self._means, asking, terms, self._first), asking)
         limits = None if own is None else check_limits(own)
         keys = [*self._configs.keys(bucket), self.buckets.key(bucket)]
         *configs, item = self._table.batch_get(keys, until_s=until_s)
         terms = self.resolver.agreed(bucket, limits, self._configs.learn(bucket, configs))
-        self.buckets.learn(bucket, item, terms)
-        return Errand(self, asking, terms, self._first.after_look()).run()
+        self.buckets.learn((bucket, 0), item, terms)
+        return self._run(Errand(self._means, asking, terms, self._first.after_look()), asking)
 
     def choice(self, asked: object) -> OnUnavailable:
         """Return what to do while the store is away."""
@@ -176,31 +185,52 @@ class BucketClient:
         Raises:
             RateLimiterUnavailable: The table did not answer; a credit may have been given all the same.
         """
-        view = self.buckets.remembered(bucket)
+        memory = self._caches.of(bucket)
+        shard = self.shards.shard_to_settle(memory, settlement) if memory.shards is not None else 0
+        view = memory.seen(shard)
         if view is None or not view.frame.has_all(settlement.names):
-            view = self.buckets.look(bucket, terms, until_s)
+            view = self.buckets.look((bucket, shard), terms, until_s)
         refusals = 0
-        for _ in range(_MOST_STEPS):
-            if view is None and not (settlement.debits and self._has_namespace(bucket, until_s)):
+        pauses = Pauses(self._scope.client.random)
+        for _ in range(MOST_STEPS):
+            if memory.shards is not None and settlement.debits and _owes(view, settlement, self.now()[0], refusals):
+                self.shards.charge(bucket, settlement, terms, until_s)
+                settlement = replace(settlement, debits=())
+            if view is None and shard == 0 and not (settlement.debits and self._has_namespace(bucket, until_s)):
                 return
-            if view is None:
-                fate = self.buckets.send(self._charged_from_full(bucket, settlement, terms), until_s)
-                own: Amounts = ()
-            else:
-                settling = settle(view, settlement, self.now(), refusals)
-                if not settling.parts:
-                    return
-                own = [(part.position, part.spent) for part in settling.parts]
-                fate = self._settle_with(view, settling, until_s)
+            fate, own = self._settle_once((bucket, shard), view, settlement, (terms, until_s, refusals))
+            if fate is None:
+                return
             if isinstance(fate, Applied):
-                self.buckets.learn(bucket, fate.new, terms, own)
+                self.buckets.learn((bucket, shard), fate.new, terms, own)
                 return
-            if isinstance(fate, Refused):
-                refusals += view is not None and view.frame.describes(fate.old)
-            view = self.buckets.learn(bucket, fate.old if isinstance(fate, Refused) else None, terms)
-        raise about(RateLimiterUnavailable(TimeoutError("others kept changing the bucket")), bucket)
+            if isinstance(fate, Throttled):
+                self.shards.relieve((bucket, shard), terms, until_s)
+                pauses.wait(until_s - self._monotonic_s())
+            else:
+                old = fate.old if isinstance(fate, Refused) else None
+                refusals += old is not None and view is not None and view.frame.describes(old)
+                self.buckets.learn((bucket, shard), old, terms)
+            shard = self.shards.shard_to_settle(memory, settlement) if memory.shards is not None else 0
+            view = memory.seen(shard)
+        raise contended(bucket)
 
-    def _settle_with(self, view: BucketView, settling: Settling, until_s: float) -> Applied | Refused | Missing:
+    def _settle_once(
+        self, place: Place, view: BucketView | None, settlement: Settlement, by: tuple[Terms, float, int]
+    ) -> tuple[Fate | None, Amounts]:
+        """Send a settlement to a shard once; None where it has nothing of it."""
+        terms, until_s, refusals = by
+        if view is None:
+            return self.buckets.send(self._charged_from_full(place[0], settlement, terms), until_s), ()
+        settling = settle(view, settlement, self.now(), refusals)
+        if not settling.parts:
+            return None, ()
+        own = [(part.position, part.spent) for part in settling.parts]
+        if view.frame.shard_count > 1:
+            settling = _solvent(view, settling, self.now()[0])
+        return self._settle_with(view, settling, until_s), own
+
+    def _settle_with(self, view: BucketView, settling: Settling, until_s: float) -> Fate:
         """Send a settlement; after a lost answer only its debits are sent again, never a credit."""
         nonce = next(self.nonces)
         operation = bucket_writes.settle(view, settling, nonce)
@@ -220,108 +250,37 @@ class BucketClient:
         owner, spent = self.buckets.owner(bucket), dict(settlement.debits)
         return bucket_writes.create(owner, terms, spent, self.now()[1], next(self.nonces))
 
-    def standings(self, bucket: BucketId, own: OwnLimits) -> tuple[list[Standing], Terms]:
+    def standings(self, bucket: BucketId, own: OwnLimits) -> tuple[Sequence[Stands], Terms]:
         """Look at a bucket and return how its limits stand, and the terms."""
         until_s = self.until_s()
         try:
             terms = self.resolver.terms(bucket, own, until_s)
-            view = self.buckets.look(bucket, terms, until_s)
+            view = self.buckets.look((bucket, 0), terms, until_s)
+            if view is not None and view.frame.shard_count > 1:
+                shards = self.shards.read_all(bucket, terms, until_s) or {0: view}
+                return combined(list(shards.values()), terms, self.now()), terms
         except RateLimiterUnavailable as away:
             raise about(away, bucket) from away.cause
         return standings(view, terms, self.now()), terms
 
 
-def exceeded(
-    bucket: BucketId, view: BucketView | None, asked: tuple[Terms, Amounts], times: tuple[Moment, Moment]
-) -> RateLimitExceeded:
-    """Return the error of a request that was judged at one time and is rejected at another."""
-    terms, amounts = asked
-    judged, now = times
-    return RateLimitExceeded(statuses(bucket, standings(view, terms, judged), amounts, judged, now))
+def _owes(view: BucketView | None, settlement: Settlement, now_ms: int, refusals: int) -> bool:
+    """Say whether a shard lacks what it would be charged with, or cannot be charged for others change it."""
+    if view is None or refusals > 1:
+        return True
+    for name, debt in settlement.debits:
+        position = view.frame.position(name)
+        if position is not None and view.frame.baselines[position].level(view.numbers[position], now_ms) < debt:
+            return True
+    return False
 
 
-def about(away: RateLimiterUnavailable, bucket: BucketId) -> RateLimiterUnavailable:
-    """Return the same error, saying which bucket could not be reached."""
-    entity_id, resource = bucket
-    return RateLimiterUnavailable(away.cause, away.stack_name, entity_id, resource)
-
-
-class Errand:
-    """One request on its way to be admitted or rejected, once it takes more than one step."""
-
-    def __init__(self, client: BucketClient, asking: Asking, terms: Terms, progress: Progress) -> None:
-        self._client = client
-        self._buckets = client.buckets
-        self._asking = asking
-        self._bucket = asking.bucket
-        self._until_s = asking.until_s
-        self._terms = terms
-        self._amounts = asking.amounts(terms)
-        self._progress = progress
-        self._view: BucketView | None = client.buckets.remembered(asking.bucket)
-
-    def run(self) -> Terms:
-        """Do what is next until the request is admitted, and return the terms it was judged by.
-
-        Raises:
-            RateLimitExceeded: The bucket lacks the tokens.
-        """
-        for _ in range(_MOST_STEPS):
-            if not self._amounts:
-                return self._terms
-            now = self._client.now()
-            if self._carry_out(next_step(self._view, self._terms, self._amounts, now, self._progress), now):
-                return self._terms
-        raise about(RateLimiterUnavailable(TimeoutError("others kept changing the bucket")), self._bucket)
-
-    def _carry_out(self, step: Step, now: Moment) -> bool:
-        """Carry out a step; True if the request is admitted."""
-        match step:
-            case Reject(at=at):
-                raise exceeded(self._bucket, self._view, (self._terms, self._amounts), (at, now))
-            case Look():
-                seen, self._view = self._view, self._buckets.look(self._bucket, self._terms, self._until_s)
-                gone = seen is not None and self._view is None
-                self._progress = self._progress.after_vanishing() if gone else self._progress.after_look()
-            case Resolve():
-                self._terms = self._client.resolver.terms_again(self._bucket, self._asking.own, self._until_s)
-                self._amounts = self._asking.amounts(self._terms)
-                self._progress = self._progress.after_resolve(None if self._view is None else self._view.frame.stamp)
-            case Create():
-                return self.hear(self._buckets.send(self._creation(now), self._until_s), now)
-            case Take():
-                update = bucket_writes.take(self._known_view(), step, next(self._client.nonces))
-                return self.hear(self._buckets.send(update, self._until_s), now)
-            case Rebase(rebasing=rebasing, takes=takes):
-                update = bucket_writes.rebase(self._known_view(), rebasing, next(self._client.nonces))
-                return self.hear(self._buckets.send(update, self._until_s), now) and takes
-            case never:
-                assert_never(never)
-        return False
-
-    def hear(self, fate: Applied | Refused | Missing, asked: Moment) -> bool:
-        """Learn from the fate of a write that was judged at ``asked``; True if it was applied."""
-        match fate:
-            case Applied(new=new):
-                self._view = self._buckets.learn(self._bucket, new, self._terms, self._amounts)
-                self._progress = self._progress.after_look()
-                return True
-            case Refused(old=old):
-                guessed = self._view is not None and self._view.frame.describes(old)
-                self._view = self._buckets.learn(self._bucket, old, self._terms)
-                self._progress = self._progress.after_refusal(asked, guessed=guessed)
-            case Missing():
-                self._view = self._buckets.learn(self._bucket, None, self._terms)
-                self._progress = self._progress.after_vanishing()
-            case never:
-                assert_never(never)
-        return False
-
-    def _creation(self, now: Moment) -> Put:
-        terms = self._terms
-        spent = {terms.limits[position].name: taken for position, taken in self._amounts}
-        return bucket_writes.create(self._buckets.owner(self._bucket), terms, spent, now[1], next(self._client.nonces))
-
-    def _known_view(self) -> BucketView:
-        assert self._view is not None, "a bucket is written to only once it was seen"
-        return self._view
+def _solvent(view: BucketView, settling: Settling, now_ms: int) -> Settling:
+    """Let debits be refused by a shard that has too little: it is charged to all of them then."""
+    parts = [
+        replace(part, low=part.spent - view.frame.baselines[part.position].earned(now_ms))
+        if isinstance(part, Add) and part.spent > 0
+        else part
+        for part in settling.parts
+    ]
+    return Settling(parts, settling.held)

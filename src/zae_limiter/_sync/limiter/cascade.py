@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from zae_limiter._sync.caches import BucketId
-from zae_limiter._sync.limiter.acquire import Asking, BucketClient
+from zae_limiter._sync.limiter.acquire import BucketClient
+from zae_limiter._sync.limiter.asking import Asking
 from zae_limiter._sync.limiter.resolve import NoLimitsInForceError
 from zae_limiter.core.cascade import Denied, Failed, Taken, verdict
 from zae_limiter.core.composite import Settlement
@@ -46,7 +47,7 @@ def take(client: BucketClient, asking: Asking) -> list[Holding]:
     known = client.resolver.known_terms(asking.bucket)
     if known is not None and known.cascade and not client.inline:
         return _take_at_once(client, asking, known)
-    terms = client.take(*asking)
+    terms = client.take(asking)
     child = Holding(asking.bucket, terms, asking.consume)
     if not terms.cascade:
         return [child]
@@ -62,7 +63,7 @@ def _take_at_once(client: BucketClient, asking: Asking, known: Terms) -> list[Ho
     bucket, consume = asking.bucket, asking.consume
     taking = client.with_time_to_give_back(asking)
     child, parent = client.parallel.both(
-        lambda: _outcome(lambda: client.take(*taking)),
+        lambda: _outcome(lambda: client.take(taking)),
         lambda: _outcome(lambda: take_parent(client, known, taking)),
     )
     holdings = []
@@ -83,7 +84,7 @@ def take_parent(client: BucketClient, terms: Terms, asking: Asking) -> Holding |
     assert terms.parent_id is not None, "what cascades has a parent"
     above = (terms.parent_id, asking.bucket[1])
     try:
-        taken = client.take(above, asking.consume, None, asking.until_s, partly=True)
+        taken = client.take(Asking(above, asking.consume, None, asking.until_s, partly=True))
     except NoLimitsInForceError:
         return None
     return Holding(above, taken, taken.positions)

@@ -9,7 +9,8 @@ from types import TracebackType
 
 from zae_limiter._sync.caches import BucketId
 from zae_limiter._sync.limiter import cascade
-from zae_limiter._sync.limiter.acquire import Asking, BucketClient, about
+from zae_limiter._sync.limiter.acquire import BucketClient
+from zae_limiter._sync.limiter.asking import Asking, Rejection, about
 from zae_limiter._sync.limiter.cascade import Holding
 from zae_limiter._sync.limiter.resolve import OwnLimits
 from zae_limiter.core.errors import LeaseExpiredError, RateLimiterUnavailable, ValidationError
@@ -87,7 +88,10 @@ class SyncLease:
         try:
             if client.inline:
                 until_s = client.until_s()
-                self._terms = terms = client.take(self._bucket, taken, self._own, until_s)
+                verdict = client.attempt(self._bucket, taken, self._own, until_s)
+                if isinstance(verdict, Rejection):
+                    raise verdict.error()
+                self._terms = terms = verdict
                 if terms.cascade:
                     asking = Asking(self._bucket, taken, self._own, until_s)
                     self._parent = cascade.take_parent(client, terms, asking)

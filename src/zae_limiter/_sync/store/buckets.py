@@ -18,39 +18,48 @@ _FIRST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 0.1
 
 
+Fate = Applied | Refused | Missing | Throttled
+"""What became of a write."""
+
+Place = tuple[BucketId, int]
+"""A bucket, and the number of one of its shards."""
+
+
 class BucketStore:
     """The buckets of one namespace."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
         self._caches = scope.caches
+        self.splits = scope.table.capabilities.partition_writes_per_second is not None
 
-    def key(self, bucket: BucketId) -> Key:
-        """Return the key of a bucket's first shard."""
+    def key(self, bucket: BucketId, shard: int = 0) -> Key:
+        """Return the key of a shard of a bucket."""
         check_bucket(bucket)
-        return bucket_key(self._scope.namespace_id, *bucket)
+        return bucket_key(self._scope.namespace_id, *bucket, shard)
 
     def owner(self, bucket: BucketId) -> Owner:
         """Return whose bucket it is."""
         check_bucket(bucket)
         return Owner(self._scope.namespace_id, *bucket)
 
-    def remembered(self, bucket: BucketId) -> BucketView | None:
-        """Return the bucket as it was last seen, None if it was not."""
-        return self._caches.view(bucket)
+    def remembered(self, bucket: BucketId, shard: int = 0) -> BucketView | None:
+        """Return a shard of a bucket as it was last seen, None if it was not."""
+        return self._caches.view(bucket, shard)
 
-    def look(self, bucket: BucketId, terms: Terms, until_s: float) -> BucketView | None:
-        """Read a bucket; None if there is none."""
-        item = self._scope.table.get(self.key(bucket), until_s=until_s)
-        return self.learn(bucket, item, terms)
+    def look(self, place: Place, terms: Terms | None, until_s: float) -> BucketView | None:
+        """Read a shard; None if there is none."""
+        item = self._scope.table.get(self.key(*place), until_s=until_s)
+        return self.learn(place, item, terms)
 
-    def learn(self, bucket: BucketId, item: Item | None, terms: Terms | None, own: Amounts = ()) -> BucketView | None:
-        """Remember a bucket as it was read, as it refused a write, or as it took this client's ``own``."""
+    def learn(self, place: Place, item: Item | None, terms: Terms | None, own: Amounts = ()) -> BucketView | None:
+        """Remember a shard as it was read, as it refused a write, or as it took this client's ``own``."""
+        bucket, shard = place
         if item is None:
-            self._caches.keep_view(bucket, None)
+            self._caches.keep_view(bucket, None, shard)
             return None
-        view = view_of(item, self._scope.table.now()[1], self._caches.view(bucket), terms, own)
-        self._caches.keep_view(bucket, view)
+        view = view_of(item, self._scope.table.now()[1], self._caches.view(bucket, shard), terms, own)
+        self._caches.keep_view(bucket, view, shard)
         return view
 
     def learn_taken(self, bucket: BucketId, view: BucketView) -> None:
@@ -59,22 +68,25 @@ class BucketStore:
         if newest is None or newest.numbers[-1] <= view.numbers[-1]:
             self._caches.keep_view(bucket, view)
 
-    def send(self, operation: Put | Update, until_s: float) -> Applied | Refused | Missing:
+    def send(self, operation: Put | Update, until_s: float) -> Fate:
         """Send a write to a bucket and find out its fate."""
         return self.fate(operation, self._scope.table.write(operation, until_s), operation, until_s)
 
     def fate(
         self, operation: Put | Update, outcome: WriteOutcome, again: Put | Update | None, until_s: float
-    ) -> Applied | Refused | Missing:
+    ) -> Fate:
         """Find out what became of a write.
 
         ``again`` is what is sent after a lost answer, in a way that does not apply it twice: the write, or what of it
-        is no credit, or None: a credit that may have been given is never sent again.
+        is no credit, or None: a credit that may have been given is never sent again. Where partitions are throttled
+        one by one, Throttled is an answer; elsewhere it is waited out.
 
         Raises:
             RateLimiterUnavailable: The table did not answer within the deadline.
         """
         if isinstance(outcome, Applied | Refused | Missing):
+            return outcome
+        if isinstance(outcome, Throttled) and self.splits:
             return outcome
         clock = self._scope.client.clock
         pause_s = _FIRST_PAUSE_S

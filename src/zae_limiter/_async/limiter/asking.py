@@ -1,0 +1,61 @@
+"""What a caller asks for, and how a rejection is told. Values only."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from zae_limiter._async.caches import BucketId
+from zae_limiter._async.limiter.resolve import OwnLimits
+from zae_limiter.core.acquire import Stands, amounts_of, statuses
+from zae_limiter.core.bucket import Moment
+from zae_limiter.core.errors import RateLimiterUnavailable, RateLimitExceeded
+from zae_limiter.core.view import Amounts, Terms
+
+
+class Asking(NamedTuple):
+    """What a caller asks for: so much of a bucket, by the stored limits or its own, and until when.
+
+    ``partly``: what the bucket does not limit is not asked of it.
+    """
+
+    bucket: BucketId
+    consume: dict[str, int]
+    own: OwnLimits
+    until_s: float
+    partly: bool = False
+
+    def amounts(self, terms: Terms) -> Amounts:
+        """Return the amounts by these terms.
+
+        Raises:
+            ValidationError: An amount that is none, or that can never be admitted.
+        """
+        if not self.partly:
+            return amounts_of(self.consume, terms)
+        return amounts_of({name: amount for name, amount in self.consume.items() if name in terms.positions}, terms)
+
+
+@dataclass(slots=True)
+class Rejection:
+    """A request that a bucket lacks the tokens for: how its limits stood when it was judged, and the time now."""
+
+    bucket: BucketId
+    stands: Sequence[Stands]
+    amounts: Amounts
+    judged: Moment
+    now: Moment
+
+    def error(self) -> RateLimitExceeded:
+        """Return the error that tells of it."""
+        return RateLimitExceeded(statuses(self.bucket, self.stands, self.amounts, self.judged, self.now))
+
+
+def about(away: RateLimiterUnavailable, bucket: BucketId) -> RateLimiterUnavailable:
+    """Return the same error, saying which bucket could not be reached."""
+    entity_id, resource = bucket
+    return RateLimiterUnavailable(away.cause, away.stack_name, entity_id, resource)
+
+
+def contended(bucket: BucketId) -> RateLimiterUnavailable:
+    """Return the error of a bucket that others keep changing."""
+    return about(RateLimiterUnavailable(TimeoutError("others kept changing the bucket")), bucket)

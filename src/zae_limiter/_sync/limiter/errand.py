@@ -1,0 +1,155 @@
+"""One request on its way to be admitted or rejected by one shard, once that takes more than one step.
+
+What to do next is decided in ``core.acquire``; here it is done, and what was learnt is handed back.
+"""  # generated from _async by tools/mirror.py; do not edit
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import assert_never
+
+from zae_limiter._sync.limiter.asking import Asking, Rejection, contended
+from zae_limiter._sync.limiter.resolve import Resolver
+from zae_limiter._sync.store.buckets import BucketStore, Fate, Place
+from zae_limiter._sync.table import Table
+from zae_limiter.core.acquire import (
+    Create,
+    Look,
+    Progress,
+    Rebase,
+    Reject,
+    Resolve,
+    Step,
+    Take,
+    next_step,
+    standings,
+)
+from zae_limiter.core.bucket import Moment
+from zae_limiter.core.outcome import Applied, Missing, Refused, Throttled
+from zae_limiter.core.view import Terms
+from zae_limiter.schema import bucket_writes
+from zae_limiter.schema.bucket_item import BucketView
+from zae_limiter.schema.operations import Put, Update
+
+MOST_STEPS = 64
+
+Verdict = Terms | Rejection | Missing | Throttled
+"""The terms a request was admitted by, or that the shard lacks the tokens, is gone, or takes no writes for now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What errands are run with."""
+
+    table: Table
+    buckets: BucketStore
+    resolver: Resolver
+    nonces: Iterator[int]
+
+
+class Errand:
+    """One request to one shard."""
+
+    def __init__(self, means: Means, asking: Asking, terms: Terms, progress: Progress, shard: int = 0) -> None:
+        self._means = means
+        self._buckets = means.buckets
+        self._asking = asking
+        self._place: Place = (asking.bucket, shard)
+        self._until_s = asking.until_s
+        self.terms = terms
+        self._amounts = asking.amounts(terms)
+        self._progress = progress
+        self.view: BucketView | None = means.buckets.remembered(*self._place)
+
+    def run(self) -> Verdict:
+        """Do what is next until the request is admitted, or cannot be here.
+
+        Raises:
+            RateLimiterUnavailable: The table did not answer, or others kept changing the shard.
+        """
+        for _ in range(MOST_STEPS):
+            if not self._amounts:
+                return self.terms
+            now = self._means.table.now()
+            verdict = self._carry_out(next_step(self.view, self.terms, self._amounts, now, self._progress), now)
+            if verdict is not None:
+                return verdict
+        raise contended(self._asking.bucket)
+
+    def agree(self) -> BucketView | None:
+        """Put the shard on the limits in force, taking nothing, and return it; None if it is not to be had."""
+        for _ in range(MOST_STEPS):
+            if self.view is None or self.view.frame.follows(self.terms):
+                return self.view
+            now = self._means.table.now()
+            step = next_step(self.view, self.terms, (), now, self._progress)
+            if isinstance(self._carry_out(step, now), Missing | Throttled):
+                return None
+        raise contended(self._asking.bucket)
+
+    def _carry_out(self, step: Step, now: Moment) -> Verdict | None:
+        """Carry out a step; None if there is more to do."""
+        nonces = self._means.nonces
+        match step:
+            case Reject(at=at):
+                stands = standings(self.view, self.terms, at)
+                return Rejection(self._asking.bucket, stands, self._amounts, at, now)
+            case Look():
+                return self._look()
+            case Resolve():
+                self._resolve()
+                return None
+            case Create():
+                return Missing() if self._place[1] else self._send(self._creation(now), now)
+            case Take():
+                return self._send(bucket_writes.take(self._known_view(), step, next(nonces)), now)
+            case Rebase(rebasing=rebasing, takes=takes):
+                rebased = self._send(bucket_writes.rebase(self._known_view(), rebasing, next(nonces)), now)
+                return rebased if takes or isinstance(rebased, Missing | Throttled) else None
+            case never:
+                assert_never(never)
+
+    def _look(self) -> Verdict | None:
+        seen, self.view = self.view, self._buckets.look(self._place, self.terms, self._until_s)
+        gone = seen is not None and self.view is None
+        self._progress = self._progress.after_vanishing() if gone else self._progress.after_look()
+        return None
+
+    def _resolve(self) -> None:
+        asking = self._asking
+        self.terms = self._means.resolver.terms_again(asking.bucket, asking.own, self._until_s)
+        self._amounts = asking.amounts(self.terms)
+        self._progress = self._progress.after_resolve(None if self.view is None else self.view.frame.stamp)
+
+    def _send(self, operation: Put | Update, asked: Moment) -> Verdict | None:
+        return self.hear(self._buckets.send(operation, self._until_s), asked)
+
+    def hear(self, fate: Fate, asked: Moment) -> Verdict | None:
+        """Learn from the fate of a write that was judged at ``asked``; None if there is more to do."""
+        match fate:
+            case Applied(new=new):
+                self.view = self._buckets.learn(self._place, new, self.terms, self._amounts)
+                self._progress = self._progress.after_look()
+                return self.terms
+            case Refused(old=old):
+                guessed = self.view is not None and self.view.frame.describes(old)
+                self.view = self._buckets.learn(self._place, old, self.terms)
+                self._progress = self._progress.after_refusal(asked, guessed=guessed)
+            case Missing():
+                self.view = self._buckets.learn(self._place, None, self.terms)
+                self._progress = self._progress.after_vanishing()
+                return fate if self._place[1] else None
+            case Throttled():
+                return fate
+            case never:
+                assert_never(never)
+        return None
+
+    def _creation(self, now: Moment) -> Put:
+        terms = self.terms
+        spent = {terms.limits[position].name: taken for position, taken in self._amounts}
+        owner = self._buckets.owner(self._asking.bucket)
+        return bucket_writes.create(owner, terms, spent, now[1], next(self._means.nonces))
+
+    def _known_view(self) -> BucketView:
+        assert self.view is not None, "a shard is written to only once it was seen"
+        return self.view

@@ -1,0 +1,320 @@
+"""A bucket of several shards: which one is asked, when one is split, and what is taken from or charged to several.
+
+Which shard, whether to split, and what each gives is decided in ``core``; here it is done.
+"""  # generated from _async by tools/mirror.py; do not edit
+
+from collections.abc import Sequence
+from random import Random
+
+from zae_limiter._sync import runtime
+from zae_limiter._sync.caches import Bounded, BucketId, Remembered
+from zae_limiter._sync.limiter.asking import Asking, Rejection, contended
+from zae_limiter._sync.limiter.errand import Errand, Means
+from zae_limiter._sync.store.buckets import Place
+from zae_limiter._sync.store.scope import Scope
+from zae_limiter.core.acquire import Progress, Take
+from zae_limiter.core.across import combined, debit_across, take_across
+from zae_limiter.core.composite import Settlement
+from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.outcome import Cancelled, Committed, Missing, Refused, Throttled, TransactOutcome, Unavailable
+from zae_limiter.core.sharding import MOST_SHARDS, Gauge, is_complete, parent, route, wants_split, write_rate
+from zae_limiter.core.splitting import merge, split
+from zae_limiter.core.view import Amounts, Terms
+from zae_limiter.schema import bucket_writes
+from zae_limiter.schema.bucket_item import BucketView
+from zae_limiter.schema.operations import Operation
+
+_SHARDS_TRIED = 3
+_READS_OF_ALL = 6
+_TRANSACTIONS = 8
+_FIRST_PAUSE_S = 0.005
+_LONGEST_PAUSE_S = 0.1
+# Of many clients that a throttle hits at once, some split and the others find it done.
+_SPLITTERS = 0.25
+
+Shards = dict[int, BucketView]
+
+
+class ShardClient:
+    """Takes from buckets of several shards, and splits those that are written to too often."""
+
+    def __init__(self, scope: Scope, means: Means, first: Progress) -> None:
+        self._scope = scope
+        self._means = means
+        self._buckets = means.buckets
+        self._table = scope.table
+        self._random: Random = scope.client.random
+        self._first = first
+        self._most_per_s = scope.table.capabilities.partition_writes_per_second
+        self._gauges: Bounded[object, Gauge] = Bounded()
+
+    def take(self, asking: Asking, terms: Terms) -> Terms | Rejection:
+        """Take from one of the shards, from another if that lacks the tokens, or from several at once."""
+        memory = self._scope.caches.of(asking.bucket)
+        amounts = asking.amounts(terms)
+        rejection = self._rejected_by_memory(memory, asking.bucket, (terms, amounts))
+        if rejection is not None:
+            return rejection
+        tried: set[int] = set()
+        pauses = Pauses(self._random)
+        while len(tried) < _SHARDS_TRIED and _may_fit(memory, amounts):
+            shard = self._choose(memory, tried)
+            if shard is None:
+                break
+            errand = Errand(self._means, asking, terms, self._first, shard)
+            verdict = errand.run()
+            match verdict:
+                case Terms():
+                    self.watch((asking.bucket, shard), errand.view, asking.until_s)
+                    return verdict
+                case Rejection():
+                    tried.add(shard)
+                case Throttled():
+                    tried.add(shard)
+                    self.relieve((asking.bucket, shard), terms, asking.until_s)
+                    pauses.wait(asking.until_s - self._scope.client.clock.monotonic_s())
+                case Missing():
+                    # It was merged into the one it was split off, of which too much is remembered.
+                    self._buckets.look((asking.bucket, parent(shard)), errand.terms, asking.until_s)
+            terms = errand.terms
+        return self._take_across(asking, terms)
+
+    def _choose(self, memory: Remembered, tried: set[int]) -> int | None:
+        """Return a shard by chance, each as often as its share is large; None if chance finds none that is untried."""
+        counts = memory.counts()
+        for _ in range(_SHARDS_TRIED):
+            shard = route(self._random.randrange(MOST_SHARDS), counts)
+            if shard not in tried:
+                return shard
+        return None
+
+    def _rejected_by_memory(
+        self, memory: Remembered, bucket: BucketId, asked: tuple[Terms, Amounts]
+    ) -> Rejection | None:
+        """Reject without a look what all shards together lacked a moment ago."""
+        terms, amounts = asked
+        views = memory.views()
+        now = self._table.now()
+        trust_ms = self._first.trust_ms
+        fresh = all(0 <= now[1] - view.seen_ms < trust_ms and view.frame.follows(terms) for view in views.values())
+        if not fresh or not is_complete({shard: view.frame.shard_count for shard, view in views.items()}):
+            return None
+        stands = combined(list(views.values()), terms, now)
+        lacking = any(stands[position].available_milli(now) < milli for position, milli in amounts)
+        return Rejection(bucket, stands, amounts, now, now) if lacking else None
+
+    def _take_across(self, asking: Asking, terms: Terms) -> Terms | Rejection:
+        """Take from as many shards as it needs, in one transaction, or reject by what all of them have."""
+        bucket = asking.bucket
+        pauses = Pauses(self._random)
+        for _ in range(_TRANSACTIONS):
+            shards = self.read_all(bucket, terms, asking.until_s)
+            agreed = self._agreed(asking, terms, shards)
+            if agreed is None:
+                continue
+            terms, shards = agreed
+            amounts, now = asking.amounts(terms), self._table.now()
+            written = take_across(shards, amounts, now)
+            if written is None:
+                return Rejection(bucket, combined(list(shards.values()), terms, now), amounts, now, now)
+            nonces = self._means.nonces
+            takes = [
+                bucket_writes.take(shards[shard], Take(bounds, None, ()), next(nonces))
+                for shard, bounds in written.items()
+            ]
+            if self._commit(takes, list(written), (bucket, terms), asking.until_s):
+                return terms
+            pauses.wait(asking.until_s - self._scope.client.clock.monotonic_s())
+        raise contended(bucket)
+
+    def _agreed(self, asking: Asking, terms: Terms, shards: Shards | None) -> tuple[Terms, Shards] | None:
+        """Put every shard on the limits in force, or create the bucket where it is gone; None to read it all again."""
+        if shards is None:
+            nothing = asking._replace(consume=dict.fromkeys(asking.consume, 0))
+            errand = Errand(self._means, nothing, terms, self._first)
+            errand.run()
+            return None if errand.view is None else (errand.terms, {0: errand.view})
+        for shard in [number for number, view in shards.items() if not view.frame.follows(terms)]:
+            errand = Errand(self._means, asking, terms, self._first, shard)
+            view = errand.agree()
+            if view is None or errand.terms is not terms:
+                return None
+            shards[shard] = view
+        return terms, shards
+
+    def _commit(
+        self, operations: Sequence[Operation], shards: Sequence[int], of: tuple[BucketId, Terms], until_s: float
+    ) -> bool:
+        """Carry out writes to several shards, or none of them; False if one was refused, and learnt from.
+
+        Raises:
+            RateLimiterUnavailable: The table did not answer.
+        """
+        bucket, terms = of
+        token = f"shards-{next(self._means.nonces)}"
+        outcome = self._table.transact(operations, token, until_s=until_s)
+        self._learn_from(outcome, shards, bucket, terms)
+        if isinstance(outcome, Unavailable):
+            raise RateLimiterUnavailable(outcome.cause)
+        return isinstance(outcome, Committed)
+
+    def _learn_from(
+        self, outcome: TransactOutcome, shards: Sequence[int], bucket: BucketId, terms: Terms | None
+    ) -> None:
+        if isinstance(outcome, Cancelled):
+            for shard, reason in zip(shards, outcome.reasons, strict=True):
+                if reason is not None:
+                    self._buckets.learn((bucket, shard), reason.old if isinstance(reason, Refused) else None, terms)
+
+    def read_all(self, bucket: BucketId, terms: Terms | None, until_s: float) -> Shards | None:
+        """Read all shards of a bucket; None if there is none.
+
+        Raises:
+            RateLimiterUnavailable: The table did not answer, or the shards kept changing.
+        """
+        memory = self._scope.caches.of(bucket)
+        widest = max(1, *memory.counts().values())
+        pauses = Pauses(self._random)
+        for attempt in range(_READS_OF_ALL):
+            keys = [self._buckets.key(bucket, shard) for shard in range(widest)]
+            items = self._table.batch_get(keys, consistent=attempt > 0, until_s=until_s)
+            for shard, item in enumerate(items):
+                if item is not None or shard in memory.counts():
+                    self._buckets.learn((bucket, shard), item, terms)
+            views = memory.views()
+            if not views:
+                return None
+            counts = {shard: view.frame.shard_count for shard, view in views.items()}
+            if is_complete(counts):
+                return views
+            if max(counts.values()) <= widest:
+                pauses.wait(until_s - self._scope.client.clock.monotonic_s())
+            widest = max(widest, *counts.values())
+        raise contended(bucket)
+
+    def watch(self, place: Place, view: BucketView | None, until_s: float) -> None:
+        """Split a shard that is written to too often, as its own write counter tells."""
+        if self._most_per_s is None or view is None:
+            return
+        now = Gauge(self._table.now()[0], view.writes)
+        before = self._gauges.get(view.frame.key)
+        rate = None if before is None else write_rate(before, now)
+        if before is None or rate is not None:
+            self._gauges.keep(view.frame.key, now)
+        if rate is not None and wants_split(rate, self._most_per_s, view.frame.shard_count):
+            self.split(place, view, until_s)
+
+    def split(self, place: Place, view: BucketView, until_s: float) -> None:
+        """Make two shards of one; where another was faster, learn from it."""
+        bucket, shard = place
+        splitting = split(view, self._table.now())
+        if splitting is None:
+            return
+        operations = bucket_writes.split(view, splitting, next(self._means.nonces))
+        token = f"split-{next(self._means.nonces)}"
+        outcome = self._table.transact(operations, token, until_s=until_s)
+        both = (shard, splitting.new_shard)
+        self._learn_from(outcome, both, bucket, view.frame.terms)
+        if isinstance(outcome, Committed):
+            self._read_again(bucket, both, view.frame.terms, until_s)
+
+    def merge(self, bucket: BucketId, staying: int, leaving: int, until_s: float) -> bool:
+        """Make one shard of two; False if they are not one shard's halves, or others were faster."""
+        shards = self.read_all(bucket, None, until_s)
+        if shards is None or staying not in shards or leaving not in shards:
+            return False
+        merging = merge(shards[staying], shards[leaving], self._table.now())
+        if merging is None:
+            return False
+        operations = bucket_writes.merge(shards[staying], shards[leaving], merging, next(self._means.nonces))
+        token = f"merge-{next(self._means.nonces)}"
+        outcome = self._table.transact(operations, token, until_s=until_s)
+        if isinstance(outcome, Committed):
+            self._read_again(bucket, (leaving, staying), None, until_s)
+        return isinstance(outcome, Committed)
+
+    def _read_again(self, bucket: BucketId, shards: Sequence[int], terms: Terms | None, until_s: float) -> None:
+        keys = [self._buckets.key(bucket, shard) for shard in shards]
+        for shard, item in zip(
+            shards, self._table.batch_get(keys, consistent=True, until_s=until_s), strict=True
+        ):
+            self._buckets.learn((bucket, shard), item, terms)
+
+    def relieve(self, place: Place, terms: Terms | None, until_s: float) -> None:
+        """Do something about a shard that takes no writes for now: find out that it was split, or split it."""
+        bucket, shard = place
+        before = self._buckets.remembered(bucket, shard)
+        try:
+            view = self._buckets.look(place, terms, until_s)
+        except RateLimiterUnavailable:
+            if shard:
+                raise
+            # Its reads may be throttled too; the shard that it was split into first, if it was, knows of the others.
+            self._buckets.look((bucket, 1), terms, until_s)
+            return
+        split_since = before is not None and view is not None and before.frame.shard_count != view.frame.shard_count
+        if view is not None and not split_since and self._random.random() < _SPLITTERS:
+            self.split(place, view, until_s)
+
+    def charge(self, bucket: BucketId, settlement: Settlement, terms: Terms, until_s: float) -> None:
+        """Charge debits to all shards at once, first to what they have.
+
+        Raises:
+            RateLimiterUnavailable: The table did not answer, or others kept changing the shards.
+        """
+        pauses = Pauses(self._random)
+        for _ in range(_TRANSACTIONS):
+            shards = self.read_all(bucket, terms, until_s)
+            if shards is None:
+                return
+            charges = debit_across(shards, settlement.debits, self._table.now())
+            nonces = self._means.nonces
+            writes = [bucket_writes.settle(shards[shard], charge, next(nonces)) for shard, charge in charges.items()]
+            if not writes or self._commit(writes, list(charges), (bucket, terms), until_s):
+                return
+            pauses.wait(until_s - self._scope.client.clock.monotonic_s())
+        raise contended(bucket)
+
+    def shard_to_settle(self, memory: Remembered, settlement: Settlement) -> int:
+        """Return the shard that has the most for debits, or that credits would fill up the least."""
+        now_ms = self._table.now()[0]
+
+        def level(view: BucketView) -> float:
+            found = [view.frame.position(name) for name in settlement.names]
+            baselines = [(view.frame.baselines[one], view.numbers[one]) for one in found if one is not None]
+            levels = [base.level(balance, now_ms) / max(1, base.capacity_milli) for base, balance in baselines]
+            return min(levels, default=0.0)
+
+        views = memory.views()
+        choose = max if settlement.debits else min
+        return choose(views, key=lambda shard: level(views[shard]), default=0)
+
+
+class Pauses:
+    """Pauses between tries, each about twice as long as the one before."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._longest_s = _FIRST_PAUSE_S
+
+    def wait(self, left_s: float) -> None:
+        """Wait for a while.
+
+        Raises:
+            RateLimiterUnavailable: No time is left.
+        """
+        if left_s <= 0:
+            raise RateLimiterUnavailable(TimeoutError("the store takes no writes, or others kept changing the bucket"))
+        runtime.sleep(min(left_s, self._longest_s * (0.5 + self._random.random() / 2)))
+        self._longest_s = min(_LONGEST_PAUSE_S, self._longest_s * 2)
+
+
+def _may_fit(memory: Remembered, amounts: Amounts) -> bool:
+    """Say whether the share of any shard is large enough for a request."""
+    views = memory.views()
+    fits = [
+        all(milli <= view.frame.baselines[position].capacity_milli for position, milli in amounts)
+        for view in views.values()
+        if len(view.frame.limits) > max((position for position, _ in amounts), default=0)
+    ]
+    return any(fits) or not fits

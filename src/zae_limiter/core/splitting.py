@@ -1,0 +1,97 @@
+"""One shard made two, and two made one: what becomes of each limit's balance. No token is made or lost.
+
+Both shards of a split keep the baseline, so what they earn together is what the one would have earned; the level is
+halved between them at a time, and from then on each is cut to its own share of the capacity.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from zae_limiter.core.bucket import Baseline, Moment
+from zae_limiter.core.composite import Add, Part, Reset
+from zae_limiter.core.sharding import MOST_SHARDS
+from zae_limiter.core.view import View
+
+
+@dataclass(slots=True)
+class Splitting:
+    """A split: the count of both shards after it, the new shard's number and balances, and the old one's parts."""
+
+    shard_count: int
+    new_shard: int
+    new_balances: list[int]
+    parts: list[Part]
+
+
+@dataclass(slots=True)
+class Merging:
+    """A merge: count, baseline and fill time after it, the parts of the shard that stays, and how the other must be.
+
+    ``leaving`` are the lowest and the highest balance of each limit of the shard that goes, None for no bound;
+    ``highest`` the largest capacity each limit ever had on either.
+    """
+
+    shard_count: int
+    start_ms: int
+    fill_time_ms: int
+    highest: list[int]
+    parts: list[Part]
+    leaving: list[tuple[int, int | None]]
+
+
+def split(view: View[Any], now: Moment) -> Splitting | None:
+    """Return the split of a shard, None if there are as many as there may be."""
+    frame = view.frame
+    shard, count = frame.shard, frame.shard_count * 2
+    if count > MOST_SHARDS:
+        return None
+    result = Splitting(count, shard + frame.shard_count, [], [])
+    at_ms = now[0]
+    for position, baseline in enumerate(frame.baselines):
+        balance = view.numbers[position]
+        earned = baseline.earned(at_ms)
+        level = baseline.level(balance, at_ms)
+        half = max(0, level) // 2
+        new = Baseline.of(baseline.limit, frame.start_ms, result.new_shard, count).earned(at_ms)
+        result.new_balances.append(half - new)
+        ceiling = baseline.capacity_milli - earned
+        if balance > ceiling:
+            rest = baseline.capacity_milli - half - (earned - new)
+            result.parts.append(Reset(position, 0, rest, ceiling + 1))
+        elif level >= 0:
+            result.parts.append(Add(position, 0, new - half, half - earned, ceiling))
+        else:
+            # All of a debt stays, so it must be the one that was seen.
+            result.parts.append(Add(position, 0, new - half, balance, balance))
+    return result
+
+
+def merge(staying: View[Any], leaving: View[Any], now: Moment) -> Merging | None:
+    """Return the merge of two shards, None if they are not one shard's halves, or not on the same limits."""
+    one, other = staying.frame, leaving.frame
+    if not _are_halves(staying, leaving):
+        return None
+    start_ms = max(now[0], one.start_ms, other.start_ms)
+    fill_time_ms = max(one.fill_time_ms, other.fill_time_ms)
+    highest = [max(pair) for pair in zip(one.highest, other.highest, strict=True)]
+    result = Merging(one.shard_count // 2, start_ms, fill_time_ms, highest, [], [])
+    for position, (stays, goes) in enumerate(zip(one.baselines, other.baselines, strict=True)):
+        brought = goes.level(leaving.numbers[position], start_ms)
+        seen = leaving.numbers[position]
+        full_at = goes.capacity_milli - goes.earned(start_ms) + 1
+        result.leaving.append((full_at, None) if seen >= full_at else (seen, seen))
+        earned = stays.earned(start_ms)
+        ceiling = stays.capacity_milli - earned
+        if staying.numbers[position] > ceiling:
+            result.parts.append(Reset(position, 0, stays.capacity_milli + brought, ceiling + 1))
+        else:
+            result.parts.append(Add(position, 0, earned + brought, None, ceiling))
+    return result
+
+
+def _are_halves(staying: View[Any], leaving: View[Any]) -> bool:
+    one, other = staying.frame, leaving.frame
+    halves = one.shard_count == other.shard_count > 1 and other.shard == one.shard + one.shard_count // 2
+    same = one.stamp == other.stamp and one.digest == other.digest and one.limits == other.limits
+    names = [baseline.limit for baseline in one.baselines] == [baseline.limit for baseline in other.baselines]
+    return halves and same and names
