@@ -1,6 +1,7 @@
 """What the table itself says of its buckets: asked of the engine, past every proxy."""
 
 import functools
+from collections import Counter
 from typing import Any
 
 from tests.dynamodb import raw
@@ -32,16 +33,27 @@ class Ledger:
         self._table = table
         self._namespace_id = namespace_id
 
-    def bucket(self, entity_id: str) -> dict[str, int]:
-        """The numbers of an entity's bucket, by attribute; empty if there is none."""
-        key = bucket_key(self._namespace_id, entity_id, RESOURCE)
+    def shards(self, entity_id: str) -> list[dict[str, int]]:
+        """The numbers of each shard of an entity's bucket, by attribute; a throttle may have split it."""
+        found = [self._shard(entity_id, 0)]
+        while len(found) < max(numbers.get("shard_count", 1) for numbers in found):
+            found.append(self._shard(entity_id, len(found)))
+        return [numbers for numbers in found if numbers]
+
+    def used(self, entity_id: str) -> dict[str, int]:
+        """What the bucket has counted of each limit, in tokens, over all its shards; empty if there is none."""
+        total: Counter[str] = Counter()
+        for numbers in self.shards(entity_id):
+            total.update({name[2:-3]: milli for name, milli in numbers.items() if _is_use(name)})
+        return {name: milli // 1000 for name, milli in total.items()}
+
+    def _shard(self, entity_id: str, number: int) -> dict[str, int]:
+        key = bucket_key(self._namespace_id, entity_id, RESOURCE, number)
         named = {"PK": {"S": key.pk}, "SK": {"S": key.sk}}
         asked = {"TableName": self._table, "Key": named, "ConsistentRead": True}
         answer: Any = raw.call(self._engine_url, "GetItem", asked).json
         return {name: int(value["N"]) for name, value in answer.get("Item", {}).items() if "N" in value}
 
-    def used(self, entity_id: str) -> dict[str, int]:
-        """What the bucket has counted of each limit, in tokens; empty if there is none."""
-        numbers = self.bucket(entity_id)
-        named = {name[2:-3]: milli for name, milli in numbers.items() if name.startswith("b_") and name.endswith("_tc")}
-        return {name: milli // 1000 for name, milli in named.items() if name != "wcu"}
+
+def _is_use(attribute: str) -> bool:
+    return attribute.startswith("b_") and attribute.endswith("_tc") and attribute != "b_wcu_tc"

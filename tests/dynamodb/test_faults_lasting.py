@@ -51,7 +51,7 @@ def test_a_take_ends_within_the_deadline(stage: Stage, fault: Fault):
     """Refused, where the caller chose to block; however often it was sent, it was applied at most once."""
     actor = stage.actor(DEADLINE_S)
     actor.take()
-    stage.proxy.always(fault, "UpdateItem")
+    stage.proxy.always(fault)
     took_s = timed(lambda: block(actor))
     stage.proxy.calm()
 
@@ -142,7 +142,7 @@ def test_a_take_is_let_through_and_the_connections_are_good_afterwards(stage: St
     actor = stage.actor(DEADLINE_S)
     actor.take()
     before = actor.used["rpm"]
-    stage.proxy.always(fault, "UpdateItem")
+    stage.proxy.always(fault)
     took_s = timed(lambda: allow(actor))
     stage.proxy.calm()
     after = actor.used["rpm"]
