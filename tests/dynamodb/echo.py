@@ -15,7 +15,7 @@ from zae_limiter.tables.dynamodb.calls import Call
 
 
 def ask(number: int = 0, **wishes: Any) -> Call:
-    """A call with a number, and wishes: `delay_ms`, `headers`, `hang`, `then` (`close`, `reset`, `more`), `error`."""
+    """A call with a number, and wishes: `delay_ms`, `held` (until `release`), `hang`, `headers`, `then` (close, more)."""
     return Call("DynamoDB_20120810.Echo", json.dumps({"number": number, **wishes}).encode())
 
 
@@ -47,7 +47,7 @@ class Echo:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="echo", daemon=True)
         self._changed = threading.Condition()
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._released = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def __enter__(self) -> Self:
@@ -64,6 +64,10 @@ class Echo:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    def release(self) -> None:
+        """Answer what is held, and whatever is to be held later at once."""
+        self._loop.call_soon_threadsafe(self._released.set)
 
     def wait_until_open(self, count: int) -> None:
         """Wait until so many connections are open."""
@@ -105,6 +109,8 @@ class Echo:
             if wishes.get("hang"):
                 await reader.read()
                 return
+            if wishes.get("held"):
+                await self._released.wait()
             await asyncio.sleep(wishes.get("delay_ms", 0) / 1000)
             writer.write(self._answer(request.body, wishes, key))
             await writer.drain()

@@ -74,9 +74,11 @@ class TestKeeping:
 
     def test_connections_that_nobody_needs_any_more_are_closed_one_by_one(self, echo: Echo, caller: Caller):
         """The newest is used first, so the oldest rest until they are too old."""
-        for begun in [caller.begin(ask(number, delay_ms=100)) for number in range(5)]:
+        held = [caller.begin(ask(number, held=True)) for number in range(5)]
+        echo.wait_for(5)
+        echo.release()
+        for begun in held:
             begun.result(60)
-        echo.wait_until_open(5)
         for _ in range(8):
             caller.clock.skipped_s += 15
             caller.call(ask())
@@ -139,20 +141,26 @@ class TestDoubt:
 class TestSharing:
     def test_there_are_never_more_than_64_connections(self, echo: Echo, caller: Caller):
         """Whoever finds none waits, and everyone gets their own answer."""
-        begun = [caller.begin(ask(number, delay_ms=20)) for number in range(150)]
+        begun = [caller.begin(ask(number, held=True)) for number in range(150)]
+        echo.wait_for(64)
+        wait_until(lambda: len(caller.transport._pool._waiting) == 150 - 64)
+        sent = len(echo.counts.numbers)
+        echo.release()
         found = numbers([future.result(60) for future in begun])
 
-        assert list(range(150)) == found
+        assert (64, list(range(150))) == (sent, found)
         assert 64 == echo.counts.most_open
 
     def test_whoever_waits_for_a_connection_is_bounded_by_the_deadline(self, echo: Echo, caller: Caller):
         """It is sure that nothing was sent, and the place in the queue is given up without a hole."""
-        hanging = [caller.begin(ask(number, delay_ms=600)) for number in range(64)]
+        hanging = [caller.begin(ask(number, held=True)) for number in range(64)]
         echo.wait_for(64)
         late = [caller.begin(ask(1_000), within_s=0.1) for _ in range(20)]
         served = [caller.begin(ask(2_000 + number)) for number in range(20)]
+        doubts = [doubt(future.result(60)) for future in late]
+        echo.release()
 
-        assert [False] * 20 == [doubt(future.result(60)) for future in late]
+        assert [False] * 20 == doubts
         assert list(range(2_000, 2_020)) == numbers([future.result(60) for future in served])
         assert 64 == len(numbers([future.result(60) for future in hanging]))
         assert 1_000 not in echo.counts.numbers
@@ -169,11 +177,12 @@ class TestSharing:
     def test_waiters_are_served_in_turn(self, echo: Echo, kind: str, caller: Caller, monkeypatch: pytest.MonkeyPatch):
         """Also where every other connection is lost, and while others come to the end of the queue."""
         monkeypatch.setattr(async_transport if kind == "async" else sync_transport, "_MOST_CONNECTIONS", 1)
-        begun = [caller.begin(ask(0, delay_ms=200))]
+        begun = [caller.begin(ask(0, held=True))]
         echo.wait_for(1)
         for number in range(1, 20):
             begun.append(caller.begin(ask(number, headers={"Connection": "close"} if number % 2 else {})))
             wait_until(lambda: len(caller.transport._pool._waiting) == number)  # noqa: B023 - called at once
+        echo.release()
         while not begun[10].done():
             begun.append(caller.begin(ask(100)))
             time.sleep(0.001)
@@ -234,7 +243,7 @@ def hanging_names(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
     def hang(host: str, *rest: object, **named: object) -> object:
         if not host.endswith(".invalid"):
-            return resolve(host, *rest, **named)  # type: ignore[arg-type]
+            return resolve(host, *rest, **named)  # type: ignore[arg-type] # they are passed on
         if named.get("flags"):
             raise socket.gaierror(socket.EAI_NONAME, "not an address")
         asked.append(host)

@@ -70,7 +70,7 @@ async def test_cancelled_tasks_never_mix_up_answers(echo: Echo, seed: int):
 async def test_a_cancelled_call_closes_its_connection(echo: Echo):
     """Its answer is still under way."""
     transport = transport_at(echo.url)
-    task = asyncio.create_task(asked(transport, 1, delay_ms=100))
+    task = asyncio.create_task(asked(transport, 1, held=True))
     await asyncio.to_thread(echo.wait_for, 1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -117,7 +117,7 @@ async def test_closing_while_connections_are_made_leaves_none(echo: Echo):
     """Neither open nor counted."""
     transport = transport_at(echo.url)
     until_s = SkippingClock().monotonic_s() + WITHIN_S
-    tasks = [asyncio.create_task(transport.call(ask(number, delay_ms=200), until_s)) for number in range(20)]
+    tasks = [asyncio.create_task(transport.call(ask(number, held=True), until_s)) for number in range(20)]
     await asyncio.sleep(0)
     await transport.close()
     outcomes = await asyncio.gather(*tasks)
