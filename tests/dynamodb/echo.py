@@ -15,7 +15,7 @@ from zae_limiter.tables.dynamodb.calls import Call
 
 
 def ask(number: int = 0, **wishes: Any) -> Call:
-    """A call with a number, and wishes: `delay_ms`, `held` (until `release`), `hang`, `headers`, `then` (close, more)."""
+    """A numbered call with wishes: `delay_ms`, `held` (until `release`), `hang`, `headers`, `then` (close or more)."""
     return Call("DynamoDB_20120810.Echo", json.dumps({"number": number, **wishes}).encode())
 
 
