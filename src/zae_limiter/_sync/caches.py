@@ -77,7 +77,7 @@ class Remembered:
                 self.shards = None
                 return
         shards = {} if self.shards is None else self.shards
-        if before is None or view is None or before.frame.shard_count != view.frame.shard_count:
+        if view is not None and (before is None or before.frame.shard_count != view.frame.shard_count):
             # What was absent may have been split off since.
             shards = {number: known for number, known in shards.items() if known is not None}
         self.shards = shards if shard == 0 else {**shards, shard: view}

@@ -12,12 +12,11 @@ from zae_limiter.core.bucket import Baseline, Moment
 from zae_limiter.core.composite import Add, Reset, Settling, take
 from zae_limiter.core.guess import Bounds, Effort
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.sharding import MOST_SHARDS
 from zae_limiter.core.view import Amounts, Terms, View
 
 Views = Mapping[int, View[Any]]
 """Shards, by their numbers."""
-
-_SURE = Effort(sure=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +36,20 @@ class Combined:
         return self.parts[0].limit
 
     def available_milli(self, now: Moment) -> int:
-        """Return what is available now; below zero if all that there is are debts."""
+        """Return what is available now; below zero if every shard is in debt."""
         levels = [part.available_milli(now) for part in self.parts]
-        return sum(level for level in levels if level > 0) or sum(levels)
+        return sum(levels) if max(levels) < 0 else sum(level for level in levels if level > 0)
 
     def wait_ms(self, needed_milli: int, now: Moment) -> int:
-        """Return how long it takes until ``needed_milli`` are available."""
-        if self._at(now[0]) >= needed_milli:
+        """Return how long it takes until ``needed_milli`` are available; at most the capacity ever is."""
+        if self.available_milli(now) >= needed_milli:
             return 0
         early, late = now[0], max(_full_ms(part) for part in self.parts)
         while late - early > 1:
             middle = (early + late) // 2
-            early, late = (early, middle) if self._at(middle) >= needed_milli else (middle, late)
-        return max(0, late - now[0])
-
-    def _at(self, at_ms: int) -> int:
-        return sum(max(0, part.available_milli((at_ms, at_ms))) for part in self.parts)
+            reached = self.available_milli((middle, middle)) >= needed_milli
+            early, late = (early, middle) if reached else (middle, late)
+        return late - now[0]
 
 
 def _full_ms(part: Standing) -> int:
@@ -71,7 +68,11 @@ def share_out(views: Views, amounts: Amounts, now: Moment) -> dict[int, list[tup
     parts: dict[int, list[tuple[int, int]]] = {}
     for position, needed in amounts:
         left = needed
-        for shard, level in _fullest_first(views, position, now[0]):
+        levels = _fullest_first(views, position, now[0])
+        if levels[0][1] < 0:
+            # Who asks for nothing is not served by debts either.
+            return None
+        for shard, level in levels:
             given = min(left, level)
             if given > 0 or needed == 0:
                 parts.setdefault(shard, []).append((position, given))
@@ -83,16 +84,15 @@ def share_out(views: Views, amounts: Amounts, now: Moment) -> dict[int, list[tup
     return parts
 
 
-def take_across(views: Views, amounts: Amounts, now: Moment) -> dict[int, list[Bounds]] | None:
+def take_across(views: Views, amounts: Amounts, now: Moment, effort: Effort) -> dict[int, list[Bounds]] | None:
     """Return how each shard's part of a request is written, None if together they have too little."""
     parts = share_out(views, amounts, now)
     if parts is None:
         return None
     written: dict[int, list[Bounds]] = {}
     for shard, given in parts.items():
-        bounds = take(views[shard], given, now, _SURE)
-        if not isinstance(bounds, list):
-            return None
+        bounds = take(views[shard], given, now, effort)
+        assert isinstance(bounds, list), "what a shard gives, it has"
         written[shard] = bounds
     return written
 
@@ -101,27 +101,31 @@ def debit_across(views: Views, debits: Sequence[tuple[str, int]], now: Moment) -
     """Return how a debt is charged to all shards: first to what they have, the rest to each by its share."""
     charged: dict[int, Settling] = {}
     for name, debt in debits:
-        for shard, part in _charges(views, name, debt, now[0]):
-            view = views[shard]
-            position = view.frame.position(name)
-            if position is not None and part:
-                charged.setdefault(shard, Settling([], held=True)).parts.append(_charge(view, position, part, now[1]))
+        having = {
+            shard: position for shard, view in views.items() if (position := view.frame.position(name)) is not None
+        }
+        levels = {shard: _level(views[shard], position, now[0]) for shard, position in having.items()}
+        for shard, part in _charges({shard: views[shard] for shard in having}, levels, debt).items():
+            if part:
+                parts = charged.setdefault(shard, Settling([], held=True)).parts
+                parts.append(_charge(views[shard], having[shard], part, now[1]))
     return charged
 
 
-def _charges(views: Views, name: str, debt: int, at_ms: int) -> list[tuple[int, int]]:
+def _charges(views: Views, levels: Mapping[int, int], debt: int) -> dict[int, int]:
     """Return what of a debt each shard is charged with."""
-    having = {shard: view for shard, view in views.items() if view.frame.position(name) is not None}
-    levels = {shard: max(0, _level(view, name, at_ms)) for shard, view in having.items()}
     charges = {}
     left = debt
     for shard in sorted(levels, key=lambda one: -levels[one]):
-        charges[shard] = min(left, levels[shard])
+        charges[shard] = min(left, max(0, levels[shard]))
         left -= charges[shard]
-    for number, shard in enumerate(sorted(charges)):
-        # What nobody has is owed in equal parts.
-        charges[shard] += left // len(charges) + (number < left % len(charges))
-    return list(charges.items())
+    weights = {shard: MOST_SHARDS // view.frame.shard_count for shard, view in views.items()}
+    whole, before = sum(weights.values()), 0
+    for shard, weight in weights.items():
+        # What nobody has is owed by each as far as its share goes, for that is how fast it pays back.
+        charges[shard] += left * (before + weight) // whole - left * before // whole
+        before += weight
+    return charges
 
 
 def _charge(view: View[Any], position: int, debt: int, now_ms: int) -> Add | Reset:
@@ -133,16 +137,10 @@ def _charge(view: View[Any], position: int, debt: int, now_ms: int) -> Add | Res
 
 
 def _fullest_first(views: Views, position: int, at_ms: int) -> list[tuple[int, int]]:
-    levels = [(shard, _of(view, position).level(view.numbers[position], at_ms)) for shard, view in views.items()]
+    levels = [(shard, _level(view, position, at_ms)) for shard, view in views.items()]
     return sorted(levels, key=lambda one: -one[1])
 
 
-def _level(view: View[Any], name: str, at_ms: int) -> int:
-    position = view.frame.position(name)
-    assert position is not None, "only shards that have the limit are asked"
-    return _of(view, position).level(view.numbers[position], at_ms)
-
-
-def _of(view: View[Any], position: int) -> Baseline:
+def _level(view: View[Any], position: int, at_ms: int) -> int:
     baseline: Baseline = view.frame.baselines[position]
-    return baseline
+    return baseline.level(view.numbers[position], at_ms)

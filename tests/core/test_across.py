@@ -1,0 +1,218 @@
+"""Several shards taken as one bucket: what they hold together, and how a request or a debt is shared out."""
+
+from collections.abc import Mapping
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.many_shards import Items, applied, grown, have, level, looks, shaken, total
+from tests.one_bucket import NOON, at, stored
+from zae_limiter.core.acquire import Take
+from zae_limiter.core.across import combined, debit_across, share_out, take_across
+from zae_limiter.core.bucket import Moment
+from zae_limiter.core.guess import HALFWAY, UTMOST, Effort
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.view import Pace
+from zae_limiter.schema import bucket_writes
+
+RPM = Limit("rpm", 7, 11, 13)
+TPM = Limit("tpm", 90, 1, 7)
+TERMS = stored(RPM, TPM)
+NAMES = ("rpm", "tpm")
+SURE = Effort(sure=True)
+
+orders = st.lists(st.integers(0, 63), max_size=7)
+seeds = st.integers(0, 2**32)
+later = st.integers(-1_000, 60_000)
+capacities = {"rpm": 7_000, "tpm": 90_000}
+wants = st.tuples(st.integers(0, 7_000), st.integers(0, 90_000))
+
+
+def some_shards(order: list[int], seed: int) -> Items:
+    """A bucket of shards with balances of chance."""
+    return shaken(grown(TERMS, order), NAMES, seed)
+
+
+def taken_across(items: Items, milli: Mapping[str, int], now: Moment, effort: Effort = SURE) -> Items | None:
+    """The shards after a request that was taken from several of them, None if it was not."""
+    views = looks(items, now[1], TERMS)
+    amounts = [(TERMS.positions[name], wanted) for name, wanted in milli.items()]
+    written = take_across(views, amounts, now, effort)
+    if written is None:
+        return None
+    takes = {shard: bucket_writes.take(views[shard], Take(bounds, None, ()), 1) for shard, bounds in written.items()}
+    return {**items, **{shard: applied(write, items[shard]) for shard, write in takes.items()}}
+
+
+class TestCombined:
+    """One limit of all shards together."""
+
+    @given(order=orders, seed=seeds, gap=later)
+    def test_what_is_available_is_what_can_be_taken(self, order: list[int], seed: int, gap: int) -> None:
+        """To the millitoken; a shard in debt holds back no other."""
+        items, now = some_shards(order, seed), at(NOON + gap)
+        for stand in combined(list(looks(items).values()), TERMS, now):
+            levels = [level(item, stand.name, now[0]) for item in items.values()]
+
+            if max(levels) < 0:
+                assert sum(levels) == stand.available_milli(now)
+            else:
+                assert have(items, stand.name, now[0]) == stand.available_milli(now)
+
+    @given(order=orders, seed=seeds, gap=later, wants=wants)
+    def test_the_wait_ends_at_the_first_millisecond_it_is_admitted(
+        self, order: list[int], seed: int, gap: int, wants: tuple[int, int]
+    ) -> None:
+        """Then it is taken, and a millisecond earlier it is not."""
+        items, now = some_shards(order, seed), at(NOON + gap)
+        for stand, wanted in zip(combined(list(looks(items).values()), TERMS, now), wants, strict=True):
+            wait_ms = stand.wait_ms(wanted, now)
+
+            assert taken_across(items, {stand.name: wanted}, at(now[0] + wait_ms)) is not None
+            assert not wait_ms or taken_across(items, {stand.name: wanted}, at(now[0] + wait_ms - 1)) is None
+
+    def test_it_is_called_what_the_limit_is_called(self) -> None:
+        """And has the limit undivided."""
+        stands = combined(list(looks(grown(TERMS, [0, 1])).values()), TERMS, at(NOON))
+
+        assert [("rpm", RPM), ("tpm", TPM)] == [(stand.name, stand.limit) for stand in stands]
+
+    def test_nothing_at_all_is_not_to_be_had_of_debts(self) -> None:
+        """Who asks for nothing waits until one shard owes nothing, as with one shard alone."""
+        items = {shard: {**item, "b_rpm_tk": -1_000} for shard, item in grown(TERMS, [0]).items()}
+        stand = combined(list(looks(items).values()), TERMS, at(NOON))[0]
+
+        assert -2_000 == stand.available_milli(at(NOON))
+        assert stand.wait_ms(0, at(NOON)) > 0
+
+
+class TestTake:
+    """A request taken from several shards."""
+
+    @given(order=orders, seed=seeds, gap=later, wants=wants)
+    def test_it_is_given_if_and_only_if_all_together_have_it(
+        self, order: list[int], seed: int, gap: int, wants: tuple[int, int]
+    ) -> None:
+        """Of every limit, whichever shards that is on."""
+        items, now = some_shards(order, seed), at(NOON + gap)
+        milli = dict(zip(NAMES, wants, strict=True))
+        shares = share_out(looks(items), [(TERMS.positions[name], wanted) for name, wanted in milli.items()], now)
+        solvent = all(max(level(item, name, now[0]) for item in items.values()) >= 0 for name in NAMES)
+
+        assert (solvent and all(have(items, name, now[0]) >= wanted for name, wanted in milli.items())) == (
+            shares is not None
+        )
+        if shares is not None:
+            for position, wanted in enumerate(wants):
+                given = [part for parts in shares.values() for one, part in parts if one == position]
+                assert wanted == sum(given)
+                assert min(given) >= 0
+
+    @given(order=orders, seed=seeds, gap=later, wants=wants, wide_ms=st.integers(0, 3_000))
+    def test_each_shard_loses_what_it_gives(
+        self, order: list[int], seed: int, gap: int, wants: tuple[int, int], wide_ms: int
+    ) -> None:
+        """No shard is left with less than nothing at the early end, and none with more than it had at the late one."""
+        items, now = some_shards(order, seed), (NOON + gap, NOON + gap + wide_ms)
+        taken = taken_across(items, dict(zip(NAMES, wants, strict=True)), now)
+        if taken is not None:
+            for name, wanted in zip(NAMES, wants, strict=True):
+                before = sum(level(item, name, now[1]) for item in items.values())
+                after = sum(level(item, name, now[1]) for item in taken.values())
+                totals = [sum(item[f"b_{name}_tc"] for item in one.values()) for one in (items, taken)]
+
+                assert after <= before - wanted
+                assert after == before - wanted or wide_ms
+                assert wanted == totals[1] - totals[0]
+
+    @given(order=orders, seed=seeds, wanted=st.integers(1, 90_000))
+    def test_few_shards_give_much(self, order: list[int], seed: int, wanted: int) -> None:
+        """No fewer could have given it: each write of a transaction has its price."""
+        items = some_shards(order, seed)
+        shares = share_out(looks(items), [(1, wanted)], at(NOON))
+        if shares is not None:
+            levels = sorted((level(item, "tpm", NOON) for item in items.values()), reverse=True)
+
+            assert sum(levels[: len(shares) - 1]) < wanted
+
+    @given(order=orders, seed=seeds, wants=wants, yielding=st.sampled_from((0, HALFWAY, UTMOST)))
+    def test_among_others_no_token_is_made(
+        self, order: list[int], seed: int, wants: tuple[int, int], yielding: int
+    ) -> None:
+        """Whatever is given away rather than be refused."""
+        items, now = some_shards(order, seed), at(NOON + 500)
+        views = looks(items, NOON, TERMS)
+        for seen in views.values():
+            seen.pace = Pace((400.0, 900.0), 3.0, 500.0)
+        written = take_across(views, list(enumerate(wants)), now, Effort(sure=True, yielding=yielding))
+        for shard, bounds in (written or {}).items():
+            after = applied(bucket_writes.take(views[shard], Take(bounds, None, ()), 1), items[shard])
+            for position, taken, *_ in bounds:
+                name = NAMES[position]
+                assert 0 <= level(after, name, now[0]) <= level(items[shard], name, now[0]) - taken
+
+
+class TestDebit:
+    """A debt charged to all shards."""
+
+    @given(order=orders, seed=seeds, gap=later, debt=st.integers(0, 200_000))
+    def test_all_of_it_is_charged(self, order: list[int], seed: int, gap: int, debt: int) -> None:
+        """To the millitoken, whether or not it is there; an overflow pays nothing of it."""
+        items, now = some_shards(order, seed), at(NOON + gap)
+        charged = self.charged(items, {"rpm": debt}, now)
+
+        assert total(_cut(items, now[0]), "rpm", now[0]) - debt == total(_cut(charged, now[0]), "rpm", now[0])
+        assert debt == sum(charged[shard]["b_rpm_tc"] - items[shard]["b_rpm_tc"] for shard in items)
+        assert total(items, "tpm", now[0]) == total(charged, "tpm", now[0])
+
+    @given(order=orders, seed=seeds, gap=later, part=st.integers(0, 100))
+    def test_no_shard_owes_while_others_have(self, order: list[int], seed: int, gap: int, part: int) -> None:
+        """Where all together have it, nobody is in debt for it who was not before."""
+        items, now = some_shards(order, seed), at(NOON + gap)
+        debt = have(items, "tpm", now[0]) * part // 100
+        charged = self.charged(items, {"tpm": debt}, now)
+
+        assert have(items, "tpm", now[0]) - debt == have(charged, "tpm", now[0])
+        for shard, item in charged.items():
+            assert level(item, "tpm", now[0]) >= min(0, level(items[shard], "tpm", now[0]))
+
+    @given(order=orders, debt=st.integers(0, 10**6))
+    def test_what_nobody_has_is_owed_by_share(self, order: list[int], debt: int) -> None:
+        """So that all have paid back at about the same time."""
+        items = {shard: {**item, "b_rpm_tk": 0} for shard, item in grown(TERMS, order).items()}
+        charged = self.charged(items, {"rpm": debt}, at(NOON))
+
+        for item in charged.values():
+            assert abs(level(item, "rpm", NOON) + debt / item["shard_count"]) <= 1
+
+    def test_a_shard_that_lacks_the_limit_is_not_charged(self) -> None:
+        """It has yet to be put on the limits in force; the others bear it all."""
+        items = grown(TERMS, [0])
+        lacking = {name: value for name, value in items[1].items() if not name.startswith("b_rpm_")}
+        charges = debit_across(looks({0: items[0], 1: lacking}), [("rpm", 9_000)], at(NOON))
+
+        assert {0: [9_000]} == {shard: [part.spent for part in charge.parts] for shard, charge in charges.items()}
+
+    def test_nobody_is_charged_with_a_limit_that_is_no_more(self) -> None:
+        """It was taken out, and filled up since."""
+        assert {} == debit_across(looks(grown(TERMS, [0])), [("gone", 9_000)], at(NOON))
+
+    @staticmethod
+    def charged(items: Items, debits: Mapping[str, int], now: Moment) -> Items:
+        """The shards once they were charged."""
+        views = looks(items)
+        charges = debit_across(views, list(debits.items()), now)
+        writes = {shard: bucket_writes.settle(views[shard], charge, 1) for shard, charge in charges.items()}
+        return {**items, **{shard: applied(write, items[shard]) for shard, write in writes.items()}}
+
+
+def _cut(items: Items, now_ms: int) -> Items:
+    """The shards without what they could not hold."""
+    return {
+        shard: item | {f"b_{name}_tk": item[f"b_{name}_tk"] - _overflow(item, name, now_ms) for name in NAMES}
+        for shard, item in items.items()
+    }
+
+
+def _overflow(item: dict[str, int], name: str, now_ms: int) -> int:
+    return total({0: item}, name, now_ms) - level(item, name, now_ms)
