@@ -13,9 +13,11 @@ from zae_limiter.core.errors import ValidationError
 
 __all__ = [
     "Lock",
+    "Mutex",
     "Parallel",
     "ParallelMode",
     "Promise",
+    "Slot",
     "finish",
     "in_background",
     "in_thread",
@@ -101,6 +103,39 @@ class Promise(Generic[T]):
             raise RuntimeError("The promise already has its result")
 
 
+class Slot(Generic[T]):
+    """A place where one waits for a value that another puts there; one for somebody who has left is kept."""
+
+    __slots__ = ("_future", "value")
+
+    def __init__(self) -> None:
+        self.value: T | None = None
+        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def set(self, value: T | None) -> None:
+        """Puts the value there and wakes who waits."""
+        self.value = value
+        if not self._future.done():
+            self._future.set_result(None)
+
+    async def wait(self) -> T | None:
+        """Waits for the value."""
+        await self._future
+        return self.value
+
+
+class Mutex:
+    """Keeps nobody out: what does not wait is not interrupted by others of its loop."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        """Go in."""
+
+    def __exit__(self, *_: object) -> None:
+        """Go out."""
+
+
 async def sleep(seconds: float) -> None:
     """Waits for a while."""
     await asyncio.sleep(seconds)
@@ -128,12 +163,13 @@ async def outlast(call: Callable[[], Awaitable[T]], undo: Callable[[T], Awaitabl
     """
     task = asyncio.create_task(_awaited(call))
     try:
-        await asyncio.wait((task,))
+        return await asyncio.shield(task)
     except asyncio.CancelledError as cancellation:
+        if task.cancelled():
+            raise
         await _ended(task)
         failure = _failure(task)
         raise cancellation from (await _undone(task.result(), undo) if failure is None else failure)
-    return task.result()
 
 
 async def finish(call: Callable[[], Awaitable[T]]) -> T:

@@ -19,9 +19,11 @@ from zae_limiter.core.errors import ValidationError
 
 __all__ = [
     "Lock",
+    "Mutex",
     "Parallel",
     "ParallelMode",
     "Promise",
+    "Slot",
     "finish",
     "in_background",
     "in_thread",
@@ -34,6 +36,7 @@ __all__ = [
 ParallelMode = Literal["auto", "gevent", "threadpool", "serial"]
 
 Lock = threading.Lock
+Mutex = threading.Lock
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -181,6 +184,29 @@ def _resolve(mode: ParallelMode) -> Literal["gevent", "threadpool", "serial"]:
     if mode == "threadpool" and single_cpu:
         warnings.warn("parallel_mode='threadpool' on a single CPU: its threads contend for the GIL", stacklevel=3)
     return mode
+
+
+class Slot(Generic[T]):
+    """A place where one waits for a value that another puts there; one for somebody who has left is kept."""
+
+    __slots__ = ("_gate", "value")
+
+    def __init__(self) -> None:
+        self.value: T | None = None
+        # Held until there is a value.
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    def set(self, value: T | None) -> None:
+        """Puts the value there and wakes who waits."""
+        self.value = value
+        with suppress(RuntimeError):
+            self._gate.release()
+
+    def wait(self) -> T | None:
+        """Waits for the value."""
+        self._gate.acquire()
+        return self.value
 
 
 def sleep(seconds: float) -> None:

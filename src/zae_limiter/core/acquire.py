@@ -229,6 +229,11 @@ class Standing:
         """Return what is available now."""
         return self.baseline.level(self.balance_milli, now[0])
 
+    def less(self, milli: int, at: Moment) -> "Standing":
+        """Return how the limit stands once so much was taken from it."""
+        ceiling = self.baseline.capacity_milli - self.baseline.earned(at[0])
+        return Standing(self.baseline, min(ceiling, self.balance_milli) - milli) if milli else self
+
     def wait_ms(self, needed_milli: int, now: Moment) -> int:
         """Return how long it takes until ``needed_milli`` are available."""
         return max(0, self.baseline.ready_ms(self.balance_milli, needed_milli) - now[0])
@@ -275,6 +280,10 @@ class Stands(Protocol):
 
     def available_milli(self, now: Moment) -> int:
         """Return what is available now."""
+        ...
+
+    def less(self, milli: int, at: Moment) -> "Stands":
+        """Return how the limit stands once so much was taken from it."""
         ...
 
     def wait_ms(self, needed_milli: int, now: Moment) -> int:

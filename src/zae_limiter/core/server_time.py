@@ -32,14 +32,14 @@ class Offset:
 
 def offset_of(date_s: int, sent_ms: int, received_ms: int) -> Offset:
     """Return what one answer says: the server's clock was in the second ``date_s`` between sending and receiving."""
-    return Offset(date_s * 1000 - received_ms - 1, received_ms, date_s * 1000 + 999 - sent_ms, received_ms)
+    return Offset(date_s * 1000 - received_ms - 1, received_ms, date_s * 1000 + 999 - sent_ms, sent_ms)
 
 
 def narrowed(known: Offset | None, heard: Offset) -> Offset:
     """Return what is known after one more answer; if it contradicts the others a clock was set, and it alone holds."""
     if known is None:
         return heard
-    now_ms = heard.high_at_ms
+    now_ms = heard.low_at_ms
     earliest, latest = known.at(now_ms)
     first, last = heard.at(now_ms)
     if earliest > last or first > latest:

@@ -96,7 +96,7 @@ class Lease:
                     asking = Asking(self._bucket, taken, self._own, until_s)
                     self._parent = await cascade.take_parent(client, terms, asking)
             else:
-                child, *above = await client.take_whole(lambda: self._take(taken), self._undo)
+                child, *above = await self._take(taken)
                 self._terms, self._parent = child.terms, above[0] if above else None
         except RateLimiterUnavailable as error:
             await self._give_child_back()
@@ -169,9 +169,7 @@ class Lease:
         if self.degraded or not amounts:
             return self._hold(amounts)
         try:
-            taken = await self._client.take_whole(
-                lambda: self._take(amounts), lambda _: self._settle(_negative(amounts))
-            )
+            taken = await self._take(amounts)
         except RateLimiterUnavailable as away:
             if self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
                 raise about(away, self._bucket) from away.cause
@@ -201,9 +199,6 @@ class Lease:
 
     async def _take(self, amounts: dict[str, int]) -> list[Holding]:
         return await cascade.take(self._client, Asking(self._bucket, amounts, self._own, self._client.until_s()))
-
-    async def _undo(self, holdings: list[Holding]) -> None:
-        await cascade.settle(self._client, holdings, _negative(self._held()))
 
     async def _settle(self, changes: dict[str, int]) -> None:
         await cascade.settle(self._client, self._buckets(), changes)

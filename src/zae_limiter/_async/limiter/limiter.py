@@ -27,10 +27,12 @@ class RateLimiter(AdminVerbs):
         ```
     """
 
-    def __init__(self, repository: RepositoryProtocol, *, speculative_writes: bool = True) -> None:
+    def __init__(
+        self, repository: RepositoryProtocol, *, speculative_writes: bool = True, group_commit: bool = True
+    ) -> None:
         self._repository = repository
         self._scope = repository.scope
-        self._client = BucketClient(repository.scope, speculative=speculative_writes)
+        self._client = BucketClient(repository.scope, speculative=speculative_writes, together=group_commit)
 
     @property
     def repository(self) -> RepositoryProtocol:

@@ -6,13 +6,13 @@ more than one shard that of the shard client.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from zae_limiter._sync import runtime
-from zae_limiter._sync.caches import BucketId
+from zae_limiter._sync.caches import BucketId, Remembered
 from zae_limiter._sync.limiter.asking import Asking, Rejection, about, contended
 from zae_limiter._sync.limiter.availability import chosen
 from zae_limiter._sync.limiter.errand import MOST_STEPS, Errand, Means, Verdict
+from zae_limiter._sync.limiter.group_commit import GroupCommit
 from zae_limiter._sync.limiter.resolve import OwnLimits, Resolver
 from zae_limiter._sync.limiter.shards import Pauses, ShardClient
 from zae_limiter._sync.store.buckets import BucketStore, Fate, Place, check_bucket
@@ -20,6 +20,7 @@ from zae_limiter._sync.store.configs import ConfigStore
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.core.acquire import Progress, Reject, Stands, Take, amounts_of, next_step, standings
 from zae_limiter.core.across import combined
+from zae_limiter.core.bucket import Moment
 from zae_limiter.core.composite import Add, Settlement, Settling, settle
 from zae_limiter.core.errors import NamespaceNotFoundError, RateLimiterUnavailable
 from zae_limiter.core.limit import check_limits
@@ -33,13 +34,11 @@ from zae_limiter.schema.operations import Put
 _TO_GIVE_BACK = 1 / 8
 """The part of a deadline that is kept for giving back to one bucket where another then gives nothing."""
 
-T = TypeVar("T")
-
 
 class BucketClient:
     """Takes from buckets and settles with them."""
 
-    def __init__(self, scope: Scope, *, speculative: bool) -> None:
+    def __init__(self, scope: Scope, *, speculative: bool, together: bool) -> None:
         self._scope = scope
         self.buckets = BucketStore(scope)
         self.resolver = Resolver(scope)
@@ -58,6 +57,10 @@ class BucketClient:
         self._means = Means(scope.table, self.buckets, self.resolver, self.nonces)
         self.shards = ShardClient(scope, self._means, self._first)
         self._splits = self.buckets.splits
+        self._mutex = runtime.Mutex()
+        self._wary = replace(self._first, trust_ms=0)
+        self.group = GroupCommit(self.attempt, self._settle_alone, self._caches, self.now)
+        self.group.together = together
 
     def take(self, asking: Asking) -> Terms:
         """Take from a bucket and return the terms it was judged by.
@@ -67,7 +70,7 @@ class BucketClient:
             ValidationError: The request can never be admitted.
             RateLimiterUnavailable: The table did not answer.
         """
-        verdict = self.attempt(*asking)
+        verdict = (self.attempt(*asking) if self.inline else self.group.take(asking))
         if isinstance(verdict, Rejection):
             raise verdict.error()
         return verdict
@@ -97,6 +100,8 @@ class BucketClient:
             return self._take_as_stranger(Asking(bucket, consume, own, until_s, partly))
         terms = known.terms
         self._caches.hits += 1
+        if not self.inline:
+            return self._attempt_aloft(Asking(bucket, consume, own, until_s, partly), memory, terms, now)
         if partly and not consume.keys() <= terms.positions.keys():
             return self._take_as_stranger(Asking(bucket, consume, own, until_s, partly))
         amounts = amounts_of(consume, terms)
@@ -115,13 +120,46 @@ class BucketClient:
                 memory.view = after
             else:
                 self.buckets.learn_taken(bucket, after)
-            if self._splits:
-                self.shards.watch((bucket, 0), after, until_s)
             return terms
         fate = self.buckets.fate(update, outcome, update, until_s)
         asking = Asking(bucket, consume, own, until_s, partly)
         errand = Errand(self._means, asking, terms, self._first)
         return self._run(errand, asking, errand.hear(fate, now))
+
+    def _attempt_aloft(self, asking: Asking, memory: Remembered, terms: Terms, now: Moment) -> Terms | Rejection:
+        """Take where several takes may be under way: each reckons with those before it, but none rejects by them."""
+        amounts = asking.amounts(terms)
+        if not amounts:
+            return terms
+        view, until_s = memory.expected(), asking.until_s
+        first = self._wary if memory.under_way else self._first
+        step = next_step(view, terms, amounts, now, first)
+        if type(step) is not Take or view is None:
+            if type(step) is Reject:
+                return Rejection(asking.bucket, standings(view, terms, step.at), amounts, step.at, now)
+            return self._run(Errand(self._means, asking, terms, first), asking)
+        update = bucket_writes.take(view, step, next(self.nonces))
+        changes = [
+            (position, -taken if balance is None else balance - view.numbers[position])
+            for position, taken, _, _, balance in step.bounds
+        ]
+        with self._mutex:
+            memory.send(view, changes)
+        try:
+            outcome = self._write(update, until_s)
+        finally:
+            with self._mutex:
+                memory.arrive(view, changes)
+        if type(outcome) is not Applied:
+            fate = self.buckets.fate(update, outcome, update, until_s)
+            errand = Errand(self._means, asking, terms, first)
+            return self._run(errand, asking, errand.hear(fate, now))
+        before = view if memory.view is None or memory.view.frame is not view.frame else memory.view
+        after = view_after_take(before, outcome.new, amounts, now[1])
+        self.buckets.learn_taken(asking.bucket, after)
+        if self._splits:
+            self.shards.watch((asking.bucket, 0), after, until_s)
+        return terms
 
     def _run(self, errand: Errand, asking: Asking, verdict: Verdict | None = None) -> Terms | Rejection:
         """Run an errand on shard 0 to its end, and turn to the other shards where that is not all there is."""
@@ -163,10 +201,6 @@ class BucketClient:
         """Return what to do while the store is away."""
         return chosen(asked, self._scope)
 
-    def take_whole(self, take: Callable[[], T], undo: Callable[[T], None]) -> T:
-        """Take, and where the caller is cancelled while a write is in flight, see it through and undo it."""
-        return (take() if self.inline else runtime.outlast(take, undo))
-
     def see_through(self, settling: Callable[[], None]) -> None:
         """Settle to the end, though the caller is cancelled."""
         (runtime.insist(settling) if self.inline else runtime.finish(settling))
@@ -180,6 +214,15 @@ class BucketClient:
         return asking._replace(until_s=asking.until_s - self._deadline_s * _TO_GIVE_BACK)
 
     def settle(self, bucket: BucketId, settlement: Settlement, terms: Terms, until_s: float) -> None:
+        """Charge debits and give credits back, together with what others settle with the bucket.
+
+        Raises:
+            RateLimiterUnavailable: The table did not answer; a credit may have been given all the same.
+        """
+        settling = self._settle_alone if self.inline else self.group.settle
+        settling(bucket, settlement, terms, until_s)
+
+    def _settle_alone(self, bucket: BucketId, settlement: Settlement, terms: Terms, until_s: float) -> None:
         """Charge debits and give credits back.
 
         Raises:

@@ -62,15 +62,23 @@ def take(client: BucketClient, asking: Asking) -> list[Holding]:
 def _take_at_once(client: BucketClient, asking: Asking, known: Terms) -> list[Holding]:
     bucket, consume = asking.bucket, asking.consume
     taking = client.with_time_to_give_back(asking)
-    child, parent = client.parallel.both(
-        lambda: _outcome(lambda: client.take(taking)),
-        lambda: _outcome(lambda: take_parent(client, known, taking)),
-    )
-    holdings = []
-    if isinstance(child, Taken):
-        holdings.append(Holding(bucket, child.holding, consume))
-    if isinstance(parent, Taken) and parent.holding is not None:
-        holdings.append(parent.holding)
+    holdings: list[Holding] = []
+
+    def take_child() -> None:
+        holdings.append(Holding(bucket, client.take(taking), consume))
+
+    def take_above() -> None:
+        parent = take_parent(client, known, taking)
+        if parent is not None:
+            holdings.append(parent)
+
+    try:
+        child, parent = client.parallel.both(lambda: _outcome(take_child), lambda: _outcome(take_above))
+    except BaseException:
+        for holding in holdings:
+            give_back(client, holding, consume, asking.until_s)
+        raise
+    holdings.sort(key=lambda holding: holding.bucket != bucket)
     judged = verdict(child, parent)
     if isinstance(judged, Denied):
         for holding in holdings:

@@ -1,0 +1,205 @@
+"""Acquires of one bucket that travel as one write, and what ended leases settle with it.
+
+A bucket that nobody else of this process writes to is written to at once. Which of a group a balance admits is
+decided in ``core.batch``.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from zae_limiter._async.caches import Bounded, BucketId, NamespaceCaches
+from zae_limiter._async.limiter.asking import Asking, Rejection
+from zae_limiter._async.limiter.convoy import Convoy
+from zae_limiter.core.acquire import Stands
+from zae_limiter.core.batch import admitted, capacities_of, fitting, room_of, together
+from zae_limiter.core.bucket import Moment
+from zae_limiter.core.composite import Settlement
+from zae_limiter.core.errors import ValidationError, ZAELimiterError
+from zae_limiter.core.view import Terms
+
+Verdict = Terms | Rejection
+Attempt = Callable[..., Awaitable[Verdict]]
+Settle = Callable[[BucketId, Settlement, Terms, float], Awaitable[None]]
+
+_WRITES_UNDER_WAY = 8
+"""Writes to one bucket that a process has under way: with fewer, who waits for the next would wait for long."""
+_MOST_TOGETHER = 1_000
+_ROUNDS = 3
+
+
+class Share(NamedTuple):
+    """What a lease settles, by which terms, and until when."""
+
+    settlement: Settlement
+    terms: Terms
+    until_s: float
+
+
+class GroupCommit:
+    """The writes of one process to the buckets of one namespace."""
+
+    def __init__(self, attempt: Attempt, settle: Settle, caches: NamespaceCaches, now: Callable[[], Moment]) -> None:
+        self._attempt = attempt
+        self._settle = settle
+        self._caches = caches
+        self._now = now
+        self._takes: Bounded[tuple[BucketId, bool], Convoy[Asking, Verdict]] = Bounded()
+        self._settlements: Bounded[BucketId, Convoy[Share, bool]] = Bounded()
+        self.together = True
+
+    async def take(self, asking: Asking) -> Verdict:
+        """Take from a bucket, together with others if there are any.
+
+        Raises:
+            ZAELimiterError: As an attempt that goes alone.
+        """
+        shared = self.together and asking.own is None
+        key = (asking.bucket, asking.partly)
+        convoy = self._takes.get(key) if shared else None
+        if convoy is None:
+            convoy = Convoy(self._take_all, self._room_for_takes if shared else _always)
+            if shared:
+                self._takes.keep(key, convoy)
+        elif not convoy.idle:
+            self._check(asking)
+        try:
+            return await convoy.join(asking, lambda terms: self._give_back(asking, terms))
+        finally:
+            if convoy.idle and self._takes.get(key) is convoy:
+                self._takes.pop(key, None)
+
+    async def settle(self, bucket: BucketId, settlement: Settlement, terms: Terms, until_s: float) -> None:
+        """Charge debits and give credits back, together with others if there are any.
+
+        Raises:
+            ZAELimiterError: As a settlement that goes alone.
+        """
+        convoy = self._settlements.get(bucket) if self.together else None
+        if convoy is None:
+            convoy = Convoy(lambda some: self._settle_all(bucket, some), _some_under_way if self.together else _always)
+            if self.together:
+                self._settlements.keep(bucket, convoy)
+        try:
+            await convoy.join(Share(settlement, terms, until_s), _nothing)
+        finally:
+            if convoy.idle and self._settlements.get(bucket) is convoy:
+                self._settlements.pop(bucket, None)
+
+    def _check(self, asking: Asking) -> None:
+        """Refuse what can never be admitted before it travels with others."""
+        known = self._caches.limits(asking.bucket)
+        if known is not None and known.terms is not None:
+            asking.amounts(known.terms)
+
+    def _room_for_takes(self, askings: Sequence[Asking], under_way: int) -> int:
+        """Say how many may set out: all that fit, while the bucket is known to have enough for them."""
+        if not under_way and len(askings) == 1:
+            return 1
+        if under_way >= _WRITES_UNDER_WAY:
+            return 0
+        remembered = self._caches.buckets.get(askings[0].bucket)
+        known = None if remembered is None else remembered.limits
+        if remembered is None or known is None or known.terms is None:
+            return 0 if under_way else 1
+        requests = [asking.consume for asking in askings[:_MOST_TOGETHER]]
+        count = max(1, fitting(requests, capacities_of(known.terms)))
+        view = remembered.expected()
+        if view is None or remembered.shards is not None:
+            return count
+        enough = min(count, fitting(requests, room_of(view, known.terms, self._now())))
+        return enough if under_way else max(1, enough)
+
+    async def _take_all(self, askings: Sequence[Asking]) -> Sequence[Verdict | ZAELimiterError]:
+        """Take for all in one write; where that is too much, for those that what there is admits."""
+        if len(askings) == 1:
+            return [await self._attempt(*askings[0])]
+        verdicts: list[Verdict | ZAELimiterError | None] = [None] * len(askings)
+        waiting = list(range(len(askings)))
+        for _ in range(_ROUNDS):
+            some = [askings[number] for number in waiting]
+            try:
+                verdict = await self._attempt(*_as_one(some))
+            except ValidationError:
+                # What was known of the limits when they set out has changed: each is judged alone.
+                break
+            flags = [True] * len(some) if isinstance(verdict, Terms) else _flags(some, verdict)
+            for number, asking, flag in zip(waiting, some, flags, strict=True):
+                if isinstance(verdict, Terms):
+                    verdicts[number] = verdict
+                elif not flag:
+                    verdicts[number] = _rejection(asking, verdict, [a for a, f in zip(some, flags, strict=True) if f])
+            waiting = [number for number in waiting if verdicts[number] is None]
+            if not waiting:
+                break
+        for number in waiting:
+            verdicts[number] = await self._take_one(askings[number])
+        return [verdict for verdict in verdicts if verdict is not None]
+
+    async def _take_one(self, asking: Asking) -> Verdict | ZAELimiterError:
+        try:
+            return await self._attempt(*asking)
+        except ZAELimiterError as error:
+            return error
+
+    async def _settle_all(self, bucket: BucketId, some: Sequence[Share]) -> Sequence[bool]:
+        """Charge and credit what all of them settle, in one write."""
+        if len(some) == 1:
+            await self._settle(bucket, *some[0])
+        else:
+            net = _net([one.settlement for one in some])
+            if net.debits or net.credits:
+                await self._settle(bucket, net, some[-1].terms, min(one.until_s for one in some))
+        return [True] * len(some)
+
+    async def _give_back(self, asking: Asking, verdict: Verdict) -> None:
+        """Credit what was taken for a caller who has left."""
+        if isinstance(verdict, Terms):
+            held = [(name, milli * 1000) for name, milli in asking.consume.items() if name in verdict.positions]
+            owed = Settlement(credits=tuple((name, milli) for name, milli in held if milli))
+            if owed.credits:
+                await self._settle(asking.bucket, owed, verdict, asking.until_s)
+
+
+async def _nothing(_: object) -> None:
+    """Undo nothing: what is settled is settled."""
+
+
+def _always(requests: Sequence[object], under_way: int) -> int:
+    return len(requests)
+
+
+def _some_under_way(requests: Sequence[object], under_way: int) -> int:
+    return len(requests[:_MOST_TOGETHER]) if under_way < _WRITES_UNDER_WAY else 0
+
+
+def _as_one(askings: Sequence[Asking]) -> Asking:
+    """Return what several ask for in all, to be answered by when the first of them must be."""
+    first = askings[0]
+    until_s = min(asking.until_s for asking in askings)
+    return Asking(first.bucket, together(asking.consume for asking in askings), None, until_s, first.partly)
+
+
+def _flags(askings: Sequence[Asking], rejection: Rejection) -> list[bool]:
+    available = {stand.name: stand.available_milli(rejection.judged) // 1000 for stand in rejection.stands}
+    return admitted([asking.consume for asking in askings], available)
+
+
+def _rejection(asking: Asking, whole: Rejection, others: Sequence[Asking]) -> Rejection:
+    """Return the rejection of one of a group: what those that were admitted take is no longer there."""
+    taken = together(other.consume for other in others)
+    stands: list[Stands] = [stand.less(taken.get(stand.name, 0) * 1000, whole.judged) for stand in whole.stands]
+    places = {stand.name: position for position, stand in enumerate(stands)}
+    amounts = [(places[name], amount * 1000) for name, amount in asking.consume.items() if name in places]
+    return Rejection(whole.bucket, stands, amounts, whole.judged, whole.now)
+
+
+def _net(settlements: Sequence[Settlement]) -> Settlement:
+    """Return one settlement that does what several do."""
+    owed: dict[str, int] = {}
+    for settlement in settlements:
+        for name, milli in settlement.debits:
+            owed[name] = owed.get(name, 0) + milli
+        for name, milli in settlement.credits:
+            owed[name] = owed.get(name, 0) - milli
+    debits = tuple((name, milli) for name, milli in owed.items() if milli > 0)
+    return Settlement(debits, tuple((name, -milli) for name, milli in owed.items() if milli < 0))

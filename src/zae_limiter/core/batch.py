@@ -1,0 +1,59 @@
+"""Requests to one bucket that travel together: how many of them, and which of them a balance admits.
+
+They are judged in the order in which they came, each by what those before it leave, as if each had gone alone.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from zae_limiter.core.bucket import Moment
+from zae_limiter.core.view import Terms, View
+
+Request = Mapping[str, int]
+"""Tokens, by the names of limits."""
+
+
+def together(requests: Iterable[Request]) -> dict[str, int]:
+    """Return what requests ask for in all."""
+    total: dict[str, int] = {}
+    for request in requests:
+        for name, amount in request.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def admitted(requests: Iterable[Request], available: Mapping[str, int]) -> list[bool]:
+    """Say of each request whether what is available suffices for it, after those before it; others are not limited."""
+    left = dict(available)
+    result = []
+    for request in requests:
+        fits = all(amount <= left.get(name, amount) for name, amount in request.items())
+        if fits:
+            for name, amount in request.items():
+                if name in left:
+                    left[name] -= amount
+        result.append(fits)
+    return result
+
+
+def fitting(requests: Sequence[Request], room: Mapping[str, int]) -> int:
+    """Return how many requests, from the first, fit into a room together."""
+    left = dict(room)
+    for count, request in enumerate(requests):
+        for name, amount in request.items():
+            if name in left:
+                left[name] -= amount
+                if left[name] < 0:
+                    return count
+    return len(requests)
+
+
+def room_of(view: View[Any], terms: Terms, now: Moment) -> dict[str, int]:
+    """Return the tokens that each limit in force has, as far as a view tells."""
+    levels = zip(view.frame.in_force, view.numbers, strict=False)
+    return {base.name: base.level(balance, now[0]) // 1000 for base, balance in levels if base.name in terms.positions}
+
+
+def capacities_of(terms: Terms) -> dict[str, int]:
+    """Return the most that can be taken of each limit at once."""
+    return {limit.name: limit.capacity for limit in terms.limits}
