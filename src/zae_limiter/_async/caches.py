@@ -3,12 +3,13 @@
 Both are bounded: the oldest entries go first, and what is gone is read again.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from zae_limiter.core.config import Resolution
 from zae_limiter.core.status import CacheStats, OnUnavailable
-from zae_limiter.core.view import Terms
+from zae_limiter.core.view import Terms, View
 from zae_limiter.schema.bucket_item import BucketView
 
 BucketId = tuple[str, str]
@@ -57,12 +58,39 @@ class Remembered:
     bucket has but one.
     """
 
-    __slots__ = ("limits", "shards", "view")
+    __slots__ = ("_aloft", "_aloft_frame", "limits", "shards", "under_way", "view")
 
     def __init__(self) -> None:
         self.limits: KnownLimits | None = None
         self.view: BucketView | None = None
         self.shards: dict[int, BucketView | None] | None = None
+        self.under_way = 0
+        self._aloft: list[int] = []
+        self._aloft_frame: object = None
+
+    def expected(self) -> BucketView | None:
+        """Return shard 0 as it will be once the takes that are under way have been applied."""
+        view = self.view
+        if not self.under_way or view is None or self._aloft_frame is not view.frame:
+            return view
+        count = len(self._aloft)
+        balances = [balance + change for balance, change in zip(view.numbers, self._aloft, strict=False)]
+        return View(view.frame, (*balances, *view.numbers[count:]), view.seen_ms, view.pace)
+
+    def send(self, view: BucketView, changes: Sequence[tuple[int, int]]) -> None:
+        """Note a take that sets out: by how much it changes which balances."""
+        if self._aloft_frame is not view.frame or not self.under_way:
+            self._aloft, self._aloft_frame = [0] * len(view.frame.baselines), view.frame
+        for position, change in changes:
+            self._aloft[position] += change
+        self.under_way += 1
+
+    def arrive(self, view: BucketView, changes: Sequence[tuple[int, int]]) -> None:
+        """Note that a take is no longer under way."""
+        self.under_way -= 1
+        if self._aloft_frame is view.frame:
+            for position, change in changes:
+                self._aloft[position] -= change
 
     def seen(self, shard: int) -> BucketView | None:
         """Return a shard as last seen."""

@@ -40,6 +40,16 @@ class Combined:
         levels = [part.available_milli(now) for part in self.parts]
         return sum(levels) if max(levels) < 0 else sum(level for level in levels if level > 0)
 
+    def less(self, milli: int, at: Moment) -> "Combined":
+        """Return how the limit stands once so much was taken from it, first of the fullest shards."""
+        left = milli
+        parts = []
+        for part in sorted(self.parts, key=lambda one: -one.available_milli(at)):
+            given = min(left, max(0, part.available_milli(at)))
+            parts.append(part.less(given, at))
+            left -= given
+        return Combined(tuple(parts))
+
     def wait_ms(self, needed_milli: int, now: Moment) -> int:
         """Return how long it takes until ``needed_milli`` are available; at most the capacity ever is."""
         if self.available_milli(now) >= needed_milli:

@@ -6,7 +6,7 @@ Each shard splits by itself, so shards of different counts stand side by side: a
 that leaves k when divided by N, and together they have every number once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import NamedTuple
 
 MOST_SHARDS = 64
@@ -38,24 +38,37 @@ def parent(shard: int) -> int:
     return shard ^ (1 << (shard.bit_length() - 1))
 
 
+def ancestor(shard: int, seen: Container[int]) -> int:
+    """Return the nearest of the shards that a shard was split off which was seen, 0 if none was."""
+    shard = parent(shard)
+    while shard and shard not in seen:
+        shard = parent(shard)
+    return shard
+
+
 def route(number: int, counts: Mapping[int, int]) -> int:
     """Return the shard that a number falls to, by the counts of the shards that are known, 0 for one that is absent.
 
-    The answer may be a shard that nothing is known of: then it is to be looked at, and the number routed again.
+    The answer may be a shard that nothing is known of: then it is to be looked at, and the number routed again. A shard
+    that is known counts though the one it was split off does not tell of it: either may have been seen long ago.
     """
-    shard = number % max(counts.values(), default=1)
-    while shard:
-        count = counts.get(shard)
-        if count != 0:
-            # One that has been split again leaves the number to one of those it was split into.
-            return shard if count is None else number % count
-        shard = parent(shard)
-    return number % (counts.get(0) or 1)
+    shard, size = 0, 1
+    most = max(counts.values(), default=1)
+    while size < most:
+        size *= 2
+        half = number % size
+        count = counts.get(half)
+        if count:
+            shard = half
+        elif count is None and size <= (counts.get(shard) or most):
+            return half
+    return shard
 
 
 def is_complete(counts: Mapping[int, int]) -> bool:
-    """Say whether shards of these counts, 0 for one that is absent, are all there are, and of one moment."""
-    return sum(MOST_SHARDS // count for count in counts.values() if count) == MOST_SHARDS
+    """Say whether shards of these counts, 0 for one that is absent, have every number, and each of them once."""
+    numbers = [number for shard, count in counts.items() if count for number in range(shard, MOST_SHARDS, count)]
+    return len(numbers) == MOST_SHARDS == len(set(numbers))
 
 
 class Gauge(NamedTuple):

@@ -153,6 +153,8 @@ def merge(staying: BucketView, leaving: BucketView, merging: Merging, nonce: int
     frame = staying.frame
     add = {attributes.WRITE_COUNTER: 1}
     put = _recounted(frame, merging.shard_count, nonce)
+    # The one that goes may come back, and whoever saw it before must not take it for the same.
+    put[attributes.GENERATION] = max(frame.generation, leaving.frame.generation) + 1
     put |= {attributes.BASELINE: merging.start_ms, attributes.FILL_TIME: merging.fill_time_ms}
     when: list[Condition] = [frame.guard]
     for part in merging.parts:

@@ -4,6 +4,7 @@ Which shard, whether to split, and what each gives is decided in ``core``; here 
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from random import Random
 
 from zae_limiter._async import runtime
@@ -17,7 +18,7 @@ from zae_limiter.core.across import combined, debit_across, take_across
 from zae_limiter.core.composite import Settlement
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.outcome import Cancelled, Committed, Missing, Refused, Throttled, TransactOutcome, Unavailable
-from zae_limiter.core.sharding import MOST_SHARDS, Gauge, is_complete, parent, route, wants_split, write_rate
+from zae_limiter.core.sharding import MOST_SHARDS, Gauge, ancestor, is_complete, route, wants_split, write_rate
 from zae_limiter.core.splitting import merge, split
 from zae_limiter.core.view import Amounts, Terms
 from zae_limiter.schema import bucket_writes
@@ -31,6 +32,8 @@ _FIRST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 0.1
 # Of many clients that a throttle hits at once, some split and the others find it done.
 _SPLITTERS = 0.25
+_TO_LOOK = 0.25
+"""The part of what is left of a deadline in which a shard that takes no writes must have been read."""
 
 Shards = dict[int, BucketView]
 
@@ -74,8 +77,9 @@ class ShardClient:
                     await self.relieve((asking.bucket, shard), terms, asking.until_s)
                     await pauses.wait(asking.until_s - self._scope.client.clock.monotonic_s())
                 case Missing():
-                    # It was merged into the one it was split off, of which too much is remembered.
-                    await self._buckets.look((asking.bucket, parent(shard)), errand.terms, asking.until_s)
+                    # It was merged into one that it was split off, of which too much is remembered.
+                    merged = ancestor(shard, memory.views())
+                    await self._buckets.look((asking.bucket, merged), errand.terms, asking.until_s)
             terms = errand.terms
         return await self._take_across(asking, terms)
 
@@ -107,14 +111,14 @@ class ShardClient:
         """Take from as many shards as it needs, in one transaction, or reject by what all of them have."""
         bucket = asking.bucket
         pauses = Pauses(self._random)
-        for _ in range(_TRANSACTIONS):
-            shards = await self.read_all(bucket, terms, asking.until_s)
-            agreed = await self._agreed(asking, terms, shards)
-            if agreed is None:
+        progress = self._first.after_look()
+        for attempt in range(_TRANSACTIONS):
+            shards = await self.read_all(bucket, terms, asking.until_s, again=attempt > 0)
+            terms, agreed = await self._agreed(asking, terms, shards)
+            if shards is None or not agreed:
                 continue
-            terms, shards = agreed
             amounts, now = asking.amounts(terms), self._table.now()
-            written = take_across(shards, amounts, now)
+            written = take_across(shards, amounts, now, progress.effort)
             if written is None:
                 return Rejection(bucket, combined(list(shards.values()), terms, now), amounts, now, now)
             nonces = self._means.nonces
@@ -124,23 +128,27 @@ class ShardClient:
             ]
             if await self._commit(takes, list(written), (bucket, terms), asking.until_s):
                 return terms
+            progress = progress.after_refusal(now, guessed=True)
             await pauses.wait(asking.until_s - self._scope.client.clock.monotonic_s())
         raise contended(bucket)
 
-    async def _agreed(self, asking: Asking, terms: Terms, shards: Shards | None) -> tuple[Terms, Shards] | None:
-        """Put every shard on the limits in force, or create the bucket where it is gone; None to read it all again."""
+    async def _agreed(self, asking: Asking, terms: Terms, shards: Shards | None) -> tuple[Terms, bool]:
+        """Put every shard on the limits in force, or create the bucket where it is gone.
+
+        Return these limits, and whether the shards are on them; else all is to be read again.
+        """
         if shards is None:
             nothing = asking._replace(consume=dict.fromkeys(asking.consume, 0))
             errand = Errand(self._means, nothing, terms, self._first)
             await errand.run()
-            return None if errand.view is None else (errand.terms, {0: errand.view})
+            return errand.terms, False
         for shard in [number for number, view in shards.items() if not view.frame.follows(terms)]:
             errand = Errand(self._means, asking, terms, self._first, shard)
             view = await errand.agree()
             if view is None or errand.terms is not terms:
-                return None
+                return errand.terms, False
             shards[shard] = view
-        return terms, shards
+        return terms, True
 
     async def _commit(
         self, operations: Sequence[Operation], shards: Sequence[int], of: tuple[BucketId, Terms], until_s: float
@@ -166,8 +174,10 @@ class ShardClient:
                 if reason is not None:
                     self._buckets.learn((bucket, shard), reason.old if isinstance(reason, Refused) else None, terms)
 
-    async def read_all(self, bucket: BucketId, terms: Terms | None, until_s: float) -> Shards | None:
-        """Read all shards of a bucket; None if there is none.
+    async def read_all(
+        self, bucket: BucketId, terms: Terms | None, until_s: float, *, again: bool = False
+    ) -> Shards | None:
+        """Read all shards of a bucket, None if there is none; ``again``: what was read just now was not the newest.
 
         Raises:
             RateLimiterUnavailable: The table did not answer, or the shards kept changing.
@@ -177,7 +187,7 @@ class ShardClient:
         pauses = Pauses(self._random)
         for attempt in range(_READS_OF_ALL):
             keys = [self._buckets.key(bucket, shard) for shard in range(widest)]
-            items = await self._table.batch_get(keys, consistent=attempt > 0, until_s=until_s)
+            items = await self._table.batch_get(keys, consistent=again or attempt > 0, until_s=until_s)
             for shard, item in enumerate(items):
                 if item is not None or shard in memory.counts():
                     self._buckets.learn((bucket, shard), item, terms)
@@ -197,12 +207,16 @@ class ShardClient:
         if self._most_per_s is None or view is None:
             return
         now = Gauge(self._table.now()[0], view.writes)
-        before = self._gauges.get(view.frame.key)
+        # What a shard was written before it was split says nothing of what it is written since.
+        gauged = (view.frame.key, view.frame.shard_count)
+        before = self._gauges.get(gauged)
         rate = None if before is None else write_rate(before, now)
         if before is None or rate is not None:
-            self._gauges.keep(view.frame.key, now)
+            self._gauges.keep(gauged, now)
         if rate is not None and wants_split(rate, self._most_per_s, view.frame.shard_count):
-            await self.split(place, view, until_s)
+            # Whoever has got what was asked for is not to hear of what the split ran into.
+            with suppress(RateLimiterUnavailable):
+                await self.split(place, view, until_s)
 
     async def split(self, place: Place, view: BucketView, until_s: float) -> None:
         """Make two shards of one; where another was faster, learn from it."""
@@ -244,34 +258,36 @@ class ShardClient:
         """Do something about a shard that takes no writes for now: find out that it was split, or split it."""
         bucket, shard = place
         before = self._buckets.remembered(bucket, shard)
+        now_s = self._scope.client.clock.monotonic_s()
+        soon_s = now_s + (until_s - now_s) * _TO_LOOK
         try:
-            view = await self._buckets.look(place, terms, until_s)
+            view = await self._buckets.look(place, terms, soon_s)
         except RateLimiterUnavailable:
-            if shard:
-                raise
             # Its reads may be throttled too; the shard that it was split into first, if it was, knows of the others.
-            await self._buckets.look((bucket, 1), terms, until_s)
+            if shard == 0:
+                await self._buckets.look((bucket, 1), terms, until_s)
             return
         split_since = before is not None and view is not None and before.frame.shard_count != view.frame.shard_count
         if view is not None and not split_since and self._random.random() < _SPLITTERS:
-            await self.split(place, view, until_s)
+            with suppress(RateLimiterUnavailable):
+                await self.split(place, view, until_s)
 
-    async def charge(self, bucket: BucketId, settlement: Settlement, terms: Terms, until_s: float) -> None:
-        """Charge debits to all shards at once, first to what they have.
+    async def charge(self, bucket: BucketId, settlement: Settlement, terms: Terms, until_s: float) -> bool:
+        """Charge debits to all shards at once, first to what they have; False if the bucket is gone.
 
         Raises:
             RateLimiterUnavailable: The table did not answer, or others kept changing the shards.
         """
         pauses = Pauses(self._random)
-        for _ in range(_TRANSACTIONS):
-            shards = await self.read_all(bucket, terms, until_s)
+        for attempt in range(_TRANSACTIONS):
+            shards = await self.read_all(bucket, terms, until_s, again=attempt > 0)
             if shards is None:
-                return
+                return False
             charges = debit_across(shards, settlement.debits, self._table.now())
             nonces = self._means.nonces
             writes = [bucket_writes.settle(shards[shard], charge, next(nonces)) for shard, charge in charges.items()]
             if not writes or await self._commit(writes, list(charges), (bucket, terms), until_s):
-                return
+                return True
             await pauses.wait(until_s - self._scope.client.clock.monotonic_s())
         raise contended(bucket)
 

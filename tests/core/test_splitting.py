@@ -1,0 +1,235 @@
+"""One shard made two, and two made one: no token is made or lost."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.many_shards import (
+    Items,
+    after_merge,
+    after_split,
+    grown,
+    level,
+    looks,
+    merging,
+    offered,
+    part_of,
+    shaken,
+    splitting,
+    total,
+)
+from tests.one_bucket import NOON, after, at, created, stored, taking, view
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.splitting import split
+
+RPM = Limit("rpm", 7, 11, 13)
+TPM = Limit("tpm", 90, 1, 7)
+TERMS = stored(RPM, TPM)
+NAMES = ("rpm", "tpm")
+
+orders = st.lists(st.integers(0, 63), max_size=7)
+seeds = st.integers(0, 2**32)
+later = st.integers(-1_000, 200_000)
+anyone = st.integers(0, 63)
+
+
+def some_shards(order: list[int], seed: int) -> Items:
+    """A bucket of shards with balances of chance."""
+    return shaken(grown(TERMS, order), NAMES, seed)
+
+
+def one_of(items: Items, number: int) -> int:
+    """A shard of them that may be split."""
+    shards = [shard for shard in sorted(items) if items[shard]["shard_count"] < 64]
+    return shards[number % len(shards)]
+
+
+def offers(items: Items, now_ms: int) -> list[int]:
+    """What all shards hold of every limit, at most what they can."""
+    return [sum(level(item, name, now_ms) for item in items.values()) for name in NAMES]
+
+
+class TestSplit:
+    """One shard made two."""
+
+    @given(order=orders, seed=seeds, which=anyone, gap=later, wait_ms=st.integers(0, 500_000))
+    def test_no_token_is_made_or_lost(self, order: list[int], seed: int, which: int, gap: int, wait_ms: int) -> None:
+        """Neither at the split nor ever after, up to what the shares hold."""
+        items, now_ms = some_shards(order, seed), NOON + gap
+        shard = one_of(items, which)
+        split_up = after_split(items, shard, at(now_ms))
+        then_ms = max(NOON, now_ms) + wait_ms
+
+        assert offers(items, now_ms) == offers(split_up, now_ms)
+        for name in NAMES:
+            if offered(items[shard], name, now_ms) <= level(items[shard], name, now_ms):
+                assert total(items, name, then_ms) == total(split_up, name, then_ms)
+
+    @given(order=orders, seed=seeds, which=anyone, gap=later)
+    def test_what_is_there_is_halved(self, order: list[int], seed: int, which: int, gap: int) -> None:
+        """The old shard keeps the larger half."""
+        items, now_ms = some_shards(order, seed), NOON + gap
+        shard = one_of(items, which)
+        split_up = after_split(items, shard, at(now_ms))
+        new = shard + items[shard]["shard_count"]
+
+        for name in NAMES:
+            had = level(items[shard], name, now_ms)
+            if had >= 0:
+                assert (-(-had // 2), had // 2) == tuple(level(split_up[one], name, now_ms) for one in (shard, new))
+
+    @given(order=orders, seed=seeds, which=anyone, gap=later)
+    def test_all_of_a_debt_stays(self, order: list[int], seed: int, which: int, gap: int) -> None:
+        """The new shard starts with nothing, and owes nothing."""
+        items, now_ms = some_shards(order, seed), NOON + gap
+        shard = one_of(items, which)
+        split_up = after_split(items, shard, at(now_ms))
+
+        for name in NAMES:
+            had = level(items[shard], name, now_ms)
+            if had < 0:
+                new = split_up[shard + items[shard]["shard_count"]]
+                assert (had, 0) == (level(split_up[shard], name, now_ms), level(new, name, now_ms))
+
+    @given(order=orders, seed=seeds, which=anyone, low=later, width=st.integers(0, 5_000))
+    def test_at_an_unsure_time_no_token_is_made(
+        self, order: list[int], seed: int, which: int, low: int, width: int
+    ) -> None:
+        """Whenever between the two ends it really was, no more can be taken after it than before."""
+        items = some_shards(order, seed)
+        split_up = after_split(items, one_of(items, which), (NOON + low, NOON + low + width))
+
+        for true_ms in (NOON + low, NOON + low + width):
+            for had, has in zip(offers(items, true_ms), offers(split_up, true_ms), strict=True):
+                assert has <= had
+
+    def test_full_stays_full(self) -> None:
+        """Both halves, to the last millitoken, though it has overflowed for long."""
+        items = grown(TERMS, [0, 1, 0, 5, 2], at(NOON))
+        split_up = after_split(items, 1, at(NOON + 10**7))
+
+        assert [7_000, 90_000] == offers(split_up, NOON + 10**7)
+
+    def test_there_are_at_most_64(self) -> None:
+        """The last share cannot be split again."""
+        items = grown(TERMS, [0] * 6)
+
+        assert 64 == items[0]["shard_count"]
+        assert split(view(items[0]), at(NOON)) is None
+
+    def test_the_new_shard_is_that_many_further(self) -> None:
+        """Shard 1 of 4 splits into 1 and 5 of 8."""
+        decided = splitting(grown(TERMS, [0, 0, 1]), 1, at(NOON))
+
+        assert (8, 5) == (decided.shard_count, decided.new_shard)
+
+
+class TestMerge:
+    """Two shards made one."""
+
+    @given(order=orders, seed=seeds, which=anyone, gaps=st.tuples(later, later), wait_ms=st.integers(0, 500_000))
+    def test_a_split_and_a_merge_leave_what_there_was(
+        self, order: list[int], seed: int, which: int, gaps: tuple[int, int], wait_ms: int
+    ) -> None:
+        """Up to what the halves could not hold in between."""
+        items = some_shards(order, seed)
+        shard = one_of(items, which)
+        halves = after_split(items, shard, at(NOON + gaps[0]))
+        merged_ms = max(NOON, NOON + gaps[1])
+        merged = after_merge(halves, shard, shard + items[shard]["shard_count"], at(NOON + gaps[1]))
+
+        assert set(items) == set(merged)
+        assert items[shard]["shard_count"] == merged[shard]["shard_count"]
+        assert offers(halves, merged_ms) == offers(merged, merged_ms)
+        for had, has in zip(offers(halves, merged_ms + wait_ms), offers(merged, merged_ms + wait_ms), strict=True):
+            # Together they hold what one alone would have spilled.
+            assert has >= had
+
+    @given(seed=seeds, low=later, width=st.integers(0, 5_000))
+    def test_at_an_unsure_time_no_token_is_made(self, seed: int, low: int, width: int) -> None:
+        """Whenever between the two ends it really was, no more can be taken after it than before."""
+        items = shaken(grown(TERMS, [0]), NAMES, seed)
+        merged = after_merge(items, 0, 1, (NOON + low, NOON + low + width))
+
+        for name in NAMES:
+            for true_ms in (max(NOON, NOON + low), max(NOON, NOON + low + width)):
+                assert total(merged, name, true_ms) <= total(items, name, true_ms)
+
+    @given(seeds=st.tuples(seeds, seeds), gap=st.integers(0, 5_000))
+    def test_halves_on_different_baselines_merge_on_the_newer(self, seeds: tuple[int, int], gap: int) -> None:
+        """A baseline never moves back, though the clock of who merges is behind."""
+        items = shaken(grown(TERMS, [0]), NAMES, seeds[0])
+        ahead = shaken(grown(TERMS, [0], at(NOON + gap)), NAMES, seeds[1])
+        mixed = {0: items[0], 1: ahead[1]}
+        merged = after_merge(mixed, 0, 1, at(NOON - 5))
+
+        assert NOON + gap == merged[0]["rf"]
+        assert offers(mixed, NOON + gap) == offers(merged, NOON + gap)
+
+    @given(order=orders, seed=seeds)
+    def test_grown_and_merged_back_it_is_one_bucket_again(self, order: list[int], seed: int) -> None:
+        """With what all its shards had."""
+        items = some_shards(order, seed)
+        before = offers(items, NOON)
+        while len(items) > 1:
+            leaving = max(one for one in items if items[one]["shard_count"] == _widest(items) and one >= _half(items))
+            items = after_merge(items, leaving - _half(items), leaving, at(NOON))
+
+        assert 1 == items[0]["shard_count"]
+        assert before == offers(items, NOON)
+
+    def test_the_largest_capacity_and_the_longest_fill_time_stay(self) -> None:
+        """A limit that was ever larger on either half is remembered to have been."""
+        items = grown(TERMS, [0])
+        items[1] |= {"b_rpm_hc": 50_000, "tf": items[1]["tf"] + 99}
+        decided = merging(items, 0, 1, at(NOON))
+
+        assert decided is not None
+        assert ([50_000, 90_000], items[1]["tf"]) == (decided.highest, decided.fill_time_ms)
+
+    def test_shards_that_are_no_halves_do_not_merge(self) -> None:
+        """Of different counts, no neighbours, the wrong way round, or alone."""
+        items = grown(TERMS, [0, 0, 1])
+
+        assert {0: 4, 1: 4, 2: 4, 3: 4} == {shard: item["shard_count"] for shard, item in items.items()}
+        assert merging(items, 0, 1, at(NOON)) is None
+        assert merging(items, 2, 0, at(NOON)) is None
+        assert merging({**items, 2: after_split(items, 2, at(NOON))[2]}, 0, 2, at(NOON)) is None
+        assert merging({0: created(TERMS)}, 0, 0, at(NOON)) is None
+
+    @pytest.mark.parametrize("other", [{"cv": 2}, {"ld": "x"}, {"b_rpm_cp": 8_000}])
+    def test_halves_on_different_limits_do_not_merge(self, other: dict[str, object]) -> None:
+        """They are put on the same limits first."""
+        items = grown(TERMS, [0])
+        known = [name for name in other if name in items[1]]
+
+        assert known == list(other)
+        assert merging({0: items[0], 1: {**items[1], **other}}, 0, 1, at(NOON)) is None
+
+    def test_halves_with_different_dormant_limits_do_not_merge(self) -> None:
+        """What one of them must remember, the other has no balance of."""
+        items = grown(TERMS, [0])
+        fewer = stored(TPM, stamp=2)
+        spent = after(taking(view(items[0]), TERMS, {"rpm": 1}, at(NOON)), items[0])
+        moved = {0: spent, 1: items[1]}
+        for shard, item in moved.items():
+            moved[shard] = after(taking(looks(moved)[shard], fewer, {"tpm": 0}, at(NOON)), item)
+
+        assert "b_rpm_dm" in moved[0]
+        assert "b_rpm_tk" not in moved[1]
+        assert merging(moved, 0, 1, at(NOON)) is None
+
+
+def _widest(items: Items) -> int:
+    return max(int(item["shard_count"]) for item in items.values())
+
+
+def _half(items: Items) -> int:
+    return _widest(items) // 2
+
+
+@given(whole=st.integers(0, 10**9), shard=st.integers(0, 63))
+def test_the_reckoning_of_these_tests_halves_to_the_lower(whole: int, shard: int) -> None:
+    """Ten on four are 3, 3, 2 and 2."""
+    assert [3, 3, 2, 2] == [part_of(10, one, 4) for one in range(4)]
+    assert part_of(whole, shard, 64) in (whole // 64, whole // 64 + 1)
