@@ -15,6 +15,7 @@ _SPLIT_AT = 0.8
 _MERGE_BELOW = 0.25
 _QUIET_MS = 180_000
 _LOOK_APART_MS = 1_000
+_RELIEVE_APART_MS = 20
 
 
 def share(whole: int, shard: int, shard_count: int) -> int:
@@ -89,6 +90,14 @@ def write_rate(before: Gauge, now: Gauge) -> float | None:
 def wants_split(rate: float, most_per_s: int, shard_count: int) -> bool:
     """Say whether a shard with so many writes per second should be split."""
     return rate >= _SPLIT_AT * most_per_s and shard_count < MOST_SHARDS
+
+
+def may_relieve(last_ms: int | None, now_ms: int) -> bool:
+    """Say whether a client should look at a shard that takes no writes, which it last did at ``last_ms``.
+
+    Of all its requests that a throttle hits at once, one looks, and the others find what it has learnt.
+    """
+    return last_ms is None or not 0 <= now_ms - last_ms < _RELIEVE_APART_MS
 
 
 class Calm(NamedTuple):

@@ -18,7 +18,16 @@ from zae_limiter.core.across import combined, debit_across, take_across
 from zae_limiter.core.composite import Settlement
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.outcome import Cancelled, Committed, Missing, Refused, Throttled, TransactOutcome, Unavailable
-from zae_limiter.core.sharding import MOST_SHARDS, Gauge, ancestor, is_complete, route, wants_split, write_rate
+from zae_limiter.core.sharding import (
+    MOST_SHARDS,
+    Gauge,
+    ancestor,
+    is_complete,
+    may_relieve,
+    route,
+    wants_split,
+    write_rate,
+)
 from zae_limiter.core.splitting import merge, split
 from zae_limiter.core.view import Amounts, Terms
 from zae_limiter.schema import bucket_writes
@@ -50,6 +59,7 @@ class ShardClient:
         self._first = first
         self._most_per_s = scope.table.capabilities.partition_writes_per_second
         self._gauges: Bounded[object, Gauge] = Bounded()
+        self._relieved: Bounded[Place, int] = Bounded()
 
     async def take(self, asking: Asking, terms: Terms) -> Terms | Rejection:
         """Take from one of the shards, from another if that lacks the tokens, or from several at once."""
@@ -73,7 +83,7 @@ class ShardClient:
                 case Rejection():
                     tried.add(shard)
                 case Throttled():
-                    tried.add(shard)
+                    # It may have the tokens all the same, so this is no reason to ask all of them at once.
                     await self.relieve((asking.bucket, shard), terms, asking.until_s)
                     await pauses.wait(asking.until_s - self._scope.client.clock.monotonic_s())
                 case Missing():
@@ -255,8 +265,15 @@ class ShardClient:
             self._buckets.learn((bucket, shard), item, terms)
 
     async def relieve(self, place: Place, terms: Terms | None, until_s: float) -> None:
-        """Do something about a shard that takes no writes for now: find out that it was split, or split it."""
+        """Do something about a shard that takes no writes for now: find out that it was split, or split it.
+
+        Of many requests that a throttle hits at once one does something, and the others find it done.
+        """
         bucket, shard = place
+        now_ms = self._table.now()[0]
+        if not may_relieve(self._relieved.get(place), now_ms):
+            return
+        self._relieved.keep(place, now_ms)
         before = self._buckets.remembered(bucket, shard)
         now_s = self._scope.client.clock.monotonic_s()
         soon_s = now_s + (until_s - now_s) * _TO_LOOK

@@ -1,0 +1,191 @@
+"""A simulated DynamoDB table behind the table port: latency by chance, and partitions that throttle.
+
+Items are kept by the embedded table in memory, so an operation does what ``tables.evaluate`` says. A call is on its way
+for a while, acts at one moment, and is on its way back. A partition (one PK) takes so many write units per second and
+answers ``Throttled`` beyond; a refused write costs what a written one does, and a transaction twice. ``tally`` counts.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import TypeVar
+
+from zae_limiter.clock import Clock
+from zae_limiter.core.bucket import Moment
+from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.outcome import Item, Refused, Throttled, TransactOutcome, WriteOutcome
+from zae_limiter.core.status import BackendCapabilities
+from zae_limiter.schema.operations import Key, Operation, Page, Query, Write
+from zae_limiter.tables.memory import MemoryTable
+
+T = TypeVar("T")
+
+Costs = Sequence[tuple[str, float]]
+"""Partitions, and the units that are asked of each."""
+
+_READ_UNITS = 0.5
+_READ_PAUSE_S = 0.02
+_READ_DEADLINE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """What a partition takes and how long a call is under way.
+
+    ``burst_s`` is for how long a partition that was idle takes any number of units at once, as seconds of its rate.
+    """
+
+    writes_per_s: int = 1_000
+    reads_per_s: int = 3_000
+    burst_s: float = 0.1
+    least_latency_s: float = 0.002
+    mean_extra_s: float = 0.003
+
+
+@dataclass(slots=True)
+class Tally:
+    """What has happened so far: single writes by their outcome, transactions, reads."""
+
+    writes: int = 0
+    throttled: int = 0
+    refused: int = 0
+    transactions: int = 0
+    transactions_throttled: int = 0
+    reads: int = 0
+    reads_throttled: int = 0
+
+
+@dataclass(slots=True)
+class _Allowance:
+    """Units that refill with time, up to a burst. A call is let in while one is left, whatever it costs in the end."""
+
+    per_s: int
+    most: float
+    left: float
+    at_s: float
+
+    def lets_in(self, now_s: float) -> bool:
+        self.left = min(self.most, self.left + (now_s - self.at_s) * self.per_s)
+        self.at_s = now_s
+        return self.left >= 1
+
+
+@dataclass(slots=True)
+class _Units:
+    """The allowances of all partitions, of one kind."""
+
+    per_s: int
+    burst_s: float
+    of: dict[str, _Allowance] = field(default_factory=dict)
+
+    def spend(self, costs: Costs, now_s: float) -> bool:
+        """Spend units of several partitions, or none at all; False if one lacks them."""
+        most = max(1.0, self.per_s * self.burst_s)
+        spent = []
+        for pk, units in costs:
+            allowance = self.of.setdefault(pk, _Allowance(self.per_s, most, most, now_s))
+            if not allowance.lets_in(now_s):
+                return False
+            spent.append((allowance, units))
+        for allowance, units in spent:
+            allowance.left -= units
+        return True
+
+
+class SimulatedTable:
+    """One table for all clients of a simulated fleet. Deadlines are the callers': no call takes long here."""
+
+    inline = False
+    index_lag_s = 0.0
+    log = None
+
+    def __init__(self, clock: Clock, random: Random, partitions: Partitions) -> None:
+        self.capabilities = BackendCapabilities(partition_writes_per_second=partitions.writes_per_s)
+        self.tally = Tally()
+        self._clock = clock
+        self._random = random
+        self._partitions = partitions
+        self._items = MemoryTable()
+        self._writes = _Units(partitions.writes_per_s, partitions.burst_s)
+        self._reads = _Units(partitions.reads_per_s, partitions.burst_s)
+
+    def now(self) -> Moment:
+        """The simulated time, known exactly."""
+        now_ms = self._clock.now_ms()
+        return now_ms, now_ms
+
+    def items(self) -> list[Item]:
+        """Every item that is stored, for tests to look at; it takes no time."""
+        return list((self._items._idle | self._items._items).values())
+
+    async def get(self, key: Key, *, consistent: bool = False, until_s: float | None = None) -> Item | None:
+        (item,) = await self.batch_get([key], consistent=consistent)
+        return item
+
+    async def batch_get(
+        self, keys: Sequence[Key], *, consistent: bool = False, until_s: float | None = None
+    ) -> list[Item | None]:
+        costs = [(key.pk, _READ_UNITS * (2 if consistent else 1)) for key in keys]
+        return await self._read(costs, lambda: self._items.batch_get(keys), until_s)
+
+    async def query(self, query: Query) -> Page:
+        return await self._read([(query.pk, _READ_UNITS)], lambda: self._items.query(query), None)
+
+    async def write(self, operation: Write, until_s: float | None = None) -> WriteOutcome:
+        def carry_out() -> WriteOutcome:
+            self.tally.writes += 1
+            if not self._writes.spend([(operation.key.pk, 1)], self._clock.monotonic_s()):
+                self.tally.throttled += 1
+                return Throttled()
+            outcome = self._items.write(operation)
+            self.tally.refused += isinstance(outcome, Refused)
+            return outcome
+
+        return await self._carry(carry_out)
+
+    async def transact(
+        self, operations: Sequence[Operation], token: str, *, until_s: float | None = None
+    ) -> TransactOutcome:
+        def carry_out() -> TransactOutcome:
+            self.tally.transactions += 1
+            costs = [(operation.key.pk, 2.0) for operation in operations]
+            if not self._writes.spend(costs, self._clock.monotonic_s()):
+                self.tally.transactions_throttled += 1
+                return Throttled()
+            return self._items.transact(operations)
+
+        return await self._carry(carry_out)
+
+    async def batch_delete(self, keys: Sequence[Key]) -> None:
+        await self._carry(lambda: self._items.batch_delete(keys))
+
+    async def close(self) -> None:
+        self._items.close()
+
+    async def _carry(self, act: Callable[[], T]) -> T:
+        """Let a call be on its way, act, and let its answer be on its way."""
+        chosen = self._partitions
+        await asyncio.sleep(self._half_way(chosen))
+        answer = act()
+        await asyncio.sleep(self._half_way(chosen))
+        return answer
+
+    def _half_way(self, chosen: Partitions) -> float:
+        return (chosen.least_latency_s + self._random.expovariate(1) * chosen.mean_extra_s) / 2
+
+    async def _read(self, costs: Costs, read: Callable[[], T], until_s: float | None) -> T:
+        """Read, and read again while the partition throttles, as every client of DynamoDB does."""
+        until_s = self._clock.monotonic_s() + _READ_DEADLINE_S if until_s is None else until_s
+
+        def act() -> list[T]:
+            self.tally.reads += 1
+            allowed = self._reads.spend(costs, self._clock.monotonic_s())
+            self.tally.reads_throttled += not allowed
+            return [read()] if allowed else []
+
+        while not (found := await self._carry(act)):
+            if self._clock.monotonic_s() >= until_s:
+                raise RateLimiterUnavailable(TimeoutError("the partition took no reads"))
+            await asyncio.sleep(_READ_PAUSE_S * self._random.random())
+        return found[0]

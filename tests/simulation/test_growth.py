@@ -1,0 +1,32 @@
+"""Shards grow with what a bucket is asked for, and only then, on a table whose partitions throttle."""
+
+import pytest
+
+from tests.simulation.growth import Load, grow, settled
+from tests.simulation.world import simulate
+
+
+def test_a_slow_trickle_never_grows_the_shards() -> None:
+    """A large limit is no reason to split: only the writes of a second are, and 5,000 requests at 20/s are few."""
+    seconds = simulate(grow, 1, Load(clients=4, per_second=20, seconds=250))
+
+    assert {1} == {one.shards for one in seconds}
+    assert 4_800 < sum(len(one.latencies_ms) for one in seconds)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_shards_of_a_hot_bucket_settle_within_seconds(seed: int) -> None:
+    """5,000 writes/s are five times what one partition takes; from the sixth second on hardly one is throttled."""
+    seconds = simulate(grow, seed, Load(clients=64, per_second=5_000, seconds=7))
+
+    assert settled(seconds, after_s=5) < 0.01
+    assert 8 <= seconds[-1].shards <= 32
+    assert all(4_500 < len(one.latencies_ms) for one in seconds[5:])
+    assert 0 == sum(one.rejected + one.failed for one in seconds)
+
+
+def test_a_run_is_a_seed() -> None:
+    """The same seed gives the same run, so that whatever is found can be found again."""
+    load = Load(clients=8, per_second=1_500, seconds=2)
+
+    assert simulate(grow, 3, load) == simulate(grow, 3, load)

@@ -1,0 +1,109 @@
+"""Simulated time: an event loop that never waits, and clients of one simulated table that run on it.
+
+The limiter's own code runs here unchanged: its sleeps, timeouts and tasks are asyncio's, and asyncio asks the loop for
+the time. A run is a seed: the same seed gives the same run, event by event.
+"""
+
+import asyncio
+import selectors
+from collections.abc import Callable, Coroutine, Mapping
+from random import Random
+from typing import Any, TypeVar
+
+from tests.simulation.table import Partitions, SimulatedTable
+from zae_limiter import RateLimiter, Repository
+from zae_limiter._async.runtime import Parallel
+from zae_limiter._async.store.namespaces import NamespaceStore
+from zae_limiter._async.store.scope import Client, nonces
+from zae_limiter.core.settings import Settings
+
+T = TypeVar("T")
+
+START_MS = 1_700_000_000_123
+
+
+class StalledError(RuntimeError):
+    """Every task waits for another: no timer is left that could wake one."""
+
+
+class SimulatedLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time stands still while anything can run, and then jumps to the next timer."""
+
+    def __init__(self) -> None:
+        self._time_s = 0.0
+        super().__init__(_Jumping(self._jump))
+
+    def time(self) -> float:
+        """Return the seconds that the simulation has lasted."""
+        return self._time_s
+
+    def _jump(self, seconds: float | None) -> None:
+        if seconds is None:
+            raise StalledError("nothing is left to happen, and somebody still waits")
+        self._time_s += seconds
+
+
+class _Jumping(selectors.DefaultSelector):  # type: ignore[misc, valid-type] # which class it is, the platform says
+    """A selector that reports what is ready, and instead of waiting has the time jump."""
+
+    def __init__(self, jump: Callable[[float | None], None]) -> None:
+        super().__init__()
+        self._jump = jump
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready: list[tuple[selectors.SelectorKey, int]] = super().select(0)
+        if not ready and timeout != 0:
+            self._jump(timeout)
+        return ready
+
+
+class LoopClock:
+    """The time of day and the steady time, both by the running loop; ``ahead_ms`` is how far the clock is off."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ahead_ms: int = 0) -> None:
+        self._loop = loop
+        self._start_ms = START_MS + ahead_ms
+
+    def now_ms(self) -> int:
+        return self._start_ms + int(self._loop.time() * 1000)
+
+    def monotonic_s(self) -> float:
+        return self._loop.time()
+
+
+class World:
+    """One simulated table and the clients that were opened on it."""
+
+    def __init__(self, seed: int, partitions: Partitions | None = None) -> None:
+        self.random = Random(seed)
+        self.clock = LoopClock(asyncio.get_running_loop())
+        self.table = SimulatedTable(self.clock, self._part("table"), partitions or Partitions())
+
+    async def client(self, name: str, settings: Settings | None = None) -> Repository:
+        """Return a client with a memory and a chance of its own, as another process would have them."""
+        random = self._part(name)
+        client = Client(
+            self.table, self.clock, random, settings or Settings(), Parallel(), "simulated://", nonces(random)
+        )
+        namespace = await NamespaceStore(client).register("default")
+        return Repository(client.scope("default", namespace.id), owns_table=False)
+
+    async def limiter(self, name: str, *, group_commit: bool = True) -> RateLimiter:
+        """Return a limiter on a client of its own."""
+        return RateLimiter(await self.client(name), group_commit=group_commit)
+
+    def _part(self, name: str) -> Random:
+        """Return chance for one part of the world; what the others do with theirs does not change it."""
+        return Random(f"{name} {self.random.getrandbits(64)}")
+
+
+def simulate(scenario: Callable[..., Coroutine[Any, Any, T]], *args: Any, **chosen: Any) -> T:
+    """Run a scenario from its beginning to its end in simulated time."""
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+        return runner.run(scenario(*args, **chosen))
+
+
+def shard_counts(table: SimulatedTable) -> Mapping[int, int]:
+    """Return the counts of all shards of the only bucket, by their numbers."""
+    buckets = [item for item in table.items() if "/BUCKET#" in item["PK"]]
+    return {int(item["PK"].rpartition("#")[2]): item["shard_count"] for item in buckets}
