@@ -8,6 +8,7 @@ from typing import TypeVar
 from zae_limiter._async.caches import BucketId
 from zae_limiter._async.limiter.acquire import BucketClient
 from zae_limiter._async.limiter.asking import Asking
+from zae_limiter._async.limiter.pair import Paired
 from zae_limiter._async.limiter.resolve import NoLimitsInForceError
 from zae_limiter.core.cascade import Denied, Failed, Taken, verdict
 from zae_limiter.core.composite import Settlement
@@ -15,6 +16,8 @@ from zae_limiter.core.errors import RateLimiterUnavailable, ZAELimiterError
 from zae_limiter.core.view import Terms
 
 _log = logging.getLogger("zae_limiter")
+
+_PAIR = 2
 
 T = TypeVar("T")
 
@@ -47,7 +50,11 @@ async def take(client: BucketClient, asking: Asking) -> list[Holding]:
     known = client.resolver.known_terms(asking.bucket)
     if known is not None and known.cascade and not client.inline:
         return await _take_at_once(client, asking, known)
-    terms = await client.take(asking)
+    taken = await client.take(asking._replace(with_parent=True))
+    if isinstance(taken, Paired):
+        above = Holding(taken.parent, taken.parent_terms, taken.parent_terms.positions)
+        return [Holding(asking.bucket, taken.terms, asking.consume), above]
+    terms = taken
     child = Holding(asking.bucket, terms, asking.consume)
     if not terms.cascade:
         return [child]
@@ -65,7 +72,7 @@ async def _take_at_once(client: BucketClient, asking: Asking, known: Terms) -> l
     holdings: list[Holding] = []
 
     async def take_child() -> None:
-        holdings.append(Holding(bucket, await client.take(taking), consume))
+        holdings.append(Holding(bucket, _alone(await client.take(taking)), consume))
 
     async def take_above() -> None:
         parent = await take_parent(client, known, taking)
@@ -87,12 +94,18 @@ async def _take_at_once(client: BucketClient, asking: Asking, known: Terms) -> l
     return holdings
 
 
+def _alone(taken: Terms | Paired) -> Terms:
+    """Return the terms of what was taken from without its parent, as it was asked for."""
+    assert not isinstance(taken, Paired), "only who asks for the parent too gets it"
+    return taken
+
+
 async def take_parent(client: BucketClient, terms: Terms, asking: Asking) -> Holding | None:
     """Take from the parent what it limits of the request; None if it limits nothing at all."""
     assert terms.parent_id is not None, "what cascades has a parent"
     above = (terms.parent_id, asking.bucket[1])
     try:
-        taken = await client.take(Asking(above, asking.consume, None, asking.until_s, partly=True))
+        taken = _alone(await client.take(Asking(above, asking.consume, None, asking.until_s, partly=True)))
     except NoLimitsInForceError:
         return None
     return Holding(above, taken, taken.positions)
@@ -118,18 +131,29 @@ async def settle(
     Raises:
         RateLimiterUnavailable: The table did not answer for one of them.
     """
-    failed = None
-    until_s = until_s or client.until_s()
-    for holding in holdings:
-        settlement = holding.settlement(changes)
-        if settlement is None:
-            continue
-        try:
-            await client.settle(holding.bucket, settlement, holding.terms, until_s)
-        except ZAELimiterError as error:
-            failed = failed or error
-    if failed is not None:
-        raise failed
+    by_s = until_s or client.until_s()
+    owed = [(holding, holding.settlement(changes)) for holding in holdings]
+    calls = [_settling(client, one, settlement, by_s) for one, settlement in owed if settlement is not None]
+    if len(calls) == _PAIR and not client.inline:
+        outcomes = [*await client.parallel.both(*calls)]
+    else:
+        outcomes = []
+        for call in calls:
+            outcomes.append(await call())
+    for outcome in outcomes:
+        if isinstance(outcome, Failed):
+            raise outcome.error
+
+
+def _settling(
+    client: BucketClient, holding: Holding, settlement: Settlement, until_s: float
+) -> Callable[[], Awaitable[Taken[None] | Failed]]:
+    """Return a call that settles with one bucket and tells what came of it."""
+
+    async def settle_one() -> None:
+        await client.settle(holding.bucket, settlement, holding.terms, until_s)
+
+    return lambda: _outcome(settle_one)
 
 
 async def _outcome(call: Callable[[], Awaitable[T]]) -> Taken[T] | Failed:

@@ -11,8 +11,10 @@ from zae_limiter._sync import runtime
 from zae_limiter._sync.caches import BucketId, Remembered
 from zae_limiter._sync.limiter.asking import Asking, Rejection, about, contended
 from zae_limiter._sync.limiter.availability import chosen
-from zae_limiter._sync.limiter.errand import MOST_STEPS, Errand, Means, Verdict
-from zae_limiter._sync.limiter.group_commit import GroupCommit
+from zae_limiter._sync.limiter.errand import MOST_STEPS, Errand, Means
+from zae_limiter._sync.limiter.errand import Verdict as ShardVerdict
+from zae_limiter._sync.limiter.group_commit import GroupCommit, Verdict
+from zae_limiter._sync.limiter.pair import FirstTouch, Paired
 from zae_limiter._sync.limiter.resolve import OwnLimits, Resolver
 from zae_limiter._sync.limiter.shards import Pauses, ShardClient
 from zae_limiter._sync.store.buckets import BucketStore, Fate, Place, check_bucket
@@ -23,7 +25,6 @@ from zae_limiter.core.across import combined
 from zae_limiter.core.bucket import Moment
 from zae_limiter.core.composite import Add, Settlement, Settling, settle
 from zae_limiter.core.errors import NamespaceNotFoundError, RateLimiterUnavailable
-from zae_limiter.core.limit import check_limits
 from zae_limiter.core.outcome import Applied, Refused, Throttled
 from zae_limiter.core.status import OnUnavailable
 from zae_limiter.core.view import Amounts, Terms
@@ -58,19 +59,20 @@ class BucketClient:
         self.shards = ShardClient(scope, self._means, self._first)
         self._splits = self.buckets.splits
         self._mutex = runtime.Mutex()
+        self._first_touch = FirstTouch(self._means, self._configs, self._first)
         self._wary = replace(self._first, trust_ms=0)
-        self.group = GroupCommit(self.attempt, self._settle_alone, self._caches, self.now)
+        self.group = GroupCommit(self._attempt_with_parent, self._settle_alone, self._caches, (self.now, self.until_s))
         self.group.together = together
 
-    def take(self, asking: Asking) -> Terms:
-        """Take from a bucket and return the terms it was judged by.
+    def take(self, asking: Asking) -> Terms | Paired:
+        """Take from a bucket and return the terms it was judged by, with the parent's if that was taken from too.
 
         Raises:
             RateLimitExceeded: The bucket lacks the tokens.
             ValidationError: The request can never be admitted.
             RateLimiterUnavailable: The table did not answer.
         """
-        verdict = (self.attempt(*asking) if self.inline else self.group.take(asking))
+        verdict = (self.attempt(*asking[:5]) if self.inline else self.group.take(asking))
         if isinstance(verdict, Rejection):
             raise verdict.error()
         return verdict
@@ -161,7 +163,7 @@ class BucketClient:
             self.shards.watch((asking.bucket, 0), after, until_s)
         return terms
 
-    def _run(self, errand: Errand, asking: Asking, verdict: Verdict | None = None) -> Terms | Rejection:
+    def _run(self, errand: Errand, asking: Asking, verdict: ShardVerdict | None = None) -> Terms | Rejection:
         """Run an errand on shard 0 to its end, and turn to the other shards where that is not all there is."""
         pauses = Pauses(self._scope.client.random)
         while True:
@@ -190,12 +192,22 @@ class BucketClient:
             if self._caches.of(bucket).shards is not None:
                 return self.shards.take(asking, terms)
             return self._run(Errand(self._means, asking, terms, self._first), asking)
-        limits = None if own is None else check_limits(own)
-        keys = [*self._configs.keys(bucket), self.buckets.key(bucket)]
-        *configs, item = self._table.batch_get(keys, until_s=until_s)
-        terms = self.resolver.agreed(bucket, limits, self._configs.learn(bucket, configs))
-        self.buckets.learn((bucket, 0), item, terms)
-        return self._run(Errand(self._means, asking, terms, self._first.after_look()), asking)
+        met = self._first_touch.meet(asking)
+        return self._run(Errand(self._means, asking, met.terms, self._first.after_look()), asking)
+
+    def _attempt_with_parent(self, asking: Asking) -> Verdict:
+        """Take from a bucket, and from its parent too where neither was ever seen."""
+        remembered = self._remembered.get(asking.bucket)
+        new = remembered is None or (remembered.view is None and remembered.limits is None)
+        if not asking.with_parent or not new:
+            return self.attempt(*asking[:5])
+        check_bucket(asking.bucket)
+        met = self._first_touch.meet(asking)
+        if met.terms.cascade and self.buckets.remembered((met.terms.parent_id or "", asking.bucket[1])) is None:
+            both = self._first_touch.take_both(met)
+            if both is not None:
+                return both
+        return self._run(Errand(self._means, asking, met.terms, self._first.after_look()), asking)
 
     def choice(self, asked: object) -> OnUnavailable:
         """Return what to do while the store is away."""

@@ -15,7 +15,8 @@ from zae_limiter.core.view import Amounts, Terms
 class Asking(NamedTuple):
     """What a caller asks for: so much of a bucket, by the stored limits or its own, and until when.
 
-    ``partly``: what the bucket does not limit is not asked of it.
+    ``partly``: what the bucket does not limit is not asked of it. ``with_parent``: where the entity cascades, its
+    parent is to be taken from too, and may be at once.
     """
 
     bucket: BucketId
@@ -23,6 +24,7 @@ class Asking(NamedTuple):
     own: OwnLimits
     until_s: float
     partly: bool = False
+    with_parent: bool = False
 
     def amounts(self, terms: Terms) -> Amounts:
         """Return the amounts by these terms.

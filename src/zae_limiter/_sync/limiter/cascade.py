@@ -8,6 +8,7 @@ from typing import TypeVar
 from zae_limiter._sync.caches import BucketId
 from zae_limiter._sync.limiter.acquire import BucketClient
 from zae_limiter._sync.limiter.asking import Asking
+from zae_limiter._sync.limiter.pair import Paired
 from zae_limiter._sync.limiter.resolve import NoLimitsInForceError
 from zae_limiter.core.cascade import Denied, Failed, Taken, verdict
 from zae_limiter.core.composite import Settlement
@@ -15,6 +16,8 @@ from zae_limiter.core.errors import RateLimiterUnavailable, ZAELimiterError
 from zae_limiter.core.view import Terms
 
 _log = logging.getLogger("zae_limiter")
+
+_PAIR = 2
 
 T = TypeVar("T")
 
@@ -47,7 +50,11 @@ def take(client: BucketClient, asking: Asking) -> list[Holding]:
     known = client.resolver.known_terms(asking.bucket)
     if known is not None and known.cascade and not client.inline:
         return _take_at_once(client, asking, known)
-    terms = client.take(asking)
+    taken = client.take(asking._replace(with_parent=True))
+    if isinstance(taken, Paired):
+        above = Holding(taken.parent, taken.parent_terms, taken.parent_terms.positions)
+        return [Holding(asking.bucket, taken.terms, asking.consume), above]
+    terms = taken
     child = Holding(asking.bucket, terms, asking.consume)
     if not terms.cascade:
         return [child]
@@ -65,7 +72,7 @@ def _take_at_once(client: BucketClient, asking: Asking, known: Terms) -> list[Ho
     holdings: list[Holding] = []
 
     def take_child() -> None:
-        holdings.append(Holding(bucket, client.take(taking), consume))
+        holdings.append(Holding(bucket, _alone(client.take(taking)), consume))
 
     def take_above() -> None:
         parent = take_parent(client, known, taking)
@@ -87,12 +94,18 @@ def _take_at_once(client: BucketClient, asking: Asking, known: Terms) -> list[Ho
     return holdings
 
 
+def _alone(taken: Terms | Paired) -> Terms:
+    """Return the terms of what was taken from without its parent, as it was asked for."""
+    assert not isinstance(taken, Paired), "only who asks for the parent too gets it"
+    return taken
+
+
 def take_parent(client: BucketClient, terms: Terms, asking: Asking) -> Holding | None:
     """Take from the parent what it limits of the request; None if it limits nothing at all."""
     assert terms.parent_id is not None, "what cascades has a parent"
     above = (terms.parent_id, asking.bucket[1])
     try:
-        taken = client.take(Asking(above, asking.consume, None, asking.until_s, partly=True))
+        taken = _alone(client.take(Asking(above, asking.consume, None, asking.until_s, partly=True)))
     except NoLimitsInForceError:
         return None
     return Holding(above, taken, taken.positions)
@@ -118,18 +131,29 @@ def settle(
     Raises:
         RateLimiterUnavailable: The table did not answer for one of them.
     """
-    failed = None
-    until_s = until_s or client.until_s()
-    for holding in holdings:
-        settlement = holding.settlement(changes)
-        if settlement is None:
-            continue
-        try:
-            client.settle(holding.bucket, settlement, holding.terms, until_s)
-        except ZAELimiterError as error:
-            failed = failed or error
-    if failed is not None:
-        raise failed
+    by_s = until_s or client.until_s()
+    owed = [(holding, holding.settlement(changes)) for holding in holdings]
+    calls = [_settling(client, one, settlement, by_s) for one, settlement in owed if settlement is not None]
+    if len(calls) == _PAIR and not client.inline:
+        outcomes = [*client.parallel.both(*calls)]
+    else:
+        outcomes = []
+        for call in calls:
+            outcomes.append(call())
+    for outcome in outcomes:
+        if isinstance(outcome, Failed):
+            raise outcome.error
+
+
+def _settling(
+    client: BucketClient, holding: Holding, settlement: Settlement, until_s: float
+) -> Callable[[], Taken[None] | Failed]:
+    """Return a call that settles with one bucket and tells what came of it."""
+
+    def settle_one() -> None:
+        client.settle(holding.bucket, settlement, holding.terms, until_s)
+
+    return lambda: _outcome(settle_one)
 
 
 def _outcome(call: Callable[[], T]) -> Taken[T] | Failed:

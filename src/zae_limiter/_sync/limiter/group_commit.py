@@ -10,6 +10,7 @@ from typing import NamedTuple
 from zae_limiter._sync.caches import Bounded, BucketId, NamespaceCaches
 from zae_limiter._sync.limiter.asking import Asking, Rejection
 from zae_limiter._sync.limiter.convoy import Convoy
+from zae_limiter._sync.limiter.pair import Paired
 from zae_limiter.core.acquire import Stands
 from zae_limiter.core.batch import admitted, capacities_of, fitting, room_of, together
 from zae_limiter.core.bucket import Moment
@@ -17,9 +18,12 @@ from zae_limiter.core.composite import Settlement
 from zae_limiter.core.errors import ValidationError, ZAELimiterError
 from zae_limiter.core.view import Terms
 
-Verdict = Terms | Rejection
-Attempt = Callable[..., Verdict]
+Verdict = Terms | Paired | Rejection
+Attempt = Callable[[Asking], Verdict]
 Settle = Callable[[BucketId, Settlement, Terms, float], None]
+
+Times = tuple[Callable[[], Moment], Callable[[], float]]
+"""What time it is, and by when what is begun now must be answered."""
 
 _WRITES_UNDER_WAY = 8
 """Writes to one bucket that a process has under way: with fewer, who waits for the next would wait for long."""
@@ -38,11 +42,11 @@ class Share(NamedTuple):
 class GroupCommit:
     """The writes of one process to the buckets of one namespace."""
 
-    def __init__(self, attempt: Attempt, settle: Settle, caches: NamespaceCaches, now: Callable[[], Moment]) -> None:
+    def __init__(self, attempt: Attempt, settle: Settle, caches: NamespaceCaches, times: Times) -> None:
         self._attempt = attempt
         self._settle = settle
         self._caches = caches
-        self._now = now
+        self._now, self._until_s = times
         self._takes: Bounded[tuple[BucketId, bool], Convoy[Asking, Verdict]] = Bounded()
         self._settlements: Bounded[BucketId, Convoy[Share, bool]] = Bounded()
         self.together = True
@@ -112,19 +116,19 @@ class GroupCommit:
     def _take_all(self, askings: Sequence[Asking]) -> Sequence[Verdict | ZAELimiterError]:
         """Take for all in one write; where that is too much, for those that what there is admits."""
         if len(askings) == 1:
-            return [self._attempt(*askings[0])]
+            return [self._attempt(askings[0])]
         verdicts: list[Verdict | ZAELimiterError | None] = [None] * len(askings)
         waiting = list(range(len(askings)))
         for _ in range(_ROUNDS):
             some = [askings[number] for number in waiting]
             try:
-                verdict = self._attempt(*_as_one(some))
+                verdict = self._attempt(_as_one(some))
             except ValidationError:
                 # What was known of the limits when they set out has changed: each is judged alone.
                 break
-            flags = [True] * len(some) if isinstance(verdict, Terms) else _flags(some, verdict)
+            flags = _flags(some, verdict) if isinstance(verdict, Rejection) else [True] * len(some)
             for number, asking, flag in zip(waiting, some, flags, strict=True):
-                if isinstance(verdict, Terms):
+                if not isinstance(verdict, Rejection):
                     verdicts[number] = verdict
                 elif not flag:
                     verdicts[number] = _rejection(asking, verdict, [a for a, f in zip(some, flags, strict=True) if f])
@@ -137,7 +141,7 @@ class GroupCommit:
 
     def _take_one(self, asking: Asking) -> Verdict | ZAELimiterError:
         try:
-            return self._attempt(*asking)
+            return self._attempt(asking)
         except ZAELimiterError as error:
             return error
 
@@ -153,11 +157,16 @@ class GroupCommit:
 
     def _give_back(self, asking: Asking, verdict: Verdict) -> None:
         """Credit what was taken for a caller who has left."""
-        if isinstance(verdict, Terms):
-            held = [(name, milli * 1000) for name, milli in asking.consume.items() if name in verdict.positions]
-            owed = Settlement(credits=tuple((name, milli) for name, milli in held if milli))
-            if owed.credits:
-                self._settle(asking.bucket, owed, verdict, asking.until_s)
+        if isinstance(verdict, Paired):
+            self._credit(verdict.parent, asking.consume, verdict.parent_terms)
+            self._credit(asking.bucket, asking.consume, verdict.terms)
+        elif isinstance(verdict, Terms):
+            self._credit(asking.bucket, asking.consume, verdict)
+
+    def _credit(self, bucket: BucketId, consume: dict[str, int], terms: Terms) -> None:
+        held = tuple((name, amount * 1000) for name, amount in consume.items() if amount and name in terms.positions)
+        if held:
+            self._settle(bucket, Settlement(credits=held), terms, self._until_s())
 
 
 def _nothing(_: object) -> None:
@@ -176,7 +185,7 @@ def _as_one(askings: Sequence[Asking]) -> Asking:
     """Return what several ask for in all, to be answered by when the first of them must be."""
     first = askings[0]
     until_s = min(asking.until_s for asking in askings)
-    return Asking(first.bucket, together(asking.consume for asking in askings), None, until_s, first.partly)
+    return first._replace(consume=together(asking.consume for asking in askings), until_s=until_s)
 
 
 def _flags(askings: Sequence[Asking], rejection: Rejection) -> list[bool]:

@@ -1,0 +1,121 @@
+"""A child and its parent that this client has never seen: both are read, then taken from in one transaction.
+
+So a first touch costs one round trip less than to take from one after the other, and a crash leaves neither charged
+without the other. Once they are known they are written to at once, each by itself.
+"""  # generated from _async by tools/mirror.py; do not edit
+
+from dataclasses import dataclass
+from typing import Any
+
+from zae_limiter._sync.caches import BucketId
+from zae_limiter._sync.limiter.asking import Asking, Rejection
+from zae_limiter._sync.limiter.errand import Means
+from zae_limiter._sync.limiter.resolve import NoLimitsInForceError
+from zae_limiter._sync.store.configs import ConfigStore
+from zae_limiter.core.acquire import Create, Progress, Reject, Take, next_step, standings
+from zae_limiter.core.bucket import Moment
+from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.limit import check_limits
+from zae_limiter.core.outcome import Cancelled, Committed, Refused, Unavailable
+from zae_limiter.core.view import Terms
+from zae_limiter.schema import bucket_writes
+from zae_limiter.schema.bucket_item import BucketView
+from zae_limiter.schema.operations import Put, Update
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """A child and its parent were both taken from: the terms of the child, the parent's bucket, and its terms."""
+
+    terms: Terms
+    parent: BucketId
+    parent_terms: Terms
+
+
+@dataclass(slots=True)
+class Met:
+    """A bucket that was read for the first time, and the terms it is judged by."""
+
+    asking: Asking
+    terms: Terms
+    view: BucketView | None
+
+
+class FirstTouch:
+    """Reads buckets that were never seen, and takes from two of them in one transaction."""
+
+    def __init__(self, means: Means, configs: ConfigStore, first: Progress) -> None:
+        self._means = means
+        self._configs = configs
+        self._looked = first.after_look()
+
+    def meet(self, asking: Asking) -> Met:
+        """Read a bucket and its configuration at once.
+
+        Raises:
+            ValidationError: No limits are in force.
+        """
+        bucket = asking.bucket
+        buckets, resolver = self._means.buckets, self._means.resolver
+        limits = None if asking.own is None else check_limits(asking.own)
+        keys = [*self._configs.keys(bucket), buckets.key(bucket)]
+        *configs, item = self._means.table.batch_get(keys, until_s=asking.until_s)
+        terms = resolver.agreed(bucket, limits, self._configs.learn(bucket, configs))
+        return Met(asking, terms, buckets.learn((bucket, 0), item, terms))
+
+    def take_both(self, child: Met) -> Paired | Rejection | None:
+        """Take from a child that was just met and from its parent, in one transaction.
+
+        None: the parent limits nothing of it, or others were faster: they are taken from one by one then.
+
+        Raises:
+            RateLimiterUnavailable: The table did not answer.
+        """
+        asking = child.asking
+        assert child.terms.parent_id is not None, "what cascades has a parent"
+        above = (child.terms.parent_id, asking.bucket[1])
+        try:
+            parent = self.meet(asking._replace(bucket=above, own=None, partly=True))
+        except NoLimitsInForceError:
+            return None
+        now = self._means.table.now()
+        writes = [self._written(one, now) for one in (child, parent)]
+        operations = [write for write in writes if isinstance(write, Put | Update)]
+        for write in writes:
+            if isinstance(write, Rejection):
+                return write
+        if len(operations) < len(writes):
+            return None
+        token = f"pair-{next(self._means.nonces)}"
+        outcome = self._means.table.transact(operations, token, until_s=asking.until_s)
+        if isinstance(outcome, Unavailable):
+            raise RateLimiterUnavailable(outcome.cause)
+        self._learn((child, parent), operations, outcome)
+        return Paired(child.terms, above, parent.terms) if isinstance(outcome, Committed) else None
+
+    def _written(self, met: Met, now: Moment) -> Put | Update | Rejection | None:
+        """Return how a bucket is taken from, that it lacks the tokens, or None if it takes more than one step."""
+        amounts = met.asking.amounts(met.terms)
+        if not amounts:
+            return None
+        step = next_step(met.view, met.terms, amounts, now, self._looked)
+        match step:
+            case Take() if met.view is not None and met.view.frame.shard_count == 1:
+                return bucket_writes.take(met.view, step, next(self._means.nonces))
+            case Create():
+                spent = {met.terms.limits[position].name: taken for position, taken in amounts}
+                owner = self._means.buckets.owner(met.asking.bucket)
+                return bucket_writes.create(owner, met.terms, spent, now[1], next(self._means.nonces))
+            case Reject(at=at) if met.view is None or met.view.frame.shard_count == 1:
+                return Rejection(met.asking.bucket, standings(met.view, met.terms, at), amounts, at, now)
+        return None
+
+    def _learn(self, both: tuple[Met, Met], operations: list[Put | Update], outcome: Any) -> None:
+        """Remember buckets as they were created, or as they refused."""
+        reasons = outcome.reasons if isinstance(outcome, Cancelled) else (None, None)
+        for met, operation, reason in zip(both, operations, reasons, strict=True):
+            place = (met.asking.bucket, 0)
+            if reason is not None:
+                self._means.buckets.learn(place, reason.old if isinstance(reason, Refused) else None, met.terms)
+            elif isinstance(outcome, Committed) and isinstance(operation, Put):
+                self._means.buckets.learn(place, operation.item, met.terms)
