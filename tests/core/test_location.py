@@ -11,6 +11,7 @@ from zae_limiter.core.location import (
     Location,
     MemoryLocation,
     SqliteLocation,
+    dynamo_url,
     parse_location,
     sqlite_url,
 )
@@ -86,3 +87,15 @@ def test_a_url_is_text(url: object) -> None:
     """Anything else is refused."""
     with pytest.raises(ValidationError):
         parse_location(url)
+
+
+@given(
+    name=some.stack_names,
+    region=st.none() | st.just("eu-west-1"),
+    endpoint_url=st.none() | st.just("http://localhost:8000"),
+)
+def test_the_url_of_a_table_names_it(name: str, region: str | None, endpoint_url: str | None) -> None:
+    """What was found out of a table is told so that it can be found again."""
+    location = DynamoLocation(name, region, endpoint_url)
+
+    assert location == parse_location(dynamo_url(location))

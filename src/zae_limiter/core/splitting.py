@@ -52,14 +52,17 @@ def split(view: View[Any], now: Moment) -> Splitting | None:
         earned = baseline.earned(at_ms)
         level = baseline.level(balance, at_ms)
         half = max(0, level) // 2
-        new = Baseline.of(baseline.limit, frame.start_ms, result.new_shard, count).earned(at_ms)
+        off = Baseline.of(baseline.limit, frame.start_ms, result.new_shard, count)
+        new = off.earned(at_ms)
         result.new_balances.append(half - new)
         ceiling = baseline.capacity_milli - earned
         if balance > ceiling:
             rest = baseline.capacity_milli - half - (earned - new)
             result.parts.append(Reset(position, 0, rest, ceiling + 1))
         elif level >= 0:
-            result.parts.append(Add(position, 0, new - half, half - earned, ceiling))
+            # What is left must fit the share that is left: a credit since it was seen may be too much for it.
+            fits = baseline.capacity_milli - off.capacity_milli + half - earned
+            result.parts.append(Add(position, 0, new - half, half - earned, min(ceiling, fits)))
         else:
             # All of a debt stays, so it must be the one that was seen.
             result.parts.append(Add(position, 0, new - half, balance, balance))

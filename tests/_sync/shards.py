@@ -1,0 +1,79 @@
+"""Buckets that another client splits and merges, and what is stored of all their shards."""  # generated from _async by tools/mirror.py; do not edit
+
+from zae_limiter import SyncRateLimiter
+
+from .clients import another, buckets_in
+
+BUCKET = ("user-1", "gpt-4")
+
+
+def part_of(whole, shard, shard_count):
+    """Return what of a whole falls to a shard: the larger half to the lower, at every doubling."""
+    while shard_count > 1:
+        whole, shard, shard_count = (whole // 2 if shard % 2 else -(-whole // 2)), shard // 2, shard_count // 2
+    return whole
+
+
+def stored(repo):
+    """Return the shards that are stored, by their numbers."""
+    return {int(item["PK"].rpartition("#")[2]): item for item in buckets_in(repo)}
+
+
+def counts(repo):
+    """Return the counts of the shards that are stored."""
+    return {shard: item["shard_count"] for shard, item in sorted(stored(repo).items())}
+
+
+def levels(repo, name, now_ms):
+    """Return what each shard has, in millitokens, reckoned from what is stored."""
+    found = {}
+    for shard, item in stored(repo).items():
+        place = shard, item["shard_count"]
+        amount, period, since_ms = item[f"b_{name}_ra"], item[f"b_{name}_rp"], item["rf"]
+        grids = [part_of(at_ms * amount // period, *place) for at_ms in (since_ms, max(now_ms, since_ms))]
+        found[shard] = min(part_of(item[f"b_{name}_cp"], *place), item[f"b_{name}_tk"] + grids[1] - grids[0])
+    return found
+
+
+def total(repo, name, now_ms):
+    """Return what can be taken of all shards together, in millitokens."""
+    return sum(max(0, level) for level in levels(repo, name, now_ms).values())
+
+
+def used(repo, name):
+    """Return what all shards have counted, in tokens."""
+    return sum(item[f"b_{name}_tc"] for item in stored(repo).values()) // 1000
+
+
+class Other:
+    """Another client, that splits and merges."""
+
+    def __init__(self, repo):
+        self.repo = repo
+        self._client = SyncRateLimiter(another(repo))._client
+
+    def split(self, shard=0):
+        """Make two shards of one."""
+        client = self._client
+        view = client.buckets.look((BUCKET, shard), None, client.until_s())
+        client.shards.split((BUCKET, shard), view, client.until_s())
+
+    def merge(self, staying, leaving):
+        """Make one shard of two, and say whether it was done."""
+        client = self._client
+        return client.shards.merge(BUCKET, staying, leaving, client.until_s())
+
+    def grow(self, shard_count):
+        """Split all shards until there are so many."""
+        found = counts(self.repo)
+        while min(found.values()) < shard_count:
+            self.split(min(found, key=found.get))
+            found = counts(self.repo)
+
+    def shrink(self, shard_count):
+        """Merge all shards, where all are of one size, until there are so many."""
+        size = len(counts(self.repo))
+        while size > shard_count:
+            for leaving in reversed(range(size // 2, size)):
+                self.merge(leaving - size // 2, leaving)
+            size //= 2
