@@ -32,7 +32,7 @@ USER = "user-1"
 NAMES = ("rps", "tpm")
 HEALTHY_ACQUIRES = 50
 # One that binds, and one that is only counted.
-LIMITS = [Limit.per_second("rps", 20), Limit.per_minute("tpm", 1_000_000)]
+LIMITS = [Limit.per_second("rps", 5), Limit.per_minute("tpm", 1_000_000)]
 # A faulty call in so many; of the faults each is as likely as the other.
 ONE_IN = 4
 REJECTED_S = 0.005
