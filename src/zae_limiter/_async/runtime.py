@@ -104,24 +104,27 @@ class Promise(Generic[T]):
 
 
 class Slot(Generic[T]):
-    """A place where one waits for a value that another puts there; one for somebody who has left is kept."""
+    """A place where one waits for a value that another puts there once; who was cancelled may wait again."""
 
-    __slots__ = ("_future", "value")
+    __slots__ = ("_filled", "_future", "_value")
 
     def __init__(self) -> None:
-        self.value: T | None = None
-        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._value: T | None = None
+        self._filled = False
+        self._future: asyncio.Future[None] | None = None
 
     def set(self, value: T | None) -> None:
         """Puts the value there and wakes who waits."""
-        self.value = value
-        if not self._future.done():
+        self._value, self._filled = value, True
+        if self._future is not None and not self._future.done():
             self._future.set_result(None)
 
     async def wait(self) -> T | None:
         """Waits for the value."""
-        await self._future
-        return self.value
+        if not self._filled:
+            self._future = asyncio.get_running_loop().create_future()
+            await self._future
+        return self._value
 
 
 class Mutex:

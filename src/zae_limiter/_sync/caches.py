@@ -58,39 +58,38 @@ class Remembered:
     bucket has but one.
     """
 
-    __slots__ = ("_aloft", "_aloft_frame", "limits", "shards", "under_way", "view")
+    __slots__ = ("_aloft", "limits", "shards", "under_way", "view")
 
     def __init__(self) -> None:
         self.limits: KnownLimits | None = None
         self.view: BucketView | None = None
         self.shards: dict[int, BucketView | None] | None = None
         self.under_way = 0
-        self._aloft: list[int] = []
-        self._aloft_frame: object = None
+        # A frame, and by how much the takes under way change the balances on it; one value, read and replaced as one.
+        self._aloft: tuple[object, tuple[int, ...]] = (None, ())
 
     def expected(self) -> BucketView | None:
         """Return shard 0 as it will be once the takes that are under way have been applied."""
-        view = self.view
-        if not self.under_way or view is None or self._aloft_frame is not view.frame:
+        view, (frame, aloft) = self.view, self._aloft
+        if not self.under_way or view is None or frame is not view.frame:
             return view
-        count = len(self._aloft)
-        balances = [balance + change for balance, change in zip(view.numbers, self._aloft, strict=False)]
-        return View(view.frame, (*balances, *view.numbers[count:]), view.seen_ms, view.pace)
+        balances = [balance + change for balance, change in zip(view.numbers, aloft, strict=False)]
+        return View(view.frame, (*balances, *view.numbers[len(aloft) :]), view.seen_ms, view.pace)
 
     def send(self, view: BucketView, changes: Sequence[tuple[int, int]]) -> None:
         """Note a take that sets out: by how much it changes which balances."""
-        if self._aloft_frame is not view.frame or not self.under_way:
-            self._aloft, self._aloft_frame = [0] * len(view.frame.baselines), view.frame
-        for position, change in changes:
-            self._aloft[position] += change
+        frame, aloft = self._aloft
+        if frame is not view.frame or not self.under_way:
+            aloft = (0,) * len(view.frame.baselines)
+        self._aloft = view.frame, _changed(aloft, changes, 1)
         self.under_way += 1
 
     def arrive(self, view: BucketView, changes: Sequence[tuple[int, int]]) -> None:
         """Note that a take is no longer under way."""
         self.under_way -= 1
-        if self._aloft_frame is view.frame:
-            for position, change in changes:
-                self._aloft[position] -= change
+        frame, aloft = self._aloft
+        if frame is view.frame:
+            self._aloft = frame, _changed(aloft, changes, -1)
 
     def seen(self, shard: int) -> BucketView | None:
         """Return a shard as last seen."""
@@ -119,6 +118,13 @@ class Remembered:
         """Return the shards that are known to be there."""
         shards: dict[int, BucketView | None] = {0: self.view, **(self.shards or {})}
         return {number: view for number, view in shards.items() if view is not None}
+
+
+def _changed(aloft: tuple[int, ...], changes: Sequence[tuple[int, int]], sign: int) -> tuple[int, ...]:
+    changed = list(aloft)
+    for position, change in changes:
+        changed[position] += sign * change
+    return tuple(changed)
 
 
 class NamespaceCaches:

@@ -187,26 +187,28 @@ def _resolve(mode: ParallelMode) -> Literal["gevent", "threadpool", "serial"]:
 
 
 class Slot(Generic[T]):
-    """A place where one waits for a value that another puts there; one for somebody who has left is kept."""
+    """A place where one waits for a value that another puts there once; who was interrupted may wait again."""
 
-    __slots__ = ("_gate", "value")
+    __slots__ = ("_filled", "_gate", "_value")
 
     def __init__(self) -> None:
-        self.value: T | None = None
+        self._value: T | None = None
+        self._filled = False
         # Held until there is a value.
         self._gate = threading.Lock()
         self._gate.acquire()
 
     def set(self, value: T | None) -> None:
         """Puts the value there and wakes who waits."""
-        self.value = value
-        with suppress(RuntimeError):
-            self._gate.release()
+        self._value, self._filled = value, True
+        self._gate.release()
 
     def wait(self) -> T | None:
         """Waits for the value."""
-        self._gate.acquire()
-        return self.value
+        if not self._filled:
+            with self._gate:
+                pass
+        return self._value
 
 
 def sleep(seconds: float) -> None:

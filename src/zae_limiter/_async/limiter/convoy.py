@@ -4,12 +4,15 @@ Whoever comes to an idle convoy sets out at once; the first of those who wait le
 buckets: what is carried, and how many fit together, is told by its owner.
 """
 
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from zae_limiter._async import runtime
 from zae_limiter.core.errors import RateLimiterUnavailable, ZAELimiterError
+
+_log = logging.getLogger("zae_limiter")
 
 R = TypeVar("R")
 Came = TypeVar("Came")
@@ -22,17 +25,14 @@ Room = Callable[[Sequence[R], int], int]
 
 
 class _Waiter(Generic[R, Came]):
-    """One request, where it waits for its turn, and what came of it."""
+    """One request, and what came of it. Its turn is the batch that it leads, or None once another has carried it."""
 
-    __slots__ = ("begun", "left", "outcome", "request", "turn", "undo")
+    __slots__ = ("outcome", "request", "turn")
 
-    def __init__(self, request: R, undo: Callable[[Came], Awaitable[None]]) -> None:
+    def __init__(self, request: R) -> None:
         self.request = request
-        self.undo = undo
-        self.turn: runtime.Slot[list[_Waiter[R, Came]]] | None = None
+        self.turn: runtime.Slot[list[_Waiter[R, Came]]] = runtime.Slot()
         self.outcome: Came | ZAELimiterError | None = None
-        self.begun = False
-        self.left = False
 
 
 class Convoy(Generic[R, Came]):
@@ -55,53 +55,47 @@ class Convoy(Generic[R, Came]):
     async def join(self, request: R, undo: Callable[[Came], Awaitable[None]]) -> Came:
         """Send a request, alone or with others, and return what came of it.
 
-        A caller that is cancelled leaves the queue; if its request was carried all the same, ``undo`` undoes it.
+        A caller that is cancelled leaves the queue; if its request is under way already, it waits for its end and
+        undoes it.
 
         Raises:
             ZAELimiterError: What came of it.
         """
-        waiter = _Waiter(request, undo)
+        waiter: _Waiter[R, Came] = _Waiter(request)
         with self._mutex:
-            leads = not self._departing and not self._queue and self._room((request,), self._under_way) > 0
-            if leads:
+            if not self._departing and not self._queue and self._room((request,), self._under_way) > 0:
                 self._under_way += 1
                 self._departing = True
+                waiter.turn.set([waiter])
             else:
-                waiter.turn = runtime.Slot()
                 self._queue.append(waiter)
         try:
-            batch = [waiter] if waiter.turn is None else await waiter.turn.wait()
+            batch = await waiter.turn.wait()
             if batch is not None:
-                waiter.begun = True
                 await runtime.finish(lambda: self._set_out(batch))
         except BaseException:
-            await runtime.finish(lambda: self._leave(waiter))
+            await runtime.finish(lambda: self._leave(waiter, undo))
             raise
         outcome = waiter.outcome
-        if isinstance(outcome, ZAELimiterError):
-            raise outcome
         assert outcome is not None, "who was carried has an outcome"
-        return outcome
+        if not isinstance(outcome, ZAELimiterError):
+            return outcome
+        # Who did not lead shares the error with others, and tells nothing of where they raised it.
+        raise outcome if batch is not None else outcome.with_traceback(None)
 
     async def _set_out(self, batch: list[_Waiter[R, Came]]) -> None:
         """Carry requests, tell their callers, and send the next on their way."""
-        self._take_along(batch)
-        outcomes: Sequence[Came | ZAELimiterError] = ()
+        leader, outcomes = batch[0], None
         try:
+            self._take_along(batch)
             outcomes = await self._carried(batch)
         finally:
             unheard = RateLimiterUnavailable(InterruptedError("whoever carried the request was interrupted"))
-            with self._mutex:
-                self._under_way -= 1
-                for number, waiter in enumerate(batch):
-                    waiter.outcome = outcomes[number] if outcomes else unheard
-            for waiter in batch:
-                if waiter.turn is not None and not waiter.begun:
+            for waiter, outcome in zip(batch, outcomes or [unheard] * len(batch), strict=True):
+                waiter.outcome = outcome
+                if waiter is not leader:
                     waiter.turn.set(None)
-            self._send_next()
-        for waiter in batch:
-            if waiter.left:
-                await self._undo(waiter)
+            self._arrive()
 
     def _take_along(self, batch: list[_Waiter[R, Came]]) -> None:
         """Add those who came while a batch was about to set out, as far as there is room for them."""
@@ -120,6 +114,12 @@ class Convoy(Generic[R, Came]):
         except ZAELimiterError as error:
             return [error] * len(batch)
 
+    def _arrive(self) -> None:
+        """Make room for those who wait."""
+        with self._mutex:
+            self._under_way -= 1
+        self._send_next()
+
     def _send_next(self) -> None:
         """Let those who wait and have room set out, led by the first of them."""
         with self._mutex:
@@ -131,41 +131,30 @@ class Convoy(Generic[R, Came]):
             batch = [self._queue.popleft() for _ in range(count)]
             self._under_way += 1
             self._departing = True
-        _lead(batch)
+        batch[0].turn.set(batch)
 
-    async def _leave(self, waiter: _Waiter[R, Came]) -> None:
-        """Take a request out, or undo it."""
-        batch = None
+    async def _leave(self, waiter: _Waiter[R, Came], undo: Callable[[Came], Awaitable[None]]) -> None:
+        """Take a request out, or wait for its end and undo it."""
         with self._mutex:
             if waiter in self._queue:
                 self._queue.remove(waiter)
                 return
-            waiter.left = True
-            if waiter.turn is not None and not waiter.begun:
-                batch = waiter.turn.value
-        if batch is None:
-            await self._undo(waiter)
-            return
-        # It was to lead, and did not set out: the next of them does.
-        batch.remove(waiter)
-        if batch:
-            _lead(batch)
+        batch = await waiter.turn.wait()
+        if waiter.outcome is None and batch is not None:
+            self._hand_on(batch)
+        elif waiter.outcome is not None and not isinstance(waiter.outcome, ZAELimiterError):
+            try:
+                await undo(waiter.outcome)
+            except ZAELimiterError as error:
+                # What its caller is to hear is why it left.
+                _log.warning("Not undone, though its caller has left: %s: %s", waiter.request, error)
+
+    def _hand_on(self, batch: list[_Waiter[R, Came]]) -> None:
+        """Let the next of a batch lead that has not set out; one that leaves too hands it on in turn."""
+        rest = batch[1:]
+        if rest:
+            rest[0].turn.set(rest)
             return
         with self._mutex:
-            self._under_way -= 1
             self._departing = False
-        self._send_next()
-
-    async def _undo(self, waiter: _Waiter[R, Came]) -> None:
-        """Undo, once, what was carried for a caller who has left; if it is still under way, that is done at its end."""
-        with self._mutex:
-            outcome = waiter.outcome if waiter.left else None
-            waiter.left = waiter.left and waiter.outcome is None
-        if outcome is not None and not isinstance(outcome, ZAELimiterError):
-            await waiter.undo(outcome)
-
-
-def _lead(batch: list[_Waiter[R, Came]]) -> None:
-    leader = batch[0]
-    assert leader.turn is not None, "who waits has a turn"
-    leader.turn.set(batch)
+        self._arrive()

@@ -4,18 +4,19 @@ A bucket that nobody else of this process writes to is written to at once. Which
 decided in ``core.batch``.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from zae_limiter._async.caches import Bounded, BucketId, NamespaceCaches
 from zae_limiter._async.limiter.asking import Asking, Rejection
 from zae_limiter._async.limiter.convoy import Convoy
 from zae_limiter._async.limiter.pair import Paired
+from zae_limiter._async.limiter.resolve import NoLimitsInForceError
 from zae_limiter.core.acquire import Stands
-from zae_limiter.core.batch import admitted, capacities_of, fitting, room_of, together
+from zae_limiter.core.batch import admitted, are_amounts, capacities_of, fitting, room_of, together
 from zae_limiter.core.bucket import Moment
 from zae_limiter.core.composite import Settlement
-from zae_limiter.core.errors import ValidationError, ZAELimiterError
+from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError, ZAELimiterError
 from zae_limiter.core.view import Terms
 
 Verdict = Terms | Paired | Rejection
@@ -29,6 +30,9 @@ _WRITES_UNDER_WAY = 8
 """Writes to one bucket that a process has under way: with fewer, who waits for the next would wait for long."""
 _MOST_TOGETHER = 1_000
 _ROUNDS = 3
+
+_AGAIN = RateLimiterUnavailable(TimeoutError("to be tried again"))
+"""The verdict on a request that what there is admits, once those of its group that it does not admit are left out."""
 
 
 class Share(NamedTuple):
@@ -48,7 +52,7 @@ class GroupCommit:
         self._caches = caches
         self._now, self._until_s = times
         self._takes: Bounded[tuple[BucketId, bool], Convoy[Asking, Verdict]] = Bounded()
-        self._settlements: Bounded[BucketId, Convoy[Share, bool]] = Bounded()
+        self._settlements: Bounded[tuple[BucketId, str], Convoy[Share, bool]] = Bounded()
         self.together = True
 
     async def take(self, asking: Asking) -> Verdict:
@@ -57,7 +61,8 @@ class GroupCommit:
         Raises:
             ZAELimiterError: As an attempt that goes alone.
         """
-        shared = self.together and asking.own is None
+        # What is no request at all is told so alone: it must not be summed up with others.
+        shared = self.together and asking.own is None and are_amounts(asking.consume)
         key = (asking.bucket, asking.partly)
         convoy = self._takes.get(key) if shared else None
         if convoy is None:
@@ -78,21 +83,23 @@ class GroupCommit:
         Raises:
             ZAELimiterError: As a settlement that goes alone.
         """
-        convoy = self._settlements.get(bucket) if self.together else None
+        # A bucket that is gone is made anew by the terms of those who settle: a caller's own are for its own.
+        key = (bucket, terms.digest)
+        convoy = self._settlements.get(key) if self.together else None
         if convoy is None:
             convoy = Convoy(lambda some: self._settle_all(bucket, some), _some_under_way if self.together else _always)
             if self.together:
-                self._settlements.keep(bucket, convoy)
+                self._settlements.keep(key, convoy)
         try:
             await convoy.join(Share(settlement, terms, until_s), _nothing)
         finally:
-            if convoy.idle and self._settlements.get(bucket) is convoy:
-                self._settlements.pop(bucket, None)
+            if convoy.idle and self._settlements.get(key) is convoy:
+                self._settlements.pop(key, None)
 
     def _check(self, asking: Asking) -> None:
-        """Refuse what can never be admitted before it travels with others."""
+        """Refuse what can never be admitted before it travels with others; limits to be read again refuse nothing."""
         known = self._caches.limits(asking.bucket)
-        if known is not None and known.terms is not None:
+        if known is not None and known.terms is not None and known.read_ms <= self._now()[0] < known.expires_ms:
             asking.amounts(known.terms)
 
     def _room_for_takes(self, askings: Sequence[Asking], under_way: int) -> int:
@@ -115,29 +122,36 @@ class GroupCommit:
 
     async def _take_all(self, askings: Sequence[Asking]) -> Sequence[Verdict | ZAELimiterError]:
         """Take for all in one write; where that is too much, for those that what there is admits."""
-        if len(askings) == 1:
-            return [await self._attempt(askings[0])]
-        verdicts: list[Verdict | ZAELimiterError | None] = [None] * len(askings)
+        verdicts: dict[int, Verdict | ZAELimiterError] = {}
         waiting = list(range(len(askings)))
         for _ in range(_ROUNDS):
             some = [askings[number] for number in waiting]
-            try:
-                verdict = await self._attempt(_as_one(some))
-            except ValidationError:
-                # What was known of the limits when they set out has changed: each is judged alone.
-                break
-            flags = _flags(some, verdict) if isinstance(verdict, Rejection) else [True] * len(some)
-            for number, asking, flag in zip(waiting, some, flags, strict=True):
-                if not isinstance(verdict, Rejection):
-                    verdicts[number] = verdict
-                elif not flag:
-                    verdicts[number] = _rejection(asking, verdict, [a for a, f in zip(some, flags, strict=True) if f])
-            waiting = [number for number in waiting if verdicts[number] is None]
-            if not waiting:
-                break
+            if len(some) > 1:
+                verdicts.update(zip(waiting, await self._take_together(some), strict=True))
+                waiting = [number for number in waiting if verdicts[number] is _AGAIN]
         for number in waiting:
             verdicts[number] = await self._take_one(askings[number])
-        return [verdict for verdict in verdicts if verdict is not None]
+        return [verdicts[number] for number in range(len(askings))]
+
+    async def _take_together(self, askings: Sequence[Asking]) -> Sequence[Verdict | ZAELimiterError]:
+        """Take once for all; where that is too much, those that what there is admits are told to try again."""
+        try:
+            verdict = await self._attempt(_as_one(askings))
+        except NoLimitsInForceError as error:
+            return [error] * len(askings)
+        except ValidationError:
+            # One of them can never be admitted, or what was known of the limits has changed: fewer may travel.
+            middle = len(askings) // 2
+            return [*await self._take_all(askings[:middle]), *await self._take_all(askings[middle:])]
+        except ZAELimiterError as error:
+            return [error] * len(askings)
+        if not isinstance(verdict, Rejection):
+            return [verdict] * len(askings)
+        flags = _flags(askings, verdict)
+        others = together(asking.consume for asking, flag in zip(askings, flags, strict=True) if flag)
+        return [
+            _AGAIN if flag else _rejection(asking, verdict, others) for asking, flag in zip(askings, flags, strict=True)
+        ]
 
     async def _take_one(self, asking: Asking) -> Verdict | ZAELimiterError:
         try:
@@ -185,7 +199,9 @@ def _as_one(askings: Sequence[Asking]) -> Asking:
     """Return what several ask for in all, to be answered by when the first of them must be."""
     first = askings[0]
     until_s = min(asking.until_s for asking in askings)
-    return first._replace(consume=together(asking.consume for asking in askings), until_s=until_s)
+    amounts = together(asking.consume for asking in askings)
+    # What a parent gives belongs to one request: each of them asks it by itself.
+    return first._replace(consume=amounts, until_s=until_s, with_parent=False)
 
 
 def _flags(askings: Sequence[Asking], rejection: Rejection) -> list[bool]:
@@ -193,9 +209,8 @@ def _flags(askings: Sequence[Asking], rejection: Rejection) -> list[bool]:
     return admitted([asking.consume for asking in askings], available)
 
 
-def _rejection(asking: Asking, whole: Rejection, others: Sequence[Asking]) -> Rejection:
+def _rejection(asking: Asking, whole: Rejection, taken: Mapping[str, int]) -> Rejection:
     """Return the rejection of one of a group: what those that were admitted take is no longer there."""
-    taken = together(other.consume for other in others)
     stands: list[Stands] = [stand.less(taken.get(stand.name, 0) * 1000, whole.judged) for stand in whole.stands]
     places = {stand.name: position for position, stand in enumerate(stands)}
     amounts = [(places[name], amount * 1000) for name, amount in asking.consume.items() if name in places]
