@@ -231,7 +231,9 @@ def test_a_lease_left_by_an_exception_gives_all_back(repo, limiter, other, clock
     assert 80 == (limiter.available(*BUCKET))["rpm"]
 
 
-@pytest.mark.xfail(reason="who settles takes a debit for charged though ShardClient.charge says it was not", strict=True)
+@pytest.mark.xfail(
+    reason="who settles takes a debit for charged though ShardClient.charge says it was not", strict=True
+)
 def test_a_debit_to_a_bucket_that_is_gone_is_charged(repo, limiter, other, clock):
     """It comes back as full as it was when it went, less the debit."""
     take(limiter, {"rpm": 0})

@@ -34,7 +34,7 @@ def _conditions(bounds: Iterable[Bound]) -> Iterator[Condition]:
             yield AtMost(name, high)
 
 
-def _rebound(operation: Update, change: Callable[[Bound], Bound]) -> Update:
+def rebound(operation: Update, change: Callable[[Bound], Bound]) -> Update:
     """The write with its ranges changed."""
     when: list[Condition] = []
     for condition in operation.when:
@@ -56,7 +56,7 @@ def take_without_lower_bound(sent: Sent, item: Item) -> Operation:
     write = sent.operation
     if not isinstance(sent.step, Take) or isinstance(write, Put):
         return write
-    return _rebound(write, lambda one: (one[0], None, one[2]) if _added(write, one[0]) else one)
+    return rebound(write, lambda one: (one[0], None, one[2]) if _added(write, one[0]) else one)
 
 
 def take_without_upper_bound(sent: Sent, item: Item) -> Operation:
@@ -64,7 +64,7 @@ def take_without_upper_bound(sent: Sent, item: Item) -> Operation:
     write = sent.operation
     if not isinstance(sent.step, Take) or isinstance(write, Put):
         return write
-    return _rebound(write, lambda one: (one[0], one[1], None) if _added(write, one[0]) else one)
+    return rebound(write, lambda one: (one[0], one[1], None) if _added(write, one[0]) else one)
 
 
 def reset_without_floor(sent: Sent, item: Item) -> Operation:
@@ -72,7 +72,7 @@ def reset_without_floor(sent: Sent, item: Item) -> Operation:
     write = sent.operation
     if not isinstance(sent.step, Take) or isinstance(write, Put):
         return write
-    return _rebound(write, lambda one: (one[0], None, one[2]) if _set(write, one[0]) else one)
+    return rebound(write, lambda one: (one[0], None, one[2]) if _set(write, one[0]) else one)
 
 
 def no_guard(sent: Sent, item: Item) -> Operation:
@@ -107,7 +107,7 @@ def debit_without_upper_bound(sent: Sent, item: Item) -> Operation:
     write = sent.operation
     if sent.use.kind != "debit" or isinstance(write, Put):
         return write
-    return _rebound(write, lambda one: (one[0], one[1], None) if _added(write, one[0]) else one)
+    return rebound(write, lambda one: (one[0], one[1], None) if _added(write, one[0]) else one)
 
 
 def limit_comes_back_full(sent: Sent, item: Item) -> Operation:
@@ -151,7 +151,7 @@ def expiry_without_solvency(sent: Sent, item: Item) -> Operation:
     write = sent.operation
     if not isinstance(sent.step, Take) or isinstance(write, Put) or not item:
         return write
-    touched = _rebound(write, lambda one: one if _added(write, one[0]) or _set(write, one[0]) else (one[0], None, None))
+    touched = rebound(write, lambda one: one if _added(write, one[0]) or _set(write, one[0]) else (one[0], None, None))
     removed = tuple(name for name in write.remove if name != "ttl")
     return replace(touched, set={**write.set, "ttl": (sent.moment[1] + 2 * item["tf"]) // 1000 + 1}, remove=removed)
 
