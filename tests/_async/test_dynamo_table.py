@@ -3,7 +3,7 @@
 import pytest
 
 from zae_limiter import InfrastructureNotFoundError, RateLimiterUnavailable
-from zae_limiter.core.outcome import Applied, Cancelled, Committed, Conflict, Refused, Throttled, Unavailable
+from zae_limiter.core.outcome import Applied, Cancelled, Committed, Conflict, Missing, Refused, Throttled, Unavailable
 from zae_limiter.schema.operations import Equals, Key, Query, Update
 from zae_limiter.tables.dynamodb.errors import AccessRefused
 
@@ -196,12 +196,35 @@ async def test_a_missing_table_is_named(table_of):
     assert 3 == len(responder.calls)
 
 
-async def test_a_call_refused_for_its_time_is_signed_once_more(table_of):
+async def test_a_read_refused_for_its_time_is_signed_once_more(table_of):
     """The refusal has told the server's time."""
-    responder = Responder(SKEWED, told(Attributes=ITEM))
+    responder = Responder(SKEWED, told(Item=ITEM))
 
-    assert Applied(READ) == await table_of(responder).write(TAKE)
+    assert READ == await table_of(responder).get(TAKE.key)
     assert 2 == len(responder.calls)
+
+
+async def test_a_write_refused_for_its_time_is_judged_anew(table_of):
+    """It was decided on by the clock that was wrong, so it is not sent again: the item is the answer."""
+    responder = Responder(SKEWED, told(Item=ITEM))
+
+    assert Refused(READ) == await table_of(responder).write(TAKE)
+    assert ["UpdateItem", "GetItem"] == [call.target.rpartition(".")[2] for call in responder.calls]
+
+
+async def test_a_write_refused_for_its_time_may_find_nothing(table_of):
+    """Then there is no item to judge by."""
+    responder = Responder(SKEWED, told())
+
+    assert Missing() == await table_of(responder).write(TAKE)
+
+
+async def test_a_transaction_refused_for_its_time_is_decided_on_again(table_of):
+    """Nothing was written, as after a conflict."""
+    responder = Responder(SKEWED)
+
+    assert Conflict() == await table_of(responder).transact([TAKE], "token")
+    assert 1 == len(responder.calls)
 
 
 async def test_a_call_refused_for_its_time_again_is_refused(table_of):
@@ -210,7 +233,7 @@ async def test_a_call_refused_for_its_time_again_is_refused(table_of):
 
     outcome = await table_of(responder).write(TAKE)
     assert (AccessRefused, False) == (type(outcome.cause), outcome.ambiguous)
-    assert 2 == len(responder.calls)
+    assert 3 == len(responder.calls)
     assert [] == responder.refused_keys
 
 

@@ -12,7 +12,17 @@ from zae_limiter._sync import runtime
 from zae_limiter.clock import Clock, ServerClock
 from zae_limiter.core.bucket import Moment
 from zae_limiter.core.errors import RateLimiterUnavailable, ZAELimiterError
-from zae_limiter.core.outcome import Cancelled, Committed, Item, TransactOutcome, Unavailable, WriteOutcome
+from zae_limiter.core.outcome import (
+    Cancelled,
+    Committed,
+    Conflict,
+    Item,
+    Missing,
+    Refused,
+    TransactOutcome,
+    Unavailable,
+    WriteOutcome,
+)
 from zae_limiter.core.status import BackendCapabilities
 from zae_limiter.schema.operations import Key, Operation, Page, Query, Write
 from zae_limiter.tables.dynamodb import answers, errors
@@ -28,6 +38,8 @@ _CREATION_S = 300.0
 _INDEX_LAG_S = 5.0
 _PARTITION_WRITES_PER_SECOND = 1000
 _OK = 200
+_DATED = ("UpdateItem", "PutItem", "DeleteItem", "TransactWriteItems")
+"""Calls whose content was decided on by the time: they do not mean the same at another."""
 
 _UNPROCESSED = TimeoutError("DynamoDB put parts of a batch off, again and again")
 _UNREADY = TimeoutError(f"the table could not be used within {_CREATION_S:.0f} s")
@@ -116,12 +128,19 @@ class DynamoTable:
         return answers.page_of(answer.body)
 
     def write(self, operation: Write, until_s: float | None = None) -> WriteOutcome:
-        """Carry out one operation, if its conditions hold; after a lost answer it is not sent again."""
+        """Carry out one operation, if its conditions hold; after a lost answer it is not sent again.
+
+        One that was refused for its time was decided on by a clock that was wrong, so it is not sent again either: the
+        answer is the item as it stands, to be judged anew.
+        """
         call = self._calls.write(operation)
-        answer = self._send(call, until_s or self._until_s(), again=False)
+        by_s = until_s or self._until_s()
+        answer = self._send(call, by_s, again=False)
         if isinstance(answer, Answer):
             return answers.applied_of(operation, answer.body)
-        return answer if isinstance(answer, Unavailable) else errors.write_outcome(answer)
+        if isinstance(answer, Unavailable):
+            return answer
+        return self._seen(operation, by_s) if errors.clock_refused(answer) else errors.write_outcome(answer)
 
     def transact(
         self, operations: Sequence[Operation], token: str, *, until_s: float | None = None
@@ -141,6 +160,14 @@ class DynamoTable:
                 return outcome
             if not pauses.wait():
                 return in_doubt
+
+    def _seen(self, operation: Write, until_s: float) -> Refused | Missing | Unavailable:
+        """Answer for a write that was not carried out with the item it was meant for."""
+        try:
+            item = self.get(operation.key, consistent=True, until_s=until_s)
+        except RateLimiterUnavailable as away:
+            return Unavailable(away.cause or away, ambiguous=False)
+        return Missing() if item is None else Refused(item)
 
     def batch_delete(self, keys: Sequence[Key]) -> None:
         """Remove items, without a condition and not as one transaction."""
@@ -255,8 +282,12 @@ class DynamoTable:
                 return answer
 
     def _make(self, call: Call, until_s: float, attempt_s: float) -> Answer | Failure | Unavailable:
-        """Make a call once; where only its signature was refused, for its time or its keys, sign and make it again."""
+        """Make a call once; where only its signature was refused, sign and make it again.
+
+        It is for its keys, or, unless its content goes by the time too, for its time.
+        """
         signed_again = False
+        dated = call.target.endswith(_DATED)
         while True:
             signer = self._caller.signer
             answer = self._caller.call(call, min(until_s, self._monotonic_s() + attempt_s))
@@ -267,7 +298,8 @@ class DynamoTable:
                     self._meter(call.target.rpartition(".")[2], answers.consumed_of(answer.body))
                 return answer
             failure = errors.failure_of(answer.status, answer.error_type, answer.body, self._name)
-            if signed_again or not (errors.clock_refused(failure) or errors.credentials_expired(failure)):
+            late = not dated and errors.clock_refused(failure)
+            if signed_again or not (late or errors.credentials_expired(failure)):
                 return failure
             signed_again = True
             if errors.credentials_expired(failure) and not self._replaced(signer, until_s):
@@ -286,7 +318,10 @@ def _transacted(answer: Answer | Failure | Unavailable, count: int) -> TransactO
     """What a transaction of ``count`` operations has come to."""
     if isinstance(answer, Answer):
         return Committed()
-    return answer if isinstance(answer, Unavailable) else errors.transact_outcome(answer, count)
+    if isinstance(answer, Unavailable):
+        return answer
+    # Decided on by a clock that was wrong: it is to be decided on again, as after a conflict.
+    return Conflict() if errors.clock_refused(answer) else errors.transact_outcome(answer, count)
 
 
 class _Pauses:
