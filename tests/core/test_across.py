@@ -10,7 +10,6 @@ from tests.one_bucket import NOON, at, stored
 from zae_limiter.core.acquire import Take
 from zae_limiter.core.across import combined, debit_across, share_out, take_across
 from zae_limiter.core.bucket import Moment
-from zae_limiter.core.guess import HALFWAY, UTMOST, Effort
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.view import Pace
 from zae_limiter.schema import bucket_writes
@@ -19,7 +18,6 @@ RPM = Limit("rpm", 7, 11, 13)
 TPM = Limit("tpm", 90, 1, 7)
 TERMS = stored(RPM, TPM)
 NAMES = ("rpm", "tpm")
-SURE = Effort(sure=True)
 
 orders = st.lists(st.integers(0, 63), max_size=7)
 seeds = st.integers(0, 2**32)
@@ -33,11 +31,11 @@ def some_shards(order: list[int], seed: int) -> Items:
     return shaken(grown(TERMS, order), NAMES, seed)
 
 
-def taken_across(items: Items, milli: Mapping[str, int], now: Moment, effort: Effort = SURE) -> Items | None:
+def taken_across(items: Items, milli: Mapping[str, int], now: Moment, refusals: int = 0) -> Items | None:
     """The shards after a request that was taken from several of them, None if it was not."""
     views = looks(items, now[1], TERMS)
     amounts = [(TERMS.positions[name], wanted) for name, wanted in milli.items()]
-    written = take_across(views, amounts, now, effort)
+    written = take_across(views, amounts, now, refusals)
     if written is None:
         return None
     takes = {shard: bucket_writes.take(views[shard], Take(bounds, None, ()), 1) for shard, bounds in written.items()}
@@ -125,6 +123,19 @@ class TestTake:
                 assert after == before - wanted or wide_ms
                 assert wanted == totals[1] - totals[0]
 
+    @given(order=orders, seed=seeds, part=st.integers(1, 1_000))
+    def test_who_was_refused_takes_of_each_what_it_has(self, order: list[int], seed: int, part: int) -> None:
+        """So that each keeps as large a part of its own, for those who were faster."""
+        items = some_shards(order, seed)
+        wanted = have(items, "tpm", NOON) * part // 1_000
+        shares = share_out(looks(items), [(1, wanted)], at(NOON), evenly=True)
+        if wanted:
+            assert shares is not None
+            given = {shard: parts[0][1] for shard, parts in shares.items()}
+            assert wanted == sum(given.values())
+            for shard, item in items.items():
+                assert given.get(shard, 0) <= max(0, level(item, "tpm", NOON)) * part / 1_000 + 1
+
     @given(order=orders, seed=seeds, wanted=st.integers(1, 90_000))
     def test_few_shards_give_much(self, order: list[int], seed: int, wanted: int) -> None:
         """No fewer could have given it: each write of a transaction has its price."""
@@ -135,16 +146,16 @@ class TestTake:
 
             assert sum(levels[: len(shares) - 1]) < wanted
 
-    @given(order=orders, seed=seeds, wants=wants, yielding=st.sampled_from((0, HALFWAY, UTMOST)))
+    @given(order=orders, seed=seeds, wants=wants, refusals=st.integers(0, 8))
     def test_among_others_no_token_is_made(
-        self, order: list[int], seed: int, wants: tuple[int, int], yielding: int
+        self, order: list[int], seed: int, wants: tuple[int, int], refusals: int
     ) -> None:
         """Whatever is given away rather than be refused."""
         items, now = some_shards(order, seed), at(NOON + 500)
         views = looks(items, NOON, TERMS)
         for seen in views.values():
             seen.pace = Pace((400.0, 900.0), 3.0, 500.0)
-        written = take_across(views, list(enumerate(wants)), now, Effort(sure=True, yielding=yielding))
+        written = take_across(views, list(enumerate(wants)), now, refusals)
         for shard, bounds in (written or {}).items():
             after = applied(bucket_writes.take(views[shard], Take(bounds, None, ()), 1), items[shard])
             for position, taken, *_ in bounds:

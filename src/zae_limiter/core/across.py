@@ -7,16 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from zae_limiter.core.acquire import Standing, standings
+from zae_limiter.core.acquire import GUESSES, Standing, standings
 from zae_limiter.core.bucket import Baseline, Moment
 from zae_limiter.core.composite import Add, Reset, Settling, take
-from zae_limiter.core.guess import Bounds, Effort
+from zae_limiter.core.guess import HALFWAY, Bounds, Effort
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.sharding import MOST_SHARDS
 from zae_limiter.core.view import Amounts, Terms, View
 
 Views = Mapping[int, View[Any]]
 """Shards, by their numbers."""
+
+_SURE = Effort(sure=True)
+# Who takes from several shards never gives all the rest of them away.
+_YIELDING = Effort(sure=True, yielding=HALFWAY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +77,13 @@ def combined(views: Sequence[View[Any]], terms: Terms, now: Moment) -> list[Comb
     return [Combined(parts) for parts in zip(*by_shard, strict=True)]
 
 
-def share_out(views: Views, amounts: Amounts, now: Moment) -> dict[int, list[tuple[int, int]]] | None:
-    """Return what each shard gives of a request, None if together they have too little. Few shards give much."""
+def share_out(
+    views: Views, amounts: Amounts, now: Moment, *, evenly: bool = False
+) -> dict[int, list[tuple[int, int]]] | None:
+    """Return what each shard gives of a request, None if together they have too little.
+
+    Few shards give much, or, ``evenly``, each of what it has.
+    """
     parts: dict[int, list[tuple[int, int]]] = {}
     for position, needed in amounts:
         left = needed
@@ -82,8 +91,10 @@ def share_out(views: Views, amounts: Amounts, now: Moment) -> dict[int, list[tup
         if levels[0][1] < 0:
             # Who asks for nothing is not served by debts either.
             return None
+        whole = sum(level for _, level in levels if level > 0)
         for shard, level in levels:
-            given = min(left, level)
+            # To the next whole millitoken, so that what is left of the others is enough for the rest.
+            given = min(left, level, -(-needed * level // whole) if evenly and whole else level)
             if given > 0 or needed == 0:
                 parts.setdefault(shard, []).append((position, given))
                 left -= given
@@ -94,9 +105,13 @@ def share_out(views: Views, amounts: Amounts, now: Moment) -> dict[int, list[tup
     return parts
 
 
-def take_across(views: Views, amounts: Amounts, now: Moment, effort: Effort) -> dict[int, list[Bounds]] | None:
-    """Return how each shard's part of a request is written, None if together they have too little."""
-    parts = share_out(views, amounts, now)
+def take_across(views: Views, amounts: Amounts, now: Moment, refusals: int) -> dict[int, list[Bounds]] | None:
+    """Return how each shard's part of a request is written, None if together they have too little.
+
+    ``refusals``: how often others were faster. A shard that is emptied has no room for them, so then all give a part.
+    """
+    effort = _SURE if refusals < GUESSES else _YIELDING
+    parts = share_out(views, amounts, now, evenly=refusals > 0)
     if parts is None:
         return None
     written: dict[int, list[Bounds]] = {}

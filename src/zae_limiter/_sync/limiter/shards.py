@@ -121,14 +121,14 @@ class ShardClient:
         """Take from as many shards as it needs, in one transaction, or reject by what all of them have."""
         bucket = asking.bucket
         pauses = Pauses(self._random)
-        progress = self._first.after_look()
+        refusals = 0
         for attempt in range(_TRANSACTIONS):
             shards = self.read_all(bucket, terms, asking.until_s, again=attempt > 0)
             terms, agreed = self._agreed(asking, terms, shards)
             if shards is None or not agreed:
                 continue
             amounts, now = asking.amounts(terms), self._table.now()
-            written = take_across(shards, amounts, now, progress.effort)
+            written = take_across(shards, amounts, now, refusals)
             if written is None:
                 return Rejection(bucket, combined(list(shards.values()), terms, now), amounts, now, now)
             nonces = self._means.nonces
@@ -138,7 +138,7 @@ class ShardClient:
             ]
             if self._commit(takes, list(written), (bucket, terms), asking.until_s):
                 return terms
-            progress = progress.after_refusal(now, guessed=True)
+            refusals += 1
             pauses.wait(asking.until_s - self._scope.client.clock.monotonic_s())
         raise contended(bucket)
 
