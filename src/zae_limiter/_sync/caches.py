@@ -140,7 +140,11 @@ class NamespaceCaches:
 
     def limits(self, bucket: BucketId) -> KnownLimits | None:
         """Return the limits in force as last read, fresh or not."""
-        found = self.buckets.get(bucket)
+        try:
+            found = self.buckets.get(bucket)
+        except TypeError:
+            # A name that cannot even be hashed is none: of that nothing is known, and whoever reads on is told so.
+            return None
         return None if found is None else found.limits
 
     def view(self, bucket: BucketId, shard: int = 0) -> BucketView | None:

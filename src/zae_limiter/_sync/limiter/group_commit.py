@@ -12,6 +12,7 @@ from zae_limiter._sync.limiter.asking import Asking, Rejection
 from zae_limiter._sync.limiter.convoy import Convoy
 from zae_limiter._sync.limiter.pair import Paired
 from zae_limiter._sync.limiter.resolve import NoLimitsInForceError
+from zae_limiter._sync.store.buckets import check_bucket
 from zae_limiter.core.acquire import Stands
 from zae_limiter.core.batch import admitted, are_amounts, capacities_of, fitting, room_of, together
 from zae_limiter.core.bucket import Moment
@@ -64,8 +65,13 @@ class GroupCommit:
         # What is no request at all is told so alone: it must not be summed up with others.
         shared = self.together and asking.own is None and are_amounts(asking.consume)
         key = (asking.bucket, asking.partly)
-        convoy = self._takes.get(key) if shared else None
-        if convoy is None:
+        try:
+            convoy = self._takes.get(key)
+        except TypeError:
+            # A name that cannot even be hashed is none.
+            check_bucket(asking.bucket)
+            raise
+        if convoy is None or not shared:
             convoy = Convoy(self._take_all, self._room_for_takes if shared else _always)
             if shared:
                 self._takes.keep(key, convoy)
