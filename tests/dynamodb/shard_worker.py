@@ -14,7 +14,7 @@ from zae_limiter import RateLimiter, RateLimitExceeded, Repository
 
 BUCKET = ("shared", "api")
 LIMIT_NAME = "rpm"
-OFTEN = 0.004
+OFTEN = 0.002
 
 
 class Tally:

@@ -16,9 +16,9 @@ from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 
 PROCESSES = 4
 EACH = 4
-CAPACITY = 4_000
+CAPACITY = 6_000
 # More than an eighth.
-LARGE = 520
+LARGE = 760
 # So that a bucket is never full, which may cost a few tokens.
 FIRST = 500
 DEADLINE_S = 10.0

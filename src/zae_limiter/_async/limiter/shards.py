@@ -41,7 +41,7 @@ _FIRST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 0.1
 # Of many clients that a throttle hits at once, some split and the others find it done.
 _SPLITTERS = 0.25
-_TO_LOOK = 0.25
+_TO_LOOK = 0.125
 """The part of what is left of a deadline in which a shard that takes no writes must have been read."""
 
 Shards = dict[int, BucketView]
@@ -69,9 +69,13 @@ class ShardClient:
         if rejection is not None:
             return rejection
         tried: set[int] = set()
+        shut: set[int] = set()
         pauses = Pauses(self._random)
         while len(tried) < _SHARDS_TRIED and _may_fit(memory, amounts):
-            shard = self._choose(memory, tried)
+            shard = self._choose(memory, tried | shut)
+            if shard is None and shut:
+                shut = set()
+                continue
             if shard is None:
                 break
             errand = Errand(self._means, asking, terms, self._first, shard)
@@ -84,6 +88,7 @@ class ShardClient:
                     tried.add(shard)
                 case Throttled():
                     # It may have the tokens all the same, so this is no reason to ask all of them at once.
+                    shut.add(shard)
                     await self.relieve((asking.bucket, shard), terms, asking.until_s)
                     await pauses.wait(asking.until_s - self._scope.client.clock.monotonic_s())
                 case Missing():
@@ -93,14 +98,14 @@ class ShardClient:
             terms = errand.terms
         return await self._take_across(asking, terms)
 
-    def _choose(self, memory: Remembered, tried: set[int]) -> int | None:
-        """Return a shard by chance, each as often as its share is large; None if chance finds none that is untried."""
+    def _choose(self, memory: Remembered, avoided: set[int]) -> int | None:
+        """Return a shard by chance, each as often as its share is large; None if there is none but those avoided."""
         counts = memory.counts()
-        for _ in range(_SHARDS_TRIED):
-            shard = route(self._random.randrange(MOST_SHARDS), counts)
-            if shard not in tried:
-                return shard
-        return None
+        shard = route(self._random.randrange(MOST_SHARDS), counts)
+        if shard not in avoided:
+            return shard
+        others = [other for number in range(MOST_SHARDS) if (other := route(number, counts)) not in avoided]
+        return self._random.choice(others) if others else None
 
     def _rejected_by_memory(
         self, memory: Remembered, bucket: BucketId, asked: tuple[Terms, Amounts]
