@@ -82,14 +82,12 @@ def _take_at_once(client: BucketClient, asking: Asking, known: Terms) -> list[Ho
     try:
         child, parent = client.parallel.both(lambda: _outcome(take_child), lambda: _outcome(take_above))
     except BaseException:
-        for holding in holdings:
-            give_back(client, holding, consume, asking.until_s)
+        _give_all_back(client, holdings, consume, asking.until_s)
         raise
     holdings.sort(key=lambda holding: holding.bucket != bucket)
     judged = verdict(child, parent)
     if isinstance(judged, Denied):
-        for holding in holdings:
-            give_back(client, holding, consume, asking.until_s)
+        _give_all_back(client, holdings, consume, asking.until_s)
         raise judged.error
     return holdings
 
@@ -116,11 +114,18 @@ def give_back(client: BucketClient, holding: Holding, amounts: dict[str, int], u
 
     A store that is away keeps them: what the request failed of is what the caller is to hear.
     """
+    _give_all_back(client, [holding], amounts, until_s)
+
+
+def _give_all_back(
+    client: BucketClient, holdings: list[Holding], amounts: dict[str, int], until_s: float
+) -> None:
     changes = {name: -amount for name, amount in amounts.items()}
     try:
-        client.see_through(lambda: settle(client, [holding], changes, until_s))
+        client.see_through(lambda: settle(client, holdings, changes, until_s))
     except RateLimiterUnavailable as away:
-        _log.warning("Not given back, for the store is away: %s of %s: %s", amounts, holding.bucket, away)
+        buckets = [holding.bucket for holding in holdings]
+        _log.warning("Not given back, for the store is away: %s of %s: %s", amounts, buckets, away)
 
 
 def settle(
