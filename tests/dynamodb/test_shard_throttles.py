@@ -72,7 +72,7 @@ def test_shard_0_is_bypassed_while_it_is_shut(stage: Stage):
     """Who knew only shard 0, which can be neither read nor written now, finds the one that was split off it."""
     actor = stage.actor()
     actor.take()
-    _split(stage.new_limiter(PATIENT_S), actor)
+    split_by_another(stage.new_limiter(PATIENT_S), actor)
     stage.proxy.always(ShardShut(0, ("UpdateItem", "GetItem", "TransactWriteItems")))
     for _ in range(3):
         actor.take()
@@ -82,7 +82,7 @@ def test_shard_0_is_bypassed_while_it_is_shut(stage: Stage):
     assert 30 == stage.ledger.shards(actor.entity_id)[1]["b_tpm_tc"] // 1000
 
 
-def _split(limiter: Any, actor: Actor) -> None:
+def split_by_another(limiter: Any, actor: Actor) -> None:
     """Another client splits the bucket."""
     limiter.available(actor.entity_id, RESOURCE)
     run = getattr(limiter, "_run", lambda made: made)
