@@ -231,7 +231,20 @@ GREENLETS = """
     carried = [number for some in carrier.carried for number in some]
     undone = {int(number) for number in carrier.undone}
     print(len(carried) == len(set(carried)), len(undone) == len(carrier.undone), bool(undone & set(arrived)))
-    print(len(undone) > 0, carrier.rests())
+    print(carrier.rests())
+
+    carrier = Carrier()
+    carrier.held.clear()
+    carrier.convoy._departing, carrier.convoy._under_way = True, 1
+    led = gevent.spawn(carrier.convoy.join, 2, carrier.undo)
+    gevent.sleep(0)
+    leader = type("Leader", (), {"request": 1})()
+    leads = gevent.spawn(carrier.convoy._set_out, [leader])
+    gevent.sleep(0)
+    led.kill(block=False)
+    gevent.sleep(0)
+    carrier.held.set()
+    print(len(gevent.joinall([led, leads], timeout=30)), carrier.carried, carrier.undone, leader.outcome)
 """
 
 
@@ -242,4 +255,4 @@ def test_greenlets_that_are_killed_at_any_moment_strand_nobody():
     )
 
     assert "" == finished.stderr
-    assert ["300", "True True False", "True True"] == finished.stdout.splitlines()
+    assert ["300", "True True False", "True", "2 [[1, 2]] ['2'] 1"] == finished.stdout.splitlines()
