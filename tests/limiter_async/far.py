@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import asynccontextmanager
 
-from tests._async.clients import SettableClock, buckets_in
+from tests._async.clients import SettableClock, another, buckets_in
 from tests.limiter_async.slow_table import SlowTable
 from zae_limiter import Limit, RateLimiter, Repository
 from zae_limiter.core.outcome import Unavailable
@@ -20,7 +20,12 @@ class FarTable(SlowTable):
     def __init__(self, table):
         super().__init__(table)
         self.writes = []
+        self.reads = 0
         self.away = False
+
+    async def get(self, key, *, consistent=False, until_s=None):
+        self.reads += 1
+        return await super().get(key, consistent=consistent, until_s=until_s)
 
     async def write(self, operation, until_s=None):
         self.writes.append(operation.key.pk)
@@ -39,10 +44,10 @@ class FarTable(SlowTable):
 class Stage:
     """A limiter far away, one near the same table, and the clock of both."""
 
-    def __init__(self, repo, clock, *, together=True):
+    def __init__(self, repo, clock, *, together=True, **settings):
         self.repo, self.clock = repo, clock
         self.table = FarTable(repo.scope.table)
-        self.far_repo = self.table.seen_from(repo)
+        self.far_repo = another(repo, lambda _: self.table, **settings)
         self.far = RateLimiter(self.far_repo, group_commit=together)
         self.near = RateLimiter(repo)
 
@@ -76,11 +81,11 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(*, together=True, limits=(RPM, TPM)):
+async def staged(*, together=True, limits=(RPM, TPM), **settings):
     clock = SettableClock()
     async with await Repository.open("memory://", clock=clock) as repo:
         await repo.set_system_defaults(list(limits))
-        yield Stage(repo, clock, together=together)
+        yield Stage(repo, clock, together=together, **settings)
 
 
 async def take(limiter, amount, entity_id="user-1", **options):

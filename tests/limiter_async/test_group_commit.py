@@ -174,6 +174,17 @@ class TestInOrder:
         stage.clock.advance(1)
         await take(stage.near, 9)
 
+    async def test_an_exhausted_bucket_is_looked_at_once_for_all_who_wait(self):
+        """However wary of rejecting by memory: they are not rejected one after the other."""
+        async with staged(reject_locally_ms=0) as stage:
+            await stage.warm(amount=990)
+            stage.clock.advance(60)
+            ends = await ended(await stage.queued(*[12] * 50, 5, 7))
+
+            assert [RateLimitExceeded] * 50 + [None, RateLimitExceeded] == ends
+            assert stage.table.reads <= 6
+            assert 995 == stage.counted()
+
     async def test_what_is_more_than_the_capacity_together_is_not_refused_for_it(self, stage):
         """Each that fits alone is admitted or told when to come again."""
         await stage.warm()

@@ -124,7 +124,8 @@ class GroupCommit:
         if view is None or remembered.shards is not None:
             return count
         enough = min(count, fitting(requests, room_of(view, known.terms, self._now())))
-        return enough if under_way else max(1, enough)
+        # Where there is too little even for the first, all are judged by one look, and not by one after the other.
+        return enough if under_way else enough or count
 
     async def _take_all(self, askings: Sequence[Asking]) -> Sequence[Verdict | ZAELimiterError]:
         """Take for all in one write; where that is too much, for those that what there is admits."""
