@@ -121,7 +121,7 @@ def test_states_are_what_users_see() -> None:
     item = created(stored(RPS, RPM), {"rps": 3, "rpm": 7})
     item = after(taking(view(item), stored(RPS, stamp=2), {"rps": 1}, at(NOON)), item)
 
-    (state,) = states_of(item)
+    (state,) = states_of([item])
 
     assert ("user-1", "gpt-4", "rps", 6_000, NOON, 10_000, 10_000, 1_000, 4_000) == (
         state.entity_id,
@@ -147,6 +147,6 @@ def test_the_capacity_of_a_limit_is_given_with_its_level() -> None:
     item = created(terms)
     item = after(taking(view(item, NOON, None, terms), terms, {"rpm": 50}, at(NOON)), item)
 
-    assert (100_000, 50_000) == capacity_of(item, "rpm", NOON)
-    assert (100_000, 60_000) == capacity_of(item, "rpm", NOON + 6_000)
-    assert capacity_of(item, "tpm", NOON) is None
+    assert (100_000, 50_000) == capacity_of([item], "rpm", NOON)
+    assert (100_000, 60_000) == capacity_of([item], "rpm", NOON + 6_000)
+    assert capacity_of([item], "tpm", NOON) is None

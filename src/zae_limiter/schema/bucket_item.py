@@ -3,14 +3,16 @@
 What is written to a bucket item is ``bucket_writes``' business.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
 from zae_limiter.core.bucket import Baseline
 from zae_limiter.core.errors import CorruptItemError, ValidationError
+from zae_limiter.core.folding import Holding, available, fold
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Item
+from zae_limiter.core.sharding import MOST_SHARDS
 from zae_limiter.core.status import BucketState
 from zae_limiter.core.view import Amounts, Frame, Terms, View, pace_after
 from zae_limiter.schema import attributes, keys
@@ -158,34 +160,68 @@ def _whole(item: Item, name: str) -> int:
     return int(whole)
 
 
-def states_of(item: Item) -> list[BucketState]:
-    """Return the limits in force of one bucket item, as users see them."""
-    frame = frame_of(item)
-    owner = _owner(item)
-    return [
-        BucketState(
-            entity_id=owner.entity_id,
-            resource=owner.resource,
-            limit_name=baseline.name,
-            tokens_milli=item[frame.balance_names[position]],
-            last_refill_ms=frame.start_ms,
-            capacity_milli=baseline.capacity_milli,
-            refill_amount_milli=baseline.amount_milli,
-            refill_period_ms=baseline.period_ms,
-            total_consumed_milli=item[frame.total_names[position]],
+def counts_of(shards: Iterable[Item]) -> dict[int, int]:
+    """Return the counts of the shards of one bucket, by their numbers; a damaged one counts as the only one."""
+    counts = {}
+    for item in shards:
+        count = item.get(attributes.SHARD_COUNT)
+        counts[_owner(item).shard_id] = count if type(count) is int and 0 < count <= MOST_SHARDS else 1
+    return counts
+
+
+def states_of(shards: Sequence[Item]) -> list[BucketState]:
+    """Return the limits in force of one bucket, of all its shards together, as users see them.
+
+    Raises:
+        CorruptItemError: A shard is no bucket, or a damaged one.
+    """
+    frames = [frame_of(item) for item in shards]
+    owner = _owner(shards[0])
+    states = []
+    for limit in _newest(frames).limits:
+        folded = fold(_holdings(shards, frames, limit))
+        states.append(
+            BucketState(
+                entity_id=owner.entity_id,
+                resource=owner.resource,
+                limit_name=limit.name,
+                tokens_milli=folded.balance_milli,
+                last_refill_ms=folded.start_ms,
+                capacity_milli=limit.capacity_milli,
+                refill_amount_milli=limit.refill_amount_milli,
+                refill_period_ms=limit.refill_period_ms,
+                total_consumed_milli=folded.total_milli,
+            )
         )
-        for position, baseline in enumerate(frame.in_force)
-    ]
+    return states
 
 
-def capacity_of(item: Item, limit_name: str, now_ms: int) -> tuple[int, int] | None:
+def capacity_of(shards: Sequence[Item], limit_name: str, now_ms: int) -> tuple[int, int] | None:
     """Return the capacity and the level of a limit in force, in millitokens, None if the bucket lacks it.
 
     Raises:
-        CorruptItemError: The item is no bucket, or a damaged one.
+        CorruptItemError: A shard is no bucket, or a damaged one.
     """
-    frame = frame_of(item)
-    for position, baseline in enumerate(frame.in_force):
-        if baseline.name == limit_name:
-            return baseline.capacity_milli, baseline.level(item[frame.balance_names[position]], now_ms)
+    frames = [frame_of(item) for item in shards]
+    for limit in _newest(frames).limits:
+        if limit.name == limit_name:
+            return limit.capacity_milli, available(_holdings(shards, frames, limit), now_ms)
     return None
+
+
+def _newest(frames: Sequence[BucketFrame]) -> BucketFrame:
+    """Return the shard whose limits are in force, where not all of them have been put on these yet."""
+    return max(frames, key=lambda frame: (frame.stamp, frame.start_ms))
+
+
+def _holdings(shards: Sequence[Item], frames: Sequence[BucketFrame], limit: Limit) -> list[Holding]:
+    """Return what each shard has of a limit."""
+    holdings = []
+    for item, frame in zip(shards, frames, strict=True):
+        position = frame.position(limit.name)
+        if position is None:
+            holdings.append(Holding.untouched(limit, frame.start_ms, frame.shard, frame.shard_count))
+        else:
+            balance, total = item[frame.balance_names[position]], item[frame.total_names[position]]
+            holdings.append(Holding(frame.baselines[position], balance, total))
+    return holdings

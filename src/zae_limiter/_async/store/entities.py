@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from zae_limiter._async.store.changes import make_change
 from zae_limiter._async.store.scope import Scope
+from zae_limiter._async.store.whole_buckets import WholeBuckets, highest_shards
 from zae_limiter.core.audit import Change
 from zae_limiter.core.config import EntityFacts
 from zae_limiter.core.entity import Entity
@@ -120,7 +121,9 @@ class EntityStore:
         """Delete the buckets of an entity; a client that still knows one finds it gone and reads its limits again."""
         index = keys.gsi3_pk_entity(self._namespace_id, entity_id)
         found = await self._pages(Query(index, index="GSI3", prefix=keys.GSI_BUCKET_PREFIX))
-        await self._scope.table.batch_delete([Key(item["PK"], item["SK"]) for item in found])
+        buckets = WholeBuckets(self._scope.client)
+        for bucket, known in highest_shards(Key(item["PK"], item["SK"]) for item in found).items():
+            await buckets.remove(bucket, known)
 
     async def _pages(self, query: Query) -> list[Item]:
         """Return all items a query finds."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from zae_limiter._async import runtime
 from zae_limiter._async.store.changes import Plan, make_changes
 from zae_limiter._async.store.scope import Client
+from zae_limiter._async.store.whole_buckets import WholeBuckets, highest_shards
 from zae_limiter.core import namespace as life
 from zae_limiter.core.audit import AuditAction, Change, check_principal, namespace_audit_id
 from zae_limiter.core.errors import NamespaceNotFoundError, NamespaceStateError
@@ -201,11 +202,22 @@ class NamespaceStore:
         while True:
             everything = Query(keys.gsi4_pk(namespace_id), index="GSI4", limit=_KEYS_PER_PAGE, start=start)
             page = await self._table.query(everything)
-            await self._table.batch_delete([Key(item["PK"], item["SK"]) for item in page.items])
-            removed += len(page.items)
+            removed += await self._remove([Key(item["PK"], item["SK"]) for item in page.items], page.next is not None)
             start = page.next
             if start is None:
                 return removed
+
+    async def _remove(self, found: Sequence[Key], more: bool) -> int:
+        """Remove the items of a page, each bucket of several shards as a whole, and return how many there were."""
+        # The bucket that a page ends with may have other shards on the next.
+        last = highest_shards(found[-1:]) if more else {}
+        buckets = {bucket: known for bucket, known in highest_shards(found).items() if known or bucket in last}
+        removed = 0
+        for bucket, known in buckets.items():
+            removed += await WholeBuckets(self._client).remove(bucket, known)
+        single = [key for key in found if not highest_shards([key]).keys() & buckets.keys()]
+        await self._table.batch_delete(single)
+        return removed + len(single)
 
     def _forget(self, namespace_id: str) -> None:
         """Let this client's own limiters of a namespace find out at once that it is gone."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from zae_limiter._async.store.scope import Scope
+from zae_limiter._async.store.whole_buckets import WholeBuckets
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.status import BucketState, EntityCapacity
 from zae_limiter.schema import entity_item, keys
@@ -17,25 +18,27 @@ class StandingStore:
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
+        self._buckets = WholeBuckets(scope.client)
 
     async def of_entity(self, entity_id: str, resource: str | None) -> list[BucketState]:
         """Return the limits of an entity's buckets, of one resource or of all."""
         pk = keys.gsi3_pk_entity(self._scope.namespace_id, entity_id)
         prefix = keys.GSI_BUCKET_PREFIX if resource is None else keys.gsi3_sk_bucket_prefix(resource)
         items = await self._find(Query(pk, "GSI3", prefix=prefix, limit=_AT_ONCE))
-        return [state for item in items for state in states_of(item)]
+        buckets = await self._buckets.completed(items)
+        return [state for shards in buckets for state in states_of(shards)]
 
     async def of_resource(self, resource: str, limit_name: str) -> list[EntityCapacity]:
         """Return what each entity may take of a limit, and has left, over all shards, in the order of their ids."""
         pk = keys.gsi2_pk_resource(self._scope.namespace_id, resource)
         now_ms = self._scope.table.now()[0]
-        sums: dict[str, tuple[int, int]] = {}
-        for item in await self._find(Query(pk, "GSI2", prefix=keys.GSI_BUCKET_PREFIX, limit=_AT_ONCE)):
-            owner, found = keys.parse_bucket_pk(item["PK"]), capacity_of(item, limit_name, now_ms)
+        items = await self._find(Query(pk, "GSI2", prefix=keys.GSI_BUCKET_PREFIX, limit=_AT_ONCE))
+        entities = []
+        for shards in await self._buckets.completed(items):
+            owner, found = keys.parse_bucket_pk(shards[0]["PK"]), capacity_of(shards, limit_name, now_ms)
             if owner is not None and found is not None:
-                capacity, level = sums.get(owner.entity_id, (0, 0))
-                sums[owner.entity_id] = capacity + found[0], level + found[1]
-        return [EntityCapacity(name, sums[name][0] // 1000, sums[name][1] // 1000) for name in sorted(sums)]
+                entities.append(EntityCapacity(owner.entity_id, found[0] // 1000, found[1] // 1000))
+        return sorted(entities, key=lambda entity: entity.entity_id)
 
     async def without_parents(self, entity_ids: Sequence[str]) -> set[str]:
         """Return those of the entities that have no parent; one that was never created has none."""
