@@ -78,11 +78,12 @@ class BucketClient:
         return verdict
 
     def attempt(
-        self, bucket: BucketId, consume: dict[str, int], own: OwnLimits, until_s: float, partly: bool = False
+        self, bucket: BucketId, consume: dict[str, int], own: OwnLimits, until_s: float | None, partly: bool = False
     ) -> Terms | Rejection:
-        """Take from a bucket, in one round trip as a rule, and return the terms it was judged by, or the rejection.
+        """Take from a bucket in place, in one write as a rule, and return the terms it was judged by, or the rejection.
 
-        ``partly``: what the bucket does not limit is not asked of it.
+        ``until_s`` None: as long as anything that is begun now may take. ``partly``: what the bucket does not limit is
+        not asked of it.
 
         Raises:
             ValidationError: The request can never be admitted.
@@ -96,23 +97,21 @@ class BucketClient:
             memory = None
         known = None if memory is None else memory.limits
         if memory is None or known is None or own is not None or known.terms is None or memory.shards is not None:
-            return self._take_as_stranger(Asking(bucket, consume, own, until_s, partly))
+            return self._take_as_stranger(Asking(bucket, consume, own, until_s or self.until_s(), partly))
         if not known.read_ms <= now[0] < known.expires_ms:
             # Not fresh, or read in the future of a clock that was set back since.
-            return self._take_as_stranger(Asking(bucket, consume, own, until_s, partly))
+            return self._take_as_stranger(Asking(bucket, consume, own, until_s or self.until_s(), partly))
         terms = known.terms
         self._caches.hits += 1
-        if not self.inline:
-            return self._attempt_aloft(Asking(bucket, consume, own, until_s, partly), memory, terms, now)
         if partly and not consume.keys() <= terms.positions.keys():
-            return self._take_as_stranger(Asking(bucket, consume, own, until_s, partly))
+            return self._take_as_stranger(Asking(bucket, consume, own, until_s or self.until_s(), partly))
         amounts = amounts_of(consume, terms)
         view = memory.view
         step = next_step(view, terms, amounts, now, self._first)
         if type(step) is Reject:
             return Rejection(bucket, standings(view, terms, step.at), amounts, step.at, now)
         if type(step) is not Take or view is None:
-            asking = Asking(bucket, consume, own, until_s, partly)
+            asking = Asking(bucket, consume, own, until_s or self.until_s(), partly)
             return self._run(Errand(self._means, asking, terms, self._first), asking)
         update = bucket_writes.take(view, step, next(self.nonces))
         outcome = self._write(update, until_s)
@@ -123,8 +122,8 @@ class BucketClient:
             else:
                 self.buckets.learn_taken(bucket, after)
             return terms
-        fate = self.buckets.fate(update, outcome, update, until_s)
-        asking = Asking(bucket, consume, own, until_s, partly)
+        asking = Asking(bucket, consume, own, until_s or self.until_s(), partly)
+        fate = self.buckets.fate(update, outcome, update, asking.until_s)
         errand = Errand(self._means, asking, terms, self._first)
         return self._run(errand, asking, errand.hear(fate, now))
 
@@ -197,11 +196,16 @@ class BucketClient:
 
     def _attempt_with_parent(self, asking: Asking) -> Verdict:
         """Take from a bucket, and from its parent too where neither was ever seen."""
-        remembered = self._remembered.get(asking.bucket)
-        new = remembered is None or (remembered.view is None and remembered.limits is None)
-        if not asking.with_parent or not new:
-            return self.attempt(*asking[:5])
         check_bucket(asking.bucket)
+        memory = self._remembered.get(asking.bucket)
+        if memory is not None and memory.shards is None and asking.own is None:
+            known = self._configs.fresh(asking.bucket)
+            if known is not None and known.terms is not None:
+                self._caches.hits += 1
+                return self._attempt_aloft(asking, memory, known.terms, self.now())
+        new = memory is None or (memory.view is None and memory.limits is None)
+        if not asking.with_parent or not new:
+            return self._take_as_stranger(asking)
         met = self._first_touch.meet(asking)
         if met.terms.cascade and self.buckets.remembered((met.terms.parent_id or "", asking.bucket[1])) is None:
             both = self._first_touch.take_both(met)

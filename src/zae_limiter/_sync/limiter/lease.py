@@ -87,13 +87,12 @@ class SyncLease:
         self._parent: Holding | None = None
         try:
             if client.inline:
-                until_s = client.until_s()
-                verdict = client.attempt(self._bucket, taken, self._own, until_s)
+                verdict = client.attempt(self._bucket, taken, self._own, None)
                 if isinstance(verdict, Rejection):
                     raise verdict.error()
                 self._terms = terms = verdict
                 if terms.cascade:
-                    asking = Asking(self._bucket, taken, self._own, until_s)
+                    asking = Asking(self._bucket, taken, self._own, client.until_s())
                     self._parent = cascade.take_parent(client, terms, asking)
             else:
                 child, *above = self._take(taken)
