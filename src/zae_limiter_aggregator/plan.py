@@ -46,6 +46,5 @@ def addition(account: Account, changes: Mapping[str, BucketChange], counted: str
     for change in fresh:
         for name, amount in change.spent_milli.items():
             spent_milli[name] += amount
-    counters = {name: amount // 1000 for name, amount in spent_milli.items()}
     last = max(change.sequence for change in fresh)
-    return AddUsage(account.bucket, account.window, counters, sum(change.writes for change in fresh), last)
+    return AddUsage(account.bucket, account.window, spent_milli, sum(change.writes for change in fresh), last)

@@ -218,7 +218,6 @@ async def test_a_credit_to_a_shard_that_is_gone_is_given_to_another(repo, limite
     assert 80_000 == total(repo, "rpm", clock.now_ms())
 
 
-@pytest.mark.xfail(reason="a credit goes to one shard, which holds no more than its share", strict=True)
 async def test_a_lease_left_by_an_exception_gives_all_back(repo, limiter, other, clock):
     """Whatever shards it was taken from, and however many there are now."""
     await take(limiter, {"rpm": 0})
@@ -231,9 +230,6 @@ async def test_a_lease_left_by_an_exception_gives_all_back(repo, limiter, other,
     assert 80 == (await limiter.available(*BUCKET))["rpm"]
 
 
-@pytest.mark.xfail(
-    reason="who settles takes a debit for charged though ShardClient.charge says it was not", strict=True
-)
 async def test_a_debit_to_a_bucket_that_is_gone_is_charged(repo, limiter, other, clock):
     """It comes back as full as it was when it went, less the debit."""
     await take(limiter, {"rpm": 0})

@@ -171,7 +171,6 @@ def test_usage_that_nobody_read_meanwhile_is_counted_once(repo, limiter, other):
     assert [{"rpm": 41}] == [{"rpm": one["rpm"]} for one in used_by(repo)]
 
 
-@pytest.mark.xfail(reason="what a shard gives of a token is rounded down, shard by shard, when usage is counted")
 def test_a_request_taken_from_several_shards_is_used_once(repo, limiter, other):
     """Though no shard gives a whole number of tokens."""
     take(limiter, {"rpm": 1})

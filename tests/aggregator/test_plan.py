@@ -100,4 +100,4 @@ def test_what_was_counted_needs_nothing() -> None:
     assert addition(account, changes, usage_item.pad_sequence("2")) is None
     usage = addition(account, changes, usage_item.pad_sequence("1"))
     assert usage is not None
-    assert ({"rpm": 6}, 1, usage_item.pad_sequence("2")) == (usage.counters, usage.events, usage.sequence)
+    assert ({"rpm": 6_000}, 1, usage_item.pad_sequence("2")) == (usage.spent_milli, usage.events, usage.sequence)

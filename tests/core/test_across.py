@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.many_shards import Items, applied, grown, have, level, looks, shaken, total
 from tests.one_bucket import NOON, at, stored
 from zae_limiter.core.acquire import Take
-from zae_limiter.core.across import combined, debit_across, share_out, take_across
+from zae_limiter.core.across import combined, credit_across, debit_across, share_out, take_across
 from zae_limiter.core.bucket import Moment
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.view import Pace
@@ -214,6 +214,41 @@ class TestDebit:
         views = looks(items)
         charges = debit_across(views, list(debits.items()), now)
         writes = {shard: bucket_writes.settle(views[shard], charge, 1) for shard, charge in charges.items()}
+        return {**items, **{shard: applied(write, items[shard]) for shard, write in writes.items()}}
+
+
+class TestCredits:
+    @given(orders, seeds, later, st.integers(0, 200_000))
+    def test_all_is_given_back(self, order: list[int], seed: int, wait_ms: int, milli: int) -> None:
+        """Neither more nor less, whatever the shards have."""
+        items = some_shards(order, seed)
+        now = at(NOON + wait_ms)
+
+        given_back = self.credited(items, {"tpm": milli}, now)
+
+        assert total(items, "tpm", now[0]) + milli == total(given_back, "tpm", now[0])
+
+    @given(orders, st.integers(0, 90))
+    def test_nothing_is_cut_off_that_there_is_room_for(self, order: list[int], tokens: int) -> None:
+        """What was taken from some shards fits into all of them."""
+        items = grown(TERMS, order)
+        taken = taken_across(items, {"tpm": tokens * 1000}, at(NOON))
+        assert taken is not None
+
+        given_back = self.credited(taken, {"tpm": tokens * 1000}, at(NOON))
+
+        assert 90_000 == have(given_back, "tpm", NOON)
+
+    def test_a_limit_that_is_no_more_is_left_out(self) -> None:
+        """There is nowhere to give it back to."""
+        assert {} == credit_across(looks(grown(TERMS, [0])), [("gone", 9_000)], at(NOON))
+
+    @staticmethod
+    def credited(items: Items, credits: Mapping[str, int], now: Moment) -> Items:
+        """The shards once they were given something back."""
+        views = looks(items)
+        parts = credit_across(views, list(credits.items()), now)
+        writes = {shard: bucket_writes.settle(views[shard], part, 1) for shard, part in parts.items()}
         return {**items, **{shard: applied(write, items[shard]) for shard, write in writes.items()}}
 
 

@@ -15,7 +15,7 @@ from zae_limiter.schema.operations import AttributeAbsent, Equals, Key
 from zae_limiter.schema.usage_item import AddUsage
 
 HOUR = window_at("hourly", 1_704_119_045_678)
-USAGE = AddUsage(BucketKey("ns", "user-1", "gpt-4", 3), HOUR, {"tpm": 5_000, "rpm": 2}, 10, "111")
+USAGE = AddUsage(BucketKey("ns", "user-1", "gpt-4", 3), HOUR, {"tpm": 5_000_000, "rpm": 2_000}, 10, "111")
 
 windows = st.builds(window_at, st.sampled_from(WINDOW_TYPES), some.times_ms)
 additions = st.builds(
@@ -44,7 +44,7 @@ def test_a_snapshot_survives_being_an_item(usage: AddUsage, ttl_s: int | None) -
         window.start,
         window.end,
         window.type,
-        dict(usage.counters),
+        {name: milli // 1000 for name, milli in usage.spent_milli.items()},
         usage.events,
     )
 
@@ -90,6 +90,24 @@ def test_shards_are_counted_each_for_itself() -> None:
     """The sequence of one says nothing of another's."""
     assert usage_item.last_counted(begun(USAGE), 2) is None
     assert "111".zfill(40) == usage_item.last_counted(begun(USAGE), 3)
+
+
+def test_parts_of_a_token_add_up() -> None:
+    """Shards of a bucket may each give a part of one, and none is lost."""
+    halves = [
+        AddUsage(USAGE.bucket, HOUR, {"rpm": 1_500}, 1, "1"),
+        AddUsage(USAGE.bucket, HOUR, {"rpm": 2_500}, 1, "2"),
+    ]
+    first, second = (usage_item.add(half, None, None).add for half in halves)
+    item = begun(halves[0]) | {name: amount + second.get(name, 0) for name, amount in first.items()}
+
+    assert {"rpm": 4} == usage_item.from_item(item).counters
+
+
+@pytest.mark.parametrize("damage", [{}, {"~rpm": "x"}])
+def test_a_part_that_is_none_is_not_counted(damage: dict[str, Any]) -> None:
+    """Whole tokens are counted all the same."""
+    assert 2 == usage_item.from_item(begun(USAGE) | damage).counters["rpm"]
 
 
 def test_unknown_attributes_are_ignored() -> None:

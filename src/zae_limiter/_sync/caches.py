@@ -91,6 +91,11 @@ class Remembered:
         if frame is view.frame:
             self._aloft = frame, _changed(aloft, changes, -1)
 
+    @property
+    def sharded(self) -> bool:
+        """Whether the bucket has several shards, as far as is known."""
+        return self.shards is not None
+
     def seen(self, shard: int) -> BucketView | None:
         """Return a shard as last seen."""
         return self.view if shard == 0 else (self.shards or {}).get(shard)

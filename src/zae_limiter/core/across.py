@@ -122,6 +122,33 @@ def take_across(views: Views, amounts: Amounts, now: Moment, refusals: int) -> d
     return written
 
 
+def credit_across(views: Views, credits: Sequence[tuple[str, int]], now: Moment) -> dict[int, Settling]:
+    """Return how tokens are given back to all shards: to each what it has room for, and any rest to the emptiest."""
+    given: dict[int, Settling] = {}
+    for name, milli in credits:
+        places = {
+            shard: position for shard, view in views.items() if (position := view.frame.position(name)) is not None
+        }
+        rooms = {shard: _room(views[shard], position, now[0]) for shard, position in places.items()}
+        left = milli
+        for shard in sorted(rooms, key=lambda one: -rooms[one]):
+            rooms[shard] = part = min(left, rooms[shard])
+            left -= part
+        for shard, part in rooms.items():
+            # What nobody has room for is cut off by the next take, wherever it is.
+            amount, left = part + left, 0
+            if amount:
+                credit = Add(places[shard], -amount, amount, None, None)
+                given.setdefault(shard, Settling([], held=False)).parts.append(credit)
+    return given
+
+
+def _room(view: View[Any], position: int, at_ms: int) -> int:
+    """Return what a shard lacks to be full."""
+    baseline: Baseline = view.frame.baselines[position]
+    return baseline.capacity_milli - baseline.level(view.numbers[position], at_ms)
+
+
 def debit_across(views: Views, debits: Sequence[tuple[str, int]], now: Moment) -> dict[int, Settling]:
     """Return how a debt is charged to all shards: first to what they have, the rest to each by its share."""
     charged: dict[int, Settling] = {}

@@ -17,6 +17,8 @@ SEQUENCE_LENGTH = 40
 """Sequence numbers are padded to this length, so that they compare as text."""
 
 _TOTAL_EVENTS = "total_events"
+_PART = "~"
+"""Before the name of a limit: millitokens short of a whole token. No name of a limit begins so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class AddUsage:
 
     bucket: keys.BucketKey
     window: Window
-    counters: Mapping[str, int]
+    spent_milli: Mapping[str, int]
     events: int
     sequence: str
 
@@ -47,7 +49,7 @@ def add(usage: AddUsage, seen: str | None, ttl_s: int | None) -> Update:
     expiry = {} if ttl_s is None else {attributes.TTL: ttl_s}
     return Update(
         usage.key,
-        add={**usage.counters, _TOTAL_EVENTS: usage.events},
+        add={**_counted(usage.spent_milli), _TOTAL_EVENTS: usage.events},
         set={**_description(usage), **expiry, marker: pad_sequence(usage.sequence)},
         when=(unchanged,),
     )
@@ -79,13 +81,30 @@ def from_item(item: Item) -> UsageSnapshot:
         window_start=fields.text(item, "window_start"),
         window_end=fields.text(item, "window_end"),
         window_type=fields.text(item, "window"),
-        counters={name: value for name, value in item.items() if type(value) is int and _is_counter(name)},
+        counters={name: value + _whole(item, name) for name, value in item.items() if _is_counter(name, value)},
         total_events=fields.number(item, _TOTAL_EVENTS),
     )
 
 
-def _is_counter(name: str) -> bool:
-    return name not in USAGE_ATTRIBUTES and attributes.parse_sequence_attribute(name) is None
+def _is_counter(name: str, value: object) -> bool:
+    described = name in USAGE_ATTRIBUTES or attributes.parse_sequence_attribute(name) is not None
+    return type(value) is int and not described and not name.startswith(_PART)
+
+
+def _counted(spent_milli: Mapping[str, int]) -> dict[str, int]:
+    """What is added to the counters of a snapshot: whole tokens, and apart what a shard gave of one."""
+    counted = {}
+    for name, milli in spent_milli.items():
+        counted[name], part = divmod(milli, 1000)
+        if part:
+            counted[_PART + name] = part
+    return counted
+
+
+def _whole(item: Item, name: str) -> int:
+    """How many tokens the parts that shards gave of one make up."""
+    part = item.get(_PART + name, 0)
+    return part // 1000 if type(part) is int else 0
 
 
 def _description(usage: AddUsage) -> dict[str, str]:

@@ -38,7 +38,7 @@ class Met:
 
     asking: Asking
     terms: Terms
-    view: BucketView | None
+    found: BucketView | None
 
 
 class FirstTouch:
@@ -98,16 +98,16 @@ class FirstTouch:
         amounts = met.asking.amounts(met.terms)
         if not amounts:
             return None
-        step = next_step(met.view, met.terms, amounts, now, self._looked)
+        step = next_step(met.found, met.terms, amounts, now, self._looked)
         match step:
-            case Take() if met.view is not None and met.view.frame.shard_count == 1:
-                return bucket_writes.take(met.view, step, next(self._means.nonces))
+            case Take() if met.found is not None and met.found.frame.shard_count == 1:
+                return bucket_writes.take(met.found, step, next(self._means.nonces))
             case Create():
                 spent = {met.terms.limits[position].name: taken for position, taken in amounts}
                 owner = self._means.buckets.owner(met.asking.bucket)
                 return bucket_writes.create(owner, met.terms, spent, now[1], next(self._means.nonces))
-            case Reject(at=at) if met.view is None or met.view.frame.shard_count == 1:
-                return Rejection(met.asking.bucket, standings(met.view, met.terms, at), amounts, at, now)
+            case Reject(at=at) if met.found is None or met.found.frame.shard_count == 1:
+                return Rejection(met.asking.bucket, standings(met.found, met.terms, at), amounts, at, now)
         return None
 
     def _learn(self, both: tuple[Met, Met], operations: list[Put | Update], outcome: Any) -> None:

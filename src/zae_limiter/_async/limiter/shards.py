@@ -3,7 +3,7 @@
 Which shard, whether to split, and what each gives is decided in ``core``; here it is done.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from random import Random
 
@@ -14,8 +14,8 @@ from zae_limiter._async.limiter.errand import Errand, Means
 from zae_limiter._async.store.buckets import Place
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.core.acquire import Progress, Take
-from zae_limiter.core.across import combined, debit_across, take_across
-from zae_limiter.core.composite import Settlement
+from zae_limiter.core.across import combined, credit_across, debit_across, take_across
+from zae_limiter.core.composite import Settlement, Settling
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.outcome import Cancelled, Committed, Missing, Refused, Throttled, TransactOutcome, Unavailable
 from zae_limiter.core.sharding import (
@@ -300,15 +300,38 @@ class ShardClient:
         Raises:
             RateLimiterUnavailable: The table did not answer, or others kept changing the shards.
         """
+
+        def charged(shards: Shards) -> dict[int, Settling]:
+            return debit_across(shards, settlement.debits, self._table.now())
+
+        return await self._settle_all((bucket, terms), charged, until_s)
+
+    async def give(self, bucket: BucketId, settlement: Settlement, terms: Terms, until_s: float) -> bool:
+        """Give credits back to all shards at once, to each what it has room for; False if the bucket is gone.
+
+        Raises:
+            RateLimiterUnavailable: The table did not answer, or others kept changing the shards.
+        """
+
+        def given(shards: Shards) -> dict[int, Settling]:
+            return credit_across(shards, settlement.credits, self._table.now())
+
+        return await self._settle_all((bucket, terms), given, until_s)
+
+    async def _settle_all(
+        self, of: tuple[BucketId, Terms], share_out: Callable[[Shards], dict[int, Settling]], until_s: float
+    ) -> bool:
+        """Settle with several shards in one transaction; False if the bucket is gone."""
+        bucket, terms = of
         pauses = Pauses(self._random)
         for attempt in range(_TRANSACTIONS):
             shards = await self.read_all(bucket, terms, until_s, again=attempt > 0)
             if shards is None:
                 return False
-            charges = debit_across(shards, settlement.debits, self._table.now())
+            parts = share_out(shards)
             nonces = self._means.nonces
-            writes = [bucket_writes.settle(shards[shard], charge, next(nonces)) for shard, charge in charges.items()]
-            if not writes or await self._commit(writes, list(charges), (bucket, terms), until_s):
+            writes = [bucket_writes.settle(shards[shard], part, next(nonces)) for shard, part in parts.items()]
+            if not writes or await self._commit(writes, list(parts), of, until_s):
                 return True
             await pauses.wait(until_s - self._scope.client.clock.monotonic_s())
         raise contended(bucket)

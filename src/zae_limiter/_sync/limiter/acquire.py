@@ -245,16 +245,20 @@ class BucketClient:
             RateLimiterUnavailable: The table did not answer; a credit may have been given all the same.
         """
         memory = self._caches.of(bucket)
-        shard = self.shards.shard_to_settle(memory, settlement) if memory.shards is not None else 0
+        shard = self.shards.shard_to_settle(memory, settlement) if memory.sharded else 0
         view = memory.seen(shard)
         if view is None or not view.frame.has_all(settlement.names):
             view = self.buckets.look((bucket, shard), terms, until_s)
         refusals = 0
         pauses = Pauses(self._scope.client.random)
         for _ in range(MOST_STEPS):
-            if memory.shards is not None and settlement.debits and _owes(view, settlement, self.now()[0], refusals):
-                self.shards.charge(bucket, settlement, terms, until_s)
-                settlement = replace(settlement, debits=())
+            if memory.sharded:
+                settlement = self._settle_across((bucket, view), settlement, (terms, until_s, refusals))
+                if not settlement.names:
+                    return
+                # Where the bucket is gone, it is the first shard that is made again.
+                view = memory.seen(shard)
+                shard = shard if view is not None else 0
             if view is None and shard == 0 and not (settlement.debits and self._has_namespace(bucket, until_s)):
                 return
             fate, own = self._settle_once((bucket, shard), view, settlement, (terms, until_s, refusals))
@@ -273,6 +277,21 @@ class BucketClient:
             shard = self.shards.shard_to_settle(memory, settlement) if memory.shards is not None else 0
             view = memory.seen(shard)
         raise contended(bucket)
+
+    def _settle_across(
+        self, seen: tuple[BucketId, BucketView | None], settlement: Settlement, by: tuple[Terms, float, int]
+    ) -> Settlement:
+        """Settle with all shards at once what one of them lacks, or has no room for; return what is left to settle."""
+        bucket, view = seen
+        terms, until_s, refusals = by
+        now_ms = self.now()[0]
+        if settlement.debits and _owes(view, settlement, now_ms, refusals):
+            if self.shards.charge(bucket, settlement, terms, until_s):
+                settlement = replace(settlement, debits=())
+        elif settlement.credits and not settlement.debits and _overflows(view, settlement, now_ms):
+            given = self.shards.give(bucket, settlement, terms, until_s)
+            settlement = Settlement() if given else settlement
+        return settlement
 
     def _settle_once(
         self, place: Place, view: BucketView | None, settlement: Settlement, by: tuple[Terms, float, int]
@@ -343,3 +362,16 @@ def _solvent(view: BucketView, settling: Settling, now_ms: int) -> Settling:
         for part in settling.parts
     ]
     return Settling(parts, settling.held)
+
+
+def _overflows(view: BucketView | None, settlement: Settlement, now_ms: int) -> bool:
+    """Say whether a shard has no room for what it would be given back."""
+    if view is None:
+        return True
+    for name, milli in settlement.credits:
+        position = view.frame.position(name)
+        if position is not None:
+            baseline = view.frame.baselines[position]
+            if baseline.level(view.numbers[position], now_ms) + milli > baseline.capacity_milli:
+                return True
+    return False
