@@ -4,6 +4,7 @@ A bucket that nobody else of this process writes to is written to at once. Which
 decided in ``core.batch``.
 """
 
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -52,8 +53,8 @@ class GroupCommit:
         self._settle = settle
         self._caches = caches
         self._now, self._until_s = times
-        self._takes: Bounded[tuple[BucketId, bool], Convoy[Asking, Verdict]] = Bounded()
-        self._settlements: Bounded[tuple[BucketId, str], Convoy[Share, bool]] = Bounded()
+        self._takes: Bounded[tuple[BucketId, bool, int], Convoy[Asking, Verdict]] = Bounded()
+        self._settlements: Bounded[tuple[BucketId, str, int], Convoy[Share, bool]] = Bounded()
         self.together = True
 
     async def take(self, asking: Asking) -> Verdict:
@@ -64,7 +65,8 @@ class GroupCommit:
         """
         # What is no request at all is told so alone: it must not be summed up with others.
         shared = self.together and asking.own is None and are_amounts(asking.consume)
-        key = (asking.bucket, asking.partly)
+        # A forked child does not wait for what its parent has under way.
+        key = (asking.bucket, asking.partly, os.getpid())
         try:
             convoy = self._takes.get(key)
         except TypeError:
@@ -90,7 +92,7 @@ class GroupCommit:
             ZAELimiterError: As a settlement that goes alone.
         """
         # A bucket that is gone is made anew by the terms of those who settle: a caller's own are for its own.
-        key = (bucket, terms.digest)
+        key = (bucket, terms.digest, os.getpid())
         convoy = self._settlements.get(key) if self.together else None
         if convoy is None:
             convoy = Convoy(lambda some: self._settle_all(bucket, some), _some_under_way if self.together else _always)
