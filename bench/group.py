@@ -1,4 +1,4 @@
-"""What group commit saves: many acquires at once on one bucket, and many children under one parent, with it and without.
+"""What group commit saves: many acquires at once on one bucket, and many children of one parent, with it and without.
 
     .venv/bin/python bench/group.py [--calls 4096]
 
@@ -127,8 +127,8 @@ def main() -> None:
     print(f"{'':<44}" + f"{'alone':>9}{'grouped':>9}{'saved':>9}" + f"{'alone':>10}{'grouped':>10}{'gain':>9}"
           + f"{'alone':>9}{'grouped':>9}{'ratio':>9}")  # fmt: skip
     for width in AT_ONCE:
-        both = [asyncio.run(on_memory(width, max(64 * width, 256) if width < 64 else calls, together=flag, children=False))
-                for flag in (False, True)]  # fmt: skip
+        some = calls if width >= 64 else max(64 * width, 256)
+        both = [asyncio.run(on_memory(width, some, together=flag, children=False)) for flag in (False, True)]
         show(f"memory, one bucket, {width} at once", *both)
     both = [asyncio.run(on_memory(WIDEST, calls, together=flag, children=True)) for flag in (False, True)]
     show(f"memory, {WIDEST} children of one parent (its writes)", *both)

@@ -96,8 +96,10 @@ class Fleet:
         return [Rejection(*record) for log in logs for record in _records(Path(f"{log}{REJECTED}"))]
 
     def consumed(self) -> int:
-        """Return the total that the bucket itself has counted."""
-        return self.stored(f"b_{self._limit.name}_tc") // 1000
+        """Return the total that the bucket itself has counted, on all its shards."""
+        with SyncRepository.open(self.url) as repo:
+            found = [one for one in repo.get_buckets(*BUCKET) if one.limit_name == self._limit.name]
+            return sum(one.total_consumed_milli for one in found) // 1000
 
     def stored(self, attribute: str) -> int:
         """Return a number that is stored with the bucket."""
