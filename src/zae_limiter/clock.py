@@ -8,6 +8,10 @@ from typing import Protocol
 from zae_limiter.core.bucket import Moment
 from zae_limiter.core.server_time import Offset, narrowed, offset_of
 
+_KNOWN_WELL_MS = 10
+_LISTEN_EVERY_S = 0.05
+_SIGN_FOR_S = 0.5
+
 
 class Clock(Protocol):
     """The time of day, and a time that never goes back."""
@@ -41,12 +45,14 @@ class SystemClock:
 class ServerClock:
     """A server's clock, as its answers tell it; before the first of them, the machine's."""
 
-    __slots__ = ("_clock", "_monotonic_s", "_offset")
+    __slots__ = ("_clock", "_hear_at_s", "_monotonic_s", "_offset", "_sign_until_s", "_signing_s")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._monotonic_s = clock.monotonic_s
         self._offset: Offset | None = None
+        self._hear_at_s = self._sign_until_s = 0.0
+        self._signing_s = 0
 
     @property
     def known(self) -> bool:
@@ -61,10 +67,21 @@ class ServerClock:
         return self._offset.at(int(self._monotonic_s() * 1000))
 
     def signing_s(self) -> int:
-        """Return the time to sign a request by, in seconds since the epoch."""
-        return sum(self.now()) // 2000
+        """Return the time to sign a request by, in seconds since the epoch; it is taken for some minutes off."""
+        now_s = self._monotonic_s()
+        if now_s >= self._sign_until_s:
+            self._signing_s = sum(self.now()) // 2000
+            self._sign_until_s = now_s + _SIGN_FOR_S
+        return self._signing_s
 
     def hear(self, date_s: int | None, sent_s: float, received_s: float) -> None:
         """Learn from an answer that was given at ``date_s``; the other two are by the clock that never goes back."""
-        if date_s is not None:
-            self._offset = narrowed(self._offset, offset_of(date_s, int(sent_s * 1000), int(received_s * 1000)))
+        if date_s is None or received_s < self._hear_at_s:
+            return
+        known = self._offset
+        self._offset = narrowed(known, offset_of(date_s, int(sent_s * 1000), int(received_s * 1000)))
+        if known is None or abs(self._offset.low_ms - known.low_ms) > _SIGN_FOR_S * 1000:
+            self._sign_until_s = 0.0
+        low, high = self._offset.at(int(received_s * 1000))
+        # Where it is known well, one answer in a while is enough to notice that a clock was set.
+        self._hear_at_s = received_s + _LISTEN_EVERY_S if high - low <= _KNOWN_WELL_MS else 0.0

@@ -22,6 +22,8 @@ from zae_limiter.tables.dynamodb.wire import Answer, AnswerReader, BrokenAnswerE
 
 _MOST_CONNECTIONS = 64
 _LONGEST_IDLE_S = 20.0
+_SURELY_OPEN_S = 0.01
+"""Nobody closes a connection, without having said so, that soon after an answer."""
 _CHECK_KEYS_EVERY_S = 5.0
 _RENEW_EVERY_S = 60.0
 _BYTES_AT_ONCE = 64 * 1024
@@ -306,7 +308,8 @@ class _Pool:
         while self._idle:
             connection = self._idle.pop()
             rested_s = self._rested_s(connection)
-            if rested_s < _LONGEST_IDLE_S and connection.endpoint is endpoint and connection.is_quiet():
+            quiet = rested_s < _SURELY_OPEN_S or (rested_s < _LONGEST_IDLE_S and connection.is_quiet())
+            if quiet and connection.endpoint is endpoint and connection.usable:
                 return connection
             connection.close()
             self._release()

@@ -14,7 +14,8 @@ MOST_SHARDS = 64
 _SPLIT_AT = 0.8
 _MERGE_BELOW = 0.25
 _QUIET_MS = 180_000
-_LOOK_APART_MS = 1_000
+LOOK_APART_MS = 1_000
+"""Looks at a write counter that are closer than this do not tell a rate."""
 _RELIEVE_APART_MS = 20
 
 
@@ -82,7 +83,7 @@ class Gauge(NamedTuple):
 def write_rate(before: Gauge, now: Gauge) -> float | None:
     """Return a shard's writes per second, by all clients; None if the two looks are too close to tell."""
     elapsed_ms = now.at_ms - before.at_ms
-    if elapsed_ms < _LOOK_APART_MS:
+    if elapsed_ms < LOOK_APART_MS:
         return None
     return (now.writes - before.writes) * 1000 / elapsed_ms
 

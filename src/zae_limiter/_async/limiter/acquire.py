@@ -196,13 +196,13 @@ class BucketClient:
 
     async def _attempt_with_parent(self, asking: Asking) -> Verdict:
         """Take from a bucket, and from its parent too where neither was ever seen."""
-        check_bucket(asking.bucket)
         memory = self._remembered.get(asking.bucket)
         if memory is not None and memory.shards is None and asking.own is None:
-            known = self._configs.fresh(asking.bucket)
-            if known is not None and known.terms is not None:
+            known, now = memory.limits, self.now()
+            if known is not None and known.terms is not None and known.read_ms <= now[0] < known.expires_ms:
                 self._caches.hits += 1
-                return await self._attempt_aloft(asking, memory, known.terms, self.now())
+                return await self._attempt_aloft(asking, memory, known.terms, now)
+        check_bucket(asking.bucket)
         new = memory is None or (memory.view is None and memory.limits is None)
         if not asking.with_parent or not new:
             return await self._take_as_stranger(asking)

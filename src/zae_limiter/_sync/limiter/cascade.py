@@ -47,10 +47,10 @@ def take(client: BucketClient, asking: Asking) -> list[Holding]:
     Raises:
         RateLimitExceeded: One of them lacks the tokens; what the other gave was given back.
     """
-    known = client.resolver.known_terms(asking.bucket)
-    if known is not None and known.cascade and not client.inline:
+    known = None if client.inline else client.resolver.cascading_terms(asking.bucket)
+    if known is not None:
         return _take_at_once(client, asking, known)
-    taken = client.take(asking._replace(with_parent=True))
+    taken = client.take(Asking(*asking[:5], with_parent=True))
     if isinstance(taken, Paired):
         above = Holding(taken.parent, taken.parent_terms, taken.parent_terms.positions)
         return [Holding(asking.bucket, taken.terms, asking.consume), above]

@@ -90,8 +90,7 @@ class Convoy(Generic[R, Came]):
             self._take_along(batch)
             outcomes = self._carried(batch)
         finally:
-            unheard = RateLimiterUnavailable(InterruptedError("whoever carried the request was interrupted"))
-            for waiter, outcome in zip(batch, outcomes or [unheard] * len(batch), strict=True):
+            for waiter, outcome in zip(batch, outcomes or _unheard(batch), strict=True):
                 waiter.outcome = outcome
                 if waiter is not leader:
                     waiter.turn.set(None)
@@ -158,3 +157,8 @@ class Convoy(Generic[R, Came]):
         with self._mutex:
             self._departing = False
         self._arrive()
+
+
+def _unheard(batch: Sequence[object]) -> list[RateLimiterUnavailable]:
+    """Return what those are told whose carrier was interrupted."""
+    return [RateLimiterUnavailable(InterruptedError("whoever carried the request was interrupted"))] * len(batch)

@@ -32,6 +32,8 @@ _WRITES_UNDER_WAY = 8
 """Writes to one bucket that a process has under way: with fewer, who waits for the next would wait for long."""
 _MOST_TOGETHER = 1_000
 _ROUNDS = 3
+_CONVOYS = 4096
+"""Buckets whose queues are kept, idle or not; one that is forgotten while it is busy ends by itself."""
 
 _AGAIN = RateLimiterUnavailable(TimeoutError("to be tried again"))
 """The verdict on a request that what there is admits, once those of its group that it does not admit are left out."""
@@ -53,8 +55,8 @@ class GroupCommit:
         self._settle = settle
         self._caches = caches
         self._now, self._until_s = times
-        self._takes: Bounded[tuple[BucketId, bool, int], Convoy[Asking, Verdict]] = Bounded()
-        self._settlements: Bounded[tuple[BucketId, str, int], Convoy[Share, bool]] = Bounded()
+        self._takes: Bounded[tuple[BucketId, bool, int], Convoy[Asking, Verdict]] = Bounded(_CONVOYS)
+        self._settlements: Bounded[tuple[BucketId, str, int], Convoy[Share, bool]] = Bounded(_CONVOYS)
         self.together = True
 
     def take(self, asking: Asking) -> Verdict:
@@ -79,11 +81,7 @@ class GroupCommit:
                 self._takes.keep(key, convoy)
         elif not convoy.idle:
             self._check(asking)
-        try:
-            return convoy.join(asking, lambda terms: self._give_back(asking, terms))
-        finally:
-            if convoy.idle and self._takes.get(key) is convoy:
-                self._takes.pop(key, None)
+        return convoy.join(asking, lambda terms: self._give_back(asking, terms))
 
     def settle(self, bucket: BucketId, settlement: Settlement, terms: Terms, until_s: float) -> None:
         """Charge debits and give credits back, together with others if there are any.
@@ -98,11 +96,7 @@ class GroupCommit:
             convoy = Convoy(lambda some: self._settle_all(bucket, some), _some_under_way if self.together else _always)
             if self.together:
                 self._settlements.keep(key, convoy)
-        try:
-            convoy.join(Share(settlement, terms, until_s), _nothing)
-        finally:
-            if convoy.idle and self._settlements.get(key) is convoy:
-                self._settlements.pop(key, None)
+        convoy.join(Share(settlement, terms, until_s), _nothing)
 
     def _check(self, asking: Asking) -> None:
         """Refuse what can never be admitted before it travels with others; limits to be read again refuse nothing."""

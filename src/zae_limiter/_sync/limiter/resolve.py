@@ -37,10 +37,16 @@ class Resolver:
         known = self._configs.read_again(bucket, until_s, consistent=True)
         return self.agreed(bucket, None if own is None else check_limits(own), known)
 
-    def known_terms(self, bucket: BucketId) -> Terms | None:
-        """Return the stored terms, if they can be told without reading."""
-        known = self._configs.fresh(bucket)
-        return None if known is None else known.terms
+    def cascading_terms(self, bucket: BucketId) -> Terms | None:
+        """Return the stored terms of a bucket whose entity cascades, if they can be told without reading."""
+        try:
+            known = self._scope.caches.limits(bucket)
+        except TypeError:
+            # A name that cannot even be hashed is refused with all the others that are none.
+            return None
+        if known is None or known.terms is None or not known.terms.cascade:
+            return None
+        return known.terms if self.is_known(bucket) else None
 
     def is_known(self, bucket: BucketId) -> bool:
         """Say whether the terms can be told without reading."""

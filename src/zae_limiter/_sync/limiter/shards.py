@@ -19,6 +19,7 @@ from zae_limiter.core.composite import Settlement, Settling
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.outcome import Cancelled, Committed, Missing, Refused, Throttled, TransactOutcome, Unavailable
 from zae_limiter.core.sharding import (
+    LOOK_APART_MS,
     MOST_SHARDS,
     Gauge,
     ancestor,
@@ -221,13 +222,14 @@ class ShardClient:
         """Split a shard that is written to too often, as its own write counter tells."""
         if self._most_per_s is None or view is None:
             return
-        now = Gauge(self._table.now()[0], view.writes)
         # What a shard was written before it was split says nothing of what it is written since.
         gauged = (view.frame.key, view.frame.shard_count)
         before = self._gauges.get(gauged)
+        if before is not None and view.seen_ms - before.at_ms < LOOK_APART_MS:
+            return
+        now = Gauge(view.seen_ms, view.writes)
         rate = None if before is None else write_rate(before, now)
-        if before is None or rate is not None:
-            self._gauges.keep(gauged, now)
+        self._gauges.keep(gauged, now)
         if rate is not None and wants_split(rate, self._most_per_s, view.frame.shard_count):
             # Whoever has got what was asked for is not to hear of what the split ran into.
             with suppress(RateLimiterUnavailable):

@@ -8,7 +8,7 @@ import orjson
 from zae_limiter.core.errors import StorageError
 from zae_limiter.core.outcome import Applied, Item
 from zae_limiter.schema.operations import Key, Page, Put, Update, Write
-from zae_limiter.tables.dynamodb.codec import decode_item
+from zae_limiter.tables.dynamodb.codec import StoredItem, decode_item
 
 _REMOVED = Applied({})
 
@@ -64,7 +64,7 @@ def applied_of(operation: Write, body: bytes) -> Applied:
     """
     if type(operation) is Update:
         # Without attributes there is no item: DynamoDB creates none for an update that only removes.
-        return Applied(decode_item(_parsed(body).get("Attributes", {})))
+        return Applied(StoredItem(_parsed(body).get("Attributes", {})))
     return Applied(operation.item) if type(operation) is Put else _REMOVED
 
 

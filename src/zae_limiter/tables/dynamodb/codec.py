@@ -4,7 +4,7 @@ Values are str, int, bool, None, list, and dict with str keys. Numbers are exact
 significant digits, so one that has more is refused here before it could be rounded anywhere.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -79,6 +79,38 @@ def decode_item(encoded: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         }
     except (ValueError, TypeError, AttributeError, KeyError):
         return _decode_one_by_one(encoded)
+
+
+class StoredItem(Mapping[str, Any]):
+    """An item as DynamoDB wrote it down, of which only what is asked for is read: a take looks at a few of its numbers.
+
+    Reading raises CorruptItemError where ``decode_item`` does.
+    """
+
+    __slots__ = ("_encoded",)
+
+    def __init__(self, encoded: Mapping[str, Mapping[str, Any]]) -> None:
+        self._encoded = encoded
+
+    def __getitem__(self, name: str) -> Any:
+        typed = self._encoded[name]
+        try:
+            return int(typed["N"])
+        except (KeyError, ValueError, TypeError):
+            keys = {key: self._encoded[key] for key in ("PK", "SK") if key in self._encoded}
+            return decode_item({**keys, name: typed})[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._encoded
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._encoded)
+
+    def __len__(self) -> int:
+        return len(self._encoded)
+
+    def __repr__(self) -> str:
+        return repr(decode_item(self._encoded))
 
 
 def decode_value(typed: Mapping[str, Any]) -> Any:

@@ -93,7 +93,13 @@ def expressions(operation: Operation) -> bytes:
     template = _template(changes, clauses, tuple([value.__class__ for value in values]))
     if template.moves:
         _check_places(operation)
-    return template.text % tuple([_filling(value) for value in values]) if values else template.text
+    if not values:
+        return template.text
+    # Nearly all are numbers of ordinary size, and a call for each would cost more than writing it.
+    short = SHORT_NUMBER
+    return template.text % tuple(
+        [value if value.__class__ is int and -short < value < short else _filling(value) for value in values]
+    )
 
 
 def _filling(value: Any) -> Any:

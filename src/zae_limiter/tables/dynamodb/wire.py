@@ -9,6 +9,7 @@ import httptools
 
 MOST_BODY_BYTES = 20 * 1024 * 1024
 """More than any answer of DynamoDB: a batch is at most 16 MiB of items, and JSON adds a little."""
+_FIRST_LETTERS = b"dDxX"
 _MOST_HEAD_BYTES = 64 * 1024
 _MOST_DIGITS = 10
 _FIRST_FINAL = 200
@@ -93,6 +94,8 @@ class AnswerReader:
         self._head_bytes += len(name) + len(value)
         if self._head_bytes > _MOST_HEAD_BYTES:
             raise BrokenAnswerError(f"the answer's headers are larger than {_MOST_HEAD_BYTES} bytes")
+        if name[0] not in _FIRST_LETTERS:
+            return
         lowered = name.lower()
         if lowered == b"date":
             self._dated = True
