@@ -48,7 +48,7 @@ def lock(path: Path, limiter: RateLimiter) -> Iterator[Lock]:
     made.close()
 
 
-short = pytest.mark.parametrize("limiter", [0.05], indirect=True)
+short = pytest.mark.parametrize("limiter", [0.5], indirect=True)
 
 
 async def left(limiter: RateLimiter) -> int:

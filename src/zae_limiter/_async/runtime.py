@@ -164,15 +164,17 @@ async def outlast(call: Callable[[], Awaitable[T]], undo: Callable[[T], Awaitabl
     A cancelled caller waits for the result, however often it is cancelled again, undoes it and is then cancelled;
     an error of the call or of the undoing is the cancellation's cause.
     """
-    task = asyncio.create_task(_awaited(call))
+    loop = asyncio.get_running_loop()
+    # Waited for in place of the task: a cancelled caller cancels what it waits for, and a task tells a turn later.
+    ended: asyncio.Future[None] = loop.create_future()
+    task = loop.create_task(_told(call, ended))
     try:
-        return await asyncio.shield(task)
+        await ended
     except asyncio.CancelledError as cancellation:
-        if task.cancelled():
-            raise
         await _ended(task)
         failure = _failure(task)
         raise cancellation from (await _undone(task.result(), undo) if failure is None else failure)
+    return task.result()
 
 
 async def finish(call: Callable[[], Awaitable[T]]) -> T:
@@ -207,6 +209,15 @@ async def _keep(result: object) -> None:
 async def _awaited(call: Callable[[], Awaitable[T]]) -> T:
     """Makes the call inside the task, so that a call that fails before it waits fails there too."""
     return await call()
+
+
+async def _told(call: Callable[[], Awaitable[T]], ended: asyncio.Future[None]) -> T:
+    """Makes the call inside the task, and tells of its end at once."""
+    try:
+        return await call()
+    finally:
+        if not ended.done():
+            ended.set_result(None)
 
 
 async def _undone(result: T, undo: Callable[[T], Awaitable[object]]) -> BaseException | None:

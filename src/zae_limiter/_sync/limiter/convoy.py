@@ -85,10 +85,13 @@ class Convoy(Generic[R, Came]):
 
     def _set_out(self, batch: list[_Waiter[R, Came]]) -> None:
         """Carry requests, tell their callers, and send the next on their way."""
-        leader, outcomes = batch[0], None
+        leader = batch[0]
+        outcomes: Sequence[Came | ZAELimiterError] | None = None
         try:
             self._take_along(batch)
-            outcomes = self._carried(batch)
+            outcomes = self._carry([waiter.request for waiter in batch])
+        except ZAELimiterError as error:
+            outcomes = [error] * len(batch)
         finally:
             for waiter, outcome in zip(batch, outcomes or _unheard(batch), strict=True):
                 waiter.outcome = outcome
@@ -106,12 +109,6 @@ class Convoy(Generic[R, Came]):
                 batch += [self._queue.popleft() for _ in range(more)]
         if self._queue:
             self._send_next()
-
-    def _carried(self, batch: list[_Waiter[R, Came]]) -> Sequence[Came | ZAELimiterError]:
-        try:
-            return self._carry([waiter.request for waiter in batch])
-        except ZAELimiterError as error:
-            return [error] * len(batch)
 
     def _arrive(self) -> None:
         """Make room for those who wait."""
