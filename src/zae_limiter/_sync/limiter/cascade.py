@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from zae_limiter._sync.caches import BucketId
 from zae_limiter._sync.limiter.acquire import BucketClient
-from zae_limiter._sync.limiter.asking import Asking
+from zae_limiter._sync.limiter.asking import Asking, Rejection
 from zae_limiter._sync.limiter.pair import Paired
 from zae_limiter._sync.limiter.resolve import NoLimitsInForceError
 from zae_limiter.core.cascade import Denied, Failed, Taken, verdict
@@ -107,6 +107,21 @@ def take_parent(client: BucketClient, terms: Terms, asking: Asking) -> Holding |
     except NoLimitsInForceError:
         return None
     return Holding(above, taken, taken.positions)
+
+
+def take_parent_in_place(
+    client: BucketClient, terms: Terms, resource: str, consume: dict[str, int]
+) -> Holding | None:
+    """Take from the parent, where a write is done in place, what it limits of the request; None for nothing at all."""
+    assert terms.parent_id is not None, "what cascades has a parent"
+    above = (terms.parent_id, resource)
+    try:
+        verdict = client.attempt(above, consume, None, None, partly=True)
+    except NoLimitsInForceError:
+        return None
+    if isinstance(verdict, Rejection):
+        raise verdict.error()
+    return Holding(above, verdict, verdict.positions)
 
 
 def give_back(client: BucketClient, holding: Holding, amounts: dict[str, int], until_s: float) -> None:

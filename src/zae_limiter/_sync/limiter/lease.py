@@ -92,8 +92,7 @@ class SyncLease:
                     raise verdict.error()
                 self._terms = terms = verdict
                 if terms.cascade:
-                    asking = Asking(self._bucket, taken, self._own, client.until_s())
-                    self._parent = cascade.take_parent(client, terms, asking)
+                    self._parent = cascade.take_parent_in_place(client, terms, self._bucket[1], taken)
             else:
                 child, *above = self._take(taken)
                 self._terms, self._parent = child.terms, above[0] if above else None
