@@ -44,6 +44,9 @@ _DATED = ("UpdateItem", "PutItem", "DeleteItem", "TransactWriteItems")
 _UNPROCESSED = TimeoutError("DynamoDB put parts of a batch off, again and again")
 _UNREADY = TimeoutError(f"the table could not be used within {_CREATION_S:.0f} s")
 
+Tried = tuple[Signer, Answer | Unavailable]
+"""What a try has come to, and what it was signed by."""
+
 Meter = Callable[[str, list[dict[str, Any]]], None]
 """Hears what every call has cost: its target, and the capacity it consumed."""
 
@@ -134,8 +137,13 @@ class DynamoTable:
         answer is the item as it stands, to be judged anew.
         """
         call = self._calls.write(operation)
-        by_s = until_s or self._until_s()
-        answer = await self._send(call, by_s, again=False)
+        now_s = self._monotonic_s()
+        by_s = until_s or now_s + self._patience.deadline_s
+        signer = self._caller.signer
+        first = await self._caller.call(call, (now_s + by_s) / 2)
+        if isinstance(first, Answer) and first.status == _OK and self._meter is None:
+            return answers.applied_of(operation, first.body)
+        answer = await self._send(call, by_s, again=False, first=(signer, first))
         if isinstance(answer, Answer):
             return answers.applied_of(operation, answer.body)
         if isinstance(answer, Unavailable):
@@ -264,14 +272,20 @@ class DynamoTable:
                 return answer
             await self._pause(pauses, problem.cause)
 
-    async def _send(self, call: Call, until_s: float, *, again: bool) -> Answer | Failure | Unavailable:
-        """Make a call, and again where it never reached the server; ``again``: or where that is in doubt."""
+    async def _send(
+        self, call: Call, until_s: float, *, again: bool, first: Tried | None = None
+    ) -> Answer | Failure | Unavailable:
+        """Make a call, and again where it never reached the server; ``again``: or where that is in doubt.
+
+        ``first`` is what a first try has come to, if there was one.
+        """
         pauses = self._pauses(until_s)
         attempt_s = (until_s - self._monotonic_s()) / 2
         tries = 0
         while True:
             tries += 1
-            answer = await self._make(call, until_s, attempt_s)
+            answer = await self._make(call, until_s, attempt_s, first)
+            first = None
             if not isinstance(answer, Unavailable):
                 return answer
             if answer.ambiguous:
@@ -281,7 +295,9 @@ class DynamoTable:
             if hopeless or not await pauses.wait():
                 return answer
 
-    async def _make(self, call: Call, until_s: float, attempt_s: float) -> Answer | Failure | Unavailable:
+    async def _make(
+        self, call: Call, until_s: float, attempt_s: float, first: Tried | None
+    ) -> Answer | Failure | Unavailable:
         """Make a call once; where only its signature was refused, sign and make it again.
 
         It is for its keys, or, unless its content goes by the time too, for its time.
@@ -289,8 +305,11 @@ class DynamoTable:
         signed_again = False
         dated = call.target.endswith(_DATED)
         while True:
-            signer = self._caller.signer
-            answer = await self._caller.call(call, min(until_s, self._monotonic_s() + attempt_s))
+            if first is None or signed_again:
+                signer = self._caller.signer
+                answer = await self._caller.call(call, min(until_s, self._monotonic_s() + attempt_s))
+            else:
+                signer, answer = first
             if isinstance(answer, Unavailable):
                 return answer
             if answer.status == _OK:
