@@ -128,6 +128,8 @@ class _Connection(asyncio.Protocol):
         self._reader = AnswerReader()
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[Answer | Unavailable] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._late_at_s = self._timeout_s = 0.0
         self.heard_s = clock.monotonic_s()
         self.usable = False
 
@@ -138,14 +140,13 @@ class _Connection(asyncio.Protocol):
         if self._transport is None or not self.usable:
             return Unavailable(ConnectionError("the connection was closed before the request"), ambiguous=False)
         self._waiter = self._loop.create_future()
-        timer = self._loop.call_later(timeout_s, self._expire, timeout_s)
+        self._watch(timeout_s)
         # Until the answer is whole the connection is in doubt.
         self.usable = False
         self._transport.write(request)
         try:
             return await self._waiter
         finally:
-            timer.cancel()
             self._waiter = None
 
     def close(self) -> None:
@@ -187,7 +188,28 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Be cut off: a call under way may have been carried out all the same."""
         self.usable = False
+        if self._timer is not None:
+            self._timer.cancel()
         self._end(Unavailable(exc or ConnectionError("the connection was closed before the answer"), ambiguous=True))
+
+    def _watch(self, timeout_s: float) -> None:
+        """See to it that a call ends in time. One timer serves many calls: it is set anew when it has run out."""
+        self._timeout_s = timeout_s
+        self._late_at_s = late_at_s = self._loop.time() + timeout_s
+        if self._timer is not None and self._timer.when() > late_at_s:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._timer = self._loop.call_at(late_at_s, self._look_at_the_time)
+
+    def _look_at_the_time(self) -> None:
+        self._timer = None
+        if self._waiter is None:
+            return
+        if self._loop.time() < self._late_at_s:
+            self._timer = self._loop.call_at(self._late_at_s, self._look_at_the_time)
+        else:
+            self._expire(self._timeout_s)
 
     def _expire(self, timeout_s: float) -> None:
         self._end(Unavailable(TimeoutError(f"no answer within {timeout_s:.3f} s"), ambiguous=True))
