@@ -108,13 +108,13 @@ class BucketClient:
         amounts = amounts_of(consume, terms)
         view = memory.view
         step = next_step(view, terms, amounts, now, self._first)
-        if type(step) is Reject:
-            return Rejection(bucket, standings(view, terms, step.at), amounts, step.at, now)
         if type(step) is not Take or view is None:
+            if type(step) is Reject:
+                return Rejection(bucket, standings(view, terms, step.at), amounts, step.at, now)
             asking = Asking(bucket, consume, own, until_s or self.until_s(), partly)
             return self._run(Errand(self._means, asking, terms, self._first), asking)
         update = bucket_writes.take(view, step, next(self.nonces))
-        outcome = self._write(update, until_s)
+        outcome = self._write(update)
         if type(outcome) is Applied:
             after = view_after_take(view, outcome.new, amounts, now[1])
             if memory.view is view:
