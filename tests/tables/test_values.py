@@ -1,5 +1,7 @@
 """What a table keeps, and what it will not keep."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from tests.tables.engines import KEY, item, new_token
@@ -32,7 +34,7 @@ def kinds(value: object) -> object:
     """A value with the type of everything in it, so that True and 1 differ."""
     if isinstance(value, list):
         return [kinds(part) for part in value]
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {name: kinds(part) for name, part in value.items()}
     return type(value), value
 

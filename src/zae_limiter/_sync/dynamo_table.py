@@ -296,7 +296,7 @@ class DynamoTable:
                 return answer
 
     def _make(
-        self, call: Call, until_s: float, attempt_s: float, first: Tried | None
+        self, call: Call, until_s: float, attempt_s: float, first: Tried | None = None
     ) -> Answer | Failure | Unavailable:
         """Make a call once; where only its signature was refused, sign and make it again.
 

@@ -126,7 +126,7 @@ class GroupCommit:
     def _take_all(self, askings: Sequence[Asking]) -> Sequence[Verdict | ZAELimiterError]:
         """Take for all in one write; where that is too much, for those that what there is admits."""
         if len(askings) == 1:
-            return [self._attempt(askings[0])]
+            return [self._take_one(askings[0])]
         verdicts: dict[int, Verdict | ZAELimiterError] = {}
         waiting = list(range(len(askings)))
         for _ in range(_ROUNDS):
