@@ -14,7 +14,7 @@ from tests.dynamodb.stage import CONSUME, LIMITS
 from tests.dynamodb.trees import KINDS, tree
 from zae_limiter import RateLimiterUnavailable
 
-DEADLINE_S = 0.2
+DEADLINE_S = 0.5
 DEFAULT_S = 1.0
 GENEROUS = 5
 USER, CHILD, PARENT, STRANGER = "user-1", "child-1", "parent-1", "stranger-1"

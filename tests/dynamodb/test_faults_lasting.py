@@ -13,7 +13,7 @@ from tests.dynamodb.stage import CONSUME, CREDITS, DOUBTS, SCENES, Actor, Scene,
 from tests.dynamodb.trees import KINDS
 from zae_limiter import RateLimiterUnavailable
 
-DEADLINE_S = 0.2
+DEADLINE_S = 0.5
 DEFAULT_S = 1.0
 GENEROUS = 5
 LASTING: dict[str, Fault] = {**DOUBTS, "throttled": throttled()}
