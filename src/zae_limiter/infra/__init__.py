@@ -1,0 +1,1 @@
+"""What provides a stack: blocking, on CloudFormation, and a local AWS to try it on."""
