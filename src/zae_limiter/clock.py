@@ -11,6 +11,8 @@ from zae_limiter.core.server_time import Offset, narrowed, offset_of
 _KNOWN_WELL_MS = 10
 _LISTEN_EVERY_S = 0.05
 _SIGN_FOR_S = 0.5
+_NOTHING_NEW_S = 2
+"""How far a date may be from the time that requests are signed by and still say nothing new."""
 
 
 class Clock(Protocol):
@@ -76,12 +78,12 @@ class ServerClock:
 
     def hear(self, date_s: int | None, sent_s: float, received_s: float) -> None:
         """Learn from an answer that was given at ``date_s``; the other two are by the clock that never goes back."""
-        if date_s is None or received_s < self._hear_at_s:
+        if date_s is None or (received_s < self._hear_at_s and abs(date_s - self._signing_s) <= _NOTHING_NEW_S):
             return
         known = self._offset
         self._offset = narrowed(known, offset_of(date_s, int(sent_s * 1000), int(received_s * 1000)))
         if known is None or abs(self._offset.low_ms - known.low_ms) > _SIGN_FOR_S * 1000:
             self._sign_until_s = 0.0
         low, high = self._offset.at(int(received_s * 1000))
-        # Where it is known well, one answer in a while is enough to notice that a clock was set.
+        # Where it is known well, one answer in a while is enough to keep it so; a clock that was set is noticed at once.
         self._hear_at_s = received_s + _LISTEN_EVERY_S if high - low <= _KNOWN_WELL_MS else 0.0
