@@ -85,5 +85,5 @@ class ServerClock:
         if known is None or abs(self._offset.low_ms - known.low_ms) > _SIGN_FOR_S * 1000:
             self._sign_until_s = 0.0
         low, high = self._offset.at(int(received_s * 1000))
-        # Where it is known well, one answer in a while is enough to keep it so; a clock that was set is noticed at once.
+        # Where it is known well, one answer in a while is enough, but for one that tells of a clock that was set.
         self._hear_at_s = received_s + _LISTEN_EVERY_S if high - low <= _KNOWN_WELL_MS else 0.0

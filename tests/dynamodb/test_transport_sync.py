@@ -86,7 +86,6 @@ def test_a_child_forked_while_keys_are_renewed_renews_its_own(echo: Echo):
         child = os.fork()
         issuer.open.set()
         if child == 0:
-            from zae_limiter.aws.errand import Errand
             os._exit(0 if account._renewal.begin() is not hanging else 1)
         _, status = os.waitpid(child, 0)
         hanging.result(10)

@@ -1,5 +1,6 @@
 """Opening a table of DynamoDB: who calls and where, and by which transport. Loaded only where such a table is used."""
 
+import logging
 from random import Random
 from typing import Any
 
@@ -10,6 +11,8 @@ from zae_limiter._async.transport import Transport
 from zae_limiter.aws.account import Account, Place
 from zae_limiter.clock import Clock, ServerClock
 from zae_limiter.core.location import DynamoLocation
+
+_log = logging.getLogger("zae_limiter")
 
 
 async def open_table(
@@ -34,4 +37,5 @@ def caller(account: Account, clock: Clock, server: ServerClock) -> Caller:
     """Return the lean transport, or botocore's where there is a reason to use it."""
     if account.reason_to_carry is None:
         return Transport(account, clock, server)
+    _log.info("botocore carries the calls, at its own price: %s", account.reason_to_carry)
     return CarriedTransport(account, clock, server)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from zae_limiter._async import runtime
+from zae_limiter._async.pauses import Pauses
 from zae_limiter.clock import Clock, ServerClock
 from zae_limiter.core.bucket import Moment
 from zae_limiter.core.errors import RateLimiterUnavailable, ZAELimiterError
@@ -31,8 +31,7 @@ from zae_limiter.tables.dynamodb.errors import Failure, Retry
 from zae_limiter.tables.dynamodb.signing import Signer
 from zae_limiter.tables.dynamodb.wire import Answer
 
-_FIRST_PAUSE_S = 0.02
-_LONGEST_PAUSE_S = 0.2
+_PAUSES_S = (0.02, 0.2)
 _CONNECTING_TRIES = 3
 _CREATION_S = 300.0
 _INDEX_LAG_S = 5.0
@@ -218,10 +217,11 @@ class DynamoTable:
     def _admin_until_s(self) -> float:
         return self._monotonic_s() + self._patience.deadline_s * self._patience.admin_factor
 
-    def _pauses(self, until_s: float) -> "_Pauses":
-        return _Pauses(self._patience, until_s)
+    def _pauses(self, until_s: float) -> Pauses:
+        patience = self._patience
+        return Pauses(patience.clock, patience.jitter, until_s, _PAUSES_S)
 
-    async def _pause(self, pauses: "_Pauses", cause: Exception) -> None:
+    async def _pause(self, pauses: Pauses, cause: Exception) -> None:
         """Wait for a while.
 
         Raises:
@@ -341,21 +341,3 @@ def _transacted(answer: Answer | Failure | Unavailable, count: int) -> TransactO
         return answer
     # Decided on by a clock that was wrong: it is to be decided on again, as after a conflict.
     return Conflict() if errors.clock_refused(answer) else errors.transact_outcome(answer, count)
-
-
-class _Pauses:
-    """Pauses between tries, each about twice as long as the one before, none beyond a deadline."""
-
-    def __init__(self, patience: Patience, until_s: float) -> None:
-        self._patience = patience
-        self._until_s = until_s
-        self._longest_s = _FIRST_PAUSE_S
-
-    async def wait(self) -> bool:
-        """Wait for a while; False, without waiting, where that would be too long."""
-        pause_s = self._longest_s * (0.5 + self._patience.jitter() / 2)
-        if self._patience.clock.monotonic_s() + pause_s >= self._until_s:
-            return False
-        await runtime.sleep(pause_s)
-        self._longest_s = min(_LONGEST_PAUSE_S, self._longest_s * 2)
-        return True

@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import TypeVar, cast
 
 from zae_limiter.aws.account import Account, Freshness
-from zae_limiter.aws.errand import Future
 from zae_limiter.aws.lookup import Address, Lookup
+from zae_limiter.aws.shared_call import Future
 from zae_limiter.clock import Clock, ServerClock
 from zae_limiter.core.outcome import Unavailable
 from zae_limiter.tables.dynamodb.calls import Call

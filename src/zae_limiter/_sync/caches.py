@@ -50,6 +50,10 @@ class KnownLimits:
     read_ms: int
     expires_ms: int
 
+    def is_fresh(self, now_ms: int) -> bool:
+        """Say whether they need not be read again yet."""
+        return self.read_ms <= now_ms < self.expires_ms
+
 
 class Remembered:
     """What a client remembers of one bucket: the limits in force, and the bucket as last seen.

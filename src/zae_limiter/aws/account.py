@@ -19,8 +19,8 @@ import botocore.session
 from botocore.config import Config
 
 from zae_limiter.aws.carrier import Carrier, reason_to_carry
-from zae_limiter.aws.errand import Errand, done
 from zae_limiter.aws.rehearsal import rehearse
+from zae_limiter.aws.shared_call import SharedCall, done
 from zae_limiter.core.errors import StorageError, ValidationError
 from zae_limiter.tables.dynamodb.signing import Credentials, Endpoint, Signer
 
@@ -73,8 +73,8 @@ class Account:
         """
         self._place = place
         self._session = _checked(session)
-        self._renewal = Errand(self._renew)
-        self._replacement = Errand(self._replace)
+        self._renewal = SharedCall(self._renew)
+        self._replacement = SharedCall(self._replace)
         try:
             self.client = self._make_client(None)
             self._found: _Found | None = self._session.get_credentials()

@@ -4,7 +4,7 @@ import socket
 from concurrent.futures import Future
 from typing import Any
 
-from zae_limiter.aws.errand import Errand
+from zae_limiter.aws.shared_call import SharedCall
 from zae_limiter.tables.dynamodb.signing import Endpoint
 
 Address = tuple[socket.AddressFamily, Any]
@@ -16,18 +16,18 @@ _MOST_ADDRESSES = 4
 class Lookup:
     """Finds the addresses of one endpoint."""
 
-    __slots__ = ("_errand", "endpoint")
+    __slots__ = ("_finding", "endpoint")
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self._errand = Errand(self._find)
+        self._finding = SharedCall(self._find)
 
     def begin(self) -> Future[list[Address]]:
         """Begin to look up, and return what will hold the addresses: at least one."""
         try:
             found = self._asked(socket.AI_NUMERICHOST)
         except OSError:
-            return self._errand.begin()
+            return self._finding.begin()
         known: Future[list[Address]] = Future()
         known.set_result(found)
         return known

@@ -16,7 +16,7 @@ from zae_limiter._async.limiter.errand import Verdict as ShardVerdict
 from zae_limiter._async.limiter.group_commit import GroupCommit, Verdict
 from zae_limiter._async.limiter.pair import FirstTouch, Paired
 from zae_limiter._async.limiter.resolve import OwnLimits, Resolver
-from zae_limiter._async.limiter.shards import Pauses, ShardClient
+from zae_limiter._async.limiter.shards import ShardClient
 from zae_limiter._async.store.buckets import BucketStore, Fate, Place, check_bucket
 from zae_limiter._async.store.configs import ConfigStore
 from zae_limiter._async.store.scope import Scope
@@ -48,7 +48,6 @@ class BucketClient:
         self._monotonic_s = scope.client.clock.monotonic_s
         self._deadline_s = scope.settings.deadline_s
         self._configs = ConfigStore(scope)
-        self._table = scope.table
         self.inline = scope.table.inline
         self.parallel = scope.client.parallel
         self._write = scope.table.write
@@ -61,8 +60,8 @@ class BucketClient:
         self._mutex = runtime.Mutex()
         self._first_touch = FirstTouch(self._means, self._configs, self._first)
         self._wary = replace(self._first, trust_ms=0)
-        self.group = GroupCommit(self._attempt_with_parent, self._settle_alone, self._caches, (self.now, self.until_s))
-        self.group.together = together
+        clocks = self.now, self.until_s
+        self.group = GroupCommit(self._attempt_with_parent, self._settle_alone, self._caches, clocks, together=together)
 
     async def take(self, asking: Asking) -> Terms | Paired:
         """Take from a bucket and return the terms it was judged by, with the parent's if that was taken from too.
@@ -164,7 +163,7 @@ class BucketClient:
 
     async def _run(self, errand: Errand, asking: Asking, verdict: ShardVerdict | None = None) -> Terms | Rejection:
         """Run an errand on shard 0 to its end, and turn to the other shards where that is not all there is."""
-        pauses = Pauses(self._scope.client.random)
+        pauses = self.shards.pauses(asking.until_s)
         while True:
             verdict = await errand.run() if verdict is None else verdict
             sharded = errand.view is not None and errand.view.frame.shard_count > 1
@@ -176,8 +175,8 @@ class BucketClient:
                 return verdict
             if isinstance(verdict, Throttled):
                 await self.shards.relieve((asking.bucket, 0), errand.terms, asking.until_s)
-                await pauses.wait(asking.until_s - self._monotonic_s())
-                sharded = self._caches.of(asking.bucket).shards is not None
+                await pauses.wait_or_give_up()
+                sharded = self._caches.of(asking.bucket).sharded
             if sharded:
                 return await self.shards.take(asking, errand.terms)
             errand, verdict = Errand(self._means, asking, errand.terms, self._first), None
@@ -188,7 +187,7 @@ class BucketClient:
         check_bucket(bucket)
         if self.buckets.remembered(bucket) is not None or self.resolver.is_known(bucket):
             terms = await self.resolver.terms(bucket, own, until_s)
-            if self._caches.of(bucket).shards is not None:
+            if self._caches.of(bucket).sharded:
                 return await self.shards.take(asking, terms)
             return await self._run(Errand(self._means, asking, terms, self._first), asking)
         met = await self._first_touch.meet(asking)
@@ -199,7 +198,7 @@ class BucketClient:
         memory = self._remembered.get(asking.bucket)
         if memory is not None and memory.shards is None and asking.own is None:
             known, now = memory.limits, self.now()
-            if known is not None and known.terms is not None and known.read_ms <= now[0] < known.expires_ms:
+            if known is not None and known.terms is not None and known.is_fresh(now[0]):
                 self._caches.hits += 1
                 return await self._attempt_aloft(asking, memory, known.terms, now)
         check_bucket(asking.bucket)
@@ -250,7 +249,7 @@ class BucketClient:
         if view is None or not view.frame.has_all(settlement.names):
             view = await self.buckets.look((bucket, shard), terms, until_s)
         refusals = 0
-        pauses = Pauses(self._scope.client.random)
+        pauses = self.shards.pauses(until_s)
         for _ in range(MOST_STEPS):
             if memory.sharded:
                 settlement = await self._settle_across((bucket, view), settlement, (terms, until_s, refusals))
@@ -269,12 +268,12 @@ class BucketClient:
                 return
             if isinstance(fate, Throttled):
                 await self.shards.relieve((bucket, shard), terms, until_s)
-                await pauses.wait(until_s - self._monotonic_s())
+                await pauses.wait_or_give_up()
             else:
                 old = fate.old if isinstance(fate, Refused) else None
                 refusals += old is not None and view is not None and view.frame.describes(old)
                 self.buckets.learn((bucket, shard), old, terms)
-            shard = self.shards.shard_to_settle(memory, settlement) if memory.shards is not None else 0
+            shard = self.shards.shard_to_settle(memory, settlement) if memory.sharded else 0
             view = memory.seen(shard)
         raise contended(bucket)
 

@@ -50,14 +50,16 @@ class Share(NamedTuple):
 class GroupCommit:
     """The writes of one process to the buckets of one namespace."""
 
-    def __init__(self, attempt: Attempt, settle: Settle, caches: NamespaceCaches, times: Times) -> None:
+    def __init__(
+        self, attempt: Attempt, settle: Settle, caches: NamespaceCaches, times: Times, *, together: bool = True
+    ) -> None:
         self._attempt = attempt
         self._settle = settle
         self._caches = caches
         self._now, self._until_s = times
         self._takes: Bounded[tuple[BucketId, bool, int], Convoy[Asking, Verdict]] = Bounded(_CONVOYS)
         self._settlements: Bounded[tuple[BucketId, str, int], Convoy[Share, bool]] = Bounded(_CONVOYS)
-        self.together = True
+        self._together = together
 
     def take(self, asking: Asking) -> Verdict:
         """Take from a bucket, together with others if there are any.
@@ -66,7 +68,7 @@ class GroupCommit:
             ZAELimiterError: As an attempt that goes alone.
         """
         # What is no request at all is told so alone: it must not be summed up with others.
-        shared = self.together and asking.own is None and are_amounts(asking.consume)
+        shared = self._together and asking.own is None and are_amounts(asking.consume)
         # A forked child does not wait for what its parent has under way.
         key = (asking.bucket, asking.partly, os.getpid())
         try:
@@ -91,17 +93,17 @@ class GroupCommit:
         """
         # A bucket that is gone is made anew by the terms of those who settle: a caller's own are for its own.
         key = (bucket, terms.digest, os.getpid())
-        convoy = self._settlements.get(key) if self.together else None
+        convoy = self._settlements.get(key) if self._together else None
         if convoy is None:
-            convoy = Convoy(lambda some: self._settle_all(bucket, some), _some_under_way if self.together else _always)
-            if self.together:
+            convoy = Convoy(lambda some: self._settle_all(bucket, some), _some_under_way if self._together else _always)
+            if self._together:
                 self._settlements.keep(key, convoy)
         convoy.join(Share(settlement, terms, until_s), _nothing)
 
     def _check(self, asking: Asking) -> None:
         """Refuse what can never be admitted before it travels with others; limits to be read again refuse nothing."""
         known = self._caches.limits(asking.bucket)
-        if known is not None and known.terms is not None and known.read_ms <= self._now()[0] < known.expires_ms:
+        if known is not None and known.terms is not None and known.is_fresh(self._now()[0]):
             asking.amounts(known.terms)
 
     def _room_for_takes(self, askings: Sequence[Asking], under_way: int) -> int:
@@ -117,7 +119,7 @@ class GroupCommit:
         requests = [asking.consume for asking in askings[:_MOST_TOGETHER]]
         count = max(1, fitting(requests, capacities_of(known.terms)))
         view = remembered.expected()
-        if view is None or remembered.shards is not None:
+        if view is None or remembered.sharded:
             return count
         enough = min(count, fitting(requests, room_of(view, known.terms, self._now())))
         # Where there is too little even for the first, all are judged by one look, and not by one after the other.

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from random import Random
 
-from zae_limiter._sync import runtime
 from zae_limiter._sync.caches import Bounded, BucketId, Remembered
 from zae_limiter._sync.limiter.asking import Asking, Rejection, contended
 from zae_limiter._sync.limiter.errand import Errand, Means
+from zae_limiter._sync.pauses import Pauses
 from zae_limiter._sync.store.buckets import Place
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.core.acquire import Progress, Take
@@ -38,8 +38,7 @@ from zae_limiter.schema.operations import Operation
 _SHARDS_TRIED = 3
 _READS_OF_ALL = 6
 _TRANSACTIONS = 8
-_FIRST_PAUSE_S = 0.005
-_LONGEST_PAUSE_S = 0.1
+_PAUSES_S = (0.005, 0.1)
 # Of many clients that a throttle hits at once, some split and the others find it done.
 _SPLITTERS = 0.25
 _TO_LOOK = 0.125
@@ -71,7 +70,7 @@ class ShardClient:
             return rejection
         tried: set[int] = set()
         shut: set[int] = set()
-        pauses = Pauses(self._random)
+        pauses = self.pauses(asking.until_s)
         while len(tried) < _SHARDS_TRIED and _may_fit(memory, amounts):
             shard = self._choose(memory, tried | shut)
             if shard is None and shut:
@@ -91,7 +90,7 @@ class ShardClient:
                     # It may have the tokens all the same, so this is no reason to ask all of them at once.
                     shut.add(shard)
                     self.relieve((asking.bucket, shard), terms, asking.until_s)
-                    pauses.wait(asking.until_s - self._scope.client.clock.monotonic_s())
+                    pauses.wait_or_give_up()
                 case Missing():
                     # It was merged into one that it was split off, of which too much is remembered.
                     merged = ancestor(shard, memory.views())
@@ -126,7 +125,7 @@ class ShardClient:
     def _take_across(self, asking: Asking, terms: Terms) -> Terms | Rejection:
         """Take from as many shards as it needs, in one transaction, or reject by what all of them have."""
         bucket = asking.bucket
-        pauses = Pauses(self._random)
+        pauses = self.pauses(asking.until_s)
         refusals = 0
         for attempt in range(_TRANSACTIONS):
             shards = self.read_all(bucket, terms, asking.until_s, again=attempt > 0)
@@ -145,7 +144,7 @@ class ShardClient:
             if self._commit(takes, list(written), (bucket, terms), asking.until_s):
                 return terms
             refusals += 1
-            pauses.wait(asking.until_s - self._scope.client.clock.monotonic_s())
+            pauses.wait_or_give_up()
         raise contended(bucket)
 
     def _agreed(self, asking: Asking, terms: Terms, shards: Shards | None) -> tuple[Terms, bool]:
@@ -190,6 +189,10 @@ class ShardClient:
                 if reason is not None:
                     self._buckets.learn((bucket, shard), reason.old if isinstance(reason, Refused) else None, terms)
 
+    def pauses(self, until_s: float) -> Pauses:
+        """Return the pauses between tries that others, or throttles, stand in the way of."""
+        return Pauses(self._scope.client.clock, self._random.random, until_s, _PAUSES_S)
+
     def read_all(
         self, bucket: BucketId, terms: Terms | None, until_s: float, *, again: bool = False
     ) -> Shards | None:
@@ -200,7 +203,7 @@ class ShardClient:
         """
         memory = self._scope.caches.of(bucket)
         widest = max(1, *memory.counts().values())
-        pauses = Pauses(self._random)
+        pauses = self.pauses(until_s)
         for attempt in range(_READS_OF_ALL):
             keys = [self._buckets.key(bucket, shard) for shard in range(widest)]
             items = self._table.batch_get(keys, consistent=again or attempt > 0, until_s=until_s)
@@ -214,7 +217,7 @@ class ShardClient:
             if is_complete(counts):
                 return views
             if max(counts.values()) <= widest:
-                pauses.wait(until_s - self._scope.client.clock.monotonic_s())
+                pauses.wait_or_give_up()
             widest = max(widest, *counts.values())
         raise contended(bucket)
 
@@ -325,7 +328,7 @@ class ShardClient:
     ) -> bool:
         """Settle with several shards in one transaction; False if the bucket is gone."""
         bucket, terms = of
-        pauses = Pauses(self._random)
+        pauses = self.pauses(until_s)
         for attempt in range(_TRANSACTIONS):
             shards = self.read_all(bucket, terms, until_s, again=attempt > 0)
             if shards is None:
@@ -335,7 +338,7 @@ class ShardClient:
             writes = [bucket_writes.settle(shards[shard], part, next(nonces)) for shard, part in parts.items()]
             if not writes or self._commit(writes, list(parts), of, until_s):
                 return True
-            pauses.wait(until_s - self._scope.client.clock.monotonic_s())
+            pauses.wait_or_give_up()
         raise contended(bucket)
 
     def shard_to_settle(self, memory: Remembered, settlement: Settlement) -> int:
@@ -351,25 +354,6 @@ class ShardClient:
         views = memory.views()
         choose = max if settlement.debits else min
         return choose(views, key=lambda shard: level(views[shard]), default=0)
-
-
-class Pauses:
-    """Pauses between tries, each about twice as long as the one before."""
-
-    def __init__(self, random: Random) -> None:
-        self._random = random
-        self._longest_s = _FIRST_PAUSE_S
-
-    def wait(self, left_s: float) -> None:
-        """Wait for a while.
-
-        Raises:
-            RateLimiterUnavailable: No time is left.
-        """
-        if left_s <= 0:
-            raise RateLimiterUnavailable(TimeoutError("the store takes no writes, or others kept changing the bucket"))
-        runtime.sleep(min(left_s, self._longest_s * (0.5 + self._random.random() / 2)))
-        self._longest_s = min(_LONGEST_PAUSE_S, self._longest_s * 2)
 
 
 def _may_fit(memory: Remembered, amounts: Amounts) -> bool:

@@ -107,7 +107,7 @@ class ConfigStore:
     def fresh(self, bucket: BucketId) -> KnownLimits | None:
         """Return the limits in force if they are known and fresh."""
         known = self._scope.caches.limits(bucket)
-        fresh = known is not None and known.read_ms <= self._scope.now_ms() < known.expires_ms
+        fresh = known is not None and known.is_fresh(self._scope.now_ms())
         return known if fresh else None
 
     def known(self, bucket: BucketId, until_s: float | None = None) -> KnownLimits:

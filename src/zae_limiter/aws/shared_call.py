@@ -10,12 +10,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
-__all__ = ["Errand", "Future", "done"]
+__all__ = ["Future", "SharedCall", "done"]
 
 T = TypeVar("T")
 
 
-class Errand(Generic[T]):
+class SharedCall(Generic[T]):
     """A call without arguments; its result is that of whoever began it."""
 
     __slots__ = ("_call", "_lock", "_process", "_under_way")
