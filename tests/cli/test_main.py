@@ -21,6 +21,10 @@ def every_command(command=main, path=()):
             yield from every_command(command.get_command(context, name), (*path, name))
 
 
+# Commands on other things than the data of a limiter.
+NOT_ON_DATA = {"local"}
+
+
 class TestHelp:
     @pytest.mark.parametrize("path", [path for path, _ in every_command()], ids=" ".join)
     def test_every_help_shows_an_example(self, run, path):
@@ -42,6 +46,7 @@ class TestHelp:
             for path, command in every_command()
             for option in ("--url", "--namespace", "--json")
             if not isinstance(command, click.Group) and (path, option) != (("demo",), "--json")
+            if path[0] not in NOT_ON_DATA
             if option not in {name for parameter in command.params for name in parameter.opts}
         ]
 

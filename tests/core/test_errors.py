@@ -40,6 +40,8 @@ EVERY_ERROR = [
     errors.StackAlreadyExistsError("my-app"),
     errors.InfrastructureNotFoundError("my-app"),
     errors.InfrastructureNotFoundError("my-app", "us-east-1"),
+    errors.LocalAwsError("port 4566 is in use"),
+    errors.LocalAwsError("it ended while it started", ["no such option"]),
     errors.NamespaceNotFoundError("tenant"),
     errors.NamespaceStateError("tenant", "purging", "recover"),
     errors.NamespaceStateError("tenant", "deleted", "recover", "its name was taken"),
@@ -79,6 +81,7 @@ def test_the_tree_is_the_documented_one() -> None:
             errors.StackCreationError,
             errors.StackAlreadyExistsError,
             errors.InfrastructureNotFoundError,
+            errors.LocalAwsError,
             errors.NamespaceNotFoundError,
             errors.NamespaceStateError,
         ],
@@ -181,6 +184,13 @@ def test_a_failed_stack_shows_its_events() -> None:
     error = errors.StackCreationError("my-app", "rolled back", ["Table: no quota"])
 
     assert "Could not create stack 'my-app': rolled back\n  Table: no quota" == str(error)
+
+
+def test_a_local_aws_that_does_not_start_shows_its_last_words() -> None:
+    """What is wrong is in its log."""
+    error = errors.LocalAwsError("it ended while it started", ["no such option"])
+
+    assert "Local AWS: it ended while it started\n  no such option" == str(error)
 
 
 def test_a_state_that_is_in_the_way_comes_with_a_way_out() -> None:

@@ -11,6 +11,7 @@ COMMANDS = {
     "acquire": LazyCommand("zae_limiter.cli.acquire", "acquire", "Take tokens, or say when to try again."),
     "available": LazyCommand("zae_limiter.cli.available", "available", "Show what is left of each limit."),
     "system": LazyCommand("zae_limiter.cli.system", "system", "Limits of everyone who has no others."),
+    "local": LazyCommand("zae_limiter.cli.local", "local", "An AWS on this machine, to try things out."),
 }
 
 

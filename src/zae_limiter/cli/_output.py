@@ -3,7 +3,8 @@
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import click
@@ -46,6 +47,18 @@ def print_grid(grid: Grid) -> None:
 def print_note(text: str) -> None:
     """Say on stderr, dimly, what is good to know and no result."""
     click.echo(text if "NO_COLOR" in os.environ else click.style(text, dim=True), err=True)
+
+
+@contextmanager
+def working(text: str) -> Iterator[None]:
+    """Show on stderr that something is under way, if somebody is looking."""
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True, highlight=False, markup=False).status(f"{text} ..."):
+        yield
 
 
 def plain_lines(grid: Grid) -> list[str]:

@@ -22,6 +22,7 @@ Every error keeps its arguments in ``args``, so it survives pickling, and builds
     │   │   └── StackCreationError
     │   │       └── StackAlreadyExistsError
     │   ├── InfrastructureNotFoundError
+    │   ├── LocalAwsError
     │   ├── NamespaceNotFoundError
     │   └── NamespaceStateError
     ├── VersionError
@@ -269,6 +270,18 @@ class InfrastructureNotFoundError(InfrastructureError):
     def __str__(self) -> str:
         where = "" if self.region is None else f" in {self.region}"
         return f"There is no limiter {self.name!r}{where}. Deploy it with: zae-limiter deploy --name {self.name}"
+
+
+class LocalAwsError(InfrastructureError):
+    """The local AWS cannot be started, reached or stopped; ``log_lines`` are the last it said."""
+
+    def __init__(self, reason: str, log_lines: Sequence[str] = ()) -> None:
+        self.reason = reason
+        self.log_lines = tuple(log_lines)
+        super().__init__(reason, self.log_lines)
+
+    def __str__(self) -> str:
+        return "\n".join([f"Local AWS: {self.reason}", *(f"  {line}" for line in self.log_lines)])
 
 
 class NamespaceNotFoundError(InfrastructureError):

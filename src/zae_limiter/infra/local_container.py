@@ -1,0 +1,136 @@
+"""The local AWS as a container of a LocalStack-compatible image, by the docker SDK, where there is an engine."""
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from zae_limiter.core.errors import LocalAwsError
+from zae_limiter.infra.local_files import Server
+
+IMAGE = "ministackorg/ministack:latest"
+INSTALL = 'the docker SDK is not installed; install it: pip install "zae-limiter[local]"'
+
+_NO_ENGINE = "no docker engine answers; start one, or leave out --docker to run it as a process"
+_NAME = "zae-limiter-local"
+_INNER_PORT = 4566
+_KEPT_IN = "/var/lib/localstack"
+_SOCKET = Path("/var/run/docker.sock")
+_STOP_S = 30
+
+
+def start(server: Server, image: str, state: Path) -> str:
+    """Start the container and return its id; the image is pulled if it is not there.
+
+    Raises:
+        LocalAwsError: there is no SDK or no engine, or the engine refuses.
+    """
+    from docker.errors import APIError
+
+    with _Engine() as engine:
+        state.mkdir(parents=True, exist_ok=True)
+        try:
+            _remove_left(engine)
+            started = engine.containers.run(
+                image,
+                name=_NAME,
+                detach=True,
+                ports={f"{_INNER_PORT}/tcp": ("127.0.0.1", server.port)},
+                environment=_environment(server.region),
+                volumes=_volumes(state),
+            )
+        except APIError as error:
+            raise LocalAwsError(f"the docker engine refuses {image}: {error.explanation or error}") from error
+        return str(started.id)
+
+
+def lives(container_id: str) -> bool:
+    """Say whether the container runs; without an engine, none does."""
+    with suppress(LocalAwsError), _Engine() as engine:
+        return any(found.id == container_id for found in engine.containers.list())
+    return False
+
+
+def stop(container_id: str) -> None:
+    """Stop and remove the container; what it holds is kept in its volume."""
+    from docker.errors import NotFound
+
+    with _Engine() as engine, suppress(NotFound):
+        container = engine.containers.get(container_id)
+        container.stop(timeout=_STOP_S)
+        container.remove()
+
+
+def last_lines(container_id: str, lines: int) -> list[str]:
+    """Return the last lines of its log."""
+    from docker.errors import NotFound
+
+    with _Engine() as engine, suppress(NotFound):
+        told: bytes = engine.containers.get(container_id).logs(tail=lines)
+        return told.decode(errors="replace").splitlines()
+    return []
+
+
+def follow(container_id: str, lines: int) -> Iterator[str]:
+    """Yield the last lines of its log, and what is added, until it has ended."""
+    from docker.errors import NotFound
+
+    with _Engine() as engine, suppress(NotFound):
+        rest = b""
+        for part in engine.containers.get(container_id).logs(stream=True, follow=True, tail=lines):
+            *whole, rest = (rest + part).split(b"\n")
+            yield from (line.decode(errors="replace") for line in whole)
+
+
+class _Engine:
+    """A connection to the engine that the environment names."""
+
+    def __enter__(self) -> Any:
+        try:
+            import docker
+        except ImportError as error:
+            raise LocalAwsError(INSTALL) from error
+        _require_listener(_host())
+        try:
+            self._client = docker.from_env()
+        except docker.errors.DockerException as error:
+            raise LocalAwsError(_NO_ENGINE) from error
+        return self._client
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+
+def _host() -> str:
+    return os.environ.get("DOCKER_HOST") or f"unix://{_SOCKET}"
+
+
+def _require_listener(host: str) -> None:
+    """Require somebody at the socket: the SDK would leave one of its own open that it could not connect."""
+    if host.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as tried:
+            try:
+                tried.connect(host.removeprefix("unix://"))
+            except OSError as error:
+                raise LocalAwsError(_NO_ENGINE) from error
+
+
+def _remove_left(engine: Any) -> None:
+    """Remove what an earlier run has left under our name."""
+    for found in engine.containers.list(all=True, filters={"name": f"^/{_NAME}$"}):
+        found.remove(force=True)
+
+
+def _environment(region: str) -> dict[str, str]:
+    # PERSISTENCE is LocalStack's word, the others are ministack's.
+    kept = {"PERSISTENCE": "1", "PERSIST_STATE": "1", "STATE_DIR": f"{_KEPT_IN}/state"}
+    return {**kept, "S3_PERSIST": "1", "S3_DATA_DIR": f"{_KEPT_IN}/s3", "MINISTACK_REGION": region}
+
+
+def _volumes(state: Path) -> list[str]:
+    kept = [f"{state}:{_KEPT_IN}"]
+    # LocalStack runs functions of Lambda as containers of the same engine.
+    host = _host()
+    return [*kept, f"{host.removeprefix('unix://')}:{_SOCKET}"] if host.startswith("unix://") else kept

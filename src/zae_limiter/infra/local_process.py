@@ -1,0 +1,114 @@
+"""The local AWS as a process: ministack in the background, no docker; what it holds is written when it is stopped."""
+
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from zae_limiter.core.errors import LocalAwsError
+from zae_limiter.infra.local_files import POLL_S, LocalFiles, Server
+
+INSTALL = 'ministack is not installed; install it: pip install "zae-limiter[local]"'
+
+_STOP_S = 60.0
+_KILL_S = 10.0
+
+# Writes its number into the pid file, whose lock it has inherited, and becomes the server. The outer shell ends at
+# once, so that the server is no child of whoever asked for it.
+_LAUNCH = 'sh -c \'echo $$ >"$0"; exec "$@"\' "$@" &'
+
+# What a server may see of its starter's environment: no credentials, no endpoint, no profile.
+_PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV")
+
+
+def start(files: LocalFiles, server: Server) -> bool:
+    """Start the server in the background; False if one lives already.
+
+    Raises:
+        LocalAwsError: ministack is not installed, or the port is taken.
+    """
+    if importlib.util.find_spec("ministack") is None:
+        raise LocalAwsError(INSTALL)
+    with files.claiming() as lock:
+        if lock is None:
+            return False
+        _require_free(server.port)
+        files.pid_file.write_text("")
+        files.write_record(server)
+        with files.log.open("ab") as log:
+            launched = subprocess.run(
+                ["sh", "-c", _LAUNCH, "sh", str(files.pid_file), *_command(server.port)],
+                env=_environment(files.state, server),
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=(lock,),
+                check=False,
+            )
+    if launched.returncode:
+        raise LocalAwsError("no shell could start it", files.tail())
+    return True
+
+
+def stop(files: LocalFiles) -> None:
+    """Stop the server and whatever it started; it writes down what it holds before it ends.
+
+    Raises:
+        LocalAwsError: it does not end, or its process is somebody else's.
+    """
+    if not files.lives():
+        return
+    pid = files.pid()
+    try:
+        group = os.getpgid(pid)
+        os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return
+    except PermissionError as error:
+        raise LocalAwsError(f"process {pid} belongs to another user, who must stop it") from error
+    ended = _ends(files, _STOP_S)
+    with suppress(ProcessLookupError, PermissionError):
+        # Functions of its Lambda are processes of the same group.
+        os.killpg(group, signal.SIGKILL)
+    if not ended and not _ends(files, _KILL_S):
+        raise LocalAwsError(f"process {pid} does not end", files.tail())
+
+
+def _ends(files: LocalFiles, seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while files.lives():
+        if time.monotonic() > end:
+            return False
+        time.sleep(POLL_S)
+    return True
+
+
+def _command(port: int) -> list[str]:
+    server = [sys.executable, "-m", "hypercorn", "ministack.app:app", "--workers", "0", "--keep-alive", "75"]
+    return [*server, "--bind", f"127.0.0.1:{port}", "--log-level", "INFO"]
+
+
+def _environment(state: Path, server: Server) -> dict[str, str]:
+    known = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    kept = {"PERSIST_STATE": "1", "STATE_DIR": str(state), "S3_PERSIST": "1", "S3_DATA_DIR": str(state / "s3")}
+    # Ports that nobody asked for stay closed, and no engine of containers is looked for.
+    off = {"SFTP_ENABLED": "0", "IOT_MTLS_ENABLED": "0", "DOCKER_HOST": "unix:///nonexistent"}
+    return {**known, **kept, **off, "GATEWAY_PORT": str(server.port), "MINISTACK_REGION": server.region}
+
+
+def _require_free(port: int) -> None:
+    with socket.socket() as tried:
+        # As the server binds it: a connection that has just ended does not count.
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError as error:
+            way_out = f"choose another: zae-limiter local up --port {port + 1 if port < 65535 else 4566}"
+            raise LocalAwsError(f"port {port} cannot be used ({error.strerror}); {way_out}") from error
