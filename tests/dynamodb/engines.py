@@ -121,6 +121,13 @@ def ministack(port: int) -> Command:
     )
 
 
+def aws(port: int) -> Command:
+    """The same server with every service it has, for stacks; functions run as its child processes."""
+    alone = ministack(port)
+    every = {name: value for name, value in alone.environment.items() if name != "SERVICES"}
+    return Command(alone.arguments, every)
+
+
 def dynoxide(port: int) -> Command:
     """The binary that tools/engines.sh installs, or one on the path; everything is in memory."""
     installed = next(iter(INSTALLED.glob("*/dynoxide")), None)
@@ -133,6 +140,8 @@ def dynoxide(port: int) -> Command:
 
 
 ENGINES: dict[str, Callable[[int], Command]] = {"ministack": ministack, "dynoxide": dynoxide}
+WHOLE: dict[str, Callable[[int], Command]] = {"aws": aws}
+"""What has a table among other things; not compared with the others."""
 DEFAULT = "ministack"
 
 
@@ -175,7 +184,7 @@ def fresh_table_name() -> str:
 
 
 def _spawn(name: str, port: int) -> Engine:
-    command = ENGINES[name](port)
+    command = {**ENGINES, **WHOLE}[name](port)
     output = tempfile.TemporaryFile()  # noqa: SIM115 - the engine keeps it until it is stopped
     process = subprocess.Popen(
         ["sh", "-c", KEEPER, "sh", *command.arguments],

@@ -1,0 +1,193 @@
+"""StackOptions: what an operator may choose about a stack, checked, and as parameters of the template. Pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+
+from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.names import check_stack_name, check_text, check_whole_number
+from zae_limiter.core.usage import check_window_type
+from zae_limiter.infra import naming
+
+LOG_RETENTION_DAYS = (
+    *(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731),
+    *(1096, 1827, 2192, 2557, 2922, 3288, 3653),
+)
+"""The only spans for which logs can be kept."""
+
+_MOST_DAYS = 3650
+_MOST_TAGS = 40
+_BOUNDS = {
+    "usage_retention_days": (1, _MOST_DAYS),
+    "audit_retention_days": (1, _MOST_DAYS),
+    "audit_archive_glacier_days": (1, _MOST_DAYS),
+    "pitr_recovery_days": (0, 35),
+    "lambda_timeout": (1, 900),
+    "lambda_memory": (128, 3008),
+    "lambda_duration_threshold_pct": (1, 100),
+}
+_TOPIC_ARN = re.compile(r"arn:[^:\s]+:sns:[^:\s]+:[^:\s]+:[A-Za-z0-9_.-]+")
+_ROLE_ARN = re.compile(r"arn:[^:\s]+:iam::[0-9]+:role/[A-Za-z0-9+=,.@_/-]+")
+_POLICY_ARN = re.compile(r"arn:[^:\s]+:iam::[^:\s]+:policy/[A-Za-z0-9+=,.@_/-]+")
+_POLICY_NAME = re.compile(r"[A-Za-z0-9+=,.@_/-]+")
+_TAG_TEXT = re.compile(r"[\w\s.:/=+@-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackOptions:
+    """What an operator may choose about a stack; every choice has a default.
+
+    ``pitr_recovery_days`` is 0 where the table cannot be restored to a point in time. ``permission_boundary`` is the
+    name or the ARN of a policy. The formats of names hold ``{}`` in the place of the name.
+
+    Raises:
+        ValidationError: A choice is out of its bounds, or goes together with another badly; the text says what to do.
+    """
+
+    snapshot_windows: str = "hourly,daily"
+    usage_retention_days: int = 90
+    audit_retention_days: int = 90
+    enable_aggregator: bool = True
+    pitr_recovery_days: int = 35
+    log_retention_days: int = 30
+    lambda_timeout: int = 60
+    lambda_memory: int = 256
+    enable_alarms: bool = True
+    alarm_sns_topic: str | None = None
+    lambda_duration_threshold_pct: int = 80
+    permission_boundary: str | None = None
+    role_name_format: str = "{}"
+    policy_name_format: str = "{}"
+    enable_audit_archival: bool = True
+    audit_archive_glacier_days: int = 90
+    enable_tracing: bool = False
+    create_iam_roles: bool = False
+    create_iam: bool = True
+    aggregator_role_arn: str | None = None
+    enable_deletion_protection: bool = False
+    tags: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __post_init__(self) -> None:
+        _check_flags(self)
+        for name, (least, most) in _BOUNDS.items():
+            check_whole_number(name, getattr(self, name), least, most)
+        if self.log_retention_days not in LOG_RETENTION_DAYS or type(self.log_retention_days) is not int:
+            reason = f"must be one of {', '.join(map(str, LOG_RETENTION_DAYS))}"
+            raise ValidationError("log_retention_days", self.log_retention_days, reason)
+        _check_windows(self.snapshot_windows)
+        _check_arn("alarm_sns_topic", self.alarm_sns_topic, _TOPIC_ARN, "arn:aws:sns:us-east-1:123456789012:alarms")
+        _check_arn("aggregator_role_arn", self.aggregator_role_arn, _ROLE_ARN, "arn:aws:iam::123456789012:role/mine")
+        _check_boundary(self.permission_boundary)
+        naming.split_format("role_name_format", self.role_name_format)
+        naming.split_format("policy_name_format", self.policy_name_format)
+        if len(self.policy_name_format) > naming.LONGEST_POLICY_FORMAT:
+            reason = f"must have at most {naming.LONGEST_POLICY_FORMAT} characters"
+            raise ValidationError("policy_name_format", self.policy_name_format, reason)
+        _check_tags(self.tags)
+        _check_iam(self)
+
+
+def template_parameters(name: str, options: StackOptions) -> dict[str, str]:
+    """Return the parameters of the template for a stack of that name.
+
+    Raises:
+        InvalidNameError: No stack can have the name.
+        ValidationError: A name that is made of it is too long.
+    """
+    check_stack_name(name)
+    if options.create_iam:
+        naming.check_role_names(name, options.role_name_format)
+        naming.check_policy_names(name, options.policy_name_format)
+    role_prefix, role_suffix = naming.split_format("role_name_format", options.role_name_format)
+    policy_prefix, policy_suffix = naming.split_format("policy_name_format", options.policy_name_format)
+    boundary = options.permission_boundary or ""
+    by_arn = boundary.startswith("arn:")
+    return {
+        "PitrRecoveryDays": str(options.pitr_recovery_days),
+        "EnableDeletionProtection": _flag(options.enable_deletion_protection),
+        "EnableAggregator": _flag(options.enable_aggregator),
+        "SnapshotWindows": ",".join(windows(options.snapshot_windows)),
+        "UsageRetentionDays": str(options.usage_retention_days),
+        "AuditRetentionDays": str(options.audit_retention_days),
+        "LambdaTimeout": str(options.lambda_timeout),
+        "LambdaMemory": str(options.lambda_memory),
+        "EnableTracing": _flag(options.enable_tracing),
+        "LogRetentionDays": str(options.log_retention_days),
+        "EnableAlarms": _flag(options.enable_alarms),
+        "AlarmSnsTopicArn": options.alarm_sns_topic or "",
+        "DurationAlarmThresholdMs": str(options.lambda_timeout * options.lambda_duration_threshold_pct * 10),
+        "EnableAuditArchival": _flag(options.enable_audit_archival),
+        "AuditArchiveGlacierDays": str(options.audit_archive_glacier_days),
+        "CreateIam": _flag(options.create_iam),
+        "CreateIamRoles": _flag(options.create_iam_roles),
+        "AggregatorRoleArn": options.aggregator_role_arn or "",
+        "RoleNamePrefix": role_prefix,
+        "RoleNameSuffix": role_suffix,
+        "PolicyNamePrefix": policy_prefix,
+        "PolicyNameSuffix": policy_suffix,
+        "PermissionBoundaryArn": boundary if by_arn else "",
+        "PermissionBoundaryName": "" if by_arn else boundary,
+    }
+
+
+def windows(text: str) -> tuple[str, ...]:
+    """Return the kinds of windows that a text names, each once."""
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _check_flags(options: StackOptions) -> None:
+    for chosen in fields(options):
+        value = getattr(options, chosen.name)
+        if chosen.type is bool and type(value) is not bool:
+            raise ValidationError(chosen.name, value, "must be True or False")
+
+
+def _check_windows(value: object) -> None:
+    if type(value) is not str:
+        raise ValidationError("snapshot_windows", value, "must be a text such as 'hourly,daily'")
+    for window in windows(value):
+        check_window_type(window, "snapshot_windows")
+
+
+def _check_arn(name: str, value: object, rule: re.Pattern[str], example: str) -> None:
+    if value is not None and not (type(value) is str and rule.fullmatch(value)):
+        raise ValidationError(name, value, f"must be an ARN such as {example}")
+
+
+def _check_boundary(value: object) -> None:
+    if value is None:
+        return
+    rule = _POLICY_ARN if isinstance(value, str) and value.startswith("arn:") else _POLICY_NAME
+    if type(value) is not str or not rule.fullmatch(value):
+        example = "arn:aws:iam::aws:policy/PowerUserAccess"
+        raise ValidationError("permission_boundary", value, f"must be the name of a policy or an ARN such as {example}")
+
+
+def _check_tags(tags: object) -> None:
+    if not isinstance(tags, Mapping) or len(tags) > _MOST_TAGS:
+        raise ValidationError("tags", tags, f"must be a mapping of at most {_MOST_TAGS} keys to values")
+    for key, value in tags.items():
+        check_text("tag key", key, 128)
+        check_text("tag value", value, 256)
+        if not key or key.lower().startswith("aws:") or key.startswith(naming.TAG_PREFIX):
+            raise ValidationError("tag key", key, f"must not be empty, nor start with aws: or {naming.TAG_PREFIX}")
+        for text in (key, value):
+            if not _TAG_TEXT.fullmatch(text):
+                raise ValidationError("tag", text, "must have letters, digits, spaces and _ . : / = + - @ only")
+
+
+def _check_iam(options: StackOptions) -> None:
+    """Refuse choices that contradict each other."""
+    if options.create_iam:
+        return
+    if options.create_iam_roles:
+        reason = "no roles can be made with create_iam=False; leave one of the two out"
+        raise ValidationError("create_iam_roles", options.create_iam_roles, reason)
+    if options.enable_aggregator and options.aggregator_role_arn is None:
+        reason = "the aggregator needs a role: name one in aggregator_role_arn, or set enable_aggregator=False"
+        raise ValidationError("create_iam", options.create_iam, reason)

@@ -1,0 +1,106 @@
+"""What an operator chooses is checked before anything is made."""
+
+from typing import Any
+
+import pytest
+
+from zae_limiter.core.errors import InvalidNameError, ValidationError
+from zae_limiter.infra.options import StackOptions, template_parameters
+
+BAD_CHOICES: list[tuple[str, object]] = [
+    ("snapshot_windows", "hourly,weekly"),
+    ("snapshot_windows", ""),
+    ("snapshot_windows", ["hourly"]),
+    ("usage_retention_days", 0),
+    ("audit_retention_days", 3651),
+    ("audit_archive_glacier_days", -1),
+    ("pitr_recovery_days", 36),
+    ("pitr_recovery_days", "7"),
+    ("log_retention_days", 31),
+    ("log_retention_days", 30.0),
+    ("lambda_timeout", 901),
+    ("lambda_memory", 64),
+    ("lambda_duration_threshold_pct", 101),
+    ("enable_alarms", "no"),
+    ("enable_tracing", 1),
+    ("alarm_sns_topic", "alarms"),
+    ("aggregator_role_arn", "mine"),
+    ("permission_boundary", "arn:aws:s3:::bucket"),
+    ("permission_boundary", "a b"),
+    ("permission_boundary", ""),
+    ("role_name_format", "pb-"),
+    ("role_name_format", "{}-{}"),
+    ("policy_name_format", "p b{}"),
+    ("policy_name_format", "x" * 119 + "{}"),
+    ("tags", ["team"]),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), BAD_CHOICES)
+def test_a_bad_choice_is_refused_by_its_name(name: str, value: Any) -> None:
+    """The error names the option, so that one knows which flag to change."""
+    with pytest.raises(ValidationError) as caught:
+        StackOptions(**{name: value})
+
+    assert name == caught.value.field
+
+
+BAD_TAGS: list[object] = [
+    *({"": "a"}, {"aws:team": "a"}, {"zae-limiter:name": "a"}),
+    *({"team": "a" * 257}, {"k" * 129: "a"}, {"a#": "b"}, {"team": 3}),
+    {str(number): "a" for number in range(41)},
+]
+
+
+@pytest.mark.parametrize("tags", BAD_TAGS)
+def test_tags_that_cannot_be(tags: Any) -> None:
+    """Nor may a user take the place of the tags that stacks are found by."""
+    with pytest.raises(ValidationError, match="tag"):
+        StackOptions(tags=tags)
+
+
+class TestIam:
+    def test_without_iam_the_aggregator_needs_a_role(self) -> None:
+        """And the error says both ways out."""
+        with pytest.raises(ValidationError, match=r"aggregator_role_arn.*enable_aggregator=False"):
+            StackOptions(create_iam=False)
+
+    def test_without_iam_no_roles_can_be_asked_for(self) -> None:
+        with pytest.raises(ValidationError, match="create_iam_roles"):
+            StackOptions(create_iam=False, enable_aggregator=False, create_iam_roles=True)
+
+    def test_without_iam_and_aggregator_nothing_is_needed(self) -> None:
+        parameters = template_parameters("my-app", StackOptions(create_iam=False, enable_aggregator=False))
+
+        assert ("false", "false") == (parameters["CreateIam"], parameters["EnableAggregator"])
+
+    def test_a_name_that_iam_refuses_is_refused_here(self) -> None:
+        """55 characters go with the shortest format; a longer one leaves less room."""
+        name = "n" * 55
+        template_parameters(name, StackOptions())
+
+        with pytest.raises(ValidationError, match="64"):
+            template_parameters(name, StackOptions(role_name_format="pb-{}-PowerUser"))
+
+    def test_a_policys_name_may_be_longer(self) -> None:
+        with pytest.raises(ValidationError, match="128"):
+            template_parameters("n" * 55, StackOptions(policy_name_format="x" * 90 + "{}"))
+
+    def test_names_of_what_is_not_made_do_not_matter(self) -> None:
+        options = StackOptions(create_iam=False, enable_aggregator=False, role_name_format="pb-{}-PowerUser")
+
+        assert "pb-" == template_parameters("n" * 55, options)["RoleNamePrefix"]
+
+
+@pytest.mark.parametrize("name", ["rate_limits", "my.app", "123app", "n" * 56, "", "ä"])
+def test_names_that_no_stack_can_have(name: str) -> None:
+    """Hyphens, not underscores; a letter first; up to 55 characters."""
+    with pytest.raises(InvalidNameError):
+        template_parameters(name, StackOptions())
+
+
+def test_windows_are_named_once() -> None:
+    """Spaces and repetitions are a reader's, not the stack's."""
+    parameters = template_parameters("my-app", StackOptions(snapshot_windows="hourly, daily,hourly"))
+
+    assert "hourly,daily" == parameters["SnapshotWindows"]

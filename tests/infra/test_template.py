@@ -1,0 +1,228 @@
+"""The template: what it makes, by itself and by options; a local AWS makes it in other tests."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.infra.resolved import Resolved, parsed
+from zae_limiter.infra import naming
+from zae_limiter.infra.options import LOG_RETENTION_DAYS, StackOptions, template_parameters
+from zae_limiter.infra.template import MOST_BYTES, limiter_template
+from zae_limiter.tables.dynamodb.calls import Calls
+
+REGIONS = ["us-east-1", "eu-central-1", "cn-north-1", "us-gov-west-1"]
+
+
+def resolved(name: str = "my-app", **chosen: Any) -> Resolved:
+    return Resolved(name, template_parameters(name, StackOptions(**chosen)))
+
+
+class TestAsWritten:
+    def test_it_is_clean_in_every_partition(self, tmp_path: Path) -> None:
+        """cfn-lint finds nothing, in regions of all public partitions."""
+        path = tmp_path / "limiter.yaml"
+        path.write_text(limiter_template(), encoding="utf-8")
+        linter = Path(sys.executable).with_name("cfn-lint")
+        done = subprocess.run([linter, "--regions", *REGIONS, "--", path], capture_output=True, text=True, check=False)
+
+        assert ("", "", 0) == (done.stdout, done.stderr, done.returncode)
+
+    def test_it_names_no_partition(self) -> None:
+        """ARNs are made with the partition of the stack."""
+        assert "arn:aws" not in limiter_template()
+
+    def test_it_can_be_sent_along(self) -> None:
+        """No bucket is needed to hold it."""
+        assert len(limiter_template().encode()) < MOST_BYTES
+
+    def test_it_uses_only_functions_that_local_engines_have(self) -> None:
+        """What needs string work is computed before."""
+        text = limiter_template()
+
+        assert [] == [name for name in ("Fn::", "!Select", "!Split", "!FindInMap", "!ImportValue") if name in text]
+
+    def test_its_defaults_are_those_of_the_options(self) -> None:
+        """The template by itself makes what options without choices make."""
+        defaults = {name: str(body["Default"]) for name, body in parsed()["Parameters"].items()}
+
+        assert template_parameters("my-app", StackOptions()) == defaults
+
+    def test_it_allows_the_spans_that_options_allow(self) -> None:
+        assert list(LOG_RETENTION_DAYS) == parsed()["Parameters"]["LogRetentionDays"]["AllowedValues"]
+
+
+class TestTable:
+    def test_it_is_the_table_that_clients_make(self) -> None:
+        """Keys and indexes are those of a table made without a stack."""
+        made = json.loads(Calls("my-app").create_table().body)
+        described = resolved().properties("Table")
+
+        assert made == {name: described[name] for name in made}
+
+    def test_it_has_a_stream_and_removes_what_has_expired(self) -> None:
+        table = resolved().properties("Table")
+
+        assert {"StreamViewType": "NEW_AND_OLD_IMAGES"} == table["StreamSpecification"]
+        assert {"AttributeName": "ttl", "Enabled": True} == table["TimeToLiveSpecification"]
+
+    @pytest.mark.parametrize(
+        ("days", "expected"),
+        [
+            (7, {"PointInTimeRecoveryEnabled": True, "RecoveryPeriodInDays": "7"}),
+            (0, {"PointInTimeRecoveryEnabled": False}),
+        ],
+    )
+    def test_it_can_be_restored(self, days: int, expected: dict[str, object]) -> None:
+        """For so many days back, or not at all."""
+        table = resolved(pitr_recovery_days=days).properties("Table")
+
+        assert expected == table["PointInTimeRecoverySpecification"]
+
+    @pytest.mark.parametrize("protected", [True, False])
+    def test_it_can_be_protected(self, protected: bool) -> None:
+        table = resolved(enable_deletion_protection=protected).properties("Table")
+
+        assert protected is table["DeletionProtectionEnabled"]
+
+
+class TestAggregator:
+    def test_without_it_no_part_of_it_is_made(self) -> None:
+        """Neither function nor queue, log, role or archive."""
+        stack = resolved(enable_aggregator=False)
+        kinds = {one["Type"].rpartition("::")[0] for one in stack.resources.values()}
+
+        assert {"AWS::DynamoDB", "AWS::CloudWatch", "AWS::IAM"} == kinds
+        assert {"TableReadThrottleAlarm", "TableWriteThrottleAlarm"} == set(stack.of_type("AWS::CloudWatch::Alarm"))
+        assert not [name for name in stack.outputs if name.startswith(("Aggregator", "Archive"))]
+
+    def test_a_failing_batch_is_halved_tried_again_and_kept(self) -> None:
+        """What fails for good ends in the queue, alone."""
+        source = resolved().properties("AggregatorEventSource")
+
+        assert source["BisectBatchOnFunctionError"] is True
+        assert 0 < source["MaximumRetryAttempts"] < 1000
+        assert ["ReportBatchItemFailures"] == source["FunctionResponseTypes"]
+        assert {"OnFailure": {"Destination": "AggregatorDeadLetterQueue.Arn"}} == source["DestinationConfig"]
+
+    @pytest.mark.parametrize(("archived", "expected"), [(True, ["#STATE", {"prefix": "#AUDIT#"}]), (False, ["#STATE"])])
+    def test_it_hears_of_buckets_and_of_what_it_archives(self, archived: bool, expected: list[object]) -> None:
+        """Other records never start it."""
+        filters = resolved(enable_audit_archival=archived).properties("AggregatorEventSource")["FilterCriteria"]
+        patterns = [json.loads(one["Pattern"]) for one in filters["Filters"]]
+
+        assert expected == [key for pattern in patterns for key in pattern["dynamodb"]["Keys"]["SK"]["S"]]
+
+    def test_only_what_the_table_removed_is_archived(self) -> None:
+        """A user who deletes an event does not have it archived as expired."""
+        filters = resolved().properties("AggregatorEventSource")["FilterCriteria"]["Filters"]
+        expired = json.loads(filters[1]["Pattern"])
+
+        assert ["REMOVE"] == expired["eventName"]
+        assert {"type": ["Service"], "principalId": ["dynamodb.amazonaws.com"]} == expired["userIdentity"]
+
+    def test_a_late_run_raises_an_alarm_at_a_share_of_its_time(self) -> None:
+        stack = resolved(lambda_timeout=120, lambda_duration_threshold_pct=75)
+
+        assert "90000" == stack.properties("AggregatorDurationAlarm")["Threshold"]
+        assert "120" == stack.properties("AggregatorFunction")["Timeout"]
+
+    @pytest.mark.parametrize(("traced", "mode"), [(True, "Active"), (False, "PassThrough")])
+    def test_it_can_be_traced(self, traced: bool, mode: str) -> None:
+        """Who is traced may send traces, and nobody else may."""
+        stack = resolved(enable_tracing=traced)
+        policies = [policy["PolicyName"] for policy in stack.properties("AggregatorRole")["Policies"]]
+
+        assert {"Mode": mode} == stack.properties("AggregatorFunction")["TracingConfig"]
+        assert traced is ("trace" in policies)
+
+
+class TestAlarms:
+    def test_every_alarm_tells_the_topic(self) -> None:
+        topic = "arn:aws:sns:us-east-1:123456789012:alarms"
+        alarms = resolved(alarm_sns_topic=topic).of_type("AWS::CloudWatch::Alarm")
+
+        assert 6 == len(alarms)
+        assert [[topic]] * 6 == [alarm["AlarmActions"] for alarm in alarms.values()]
+
+    def test_without_a_topic_nobody_is_told(self) -> None:
+        assert all("AlarmActions" not in alarm for alarm in resolved().of_type("AWS::CloudWatch::Alarm").values())
+
+    def test_there_need_be_none(self) -> None:
+        assert {} == resolved(enable_alarms=False).of_type("AWS::CloudWatch::Alarm")
+
+
+class TestIam:
+    def test_policies_are_named_by_their_format(self) -> None:
+        """All six are always there."""
+        policies = resolved(policy_name_format="pb-{}-x").of_type("AWS::IAM::ManagedPolicy")
+        expected = {naming.policy_name("my-app", policy, "pb-{}-x") for policy in naming.POLICIES}
+
+        assert expected == {policy["ManagedPolicyName"] for policy in policies.values()}
+
+    def test_roles_are_made_on_request_and_named_by_their_format(self) -> None:
+        roles = resolved(create_iam_roles=True, role_name_format="pb-{}-x").of_type("AWS::IAM::Role")
+        expected = {naming.role_name("my-app", role, "pb-{}-x") for role in naming.ROLES}
+
+        assert expected == {role["RoleName"] for role in roles.values()}
+
+    def test_unasked_only_the_aggregator_has_a_role(self) -> None:
+        assert ["my-app-aggr"] == [role["RoleName"] for role in resolved().of_type("AWS::IAM::Role").values()]
+
+    @pytest.mark.parametrize(
+        ("boundary", "expected"),
+        [
+            ("arn:aws:iam::aws:policy/PowerUserAccess", "arn:aws:iam::aws:policy/PowerUserAccess"),
+            ("team/bounds", "arn:aws-cn:iam::123456789012:policy/team/bounds"),
+        ],
+    )
+    def test_every_role_is_bounded(self, boundary: str, expected: str) -> None:
+        """By a policy's ARN, or by its name in the account and partition of the stack."""
+        roles = resolved(create_iam_roles=True, permission_boundary=boundary).of_type("AWS::IAM::Role")
+
+        assert [expected] * 4 == [role["PermissionsBoundary"] for role in roles.values()]
+
+    def test_unasked_no_role_is_bounded(self) -> None:
+        assert "PermissionsBoundary" not in resolved().properties("AggregatorRole")
+
+    def test_a_role_of_ones_own_is_used(self) -> None:
+        role = "arn:aws:iam::123456789012:role/mine"
+        stack = resolved(aggregator_role_arn=role)
+
+        assert {} == stack.of_type("AWS::IAM::Role")
+        assert role == stack.properties("AggregatorFunction")["Role"]
+        assert role == stack.outputs["AggregatorRoleArn"]
+
+    def test_there_need_be_no_iam_at_all(self) -> None:
+        """Not even where the aggregator runs: it brings its role."""
+        stack = resolved(create_iam=False, aggregator_role_arn="arn:aws:iam::123456789012:role/mine")
+
+        assert [] == [name for name, one in stack.resources.items() if one["Type"].startswith("AWS::IAM::")]
+        assert "AggregatorFunction" in stack.resources
+
+    def test_no_policy_allows_everything_of_a_service(self) -> None:
+        """Actions are named one by one."""
+        stack = resolved(create_iam_roles=True, enable_tracing=True)
+        documents = [one["PolicyDocument"] for one in stack.of_type("AWS::IAM::ManagedPolicy").values()]
+        documents += [one["PolicyDocument"] for one in stack.properties("AggregatorRole")["Policies"]]
+        actions = [action for one in documents for said in one["Statement"] for action in said["Action"]]
+
+        assert len(actions) > 20
+        assert [] == [action for action in actions if "*" in action]
+
+
+class TestArchive:
+    def test_its_name_is_left_to_cloudformation(self) -> None:
+        """Names of buckets are shared by the whole world."""
+        assert "BucketName" not in resolved().properties("ArchiveBucket")
+
+    def test_it_outlives_the_stack(self) -> None:
+        assert "RetainExceptOnCreate" == parsed()["Resources"]["ArchiveBucket"]["DeletionPolicy"]
+
+    def test_it_moves_to_glacier(self) -> None:
+        (rule,) = resolved(audit_archive_glacier_days=30).properties("ArchiveBucket")["LifecycleConfiguration"]["Rules"]
+
+        assert [{"StorageClass": "GLACIER", "TransitionInDays": "30"}] == rule["Transitions"]
