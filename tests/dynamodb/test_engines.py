@@ -1,3 +1,4 @@
+import http.client
 import os
 import signal
 import subprocess
@@ -28,7 +29,7 @@ def stops_answering(url: str) -> bool:
     while time.monotonic() < end:
         try:
             raw.call(url, "ListTables", {})
-        except OSError:
+        except (OSError, http.client.HTTPException):
             return True
         time.sleep(engines.POLL_S)
     return False
