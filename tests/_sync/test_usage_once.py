@@ -80,7 +80,7 @@ def used(repo):
 
 def test_counting_may_end_after_any_step(repo, limiter, monkeypatch):
     """Whoever counts next goes on from there, and the sums are right."""
-    monkeypatch.setattr("zae_limiter._sync.store.usage._SNAPSHOTS_AT_ONCE", 2)
+    monkeypatch.setattr("zae_limiter_aggregator.plan.SNAPSHOTS_AT_ONCE", 2)
     monkeypatch.setattr("zae_limiter._sync.store.usage._CHANGES_AT_ONCE", 2)
     expected = ended = 0
     while True:

@@ -2,10 +2,15 @@
 
 from typing import Any
 
+import pytest
+
+from tests.aggregator.stage import Stream
+from zae_limiter.core.audit import AuditAction, AuditEvent
+from zae_limiter.schema import audit_item
 from zae_limiter.schema.keys import BucketKey
 from zae_limiter.schema.operations import Change, Key
 from zae_limiter.schema.usage_item import pad_sequence
-from zae_limiter_aggregator.records import BucketChange, from_log, from_stream
+from zae_limiter_aggregator.records import BucketChange, ExpiredEvent, Standing, from_log, from_stream, read_all
 
 PK = "ns/BUCKET#user-1#gpt-4#2"
 BUCKET = BucketKey("ns", "user-1", "gpt-4", 2)
@@ -47,11 +52,59 @@ def test_a_new_bucket_has_used_what_it_began_with() -> None:
     """There is no old image."""
     found = from_stream(record("#STATE", NewImage=image(b_rpm_tc=1_000, b_wcu_tc=1)))
 
-    assert found is not None
+    assert isinstance(found, BucketChange)
     assert {"rpm": 1_000} == found.spent_milli
+
+
+def test_a_stream_record_tells_how_a_shard_stands() -> None:
+    """Its count and its write counter, where the item has both."""
+    told = from_stream(record("#STATE", NewImage=image(b_rpm_tc=1_000, b_wcu_tc=9, shard_count=4)))
+
+    assert isinstance(told, BucketChange)
+    assert Standing(4, 9) == told.standing
 
 
 def test_other_records_tell_nothing() -> None:
     """A bucket that is gone, and items that are none."""
     assert from_stream(record("#STATE", OldImage=image(b_rpm_tc=1_000))) is None
     assert from_stream(record("#META", NewImage=image(b_rpm_tc=1_000))) is None
+
+
+EVENT = AuditEvent("1704067200000-00000000000000aa", "2024-01-01T00:00:00Z", AuditAction.LIMITS_SET, "user-1", "admin")
+SERVICE = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
+
+
+@pytest.mark.parametrize("identity", [SERVICE, {"Type": "Service", "PrincipalId": "dynamodb.amazonaws.com"}])
+def test_an_expired_audit_event_is_told_whole(identity: dict[str, str]) -> None:
+    """As the service removed it."""
+    gone = Stream().add(1_704_119_045_000, audit_item.to_item("ns", EVENT, 1_704_119_000), None, userIdentity=identity)
+
+    assert ExpiredEvent("ns", pad_sequence("100"), 1_704_119_045_000, EVENT) == from_stream(gone)
+
+
+def test_an_audit_event_that_somebody_removed_is_not_told() -> None:
+    """A purge means it to be gone; and one that was written has not expired."""
+    item = audit_item.to_item("ns", EVENT, None)
+
+    assert from_stream(Stream().add(0, item, None)) is None
+    assert from_stream(Stream().add(0, None, item, userIdentity=SERVICE)) is None
+    assert from_stream(Stream().add(0, item, None, userIdentity={"type": "Service", "principalId": "x"})) is None
+
+
+def test_a_damaged_record_stops_no_other() -> None:
+    """Each is told of with its reason, and the order of all that have a sequence is kept."""
+    stream = Stream()
+    bucket = {"PK": PK, "SK": "#STATE", "b_rpm_tc": 1_000, "b_wcu_tc": 1, "shard_count": 1}
+    audit = audit_item.to_item("ns", EVENT, 1)
+    stream.add(0, None, bucket)
+    stream.add(0, None, {**bucket, "b_rpm_tc": "many"})
+    stream.add(0, {**audit, "timestamp": 5}, None, userIdentity=SERVICE)
+    stream.add(0, {**audit, "PK": "ns/ENTITY#user-1"}, None, userIdentity=SERVICE)
+    stream.add(0, None, audit)
+    damaged = [{}, {"dynamodb": None}, None, {"dynamodb": {"SequenceNumber": "7"}}, {"dynamodb": {"SequenceNumber": 7}}]
+    batch = read_all([*stream.records, *damaged])
+
+    assert (1, 0, 1) == (len(batch.changes), len(batch.expired), batch.ignored)
+    assert ["101", "102", "103", "", "", "", "7", ""] == [one.sequence for one in batch.damaged]
+    assert all(one.reason for one in batch.damaged)
+    assert ["100", "101", "102", "103", "104", "7"] == list(batch.order.values())

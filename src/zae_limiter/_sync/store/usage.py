@@ -5,27 +5,26 @@ follows. Counting may end between any two steps and begin again, and several cli
 added to only on condition that its marker is as it was seen, and the log is trimmed only of what has been counted.
 """  # generated from _async by tools/mirror.py; do not edit
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeVar, assert_never
 
+from zae_limiter._sync import runtime
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter._sync.table import ChangeLog
 from zae_limiter.core.errors import RateLimiterUnavailable
-from zae_limiter.core.namespace import NamespaceStatus
-from zae_limiter.core.outcome import Committed, Item, Unavailable
-from zae_limiter.core.timestamp import ms_from_iso
-from zae_limiter.core.usage import UsageFilter, UsageSnapshot, Window, window_of_key
-from zae_limiter.schema import keys, namespace_item, usage_item
-from zae_limiter.schema.operations import Key, Operation, Page, Query
-from zae_limiter_aggregator.plan import Account, Accounts, accounts_of, addition
+from zae_limiter.core.outcome import Item
+from zae_limiter.core.usage import UsageFilter, UsageSnapshot, window_of_key
+from zae_limiter.schema import keys, usage_item
+from zae_limiter.schema.operations import Delete, Key, Page, Put, Query, Update
+from zae_limiter_aggregator.apply import Answer, Ask, Asking, Means, Pause, Read, Transaction, count
+from zae_limiter_aggregator.plan import Count, Rules, accounts_of, groups
 from zae_limiter_aggregator.records import from_log
 
-_RETENTION_S = 90 * 24 * 3600
 _CHANGES_AT_ONCE = 1000
-_SNAPSHOTS_AT_ONCE = 50
 _MOST_PER_PAGE = 100
-_MOST_TRIES = 16
+_RULES = Rules(apart=False)
+
+T = TypeVar("T")
 
 
 class Found(NamedTuple):
@@ -66,40 +65,43 @@ class UsageStore:
         if logged:
             records = [from_log(change) for change in logged]
             accounts = accounts_of(record for record in records if record is not None)
-            for some in _groups(accounts):
-                self._add(accounts, some)
+            for some in groups(accounts):
+                self._add(some)
             log.trim(logged[-1].sequence)
         return len(logged) == _CHANGES_AT_ONCE
 
-    def _add(self, accounts: Accounts, some: Sequence[Account]) -> None:
-        """Add to snapshots of one namespace, in one transaction, what they have not counted yet."""
-        outcome: object = None
-        for _ in range(_MOST_TRIES):
-            operations = self._additions(accounts, some)
-            if not operations:
-                return
-            outcome = self._scope.table.transact(operations, f"usage-{next(self._scope.client.nonces)}")
-            if isinstance(outcome, Committed):
-                return
-            if isinstance(outcome, Unavailable):
-                raise RateLimiterUnavailable(outcome.cause)
-        raise RateLimiterUnavailable(TimeoutError(f"others kept counting the same usage: {outcome}"))
+    def _add(self, some: Sequence[Count]) -> None:
+        """Add to snapshots what they have not counted yet, by asking the table whatever the counting asks for."""
+        counted = self._run(count(some, _RULES, Means(self._scope.client.nonces, self._scope.table.now)))
+        if counted.left:
+            raise RateLimiterUnavailable(counted.cause)
 
-    def _additions(self, accounts: Accounts, some: Sequence[Account]) -> list[Operation]:
-        """Read what snapshots have counted, and return what is to be added to them; of a purged namespace nothing."""
-        snapshots = [usage_item.snapshot_key(*account) for account in some]
-        registered = namespace_item.reverse_key(some[0].bucket.namespace_id)
-        first, *items = self._scope.table.batch_get([registered, *snapshots], consistent=True)
-        namespace = None if first is None else namespace_item.from_item(first)
-        if namespace is None or namespace.status is NamespaceStatus.PURGING:
-            return []
-        operations: list[Operation] = []
-        for account, item in zip(some, items, strict=True):
-            counted = usage_item.last_counted(item or {}, account.bucket.shard_id)
-            usage = addition(account, accounts[account], counted)
-            if usage is not None:
-                operations.append(usage_item.add(usage, counted, _expiry_s(account.window)))
-        return [namespace_item.require_unchanged(namespace), *operations] if operations else []
+    def _run(self, asking: Asking[T]) -> T:
+        """Answer whatever is asked for, until it has come to its end."""
+        answer: Answer = None
+        while True:
+            try:
+                ask = asking.send(answer)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            answer = self._answer(ask)
+
+    def _answer(self, ask: Ask) -> Answer:
+        """Do what is asked for."""
+        table = self._scope.table
+        match ask:
+            case Read(wanted, consistent):
+                return table.batch_get(wanted, consistent=consistent)
+            case Transaction(operations, token):
+                return table.transact(operations, token)
+            case Put() | Update() | Delete():
+                return table.write(ask)
+            case Pause(seconds):
+                runtime.sleep(seconds)
+                return None
+            case never:
+                assert_never(never)
 
     def _query(self, wanted: UsageFilter, limit: int, start: Mapping[str, str] | None) -> Query:
         namespace_id, resource = self._scope.namespace_id, wanted.resource
@@ -122,19 +124,3 @@ def _is_wanted(wanted: UsageFilter, item: Item) -> bool:
     parsed = keys.parse_usage_sk(item["SK"])
     window = None if parsed is None else window_of_key(parsed.window_key)
     return window is not None and wanted.admits(window)
-
-
-def _groups(accounts: Accounts) -> Iterator[list[Account]]:
-    """Part accounts so that those of a part are of one namespace and no two of one snapshot."""
-
-    def owner(account: Account) -> tuple[str, int]:
-        return account.bucket.namespace_id, account.bucket.shard_id
-
-    for _, same in groupby(sorted(accounts, key=owner), owner):
-        alike = list(same)
-        for start in range(0, len(alike), _SNAPSHOTS_AT_ONCE):
-            yield alike[start : start + _SNAPSHOTS_AT_ONCE]
-
-
-def _expiry_s(window: Window) -> int:
-    return ms_from_iso(window.end) // 1000 + _RETENTION_S

@@ -1,0 +1,45 @@
+"""How a deployed aggregator is set up: its environment, read once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.usage import check_window_type
+from zae_limiter_aggregator.plan import Rules
+
+TABLE_NAME = "TABLE_NAME"
+SNAPSHOT_WINDOWS = "SNAPSHOT_WINDOWS"
+USAGE_RETENTION_DAYS = "USAGE_RETENTION_DAYS"
+ARCHIVE_BUCKET = "ARCHIVE_BUCKET"
+
+_WINDOWS = "hourly,daily"
+_RETENTION_DAYS = "90"
+_DAY_S = 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The table, how its usage is counted, and the S3 bucket that expired audit events go to, None for nowhere."""
+
+    table_name: str
+    rules: Rules
+    archive_bucket: str | None
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> "Settings":
+        """Read the environment.
+
+        Raises:
+            ValidationError: A variable is missing, or holds what it cannot mean.
+        """
+        table_name = environment.get(TABLE_NAME, "")
+        if not table_name:
+            raise ValidationError(TABLE_NAME, None, "set it to the name of the table whose stream is read")
+        types = tuple(part.strip() for part in (environment.get(SNAPSHOT_WINDOWS) or _WINDOWS).split(","))
+        for window_type in types:
+            check_window_type(window_type, SNAPSHOT_WINDOWS)
+        days = environment.get(USAGE_RETENTION_DAYS) or _RETENTION_DAYS
+        if not (days.isascii() and days.isdigit() and int(days) > 0):
+            raise ValidationError(USAGE_RETENTION_DAYS, days, "must be a whole number of days above zero")
+        rules = Rules(window_types=tuple(dict.fromkeys(types)), retention_s=int(days) * _DAY_S)
+        return cls(table_name, rules, environment.get(ARCHIVE_BUCKET) or None)
