@@ -90,6 +90,7 @@ class Stage:
         """An entity nobody has used yet, as a client with this deadline sees it; no fault is left over."""
         self.proxy.calm()
         self.proxy.forget()
+        self.limiter(deadline_s)  # opened before anything goes wrong
         return Actor(self, f"user-{next(self._numbers)}", deadline_s)
 
 

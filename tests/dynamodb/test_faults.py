@@ -24,7 +24,7 @@ from tests.dynamodb.stage import (
 from tests.dynamodb.trees import KINDS
 
 # A stalled call is given up after half of the deadline.
-STALLED_S = 0.6
+STALLED_S = 1.6
 GENEROUS = 5
 
 

@@ -11,7 +11,7 @@ from tests.dynamodb.stage import FAULTS, PATIENT_S, Actor, Stage
 from tests.dynamodb.test_shard_throttles import split_by_another
 from tests.dynamodb.trees import KINDS
 
-STALLED_S = 0.8
+STALLED_S = 1.6
 # More than half of what there is.
 LARGE = {"rpm": 600, "tpm": 10}
 ALL = {**FAULTS, "conflict": conflict()}

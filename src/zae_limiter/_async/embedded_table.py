@@ -10,7 +10,7 @@ from typing import TypeVar
 from zae_limiter._async import runtime
 from zae_limiter.clock import Clock
 from zae_limiter.core.bucket import Moment
-from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.errors import RateLimiterUnavailable, StorageError
 from zae_limiter.core.outcome import Item, TransactOutcome, Unavailable, WriteOutcome
 from zae_limiter.core.status import BackendCapabilities
 from zae_limiter.schema.operations import Change, Key, Operation, Page, Query, Write
@@ -201,14 +201,17 @@ class EmbeddedTable:
             self._tidy(sweeps)
 
     def _tidy(self, sweeps: bool) -> None:
-        """Run a checkpoint if one is wanted, and look for expired items; a busy file is left for next time."""
+        """Run a checkpoint if one is wanted, and look for expired items; a busy file is left for next time.
+
+        Whoever uses the table next is told what is wrong with its file; and it may have been closed meanwhile.
+        """
         try:
             if self._table.wants_checkpoint():
                 self._table.checkpoint()
             now_ms = self._clock.now_ms()
             if sweeps and self._table.sweep(now_ms // 1000, _ITEMS_PER_SWEEP).finished:
                 self._sweep_due_ms = now_ms + _SWEEP_EVERY_MS
-        except (Busy, RateLimiterUnavailable):
+        except (Busy, RateLimiterUnavailable, StorageError):
             pass
         finally:
             self._upkeep_runs = False
