@@ -27,7 +27,7 @@ from zae_limiter.tables.dynamodb.signing import Credentials, Endpoint, Signer
 _RENEW_AHEAD_S = 15 * 60
 _RENEW_FIRST_S = 10 * 60
 _USER_AGENT = "zae-limiter"
-_NO_CREDENTIALS = (
+NO_CREDENTIALS = (
     "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a profile in AWS_PROFILE, "
     "or run where a role gives them"
 )
@@ -72,7 +72,7 @@ class Account:
             StorageError: There are no credentials, or the configuration cannot be used.
         """
         self._place = place
-        self._session = _checked(session)
+        self._session = botocore_session(session)
         self._renewal = SharedCall(self._renew)
         self._replacement = SharedCall(self._replace)
         try:
@@ -85,7 +85,7 @@ class Account:
             reason = "no region is configured: name one, or set AWS_REGION or AWS_DEFAULT_REGION"
             raise ValidationError("region", place.region, reason) from None
         except botocore.exceptions.NoCredentialsError:
-            raise self._unusable(_NO_CREDENTIALS) from None
+            raise self._unusable(NO_CREDENTIALS) from None
         except (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError, OSError, ValueError) as error:
             raise self._unusable(str(error)) from None
 
@@ -221,7 +221,7 @@ class Account:
         return StorageError(f"dynamodb://{self._place.table}", reason)
 
 
-def _checked(session: Any) -> Any:
+def botocore_session(session: Any) -> Any:
     """Return the session of botocore that a session is or has, or a new one."""
     if session is None:
         return botocore.session.get_session()

@@ -1,0 +1,55 @@
+"""Clients of the services that a stack is made of, as botocore makes them. Blocking."""
+
+from typing import Any
+
+import botocore.exceptions
+from botocore.config import Config
+
+from zae_limiter.aws.account import NO_CREDENTIALS, botocore_session
+from zae_limiter.core.errors import StorageError, ValidationError
+
+_CONFIG = Config(retries={"mode": "standard", "total_max_attempts": 4}, user_agent_extra="zae-limiter")
+
+
+class Clients:
+    """Clients of AWS, or of what answers at ``endpoint_url``, for one caller and region."""
+
+    def __init__(self, region: str | None = None, endpoint_url: str | None = None, session: Any = None) -> None:
+        """Find out who calls; ``session`` is the caller's own, of botocore or boto3.
+
+        Raises:
+            ValidationError: The session is neither botocore's nor boto3's.
+        """
+        self._region = region
+        self._endpoint_url = endpoint_url
+        self._session = botocore_session(session)
+        self._made: dict[str, Any] = {}
+
+    def of(self, service: str) -> Any:
+        """Return the client of a service.
+
+        Raises:
+            ValidationError: No region is configured.
+            StorageError: There are no credentials, or the configuration cannot be used.
+        """
+        if service not in self._made:
+            self._made[service] = self._make(service)
+        return self._made[service]
+
+    @property
+    def region(self) -> str:
+        """The region, as named or as configured."""
+        return str(self.of("cloudformation").meta.region_name)
+
+    def _make(self, service: str) -> Any:
+        try:
+            if self._session.get_credentials() is None:
+                raise StorageError(service, NO_CREDENTIALS)
+            return self._session.create_client(
+                service, region_name=self._region, endpoint_url=self._endpoint_url, config=_CONFIG
+            )
+        except botocore.exceptions.NoRegionError:
+            reason = "no region is configured: name one, or set AWS_REGION or AWS_DEFAULT_REGION"
+            raise ValidationError("region", self._region, reason) from None
+        except (botocore.exceptions.BotoCoreError, ValueError) as error:
+            raise StorageError(service, str(error)) from None

@@ -1,0 +1,94 @@
+"""Finds the stacks of limiters in a region. Blocking."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import botocore.exceptions
+
+from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.infra import naming, progress, tags
+from zae_limiter.infra.clients import Clients
+
+_DESCRIPTION = "zae-limiter:"
+
+
+@dataclass(frozen=True, slots=True)
+class LimiterInfo:
+    """A stack of this package, and what its tags say of it; those of old have none."""
+
+    stack_name: str
+    user_name: str
+    region: str
+    stack_status: str
+    creation_time: str
+    last_updated_time: str | None
+    version: str | None
+    lambda_version: str | None
+    schema_version: str | None
+    stack_type: str
+
+    @property
+    def is_in_progress(self) -> bool:
+        """Whether it is being worked on."""
+        return progress.is_under_way(self.stack_status)
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether the last work on it failed, also where that was taken back."""
+        return progress.is_failed(self.stack_status)
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether it stands as it was wanted."""
+        return not self.is_in_progress and not self.is_failed and self.stack_status != "REVIEW_IN_PROGRESS"
+
+
+def list_limiters(clients: Clients, stack_type: str | None = tags.LIMITER) -> list[LimiterInfo]:
+    """Return the stacks of a type, or of any, by name.
+
+    Raises:
+        ValidationError: No region is configured.
+        InfrastructureError: There are no credentials, or AWS refuses, or cannot be reached.
+    """
+    try:
+        found = [info_of(told, clients.region) for told in _stacks(clients)]
+    except (botocore.exceptions.ClientError, botocore.exceptions.BotoCoreError) as error:
+        raise RateLimiterUnavailable(error) from error
+    chosen = [one for one in found if one is not None and stack_type in (None, one.stack_type)]
+    return sorted(chosen, key=lambda one: one.stack_name)
+
+
+def info_of(told: Mapping[str, Any], region: str) -> LimiterInfo | None:
+    """Return what CloudFormation tells of a stack of this package, None of any other.
+
+    It is one by its tags, by the prefix of old, or, where the template was deployed by other means, by its description.
+    """
+    name: str = told["StackName"]
+    said = tags.from_list(told.get("Tags", []))
+    legacy = name.startswith(naming.LEGACY_PREFIX) or told.get("Description", "").startswith(_DESCRIPTION)
+    if tags.TYPE not in said and not legacy:
+        return None
+    return LimiterInfo(
+        stack_name=name,
+        user_name=said.get(tags.NAME, naming.user_name(name)),
+        region=region,
+        stack_status=told["StackStatus"],
+        creation_time=_iso(told["CreationTime"]),
+        last_updated_time=_iso(told["LastUpdatedTime"]) if "LastUpdatedTime" in told else None,
+        version=said.get(tags.VERSION),
+        lambda_version=said.get(tags.LAMBDA_VERSION),
+        schema_version=said.get(tags.SCHEMA),
+        stack_type=said.get(tags.TYPE, tags.LIMITER),
+    )
+
+
+def _stacks(clients: Clients) -> Iterator[Mapping[str, Any]]:
+    """Yield all stacks that are there, page by page."""
+    for page in clients.of("cloudformation").get_paginator("describe_stacks").paginate():
+        yield from page["Stacks"]
+
+
+def _iso(moment: datetime) -> str:
+    return moment.isoformat()

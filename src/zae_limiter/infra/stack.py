@@ -1,0 +1,393 @@
+"""Stack: creates, updates, waits for and deletes the CloudFormation stack of a limiter. Blocking.
+
+What is in a stack the template says; what the aggregator runs is uploaded by ``function``.
+"""
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from importlib import metadata
+from typing import Any
+
+import botocore.exceptions
+
+from zae_limiter.core.errors import (
+    InfrastructureNotFoundError,
+    StackAlreadyExistsError,
+    StackCreationError,
+    StackOperationError,
+)
+from zae_limiter.core.names import check_stack_name
+from zae_limiter.infra import archive, naming, tags
+from zae_limiter.infra.clients import Clients
+from zae_limiter.infra.event_log import EventLog
+from zae_limiter.infra.options import StackOptions, template_parameters
+from zae_limiter.infra.progress import (
+    StackEvent,
+    Step,
+    is_failed,
+    is_under_way,
+    next_step,
+    pause_s,
+    reason_of_failure,
+    why_refused,
+)
+from zae_limiter.infra.template import limiter_template
+
+Listener = Callable[[StackEvent], None]
+"""Is told every step of work on a stack, in order."""
+
+_CAPABILITIES = ["CAPABILITY_NAMED_IAM"]
+_PATIENCE_S = 3600.0
+_NO_CHANGES = "No updates are to be performed"
+_NO_STACK = "does not exist"
+_UNDER_WAY = "_IN_PROGRESS state"
+
+
+@dataclass(frozen=True, slots=True)
+class StackState:
+    """What CloudFormation says of a stack."""
+
+    stack_id: str
+    name: str
+    status: str
+    reason: str | None
+    parameters: Mapping[str, str]
+    outputs: Mapping[str, str]
+    tags: Mapping[str, str]
+    created_at: datetime
+    updated_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """What DynamoDB says of a stack's table; counts are some hours old."""
+
+    status: str
+    item_count: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """A stack that stands, and whether anything was changed for that."""
+
+    state: StackState
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """Whether there was a stack, and the bucket of audit events that was left standing, if there is one."""
+
+    existed: bool
+    archive_kept: str | None
+
+
+class _Answer(Enum):
+    """What CloudFormation says when it is asked to update a stack."""
+
+    BEGUN = "begun"
+    NOTHING_TO_DO = "nothing to do"
+    BUSY = "busy"
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What CloudFormation is asked for."""
+
+    parameters: list[dict[str, Any]]
+    tags: list[dict[str, str]]
+
+
+def ignore(event: StackEvent) -> None:
+    """Hear an event and do nothing."""
+
+
+class Stack:
+    """The stack of one limiter."""
+
+    def __init__(self, name: str, clients: Clients, *, patience_s: float = _PATIENCE_S) -> None:
+        """Name a stack, which need not be there.
+
+        Raises:
+            InvalidNameError: No stack can have the name.
+        """
+        # Stacks of old have a longer name, which leads to the same parts.
+        check_stack_name(naming.user_name(name))
+        self.name = name
+        self._clients = clients
+        self._patience_s = patience_s
+
+    def describe(self) -> StackState | None:
+        """Return what CloudFormation says of the stack, None where there is none."""
+        with self._translated():
+            try:
+                (told,) = self._cloudformation.describe_stacks(StackName=self.name)["Stacks"]
+            except botocore.exceptions.ClientError as error:
+                if _NO_STACK in _message(error):
+                    return None
+                raise
+        return _state_of(told)
+
+    def require(self) -> StackState:
+        """Return what CloudFormation says of the stack.
+
+        Raises:
+            InfrastructureNotFoundError: There is none.
+        """
+        found = self.describe()
+        if found is None:
+            raise InfrastructureNotFoundError(self.name, self._clients.region)
+        return found
+
+    def table_facts(self) -> TableFacts | None:
+        """Return what DynamoDB says of the table, None where there is none."""
+        client = self._clients.of("dynamodb")
+        with self._translated():
+            try:
+                told = client.describe_table(TableName=naming.table_name(self.name))["Table"]
+            except client.exceptions.ResourceNotFoundException:
+                return None
+        return TableFacts(told["TableStatus"], told.get("ItemCount", 0), told.get("TableSizeBytes", 0))
+
+    def deploy(self, options: StackOptions, listener: Listener = ignore) -> Deployment:
+        """Create the stack, or make the one that stands as the options say; whoever else works on it is waited for.
+
+        Raises:
+            ValidationError: A name that the stack would make is too long.
+            StackOperationError: It cannot be done; the text says why and what to do.
+        """
+        template_parameters(self.name, options)
+        found = self.wait(listener)
+        match next_step(None if found is None else found.status):
+            case Step.REFUSE:
+                assert found is not None
+                raise StackOperationError(self.name, why_refused(found.status))
+            case Step.UPDATE:
+                return self.update(options, listener)
+            case Step.REPLACE:
+                self.delete(listener=listener)
+            case Step.CREATE:
+                pass
+        try:
+            return self.create(options, listener)
+        except StackAlreadyExistsError:
+            # Somebody else was faster.
+            self.wait(listener)
+            return self.update(options, listener)
+
+    def create(self, options: StackOptions, listener: Listener = ignore) -> Deployment:
+        """Create the stack; what has failed is taken back.
+
+        Raises:
+            ValidationError: A name that the stack would make is too long.
+            StackAlreadyExistsError: There is one.
+            StackCreationError: It could not be created; the text says what failed first, and why.
+        """
+        request = _Request(_all_parameters(self.name, options), self._tags(options.tags))
+        token = _token()
+        with self._translated(StackCreationError):
+            try:
+                answer = self._cloudformation.create_stack(
+                    StackName=self.name,
+                    TemplateBody=limiter_template(),
+                    Parameters=request.parameters,
+                    Tags=request.tags,
+                    Capabilities=_CAPABILITIES,
+                    ClientRequestToken=token,
+                )
+            except self._cloudformation.exceptions.AlreadyExistsException:
+                raise StackAlreadyExistsError(self.name) from None
+        self._follow(answer["StackId"], token, listener, StackCreationError)
+        return self._finished(changed=True)
+
+    def update(self, options: StackOptions | None = None, listener: Listener = ignore) -> Deployment:
+        """Bring the stack to the newest template, with these options or with those it has.
+
+        Raises:
+            InfrastructureNotFoundError: There is no stack.
+            ValidationError: A name that the stack would make is too long.
+            StackOperationError: It could not be updated and is as before; the text says what failed first, and why.
+        """
+        for _ in self._looks():
+            self.wait(listener)
+            found, token = self.require(), _token()
+            match self._ask_for_update(found, self._update_request(found, options), token):
+                case _Answer.NOTHING_TO_DO:
+                    return self._finished(changed=False)
+                case _Answer.BEGUN:
+                    self._follow(found.stack_id, token, listener)
+                    return self._finished(changed=True)
+                case _Answer.BUSY:
+                    pass
+        raise AssertionError("patience ends with an error")
+
+    def delete(self, *, keep_archive: bool = True, listener: Listener = ignore) -> Deletion:
+        """Delete the stack with its table; the bucket of audit events stays, unless it is not to be kept.
+
+        Raises:
+            StackOperationError: It is protected, or could not be deleted; the text says why.
+        """
+        found = self.wait(listener)
+        if found is None:
+            return Deletion(existed=False, archive_kept=None)
+        if found.parameters.get("EnableDeletionProtection") == "true" and next_step(found.status) is not Step.REPLACE:
+            reason = "it is protected from deletion; deploy it with enable_deletion_protection=False first"
+            raise StackOperationError(self.name, reason)
+        token = _token()
+        with self._translated():
+            self._cloudformation.delete_stack(StackName=found.stack_id, ClientRequestToken=token)
+        self._follow(found.stack_id, token, listener)
+        bucket = found.outputs.get("ArchiveBucketName")
+        if bucket is not None and not keep_archive:
+            with self._translated():
+                archive.remove(self._clients.of("s3"), bucket)
+            bucket = None
+        return Deletion(existed=True, archive_kept=bucket)
+
+    def wait(self, listener: Listener = ignore) -> StackState | None:
+        """Wait until nobody works on the stack, and return what it is then, None where there is none.
+
+        Raises:
+            StackOperationError: It takes too long.
+        """
+        found = self.describe()
+        if found is None or not is_under_way(found.status):
+            return found
+        events = EventLog(self._cloudformation, found.stack_id)
+        events.fresh()
+        for _ in self._looks():
+            with self._translated():
+                for event in events.fresh():
+                    listener(event)
+            found = self.describe()
+            if found is None or not is_under_way(found.status):
+                break
+        return found
+
+    @property
+    def _cloudformation(self) -> Any:
+        return self._clients.of("cloudformation")
+
+    def _tags(self, chosen: Mapping[str, str]) -> list[dict[str, str]]:
+        name = naming.user_name(self.name)
+        return tags.to_list(tags.limiter_tags(name, metadata.version("zae-limiter"), chosen))
+
+    def _update_request(self, found: StackState, options: StackOptions | None) -> _Request:
+        if options is not None:
+            return _Request(_all_parameters(self.name, options), self._tags(options.tags))
+        kept = found.parameters.keys() & template_parameters(naming.user_name(self.name), StackOptions()).keys()
+        parameters = [{"ParameterKey": name, "UsePreviousValue": True} for name in sorted(kept)]
+        return _Request(parameters, self._tags(found.tags))
+
+    def _finished(self, *, changed: bool) -> Deployment:
+        self._expire_items()
+        return Deployment(self.require(), changed)
+
+    def _expire_items(self) -> None:
+        """Have items removed after their ``ttl`` also where CloudFormation did not see to it."""
+        client, table = self._clients.of("dynamodb"), naming.table_name(self.name)
+        with self._translated():
+            told = client.describe_time_to_live(TableName=table)["TimeToLiveDescription"]
+            if told["TimeToLiveStatus"] == "DISABLED":
+                specification = {"AttributeName": "ttl", "Enabled": True}
+                client.update_time_to_live(TableName=table, TimeToLiveSpecification=specification)
+
+    def _ask_for_update(self, found: StackState, request: _Request, token: str) -> _Answer:
+        with self._translated():
+            try:
+                self._cloudformation.update_stack(
+                    StackName=found.stack_id,
+                    TemplateBody=limiter_template(),
+                    Parameters=request.parameters,
+                    Tags=request.tags,
+                    Capabilities=_CAPABILITIES,
+                    ClientRequestToken=token,
+                )
+            except botocore.exceptions.ClientError as error:
+                if _NO_CHANGES in _message(error):
+                    return _Answer.NOTHING_TO_DO
+                if _UNDER_WAY in _message(error):
+                    return _Answer.BUSY
+                raise
+        return _Answer.BEGUN
+
+    def _follow(
+        self,
+        stack_id: str,
+        token: str,
+        listener: Listener,
+        error: type[StackOperationError] = StackOperationError,
+    ) -> None:
+        """Hear the events of our own work until it ends; failed work is an error."""
+        events = EventLog(self._cloudformation, stack_id, token)
+        for _ in self._looks():
+            with self._translated(error):
+                fresh = events.fresh()
+            for event in fresh:
+                listener(event)
+            if fresh and fresh[-1].ends_work:
+                if is_failed(fresh[-1].status):
+                    raise _failure(error, self.name, events.heard)
+                return
+
+    def _looks(self) -> Iterator[None]:
+        """Pause between looks at the stack, for as long as patience lasts."""
+        end_s = time.monotonic() + self._patience_s
+        polls = 0
+        while True:
+            yield
+            if time.monotonic() > end_s:
+                reason = f"it is still being worked on after {self._patience_s:.0f} s; look again later"
+                raise StackOperationError(self.name, reason)
+            time.sleep(pause_s(polls))
+            polls += 1
+
+    @contextmanager
+    def _translated(self, error: type[StackOperationError] = StackOperationError) -> Iterator[None]:
+        """Raise what AWS refuses, or where it cannot be reached, as an error of this package."""
+        try:
+            yield
+        except botocore.exceptions.ClientError as refused:
+            code = refused.response["Error"].get("Code", "")
+            raise error(self.name, f"{code}: {_message(refused)}") from refused
+        except botocore.exceptions.BotoCoreError as failed:
+            raise error(self.name, str(failed)) from failed
+
+
+def _all_parameters(name: str, options: StackOptions) -> list[dict[str, Any]]:
+    chosen = template_parameters(name, options)
+    return [{"ParameterKey": key, "ParameterValue": value} for key, value in chosen.items()]
+
+
+def _failure(error: type[StackOperationError], name: str, heard: list[StackEvent]) -> StackOperationError:
+    failures = [str(event) for event in heard if event.is_failure and not event.is_of_stack]
+    return error(name, reason_of_failure(heard, heard[-1].status), failures)
+
+
+def _state_of(told: Mapping[str, Any]) -> StackState:
+    return StackState(
+        told["StackId"],
+        told["StackName"],
+        told["StackStatus"],
+        told.get("StackStatusReason") or None,
+        {one["ParameterKey"]: one.get("ParameterValue", "") for one in told.get("Parameters", [])},
+        {one["OutputKey"]: one["OutputValue"] for one in told.get("Outputs", [])},
+        tags.from_list(told.get("Tags", [])),
+        told["CreationTime"],
+        told.get("LastUpdatedTime"),
+    )
+
+
+def _message(error: botocore.exceptions.ClientError) -> str:
+    return str(error.response["Error"].get("Message", ""))
+
+
+def _token() -> str:
+    """Return what tells the events of one piece of work from those of others."""
+    return f"zae-limiter-{uuid.uuid4()}"
