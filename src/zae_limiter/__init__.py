@@ -60,6 +60,8 @@ if TYPE_CHECKING:
         ResourceCapacity,
     )
     from zae_limiter.core.usage import UsageSnapshot, UsageSummary
+    from zae_limiter.infra.discovery import LimiterInfo
+    from zae_limiter.infra.options import StackOptions
 
 __version__ = "0.1.0"
 
@@ -114,6 +116,8 @@ _HOMES = {
         "core.status",
     ),
     **dict.fromkeys(("UsageSnapshot", "UsageSummary"), "core.usage"),
+    "LimiterInfo": "infra.discovery",
+    "StackOptions": "infra.options",
     **dict.fromkeys(("Lease", "LeaseEntry"), "_async.limiter.lease"),
     "RateLimiter": "_async.limiter.limiter",
     "Repository": "_async.repository",
@@ -149,6 +153,7 @@ __all__ = [
     "Limit",
     "LimitName",
     "LimitStatus",
+    "LimiterInfo",
     "LocalAwsError",
     "Namespace",
     "NamespaceNotFoundError",
@@ -165,6 +170,7 @@ __all__ = [
     "StackAlreadyExistsError",
     "StackCreationError",
     "StackOperationError",
+    "StackOptions",
     "StorageError",
     "SyncLease",
     "SyncRateLimiter",
