@@ -16,23 +16,26 @@ records = st.builds(VersionRecord, st.just("1.0.0"), texts, texts, texts, texts)
 @given(records)
 def test_a_version_record_survives_being_an_item(record: VersionRecord) -> None:
     """What is not known stays unknown, and what a newer version adds is ignored."""
-    assert record == version_item.from_item(version_item.to_item("ns", record) | {"new": 1})
+    assert record == version_item.from_item(version_item.to_item(record) | {"new": 1})
 
 
-def test_the_record_stands_beside_the_system_config() -> None:
-    """It is found without an index."""
-    put = version_item.create("ns", VersionRecord("1.0.0"))
+def test_the_record_stands_in_the_registry() -> None:
+    """It is the table's, found without an index, and no purge removes it."""
+    put = version_item.create(VersionRecord("1.0.0"))
 
-    assert Key("ns/SYSTEM#", "#VERSION") == put.key == version_item.key("ns")
+    assert Key("_/SYSTEM#", "#VERSION") == put.key == version_item.key()
     assert (ItemAbsent(),) == put.when
+    assert Key("ns/SYSTEM#", "#VERSION") == version_item.key("ns")
 
 
-def test_a_record_replaces_only_the_one_that_was_seen() -> None:
-    """Two migrations at once do not both run to the end."""
-    put = version_item.replace("ns", VersionRecord("1.1.0"), VersionRecord("1.0.0"))
+def test_only_what_differs_is_written_and_only_on_the_schema_that_was_seen() -> None:
+    """Two migrations at once do not both run to the end, and an update of the function is not undone."""
+    update = version_item.replace(
+        VersionRecord("1.1.0", "0.4.0", updated_by="ops"), VersionRecord("1.0.0", "0.4.0", updated_by="dev")
+    )
 
-    assert "1.1.0" == put.item["schema_version"]
-    assert (Equals("schema_version", "1.0.0"),) == put.when
+    assert {"schema_version": "1.1.0", "updated_by": "ops"} == update.set
+    assert (Equals("schema_version", "1.0.0"),) == update.when
 
 
 def test_a_damaged_record_is_a_named_error() -> None:

@@ -1,5 +1,6 @@
 """Opening a table: which one a URL names, and the namespace in it."""
 
+import importlib.metadata
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -9,6 +10,7 @@ from zae_limiter._async.embedded_table import EmbeddedTable
 from zae_limiter._async.runtime import Parallel
 from zae_limiter._async.store.namespaces import NamespaceStore
 from zae_limiter._async.store.scope import Client, nonces
+from zae_limiter._async.store.versions import VersionStore
 from zae_limiter._async.table import Table
 from zae_limiter.clock import Clock
 from zae_limiter.core.location import (
@@ -22,6 +24,7 @@ from zae_limiter.core.location import (
 )
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE
 from zae_limiter.core.settings import Settings
+from zae_limiter.core.version import check_client, check_schema
 from zae_limiter.tables.blocking import BlockingTable
 from zae_limiter.tables.memory import MemoryTable
 
@@ -43,9 +46,27 @@ class Opening:
             NamespaceNotFoundError: There is no such namespace.
         """
         store = NamespaceStore(client)
-        made = not isinstance(self.location, DynamoLocation) or self.location.create
-        found = await (store.register(name) if made and name == DEFAULT_NAMESPACE else store.find(name))
+        found = await (store.register(name) if self._makes and name == DEFAULT_NAMESPACE else store.find(name))
         return found.id
+
+    async def check_version(self, client: Client) -> None:
+        """Require a table that this package can use; one that makes itself gets its version record.
+
+        Raises:
+            IncompatibleSchemaError: Its items have another layout.
+            VersionMismatchError: It asks for a newer client.
+        """
+        versions = VersionStore(client)
+        record = await (versions.ensure() if self._makes else versions.read())
+        if record is None:
+            return
+        check_schema(record)
+        if record.client_min_version is not None:
+            check_client(record, importlib.metadata.version("zae-limiter"))
+
+    @property
+    def _makes(self) -> bool:
+        return not isinstance(self.location, DynamoLocation) or self.location.create
 
 
 def located(url: str | None) -> Location:

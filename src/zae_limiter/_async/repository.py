@@ -60,6 +60,7 @@ class Repository(AdminVerbs):
             ValidationError: The URL or an option is not what it must be.
             NamespaceNotFoundError: There is no such namespace.
             InfrastructureError: The file cannot be used; the error says why.
+            VersionError: The table is of another schema, or asks for a newer client.
         """
         check_namespace(namespace)
         settings = make_settings(
@@ -93,6 +94,7 @@ class Repository(AdminVerbs):
             InfrastructureNotFoundError: There is no such limiter.
             NamespaceNotFoundError: There is no such namespace.
             InfrastructureError: There are no credentials, or the configuration cannot be used.
+            VersionError: The table is of another schema, or asks for a newer client.
         """
         check_namespace(namespace)
         check_stack_name(name)
@@ -106,6 +108,7 @@ class Repository(AdminVerbs):
         client = await open_client(opening, parallel)
         try:
             scope = client.scope(namespace, await opening.namespace_id(client, namespace))
+            await opening.check_version(client)
         except BaseException:
             await client.table.close()
             raise

@@ -60,6 +60,7 @@ class SyncRepository(AdminVerbs):
             ValidationError: The URL or an option is not what it must be.
             NamespaceNotFoundError: There is no such namespace.
             InfrastructureError: The file cannot be used; the error says why.
+            VersionError: The table is of another schema, or asks for a newer client.
         """
         check_namespace(namespace)
         settings = make_settings(
@@ -93,6 +94,7 @@ class SyncRepository(AdminVerbs):
             InfrastructureNotFoundError: There is no such limiter.
             NamespaceNotFoundError: There is no such namespace.
             InfrastructureError: There are no credentials, or the configuration cannot be used.
+            VersionError: The table is of another schema, or asks for a newer client.
         """
         check_namespace(namespace)
         check_stack_name(name)
@@ -106,6 +108,7 @@ class SyncRepository(AdminVerbs):
         client = open_client(opening, parallel)
         try:
             scope = client.scope(namespace, opening.namespace_id(client, namespace))
+            opening.check_version(client)
         except BaseException:
             client.table.close()
             raise

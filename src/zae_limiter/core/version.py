@@ -1,11 +1,32 @@
-"""VersionRecord: which schema a table has, and which clients go with it."""
+"""VersionRecord: which schema a table has, which clients and which aggregator go with it, and what must be upgraded.
 
+Versions are compared by their three numbers; whatever follows them (``.dev3``, ``+local``) says nothing here.
+"""
+
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
 
-from zae_limiter.core.errors import IncompatibleSchemaError
+from zae_limiter.core.errors import IncompatibleSchemaError, VersionMismatchError
 
 SCHEMA_VERSION = "1.0.0"
 """The schema this package reads and writes; another major number is another layout of items."""
+
+_VERSION = re.compile(r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?!\d)")
+
+
+class Version(NamedTuple):
+    """The numbers of a version, which compare as versions do."""
+
+    major: int
+    minor: int
+    patch: int
+
+
+UNKNOWN = Version(0, 0, 0)
+"""Older than every version that says what it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +40,98 @@ class VersionRecord:
     updated_by: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Compatibility:
+    """How a client and a deployed limiter go together.
+
+    ``needs_migration``: the items have an older layout. ``client_outdated``: they have a newer one, or the record asks
+    for a newer client. ``function_outdated``: the aggregator is older than the client.
+    """
+
+    needs_migration: bool
+    client_outdated: bool
+    function_outdated: bool
+
+
+def parse_version(text: str | None) -> Version:
+    """Return the numbers a version starts with; a text without them is older than any."""
+    found = _VERSION.match(text or "")
+    return UNKNOWN if found is None else Version(*(int(number) for number in found.groups()))
+
+
+def compare(record: VersionRecord, client_version: str) -> Compatibility:
+    """Return how a client goes with a table; a limiter without an aggregator has none that is outdated."""
+    schema, client = parse_version(record.schema_version).major, parse_version(client_version)
+    own = parse_version(SCHEMA_VERSION).major
+    return Compatibility(
+        needs_migration=schema < own,
+        client_outdated=schema > own or client < parse_version(record.client_min_version),
+        function_outdated=record.lambda_version is not None and parse_version(record.lambda_version) < client,
+    )
+
+
 def check_schema(record: VersionRecord) -> None:
     """Require a table whose items this package can read and write.
 
     Raises:
         IncompatibleSchemaError: its schema has another major number.
     """
-    if record.schema_version.partition(".")[0] != SCHEMA_VERSION.partition(".")[0]:
+    if parse_version(record.schema_version).major != parse_version(SCHEMA_VERSION).major:
         raise IncompatibleSchemaError(SCHEMA_VERSION, record.schema_version)
+
+
+def check_client(record: VersionRecord, client_version: str) -> None:
+    """Require a table that this client may use.
+
+    Raises:
+        IncompatibleSchemaError: its items have another layout.
+        VersionMismatchError: it asks for a newer client.
+    """
+    check_schema(record)
+    if compare(record, client_version).client_outdated:
+        stack = record.lambda_version or record.schema_version
+        raise VersionMismatchError(client_version, stack, f"it asks for clients from {record.client_min_version} on")
+
+
+def check_function(record: VersionRecord, client_version: str) -> None:
+    """Require an aggregator that is as new as the client.
+
+    Raises:
+        VersionMismatchError: it is older.
+    """
+    if compare(record, client_version).function_outdated:
+        raise VersionMismatchError(client_version, str(record.lambda_version), "the aggregator is older")
+
+
+def pending(targets: Sequence[str], schema_version: str | None) -> list[str]:
+    """Return the schemas a table has yet to be brought to, in their order, of all there are.
+
+    Raises:
+        IncompatibleSchemaError: the table's schema is newer than any this package knows.
+    """
+    seen = parse_version(schema_version)
+    if seen.major > parse_version(SCHEMA_VERSION).major:
+        raise IncompatibleSchemaError(SCHEMA_VERSION, str(schema_version))
+    return [target for target in targets if parse_version(target) > seen]
+
+
+def in_order(targets: Sequence[str]) -> bool:
+    """Say whether schemas are listed from the oldest to the newest, each once, none newer than this package's."""
+    versions = [UNKNOWN, *(parse_version(target) for target in targets)]
+    return all(one < other for one, other in pairwise(versions)) and versions[-1] <= parse_version(SCHEMA_VERSION)
+
+
+@dataclass(frozen=True, slots=True)
+class Migrated:
+    """What a migration did, or in a dry run would do.
+
+    ``superseded`` were in the old layout and in the new one, which stays as it is; ``damaged`` could not be read and
+    are left where they are.
+    """
+
+    target: str
+    summary: str
+    moved: int = 0
+    superseded: int = 0
+    damaged: tuple[str, ...] = ()
+    dry_run: bool = False

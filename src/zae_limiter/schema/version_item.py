@@ -2,23 +2,24 @@
 
 from typing import Any
 
+from zae_limiter.core.names import RESERVED_NAMESPACE
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.version import VersionRecord
 from zae_limiter.schema import fields, keys
-from zae_limiter.schema.operations import Equals, ItemAbsent, Key, Put
+from zae_limiter.schema.operations import Equals, ItemAbsent, Key, Put, Update
 
 _SCHEMA_VERSION = "schema_version"
 _OPTIONAL = ("lambda_version", "client_min_version", "updated_at", "updated_by")
 
 
-def key(namespace_id: str) -> Key:
-    """The key of the version record."""
+def key(namespace_id: str = RESERVED_NAMESPACE) -> Key:
+    """The key of the version record: the table's is in the registry, that of older tables in their first namespace."""
     return Key(keys.pk_system(namespace_id), keys.sk_version())
 
 
-def to_item(namespace_id: str, record: VersionRecord) -> dict[str, Any]:
+def to_item(record: VersionRecord) -> dict[str, Any]:
     """The item of a version record."""
-    pk, sk = key(namespace_id)
+    pk, sk = key()
     known = {name: getattr(record, name) for name in _OPTIONAL}
     return {"PK": pk, "SK": sk, _SCHEMA_VERSION: record.schema_version, **known, **keys.gsi4_attributes(pk)}
 
@@ -33,11 +34,13 @@ def from_item(item: Item) -> VersionRecord:
     return VersionRecord(fields.text(item, _SCHEMA_VERSION), **known)
 
 
-def create(namespace_id: str, record: VersionRecord) -> Put:
+def create(record: VersionRecord) -> Put:
     """Write the first version record of a table."""
-    return Put(to_item(namespace_id, record), (ItemAbsent(),))
+    return Put(to_item(record), (ItemAbsent(),))
 
 
-def replace(namespace_id: str, record: VersionRecord, seen: VersionRecord) -> Put:
-    """Write a version record in place of the one ``seen``."""
-    return Put(to_item(namespace_id, record), (Equals(_SCHEMA_VERSION, seen.schema_version),))
+def replace(record: VersionRecord, seen: VersionRecord) -> Update:
+    """Write what differs from the record ``seen``, unless the schema is another by now."""
+    names = (_SCHEMA_VERSION, *_OPTIONAL)
+    changed = {name: getattr(record, name) for name in names if getattr(record, name) != getattr(seen, name)}
+    return Update(key(), set=changed, when=(Equals(_SCHEMA_VERSION, seen.schema_version),))

@@ -1,0 +1,119 @@
+"""Buckets of the old layout, found through the index of their namespace and moved one by one.
+
+Each move is one transaction, so a bucket is in the one layout or in the other, wherever a run was interrupted; what is
+moved is found no more, so a run that is repeated goes on where the last one ended.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from zae_limiter._async import runtime
+from zae_limiter._async.store.scope import Client
+from zae_limiter.core.errors import CorruptItemError, RateLimiterUnavailable
+from zae_limiter.core.outcome import Committed, Item, Unavailable
+from zae_limiter.schema import fields, keys, old_bucket_item
+from zae_limiter.schema.operations import Check, ItemExists, Key, Operation, Query
+
+_KEYS_PER_PAGE = 500
+_ITEMS_AT_ONCE = 100
+_EMPTY_LOOKS = 2
+_MOST_TRIES = 16
+_FIRST_PAUSE_S = 0.001
+_LONGEST_PAUSE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What became of the old buckets."""
+
+    moved: int = 0
+    superseded: int = 0
+    damaged: tuple[str, ...] = ()
+
+    def __add__(self, other: "Tally") -> "Tally":
+        """Return both together; an item that was found damaged twice is one."""
+        damaged = tuple(dict.fromkeys(self.damaged + other.damaged))
+        return Tally(self.moved + other.moved, self.superseded + other.superseded, damaged)
+
+    @property
+    def changed(self) -> int:
+        """How many are no longer where they were."""
+        return self.moved + self.superseded
+
+
+class OldBuckets:
+    """Moves the old buckets of namespaces, or counts them."""
+
+    def __init__(self, client: Client, *, dry_run: bool) -> None:
+        self._client = client
+        self._table = client.table
+        self._dry_run = dry_run
+
+    async def move_all(self, namespace_ids: Sequence[str]) -> Tally:
+        """Move what is found, until nothing is found in two looks as far apart as an index may lag."""
+        tally = Tally()
+        looks = 0
+        while looks < _EMPTY_LOOKS:
+            found = Tally()
+            for namespace_id in namespace_ids:
+                found += await self._move_found(namespace_id)
+            tally += found
+            if self._dry_run:
+                return tally
+            looks = 0 if found.changed else looks + 1
+            if looks < _EMPTY_LOOKS and self._table.index_lag_s:
+                await runtime.sleep(self._table.index_lag_s)
+        return tally
+
+    async def _move_found(self, namespace_id: str) -> Tally:
+        """Walk once through the entities of a namespace and move each bucket beside them."""
+        tally = Tally()
+        start: Mapping[str, str] | None = None
+        beside = Query(
+            keys.gsi4_pk(namespace_id), index="GSI4", prefix=keys.pk_entity(namespace_id, ""), limit=_KEYS_PER_PAGE
+        )
+        while True:
+            page = await self._table.query(replace(beside, start=start))
+            found = [Key(item["PK"], item["SK"]) for item in page.items]
+            old = [key for key in found if old_bucket_item.owner_of(key) is not None]
+            for first in range(0, len(old), _ITEMS_AT_ONCE):
+                some = old[first : first + _ITEMS_AT_ONCE]
+                for item in await self._table.batch_get(some, consistent=True):
+                    tally += Tally() if item is None else await self._move(item)
+            start = page.next
+            if start is None:
+                return tally
+
+    async def _move(self, item: Item) -> Tally:
+        """Move one bucket; one that is written to meanwhile is read and moved again."""
+        seen: Item | None = item
+        superseded = False
+        for attempt in range(_MOST_TRIES):
+            if seen is None:
+                # Somebody else has moved it.
+                return Tally()
+            try:
+                put, delete = old_bucket_item.moved(seen, self._multiplier, next(self._client.nonces))
+            except CorruptItemError as error:
+                return Tally(damaged=(error.location,))
+            if self._dry_run:
+                superseded = await self._table.get(put.key, consistent=True) is not None
+                return Tally(superseded=1) if superseded else Tally(moved=1)
+            stays: Operation = Check(put.key, (ItemExists(),)) if superseded else put
+            outcome = await self._table.transact([delete, stays], f"migrate-{next(self._client.nonces)}")
+            if isinstance(outcome, Committed):
+                return Tally(superseded=1) if superseded else Tally(moved=1)
+            if isinstance(outcome, Unavailable):
+                raise RateLimiterUnavailable(outcome.cause)
+            await self._pause(attempt)
+            seen, new = await self._table.batch_get([delete.key, put.key], consistent=True)
+            superseded = new is not None
+        raise RateLimiterUnavailable(TimeoutError(f"others kept writing to the old bucket {fields.location(item)}"))
+
+    async def _pause(self, attempt: int) -> None:
+        longest_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**attempt)
+        await runtime.sleep(longest_s * self._client.random.random())
+
+    @property
+    def _multiplier(self) -> int:
+        return self._client.settings.bucket_ttl_multiplier

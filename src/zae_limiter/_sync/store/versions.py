@@ -1,0 +1,66 @@
+"""The version record of a table: read, written when the table is new, and changed."""  # generated from _async by tools/mirror.py; do not edit
+
+from zae_limiter._sync import runtime
+from zae_limiter._sync.store.scope import Client
+from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.namespace import DEFAULT_NAMESPACE
+from zae_limiter.core.outcome import Applied, Missing, Refused, Unavailable
+from zae_limiter.core.timestamp import iso_from_ms
+from zae_limiter.core.version import SCHEMA_VERSION, VersionRecord
+from zae_limiter.schema import namespace_item, version_item
+from zae_limiter.schema.operations import Write
+
+_MOST_TRIES = 16
+_PAUSE_S = 0.05
+
+
+class VersionStore:
+    """Reads and writes the version record of a table."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._table = client.table
+
+    def read(self) -> VersionRecord | None:
+        """Return the record, None if the table has none; that of an older table stands in its default namespace."""
+        places = [version_item.key(), namespace_item.forward_key(DEFAULT_NAMESPACE)]
+        item, default = self._table.batch_get(places, consistent=True)
+        if item is None and default is not None:
+            namespace_id = namespace_item.from_item(default).id
+            item = self._table.get(version_item.key(namespace_id), consistent=True)
+        return None if item is None else version_item.from_item(item)
+
+    def ensure(self, principal: str | None = None) -> VersionRecord:
+        """Return the record; where there is none the table is new, and gets that of this package's schema."""
+        seen = self.read()
+        if seen is not None:
+            return seen
+        fresh = VersionRecord(SCHEMA_VERSION, updated_at=self.now(), updated_by=principal)
+        refused = self._write(version_item.create(fresh))
+        return version_item.from_item(refused.old) if isinstance(refused, Refused) else fresh
+
+    def replace(self, record: VersionRecord, seen: VersionRecord | None) -> bool:
+        """Write a record in place of the one seen; False if the schema is another by now.
+
+        Of two who change different things at once, both changes stand.
+        """
+        outcome: Applied | Refused | Missing = Missing()
+        if seen is not None:
+            outcome = self._write(version_item.replace(record, seen))
+        if isinstance(outcome, Missing):
+            outcome = self._write(version_item.create(record))
+        return isinstance(outcome, Applied)
+
+    def now(self) -> str:
+        """Return the time by the table's clock, as records tell it."""
+        return iso_from_ms(self._table.now()[0])
+
+    def _write(self, operation: Write) -> Applied | Refused | Missing:
+        for _ in range(_MOST_TRIES):
+            outcome = self._table.write(operation)
+            if isinstance(outcome, Unavailable):
+                raise RateLimiterUnavailable(outcome.cause)
+            if isinstance(outcome, Applied | Refused | Missing):
+                return outcome
+            runtime.sleep(_PAUSE_S * self._client.random.random())
+        raise RateLimiterUnavailable(TimeoutError("the version record could not be written: throttled"))

@@ -1,0 +1,162 @@
+"""The version record: there from the beginning, changed by one thing at a time, and heeded at every opening."""  # generated from _async by tools/mirror.py; do not edit
+
+import importlib.metadata
+from dataclasses import replace
+
+import pytest
+
+from zae_limiter import IncompatibleSchemaError, RateLimiterUnavailable, SyncRepository, VersionMismatchError
+from zae_limiter._sync.store.versions import VersionStore
+from zae_limiter.core.outcome import Throttled, Unavailable
+from zae_limiter.core.version import SCHEMA_VERSION, VersionRecord
+from zae_limiter.schema import version_item
+from zae_limiter.schema.operations import Delete, Put
+
+from .clients import Wrapped, another, everything_in
+
+
+class BusyTable(Wrapped):
+    """A table that throttles so many writes, or whose first write is lost."""
+
+    def __init__(self, table, throttles=0, lost=None):
+        super().__init__(table)
+        self.throttles = throttles
+        self.lost = lost
+
+    def write(self, operation, until_s=None):
+        if self.lost is not None:
+            return Unavailable(self.lost, ambiguous=True)
+        if self.throttles:
+            self.throttles -= 1
+            return Throttled()
+        return super().write(operation, until_s)
+
+
+def store_of(repo, wrap=None):
+    return VersionStore(another(repo, wrap).scope.client)
+
+
+def set_version(repo, record, namespace_id="_"):
+    """Put a record as somebody else would have, in place of the one there is."""
+    repo.scope.table.write(Delete(version_item.key()))
+    pk, sk = version_item.key(namespace_id)
+    marks = {"PK": pk, "SK": sk, "GSI4PK": namespace_id, "GSI4SK": pk}
+    repo.scope.table.write(Put(version_item.to_item(record) | marks))
+
+
+def test_a_table_that_makes_itself_has_one(repo, clock):
+    """With the schema of this package."""
+    record = repo.get_version_record()
+
+    assert VersionRecord(SCHEMA_VERSION, updated_at="2023-11-14T22:13:20.123Z") == record
+
+
+def test_it_outlives_every_namespace(repo):
+    """It is the table's."""
+    namespace_id = repo.register_namespace("team-a")
+    repo.delete_namespace("team-a")
+    repo.purge_namespace(namespace_id)
+
+    assert ("_/SYSTEM#", "#VERSION") in everything_in(repo)
+
+
+def test_it_is_written_once(repo):
+    """Whoever comes later finds it, and two who come at once agree."""
+    before = everything_in(repo)
+    store = store_of(repo)
+
+    assert repo.get_version_record() == store.ensure("somebody")
+    assert before == everything_in(repo)
+
+
+def test_a_record_that_came_between_is_the_one(repo):
+    """Both have looked before either wrote."""
+
+    class LateTable(Wrapped):
+        def batch_get(self, keys, *, consistent=False, until_s=None):
+            return [None for _ in keys]
+
+    record = repo.get_version_record()
+
+    assert record == store_of(repo, LateTable).ensure("somebody")
+
+
+def test_of_two_who_change_different_things_both_changes_stand(repo):
+    """A migration does not undo an update of the function."""
+    store = store_of(repo)
+    seen = store.read()
+
+    assert store.replace(replace(seen, lambda_version="0.4.0"), seen)
+    assert store.replace(replace(seen, schema_version="1.1.0"), seen)
+    assert ("0.4.0", "1.1.0") == ((store.read()).lambda_version, (store.read()).schema_version)
+
+
+def test_of_two_who_change_the_schema_one_does(repo):
+    """The other is told."""
+    store = store_of(repo)
+    seen = store.read()
+
+    assert store.replace(replace(seen, schema_version="1.1.0"), seen)
+    assert not store.replace(replace(seen, schema_version="1.2.0"), seen)
+    assert "1.1.0" == (store.read()).schema_version
+
+
+def test_that_of_an_older_table_stands_in_its_default_namespace(repo):
+    """It is read there, and from the first change on in the registry."""
+    old = VersionRecord("1.0.0", lambda_version="0.3.0")
+    set_version(repo, old, repo.scope.namespace_id)
+    store = store_of(repo)
+    found = store.read()
+    changed = store.replace(replace(old, lambda_version="0.4.0"), old)
+
+    assert (old, True) == (found, changed)
+    assert replace(old, lambda_version="0.4.0") == store.read()
+    assert "0.4.0" == everything_in(repo)[("_/SYSTEM#", "#VERSION")]["lambda_version"]
+
+
+def test_a_throttled_write_is_tried_again(repo):
+    """For a while."""
+    seen = repo.get_version_record()
+    changed = replace(seen, lambda_version="0.4.0")
+
+    assert store_of(repo, lambda table: BusyTable(table, throttles=3)).replace(changed, seen)
+    with pytest.raises(RateLimiterUnavailable, match="throttled"):
+        store_of(repo, lambda table: BusyTable(table, throttles=10_000)).replace(changed, seen)
+
+
+def test_a_table_that_does_not_answer_is_said_so(repo):
+    """With the cause."""
+    seen = repo.get_version_record()
+    away = store_of(repo, lambda table: BusyTable(table, lost=ConnectionError("away")))
+
+    with pytest.raises(RateLimiterUnavailable, match="away"):
+        away.replace(replace(seen, lambda_version="0.4.0"), seen)
+
+
+class TestOpening:
+    @pytest.fixture
+    def url(self, tmp_path):
+        return f"sqlite:///{tmp_path / 'limiter.db'}"
+
+    @pytest.mark.parametrize("version", ["0.9.0", "2.0.0"])
+    def test_a_table_of_another_schema_is_not_opened(self, repo, url, version):
+        """Neither an older nor a newer one."""
+        set_version(repo, VersionRecord(version))
+
+        with pytest.raises(IncompatibleSchemaError, match=rf"has schema {version}"):
+            SyncRepository.open(url)
+
+    def test_a_table_that_asks_for_a_newer_client_is_not_opened(self, repo, url):
+        """The error says what runs here."""
+        set_version(repo, VersionRecord("1.0.0", client_min_version="999.0.0"))
+
+        with pytest.raises(VersionMismatchError, match=importlib.metadata.version("zae-limiter")):
+            SyncRepository.open(url)
+
+    def test_a_table_that_goes_with_this_client_is(self, repo, url):
+        """Also one of a newer minor schema."""
+        set_version(repo, VersionRecord("1.9.0", client_min_version="0.0.1"))
+        with SyncRepository.open(url) as opened:
+            found = opened.get_version_record()
+
+        assert "1.9.0" == found.schema_version
