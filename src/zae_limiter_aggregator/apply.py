@@ -205,11 +205,15 @@ def _add(namespace: Namespace, additions: Sequence[_Addition], rules: Rules, mea
         check: Operation = namespace_item.require_unchanged(namespace)
         common = yield Transaction((check, *(one.write for one in together)), f"usage-{next(means.nonces)}")
     outcomes: list[Outcome] = []
+    away = common if isinstance(common, Unavailable) else None
     for one in additions:
         if common is not None and (one.begins or not rules.apart):
             outcomes.append(common)
-        else:
-            outcomes.append((yield _only_if_there(one.write)))
+            continue
+        # While one waits for an answer that does not come, the others would too.
+        outcome = away or (yield _only_if_there(one.write))
+        outcomes.append(outcome)
+        away = outcome if isinstance(outcome, Unavailable) else None
     return outcomes
 
 

@@ -207,7 +207,7 @@ def test_a_deleted_namespace_is_counted():
 
 
 def test_a_table_that_is_away_leaves_the_rest_to_be_counted():
-    """What was counted stays, and the cause is told."""
+    """What was counted stays, nothing more is asked for, and the cause is told."""
     stage = Stage()
     deliver(stage, [change(1, BUCKETS[0], 0, 5)], APART)
     (group,) = grouped([change(2, BUCKETS[0], 0, 6)])
@@ -218,7 +218,7 @@ def test_a_table_that_is_away_leaves_the_rest_to_be_counted():
 
     counted = drive(count(group, APART, stage.means), answer)
 
-    assert (2, ["daily"], away.cause) == (
+    assert (1, ["daily", "monthly"], away.cause) == (
         counted.added,
         [one.account.window.type for one in counted.left],
         counted.cause,

@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from zae_limiter.core.errors import StorageError
 from zae_limiter.core.outcome import Applied, Item
 from zae_limiter.schema.operations import Key, Page, Put, Update, Write
 from zae_limiter.tables.dynamodb.codec import StoredItem, decode_item
+from zae_limiter.tables.dynamodb.notation import JSONDecodeError, loads
 
 _REMOVED = Applied({})
 
@@ -94,8 +93,8 @@ def consumed_of(body: bytes) -> list[dict[str, Any]]:
 def _parsed(body: bytes) -> dict[str, Any]:
     """The answer as a dictionary."""
     try:
-        answer = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        answer = loads(body)
+    except JSONDecodeError:
         answer = None
     if type(answer) is not dict:
         raise StorageError("the table", "the answer to a call is not DynamoDB's; is the endpoint right?")

@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from zae_limiter.core.errors import (
     InfrastructureNotFoundError,
     RateLimiterUnavailable,
@@ -19,6 +17,7 @@ from zae_limiter.core.errors import (
 )
 from zae_limiter.core.outcome import Cancelled, Conflict, Missing, Refused, Throttled, Unavailable
 from zae_limiter.tables.dynamodb.codec import decode_item
+from zae_limiter.tables.dynamodb.notation import JSONDecodeError, loads
 
 _LONGEST_MESSAGE = 300
 _THROTTLED, _MISSING, _CONFLICT = Throttled(), Missing(), Conflict()
@@ -139,8 +138,8 @@ class CallFailed(Exception):  # noqa: N818 - a cause, named for what happened
 def failure_of(status: int, error_type: str | None, body: bytes, table_name: str) -> Failure:
     """Read an answer other than 200; ``error_type`` is its header ``x-amzn-errortype``, if it has one."""
     try:
-        parsed = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        parsed = loads(body)
+    except JSONDecodeError:
         parsed = None
     if type(parsed) is not dict:
         parsed = {}

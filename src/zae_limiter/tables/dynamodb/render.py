@@ -9,8 +9,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import orjson
-
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.schema.operations import (
     Above,
@@ -33,6 +31,7 @@ from zae_limiter.schema.operations import (
     Update,
 )
 from zae_limiter.tables.dynamodb.codec import SHORT_NUMBER, check_number, encode_value
+from zae_limiter.tables.dynamodb.notation import dumps
 from zae_limiter.tables.evaluate import check_key, keeps_place, moves, places
 
 _SHAPES = 2048
@@ -56,8 +55,8 @@ def dump(value: object) -> bytes:
         ValidationError: A string in it cannot be written as UTF-8.
     """
     try:
-        return orjson.dumps(value)
-    except orjson.JSONEncodeError as error:
+        return dumps(value)
+    except TypeError as error:
         raise ValidationError("text", value, f"it cannot be written: {error}") from None
 
 

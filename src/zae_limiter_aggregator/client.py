@@ -1,0 +1,186 @@
+"""A table of DynamoDB by a botocore client, which every Lambda has: what is asked for is done, and waited for.
+
+What is tried again here is safe whatever became of the first try: a read, a transaction with its token. A single write
+whose answer was lost is its asker's to judge, so the client's own retries are off.
+"""
+
+import time
+from calendar import timegm
+from collections.abc import Callable, Sequence
+from email.utils import parsedate
+from random import random
+from typing import Any, TypeVar
+
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from zae_limiter.core.bucket import Moment
+from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.outcome import Cancelled, Committed, Item, TransactOutcome, Unavailable, WriteOutcome
+from zae_limiter.core.server_time import Offset, narrowed, offset_of
+from zae_limiter.schema.operations import Key, Operation, Write
+from zae_limiter.tables.dynamodb import answers, errors
+from zae_limiter.tables.dynamodb.calls import Call, Calls
+from zae_limiter.tables.dynamodb.errors import Failure, Retry
+from zae_limiter.tables.dynamodb.notation import dumps, loads
+from zae_limiter_aggregator.apply import Answer, Ask, Asking, Pause, Read, Transaction
+
+T = TypeVar("T")
+
+_METHODS = {
+    "BatchGetItem": "batch_get_item",
+    "PutItem": "put_item",
+    "UpdateItem": "update_item",
+    "DeleteItem": "delete_item",
+    "TransactWriteItems": "transact_write_items",
+}
+_MOST_TRIES = 5
+_FIRST_PAUSE_S = 0.05
+_TOO_LATE = TimeoutError("no time is left")
+_UNPROCESSED = TimeoutError("DynamoDB put parts of a batch off, again and again")
+
+# Requests are made here and not by hand, so botocore need not look at each of them again.
+CONFIG = Config(
+    retries={"total_max_attempts": 1}, parameter_validation=False, connect_timeout=2, read_timeout=3, tcp_keepalive=True
+)
+"""How a client for a ``Table`` is to be made."""
+
+
+class Table:
+    """A table. The time is the server's, as its answers tell it; before the first of them, the machine's."""
+
+    def __init__(self, client: Any, table_name: str, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._client = client
+        self._name = table_name
+        self._calls = Calls(table_name)
+        self._sleep = sleep
+        self._offset: Offset | None = None
+        self._in_time: Callable[[], bool] = lambda: True
+
+    def now(self) -> Moment:
+        """Return the earliest and the latest that the server's clock may show, in milliseconds since the epoch."""
+        if self._offset is None:
+            now_ms = time.time_ns() // 1_000_000
+            return now_ms, now_ms
+        return self._offset.at(_steady_ms())
+
+    def run(self, asking: Asking[T], in_time: Callable[[], bool]) -> T:
+        """Do whatever is asked for, to the end, as long as there is time.
+
+        Raises:
+            RateLimiterUnavailable: A read was not answered, or there is no time left.
+            InfrastructureNotFoundError: There is no such table.
+            ValidationError: DynamoDB would not carry out what was asked for.
+        """
+        self._in_time = in_time
+        answer: Answer = None
+        while True:
+            try:
+                ask = asking.send(answer)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            if not in_time():
+                raise RateLimiterUnavailable(_TOO_LATE, self._name)
+            answer = self._answer(ask)
+
+    def _answer(self, ask: Ask) -> Answer:
+        match ask:
+            case Read(keys, consistent):
+                return self._read(keys, consistent)
+            case Transaction(operations, token):
+                return self._transact(operations, token)
+            case Pause(seconds):
+                self._sleep(seconds * (0.5 + random() / 2))
+                return None
+            case write:
+                return self._write(write)
+
+    def _read(self, keys: Sequence[Key], consistent: bool) -> list[Item | None]:
+        """Read items, again and again where a part was put off."""
+        found: dict[Key, Item] = {}
+        left = list(dict.fromkeys(keys))
+        cause: BaseException = _UNPROCESSED
+        for attempt in range(_MOST_TRIES):
+            if attempt and not self._may_try_again(attempt):
+                break
+            told = self._call(self._calls.batch_get(left, consistent))
+            if isinstance(told, bytes):
+                items, left = answers.batch_of(told)
+                found.update({Key(item["PK"], item["SK"]): item for item in items})
+                if not left:
+                    return [found.get(key) for key in keys]
+            elif isinstance(told, Failure):
+                problem = errors.read_problem(told)
+                if not isinstance(problem, Retry):
+                    raise problem
+                cause = problem.cause
+            else:
+                cause = told.cause
+        raise RateLimiterUnavailable(cause, self._name)
+
+    def _write(self, operation: Write) -> WriteOutcome:
+        told = self._call(self._calls.write(operation))
+        if isinstance(told, bytes):
+            return answers.applied_of(operation, told)
+        return errors.write_outcome(told) if isinstance(told, Failure) else told
+
+    def _transact(self, operations: Sequence[Operation], token: str) -> TransactOutcome:
+        """Carry out a transaction, and after a lost answer once more: its token sees to it that it is once in all."""
+        call = self._calls.transact(operations, token)
+        in_doubt: Unavailable | None = None
+        for attempt in range(_MOST_TRIES):
+            if attempt and not self._may_try_again(attempt):
+                break
+            outcome = self._transacted(call, len(operations))
+            if isinstance(outcome, Unavailable) and outcome.ambiguous:
+                in_doubt = outcome
+            # A throttle or a conflict says nothing of what became of a try before.
+            if in_doubt is None or isinstance(outcome, Committed | Cancelled):
+                return outcome
+        assert in_doubt is not None, "only what is in doubt is tried again"
+        return in_doubt
+
+    def _transacted(self, call: Call, count: int) -> TransactOutcome:
+        told = self._call(call)
+        if isinstance(told, bytes):
+            return Committed()
+        return errors.transact_outcome(told, count) if isinstance(told, Failure) else told
+
+    def _call(self, call: Call) -> bytes | Failure | Unavailable:
+        """Make one call, once: the JSON of its answer, how it failed, or that nothing is known of it."""
+        method = getattr(self._client, _METHODS[call.target.rpartition(".")[2]])
+        sent_ms = _steady_ms()
+        try:
+            response = method(**loads(call.body))
+        except ClientError as refused:
+            response = refused.response
+        except BotoCoreError as lost:
+            # It may have been sent; whoever asked is told to find out.
+            return Unavailable(lost, ambiguous=True)
+        metadata = response.pop("ResponseMetadata", {})
+        self._hear(metadata, sent_ms)
+        error = response.pop("Error", None)
+        if error is None:
+            return dumps(response)
+        told = {**response, "__type": error.get("Code", ""), "message": error.get("Message", "")}
+        return errors.failure_of(metadata.get("HTTPStatusCode", 500), None, dumps(told), self._name)
+
+    def _hear(self, metadata: Any, sent_ms: int) -> None:
+        """Learn from an answer which time it is."""
+        date = parsedate(metadata.get("HTTPHeaders", {}).get("date"))
+        if date is not None:
+            self._offset = narrowed(self._offset, offset_of(timegm(date), sent_ms, _steady_ms()))
+
+    def _may_try_again(self, attempt: int) -> bool:
+        """Wait for a while, if there is time for another try."""
+        if not self._in_time():
+            return False
+        self._sleep(_FIRST_PAUSE_S * 2**attempt * (0.5 + random() / 2))
+        return True
+
+
+def _steady_ms() -> int:
+    """The time of a clock that goes on while a Lambda is frozen, where there is one."""
+    boot_time = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic_ns() // 1_000_000 if boot_time is None else time.clock_gettime_ns(boot_time) // 1_000_000

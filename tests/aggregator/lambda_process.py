@@ -1,0 +1,48 @@
+"""Runs the handler as Lambda does: a process of its own that is handed events, one per line, and answers each.
+
+What a deployed function does not have cannot be imported here: nothing but the standard library, botocore, powertools,
+what these need, and the modules of the deployed package.
+"""
+
+import json
+import sys
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+
+ABSENT = ("orjson", "httptools", "click", "rich", "platformdirs", "gevent", "boto3", "docker", "ministack", "pytest")
+UNDEPLOYED = ("_async", "_sync", "aws", "cli", "infra", "clock", "bucket")
+RESPONSE = "RESPONSE "
+
+
+class Absent(MetaPathFinder):
+    """Finds nothing of what a deployed function does not have."""
+
+    def find_spec(self, name, path=None, target=None):
+        parts = name.split(".")
+        undeployed = parts[0] == "zae_limiter" and len(parts) > 1 and parts[1] in UNDEPLOYED
+        if parts[0] in ABSENT or undeployed:
+            raise ModuleNotFoundError(f"{name} is not deployed", name=name)
+        return
+
+
+class Context:
+    """What Lambda tells of a run."""
+
+    aws_request_id = "request-1"
+
+    def get_remaining_time_in_millis(self) -> int:
+        return 60_000
+
+
+def main() -> None:
+    sys.meta_path.insert(0, Absent())
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
+    from zae_limiter_aggregator.handler import handler
+
+    for line in sys.stdin:
+        response = handler(json.loads(line), Context())
+        print(RESPONSE + json.dumps(response), flush=True)  # noqa: T201 - it is how the process answers
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""Expired events become objects that can be read back, the same as often as they come."""
+
+import gzip
+import json
+
+from zae_limiter.core.audit import AuditAction, AuditEvent
+from zae_limiter_aggregator.archive import object_of
+from zae_limiter_aggregator.records import ExpiredEvent
+
+LATE_MS = 1_704_067_199_000
+
+
+def expired(number: int, details: dict[str, object] | None = None) -> ExpiredEvent:
+    event = AuditEvent(f"{LATE_MS}-{number:016x}", "2023-12-31T00:00:00Z", AuditAction.LIMITS_SET, "user-1")
+    told = AuditEvent(event.event_id, event.timestamp, event.action, "user-1", "admin", "gpt-4", details or {})
+    return ExpiredEvent("ns", f"{number:040d}", LATE_MS + number * 1000, told)
+
+
+def test_one_event_is_one_line():
+    """All that it told, and the namespace it stood in."""
+    made = object_of([expired(0, {"limits": [{"name": "rpm", "capacity": 10**21}], "why": "ünïcode\n"}), expired(1)])
+
+    first, second = [json.loads(line) for line in gzip.decompress(made.body).decode().splitlines()]
+    assert {
+        "namespace_id": "ns",
+        "event_id": f"{LATE_MS}-0000000000000000",
+        "timestamp": "2023-12-31T00:00:00Z",
+        "action": "limits_set",
+        "entity_id": "user-1",
+        "principal": "admin",
+        "resource": "gpt-4",
+        "details": {"limits": [{"name": "rpm", "capacity": 10**21}], "why": "ünïcode\n"},
+    } == first
+    assert {} == second["details"]
+
+
+def test_keys_go_by_the_day_the_first_one_expired():
+    """And by the sequences of the first and the last."""
+    made = object_of([expired(0), expired(5)])
+
+    assert f"audit/year=2023/month=12/day=31/{0:040d}-{5:040d}.jsonl.gz" == made.key
+
+
+def test_the_same_events_make_the_same_object():
+    """Byte by byte; other events never make one of the same key."""
+    events = [expired(number) for number in range(4)]
+
+    assert object_of(events) == object_of(events)
+    assert 3 == len({object_of(part).key for part in (events, events[:2], events[2:])})

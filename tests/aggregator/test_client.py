@@ -1,0 +1,278 @@
+"""What is asked for is done on real engines by a botocore client, though answers get lost."""
+
+import time
+from collections.abc import Iterator
+from itertools import count as numbers_from
+from random import getrandbits
+from typing import Any
+
+import botocore.session
+import pytest
+
+from tests.aggregator.stage import BUCKETS, change, namespace
+from tests.dynamodb.engines import ENGINES, EngineAbsentError, fresh_table_name, running
+from tests.dynamodb.faults import Drop, Fault, conflict, server_error, throttled
+from tests.dynamodb.proxy import Proxy
+from tests.many_shards import grown
+from tests.one_bucket import NOON, at, stored
+from zae_limiter.core.errors import InfrastructureNotFoundError, RateLimiterUnavailable, ValidationError
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.outcome import Applied, Cancelled, Committed, Missing, Refused, Throttled, Unavailable
+from zae_limiter.schema.operations import Check, Delete, Equals, ItemAbsent, ItemExists, Key, Put, Update
+from zae_limiter.tables.dynamodb.calls import Calls
+from zae_limiter.tables.dynamodb.notation import loads
+from zae_limiter_aggregator.apply import Answer, Ask, Asking, Means, Pause, Read, Transaction, count, merge, split
+from zae_limiter_aggregator.client import CONFIG, Table
+from zae_limiter_aggregator.plan import Merge, Rules, Split, accounts_of, groups
+from zae_limiter_aggregator.watch import Watch
+
+KEY = Key("part", "sort")
+ITEM = {"PK": "part", "SK": "sort", "number": 5, "text": "ü", "flag": True, "nothing": None, "list": [1, "a"]}
+SNAPSHOT = Key(f"{BUCKETS[0].namespace_id}/ENTITY#user-1", "#USAGE#gpt-4#2024-01")
+
+
+def client(url: str) -> Any:
+    """A client as the handler makes it."""
+    session = botocore.session.Session()
+    return session.create_client(
+        "dynamodb",
+        config=CONFIG,
+        endpoint_url=url,
+        region_name="us-east-1",
+        aws_access_key_id="engine",
+        aws_secret_access_key="secret",
+    )
+
+
+def new_table(url: str) -> str:
+    name = fresh_table_name()
+    client(url).create_table(**loads(Calls(name).create_table().body))
+    return name
+
+
+@pytest.fixture(params=ENGINES)
+def url(request: pytest.FixtureRequest) -> str:
+    """Every engine that is installed here."""
+    try:
+        return running(request.param).url
+    except EngineAbsentError as absent:
+        pytest.skip(str(absent))
+
+
+@pytest.fixture
+def table(url: str) -> Table:
+    return Table(client(url), new_table(url), sleep=lambda seconds: None)
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy]:
+    """A fault proxy before the default engine."""
+    with Proxy(running().url) as started:
+        yield started
+
+
+def always() -> bool:
+    return True
+
+
+def ask(table: Table, asked: Ask) -> Any:
+    """What is answered to one thing."""
+
+    def asking() -> Asking[Answer]:
+        answer: Answer = yield asked
+        return answer
+
+    return table.run(asking(), always)
+
+
+def token() -> str:
+    return f"test-{getrandbits(60)}"
+
+
+def test_items_come_back_as_they_were_put(table: Table):
+    """In the order they were asked for, None for one that is absent; twice for one that is asked for twice."""
+    assert Applied(ITEM) == ask(table, Put(ITEM))
+
+    found = ask(table, Read((Key("no", "no"), KEY, KEY), True))
+    assert [None, ITEM, ITEM] == [None if item is None else dict(item) for item in found]
+
+
+def test_a_write_is_answered_with_the_item(table: Table):
+    """As it stands, whether or not it was carried out."""
+    ask(table, Put(ITEM))
+    added = ask(table, Update(KEY, add={"number": 2}, set={"text": "b"}, when=(Equals("number", 5),)))
+    refused = ask(table, Update(KEY, add={"number": 2}, when=(Equals("number", 5),)))
+
+    assert (7, "b") == (added.new["number"], added.new["text"])
+    assert isinstance(refused, Refused)
+    assert 7 == refused.old["number"]
+    assert Missing() == ask(table, Update(Key("no", "no"), add={"number": 2}, when=(ItemExists(),)))
+    assert Applied({}) == ask(table, Delete(KEY))
+
+
+def test_a_transaction_is_all_or_nothing(table: Table):
+    """Refused, it says by which items."""
+    other = Key("other", "sort")
+    put = Put({"PK": "other", "SK": "sort"}, (ItemAbsent(),))
+    ask(table, Put(ITEM))
+    operations = (put, Check(KEY, (Equals("number", 6),)))
+    cancelled = ask(table, Transaction(operations, token()))
+
+    assert isinstance(cancelled, Cancelled)
+    assert cancelled.reasons[0] is None
+    assert isinstance(cancelled.reasons[1], Refused)
+    assert [None] == ask(table, Read((other,), True))
+    assert Committed() == ask(table, Transaction((put, Check(KEY, (Equals("number", 5),))), token()))
+    assert [None] != ask(table, Read((other,), True))
+
+
+def test_usage_is_counted(table: Table):
+    """Once, though a batch comes twice."""
+    ask(table, namespace())
+    means = Means(numbers_from(getrandbits(60)), table.now)
+    batches = [[change(1, BUCKETS[0], 0, 5)], [change(2, BUCKETS[0], 0, 6), change(3, BUCKETS[1], 0, 7)]]
+    added = []
+    for batch in [*batches, *batches]:
+        counted = [table.run(count(group, Rules(), means), always) for group in groups(accounts_of(batch))]
+        added.append(sum(one.added for one in counted))
+        assert not any(one.left for one in counted)
+    (snapshot,) = ask(table, Read((SNAPSHOT,), True))
+
+    assert [3, 6, 0, 0] == added
+    assert (18, 3) == (snapshot["rpm"], snapshot["total_events"])
+
+
+def test_shards_are_split_and_merged(table: Table):
+    """By the time of the server."""
+    bucket = BUCKETS[0]
+    means = Means(numbers_from(getrandbits(60)), table.now)
+    (item,) = grown(stored(Limit.per_minute("rpm", 1_000)), [], at(NOON)).values()
+    ask(table, Put({**item, "b_rpm_tk": 0, "rf": int(time.time() * 1000)}))
+    known: dict[int, Watch] = {}
+    assert table.run(split(Split(bucket, 1), means), always)
+    known.update(table.run(merge(Merge(bucket, 2, {}), Rules(), means), always).shards)
+    long_ago = {shard: watch._replace(calm_since_ms=0) for shard, watch in known.items()}
+    calm = {shard: watch._replace(gauge=watch.gauge._replace(at_ms=0)) for shard, watch in long_ago.items()}
+    surveyed = table.run(merge(Merge(bucket, 2, calm), Rules(), means), always)
+    keys = tuple(Key(item["PK"][:-1] + str(shard), "#STATE") for shard in range(2))
+    left = ask(table, Read(keys, True))
+
+    assert ({0, 1}, 1) == (set(known), surveyed.merged)
+    assert [False, True] == [one is None for one in left]
+    assert (1, 3) == (left[0]["shard_count"], left[0]["b_wcu_tc"])
+
+
+def test_the_time_is_the_servers(url: str, table: Table):
+    """As far as its answers bound it."""
+    before = table.now()
+    ask(table, Read((KEY,), True))
+    low, high = table.now()
+
+    assert before[0] == before[1]
+    assert low < high
+    assert low - 2_000 <= time.time() * 1000 <= high + 2_000
+
+
+def test_a_table_that_is_not_there_is_named(url: str):
+    """It is no reason to try again."""
+    absent = Table(client(url), "limiter-absent-table")
+
+    with pytest.raises(InfrastructureNotFoundError, match="limiter-absent-table"):
+        ask(absent, Read((KEY,), False))
+    with pytest.raises(InfrastructureNotFoundError, match="limiter-absent-table"):
+        ask(absent, Put(ITEM))
+
+
+def test_what_no_table_takes_is_an_error(table: Table):
+    """Whatever the conditions."""
+    with pytest.raises(ValidationError):
+        ask(table, Put({"PK": "", "SK": "sort"}))
+
+
+class TestFaults:
+    @pytest.fixture
+    def behind(self, proxy: Proxy) -> Table:
+        """A table behind a proxy that plays faults."""
+        return Table(client(proxy.url), new_table(running().url), sleep=lambda seconds: None)
+
+    @pytest.mark.parametrize("applied", [False, True])
+    def test_a_read_is_made_again(self, behind: Table, proxy: Proxy, applied: bool):
+        """After a throttle, an error of the server, and an answer that was lost."""
+        ask(behind, Put(ITEM))
+        for fault in (throttled(), server_error(applied), Drop(applied)):
+            proxy.next(fault, target="BatchGetItem")
+
+        assert [ITEM] == [dict(item) for item in ask(behind, Read((KEY,), True))]
+
+    def test_a_read_that_is_never_answered_is_an_error(self, behind: Table, proxy: Proxy):
+        """After some tries."""
+        proxy.always(Drop(False), target="BatchGetItem")
+
+        with pytest.raises(RateLimiterUnavailable):
+            ask(behind, Read((KEY,), True))
+        assert 2 < proxy.targets.count("BatchGetItem") < 10
+
+    def test_a_single_write_is_not_sent_again(self, behind: Table, proxy: Proxy):
+        """Whether it was carried out is for whoever asked to find out."""
+        proxy.next(Drop(True), target="UpdateItem")
+        lost = ask(behind, Update(KEY, add={"number": 1}))
+        proxy.next(throttled(), target="UpdateItem")
+
+        assert isinstance(lost, Unavailable)
+        assert lost.ambiguous
+        assert Throttled() == ask(behind, Update(KEY, add={"number": 1}))
+        assert [1] == [item["number"] for item in ask(behind, Read((KEY,), True))]
+
+    @pytest.mark.parametrize("applied", [False, True])
+    def test_a_transaction_is_sent_again_with_its_token(self, behind: Table, proxy: Proxy, applied: bool):
+        """It is carried out once."""
+        proxy.next(Drop(applied), target="TransactWriteItems")
+        proxy.next(throttled(), target="TransactWriteItems")
+
+        assert Committed() == ask(behind, Transaction((Update(KEY, add={"number": 1}),), token()))
+        assert [1] == [item["number"] for item in ask(behind, Read((KEY,), True))]
+
+    def test_a_transaction_that_is_never_answered_stays_in_doubt(self, behind: Table, proxy: Proxy):
+        """After some tries."""
+        proxy.always(server_error(False), target="TransactWriteItems")
+        outcome = ask(behind, Transaction((Update(KEY, add={"number": 1}),), token()))
+
+        assert isinstance(outcome, Unavailable)
+        assert outcome.ambiguous
+
+    def test_nothing_is_begun_when_there_is_no_time_left(self, behind: Table, proxy: Proxy):
+        """Nor tried again."""
+        left = iter([True, False])
+
+        def asking() -> Asking[Answer]:
+            answer: Answer = yield Read((KEY,), True)
+            return answer
+
+        proxy.always(Drop(False), target="BatchGetItem")
+        proxy.forget()
+        with pytest.raises(RateLimiterUnavailable):
+            behind.run(asking(), lambda: next(left))
+        with pytest.raises(RateLimiterUnavailable, match="no time"):
+            behind.run(asking(), lambda: False)
+        assert ["BatchGetItem"] == proxy.targets
+
+    @pytest.mark.parametrize("fault", [Drop(True), Drop(False), throttled(), server_error(True), conflict()])
+    def test_usage_is_counted_once_through_faults(self, behind: Table, proxy: Proxy, fault: Fault):
+        """Whatever happens to the first of every kind of call."""
+        ask(behind, namespace())
+        means = Means(numbers_from(getrandbits(60)), behind.now)
+        for number in (1, 2):
+            for target in ("BatchGetItem", "TransactWriteItems", "UpdateItem"):
+                proxy.next(fault, target=target)
+            (group,) = groups(accounts_of([change(number, BUCKETS[0], 0, 5)]))
+            assert () == tuple(behind.run(count(group, Rules(), means), always).left)
+        (snapshot,) = ask(behind, Read((SNAPSHOT,), True))
+
+        assert (10, 2) == (snapshot["rpm"], snapshot["total_events"])
+
+    def test_pauses_are_slept(self, proxy: Proxy):
+        """About as long as they are asked for."""
+        slept: list[float] = []
+        ask(Table(None, "limiter", slept.append), Pause(2.0))
+
+        assert 1.0 <= slept[0] <= 2.0

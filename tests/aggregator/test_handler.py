@@ -1,0 +1,211 @@
+"""The handler in a process of its own, on real engines: a stream's records in, usage, shards and archive out."""
+
+import functools
+import gzip
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+import pytest
+
+from tests.aggregator import lambda_process
+from tests.aggregator.stage import Stream
+from tests.dynamodb.engines import fresh_table_name, running
+from zae_limiter import Limit, SyncRateLimiter, SyncRepository
+from zae_limiter.core.audit import AuditAction, AuditEvent
+from zae_limiter.schema import audit_item
+from zae_limiter.tables.dynamodb.calls import Calls
+
+REGION = {"AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "engine", "AWS_SECRET_ACCESS_KEY": "secret"}
+SERVICE = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
+
+
+@functools.cache
+def client(service: str) -> Any:
+    return botocore.session.Session().create_client(
+        service,
+        endpoint_url=running("aws").url,
+        region_name="us-east-1",
+        aws_access_key_id="engine",
+        aws_secret_access_key="secret",
+    )
+
+
+class Function:
+    """A container of the function."""
+
+    def __init__(self, table_name: str, bucket: str) -> None:
+        environment = {
+            **REGION,
+            "AWS_ENDPOINT_URL": running("aws").url,
+            "TABLE_NAME": table_name,
+            "ARCHIVE_BUCKET": bucket,
+            "PYTHONWARNINGS": "error",
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(lambda_process.__file__))],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.said: list[dict[str, Any]] = []
+
+    def handle(self, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Hand it a batch and return its answer; what it logs meanwhile is kept."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"Records": records}) + "\n")
+        self._process.stdin.flush()
+        for line in self._process.stdout:
+            if line.startswith(lambda_process.RESPONSE):
+                answer: dict[str, Any] = json.loads(line.removeprefix(lambda_process.RESPONSE))
+                return answer
+            self.said.append(json.loads(line))
+        assert self._process.stderr is not None
+        raise AssertionError(self._process.stderr.read())
+
+    def stop(self) -> None:
+        self._process.communicate()
+
+
+@pytest.fixture
+def table_name() -> str:
+    """A table with a stream."""
+    name = fresh_table_name()
+    stream = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}
+    client("dynamodb").create_table(**json.loads(Calls(name).create_table().body), StreamSpecification=stream)
+    return name
+
+
+@pytest.fixture
+def bucket(table_name: str) -> str:
+    name = f"archive-{table_name}"
+    client("s3").create_bucket(Bucket=name)
+    return name
+
+
+@pytest.fixture
+def function(table_name: str, bucket: str) -> Iterator[Function]:
+    made = Function(table_name, bucket)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def repo(table_name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SyncRepository]:
+    for name, value in REGION.items():
+        monkeypatch.setenv(name, value)
+    url = f"dynamodb://{table_name}?region=us-east-1&endpoint_url={running('aws').url}&create=true"
+    with SyncRepository.open(url, deadline_s=30) as opened:
+        opened.set_system_defaults([Limit.per_minute("rpm", 1_000), Limit.per_minute("tpm", 100_000)])
+        yield opened
+
+
+def stream_of(table_name: str) -> list[dict[str, Any]]:
+    """All records of the table's stream, as Lambda would be handed them."""
+    described = client("dynamodb").describe_table(TableName=table_name)["Table"]
+    streams = client("dynamodbstreams")
+    arn = described["LatestStreamArn"]
+    records: list[dict[str, Any]] = []
+    for shard in streams.describe_stream(StreamArn=arn)["StreamDescription"]["Shards"]:
+        iterator = streams.get_shard_iterator(
+            StreamArn=arn, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
+        )["ShardIterator"]
+        records += streams.get_records(ShardIterator=iterator, Limit=1000)["Records"]
+    for record in records:
+        told = record["dynamodb"]
+        told["ApproximateCreationDateTime"] = told["ApproximateCreationDateTime"].timestamp()
+    return records
+
+
+def used(repo: SyncRepository) -> list[tuple[str, int, int]]:
+    snapshots, _ = repo.get_usage_snapshots("user-1")
+    return sorted((one.window_type, one.counters["rpm"], one.counters["tpm"]) for one in snapshots)
+
+
+def archived(bucket: str) -> list[list[dict[str, Any]]]:
+    """The events of every object."""
+    found = client("s3").list_objects_v2(Bucket=bucket).get("Contents", [])
+    bodies = [client("s3").get_object(Bucket=bucket, Key=one["Key"])["Body"].read() for one in found]
+    return [[json.loads(line) for line in gzip.decompress(body).splitlines()] for body in bodies]
+
+
+def test_usage_is_counted_once(repo: SyncRepository, table_name: str, function: Function):
+    """From a real stream, delivered whole, in halves and again."""
+    limiter = SyncRateLimiter(repo)
+    for _ in range(10):
+        with limiter.acquire("user-1", "gpt-4", {"rpm": 1, "tpm": 50}):
+            pass
+    with limiter.acquire("user-1", "gpt-4", {"rpm": 1, "tpm": 50}) as lease:
+        lease.adjust(tpm=7)
+    records = stream_of(table_name)
+    answers = [function.handle(part) for part in (records[:20], records, records[5:], records)]
+
+    assert [("daily", 11, 557), ("hourly", 11, 557)] == used(repo)
+    assert [[]] * 4 == [answer["batchItemFailures"] for answer in answers]
+    assert [0, 0] == [answer["snapshots"] for answer in answers[2:]]
+    assert all("wcu" not in name for one in repo.get_usage_snapshots("user-1")[0] for name in one.counters)
+
+
+def test_shards_are_split_under_pressure(repo: SyncRepository, table_name: str, function: Function):
+    """And no token is lost."""
+    limiter = SyncRateLimiter(repo)
+    with limiter.acquire("user-1", "gpt-4", {"rpm": 400, "tpm": 50}):
+        pass
+    record = next(one for one in stream_of(table_name) if one["dynamodb"]["Keys"]["SK"]["S"] == "#STATE")
+    records = []
+    for second in range(3):
+        copied = json.loads(json.dumps(record))
+        copied["dynamodb"]["SequenceNumber"] = str(10**20 + second)
+        copied["dynamodb"]["ApproximateCreationDateTime"] += second
+        copied["dynamodb"]["NewImage"]["b_wcu_tc"]["N"] = str(1 + 900 * second)
+        records.append(copied)
+    before = limiter.available("user-1", "gpt-4")
+    answer = function.handle(records)
+    after = limiter.available("user-1", "gpt-4")
+
+    shards = [one["shard_count"]["N"] for one in client("dynamodb").scan(TableName=table_name)["Items"] if "rf" in one]
+    assert (1, ["2", "2"]) == (answer["splits"], shards)
+    # What was earned in between may be more on a slow machine.
+    assert all(before[name] <= after[name] for name in ("rpm", "tpm"))
+    assert after["rpm"] <= 1_000
+
+
+def test_expired_events_are_archived(repo: SyncRepository, function: Function, bucket: str):
+    """Once, though delivered twice."""
+    stream = Stream()
+    for number in range(3):
+        event = AuditEvent(f"1700000000000-{number:016x}", "2023-11-14T22:13:20Z", AuditAction.LIMITS_SET, "user-1")
+        item = audit_item.to_item("ns000000000", event, 1_700_000_000)
+        stream.add(1_707_776_000_000, item, None, userIdentity=SERVICE)
+    answers = [function.handle(stream.records) for _ in range(2)]
+
+    assert [3, 3] == [answer["archived"] for answer in answers]
+    assert [["user-1"] * 3] == [[event["entity_id"] for event in events] for events in archived(bucket)]
+
+
+def test_what_fails_is_reported_and_told(table_name: str, function: Function, repo: SyncRepository):
+    """The batch is delivered again from there on; logs are JSON, and metrics too."""
+    stream = Stream()
+    event = AuditEvent("1700000000000-000000000000000a", "2023-11-14T22:13:20Z", AuditAction.LIMITS_SET, "user-1")
+    stream.add(1_707_776_000_000, audit_item.to_item("ns000000000", event, 1), None, userIdentity=SERVICE)
+    client("s3").delete_bucket(Bucket=f"archive-{table_name}")
+    answer = function.handle([*stream.records, {"dynamodb": {"SequenceNumber": "999"}}])
+
+    assert [{"itemIdentifier": "100"}] == answer["batchItemFailures"]
+    errors = [line for line in function.said if line.get("level") == "ERROR"]
+    assert [False, True] == [line["delivered_again"] for line in errors]
+    assert "NoSuchBucket" in errors[1]["error"]
+    (metrics,) = [line for line in function.said if "_aws" in line]
+    assert ([1.0], [2.0], "zae-limiter") == (metrics["damaged"], metrics["troubles"], metrics["service"])
+
+
+def test_a_batch_without_records_is_no_error(function: Function):
+    """There is nothing to do."""
+    assert [] == function.handle([])["batchItemFailures"]
