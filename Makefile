@@ -1,6 +1,6 @@
 # Every target sets up what it needs, once, in .venv; see tools/setup.sh.
 .DEFAULT_GOAL := help
-.PHONY: help test demo bench fast lint format mirror clean
+.PHONY: help test demo bench fast soak lint format mirror clean
 
 BIN := $(or $(VENV),.venv)/bin
 
@@ -21,6 +21,10 @@ bench: ## measure it side by side with its peers
 fast: ## the fast loop: the pure parts, in seconds
 	@tools/setup.sh dev
 	@$(BIN)/python -m pytest tests/core tests/schema -q
+
+soak: ## real processes that are killed and stopped while they share a table; ARGS="--seconds 600"
+	@tools/setup.sh dev
+	@$(BIN)/python -m tests.soak $(ARGS)
 
 lint: ## everything CI runs but the tests
 	@tools/setup.sh dev

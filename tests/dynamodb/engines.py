@@ -102,6 +102,12 @@ class Engine:
         self.process.wait()
         self.output.close()
 
+    def pid(self) -> int:
+        """The engine's own process, below the shell that keeps it; it can be stopped and continued."""
+        keeper = self.process.pid
+        below = Path(f"/proc/{keeper}/task/{keeper}/children").read_text(encoding="ascii").split()
+        return int(below[0])
+
     def last_output(self) -> str:
         """The end of what the engine has said."""
         size = self.output.seek(0, os.SEEK_END)
@@ -161,14 +167,21 @@ def running(name: str = DEFAULT) -> Engine:
 def start(name: str = DEFAULT) -> Engine:
     """An engine of one's own, to be stopped by the caller."""
     for _ in range(PORTS_TRIED):
-        engine = _spawn(name, free_port())
-        if _answers(engine):
+        port = free_port()
+        said = _started(engine := _spawn(name, {**ENGINES, **WHOLE}[name](port), port))
+        if said is None:
             return engine
-        said = engine.last_output()
-        engine.stop()
         if "in use" not in said:
             break
-    raise RuntimeError(f"{name} does not answer; it said:\n{said or '(nothing)'}")
+    raise _mute(name, said)
+
+
+def start_as(name: str, command: Command, port: int) -> Engine:
+    """An engine of one's own, started on a port by a command of one's own, to be stopped by the caller."""
+    said = _started(engine := _spawn(name, command, port))
+    if said is None:
+        return engine
+    raise _mute(name, said)
 
 
 def free_port() -> int:
@@ -183,8 +196,7 @@ def fresh_table_name() -> str:
     return f"limiter-{os.getpid():07d}-{next(_table_numbers):05d}"
 
 
-def _spawn(name: str, port: int) -> Engine:
-    command = {**ENGINES, **WHOLE}[name](port)
+def _spawn(name: str, command: Command, port: int) -> Engine:
     output = tempfile.TemporaryFile()  # noqa: SIM115 - the engine keeps it until it is stopped
     process = subprocess.Popen(
         ["sh", "-c", KEEPER, "sh", *command.arguments],
@@ -196,6 +208,19 @@ def _spawn(name: str, port: int) -> Engine:
         start_new_session=True,
     )
     return Engine(name, f"http://127.0.0.1:{port}", process, output)
+
+
+def _started(engine: Engine) -> str | None:
+    """None if an engine answers; else it is stopped, and what it said last is returned."""
+    if _answers(engine):
+        return None
+    said = engine.last_output()
+    engine.stop()
+    return said
+
+
+def _mute(name: str, said: str) -> RuntimeError:
+    return RuntimeError(f"{name} does not answer; it said:\n{said or '(nothing)'}")
 
 
 def _answers(engine: Engine) -> bool:

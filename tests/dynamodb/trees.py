@@ -13,11 +13,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self
 
-import botocore.session
-
 from zae_limiter import RateLimiter, Repository, SyncRateLimiter, SyncRepository
-from zae_limiter._async import dynamo_opening as _async
-from zae_limiter._sync import dynamo_opening as _sync
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.location import DynamoLocation
 
@@ -26,11 +22,18 @@ PATIENCE_S = 60.0
 
 
 @functools.cache
-def session() -> botocore.session.Session:
-    """A session with keys that no engine checks; made once, for making one is slow."""
+def session() -> Any:
+    """A session with keys that no engine checks; made once, for making one is slow, and so is loading what makes it."""
+    import botocore.session
+
     made = botocore.session.Session()
     made.set_credentials("AKIDEXAMPLE", "secret")
     return made
+
+
+def session_for(url: str) -> Any:
+    """The session for a table at a URL, None where it needs none."""
+    return session() if url.startswith("dynamodb:") else None
 
 
 class Blocking:
@@ -74,7 +77,7 @@ class AsyncTree:
 
     def open(self, url: str, **settings: Any) -> Any:
         """Open a repository."""
-        return Blocking(self.run(Repository.open(url, session=session(), **settings)), self.run)
+        return Blocking(self.run(Repository.open(url, session=session_for(url), **settings)), self.run)
 
     def limiter(self, repo: Any, **options: Any) -> Any:
         """Make a limiter of a repository that was opened here."""
@@ -82,7 +85,9 @@ class AsyncTree:
 
     def elsewhere(self, repo: Any, endpoint_url: str, deadline_s: float) -> Any:
         """The same repository, with all it remembers, of a store that has moved to another endpoint."""
-        opening = _async.open_table(_location(endpoint_url), deadline_s, (SystemClock(), Random()), session())
+        from zae_limiter._async import dynamo_opening
+
+        opening = dynamo_opening.open_table(_location(endpoint_url), deadline_s, (SystemClock(), Random()), session())
         scope = _moved(repo.scope, self.run(opening), deadline_s)
         return Blocking(Repository(scope, owns_table=True), self.run)
 
@@ -102,7 +107,7 @@ class SyncTree:
 
     def open(self, url: str, **settings: Any) -> Any:
         """Open a repository."""
-        return SyncRepository.open(url, session=session(), **settings)
+        return SyncRepository.open(url, session=session_for(url), **settings)
 
     def limiter(self, repo: Any, **options: Any) -> Any:
         """Make a limiter of a repository that was opened here."""
@@ -110,8 +115,10 @@ class SyncTree:
 
     def elsewhere(self, repo: Any, endpoint_url: str, deadline_s: float) -> Any:
         """The same repository, with all it remembers, of a store that has moved to another endpoint."""
+        from zae_limiter._sync import dynamo_opening
+
         opening = (SystemClock(), Random())
-        table = _sync.open_table(_location(endpoint_url), deadline_s, opening, session())
+        table = dynamo_opening.open_table(_location(endpoint_url), deadline_s, opening, session())
         return SyncRepository(_moved(repo.scope, table, deadline_s), owns_table=True)
 
 

@@ -170,7 +170,7 @@ def most_in_any_window(admissions: Sequence[Admission], limit: Limit) -> float:
     starts = sorted({one.before_ns for one in admissions})
     position = {start_ns: index for index, start_ns in enumerate(starts)}
     rate = limit.refill_rate / 1e9
-    windows = _Windows([rate * (start_ns - starts[0]) for start_ns in starts])
+    windows = Windows([rate * (start_ns - starts[0]) for start_ns in starts])
     most = 0.0
     for one in sorted(admissions, key=lambda one: one.after_ns):
         windows.count(position[one.before_ns])
@@ -178,8 +178,8 @@ def most_in_any_window(admissions: Sequence[Admission], limit: Limit) -> float:
     return most
 
 
-class _Windows:
-    """For every start of a window its number, raised by one for each acquire in it: a segment tree.
+class Windows:
+    """For every start of a window its number, raised by what each acquire in it takes: a segment tree.
 
     A start counts once the acquire that it is just before has ended.
     """
@@ -191,20 +191,20 @@ class _Windows:
         self._numbers = numbers
         self._used = [False] * len(numbers)
         self._largest = [self._UNUSED] * (2 * self._size)
-        self._added = [0] * (2 * self._size)
+        self._added = [0.0] * (2 * self._size)
 
-    def count(self, position: int) -> None:
-        """Raise the numbers of all starts up to a position, itself included."""
+    def count(self, position: int, amount: float = 1, *, begins: bool = True) -> None:
+        """Raise the numbers of all starts up to a position, itself included; ``begins``: that start counts from now."""
         node = self._size + position
-        if not self._used[position]:
+        if begins and not self._used[position]:
             self._used[position] = True
             self._largest[node] += self._numbers[position] - self._UNUSED
-        self._largest[node] += 1
+        self._largest[node] += amount
         while node > 1:
             if node % 2:
                 # All to the left of it, in its parent, are raised as a whole.
-                self._largest[node - 1] += 1
-                self._added[node - 1] += 1
+                self._largest[node - 1] += amount
+                self._added[node - 1] += amount
             node //= 2
             largest = max(self._largest[2 * node], self._largest[2 * node + 1])
             self._largest[node] = largest + self._added[node]

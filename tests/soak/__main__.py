@@ -1,0 +1,96 @@
+"""Real processes on one table while they are killed and stopped and the table's engine goes away.
+
+    python -m tests.soak --seconds 60 --processes 4 --table sqlite|dynamodb|both --engine ministack|dynoxide --seed N
+
+In the end the promise is checked by the table itself and by what all have written down; the exit code is 1 if it is
+broken. A seed draws the same work and the same faults, though whom they meet depends on who comes first.
+"""
+
+import argparse
+import os
+import sys
+import time
+
+from tests.dynamodb.engines import ENGINES, EngineAbsentError
+from tests.soak.checks import Margin
+from tests.soak.run import Options, Report, soak
+from tests.soak.watching import FLAWS
+
+TABLES = {"sqlite": ["sqlite"], "dynamodb": ["dynamodb"], "both": ["sqlite", "dynamodb"]}
+
+
+def parsed(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long all work, per table (60)")
+    parser.add_argument("--processes", type=int, default=4, help="workers, beside one that administers (4)")
+    parser.add_argument("--table", choices=TABLES, default="both", help="where (both)")
+    parser.add_argument("--engine", choices=ENGINES, default=None, help="of DynamoDB (dynoxide, else ministack)")
+    parser.add_argument("--seed", type=int, default=None, help="draws work and faults again (a new one)")
+    parser.add_argument("--weaken", choices=FLAWS, default=None, help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+def told(report: Report) -> str:
+    """A report as it is printed."""
+    away = ", ".join(f"{outage.kind} {outage.seconds:.1f} s" for outage in report.outages) or "never"
+    worst = min(report.margins.values(), key=lambda margin: margin.left / margin.allowed, default=None)
+    lines = [
+        f"{report.store}: {report.processes} workers and an admin for {report.seconds:.0f} s",
+        f"  killed {report.kills}, stopped {report.stops}, store away {len(report.outages)} times: {away}",
+        *[f"  {name:<22} {count:>9,}" for name, count in sorted(report.steps.items())],
+        f"  shards in the end: {report.shards or 'one of each bucket'}",
+        f"  {'':<12} {'in a window, beyond its refill':>33} {'counted by the table':>24} {'acted by the journals':>24}",
+        *[_told_margin(margin) for margin in report.margins.values()],
+    ]
+    if worst is not None:
+        lines.append(f"  worst margin: {worst.left:.1f} of {worst.allowed:.1f} tokens, {worst.owner}")
+    return "\n".join([*lines, *[f"  VIOLATED: {violation}" for violation in report.violations]])
+
+
+def _told_margin(margin: Margin) -> str:
+    window = f"{margin.most:.1f} of {margin.allowed:.1f}"
+    return f"  {margin.owner:<12} {window:>33} {_told_span(margin.counted):>24} {_told_span(margin.acted):>24}"
+
+
+def _told_span(span: tuple[float, float]) -> str:
+    return f"{span[0]:,.0f}" if span[0] == span[1] else f"{span[0]:,.0f} to {span[1]:,.0f}"
+
+
+def engine_of(asked: str | None) -> str:
+    """The engine that was asked for, or the one that survives a kill where it is installed."""
+    if asked is not None:
+        return asked
+    try:
+        ENGINES["dynoxide"](0)
+    except EngineAbsentError:
+        return "ministack"
+    return "dynoxide"
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main(arguments: list[str]) -> int:
+    asked = parsed(arguments)
+    seed = asked.seed if asked.seed is not None else time.time_ns() % 1_000_000
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        os.environ.setdefault(name, "engine")
+    broken = False
+    for table in TABLES[asked.table]:
+        options = Options(table, engine_of(asked.engine), asked.seconds, asked.processes, seed, asked.weaken)
+        say(f"soak of {table}, seed {seed}")
+        try:
+            report = soak(options, say)
+        except EngineAbsentError as absent:
+            say(str(absent))
+            return 2
+        say(told(report))
+        broken = broken or bool(report.violations)
+    say("the promise is BROKEN" if broken else "the promise holds")
+    return int(broken)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,94 @@
+"""What a soak works on: entities, their limits, and what a lease is drawn to do. Values only."""
+
+from dataclasses import dataclass
+from random import Random
+
+from zae_limiter import Limit
+
+RESOURCE = "api"
+DEADLINE_S = 1.0
+CONFIG_CACHE_TTL_S = 1.0
+
+# One that is refilled in a second, and one whose capacity is long in coming back.
+LIMITS = (Limit.per_second("rps", 8), Limit.custom("tpm", 200, 20, 1))
+LOWER = (Limit.per_second("rps", 5), Limit.custom("tpm", 100, 10, 1))
+HIGHER = (Limit.per_second("rps", 12), Limit.custom("tpm", 250, 25, 1))
+PARENT_LIMITS = (Limit.per_second("rps", 12), Limit.custom("tpm", 300, 30, 1))
+# Of these there is enough for as many as come.
+PLENTY = (Limit.per_second("rps", 400), Limit.custom("tpm", 4_000, 400, 1))
+NAMES = tuple(limit.name for limit in LIMITS)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """An entity: the limits it may be put on, its parent, and how many shards it may grow to."""
+
+    variants: tuple[tuple[Limit, ...], ...] = (LIMITS,)
+    parent_id: str | None = None
+    most_shards: int = 1
+    merges: bool = False
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """The limits it begins with."""
+        return self.variants[0]
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether its limits are never changed."""
+        return len(self.variants) == 1
+
+    def most(self, name: str) -> tuple[int, float]:
+        """The largest capacity of a limit, and what it earns in a second at most, in millitokens."""
+        found = [limit for limits in self.variants for limit in limits if limit.name == name]
+        return max(one.capacity for one in found) * 1000, max(one.refill_rate for one in found) * 1000
+
+
+PARENT_ID = "family"
+MEMBERS = {
+    "solo": Member(),
+    "busy": Member(variants=(PLENTY,)),
+    "wide": Member(most_shards=8, merges=True),
+    "tuned": Member(variants=(LIMITS, LOWER, HIGHER)),
+    "kid-0": Member(parent_id=PARENT_ID),
+    "kid-1": Member(parent_id=PARENT_ID),
+    PARENT_ID: Member(variants=(PARENT_LIMITS,), most_shards=4),
+}
+CALLED = tuple(entity_id for entity_id in MEMBERS if entity_id != PARENT_ID)
+SHARDED = tuple(entity_id for entity_id, member in MEMBERS.items() if member.most_shards > 1)
+
+SMALL = 5
+# More than an eighth of the capacity, so that a bucket of eight shards has to give it from several.
+LARGE = 40
+OFTEN_LARGE = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one lease does: takes, perhaps takes more or gives back, and ends with an adjustment or a failure."""
+
+    entity_id: str
+    consume: dict[str, int]
+    more: int = 0
+    released: int = 0
+    adjusted: int = 0
+    fails: bool = False
+    held_s: float = 0.0
+    on_unavailable: str = "block"
+
+
+def draw(random: Random) -> Plan:
+    """A lease by chance; every kind of settlement comes up."""
+    tokens = LARGE if random.random() < OFTEN_LARGE else random.randint(0, SMALL)
+    plan = {"consume": {"rps": 1, "tpm": tokens}}
+    kinds = [
+        {},
+        {"adjusted": random.randint(1, SMALL)},
+        {"adjusted": -random.randint(0, tokens)},
+        {"fails": True},
+        {"released": random.randint(0, tokens)},
+        {"more": random.randint(1, SMALL)},
+        {"held_s": random.random() / 10, "more": 1, "fails": True},
+    ]
+    choice = random.choice(["block", "block", "allow"])
+    return Plan(random.choice(CALLED), **plan, **random.choice(kinds), on_unavailable=choice)

@@ -1,0 +1,116 @@
+"""Short soaks, and that they notice a broken rule; `make soak` runs long ones."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.dynamodb.engines import EngineAbsentError
+from tests.soak import journal
+from tests.soak.__main__ import engine_of, told
+from tests.soak.journal import Journal, Step
+from tests.soak.promise import Entry, delays, most_in_any_window
+from tests.soak.run import Options, Report, soak
+from tests.soak.watching import CREDIT_TWICE, FAST_CLOCK, FLAWS, SPLIT_WHOLE, UNWRITTEN
+
+SECONDS = 4.0
+LONGER_AND_LONGER_S = (2.0, 4.0, 8.0, 16.0, 32.0)
+MS = 1_000_000
+
+NOTICED_BY = {
+    CREDIT_TWICE: "were used that the table has not counted",
+    FAST_CLOCK: "were admitted beyond what was earned",
+    SPLIT_WHOLE: "were made out of nothing",
+    UNWRITTEN: "were used that the table has not counted",
+}
+
+
+def soaked(options: Options) -> Report:
+    try:
+        return soak(options, lambda line: None)
+    except EngineAbsentError as absent:
+        pytest.skip(str(absent))
+
+
+@pytest.fixture(autouse=True)
+def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys that processes find in the environment and nobody checks."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "engine")
+
+
+@pytest.mark.parametrize("table", ["sqlite", "dynamodb"])
+def test_the_promise_holds_though_processes_are_killed_and_stopped_and_the_engine_goes_away(table: str) -> None:
+    """By the table itself and by what every process wrote down before and after everything it did."""
+    report = soaked(Options(table, engine_of(None), SECONDS, processes=2, seed=1))
+
+    assert [] == report.violations, told(report)
+    assert min(report.kills, report.stops, report.steps["take ok"], report.steps["settle ok"]) > 0
+    assert (table == "dynamodb") == bool(report.outages)
+
+
+@pytest.mark.parametrize("flaw", FLAWS)
+def test_a_broken_rule_is_noticed(flaw: str) -> None:
+    """A credit given twice, a clock that runs fast, a split that makes tokens, a take that was never written.
+
+    The slower the machine, the longer it takes until enough has been asked for.
+    """
+    found: list[str] = []
+    for seconds in LONGER_AND_LONGER_S:
+        found = soaked(Options("sqlite", "", seconds, processes=1, seed=1, flaw=flaw, calm=True)).violations
+        if found:
+            break
+
+    assert any(NOTICED_BY[flaw] in violation for violation in found), found
+
+
+def test_what_a_killed_process_was_at_is_in_doubt(tmp_path: Path) -> None:
+    """A step that did not end may have acted until the process did; a line cut short was not written."""
+    path = tmp_path / "journal"
+    book = Journal(path)
+    first = book.begin("take", "solo", {"rps": 1})
+    book.end(first, "ok")
+    book.begin("settle", "solo", {"rps": -1})
+    with path.open("ab") as file:
+        file.write(b'["end", 17')
+    ended_ns = 2**62
+    steps = journal.read(path, ended_ns).steps
+
+    assert ["ok", None] == [step.outcome for step in steps]
+    assert ended_ns == steps[1].after_ns
+    assert Step("settle", "solo", {"rps": -1}, steps[1].before_ns, ended_ns) == steps[1]
+
+
+@pytest.mark.parametrize(
+    ("entries", "most"),
+    [
+        # Both in one window of a second, which earns one.
+        ([("take", 5, 0, 0), ("take", 5, 1000, 1000)], 9),
+        # One that may have acted before the other window began does not count in it.
+        ([("take", 5, 0, 900), ("take", 5, 500, 1000)], 9),
+        # What was given back may be taken again.
+        ([("take", 5, 0, 0), ("credit", 5, 100, 200), ("take", 5, 1000, 1000)], 5),
+        # But not before it was.
+        ([("take", 5, 0, 0), ("take", 5, 1000, 1000), ("credit", 5, 1001, 1002)], 9),
+        # A debit may leave a debt, and counts against what is taken after it.
+        ([("take", 5, 0, 0), ("debit", 50, 10, 20)], 5),
+        ([("take", 5, 0, 0), ("debit", 50, 10, 20), ("take", 5, 1000, 1000)], 59),
+        # Taken before a window and given back in it.
+        ([("passing", 3, 0, 500), ("take", 5, 400, 400)], 2),
+        ([("passing", 3, 0, 500), ("take", 5, 600, 600)], 5),
+    ],
+)
+def test_windows_count_what_surely_acted_and_allow_for_what_may_have(
+    entries: list[tuple[str, float, int, int]], most: float
+) -> None:
+    """Charges count as a whole, credits as soon as they may have acted; a second earns one token."""
+    found = [Entry(kind, tokens, before * MS, after * MS) for kind, tokens, before, after in entries]
+
+    assert pytest.approx(most) == most_in_any_window(found, 1)
+
+
+def test_writes_that_were_late_together_allow_for_what_the_latest_earned() -> None:
+    """Of two that overlap the longer, of one by itself its own, of a quick one nothing."""
+    times = [(0, 1000), (500, 2500), (3000, 3100), (5000, 6000)]
+    found = delays([Entry("take", 1, before * MS, after * MS) for before, after in times], 10, 0.25)
+
+    assert [Entry("credit", 20, 0, 2500 * MS), Entry("credit", 10, 5000 * MS, 6000 * MS)] == found

@@ -1,0 +1,171 @@
+"""A table that writes down what its callers are not told, and that can be made to break a rule of the protocol.
+
+Not told: a write whose answer was lost, a transaction that is sent again, and the totals that go with a merged shard.
+A flaw shows that a soak would notice it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from tests.soak.journal import Amounts, Journal
+from zae_limiter.core.bucket import Moment
+from zae_limiter.core.outcome import Applied, Committed, Unavailable
+from zae_limiter.schema import attributes
+from zae_limiter.schema.keys import parse_bucket_pk
+from zae_limiter.schema.operations import Operation, Put, Update, Write
+
+TIMES_AS_FAST = 50
+HOUR_MS = 3_600_000
+ONE_UNWRITTEN_IN = 10
+
+CREDIT_TWICE = "credit-twice"
+FAST_CLOCK = "fast-clock"
+SPLIT_WHOLE = "split-whole"
+UNWRITTEN = "unwritten"
+FLAWS = (CREDIT_TWICE, FAST_CLOCK, SPLIT_WHOLE, UNWRITTEN)
+
+Views = Callable[[str], Any]
+"""What a client remembers of the shards of an entity's bucket."""
+
+
+def totals_of(operation: Operation) -> tuple[str, Amounts] | None:
+    """Whose totals an operation changes, and by how much; None where it changes none."""
+    bucket = parse_bucket_pk(operation.key.pk)
+    changed = operation.add if isinstance(operation, Update) else operation.item if isinstance(operation, Put) else {}
+    if bucket is None:
+        return None
+    totals = {}
+    for name, amount in changed.items():
+        parsed = attributes.parse_bucket_attribute(name)
+        if parsed is not None and parsed.field == attributes.TOTAL_CONSUMED and name != attributes.WRITE_COUNTER:
+            totals[parsed.limit_name] = amount
+    return (bucket.entity_id, totals) if any(totals.values()) else None
+
+
+class Watch:
+    """What is written down of the calls of one client."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.views: Views | None = None
+
+    def wrote(self, operation: Write, outcome: object) -> None:
+        """Hear what came of a write."""
+        changed = totals_of(operation)
+        if changed is not None and isinstance(outcome, Unavailable) and outcome.ambiguous:
+            self._journal.doubt(*changed)
+
+    def begin(self, operations: Sequence[Operation], token: str) -> Callable[[object], None]:
+        """Hear of a transaction that is about to be sent; what is returned is told what came of it."""
+        if token.startswith("merge-"):
+            return self._begin_merge(operations[1])
+        parts = [changed for one in operations if (changed := totals_of(one)) is not None]
+        if not parts:
+            return lambda outcome: None
+        number = self._journal.begin_transaction(parts)
+        return lambda outcome: self._journal.end_transaction(number)
+
+    def _begin_merge(self, gone: Operation) -> Callable[[object], None]:
+        bucket = parse_bucket_pk(gone.key.pk)
+        assert bucket is not None
+        assert self.views is not None
+        view = self.views(bucket.entity_id)[bucket.shard_id]
+        totals, overflows = {}, {}
+        for position, baseline in enumerate(view.frame.baselines):
+            totals[baseline.name] = view.total(position)
+            # Seen full, it may be written to until it goes; else it goes as it was seen.
+            held = view.numbers[position] + baseline.earned(view.seen_ms)
+            overflows[baseline.name] = max(0, held - baseline.capacity_milli)
+        number = self._journal.begin_merge(bucket.entity_id, totals, overflows, view.seen_ms * 1_000_000)
+        return lambda outcome: self._journal.end_merge(number, isinstance(outcome, Committed))
+
+
+class Flaw:
+    """A rule that is broken, or none."""
+
+    def __init__(self, name: str | None, seed: str) -> None:
+        self.name = name
+        self._random = Random(seed)
+
+    def repeats(self, operation: Write) -> bool:
+        """Whether a write is made twice."""
+        changed = totals_of(operation) if self.name == CREDIT_TWICE else None
+        return changed is not None and all(milli <= 0 for milli in changed[1].values())
+
+    def omits(self, operation: Write) -> bool:
+        """Whether a write is only said to have been made."""
+        changed = totals_of(operation) if self.name == UNWRITTEN and isinstance(operation, Update) else None
+        taken = changed is not None and all(milli >= 0 for milli in changed[1].values())
+        return taken and self._random.randrange(ONE_UNWRITTEN_IN) == 0
+
+    def shifted(self, now: Moment) -> Moment:
+        """The time as the client has it."""
+        ahead_ms = now[0] % HOUR_MS * (TIMES_AS_FAST - 1) if self.name == FAST_CLOCK else 0
+        return now[0] + ahead_ms, now[1] + ahead_ms
+
+    def split(self, operations: Sequence[Operation], token: str) -> list[Operation]:
+        """A transaction; one that splits gives the new shard the whole capacity."""
+        if self.name != SPLIT_WHOLE or not token.startswith("split-"):
+            return list(operations)
+        return [replace(one, item=_filled(one.item)) if isinstance(one, Put) else one for one in operations]
+
+
+def _filled(item: dict[str, Any]) -> dict[str, Any]:
+    names = [name[:-3] for name in item if name.startswith("b_") and name.endswith("_tk")]
+    return {**item, **{f"{name}_tk": item[f"{name}_tk"] + item[f"{name}_cp"] for name in names}}
+
+
+class AsyncWatched:
+    """A table of the async tree, watched."""
+
+    def __init__(self, table: Any, watch: Watch, flaw: Flaw) -> None:
+        self._table = table
+        self._watch = watch
+        self._flaw = flaw
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+    def now(self) -> Moment:
+        """The time."""
+        return self._flaw.shifted(self._table.now())
+
+    async def write(self, operation: Write, until_s: float | None = None) -> Any:
+        """Carry out one operation."""
+        if self._flaw.omits(operation) and (item := await self._table.get(operation.key)) is not None:
+            return Applied(item)
+        if self._flaw.repeats(operation):
+            await self._table.write(operation, until_s)
+        outcome = await self._table.write(operation, until_s)
+        self._watch.wrote(operation, outcome)
+        return outcome
+
+    async def transact(self, operations: Sequence[Operation], token: str, *, until_s: float | None = None) -> Any:
+        """Carry out all operations, or none."""
+        ended = self._watch.begin(operations, token)
+        outcome = await self._table.transact(self._flaw.split(operations, token), token, until_s=until_s)
+        ended(outcome)
+        return outcome
+
+
+class SyncWatched(AsyncWatched):
+    """A table of the sync tree, watched."""
+
+    def write(self, operation: Write, until_s: float | None = None) -> Any:
+        """Carry out one operation."""
+        if self._flaw.omits(operation) and (item := self._table.get(operation.key)) is not None:
+            return Applied(item)
+        if self._flaw.repeats(operation):
+            self._table.write(operation, until_s)
+        outcome = self._table.write(operation, until_s)
+        self._watch.wrote(operation, outcome)
+        return outcome
+
+    def transact(self, operations: Sequence[Operation], token: str, *, until_s: float | None = None) -> Any:
+        """Carry out all operations, or none."""
+        ended = self._watch.begin(operations, token)
+        outcome = self._table.transact(self._flaw.split(operations, token), token, until_s=until_s)
+        ended(outcome)
+        return outcome
