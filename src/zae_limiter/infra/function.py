@@ -1,0 +1,84 @@
+"""The aggregator's function: which code it runs, and replacing it through the Lambda API. Blocking."""
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import botocore.exceptions
+
+from zae_limiter.core.errors import InfrastructureNotFoundError, StackOperationError
+from zae_limiter.infra import naming
+from zae_limiter.infra.clients import Clients
+
+_PATIENCE = {"Delay": 1, "MaxAttempts": 300}
+
+
+class AggregatorFunction:
+    """The function of one stack."""
+
+    def __init__(self, stack_name: str, clients: Clients) -> None:
+        self._stack_name = stack_name
+        self._clients = clients
+        self.name = naming.function_name(stack_name)
+
+    def code_sha256(self) -> str | None:
+        """Return the digest of the package that the function runs from, None where there is no function.
+
+        Raises:
+            StackOperationError: AWS refuses, or cannot be reached.
+        """
+        client = self._clients.of("lambda")
+        with self._translated():
+            try:
+                return str(client.get_function_configuration(FunctionName=self.name)["CodeSha256"])
+            except client.exceptions.ResourceNotFoundException:
+                return None
+
+    def upload(self, package: bytes) -> bool:
+        """Have the function run from a package, and wait until it does; False if it did already.
+
+        Raises:
+            InfrastructureNotFoundError: There is no function.
+            StackOperationError: AWS refuses, or the function does not come up with it; the text says why.
+        """
+        runs = self.code_sha256()
+        if runs is None:
+            raise InfrastructureNotFoundError(self._stack_name, self._clients.region)
+        if runs == package_sha256(package):
+            return False
+        client = self._clients.of("lambda")
+        with self._translated():
+            # A function that is being changed takes no other change.
+            self._await(client, "function_active_v2")
+            self._await(client, "function_updated_v2")
+            client.update_function_code(FunctionName=self.name, ZipFile=package)
+            self._await(client, "function_updated_v2")
+        return True
+
+    def _await(self, client: Any, waiter: str) -> None:
+        try:
+            client.get_waiter(waiter).wait(FunctionName=self.name, WaiterConfig=_PATIENCE)
+        except botocore.exceptions.WaiterError as error:
+            last = getattr(error, "last_response", None) or {}
+            configuration = last.get("Configuration", last)
+            reason = configuration.get("LastUpdateStatusReason") or configuration.get("StateReason") or str(error)
+            raise StackOperationError(self._stack_name, f"the function {self.name}: {reason}") from error
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Raise what AWS refuses, or where it cannot be reached, as an error of this package."""
+        try:
+            yield
+        except botocore.exceptions.ClientError as refused:
+            said = refused.response["Error"]
+            reason = f"the function {self.name}: {said.get('Code', '')}: {said.get('Message', '')}"
+            raise StackOperationError(self._stack_name, reason) from refused
+        except botocore.exceptions.BotoCoreError as failed:
+            raise StackOperationError(self._stack_name, f"the function {self.name}: {failed}") from failed
+
+
+def package_sha256(package: bytes) -> str:
+    """Return the digest of a package as Lambda tells it."""
+    return base64.b64encode(hashlib.sha256(package).digest()).decode()

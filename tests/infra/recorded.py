@@ -1,0 +1,83 @@
+"""The requests that a client makes of AWS, as IAM sees them: heard where calls leave the client."""
+
+import json
+from typing import Any
+
+from tests.infra.simulator import Request
+from zae_limiter.tables.dynamodb.calls import Call
+from zae_limiter.tables.dynamodb.wire import Answer
+
+TABLE = "Table.Arn"
+"""What the template calls the table's ARN before it is made."""
+
+_THROTTLE = "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException"
+_PARTS = {"Put": "PutItem", "Update": "UpdateItem", "Delete": "DeleteItem", "ConditionCheck": "ConditionCheckItem"}
+
+
+class Recorder:
+    """Hears what callers are asked for while it listens, and throttles a write where it is told to."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.throttles = 0
+
+    def wrapped(self, caller: Any) -> Any:
+        """A caller whose calls are heard."""
+        return _Heard(caller, self)
+
+    def throttled(self, call: Call) -> bool:
+        """Whether a call is to be refused for there being too many."""
+        if not (self.throttles and call.target.endswith(".UpdateItem")):
+            return False
+        self.throttles -= 1
+        return True
+
+    def taken(self) -> list[Request]:
+        """What was heard since the last time."""
+        heard, self.requests = self.requests, []
+        return heard
+
+
+class _Heard:
+    def __init__(self, caller: Any, recorder: Recorder) -> None:
+        self._caller = caller
+        self._recorder = recorder
+        self.close = caller.close
+        self.replace_keys = caller.replace_keys
+
+    @property
+    def signer(self) -> Any:
+        return self._caller.signer
+
+    def call(self, call: Call, until_s: float) -> Any:
+        self._recorder.requests += requests_of(call.target.rpartition(".")[2], json.loads(call.body))
+        if self._recorder.throttled(call):
+            return Answer(400, json.dumps({"__type": _THROTTLE, "message": "too many"}).encode(), None, "")
+        return self._caller.call(call, until_s)
+
+
+def requests_of(verb: str, body: dict[str, Any]) -> list[Request]:
+    """What IAM is asked for by a call: one action, or in a transaction one for each part."""
+    if verb == "TransactWriteItems":
+        parts = [next(iter(part.items())) for part in body["TransactItems"]]
+        return [_request(_PARTS[kind], TABLE, [_key(asked)]) for kind, asked in parts]
+    if verb == "DescribeTable":
+        return [Request("dynamodb:DescribeTable", TABLE, None)]
+    if verb == "Query":
+        resource = f"{TABLE}/index/{body['IndexName']}" if "IndexName" in body else TABLE
+        return [_request(verb, resource, [{"PK": body["ExpressionAttributeValues"][":0"]}])]
+    if verb == "BatchGetItem":
+        return [_request(verb, TABLE, asked["Keys"]) for asked in body["RequestItems"].values()]
+    if verb == "BatchWriteItem":
+        (writes,) = body["RequestItems"].values()
+        return [_request(verb, TABLE, [_key(write["DeleteRequest"]) for write in writes])]
+    assert verb in ("GetItem", "UpdateItem", "DeleteItem", "PutItem"), f"{verb} is not known here"
+    return [_request(verb, TABLE, [_key(body)])]
+
+
+def _key(asked: dict[str, Any]) -> Any:
+    return asked.get("Key") or asked["Item"]
+
+
+def _request(action: str, resource: str, keys: list[dict[str, Any]]) -> Request:
+    return Request(f"dynamodb:{action}", resource, frozenset(key["PK"]["S"] for key in keys))

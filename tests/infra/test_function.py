@@ -1,0 +1,53 @@
+"""The aggregator's function is given its code, and given it again only when it is other code."""
+
+import io
+import zipfile
+
+import pytest
+
+from tests.infra.conftest import clients_at
+from zae_limiter.core.errors import InfrastructureNotFoundError, StackOperationError
+from zae_limiter.infra.clients import Clients
+from zae_limiter.infra.function import AggregatorFunction, package_sha256
+from zae_limiter.infra.options import StackOptions
+from zae_limiter.infra.stack import Stack
+
+
+def package_of(text: str) -> bytes:
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as package:
+        package.writestr("code.py", text)
+    return written.getvalue()
+
+
+def test_code_is_uploaded_once(stack: Stack, clients: Clients) -> None:
+    stack.deploy(StackOptions())
+    function = AggregatorFunction(stack.name, clients)
+    first, second = package_of("first = 1"), package_of("second = 2")
+
+    assert [True, False, True] == [function.upload(package) for package in (first, first, second)]
+    assert package_sha256(second) == function.code_sha256()
+
+
+def test_an_update_of_the_stack_keeps_the_code(stack: Stack, clients: Clients) -> None:
+    """What the template says of the code never changes, so CloudFormation leaves it alone."""
+    stack.deploy(StackOptions())
+    function, package = AggregatorFunction(stack.name, clients), package_of("first = 1")
+    function.upload(package)
+    stack.deploy(StackOptions(lambda_memory=512))
+
+    assert package_sha256(package) == function.code_sha256()
+
+
+def test_without_a_function_there_is_nothing_to_upload_to(stack: Stack, clients: Clients) -> None:
+    stack.deploy(StackOptions(enable_aggregator=False))
+    function = AggregatorFunction(stack.name, clients)
+
+    assert function.code_sha256() is None
+    with pytest.raises(InfrastructureNotFoundError, match=stack.name):
+        function.upload(package_of("first = 1"))
+
+
+def test_nobody_answers() -> None:
+    with pytest.raises(StackOperationError, match=r"my-app-aggregator.*127\.0\.0\.1"):
+        AggregatorFunction("my-app", clients_at("http://127.0.0.1:9")).code_sha256()

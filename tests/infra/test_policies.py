@@ -1,0 +1,364 @@
+"""The six policies allow what their code paths ask of AWS, exactly that, and nothing of other namespaces.
+
+Every verb of a client runs on an engine and what it asks for is recorded; a simulator then decides, policy by policy.
+"""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from tests.dynamodb import engines
+from tests.dynamodb.trees import session
+from tests.infra.conftest import clients_at
+from tests.infra.recorded import TABLE, Recorder, requests_of
+from tests.infra.resolved import Resolved
+from tests.infra.simulator import Request, actions, allows
+from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository
+from zae_limiter._sync import dynamo_opening, dynamo_table
+from zae_limiter.infra.options import StackOptions, template_parameters
+from zae_limiter.infra.stack import Stack
+
+TAG = "zael_namespace_id"
+LIMITS = [Limit.per_day("rpm", 1_000), Limit.per_day("tpm", 1_000)]
+MOST_THROTTLES = 200
+POLICIES = {
+    "acq": "AcquireOnlyPolicy",
+    "full": "FullAccessPolicy",
+    "read": "ReadOnlyPolicy",
+    "ns-acq": "NamespaceAcquirePolicy",
+    "ns-full": "NamespaceFullAccessPolicy",
+    "ns-read": "NamespaceReadOnlyPolicy",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the verbs of each kind have asked for, and the namespace they were called in."""
+
+    namespace_id: str
+    acquire: list[Request]
+    look: list[Request]
+    change: list[Request]
+    registry_looks: list[Request]
+    registry: list[Request]
+
+    @property
+    def everything(self) -> list[Request]:
+        return [*self.acquire, *self.look, *self.change, *self.registry_looks, *self.registry]
+
+
+def acquire(repo: SyncRepository, recorder: Recorder) -> None:
+    """All that a client does who only acquires: alone, in debt, refused, with a parent, over several shards."""
+    limiter = SyncRateLimiter(repo)
+    for entity_id in ("user", "child"):
+        for amount in (1, 20):
+            with limiter.acquire(entity_id, "gpt-4", {"rpm": amount, "tpm": amount}) as lease:
+                lease.adjust(tpm=5)
+                lease.consume(rpm=1)
+                lease.release(rpm=1)
+            with limiter.acquire(entity_id, "gpt-4", {"rpm": amount}) as lease:
+                lease.adjust(rpm=-1)
+    with contextlib.suppress(ZeroDivisionError), limiter.acquire("user", "gpt-4", {"rpm": 1}):
+        raise ZeroDivisionError
+    with limiter.acquire("own", "gpt-4", {"rps": 1}, limits=[Limit.per_second("rps", 5)]):
+        pass
+    with limiter.acquire("own", "gpt-4", {"rps": 1}, limits=[Limit.per_second("rps", 6)]):
+        pass
+    split(limiter, recorder)
+    with limiter.acquire("hot", "gpt-4", {"rpm": 700}) as lease:
+        lease.adjust(rpm=600)
+    with pytest.raises(RateLimitExceeded), limiter.acquire("hot", "gpt-4", {"rpm": 900}):
+        pass
+    limiter.available("hot", "gpt-4")
+    limiter.time_until_available("user", "gpt-4", {"rpm": 900})
+    assert limiter.is_available()
+
+
+def split(limiter: SyncRateLimiter, recorder: Recorder) -> None:
+    """Have a bucket split by throttling it; only some of those who are throttled split."""
+    for _ in range(MOST_THROTTLES):
+        recorder.throttles = 1
+        with limiter.acquire("hot", "gpt-4", {"rpm": 0}):
+            pass
+        if any("#hot#gpt-4#1" in key for request in recorder.requests for key in request.leading_keys or ()):
+            return
+    raise AssertionError("it was never split")
+
+
+def look(repo: SyncRepository) -> None:
+    """Everything that only reads, in one namespace."""
+    repo.get_entity("user")
+    repo.get_children("parent")
+    repo.get_limits("user")
+    repo.list_entities_with_custom_limits("gpt-4")
+    repo.list_resources_with_entity_configs()
+    repo.get_resource_defaults("gpt-4")
+    repo.list_resources_with_defaults()
+    repo.get_system_defaults()
+    repo.resolve_limits("user", "gpt-4")
+    repo.get_buckets("user")
+    repo.get_resource_capacity("gpt-4", "rpm")
+    repo.get_usage_snapshots("user")
+    repo.get_usage_snapshots(resource="gpt-4")
+    repo.get_usage_summary("user")
+    repo.get_audit_events("user")
+    repo.ping()
+
+
+def change(repo: SyncRepository) -> None:
+    """Everything that changes something, in one namespace."""
+    repo.create_entity("new-parent")
+    repo.create_entity("new", parent_id="new-parent", cascade=True)
+    repo.set_limits("new", LIMITS, "gpt-4")
+    with SyncRateLimiter(repo).acquire("new", "gpt-4", {"rpm": 1}):
+        pass
+    repo.delete_limits("new", "gpt-4")
+    repo.set_resource_defaults("gpt-3", LIMITS)
+    repo.delete_resource_defaults("gpt-3")
+    repo.set_system_defaults(LIMITS)
+    repo.delete_system_defaults()
+    repo.delete_entity("new")
+
+
+def change_registry(repo: SyncRepository) -> None:
+    """Everything that changes which namespaces there are."""
+    namespace_id = repo.register_namespace("team")
+    scoped = repo.namespace("team")
+    scoped.set_system_defaults(LIMITS)
+    repo.delete_namespace("team")
+    repo.recover_namespace(namespace_id)
+    repo.delete_namespace("team")
+    repo.purge_namespace(namespace_id)
+
+
+def look_at_registry(repo: SyncRepository) -> None:
+    repo.get_namespace("default")
+    repo.list_namespaces()
+    repo.list_orphan_namespaces()
+
+
+@pytest.fixture(scope="module")
+def asked() -> Iterator[Asked]:
+    """All verbs of a client, carried out on an engine."""
+    url = engines.running().url
+    name = engines.fresh_table_name()
+    location = f"dynamodb://{name}?region=us-east-1&endpoint_url={url}&create=true"
+    with SyncRepository.open(location, session=session(), deadline_s=20.0) as repo:
+        repo.set_system_defaults(LIMITS)
+        repo.create_entity("parent")
+        repo.create_entity("child", parent_id="parent", cascade=True)
+        namespace_id = repo.get_namespace("default").id
+    recorder = Recorder()
+    original = dynamo_opening.caller
+
+    def recorded(*arguments: Any) -> Any:
+        return recorder.wrapped(original(*arguments))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dynamo_opening, "caller", recorded)
+        patch.setattr(dynamo_table.DynamoTable, "index_lag_s", 0.001)
+        yield heard(recorder, namespace_id, lambda: connected(name, url))
+
+
+def connected(name: str, url: str) -> SyncRepository:
+    """A client of a table that stands, as ``connect`` makes it, with time for a busy machine."""
+    location = f"dynamodb://{name}?region=us-east-1&endpoint_url={url}"
+    return SyncRepository.open(location, session=session(), deadline_s=20.0)
+
+
+def heard(recorder: Recorder, namespace_id: str, connect: Callable[[], SyncRepository]) -> Asked:
+    """What each kind of verb asks for, by clients that have seen nothing yet."""
+    with connect() as repo:
+        acquire(repo, recorder)
+        acquired = recorder.taken()
+        recorder.throttles = 0
+    with connect() as repo:
+        look(repo)
+        looked = recorder.taken()
+        change(repo)
+        changed = recorder.taken()
+        look_at_registry(repo)
+        seen = recorder.taken()
+        change_registry(repo)
+    return Asked(namespace_id, acquired, looked, changed, seen, recorder.taken())
+
+
+@pytest.fixture(scope="module")
+def policies() -> dict[str, Any]:
+    stack = Resolved("my-app", template_parameters("my-app", StackOptions()))
+    return {name: stack.properties(logical)["PolicyDocument"] for name, logical in POLICIES.items()}
+
+
+def denied(document: Any, requests: list[Request], tags: dict[str, str]) -> list[Request]:
+    """What a policy does not allow; nothing is asked where nothing was recorded."""
+    assert requests
+    return [request for request in requests if not allows(document, request, tags)]
+
+
+def elsewhere(request: Request, namespace_id: str, other: str) -> Request | None:
+    """The same request of another namespace, None where it names none of ours."""
+    keys = request.leading_keys or frozenset()
+    moved = {
+        other + key[len(namespace_id) :] if key == namespace_id or key.startswith(f"{namespace_id}/") else key
+        for key in keys
+    }
+    return None if moved == keys else replace(request, leading_keys=frozenset(moved))
+
+
+class TestAllowed:
+    def test_who_acquires_may(self, asked: Asked, policies: dict[str, Any]) -> None:
+        assert [] == denied(policies["acq"], asked.acquire, {})
+        assert [] == denied(policies["ns-acq"], asked.acquire, {TAG: asked.namespace_id})
+
+    def test_who_looks_may(self, asked: Asked, policies: dict[str, Any]) -> None:
+        """The registry of namespaces is everybody's to read."""
+        looks = [*asked.look, *asked.registry_looks]
+
+        assert [] == denied(policies["read"], looks, {})
+        assert [] == denied(policies["ns-read"], looks, {TAG: asked.namespace_id})
+
+    def test_who_administers_may_do_everything(self, asked: Asked, policies: dict[str, Any]) -> None:
+        assert [] == denied(policies["full"], asked.everything, {})
+
+    def test_who_administers_a_namespace_may_do_everything_in_it(self, asked: Asked, policies: dict[str, Any]) -> None:
+        ours = [*asked.acquire, *asked.look, *asked.change, *asked.registry_looks]
+
+        assert [] == denied(policies["ns-full"], ours, {TAG: asked.namespace_id})
+
+    def test_a_namespace_may_be_searched_by_its_bare_id(self, asked: Asked, policies: dict[str, Any]) -> None:
+        """Its items stand under it in the fourth index."""
+        search = Request("dynamodb:Query", f"{TABLE}/index/GSI4", frozenset({"ours"}))
+
+        assert ["ns-full", "ns-read"] == [
+            name for name, document in policies.items() if name[:3] == "ns-" and allows(document, search, {TAG: "ours"})
+        ]
+
+
+class TestDenied:
+    def test_who_acquires_changes_no_limits(self, asked: Asked, policies: dict[str, Any]) -> None:
+        """Of every verb that changes something, at least one part is denied; of the items, only buckets are written."""
+        writes = [
+            request
+            for request in [*asked.change, *asked.registry]
+            if request.action in ("dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem")
+            and not any("/BUCKET#" in key for key in request.leading_keys or ())
+        ]
+        ours = {TAG: asked.namespace_id}
+
+        assert writes == denied(policies["acq"], writes, {}) == denied(policies["ns-acq"], writes, ours)
+
+    def test_who_looks_writes_nothing(self, asked: Asked, policies: dict[str, Any]) -> None:
+        reads = ("dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query")
+        writes = [request for request in asked.everything if request.action not in reads]
+        ours = {TAG: asked.namespace_id}
+
+        assert writes == denied(policies["read"], writes, {}) == denied(policies["ns-read"], writes, ours)
+
+    def test_no_tenant_writes_the_registry(self, asked: Asked, policies: dict[str, Any]) -> None:
+        """Not even who may do everything in a namespace."""
+        reads = ("dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query", "dynamodb:ConditionCheckItem")
+        writes = [
+            request
+            for request in asked.registry
+            if request.action not in reads and any(key.startswith("_/") for key in request.leading_keys or ())
+        ]
+
+        for name in ("ns-acq", "ns-full", "ns-read"):
+            assert writes == denied(policies[name], writes, {TAG: asked.namespace_id}), name
+
+    @pytest.mark.parametrize("name", ["ns-acq", "ns-full", "ns-read"])
+    def test_nobody_reaches_into_another_namespace(self, asked: Asked, policies: dict[str, Any], name: str) -> None:
+        """Nor where the other's id begins or ends like one's own."""
+        mine = asked.namespace_id
+        for other in ("other", f"{mine}x", f"x{mine}", mine[:-1]):
+            moved = [elsewhere(request, mine, other) for request in asked.everything]
+            theirs = [request for request in moved if request is not None]
+
+            assert theirs == denied(policies[name], theirs, {TAG: mine})
+
+    @pytest.mark.parametrize("name", ["ns-acq", "ns-full", "ns-read"])
+    def test_one_foreign_key_among_ones_own_is_enough(self, policies: dict[str, Any], name: str) -> None:
+        mixed = Request("dynamodb:BatchGetItem", TABLE, frozenset({"mine/SYSTEM#", "theirs/SYSTEM#"}))
+
+        assert [mixed] == denied(policies[name], [mixed], {TAG: "mine"})
+
+    @pytest.mark.parametrize("name", ["ns-acq", "ns-full", "ns-read"])
+    def test_without_a_tag_a_tenant_may_only_read_the_registry(
+        self, asked: Asked, policies: dict[str, Any], name: str
+    ) -> None:
+        foreign = [
+            request
+            for request in asked.everything
+            if any(not key.startswith("_/") for key in request.leading_keys or ())
+        ]
+
+        assert foreign == denied(policies[name], foreign, {})
+
+    @pytest.mark.parametrize("action", ["Scan", "Query", "DeleteTable", "ExportTableToPointInTime", "PartiQLSelect"])
+    def test_what_names_no_key_is_nobodys(self, policies: dict[str, Any], action: str) -> None:
+        """A condition on every key would hold where there is none."""
+        blind = [Request(f"dynamodb:{action}", resource, None) for resource in (TABLE, f"{TABLE}/index/GSI4")]
+
+        for name in ("acq", "ns-acq", "ns-full", "ns-read"):
+            assert blind == denied(policies[name], blind, {TAG: "mine"}), name
+
+    @pytest.mark.parametrize("name", ["ns-acq", "ns-full", "ns-read"])
+    def test_a_tenant_always_names_keys(self, policies: dict[str, Any], name: str) -> None:
+        """Whatever it may do to keys of its own it may not do without naming any."""
+        resources = (TABLE, f"{TABLE}/index/GSI4")
+        blind = [Request(action, one, None) for one in resources for action in actions(policies[name], one)]
+
+        assert blind == denied(policies[name], blind, {TAG: "mine"})
+
+    def test_other_tables_are_nobodys(self, asked: Asked, policies: dict[str, Any]) -> None:
+        others = [replace(request, resource=f"other-{request.resource}") for request in asked.everything]
+
+        for name, document in policies.items():
+            assert others == denied(document, others, {TAG: asked.namespace_id}), name
+
+
+class TestLeastPrivilege:
+    """A policy names an action only where some code path of its users asks for it."""
+
+    def test_of_the_table(self, asked: Asked, policies: dict[str, Any], aws: engines.Engine) -> None:
+        shown = [*asked.look, *asked.registry_looks]
+        tenant = [*asked.acquire, *asked.look, *asked.change, *asked.registry_looks]
+        described = table_facts_requests(aws.url)
+        used = {
+            "acq": asked.acquire,
+            "read": [*shown, *described],
+            "full": [*asked.everything, *described],
+            "ns-acq": asked.acquire,
+            "ns-read": shown,
+            "ns-full": tenant,
+        }
+
+        for name, requests in used.items():
+            expected = {request.action for request in requests if request.resource == TABLE}
+            assert expected == actions(policies[name], TABLE), name
+
+    def test_of_its_indexes(self, asked: Asked, policies: dict[str, Any]) -> None:
+        """They are only searched, and not by those who acquire."""
+        index = f"{TABLE}/index/GSI1"
+        searched = {request.action for request in asked.everything if request.resource != TABLE}
+
+        assert {"dynamodb:Query"} == searched
+        for name, document in policies.items():
+            assert (set() if name.endswith("acq") else searched) == actions(document, index), name
+
+
+def table_facts_requests(url: str) -> list[Request]:
+    """What is asked for when somebody wants to know how a stack's table is."""
+    clients = clients_at(url)
+    found: list[Request] = []
+
+    def hear(model: Any, params: Any, **_: Any) -> None:
+        found.extend(requests_of(model.name, json.loads(params["body"])))
+
+    clients.of("dynamodb").meta.events.register("before-call.dynamodb", hear)
+    assert Stack("nobody-made-it", clients).table_facts() is None
+    return found
