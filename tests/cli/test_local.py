@@ -9,6 +9,9 @@ import pytest
 
 from tests.dynamodb.engines import free_port
 from tests.infra.local_servers import BROKEN, in_place_of_ministack, stopped_in_the_end
+from zae_limiter.infra.clients import Clients
+from zae_limiter.infra.local import session_of
+from zae_limiter.infra.stack import Stack
 
 UP_AND_USE = """
 set -e
@@ -76,11 +79,23 @@ def test_a_shell_that_evaluates_the_environment_uses_the_limiter_in_it(run, aws,
     assert ("LIMIT  TAKEN  LEFT\nrpd        1    99\n", 0) == (used.stdout, used.returncode), used.stderr
 
 
-def test_up_again_with_a_name_deploys_what_is_not_there(run, aws, port):
-    """And leaves alone what is."""
-    codes = [run("local", "up", "--port", port, *more).exit_code for more in ((), ("-n", "my-app"), ("-n", "my-app"))]
+def test_what_was_deployed_is_there_after_a_restart(run, aws, port):
+    """Stack, table and balances; deploying again leaves them as they are."""
+    taken = ("acquire", "user-1", "gpt-4", "-c", "rpd:1", "-l", "rpd:100/d", "--json")
+    url = f"dynamodb://my-app?region=us-east-1&endpoint_url=http://127.0.0.1:{port}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "test")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        left = []
+        for _ in range(2):
+            run("local", "up", "--port", port, "--name", "my-app")
+            left.append(json.loads(run(*taken, "--url", url).stdout)["available"])
+            run("local", "down")
+        run("local", "up", "--port", port)
+    clients = Clients("us-east-1", f"http://127.0.0.1:{port}", session_of(aws.status().server))
 
-    assert [0, 0, 0] == codes
+    assert [{"rpd": 99}, {"rpd": 98}] == left
+    assert "CREATE_COMPLETE" == Stack("my-app", clients).require().status
 
 
 def test_env_as_json(run, aws, port):

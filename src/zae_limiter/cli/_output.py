@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -50,15 +50,16 @@ def print_note(text: str) -> None:
 
 
 @contextmanager
-def working(text: str) -> Iterator[None]:
-    """Show on stderr that something is under way, if somebody is looking."""
+def working(text: str) -> Iterator[Callable[[str], None]]:
+    """Show on stderr that something is under way, if somebody is looking; what is yielded says what it is by now."""
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        yield
+        yield lambda _: None
         return
     from rich.console import Console
+    from rich.text import Text
 
-    with Console(stderr=True, highlight=False, markup=False).status(f"{text} ..."):
-        yield
+    with Console(stderr=True, highlight=False).status(Text(f"{text} ...")) as status:
+        yield lambda said: status.update(Text(f"{said} ...", no_wrap=True, overflow="ellipsis"))
 
 
 def plain_lines(grid: Grid) -> list[str]:

@@ -25,6 +25,7 @@ from zae_limiter.infra.local import (
     session_of,
 )
 from zae_limiter.infra.local_container import IMAGE
+from zae_limiter.infra.local_files import Server
 
 Command = Callable[..., None]
 
@@ -121,8 +122,8 @@ def up(aws: LocalAws, wanted: Wanted, name: str | None, as_json: bool) -> None:
     with working("Starting a local AWS"):
         standing = aws.up(wanted)
     if name is not None:
-        with working(f"Deploying {name}"):
-            deploy(name, standing)
+        with working(f"Deploying {name}") as say:
+            deploy(name, standing.server, say)
     print_standing(Shown(standing, aws.directory), as_json)
     if not as_json:
         suffix = "" if name is None else f" --name {name}"
@@ -182,12 +183,19 @@ def env(aws: LocalAws, name: str | None, as_json: bool) -> None:
     click.echo(f"unset {' '.join(MISLEADING)}")
 
 
-def deploy(name: str, standing: Standing) -> None:
-    """Make the limiter of a name, if it is not there yet: its table, and its default namespace."""
+def deploy(name: str, server: Server, say: Callable[[str], None]) -> None:
+    """Deploy the stack of a limiter, or bring it up to date, and see that it has its default namespace."""
     from zae_limiter._sync.repository import SyncRepository
+    from zae_limiter.infra.clients import Clients
+    from zae_limiter.infra.options import StackOptions
+    from zae_limiter.infra.stack import Stack
 
-    url = f"{environment_of(standing.server, name)['ZAE_LIMITER_URL']}&create=true"
-    with SyncRepository.open(url, session=session_of(standing.server), deadline_s=DEPLOY_S):
+    session = session_of(server)
+    stack = Stack(name, Clients(server.region, server.endpoint_url, session))
+    options = StackOptions(enable_aggregator=False, enable_alarms=False)
+    stack.deploy(options, lambda event: say(f"Deploying {name}: {event}"))
+    url = f"{environment_of(server, name)['ZAE_LIMITER_URL']}&create=true"
+    with SyncRepository.open(url, session=session, deadline_s=DEPLOY_S):
         pass
 
 
