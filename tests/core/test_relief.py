@@ -2,10 +2,41 @@
 
 import pytest
 
-from zae_limiter.core.sharding import may_relieve
+from zae_limiter.core.sharding import Hold, held, may_relieve
 
 
 @pytest.mark.parametrize(("last_ms", "may"), [(None, True), (1_000, False), (981, False), (980, True), (1_001, True)])
 def test_a_client_looks_at_a_throttled_shard_now_and_then(last_ms: int | None, may: bool) -> None:
     """Of all the requests that a throttle hits at once one looks; a clock that was set back holds nobody up."""
     assert may == may_relieve(last_ms, 1_000)
+
+
+def test_a_shard_that_takes_no_write_is_left_alone_for_a_while() -> None:
+    """Clients that were refused at once come again at different times."""
+    assert Hold(10.01, 0.02) == held(None, 10.0, 0.0)
+    assert Hold(pytest.approx(10.015), 0.02) == held(None, 10.0, 0.5)
+
+
+def test_refusals_of_what_was_sent_before_prolong_nothing() -> None:
+    """Many may be under way when the first is refused."""
+    hold = held(None, 10.0, 0.0)
+
+    assert hold == held(hold, 10.009, 0.9)
+
+
+def test_a_shard_that_is_found_full_again_is_left_alone_for_longer() -> None:
+    """Each time about twice as long, up to a fifth of a second."""
+    hold = held(None, 10.0, 0.0)
+    lengths_s = [hold.length_s]
+    for _ in range(5):
+        hold = held(hold, hold.until_s + 0.9, 0.0)
+        lengths_s.append(hold.length_s)
+
+    assert [0.02, 0.04, 0.08, 0.16, 0.2, 0.2] == lengths_s
+
+
+def test_what_was_a_second_ago_is_forgotten() -> None:
+    """It tells nothing of how full the shard is now."""
+    before = Hold(10.0, 0.2)
+
+    assert (0.02, 0.2) == (held(before, 11.0, 0.0).length_s, held(before, 10.99, 0.0).length_s)

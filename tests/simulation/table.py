@@ -34,6 +34,8 @@ class Partitions:
     """What a partition takes and how long a call is under way.
 
     ``burst_s`` is for how long a partition that was idle takes any number of units at once, as seconds of its rate.
+    ``overdraws``: a call is let in while one unit is left, whatever it costs in the end. DynamoDB does not say whether
+    it does; where it does not, a partition that is full may keep what costs more than one, such as a split, out.
     """
 
     writes_per_s: int = 1_000
@@ -41,6 +43,7 @@ class Partitions:
     burst_s: float = 0.1
     least_latency_s: float = 0.002
     mean_extra_s: float = 0.003
+    overdraws: bool = False
 
 
 @dataclass(slots=True)
@@ -58,17 +61,17 @@ class Tally:
 
 @dataclass(slots=True)
 class _Allowance:
-    """Units that refill with time, up to a burst. A call is let in while one is left, whatever it costs in the end."""
+    """Units that refill with time, up to a burst."""
 
     per_s: int
     most: float
     left: float
     at_s: float
 
-    def lets_in(self, now_s: float) -> bool:
+    def lets_in(self, now_s: float, units: float) -> bool:
         self.left = min(self.most, self.left + (now_s - self.at_s) * self.per_s)
         self.at_s = now_s
-        return self.left >= 1
+        return self.left >= units
 
 
 @dataclass(slots=True)
@@ -77,6 +80,7 @@ class _Units:
 
     per_s: int
     burst_s: float
+    overdraws: bool
     of: dict[str, _Allowance] = field(default_factory=dict)
 
     def spend(self, costs: Costs, now_s: float) -> bool:
@@ -85,7 +89,7 @@ class _Units:
         spent = []
         for pk, units in costs:
             allowance = self.of.setdefault(pk, _Allowance(self.per_s, most, most, now_s))
-            if not allowance.lets_in(now_s):
+            if not allowance.lets_in(now_s, 1 if self.overdraws else units):
                 return False
             spent.append((allowance, units))
         for allowance, units in spent:
@@ -107,8 +111,8 @@ class SimulatedTable:
         self._random = random
         self._partitions = partitions
         self._items = MemoryTable()
-        self._writes = _Units(partitions.writes_per_s, partitions.burst_s)
-        self._reads = _Units(partitions.reads_per_s, partitions.burst_s)
+        self._writes = _Units(partitions.writes_per_s, partitions.burst_s, partitions.overdraws)
+        self._reads = _Units(partitions.reads_per_s, partitions.burst_s, partitions.overdraws)
 
     def now(self) -> Moment:
         """The simulated time, known exactly."""

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.simulation.growth import Load, grow, settled
+from tests.simulation.table import Partitions
 from tests.simulation.world import simulate
 
 
@@ -14,10 +15,13 @@ def test_a_slow_trickle_never_grows_the_shards() -> None:
     assert 4_800 < sum(len(one.latencies_ms) for one in seconds)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_shards_of_a_hot_bucket_settle_within_seconds(seed: int) -> None:
-    """5,000 writes/s are five times what one partition takes; from the sixth second on hardly one is throttled."""
-    seconds = simulate(grow, seed, Load(clients=64, per_second=5_000, seconds=7))
+@pytest.mark.parametrize(("seed", "overdraws"), [(1, False), (2, True)])
+def test_shards_of_a_hot_bucket_settle_within_seconds(seed: int, overdraws: bool) -> None:
+    """5,000 writes/s are five times what one partition takes; from the sixth second on hardly one is throttled.
+
+    Also where a partition that is full keeps the split itself out: clients leave it alone for a while.
+    """
+    seconds = simulate(grow, seed, Load(64, 5_000, seconds=7, partitions=Partitions(overdraws=overdraws)))
 
     assert settled(seconds, after_s=5) < 0.01
     assert 8 <= seconds[-1].shards <= 32

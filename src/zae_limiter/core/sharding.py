@@ -17,6 +17,9 @@ _QUIET_MS = 180_000
 LOOK_APART_MS = 1_000
 """Looks at a write counter that are closer than this do not tell a rate."""
 _RELIEVE_APART_MS = 20
+_SHORTEST_HOLD_S = 0.02
+_LONGEST_HOLD_S = 0.2
+_FORGET_HOLD_S = 1.0
 
 
 def share(whole: int, shard: int, shard_count: int) -> int:
@@ -99,6 +102,25 @@ def may_relieve(last_ms: int | None, now_ms: int) -> bool:
     Of all its requests that a throttle hits at once, one looks, and the others find what it has learnt.
     """
     return last_ms is None or not 0 <= now_ms - last_ms < _RELIEVE_APART_MS
+
+
+class Hold(NamedTuple):
+    """Until when a client leaves a shard alone that took no write, by the clock that never goes back, and how long."""
+
+    until_s: float
+    length_s: float
+
+
+def held(before: Hold | None, now_s: float, jitter: float) -> Hold:
+    """Return the hold that follows a write that was not taken, about twice as long as one that ended just before.
+
+    Where one is on, the write was sent before it began and says nothing new. ``jitter`` is at least 0 and below 1.
+    """
+    if before is not None and now_s < before.until_s:
+        return before
+    recent = before is not None and now_s < before.until_s + _FORGET_HOLD_S
+    length_s = min(_LONGEST_HOLD_S, before.length_s * 2) if before is not None and recent else _SHORTEST_HOLD_S
+    return Hold(now_s + length_s * (0.5 + jitter / 2), length_s)
 
 
 class Calm(NamedTuple):

@@ -163,7 +163,6 @@ class BucketClient:
 
     async def _run(self, errand: Errand, asking: Asking, verdict: ShardVerdict | None = None) -> Terms | Rejection:
         """Run an errand on shard 0 to its end, and turn to the other shards where that is not all there is."""
-        pauses = self.shards.pauses(asking.until_s)
         while True:
             verdict = await errand.run() if verdict is None else verdict
             sharded = errand.view is not None and errand.view.frame.shard_count > 1
@@ -174,12 +173,20 @@ class BucketClient:
             if isinstance(verdict, Rejection) and not sharded:
                 return verdict
             if isinstance(verdict, Throttled):
-                await self.shards.relieve((asking.bucket, 0), errand.terms, asking.until_s)
-                await pauses.wait_or_give_up()
+                await self._relieve((asking.bucket, 0), errand.terms, asking.until_s)
                 sharded = self._caches.of(asking.bucket).sharded
             if sharded:
                 return await self.shards.take(asking, errand.terms)
             errand, verdict = Errand(self._means, asking, errand.terms, self._first), None
+
+    async def _relieve(self, place: Place, terms: Terms, until_s: float) -> None:
+        """Do something about a shard that takes no writes for now, and leave it alone for a while.
+
+        Raises:
+            RateLimiterUnavailable: No time is left.
+        """
+        await self.shards.relieve(place, terms, until_s)
+        await self.shards.holds.wait(place, until_s)
 
     async def _take_as_stranger(self, asking: Asking) -> Terms | Rejection:
         """Take from a bucket whose terms are not at hand; where it was not seen either, both are read at once."""
@@ -196,6 +203,8 @@ class BucketClient:
     async def _attempt_with_parent(self, asking: Asking) -> Verdict:
         """Take from a bucket, and from its parent too where neither was ever seen."""
         memory = self._remembered.get(asking.bucket)
+        if self.shards.holds and (memory is None or not memory.sharded):
+            await self.shards.holds.wait((asking.bucket, 0), asking.until_s)
         if memory is not None and memory.shards is None and asking.own is None:
             known, now = memory.limits, self.now()
             if known is not None and known.terms is not None and known.is_fresh(now[0]):
@@ -249,7 +258,6 @@ class BucketClient:
         if view is None or not view.frame.has_all(settlement.names):
             view = await self.buckets.look((bucket, shard), terms, until_s)
         refusals = 0
-        pauses = self.shards.pauses(until_s)
         for _ in range(MOST_STEPS):
             if memory.sharded:
                 settlement = await self._settle_across((bucket, view), settlement, (terms, until_s, refusals))
@@ -267,8 +275,7 @@ class BucketClient:
                 self.buckets.learn((bucket, shard), fate.new, terms, own)
                 return
             if isinstance(fate, Throttled):
-                await self.shards.relieve((bucket, shard), terms, until_s)
-                await pauses.wait_or_give_up()
+                await self._relieve((bucket, shard), terms, until_s)
             else:
                 old = fate.old if isinstance(fate, Refused) else None
                 refusals += old is not None and view is not None and view.frame.describes(old)

@@ -10,6 +10,7 @@ from random import Random
 from zae_limiter._async.caches import Bounded, BucketId, Remembered
 from zae_limiter._async.limiter.asking import Asking, Rejection, contended
 from zae_limiter._async.limiter.errand import Errand, Means
+from zae_limiter._async.limiter.holds import Holds
 from zae_limiter._async.pauses import Pauses
 from zae_limiter._async.store.buckets import Place
 from zae_limiter._async.store.scope import Scope
@@ -17,7 +18,16 @@ from zae_limiter.core.acquire import Progress, Take
 from zae_limiter.core.across import combined, credit_across, debit_across, take_across
 from zae_limiter.core.composite import Settlement, Settling
 from zae_limiter.core.errors import RateLimiterUnavailable
-from zae_limiter.core.outcome import Cancelled, Committed, Missing, Refused, Throttled, TransactOutcome, Unavailable
+from zae_limiter.core.outcome import (
+    Cancelled,
+    Committed,
+    Conflict,
+    Missing,
+    Refused,
+    Throttled,
+    TransactOutcome,
+    Unavailable,
+)
 from zae_limiter.core.sharding import (
     LOOK_APART_MS,
     MOST_SHARDS,
@@ -60,6 +70,8 @@ class ShardClient:
         self._most_per_s = scope.table.capabilities.partition_writes_per_second
         self._gauges: Bounded[object, Gauge] = Bounded()
         self._relieved: Bounded[Place, int] = Bounded()
+        self._splitting: set[Place] = set()
+        self.holds = Holds(scope.client.clock, self._random.random)
 
     async def take(self, asking: Asking, terms: Terms) -> Terms | Rejection:
         """Take from one of the shards, from another if that lacks the tokens, or from several at once."""
@@ -69,13 +81,8 @@ class ShardClient:
         if rejection is not None:
             return rejection
         tried: set[int] = set()
-        shut: set[int] = set()
-        pauses = self.pauses(asking.until_s)
         while len(tried) < _SHARDS_TRIED and _may_fit(memory, amounts):
-            shard = self._choose(memory, tried | shut)
-            if shard is None and shut:
-                shut = set()
-                continue
+            shard = await self._next_shard(asking, memory, tried)
             if shard is None:
                 break
             errand = Errand(self._means, asking, terms, self._first, shard)
@@ -88,15 +95,25 @@ class ShardClient:
                     tried.add(shard)
                 case Throttled():
                     # It may have the tokens all the same, so this is no reason to ask all of them at once.
-                    shut.add(shard)
                     await self.relieve((asking.bucket, shard), terms, asking.until_s)
-                    await pauses.wait_or_give_up()
                 case Missing():
                     # It was merged into one that it was split off, of which too much is remembered.
                     merged = ancestor(shard, memory.views())
                     await self._buckets.look((asking.bucket, merged), errand.terms, asking.until_s)
             terms = errand.terms
         return await self._take_across(asking, terms)
+
+    async def _next_shard(self, asking: Asking, memory: Remembered, tried: set[int]) -> int | None:
+        """Return a shard that was not tried yet, None if there is none; where all are left alone for now, wait.
+
+        Raises:
+            RateLimiterUnavailable: That would be too long.
+        """
+        holds = {shard for shard in memory.counts() if self.holds.has((asking.bucket, shard))} if self.holds else set()
+        shard = self._choose(memory, tried | holds)
+        if shard is None and (shard := self._choose(memory, tried)) is not None:
+            await self.holds.wait((asking.bucket, shard), asking.until_s)
+        return shard
 
     def _choose(self, memory: Remembered, avoided: set[int]) -> int | None:
         """Return a shard by chance, each as often as its share is large; None if there is none but those avoided."""
@@ -238,12 +255,12 @@ class ShardClient:
             with suppress(RateLimiterUnavailable):
                 await self.split(place, view, until_s)
 
-    async def split(self, place: Place, view: BucketView, until_s: float) -> None:
-        """Make two shards of one; where another was faster, learn from it."""
+    async def split(self, place: Place, view: BucketView, until_s: float) -> TransactOutcome | None:
+        """Make two shards of one; where another was faster, learn from it. None: it is as small as it gets."""
         bucket, shard = place
         splitting = split(view, self._table.now())
         if splitting is None:
-            return
+            return None
         operations = bucket_writes.split(view, splitting, next(self._means.nonces))
         token = f"split-{next(self._means.nonces)}"
         outcome = await self._table.transact(operations, token, until_s=until_s)
@@ -251,6 +268,27 @@ class ShardClient:
         self._learn_from(outcome, both, bucket, view.frame.terms)
         if isinstance(outcome, Committed):
             await self._read_again(bucket, both, view.frame.terms, until_s)
+            self.holds.end(place)
+        return outcome
+
+    async def _split_in_time(self, place: Place, view: BucketView | None, until_s: float) -> None:
+        """Split a shard that takes no writes for now, as soon as it takes one, unless another is faster.
+
+        Raises:
+            RateLimiterUnavailable: The table did not answer.
+        """
+        pauses = self.pauses(until_s)
+        self._splitting.add(place)
+        try:
+            while view is not None:
+                outcome = await self.split(place, view, until_s)
+                if not isinstance(outcome, Throttled | Cancelled | Conflict) or not await pauses.wait():
+                    return
+                before, view = view, self._buckets.remembered(*place)
+                if view is not None and view.frame.shard_count != before.frame.shard_count:
+                    return
+        finally:
+            self._splitting.discard(place)
 
     async def merge(self, bucket: BucketId, staying: int, leaving: int, until_s: float) -> bool:
         """Make one shard of two; False if they are not one shard's halves, or others were faster."""
@@ -277,11 +315,13 @@ class ShardClient:
     async def relieve(self, place: Place, terms: Terms | None, until_s: float) -> None:
         """Do something about a shard that takes no writes for now: find out that it was split, or split it.
 
-        Of many requests that a throttle hits at once one does something, and the others find it done.
+        Of many requests that a throttle hits at once one does something, and the others find it done. Meanwhile it is
+        left alone.
         """
+        self.holds.begin(place)
         bucket, shard = place
         now_ms = self._table.now()[0]
-        if not may_relieve(self._relieved.get(place), now_ms):
+        if place in self._splitting or not may_relieve(self._relieved.get(place), now_ms):
             return
         self._relieved.keep(place, now_ms)
         before = self._buckets.remembered(bucket, shard)
@@ -297,7 +337,7 @@ class ShardClient:
         split_since = before is not None and view is not None and before.frame.shard_count != view.frame.shard_count
         if view is not None and not split_since and self._random.random() < _SPLITTERS:
             with suppress(RateLimiterUnavailable):
-                await self.split(place, view, until_s)
+                await self._split_in_time(place, view, until_s)
 
     async def charge(self, bucket: BucketId, settlement: Settlement, terms: Terms, until_s: float) -> bool:
         """Charge debits to all shards at once, first to what they have; False if the bucket is gone.

@@ -1,0 +1,53 @@
+"""Shards that took no writes a moment ago: a client leaves them alone for a while, instead of asking on and on.
+
+What many clients send to a partition that is full is refused, and keeps it full: nothing larger than one unit, such
+as the split that would help, would ever find room.
+"""
+
+from collections.abc import Callable
+
+from zae_limiter._async import runtime
+from zae_limiter._async.caches import Bounded
+from zae_limiter._async.store.buckets import Place
+from zae_limiter.clock import Clock
+from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.sharding import Hold, held
+
+
+class Holds:
+    """What one client leaves alone, and until when."""
+
+    def __init__(self, clock: Clock, jitter: Callable[[], float]) -> None:
+        self._clock = clock
+        self._jitter = jitter
+        self._holds: Bounded[Place, Hold] = Bounded()
+
+    def __bool__(self) -> bool:
+        """Whether there may be any; where there were none, nobody need ask."""
+        return bool(self._holds)
+
+    def begin(self, place: Place) -> None:
+        """Leave a shard alone that took no write just now, the longer the more often that happened."""
+        self._holds.keep(place, held(self._holds.get(place), self._clock.monotonic_s(), self._jitter()))
+
+    def has(self, place: Place) -> bool:
+        """Say whether a shard is to be left alone for now."""
+        hold = self._holds.get(place)
+        return hold is not None and self._clock.monotonic_s() < hold.until_s
+
+    def end(self, place: Place) -> None:
+        """Forget a hold: the shard takes writes again."""
+        self._holds.pop(place, None)
+
+    async def wait(self, place: Place, until_s: float) -> None:
+        """Wait until a shard may be written to.
+
+        Raises:
+            RateLimiterUnavailable: That would be too long.
+        """
+        while (hold := self._holds.get(place)) is not None and self._clock.monotonic_s() < hold.until_s:
+            # Not all at once: the first may find that the hold has to last.
+            opens_s = hold.until_s + self._jitter() * hold.length_s
+            if opens_s >= until_s:
+                raise RateLimiterUnavailable(TimeoutError("the store takes no writes to the bucket"))
+            await runtime.sleep(opens_s - self._clock.monotonic_s())
