@@ -60,7 +60,7 @@ class Tally:
 
 
 @dataclass(slots=True)
-class _Allowance:
+class Allowance:
     """Units that refill with time, up to a burst."""
 
     per_s: int
@@ -75,20 +75,20 @@ class _Allowance:
 
 
 @dataclass(slots=True)
-class _Units:
+class Units:
     """The allowances of all partitions, of one kind."""
 
     per_s: int
     burst_s: float
     overdraws: bool
-    of: dict[str, _Allowance] = field(default_factory=dict)
+    of: dict[str, Allowance] = field(default_factory=dict)
 
     def spend(self, costs: Costs, now_s: float) -> bool:
         """Spend units of several partitions, or none at all; False if one lacks them."""
         most = max(1.0, self.per_s * self.burst_s)
         spent = []
         for pk, units in costs:
-            allowance = self.of.setdefault(pk, _Allowance(self.per_s, most, most, now_s))
+            allowance = self.of.setdefault(pk, Allowance(self.per_s, most, most, now_s))
             if not allowance.lets_in(now_s, 1 if self.overdraws else units):
                 return False
             spent.append((allowance, units))
@@ -111,8 +111,8 @@ class SimulatedTable:
         self._random = random
         self._partitions = partitions
         self._items = MemoryTable()
-        self._writes = _Units(partitions.writes_per_s, partitions.burst_s, partitions.overdraws)
-        self._reads = _Units(partitions.reads_per_s, partitions.burst_s, partitions.overdraws)
+        self._writes = Units(partitions.writes_per_s, partitions.burst_s, partitions.overdraws)
+        self._reads = Units(partitions.reads_per_s, partitions.burst_s, partitions.overdraws)
 
     def now(self) -> Moment:
         """The simulated time, known exactly."""

@@ -1,0 +1,124 @@
+"""Runs seeds of the simulation, or one of them again.
+
+    python -m tests.simulation --seeds 10000 [--jobs 2] [--first 0]
+    python -m tests.simulation --seed 7 [--clients 2] [--steps 100] [--without crash,late]
+
+Of many seeds it prints how it is getting on, what went wrong by design, and every violation with the command that
+repeats it, shrunk. It ends with 1 if there was one.
+"""
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from typing import NamedTuple
+
+from tests.simulation.plan import FAULTS, plan_of
+from tests.simulation.run import Report, simulate_seed
+from tests.simulation.shrink import shrink
+
+_SEEDS_AT_ONCE = 20
+
+
+class Part(NamedTuple):
+    """What came of some seeds, and the processor time it took."""
+
+    seeds: int
+    tally: Counter[str]
+    violations: list[str]
+    cpu_s: float
+
+
+def main() -> int:
+    """Run what was asked for; 1 if something that is promised did not hold."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, help="how many seeds to run")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--jobs", type=int, default=1, help="how many processes run them")
+    parser.add_argument("--seed", type=int, help="one seed, told of in full")
+    parser.add_argument("--clients", type=int)
+    parser.add_argument("--steps", type=int, help="how many requests are made")
+    parser.add_argument("--without", default="", help=f"faults to leave out, of: {', '.join(FAULTS)}")
+    chosen = parser.parse_args()
+    if chosen.seed is None:
+        return _run_many(range(chosen.first, chosen.first + (chosen.seeds or 100)), chosen.jobs)
+    return _run_one(chosen)
+
+
+def _run_one(chosen: argparse.Namespace) -> int:
+    gone = [fault for fault in chosen.without.split(",") if fault]
+    plan = plan_of(chosen.seed).less(chosen.clients, chosen.steps, gone)
+    report = simulate_seed(plan.seed, plan)
+    _say(f"{plan.command}: {plan.clients} clients, faults: {', '.join(sorted(plan.faults)) or 'none'}")
+    _say(f"  {report.steps} steps, digest {report.digest:x}; {_told(report.tally)}")
+    for line in _violation(report):
+        _say(line)
+    return int(report.violation is not None)
+
+
+def _run_many(seeds: range, jobs: int) -> int:
+    started_s = time.monotonic()
+    done, tally, violations, cpu_s = 0, Counter[str](), [], 0.0
+    for part in _parts(seeds, jobs):
+        done, cpu_s = done + part.seeds, cpu_s + part.cpu_s
+        tally.update(part.tally)
+        violations += part.violations
+        for line in part.violations:
+            _say(line)
+        if done % (_SEEDS_AT_ONCE * 10) == 0 or done == len(seeds):
+            _say(f"{done:6} of {len(seeds)} seeds, {_speed(tally, cpu_s)}, {len(violations)} violations")
+    _say(f"{len(seeds)} seeds from {seeds.start} in {time.monotonic() - started_s:.0f} s, {jobs} at a time")
+    _say(f"  {_speed(tally, cpu_s)}; {len(violations)} violations")
+    _say(f"  {_told(tally)}")
+    return int(bool(violations))
+
+
+def _parts(seeds: range, jobs: int) -> Iterator[Part]:
+    some = [seeds[start : start + _SEEDS_AT_ONCE] for start in range(0, len(seeds), _SEEDS_AT_ONCE)]
+    if jobs == 1:
+        yield from map(_run_some, some)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from pool.map(_run_some, some)
+
+
+def _run_some(seeds: Iterable[int]) -> Part:
+    """Run some seeds and shrink what fails."""
+    started_s = time.process_time()
+    tally: Counter[str] = Counter()
+    failed = []
+    count = 0
+    for seed in seeds:
+        report = simulate_seed(seed)
+        tally.update(report.tally)
+        count += 1
+        if report.violation is not None:
+            failed.append(report)
+    cpu_s = time.process_time() - started_s
+    return Part(count, tally, [line for one in failed for line in _violation(shrink(one))], cpu_s)
+
+
+def _violation(report: Report) -> list[str]:
+    if report.violation is None:
+        return []
+    return [f"VIOLATION: {report.plan.command}\n    {str(report.violation)[:1000]}"]
+
+
+def _speed(tally: Counter[str], cpu_s: float) -> str:
+    acquires = tally["acquires"]
+    return f"{acquires:,} acquires, {acquires / max(cpu_s, 0.001):,.0f} per CPU second"
+
+
+def _told(tally: Counter[str]) -> str:
+    return ", ".join(f"{name}: {count:,}" for name, count in sorted(tally.items()) if count)
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

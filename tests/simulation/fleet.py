@@ -1,0 +1,253 @@
+"""Simulated processes at work: clients whose users acquire, hold, settle, fail and are cancelled; an administrator who
+changes limits; a keeper who splits and merges shards; and an end that comes to any of them at any time.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any
+
+from tests.simulation.books import Books
+from tests.simulation.holdings import Holdings
+from tests.simulation.loop import ProcessLoop, Timeline
+from tests.simulation.plan import CANCEL, CONFIG, OWN, SHARDS, SKEW, Plan, Scenario, changed_limits, plan_of
+from tests.simulation.port import LocalClock, Machine, Network, Port
+from tests.simulation.request import Ask, Requests
+from tests.simulation.server import Server
+from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, Repository
+from zae_limiter._async.runtime import Parallel
+from zae_limiter._async.store.namespaces import NamespaceStore
+from zae_limiter._async.store.scope import Client, nonces
+from zae_limiter.core.settings import Settings, make_settings
+
+RESOURCE = "api"
+NAMESPACE = "default"
+
+_MOST_SKEW_MS = 5 * 60_000
+_MOST_DRIFT = 0.00019
+
+
+class Fleet:
+    """Everything that the processes of one run share."""
+
+    def __init__(self, plan: Plan, scenario: Scenario, timeline: Timeline, server: Server) -> None:
+        self.plan = plan
+        self.scenario = scenario
+        self.timeline = timeline
+        self.server = server
+        self.holdings = Holdings()
+        self.books = Books(self.holdings.acted, self.holdings.forgot)
+        self.tally: Counter[str] = Counter()
+        self.ports: list[Port] = []
+        self.limits = scenario.limits
+        chances = dict.fromkeys(plan.faults, scenario.chance)
+        self.network = Network(chances)
+        self.calm = Network({})
+
+    def configure(self, limits: tuple[Limit, ...]) -> None:
+        """Note that these limits may be in force from now on."""
+        self.books.known.update(
+            (one.name, one.capacity * 1000, one.refill_amount * 1000, one.refill_period_seconds * 1000)
+            for one in limits
+        )
+
+
+class Process:
+    """One simulated process: a loop, a clock that may be off, a port, and a limiter on it."""
+
+    def __init__(self, fleet: Fleet, name: str, network: Network) -> None:
+        self.fleet = fleet
+        self.name = name
+        self.loop: ProcessLoop = fleet.timeline.loop(name)
+        self.random = fleet.plan.part(name)
+        skewed = SKEW in fleet.plan.faults
+        ahead_ms = self.random.randint(-_MOST_SKEW_MS, _MOST_SKEW_MS) if skewed else 0
+        drift = (self.random.random() * 2 - 1) * _MOST_DRIFT if skewed else 0.0
+        clock = LocalClock(fleet.timeline, ahead_ms, drift)
+        scenario = fleet.scenario
+        machine = Machine(clock, self.random, scenario.deadline_s, scenario.partition_writes_per_s)
+        self.port = Port(self.loop, fleet.timeline, fleet.server, network, machine)
+        fleet.ports.append(self.port)
+        self._clock = clock
+        self.ended: asyncio.Future[None] = fleet.timeline.network.create_future()
+        self.limiter: RateLimiter | None = None
+
+    def start(self, work: Callable[["Process"], Coroutine[Any, Any, None]]) -> None:
+        """Begin to work."""
+        self._task = self.loop.create_task(self._guarded(work))
+
+    def crash(self) -> None:
+        """Be gone: nothing of it ever happens again but what is on its way already."""
+        self.loop.crash()
+        self._end()
+
+    async def open(self, settings: Settings, *, first: bool = False) -> RateLimiter:
+        """Return the limiter of this process; the first makes the namespace."""
+        client = Client(self.port, self._clock, self.random, settings, Parallel(), "simulated://", nonces(self.random))
+        store = NamespaceStore(client)
+        namespace = await (store.register(NAMESPACE) if first else store.find(NAMESPACE))
+        repository = Repository(client.scope(NAMESPACE, namespace.id), owns_table=False)
+        together, speculative = self.random.random() < 0.7, self.random.random() < 0.95
+        self.limiter = RateLimiter(repository, group_commit=together, speculative_writes=speculative)
+        return self.limiter
+
+    async def _guarded(self, work: Callable[["Process"], Coroutine[Any, Any, None]]) -> None:
+        try:
+            await work(self)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it ends the run
+            self.fleet.timeline.fail(error)
+        self._end()
+
+    def _end(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+
+def client_settings(scenario: Scenario, random: Random) -> Settings:
+    """Return how a client behaves."""
+    return make_settings(
+        config_cache_ttl_s=scenario.cache_s,
+        on_unavailable="allow" if random.random() < 0.2 else "block",
+        bucket_ttl_multiplier=scenario.ttl_multiplier,
+        deadline_s=scenario.deadline_s,
+        reject_locally_s=scenario.reject_s,
+    )
+
+
+class Users:
+    """The users of one client: their requests arrive at random, now and then many at once, now and then none."""
+
+    def __init__(self, process: Process, requests: int) -> None:
+        self._process = process
+        self._fleet = process.fleet
+        self._requests = requests
+        self._random = process.random
+        self._tasks: dict[asyncio.Task[None], None] = {}
+
+    async def work(self, process: Process) -> None:
+        """Let all requests arrive, and wait for the last of them to end."""
+        scenario, plan = self._fleet.scenario, self._fleet.plan
+        limiter = await _opened(process, client_settings(scenario, self._random))
+        requests = Requests(self._fleet, process, limiter)
+        whole = plan_of(plan.seed)
+        gap_s = scenario.seconds * whole.clients / whole.requests
+        cancels = 0.03 if CANCEL in plan.faults else 0.0
+        while self._requests > 0:
+            burst = self._random.randint(2, 12) if self._random.random() < 0.1 else 1
+            for _ in range(min(burst, self._requests)):
+                self._requests -= 1
+                self._begin(requests)
+            if cancels and self._random.random() < cancels and self._tasks:
+                self._random.choice(list(self._tasks)).cancel()
+                self._fleet.tally["cancelled"] += 1
+            # Two draws make small gaps and large ones, and every so often a long rest.
+            rest_s = gap_s * 40 if self._random.random() < 0.01 else 0.0
+            await asyncio.sleep(gap_s * burst * 2 * self._random.random() + rest_s * self._random.random())
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))
+
+    def _begin(self, requests: Requests) -> None:
+        task = self._process.loop.create_task(requests.run(self._ask()))
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+
+    def _ask(self) -> Ask:
+        random, scenario = self._random, self._fleet.scenario
+        entity = random.choice(scenario.entities)
+        limits = self._fleet.limits
+        wanted = limits if random.random() < 0.6 else [random.choice(limits)]
+        consume = {limit.name: self._amount(limit) for limit in wanted}
+        own = None
+        if OWN in self._fleet.plan.faults and random.random() < 0.02:
+            own = changed_limits(limits, random)
+            self._fleet.configure(own)
+        return Ask(entity, RESOURCE, consume, own)
+
+    def _amount(self, limit: Limit) -> int:
+        random = self._random
+        usual = self._fleet.scenario.amounts.get(limit.name, 1)
+        drawn = random.random()
+        if drawn < 0.9:
+            return random.randint(0 if drawn < 0.02 else 1, max(1, min(usual, limit.capacity)))
+        return random.randint(1, limit.capacity) if drawn < 0.995 else limit.capacity + 1
+
+
+async def _opened(process: Process, settings: Settings) -> RateLimiter:
+    """Open the limiter, and again while the store is away."""
+    while True:
+        try:
+            return await process.open(settings)
+        except RateLimiterUnavailable:
+            await asyncio.sleep(0.1)
+
+
+async def prepare(process: Process) -> None:
+    """Make the namespace, the entities and their limits."""
+    scenario = process.fleet.scenario
+    limiter = await process.open(make_settings(), first=True)
+    process.fleet.configure(scenario.limits)
+    await limiter.set_system_defaults(list(scenario.limits))
+    for parent in dict.fromkeys(scenario.parents.values()):
+        await limiter.create_entity(parent)
+    for child, parent in scenario.parents.items():
+        await limiter.create_entity(child, parent_id=parent, cascade=True)
+    # So that no reader lags behind what the whole run takes for granted.
+    await asyncio.sleep(1)
+
+
+async def administer(process: Process) -> None:
+    """Change limits now and then, at every level."""
+    fleet, random = process.fleet, process.random
+    if CONFIG not in fleet.plan.faults:
+        return
+    limiter = await _opened(process, make_settings())
+    owners = [*fleet.scenario.entities, *dict.fromkeys(fleet.scenario.parents.values())]
+    for _ in range(random.randint(1, 12)):
+        await asyncio.sleep(fleet.scenario.seconds / 8 * random.random())
+        limits = changed_limits(fleet.limits, random)
+        fleet.configure(limits)
+        kind = random.randrange(6)
+        owner = random.choice(owners)
+        try:
+            if kind < 2:
+                await limiter.set_system_defaults(list(limits))
+            elif kind == 2:
+                await limiter.set_resource_defaults(RESOURCE, list(limits))
+            elif kind == 3:
+                await limiter.set_limits(owner, list(limits), RESOURCE)
+            elif kind == 4:
+                await limiter.delete_limits(owner, RESOURCE)
+            else:
+                await limiter.delete_resource_defaults(RESOURCE)
+        except RateLimiterUnavailable:
+            fleet.tally["config unchanged"] += 1
+        fleet.limits = limits
+        fleet.tally["config"] += 1
+
+
+async def keep(process: Process) -> None:
+    """Split and merge shards now and then, whether or not there is a reason to."""
+    fleet, random = process.fleet, process.random
+    if SHARDS not in fleet.plan.faults:
+        return
+    limiter = await _opened(process, make_settings())
+    shards, until_s = limiter._client.shards, limiter._client.until_s
+    for _ in range(random.randint(2, 20)):
+        await asyncio.sleep(fleet.scenario.seconds / 10 * random.random())
+        places = [(bucket.id, number) for bucket in fleet.books.buckets.values() for number in bucket.shards]
+        if not places:
+            continue
+        bucket, number = random.choice(places)
+        try:
+            if random.random() < 0.5:
+                view = await limiter._client.buckets.look((bucket, number), None, until_s())
+                if view is not None and view.frame.shard_count < 8:
+                    await shards.split((bucket, number), view, until_s())
+                    fleet.tally["splits tried"] += 1
+            else:
+                count = fleet.books.buckets[bucket].shards[number].item["shard_count"]
+                if count > 1 and number >= count // 2:
+                    fleet.tally["merges"] += await shards.merge(bucket, number - count // 2, number, until_s())
+        except (RateLimiterUnavailable, KeyError):
+            fleet.tally["shards unchanged"] += 1

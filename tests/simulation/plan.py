@@ -1,0 +1,158 @@
+"""What a seed stands for: how many clients, what goes wrong, which limits, how much is asked for.
+
+Everything is drawn from the seed, each part from chance of its own, so that a plan with fewer clients or faults is
+still much the same run: that is what makes shrinking work.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from random import Random
+
+from tests.simulation.port import NETWORK_FAULTS, THROTTLE
+from zae_limiter import Limit
+
+CRASH, SKEW, STALE, CANCEL, CONFIG, SHARDS, PARTITIONS, EXPIRY, OWN = (
+    "crash",
+    "skew",
+    "stale",
+    "cancel",
+    "config",
+    "shards",
+    "partitions",
+    "expiry",
+    "own-limits",
+)
+FAULTS = (*NETWORK_FAULTS, CRASH, SKEW, STALE, CANCEL, CONFIG, SHARDS, PARTITIONS, EXPIRY, OWN)
+"""What can go wrong, or change, while clients are at work."""
+
+LOSSES = frozenset(NETWORK_FAULTS) | {CRASH, PARTITIONS}
+"""What may leave users in doubt."""
+
+_NAMES = ("rpm", "tpm", "tpd")
+_CAPACITIES = (1, 2, 3, 5, 10, 20, 50, 100, 500)
+_PERIODS_S = (1, 1, 2, 5, 10, 60, 600)
+_LEAST_S, _MOST_S = 3.0, 900.0
+_RARELY = {PARTITIONS: 0.4, THROTTLE: 0.6}
+"""Faults that make every request a long story."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One run: the seed, and what was made of it or asked for."""
+
+    seed: int
+    clients: int
+    requests: int
+    faults: frozenset[str]
+
+    def part(self, name: str) -> Random:
+        """Return chance for one part of the run."""
+        return Random(f"{name} of {self.seed}")
+
+    def less(self, clients: int | None = None, requests: int | None = None, without: Iterable[str] = ()) -> "Plan":
+        """Return the same run with fewer clients, fewer requests, or without some faults."""
+        return replace(
+            self,
+            clients=self.clients if clients is None else clients,
+            requests=self.requests if requests is None else requests,
+            faults=self.faults - frozenset(without),
+        )
+
+    @property
+    def command(self) -> str:
+        """The command that repeats the run."""
+        whole = plan_of(self.seed)
+        words = [f"python -m tests.simulation --seed {self.seed}"]
+        if self.clients != whole.clients:
+            words.append(f"--clients {self.clients}")
+        if self.requests != whole.requests:
+            words.append(f"--steps {self.requests}")
+        gone = sorted(whole.faults - self.faults)
+        if gone:
+            words.append(f"--without {','.join(gone)}")
+        return " ".join(words)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What clients meet: entities with their parents, limits, how long it lasts, how much is asked for."""
+
+    entities: tuple[str, ...]
+    parents: Mapping[str, str]
+    limits: tuple[Limit, ...]
+    seconds: float
+    amounts: Mapping[str, int]
+    cache_s: float
+    reject_s: float
+    deadline_s: float
+    ttl_multiplier: int
+    partition_writes_per_s: int
+    chance: float
+
+
+def plan_of(seed: int) -> Plan:
+    """Return what a seed stands for."""
+    random = Random(f"plan {seed}")
+    clients = random.choice((1, 2, 2, 3, 3, 4, 5, 6))
+    kept = random.choice((0.0, 0.0, 0.25, 0.5, 0.75, 1.0))
+    faults = frozenset(fault for fault in FAULTS if random.random() < kept * _RARELY.get(fault, 1.0))
+    # What goes well goes fast, so there is more of it.
+    requests = random.randint(2_300, 2_700) if len(faults) < 3 else random.randint(400, 500)
+    return Plan(seed, clients, requests, faults)
+
+
+def scenario_of(plan: Plan) -> Scenario:
+    """Return what the clients of a run meet."""
+    random = plan.part("scenario")
+    alone = random.random() < 0.4
+    entities = ("user-1",) if alone else tuple(f"user-{number}" for number in range(1, random.randint(2, 4)))
+    cascades = random.random() < 0.3
+    limits = tuple(some_limit(name, random) for name in _NAMES[: random.randint(1, 3)])
+    amounts = {limit.name: max(1, limit.capacity // random.choice((1, 2, 4, 10, 20, 50))) for limit in limits}
+    load = random.choice((0.3, 0.8, 1.2, 2.0, 4.0, 8.0))
+    tightest = limits[0]
+    # As the seed would have it: a plan with fewer requests ends earlier, and what it does until then is the same.
+    asked = plan_of(plan.seed).requests * amounts[tightest.name] / 2 / (1 if cascades else len(entities))
+    rate = tightest.refill_amount / tightest.refill_period_seconds
+    seconds = (asked / load - tightest.capacity) / rate
+    return Scenario(
+        entities=entities,
+        parents=dict.fromkeys(entities, "team") if cascades else {},
+        limits=limits,
+        seconds=min(_MOST_S, max(_LEAST_S, seconds)),
+        amounts=amounts,
+        cache_s=random.choice((0, 1, 5, 5, 60, 60, 60, 60)),
+        reject_s=random.choice((0, 0.1, 1, 1, 1, 1, 1, 1)),
+        deadline_s=random.choice((0.5, 1, 1)),
+        ttl_multiplier=2 if EXPIRY in plan.faults else random.choice((0, 7)),
+        partition_writes_per_s=random.choice((5, 10, 20, 50)) if PARTITIONS in plan.faults else 1_000,
+        chance=random.choice((0.005, 0.02, 0.05, 0.1)),
+    )
+
+
+def some_limit(name: str, random: Random) -> Limit:
+    """Return a limit of any size and speed."""
+    capacity = random.choice(_CAPACITIES)
+    amount = random.choice((capacity, max(1, capacity // 2), 1, random.randint(1, capacity)))
+    return Limit(name, capacity, amount, random.choice(_PERIODS_S))
+
+
+def changed_limits(limits: tuple[Limit, ...], random: Random) -> tuple[Limit, ...]:
+    """Return limits that an administrator might put in their place: larger, smaller, faster, slower, more, fewer."""
+    kind = random.randrange(5)
+    names = [limit.name for limit in limits]
+    if kind == 0 and len(limits) > 1:
+        gone = random.choice(names)
+        return tuple(limit for limit in limits if limit.name != gone)
+    missing = [name for name in _NAMES if name not in names]
+    if kind == 1 and missing:
+        return (*limits, some_limit(missing[0], random))
+    place = random.randrange(len(limits))
+    found = limits[place]
+    if kind == 2:
+        other = some_limit(found.name, random)
+    elif kind == 3:
+        other = replace(found, capacity=max(1, found.capacity * random.choice((1, 2, 4)) // 2))
+    else:
+        other = replace(found, refill_amount=max(1, found.refill_amount * random.choice((1, 4)) // 2))
+    return (*limits[:place], other, *limits[place + 1 :])

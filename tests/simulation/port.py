@@ -1,0 +1,270 @@
+"""A client's way to the simulated server: the table port over a network that delays, loses and breaks.
+
+It answers as ``DynamoTable`` does: a write whose answer was lost is ambiguous and its caller's to judge, a transaction
+is sent again with its token, a read is made again, all within the deadline. Every answer tells the server's time in
+whole seconds, and the client's clock is the real ``ServerClock`` over a local clock that is off and drifts.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from tests.simulation.loop import START_MS, ProcessLoop, Timeline
+from tests.simulation.server import Sent, Server, nonce_of
+from zae_limiter.clock import ServerClock
+from zae_limiter.core.bucket import Moment
+from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.outcome import Cancelled, Committed, Item, Throttled, TransactOutcome, Unavailable, WriteOutcome
+from zae_limiter.core.status import BackendCapabilities
+from zae_limiter.schema.operations import Key, Operation, Page, Query, Write
+
+Answer = Any
+
+LOST_REQUEST, LOST_RESPONSE, LATE, THROTTLE, UNREACHABLE = (
+    "lost-request",
+    "lost-response",
+    "late",
+    "throttle",
+    "unreachable",
+)
+NETWORK_FAULTS = (LOST_REQUEST, LOST_RESPONSE, LATE, THROTTLE, UNREACHABLE)
+
+_NO_ANSWER = Unavailable(TimeoutError("no answer"), ambiguous=True)
+_RESET = Unavailable(ConnectionResetError("the connection was reset"), ambiguous=True)
+_REFUSED = Unavailable(ConnectionRefusedError("nobody listens"), ambiguous=False)
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.2
+
+
+class LocalClock:
+    """The clocks of one machine: how far the time of day is off, and how fast the steady clock goes."""
+
+    def __init__(self, timeline: Timeline, ahead_ms: int = 0, drift: float = 0.0) -> None:
+        self._timeline = timeline
+        self._ahead_ms = START_MS + ahead_ms
+        self._pace = 1.0 + drift
+
+    def now_ms(self) -> int:
+        return self._ahead_ms + int(self._timeline.now_s * 1000)
+
+    def monotonic_s(self) -> float:
+        return 1000.0 + self._timeline.now_s * self._pace
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """How long a call is under way, and how often something goes wrong with one, by fault.
+
+    ``late_s`` is how much later than its deadline a late request may still arrive.
+    """
+
+    chances: Mapping[str, float]
+    least_s: float = 0.001
+    extra_s: float = 0.008
+    late_s: float = 0.5
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing ever goes wrong."""
+        return not any(self.chances.values())
+
+
+class Port:
+    """The table port of one simulated process."""
+
+    inline = False
+    log = None
+
+    def __init__(self, loop: ProcessLoop, timeline: Timeline, server: Server, network: Network, of: "Machine") -> None:
+        self.capabilities = BackendCapabilities(partition_writes_per_second=of.partition_writes_per_s)
+        self.index_lag_s = 0.5
+        self.faults: Counter[str] = Counter()
+        self.troubles = 0
+        self._loop = loop
+        self._timeline = timeline
+        self._server = server
+        self._network = network
+        self._random = of.random
+        self._clock = of.clock
+        self._deadline_s = of.deadline_s
+        self._server_clock = ServerClock(of.clock)
+        self.now: Callable[[], Moment] = self._server_clock.now
+        self._thresholds = _thresholds(network)
+        # Writes that are sent again were decided on when they were sent first.
+        self._decided: dict[Any, Moment] = {}
+
+    async def get(self, key: Key, *, consistent: bool = False, until_s: float | None = None) -> Item | None:
+        (item,) = await self._read(lambda: self._server.read((key,), consistent=consistent), until_s)
+        return item  # type: ignore[no-any-return] # one answer of many kinds
+
+    async def batch_get(
+        self, keys: Sequence[Key], *, consistent: bool = False, until_s: float | None = None
+    ) -> list[Item | None]:
+        return await self._read(lambda: self._server.read(keys, consistent=consistent), until_s)  # type: ignore[no-any-return] # see above
+
+    async def query(self, query: Query) -> Page:
+        return await self._read(lambda: self._server.query(query), None)  # type: ignore[no-any-return] # see above
+
+    async def write(self, operation: Write, until_s: float | None = None) -> WriteOutcome:
+        now_s = self._clock.monotonic_s()
+        by_s = until_s or now_s + self._deadline_s
+        moment = self._moment(operation)
+        server, process = self._server, self._loop.name
+
+        def act(heard: bool, answer: Callable[[Answer], None]) -> None:
+            answer(server.write(operation, Sent(process, moment, not (heard and self._loop.alive))))
+
+        outcome = await self._send(act, (by_s - now_s) / 2)
+        if outcome.__class__ is Unavailable or outcome.__class__ is Throttled:
+            self.troubles += 1
+            if len(self._decided) > 1000:
+                self._decided.clear()
+            self._decided[nonce_of(operation)] = moment
+        return outcome  # type: ignore[no-any-return] # see above
+
+    async def transact(
+        self, operations: Sequence[Operation], token: str, *, until_s: float | None = None
+    ) -> TransactOutcome:
+        server, process, network = self._server, self._loop.name, self._timeline.network
+        moment = self._server_clock.now()
+        operations = list(operations)
+
+        def act(heard: bool, answer: Callable[[Answer], None]) -> None:
+            outcome = server.prepare(operations, token)
+            if outcome is None:
+                network.call_later(0.001 + 0.004 * self._random.random(), commit, heard, answer)
+            else:
+                answer(outcome)
+
+        def commit(heard: bool, answer: Callable[[Answer], None]) -> None:
+            answer(server.commit(operations, token, Sent(process, moment, not (heard and self._loop.alive))))
+
+        return await self._transacted(act, until_s or self._clock.monotonic_s() + 5 * self._deadline_s)
+
+    async def batch_delete(self, keys: Sequence[Key]) -> None:
+        sent = Sent(self._loop.name, self._server_clock.now(), unheard=False)
+        await self._read(lambda: self._server.delete(list(keys), sent), None)
+
+    async def close(self) -> None:
+        """Let go of nothing."""
+
+    async def _transacted(self, act: "Act", until_s: float) -> TransactOutcome:
+        """Send a transaction, and again while it is in doubt."""
+        pause_s = _FIRST_PAUSE_S
+        in_doubt: Unavailable | None = None
+        while True:
+            outcome = await self._send(act, (until_s - self._clock.monotonic_s()) / 2)
+            if isinstance(outcome, Unavailable) and outcome.ambiguous:
+                in_doubt = outcome
+            if not isinstance(outcome, Committed | Cancelled):
+                self.troubles += 1
+            if in_doubt is None or isinstance(outcome, Committed | Cancelled):
+                return outcome  # type: ignore[no-any-return] # see above
+            if self._clock.monotonic_s() + pause_s >= until_s:
+                return in_doubt
+            await asyncio.sleep(pause_s * (0.5 + self._random.random() / 2))
+            pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
+
+    async def _read(self, read: Callable[[], Answer], until_s: float | None) -> Answer:
+        """Read, and again until it is answered."""
+        by_s = self._clock.monotonic_s() + self._deadline_s if until_s is None else until_s
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            answer = await self._send(lambda heard, answer: answer(read()), (by_s - self._clock.monotonic_s()) / 2)
+            if not isinstance(answer, Unavailable | Throttled):
+                return answer
+            self.troubles += 1
+            if self._clock.monotonic_s() + pause_s >= by_s:
+                raise RateLimiterUnavailable(TimeoutError("no answer to a read"))
+            await asyncio.sleep(pause_s * (0.5 + self._random.random() / 2))
+            pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
+
+    def _moment(self, operation: Write) -> Moment:
+        """Return when a write was decided on, as the client knew the time then."""
+        if self._decided:
+            decided = self._decided.get(nonce_of(operation))
+            if decided is not None:
+                return decided
+        return self._server_clock.now()
+
+    def _send(self, act: "Act", attempt_s: float) -> "asyncio.Future[Answer]":
+        """Send a request once; the answer, or that there is none, comes by the end of the attempt."""
+        loop, network, random = self._loop, self._network, self._random
+        future = loop.create_future()
+        sent_s = self._clock.monotonic_s()
+        fault = self._fault()
+        there_s = network.least_s + network.extra_s * random.random() * random.random()
+        back_s = network.least_s + network.extra_s * random.random() * random.random()
+        attempt_s = max(0.001, attempt_s)
+        if fault is None and there_s + back_s + 0.01 < attempt_s:
+
+            def answer(outcome: Answer) -> None:
+                loop.call_later(back_s, self._hear, future, outcome, (self._server.date_s(), sent_s))
+
+            self._timeline.network.call_later(there_s, act, True, answer)
+            return future
+        self.faults[fault or LATE] += 1
+        if fault is THROTTLE or fault is UNREACHABLE:
+            outcome = Throttled() if fault is THROTTLE else _REFUSED
+            loop.call_later(there_s, _deliver, future, outcome)
+            return future
+        silent = fault is None or fault is LATE or random.random() < 0.5
+        # Whoever waits in vain waits to the end of the attempt; a broken connection tells at once.
+        if fault is not LOST_REQUEST:
+            if fault is not LOST_RESPONSE:
+                there_s = attempt_s + network.late_s * random.random()
+            self._timeline.network.call_later(there_s, act, False, _nobody)
+        if silent:
+            loop.call_later(attempt_s, _deliver, future, _NO_ANSWER)
+        else:
+            loop.call_later(there_s + back_s, _deliver, future, _RESET)
+        return future
+
+    def _fault(self) -> str | None:
+        if not self._thresholds:
+            return None
+        drawn = self._random.random()
+        for fault, threshold in self._thresholds:
+            if drawn < threshold:
+                return fault
+        return None
+
+    def _hear(self, future: "asyncio.Future[Answer]", outcome: Answer, told: tuple[int, float]) -> None:
+        date_s, sent_s = told
+        self._server_clock.hear(date_s, sent_s, self._clock.monotonic_s())
+        if not future.done():
+            future.set_result(outcome)
+
+
+Act = Callable[[bool, Callable[[Answer], None]], None]
+"""Does what was asked for at the server; told whether the answer will be heard, and how to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a process runs on."""
+
+    clock: LocalClock
+    random: Random
+    deadline_s: float
+    partition_writes_per_s: int
+
+
+def _deliver(future: "asyncio.Future[Answer]", outcome: Answer) -> None:
+    if not future.done():
+        future.set_result(outcome)
+
+
+def _nobody(outcome: Answer) -> None:
+    """Hear nothing."""
+
+
+def _thresholds(network: Network) -> list[tuple[str, float]]:
+    found, reached = [], 0.0
+    for fault in NETWORK_FAULTS:
+        if network.chances.get(fault):
+            reached += network.chances[fault]
+            found.append((fault, reached))
+    return found

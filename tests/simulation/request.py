@@ -1,0 +1,209 @@
+"""One user's request: what is asked for, what becomes of it, and what the user's books say of that."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.simulation.books import BucketId, Violation
+from tests.simulation.holdings import Amounts, Holdings
+from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded, ValidationError
+from zae_limiter._async.limiter.lease import Lease
+
+if TYPE_CHECKING:
+    from tests.simulation.fleet import Fleet, Process
+
+
+class Ask(NamedTuple):
+    """What a user asks for."""
+
+    entity_id: str
+    resource: str
+    consume: dict[str, int]
+    own: tuple[Limit, ...] | None
+
+    @property
+    def bucket(self) -> BucketId:
+        return self.entity_id, self.resource
+
+
+class WorkFailed(Exception):  # noqa: N818 - what happened to the user
+    """The work that a lease was for has failed."""
+
+
+_ENDINGS = (RateLimitExceeded, RateLimiterUnavailable, ValidationError, asyncio.CancelledError)
+
+
+class Requests:
+    """The requests of one client's users."""
+
+    def __init__(self, fleet: "Fleet", process: "Process", limiter: RateLimiter) -> None:
+        self._fleet = fleet
+        self._timeline = fleet.timeline
+        self._holdings: Holdings = fleet.holdings
+        self._process = process
+        self._port = process.port
+        self._limiter = limiter
+        self._random = process.random
+        self._most_s = 4 * fleet.scenario.deadline_s + 2
+
+    async def run(self, ask: Ask) -> None:
+        """Make a request and use what it grants."""
+        try:
+            await self._run(ask)
+        except Violation as violation:
+            self._timeline.fail(violation)
+        except asyncio.CancelledError:
+            pass
+        except (RateLimitExceeded, RateLimiterUnavailable, ValidationError):
+            pass
+
+    async def _run(self, ask: Ask) -> None:
+        parent = self._fleet.scenario.parents.get(ask.entity_id)
+        buckets = [ask.bucket] if parent is None else [ask.bucket, (parent, ask.resource)]
+        lease = self._limiter.acquire(*ask[:3], limits=ask.own)
+        tally = self._fleet.tally
+        tally["acquires"] += 1
+        troubles = self._port.troubles
+        for bucket in buckets:
+            self._holdings.may_take(bucket, ask.consume)
+        try:
+            await self._timed("acquire", lease.__aenter__)
+        except BaseException as error:
+            self._ended(error)
+            if troubles == self._port.troubles:
+                for bucket in buckets:
+                    self._holdings.did_not_take(bucket, ask.consume)
+            raise
+        tally["degraded" if lease.degraded else "granted"] += 1
+        self._granted(lease, buckets, ask.consume, troubles)
+        await self._use(lease, dict(ask.consume))
+
+    def _granted(self, lease: Lease, buckets: list[BucketId], amounts: Amounts, troubles: int) -> None:
+        """Book what a lease holds of each bucket; of others it holds nothing."""
+        held = _names_by_bucket(lease)
+        for bucket in buckets:
+            names = held.get(bucket, ())
+            self._holdings.did_take(bucket, {name: one for name, one in amounts.items() if name in names})
+            if troubles == self._port.troubles:
+                self._holdings.did_not_take(bucket, {name: one for name, one in amounts.items() if name not in names})
+
+    async def _use(self, lease: Lease, held: Amounts) -> None:
+        """Hold a lease for a while, change it or not, and leave it, well or badly."""
+        pending: Amounts = {}
+        try:
+            await self._work(lease, held, pending)
+        except (WorkFailed, asyncio.CancelledError, RateLimitExceeded, RateLimiterUnavailable) as error:
+            failure = error
+            given = {name: -amount for name, amount in held.items()}
+            await self._settle(lease, given, lambda: lease.__aexit__(type(failure), failure, None))
+            if isinstance(error, asyncio.CancelledError):
+                raise
+        else:
+            await self._settle(lease, pending, lambda: lease.__aexit__(None, None, None))
+
+    async def _work(self, lease: Lease, held: Amounts, pending: Amounts) -> None:
+        random = self._random
+        drawn = random.random()
+        if drawn < 0.4:
+            return
+        await asyncio.sleep(0.3 * random.random() * random.random())
+        if drawn < 0.7:
+            return
+        name = random.choice(list(held))
+        if drawn < 0.8:
+            usual = self._fleet.scenario.amounts.get(name, 1)
+            pending[name] = (
+                random.randint(0, max(1, usual)) if random.random() < 0.6 else -random.randint(0, held[name])
+            )
+            await lease.adjust(**pending)
+        elif drawn < 0.86:
+            await self._consume_more(lease, name, held)
+        elif drawn < 0.92:
+            amount = random.randint(0, held[name])
+            held[name] -= amount
+            await self._settle(lease, {name: -amount}, lambda: lease.release(**{name: amount}))
+        else:
+            raise WorkFailed
+
+    async def _consume_more(self, lease: Lease, name: str, held: Amounts) -> None:
+        """Take more of a limit, of every bucket that the lease holds something of."""
+        more = {name: self._random.randint(1, max(1, held[name]))}
+        ask = self._lease_buckets(lease)
+        troubles = self._port.troubles
+        for bucket in ask:
+            self._holdings.may_take(bucket, more)
+        try:
+            await self._timed("consume", lambda: lease.consume(**more))
+        except BaseException as error:
+            self._ended(error)
+            if troubles == self._port.troubles:
+                for bucket in ask:
+                    self._holdings.did_not_take(bucket, more)
+            if isinstance(error, ValidationError):
+                return
+            raise
+        if lease.degraded or lease._pending:
+            # Let through by a store that is away, and charged at the end if at all.
+            return
+        held[name] += more[name]
+        names = _names_by_bucket(lease)
+        for bucket in ask:
+            if name in names.get(bucket, ()):
+                self._holdings.did_take(bucket, more)
+
+    async def _settle(self, lease: Lease, changes: Amounts, call: Callable[[], Awaitable[object]]) -> None:
+        """Book what is charged or given back, before it is begun and after it has ended."""
+        changes = {name: amount for name, amount in changes.items() if amount}
+        up = {name: amount for name, amount in changes.items() if amount > 0}
+        down = {name: -amount for name, amount in changes.items() if amount < 0}
+        names = _names_by_bucket(lease)
+        troubles = self._port.troubles
+        for bucket, held in names.items():
+            self._holdings.may_take(bucket, _of(up, held))
+            self._holdings.may_give_back(bucket, _of(down, held))
+        cancelled = None
+        try:
+            await self._timed("settle", call)
+        except asyncio.CancelledError as error:
+            # It was seen through to its end all the same.
+            cancelled = error
+        except BaseException as error:
+            self._ended(error)
+            raise
+        if troubles == self._port.troubles:
+            for bucket, held in names.items():
+                self._holdings.did_take(bucket, _of(up, held))
+                self._holdings.did_not_take(bucket, _of(down, held))
+        if cancelled is not None:
+            raise cancelled
+
+    def _lease_buckets(self, lease: Lease) -> list[BucketId]:
+        """Return every bucket that a lease may take from: a parent may have got limits since."""
+        found = [(entry.entity_id, entry.resource) for entry in lease.entries]
+        parent = self._fleet.scenario.parents.get(found[0][0]) if found else None
+        above = [] if parent is None else [(parent, found[0][1])]
+        return list(dict.fromkeys([*found, *above]))
+
+    async def _timed(self, what: str, call: Callable[[], Awaitable[object]]) -> None:
+        """Make a call, which must end within its deadline and a little."""
+        started_s = self._timeline.now_s
+        try:
+            await call()
+        finally:
+            took_s = self._timeline.now_s - started_s
+            if took_s > self._most_s and self._process.loop.alive:
+                self._timeline.fail(Violation("waited", what, "took", round(took_s, 3), "s at", self._timeline.now_s))
+
+    def _ended(self, error: BaseException) -> None:
+        """Count how a request ended; anything that a user is not to meet fails the run."""
+        self._fleet.tally[type(error).__name__] += 1
+        if not isinstance(error, _ENDINGS) and self._process.loop.alive:
+            self._timeline.fail(error)
+
+
+def _names_by_bucket(lease: Lease) -> dict[BucketId, list[str]]:
+    return {(entry.entity_id, entry.resource): list(entry.consumed) for entry in lease.entries}
+
+
+def _of(amounts: Amounts, names: list[str]) -> Amounts:
+    return {name: amount for name, amount in amounts.items() if name in names}

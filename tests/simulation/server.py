@@ -1,0 +1,241 @@
+"""A simulated DynamoDB: one table, as its server sees it. What it does, it does at one moment; who waits is not here.
+
+Items are kept by the embedded table in memory, so an operation does what ``tables.evaluate`` says. Around it stands
+what DynamoDB adds: a transaction holds its items between its two phases and others meet a conflict; its token makes it
+safe to send again; reads that are not consistent, and indexes, may lag behind; what has expired stays for a while; a
+partition takes so many writes a second. Whoever watches is told of every change, as one step.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, NamedTuple
+
+from tests.simulation.loop import Timeline
+from tests.simulation.table import Partitions, Units
+from zae_limiter.core.outcome import (
+    Applied,
+    Cancelled,
+    Committed,
+    Conflict,
+    Item,
+    Throttled,
+    TransactOutcome,
+    Unavailable,
+    WriteOutcome,
+)
+from zae_limiter.schema.operations import Check, Delete, Key, Operation, Page, Query, Update, Write
+from zae_limiter.tables.evaluate import apply
+from zae_limiter.tables.memory import MemoryTable
+
+THROTTLED = Throttled()
+CONFLICT = Conflict()
+IN_PROGRESS = Unavailable(TimeoutError("TransactionInProgress: it was sent before and is under way"), ambiguous=True)
+
+_STATE = "#STATE"
+_ENOUGH_WRITES_PER_S = 1_000
+"""What no simulated load comes near: then nothing is reckoned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lags:
+    """How far what is seen may be behind, in seconds at most; ``stale`` is how often a read is, if it can be."""
+
+    stale: float = 0.0
+    stale_s: float = 0.2
+    index_s: float = 0.5
+    expired_s: float = 20.0
+    hold_s: float = 0.01
+
+
+class Change(NamedTuple):
+    """What one step did to one item; None where there is none."""
+
+    key: Key
+    old: Item | None
+    new: Item | None
+    operation: Operation | None
+
+
+class Sent(NamedTuple):
+    """Who sent a write, what the time was to them when they decided on it, and whether they will hear of it."""
+
+    process: str
+    moment: tuple[int, int]
+    unheard: bool
+
+
+Watcher = Callable[[int, Sequence[Change], Sent], None]
+
+
+class Server:
+    """One table for all clients of a simulated fleet."""
+
+    def __init__(self, timeline: Timeline, random: Random, partitions: Partitions, lags: Lags) -> None:
+        self._timeline = timeline
+        self._random = random
+        self._lags = lags
+        self._items = MemoryTable()
+        self._writes = Units(partitions.writes_per_s, partitions.burst_s, partitions.overdraws)
+        self._strict = partitions.writes_per_s < _ENOUGH_WRITES_PER_S
+        # What a transaction holds: until when, and what whoever reads it meanwhile sees.
+        self._held: dict[Key, tuple[float, Item | None]] = {}
+        self._committed: dict[str, bool] = {}
+        self._before: dict[Key, tuple[float, Item | None]] = {}
+        self._made: dict[Key, float] = {}
+        self._expiring: set[Key] = set()
+        self.watchers: list[Watcher] = []
+        self.expired: Callable[[int, Change], None] = lambda now_ms, change: None
+        self.throttles = 0
+        self.conflicts = 0
+        self.expiries = 0
+
+    def date_s(self) -> int:
+        """Return the second in which an answer is given."""
+        return self._timeline.now_ms() // 1000
+
+    def items(self) -> list[Item]:
+        """Return every item that is stored, for checks to look at."""
+        return list((self._items._idle | self._items._items).values())
+
+    def get(self, key: Key) -> Item | None:
+        """Return an item as it is, for checks to look at."""
+        return self._items.get(key)
+
+    def read(self, keys: Sequence[Key], *, consistent: bool) -> list[Item | None]:
+        """Return items as a reader sees them."""
+        items = self._items.batch_get(keys)
+        now_s, lags = self._timeline.now_s, self._lags
+        for place, key in enumerate(keys):
+            held = self._held.get(key)
+            if held is not None and now_s < held[0]:
+                items[place] = held[1]
+            elif not consistent and lags.stale and key in self._before:
+                changed_s, old = self._before[key]
+                if now_s - changed_s < lags.stale_s and self._random.random() < lags.stale:
+                    items[place] = old
+        return items
+
+    def query(self, query: Query) -> Page:
+        """Return a page; an index may not know yet of what was made a moment ago."""
+        page = self._items.query(query)
+        if query.index is None or not self._lags.stale:
+            return page
+        since_s = self._timeline.now_s - self._lags.index_s
+        known = [item for item in page.items if self._made.get(Key(item["PK"], item["SK"]), 0.0) < since_s]
+        return Page(known, page.next)
+
+    def write(self, operation: Write, sent: Sent) -> WriteOutcome:
+        """Carry out one operation, if its conditions hold and its partition takes it."""
+        key = operation.key
+        if self._busy(key):
+            self.conflicts += 1
+            return THROTTLED
+        if self._strict and not self._writes.spend([(key.pk, 1)], self._timeline.now_s):
+            self.throttles += 1
+            return THROTTLED
+        old = self._items.get(key)
+        outcome = self._items.write(operation)
+        if outcome.__class__ is Applied:
+            new = outcome.new  # type: ignore[union-attr] # mypy does not narrow on __class__
+            self._changed([Change(key, old, new or None, operation)], sent)
+        return outcome
+
+    def prepare(self, operations: Sequence[Operation], token: str) -> TransactOutcome | None:
+        """Begin a transaction: None, and its items are held, if it is to be committed."""
+        if token in self._committed:
+            return Committed() if self._committed[token] else IN_PROGRESS
+        busy = [self._busy(one.key) for one in operations]
+        # What another transaction holds is not judged; a condition that fails beside it is the better news.
+        results = [
+            {} if held else apply(one, self._items.get(one.key) or {})
+            for one, held in zip(operations, busy, strict=True)
+        ]
+        if any(result.__class__ is not dict for result in results):
+            return Cancelled(tuple(None if isinstance(result, dict) else result for result in results))
+        if any(busy):
+            self.conflicts += 1
+            return CONFLICT
+        if self._strict:
+            costs = [(one.key.pk, 2.0) for one in operations if not isinstance(one, Check)]
+            if not self._writes.spend(costs, self._timeline.now_s):
+                self.throttles += 1
+                return THROTTLED
+        self._committed[token] = False
+        for one in operations:
+            self._held[one.key] = (float("inf"), self._items.get(one.key))
+        return None
+
+    def commit(self, operations: Sequence[Operation], token: str, sent: Sent) -> Committed:
+        """End a transaction; whoever reads at once may see one of its items as it was and another as it is."""
+        olds = [self._items.get(one.key) for one in operations]
+        outcome = self._items.transact(operations)
+        assert isinstance(outcome, Committed), "what a transaction holds nobody changes"
+        self._committed[token] = True
+        for place, one in enumerate(operations):
+            until_s = self._timeline.now_s + self._random.random() * self._lags.hold_s * place
+            self._held[one.key] = (until_s, olds[place])
+        written = [
+            Change(one.key, old, self._items.get(one.key), one)
+            for one, old in zip(operations, olds, strict=True)
+            if not isinstance(one, Check)
+        ]
+        self._changed(written, sent)
+        return outcome
+
+    def delete(self, keys: Sequence[Key], sent: Sent) -> None:
+        """Remove items."""
+        gone = [Change(key, self._items.get(key), None, Delete(key)) for key in keys]
+        self._items.batch_delete(keys)
+        self._changed([change for change in gone if change.old is not None], sent)
+
+    def _busy(self, key: Key) -> bool:
+        held = self._held.get(key)
+        if held is None:
+            return False
+        if self._timeline.now_s < held[0]:
+            return True
+        del self._held[key]
+        return False
+
+    def _changed(self, changes: list[Change], sent: Sent) -> None:
+        now_s = self._timeline.now_s
+        for change in changes:
+            key, new = change.key, change.new
+            self._before[key] = (now_s, change.old)
+            if change.old is None:
+                self._made[key] = now_s
+            if new is not None and "ttl" in new and key not in self._expiring and key.sk == _STATE:
+                self._expiring.add(key)
+                self._expire_at(key, new["ttl"])
+        now_ms = self._timeline.now_ms()
+        for watch in self.watchers:
+            watch(now_ms, changes, sent)
+
+    def _expire_at(self, key: Key, ttl_s: int) -> None:
+        late_s = self._random.random() * self._lags.expired_s
+        due_s = ttl_s - self._timeline.now_ms() / 1000 + late_s
+        self._timeline.network.call_later(max(0.001, due_s), self._expire, key)
+
+    def _expire(self, key: Key) -> None:
+        """Remove an item whose time has long come; one that was used since has a later one."""
+        item = self._items.get(key)
+        self._expiring.discard(key)
+        if item is None or type(item.get("ttl")) is not int:
+            return
+        if item["ttl"] >= self._timeline.now_ms() // 1000 or self._busy(key):
+            self._expiring.add(key)
+            self._expire_at(key, item["ttl"])
+            return
+        self._items.batch_delete([key])
+        self.expiries += 1
+        self._before[key] = (self._timeline.now_s, item)
+        self.expired(self._timeline.now_ms(), Change(key, item, None, None))
+
+
+def nonce_of(operation: Operation) -> Any:
+    """Return the number that tells a bucket write from all others, None if it is none."""
+    if isinstance(operation, Update):
+        return operation.set.get("op")
+    item = getattr(operation, "item", None)
+    return None if item is None else item.get("op")

@@ -1,0 +1,75 @@
+"""Whatever fails, no limit gives more than it has: seeds of a simulated fleet, the same every time and new ones."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.plan import FAULTS, plan_of
+from tests.simulation.run import Report, simulate_seed
+from tests.simulation.shrink import shrink
+
+ROOT = Path(__file__).resolve().parents[2]
+
+FIXED = 36
+FRESH = 16
+
+
+def check(report: Report) -> None:
+    """Fail with the one command that repeats a run, made as small as it fails."""
+    if report.violation is not None:
+        small = shrink(report)
+        pytest.fail(f"{small.violation}\nrepeat it with: {small.plan.command}\nfirst seen as: {report.plan.command}")
+
+
+@pytest.mark.parametrize("first", range(0, FIXED, 12))
+def test_the_same_seeds_every_time(first: int) -> None:
+    """All that is promised holds after every step of these runs."""
+    reports = [simulate_seed(seed) for seed in range(first, first + 12)]
+
+    for report in reports:
+        check(report)
+    assert 6_000 < sum(report.acquires for report in reports)
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_new_seeds_every_time(part: int) -> None:
+    """All that is promised holds after every step of runs that nobody has seen before."""
+    first = int.from_bytes(os.urandom(5)) * 2 + part
+
+    for seed in range(first, first + FRESH // 2):
+        check(simulate_seed(seed))
+
+
+def test_every_fault_is_met() -> None:
+    """The fixed seeds have everything in them that can go wrong, and runs in which nothing does."""
+    plans = [plan_of(seed) for seed in range(FIXED)]
+
+    assert set(FAULTS) == set().union(*(plan.faults for plan in plans))
+    assert 5 < sum(not plan.faults for plan in plans)
+
+
+def test_a_run_is_a_seed() -> None:
+    """The same seed gives the same run, step by step, in any process, however Python orders its sets."""
+    command = [sys.executable, "-m", "tests.simulation", "--seed", "5"]
+    told = [
+        subprocess.run(
+            command, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": hashes}, capture_output=True, text=True, check=True
+        ).stdout
+        for hashes in ("1", "2")
+    ]
+
+    assert "digest" in told[0]
+    assert told[0] == told[1]
+
+
+def test_a_smaller_run_is_told_by_its_command() -> None:
+    """What was made of a seed can be said in one line."""
+    plan = plan_of(3)
+
+    assert "python -m tests.simulation --seed 3" == plan.command
+    assert f"python -m tests.simulation --seed 3 --clients {plan.clients + 1} --steps 7" == (
+        plan.less(clients=plan.clients + 1, requests=7).command
+    )
