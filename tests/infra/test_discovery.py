@@ -8,6 +8,7 @@ import pytest
 
 from tests.dynamodb.engines import Engine
 from tests.infra.conftest import clients_at
+from zae_limiter import RateLimiter, SyncRateLimiter
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.version import SCHEMA_VERSION
 from zae_limiter.infra import tags
@@ -45,6 +46,18 @@ class TestOnAws:
         assert {SCHEMA_VERSION} == {one.schema_version for one in found}
         assert all(one.is_healthy and one.version and one.lambda_version for one in found)
         assert list_limiters(clients_at(aws.url, "eu-west-2")) == []
+
+    async def test_both_trees_list_them(self, aws: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+        """With the keys that are configured, since no session is named."""
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        Stack("my-app", clients_at(aws.url, "ap-south-1")).deploy(
+            StackOptions(enable_aggregator=False, create_iam=False)
+        )
+        found = await RateLimiter.list_deployed("ap-south-1", aws.url)
+
+        assert ["my-app"] == [one.user_name for one in found]
+        assert found == SyncRateLimiter.list_deployed("ap-south-1", aws.url)
 
     def test_nobody_answers(self) -> None:
         with pytest.raises(RateLimiterUnavailable, match=r"127\.0\.0\.1"):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from zae_limiter._async import runtime
 from zae_limiter._async.limiter.acquire import BucketClient
@@ -12,6 +13,9 @@ from zae_limiter.core.acquire import amounts_of
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.status import OnUnavailable
+
+if TYPE_CHECKING:
+    from zae_limiter.infra.discovery import LimiterInfo
 
 
 class RateLimiter(AdminVerbs):
@@ -87,6 +91,20 @@ class RateLimiter(AdminVerbs):
             return await runtime.within(timeout, self._repository.ping)
         except TimeoutError:
             return False
+
+    @staticmethod
+    async def list_deployed(region: str | None = None, endpoint_url: str | None = None) -> "list[LimiterInfo]":
+        """Return the limiters that are deployed in a region, by name.
+
+        Raises:
+            ValidationError: No region is configured.
+            InfrastructureError: There are no credentials, or AWS refuses, or cannot be reached.
+        """
+        # Whoever only limits does not pay for the clients.
+        from zae_limiter.infra.clients import Clients
+        from zae_limiter.infra.discovery import list_limiters
+
+        return await runtime.in_thread(list_limiters, Clients(region, endpoint_url))
 
     async def close(self) -> None:
         """Close the repository."""

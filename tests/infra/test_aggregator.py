@@ -1,0 +1,253 @@
+"""The aggregator as it is deployed: environment, role, stream, and its package where nothing else is installed."""
+
+import json
+import subprocess
+import time
+import venv
+from collections.abc import Callable
+from importlib import metadata
+from itertools import count as numbers_from
+from pathlib import Path
+from random import getrandbits
+from typing import Any
+
+import pytest
+
+from tests.aggregator.stage import BUCKETS, change, namespace
+from tests.dynamodb.engines import Engine
+from tests.dynamodb.trees import session
+from tests.infra.recorded import TABLE, requests_of
+from tests.infra.resolved import Resolved
+from tests.infra.simulator import Request, actions, allows
+from tests.many_shards import grown
+from tests.one_bucket import NOON, at, stored
+from zae_limiter import Limit, SyncRateLimiter, SyncRepository
+from zae_limiter.core.audit import AuditAction, AuditEvent
+from zae_limiter.infra.clients import Clients
+from zae_limiter.infra.function import AggregatorFunction, package_sha256
+from zae_limiter.infra.lambda_package import HANDLER, build_package
+from zae_limiter.infra.options import StackOptions, template_parameters
+from zae_limiter.infra.stack import Stack
+from zae_limiter.schema.operations import Put
+from zae_limiter_aggregator import settings
+from zae_limiter_aggregator.apply import Answer, Asking, Means, count, merge, split
+from zae_limiter_aggregator.archive import Archive
+from zae_limiter_aggregator.client import Table
+from zae_limiter_aggregator.plan import Merge, Rules, Split, accounts_of, groups
+from zae_limiter_aggregator.records import ExpiredEvent
+
+LIMITS = [Limit.per_day("rpm", 1_000)]
+PATIENCE_S = 120.0
+WITHOUT_AGGREGATOR = StackOptions(enable_aggregator=False, enable_alarms=False, create_iam=False)
+
+# What is there where functions run in Python.
+RUNTIME = ("boto3", "botocore", "s3transfer", "jmespath", "python-dateutil", "six", "urllib3")
+
+DRIVER = """
+import importlib, json, sys
+sys.path[:0] = sys.argv[1:3]
+module, _, name = sys.argv[3].rpartition(".")
+class Context:
+    aws_request_id = "request-1"
+    def get_remaining_time_in_millis(self):
+        return 60_000
+answer = getattr(importlib.import_module(module), name)(json.load(sys.stdin), Context())
+print(json.dumps(answer))
+"""
+
+
+@pytest.fixture(scope="module")
+def package() -> bytes:
+    return build_package()
+
+
+def opened(stack: Stack, url: str) -> SyncRepository:
+    """A client of a stack's table, with the default namespace in it."""
+    place = f"dynamodb://{stack.name}?region=us-east-1&endpoint_url={url}&create=true"
+    repo = SyncRepository.open(place, session=session(), deadline_s=20.0)
+    repo.set_system_defaults(LIMITS)
+    return repo
+
+
+def take(repo: SyncRepository, times: int) -> None:
+    limiter = SyncRateLimiter(repo)
+    for _ in range(times):
+        with limiter.acquire("user-1", "gpt-4", {"rpm": 2}):
+            pass
+
+
+def counted(repo: SyncRepository) -> dict[str, int]:
+    """What was counted so far, by the kind of window."""
+    return {one.window_type: one.counters["rpm"] for one in repo.get_usage_snapshots("user-1")[0]}
+
+
+def comes_to(expected: Any, look: Callable[[], Any]) -> Any:
+    """What is seen in the end, as soon as it is what is expected."""
+    end_s = time.monotonic() + PATIENCE_S
+    while (seen := look()) != expected and time.monotonic() < end_s:
+        time.sleep(0.2)
+    return seen
+
+
+class TestSetting:
+    def test_its_environment_is_what_it_reads(self) -> None:
+        """Every variable that it knows is set, and what is set it can read."""
+        stack = Resolved("my-app", template_parameters("my-app", StackOptions(snapshot_windows="monthly")))
+        environment = stack.properties("AggregatorFunction")["Environment"]["Variables"]
+        known = {settings.TABLE_NAME, settings.SNAPSHOT_WINDOWS, settings.USAGE_RETENTION_DAYS, settings.ARCHIVE_BUCKET}
+        read = settings.Settings.of(environment)
+
+        assert known == {name for name in environment if not name.startswith("POWERTOOLS_")}
+        assert ("Table", ("monthly",), "ArchiveBucket") == (
+            read.table_name,
+            read.rules.window_types,
+            read.archive_bucket,
+        )
+
+    def test_without_an_archive_it_archives_nothing(self) -> None:
+        stack = Resolved("my-app", template_parameters("my-app", StackOptions(enable_audit_archival=False)))
+        environment = stack.properties("AggregatorFunction")["Environment"]["Variables"]
+
+        assert settings.Settings.of(environment).archive_bucket is None
+
+    def test_its_handler_is_the_packages(self) -> None:
+        stack = Resolved("my-app", template_parameters("my-app", StackOptions()))
+
+        assert HANDLER == stack.properties("AggregatorFunction")["Handler"]
+
+
+class TestRole:
+    @pytest.fixture
+    def asked(self, aws: Engine, stack: Stack, clients: Clients) -> list[Request]:
+        """What counting, splitting, merging and archiving ask of AWS."""
+        archive = stack.deploy(StackOptions(enable_alarms=False)).state.outputs["ArchiveBucketName"]
+        heard: list[Request] = []
+
+        def hear_table(model: Any, params: Any, **_: Any) -> None:
+            heard.extend(requests_of(model.name, json.loads(params["body"])))
+
+        def hear_bucket(model: Any, **_: Any) -> None:
+            heard.append(Request(f"s3:{model.name}", "ArchiveBucket.Arn/some-object", None))
+
+        clients.of("dynamodb").meta.events.register("before-call.dynamodb", hear_table)
+        clients.of("s3").meta.events.register("before-call.s3", hear_bucket)
+        table = Table(clients.of("dynamodb"), stack.name, sleep=lambda seconds: None)
+        prepare(table)
+        heard.clear()
+        work(table)
+        event = AuditEvent("1", "2024-01-01T00:00:00Z", AuditAction.LIMITS_SET, "user-1", None, None, {})
+        Archive(archive, lambda: clients.of("s3")).write(
+            [ExpiredEvent(namespace_id="ns000000000", sequence="1", at_ms=0, event=event)]
+        )
+        return heard
+
+    def test_it_may_do_what_it_does_and_nothing_else(self, asked: list[Request]) -> None:
+        role = Resolved("my-app", template_parameters("my-app", StackOptions())).properties("AggregatorRole")
+        said = [statement for policy in role["Policies"] for statement in policy["PolicyDocument"]["Statement"]]
+        document = {"Statement": said}
+        # These it does not ask for itself.
+        streams = {"dynamodb:ListStreams"}
+
+        assert [] == [request for request in asked if not allows(document, request, {})]
+        assert {request.action for request in asked if request.resource == TABLE} == actions(document, TABLE) - streams
+        assert {"s3:PutObject"} == actions(document, "ArchiveBucket.Arn/some-object") - streams
+
+
+def prepare(table: Table) -> None:
+    """A namespace, and a bucket in it that can be split."""
+    (item,) = grown(stored(Limit.per_minute("rpm", 1_000)), [], at(NOON)).values()
+
+    def asking() -> Asking[Answer]:
+        yield namespace()
+        answer: Answer = yield Put({**item, "b_rpm_tk": 0, "rf": int(time.time() * 1000)})
+        return answer
+
+    table.run(asking(), lambda: True)
+
+
+def work(table: Table) -> None:
+    """Count usage, in a snapshot that begins and in one that is there; split a bucket and merge it again."""
+    means = Means(numbers_from(getrandbits(60)), table.now)
+    for number in (1, 2):
+        for group in groups(accounts_of([change(number, BUCKETS[0], 0, 5)])):
+            assert not table.run(count(group, Rules(), means), lambda: True).left
+    assert table.run(split(Split(BUCKETS[0], 1), means), lambda: True)
+    seen = table.run(merge(Merge(BUCKETS[0], 2, {}), Rules(), means), lambda: True).shards
+    calm = {
+        shard: watch._replace(calm_since_ms=0, gauge=watch.gauge._replace(at_ms=0)) for shard, watch in seen.items()
+    }
+    assert 1 == table.run(merge(Merge(BUCKETS[0], 2, calm), Rules(), means), lambda: True).merged
+
+
+class TestPackage:
+    @pytest.fixture
+    def bare(self, tmp_path: Path, package: bytes) -> list[str]:
+        """How Python is started where there is nothing but what Lambda has, and the package."""
+        venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
+        (tmp_path / "package.zip").write_bytes(package)
+        subprocess.run(
+            [tmp_path / "venv/bin/python", "-m", "zipfile", "-e", tmp_path / "package.zip", tmp_path / "task"],
+            check=True,
+        )
+        runtime = tmp_path / "runtime"
+        runtime.mkdir()
+        for name in RUNTIME:
+            link(name, runtime)
+        return [str(tmp_path / "venv/bin/python"), "-I", "-c", DRIVER, str(tmp_path / "task"), str(runtime), HANDLER]
+
+    def test_it_counts_what_a_stream_tells(self, bare: list[str], stack: Stack, clients: Clients, aws: Engine) -> None:
+        """In an environment with boto3 and the package alone."""
+        stream = stack.deploy(WITHOUT_AGGREGATOR).state.outputs["StreamArn"]
+        with opened(stack, aws.url) as repo:
+            take(repo, 3)
+            event = {"Records": records_of(clients, stream)}
+            environment = {
+                "TABLE_NAME": stack.name,
+                "AWS_ENDPOINT_URL": aws.url,
+                "AWS_DEFAULT_REGION": "us-east-1",
+                "AWS_ACCESS_KEY_ID": "engine",
+                "AWS_SECRET_ACCESS_KEY": "secret",
+            }
+            done = subprocess.run(
+                bare, input=json.dumps(event), env=environment, capture_output=True, text=True, check=False
+            )
+
+            assert 0 == done.returncode, done.stderr
+            assert [] == json.loads(done.stdout.splitlines()[-1])["batchItemFailures"]
+            assert {"hourly": 6, "daily": 6} == counted(repo)
+
+
+def link(distribution: str, folder: Path) -> None:
+    """Put what a distribution has installed for import into a folder."""
+    tops = {path.parts[0] for path in metadata.files(distribution) or [] if ".." not in path.parts}
+    for top in tops:
+        if not top.endswith(".dist-info") and top != "__pycache__":
+            (folder / top).symlink_to(Path(str(metadata.distribution(distribution).locate_file(top))))
+
+
+def records_of(clients: Clients, stream: str) -> list[dict[str, Any]]:
+    """All records of a stream, as Lambda would be handed them."""
+    client = clients.of("dynamodbstreams")
+    found: list[dict[str, Any]] = []
+    for shard in client.describe_stream(StreamArn=stream)["StreamDescription"]["Shards"]:
+        place = {"StreamArn": stream, "ShardId": shard["ShardId"], "ShardIteratorType": "TRIM_HORIZON"}
+        iterator = client.get_shard_iterator(**place)["ShardIterator"]
+        found += client.get_records(ShardIterator=iterator, Limit=1000)["Records"]
+    for record in found:
+        told = record["dynamodb"]
+        told["ApproximateCreationDateTime"] = told["ApproximateCreationDateTime"].timestamp()
+    return found
+
+
+class TestDeployed:
+    def test_usage_comes_through_the_stream(self, stack: Stack, clients: Clients, aws: Engine, package: bytes) -> None:
+        """A stack, its package, a client: what is taken is counted by nobody's doing."""
+        stack.deploy(StackOptions(enable_alarms=False, snapshot_windows="hourly,daily,monthly"))
+        function = AggregatorFunction(stack.name, clients)
+        assert function.upload(package)
+        with opened(stack, aws.url) as repo:
+            take(repo, 5)
+            expected = {"hourly": 10, "daily": 10, "monthly": 10}
+
+            assert expected == comes_to(expected, lambda: counted(repo))
+            assert package_sha256(package) == function.code_sha256()
