@@ -23,10 +23,12 @@ from tests.many_shards import grown
 from tests.one_bucket import NOON, at, stored
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 from zae_limiter.core.audit import AuditAction, AuditEvent
+from zae_limiter.core.errors import StorageError
 from zae_limiter.infra.clients import Clients
 from zae_limiter.infra.function import AggregatorFunction, package_sha256
 from zae_limiter.infra.lambda_package import HANDLER, build_package
 from zae_limiter.infra.options import StackOptions, template_parameters
+from zae_limiter.infra.provision import provide, update_code
 from zae_limiter.infra.stack import Stack
 from zae_limiter.schema.operations import Put
 from zae_limiter_aggregator import settings
@@ -242,12 +244,42 @@ def records_of(clients: Clients, stream: str) -> list[dict[str, Any]]:
 class TestDeployed:
     def test_usage_comes_through_the_stream(self, stack: Stack, clients: Clients, aws: Engine, package: bytes) -> None:
         """A stack, its package, a client: what is taken is counted by nobody's doing."""
-        stack.deploy(StackOptions(enable_alarms=False, snapshot_windows="hourly,daily,monthly"))
+        options = StackOptions(enable_alarms=False, snapshot_windows="hourly,daily,monthly")
+        provided = provide(stack.name, clients, options)
         function = AggregatorFunction(stack.name, clients)
-        assert function.upload(package)
         with opened(stack, aws.url) as repo:
             take(repo, 5)
             expected = {"hourly": 10, "daily": 10, "monthly": 10}
 
             assert expected == comes_to(expected, lambda: counted(repo))
             assert package_sha256(package) == function.code_sha256()
+            assert (True, True) == (provided.stack_changed, provided.code_changed)
+
+    def test_providing_again_changes_nothing(self, stack: Stack, clients: Clients) -> None:
+        options = StackOptions(enable_alarms=False)
+        provide(stack.name, clients, options)
+        again = provide(stack.name, clients, options)
+
+        assert (False, False) == (again.stack_changed, again.code_changed)
+
+    def test_without_an_aggregator_there_is_no_code(self, stack: Stack, clients: Clients) -> None:
+        provided = provide(stack.name, clients, WITHOUT_AGGREGATOR)
+
+        assert (True, False) == (provided.stack_changed, provided.code_changed)
+        assert not update_code(stack.name, clients)
+
+    def test_old_code_is_replaced(self, stack: Stack, clients: Clients, package: bytes) -> None:
+        """As it was left by an older installation, or by the template alone."""
+        stack.deploy(StackOptions(enable_alarms=False))
+
+        assert [True, False] == [update_code(stack.name, clients) for _ in range(2)]
+        assert package_sha256(package) == AggregatorFunction(stack.name, clients).code_sha256()
+
+    def test_without_powertools_nothing_is_made(
+        self, stack: Stack, clients: Clients, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("zae_limiter.infra.lambda_package._DISTRIBUTIONS", ("powertools-that-nobody-has",))
+
+        with pytest.raises(StorageError, match="zae-limiter"):
+            provide(stack.name, clients, StackOptions())
+        assert stack.describe() is None

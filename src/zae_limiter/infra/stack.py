@@ -260,11 +260,13 @@ class Stack:
         if found is None or not is_under_way(found.status):
             return found
         events = EventLog(self._cloudformation, found.stack_id)
-        events.fresh()
+        with self._translated():
+            events.fresh()
         for _ in self._looks():
             with self._translated():
-                for event in events.fresh():
-                    listener(event)
+                fresh = events.fresh()
+            for event in fresh:
+                listener(event)
             found = self.describe()
             if found is None or not is_under_way(found.status):
                 break

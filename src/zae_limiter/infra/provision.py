@@ -1,0 +1,45 @@
+"""Provides a limiter: its stack as the options say, and the aggregator's code in it. Blocking."""
+
+from dataclasses import dataclass
+
+from zae_limiter.infra.clients import Clients
+from zae_limiter.infra.function import AggregatorFunction
+from zae_limiter.infra.lambda_package import build_package
+from zae_limiter.infra.options import StackOptions
+from zae_limiter.infra.stack import Listener, Stack, StackState, ignore
+
+
+@dataclass(frozen=True, slots=True)
+class Provided:
+    """A limiter that stands, and what was changed for that."""
+
+    state: StackState
+    stack_changed: bool
+    code_changed: bool
+
+
+def provide(name: str, clients: Clients, options: StackOptions, listener: Listener = ignore) -> Provided:
+    """Create or update the stack, and have its aggregator run from the code of this installation; again does nothing.
+
+    Raises:
+        InvalidNameError: No stack can have the name.
+        ValidationError: A name that the stack would make is too long.
+        StorageError: The aggregator's package cannot be made, or there are no credentials. Nothing was made then.
+        StackOperationError: AWS refuses, or something failed; the text says what, and why.
+    """
+    stack = Stack(name, clients)
+    package = build_package() if options.enable_aggregator else None
+    done = stack.deploy(options, listener)
+    uploaded = package is not None and AggregatorFunction(name, clients).upload(package)
+    return Provided(done.state, done.changed, uploaded)
+
+
+def update_code(name: str, clients: Clients) -> bool:
+    """Have the aggregator of a stack run from the code of this installation; False if it did, or there is none.
+
+    Raises:
+        StorageError: The aggregator's package cannot be made, or there are no credentials.
+        StackOperationError: AWS refuses, or the function does not come up with it; the text says why.
+    """
+    function = AggregatorFunction(name, clients)
+    return function.code_sha256() is not None and function.upload(build_package())
