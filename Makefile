@@ -1,6 +1,6 @@
 # Every target sets up what it needs, once, in .venv; see tools/setup.sh.
 .DEFAULT_GOAL := help
-.PHONY: help test demo bench fast soak lint format mirror clean
+.PHONY: help test demo bench fast soak lint format mirror mutants clean
 
 BIN := $(or $(VENV),.venv)/bin
 
@@ -38,6 +38,10 @@ format: ## put imports and lines in order
 mirror: ## write the sync tree from the async one
 	@tools/setup.sh dev
 	@$(BIN)/python tools/mirror.py
+
+mutants: ## change what core decides, bit by bit, and see that a test notices; slow; MODULES="bucket batch" for some
+	@tools/setup.sh dev,mutants
+	@$(BIN)/python tools/mutants.py $(MODULES)
 
 clean: ## remove the environment and everything tools left behind
 	rm -rf $(or $(VENV),.venv) build dist .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache bench/.venv .engines

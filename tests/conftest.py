@@ -1,11 +1,12 @@
 """Hypothesis profiles: no deadlines, since a busy machine is no failure, and the same examples on every CI run.
 
-HYPOTHESIS_PROFILE=search looks for new counterexamples, with many more of them.
+HYPOTHESIS_PROFILE=search looks for new counterexamples, with many more of them. ``lean`` only asks
+whether there is a failure, with fewer examples, and does not make it small: it is for ``tools/mutants.py``.
 """
 
 import os
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 settings.register_profile(
     "default",
@@ -15,4 +16,15 @@ settings.register_profile(
     derandomize="CI" in os.environ,
 )
 settings.register_profile("search", settings.get_profile("default"), max_examples=2_000, derandomize=False)
+settings.register_profile(
+    "lean",
+    settings.get_profile("default"),
+    max_examples=25,
+    derandomize=True,
+    database=None,
+    phases=(Phase.explicit, Phase.generate),
+    report_multiple_bugs=False,
+    # One process runs the tests of a class again and again.
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors],
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

@@ -101,6 +101,12 @@ class TestFitting:
         assert {"rps": 3, "rpm": -4} == room_of(view(item), TERMS, at(NOON + 50))
         assert {"rps": 3} == room_of(view(item), own(RPS), at(NOON + 50))
 
+    def test_at_an_unsure_time_the_room_is_what_is_surely_there(self) -> None:
+        """What may not have been earned yet has no room for anyone."""
+        item = with_balances(created(TERMS), rps=2_500)
+
+        assert {"rps": 3, "rpm": 100} == room_of(view(item), TERMS, (NOON + 50, NOON + 500))
+
     def test_the_most_at_once_is_the_capacity(self) -> None:
         """Of each limit."""
         assert {"rps": 10, "rpm": 100} == capacities_of(TERMS)

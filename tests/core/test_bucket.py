@@ -82,6 +82,12 @@ def test_what_is_there_is_ready_at_once(limit: Limit, start: int, needed: int, m
     assert 0 == Baseline.of(limit, start).ready_ms(needed + more, needed)
 
 
+@given(limit=some.limits, start=some.times_ms)
+def test_who_names_no_shard_speaks_of_the_whole_bucket(limit: Limit, start: int) -> None:
+    """Which is shard 0 of one."""
+    assert Baseline.of(limit, start, 0, 1) == Baseline.of(limit, start)
+
+
 def test_a_slow_limit_beside_a_fast_one_gets_what_it_is_due() -> None:
     """A token a day, looked at every ten milliseconds for two minutes by way of its neighbour: the millitokens come."""
     slow = Limit.per_day("slow", 1)

@@ -22,6 +22,8 @@ from tests.one_bucket import (
     view,
     with_balances,
 )
+from zae_limiter.core.composite import SHORT, take
+from zae_limiter.core.guess import Effort
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Applied, Refused
 
@@ -57,10 +59,26 @@ class TestTake:
         assert isinstance(apply(write, with_balances(item, rps=5_999)), Refused)
 
     def test_at_the_full_mark_adding_and_setting_come_to_the_same(self) -> None:
-        """The two zones meet without a gap."""
+        """The two zones meet without a gap; it adds, for others may have taken since it was seen."""
         item = with_balances(created(TERMS), rps=6_000)
+        write = taking(view(item), TERMS, {"rps": 3}, at(NOON + 400))
 
-        assert 3_000 == balance(after(taking(view(item), TERMS, {"rps": 3}, at(NOON + 400)), item), "rps")
+        assert 3_000 == balance(after(write, item), "rps")
+        assert 2_999 == balance(after(write, with_balances(item, rps=5_999)), "rps")
+
+    def test_what_the_view_shows_too_little_for_is_not_written(self) -> None:
+        """The write would be refused; a millitoken less than that is there."""
+        seen = view(with_balances(created(TERMS), rps=1_000))
+
+        assert SHORT == take(seen, [(0, 5_001)], at(NOON + 400), Effort())
+        assert [(0, 5_000, 1_000, 6_000, None)] == take(seen, [(0, 5_000)], at(NOON + 400), Effort())
+
+    def test_more_than_a_shards_share_is_not_written(self) -> None:
+        """However much overflows: half of ten tokens is the most that one of two shards ever has."""
+        seen = view({**with_balances(created(TERMS), rps=50_000), "shard_count": 2})
+
+        assert SHORT == take(seen, [(0, 5_001)], at(NOON), Effort())
+        assert isinstance(take(seen, [(0, 5_000)], at(NOON), Effort()), list)
 
     def test_limits_are_independent(self) -> None:
         """One write adds to some limits and sets others."""
@@ -186,10 +204,10 @@ class TestDebit:
                 assert level(answer.new, "rps", NOON + 400) <= min(10_000, tk + 4_000) - 2_000
 
     def test_a_lowered_aim_is_right_more_widely(self) -> None:
-        """Half the capacity after two refusals, a quarter after four."""
+        """Half the capacity after two refusals, a quarter after four; after one it aims as at first."""
         item = with_balances(created(TERMS), rps=9_000)
 
-        for tries, least in ((2, 1_000), (4, -1_500)):
+        for tries, least in ((1, 6_001), (2, 1_000), (4, -1_500)):
             write = settling(view(item), at(NOON + 400), debits={"rps": 2}, tries=tries)
 
             assert isinstance(apply(write, with_balances(item, rps=least)), Applied)

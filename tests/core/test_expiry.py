@@ -70,6 +70,20 @@ def test_a_take_beside_a_debt_sets_no_time() -> None:
     assert "ttl" in later
 
 
+def test_at_an_unsure_time_a_debt_counts_until_it_is_surely_paid() -> None:
+    """What may still be owed is not forgotten."""
+    terms = stored(RPM, TPM, ttl=2)
+    item = created(terms)
+    item = after(settling(view(item), at(NOON), debits={"tpm": 11}), item)
+    paid_ms = NOON + FILL_MS // 10
+
+    maybe = after(taking(view(item), terms, {"rpm": 1}, (paid_ms - 400, paid_ms + 400)), item)
+    surely = after(taking(view(item), terms, {"rpm": 1}, (paid_ms, paid_ms + 800)), item)
+
+    assert "ttl" not in maybe
+    assert "ttl" in surely
+
+
 def test_a_take_that_sets_a_time_is_refused_by_a_debt_it_did_not_see() -> None:
     """The limits a take does not touch must not owe when it is applied."""
     terms = stored(RPM, TPM, ttl=2)

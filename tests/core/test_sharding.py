@@ -107,6 +107,12 @@ def test_a_half_that_is_known_is_found_past_a_shard_that_cannot_be_read(number: 
     assert number % 2 == route(number, {0: 0, 1: 2}) == route(number, {0: 1, 1: 2})
 
 
+@given(number=st.integers(0, 63))
+def test_who_knows_nothing_asks_shard_0(number: int) -> None:
+    """It is the one that is always there, and tells how many there may be."""
+    assert 0 == route(number, {})
+
+
 @given(counts=st.dictionaries(st.integers(0, 63), st.sampled_from([0, *COUNTS])), number=st.integers(0, 63))
 def test_a_number_falls_to_some_shard_whatever_is_remembered(counts: dict[int, int], number: int) -> None:
     """Memories of different times may contradict each other, and still lead somewhere."""

@@ -1,0 +1,165 @@
+"""Changes the modules of core that decide, one small change at a time, and shows the changes that no test notices.
+
+    python tools/mutants.py                   every module that decides
+    python tools/mutants.py bucket batch      the named ones
+    python tools/mutants.py --again bucket    only what was left alive the last time
+
+mutmut makes the mutants and runs them; it leaves module constants and properties as they are. A mutant of a module is
+to be killed by the tests of that module and by those of the promise, with fewer examples than usual, the same in every
+run. One that runs into an endless loop is killed too. The exit code is 1 if any module has less than 90 % killed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+WORKSPACE = ROOT / "build" / "mutants"
+WORKERS = 2
+LEAST_KILLED = 0.9
+
+PROMISE = ("promise/test_promise.py", "promise/test_found_faults.py")
+SHARDS = ("promise/test_shard_promise.py",)
+
+MODULES: Mapping[str, tuple[str, ...]] = {
+    "bucket": ("core/test_bucket.py", *PROMISE, *SHARDS),
+    "composite": ("core/test_composite.py", "core/test_expiry.py", *PROMISE),
+    "sharding": ("core/test_sharding.py", "core/test_relief.py", *SHARDS),
+    "acquire": ("core/test_acquire.py", "core/test_batch.py", "core/test_expiry.py", *PROMISE),
+    "cascade": ("core/test_cascade.py",),
+    "batch": ("core/test_batch.py",),
+    "across": ("core/test_across.py", "core/test_batch.py", *SHARDS),
+    "guess": ("core/test_guess.py", *PROMISE),
+    "rebase": ("core/test_rebase.py", "core/test_expiry.py", *PROMISE),
+    "splitting": ("core/test_splitting.py", *SHARDS),
+    "view": ("core/test_view.py", *PROMISE),
+}
+"""The modules that decide, and the files of tests that state their rules."""
+
+_SPINNER = re.compile(r"^. (Generating mutants|Running stats|Running clean tests)\s*\n", re.MULTILINE)
+
+KILLED = frozenset({"killed", "timeout"})
+
+CONFIGURATION = """
+[tool.mutmut]
+source_paths = ["src"]
+only_mutate = ["src/zae_limiter/core/{module}.py"]
+pytest_add_cli_args = ["-p", "no:cacheprovider", "-k", "not found_out"]
+pytest_add_cli_args_test_selection = {tests}
+timeout_constant = 4.0
+timeout_multiplier = 6.0
+use_git_change_detection = false
+also_copy = ["conftest.py"]
+"""
+
+SHIM = """import pytest
+
+# mutmut asks a test for a name that newer releases of pytest no longer keep there.
+if not hasattr(pytest.Item, "_nodeid"):
+    pytest.Item._nodeid = property(lambda item: item.nodeid)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What became of the mutants of a module, by their names."""
+
+    module: str
+    statuses: Mapping[str, str]
+
+    @property
+    def killed(self) -> int:
+        """How many a test noticed."""
+        return sum(status in KILLED for status in self.statuses.values())
+
+    @property
+    def alive(self) -> list[str]:
+        """The names of those that no test noticed."""
+        return [name for name, status in self.statuses.items() if status not in KILLED]
+
+    @property
+    def rate(self) -> float:
+        """The part that a test noticed."""
+        return self.killed / len(self.statuses) if self.statuses else 1.0
+
+    def line(self) -> str:
+        """Return the tally in one line."""
+        counts = Counter(self.statuses.values())
+        told = ", ".join(f"{count} {status}" for status, count in counts.most_common())
+        return f"{self.module:10} {self.rate:6.1%} of {len(self.statuses):4}: {told}"
+
+
+def parse_results(module: str, text: str) -> Tally:
+    """Return the tally that the tool prints, a mutant and its status on each line."""
+    pairs = (line.strip().rsplit(": ", 1) for line in text.splitlines() if "__mutmut_" in line)
+    return Tally(module, dict(pairs))
+
+
+def prepare(module: str) -> Path:
+    """Make the folder in which the tool works on a module, and return it."""
+    place = WORKSPACE / module
+    place.mkdir(parents=True, exist_ok=True)
+    for name in ("src", "tests"):
+        link = place / name
+        if not link.is_symlink():
+            link.symlink_to(ROOT / name, target_is_directory=True)
+    settings = (ROOT / "pyproject.toml").read_text("utf-8")
+    settings += CONFIGURATION.format(module=module, tests=[f"tests/{name}" for name in MODULES[module]])
+    (place / "pyproject.toml").write_text(settings, "utf-8")
+    (place / "conftest.py").write_text(SHIM, "utf-8")
+    return place
+
+
+def mutmut(place: Path, *arguments: str) -> str:
+    """Run the tool in a folder and return what it prints; what it cannot do ends the run."""
+    environment = os.environ | {"HYPOTHESIS_PROFILE": "lean", "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [str(Path(sys.executable).with_name("mutmut")), *arguments]
+    done = subprocess.run(
+        command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    if done.returncode:
+        sys.exit(f"{_SPINNER.sub('', done.stdout)}\n{' '.join(command)} failed in {place}")
+    return done.stdout
+
+
+def examine(module: str, *, again: bool) -> Tally:
+    """Run the mutants of a module, ``again`` only those that were left alive, and print what became of them."""
+    started = time.monotonic()
+    place = prepare(module)
+    names: list[str] = []
+    if again and (place / "mutants").exists():
+        names = parse_results(module, mutmut(place, "results", "--all", "true")).alive
+    else:
+        shutil.rmtree(place / "mutants", ignore_errors=True)
+    mutmut(place, "run", "--max-children", str(WORKERS), *names)
+    tally = parse_results(module, mutmut(place, "results", "--all", "true"))
+    print(f"{tally.line()} ({time.monotonic() - started:.0f} s)", flush=True)
+    for name in tally.alive:
+        print(mutmut(place, "show", name), flush=True)
+    return tally
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Examine the named modules, or all, and return the exit code."""
+    again = "--again" in arguments
+    named = [argument for argument in arguments if argument != "--again"]
+    unknown = [name for name in named if name not in MODULES]
+    if unknown:
+        print(f"no such module: {', '.join(unknown)}; there are {', '.join(MODULES)}", file=sys.stderr)
+        return 2
+    tallies = [examine(module, again=again) for module in named or MODULES]
+    print("\n".join(tally.line() for tally in tallies))
+    return int(any(tally.rate < LEAST_KILLED for tally in tallies))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
