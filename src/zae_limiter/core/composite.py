@@ -150,5 +150,5 @@ def _debit(view: View[Any], position: int, debt: int, at: tuple[int, int]) -> Pa
     if balance <= ceiling:
         return Add(position, debt, -debt, None, ceiling)
     # Refused again and again near the full mark: aim lower, which gives tokens away and is right more widely.
-    floor = (baseline.capacity_milli >> min(tries // 2, 62)) - earned if tries > 1 else ceiling + 1
+    floor = (baseline.capacity_milli >> tries // 2) - earned if tries > 1 else ceiling + 1
     return Reset(position, debt, min(ceiling, floor) - debt, floor)
