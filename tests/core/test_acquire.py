@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import many_shards
 from tests import strategies as some
 from tests.one_bucket import (
     NOON,
@@ -32,14 +33,17 @@ from zae_limiter.core.acquire import (
     Rebase,
     Reject,
     Resolve,
+    Standing,
     Take,
     amounts_of,
     standings,
     statuses,
 )
+from zae_limiter.core.bucket import Baseline
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Applied, Refused
+from zae_limiter.core.view import Pace
 
 RPS = Limit("rps", 10, 10, 1)
 RPM = Limit("rpm", 100, 100, 60)
@@ -59,21 +63,32 @@ class TestAmounts:
         with pytest.raises(ValidationError) as refused:
             amounts_of({"rps": 11}, TERMS)
 
-        assert "consume[rps]" == refused.value.field
+        assert ("consume[rps]", 11) == (refused.value.field, refused.value.value)
         assert "'rps' (10)" in refused.value.reason
 
     @pytest.mark.parametrize("amount", [-1, 1.0, True, None, "1", float("nan")])
     def test_an_amount_is_a_whole_number(self, amount: object) -> None:
-        """Zero or more."""
-        with pytest.raises(ValidationError, match="whole number"):
+        """Zero or more; the error names the limit and what was asked for."""
+        with pytest.raises(ValidationError) as refused:
             amounts_of({"rps": amount}, TERMS)  # type: ignore[dict-item] # that is the point
+
+        assert ("consume[rps]", amount) == (refused.value.field, refused.value.value)
+        assert "must be a whole number, zero or more" == refused.value.reason
 
     def test_an_unknown_limit_is_told_the_known_ones(self) -> None:
         """So a misspelt name is found at once."""
         with pytest.raises(ValidationError, match="these are: rpm, rps") as refused:
             amounts_of({"rsp": 1}, stored(RPS, RPM))
 
-        assert "rsp" == refused.value.value
+        assert ("consume", "rsp") == (refused.value.field, refused.value.value)
+
+    @pytest.mark.parametrize(("consume", "field"), [({"rsp": 1}, "adjust"), ({"rps": -1}, "adjust[rps]")])
+    def test_an_error_is_told_of_what_the_caller_passed(self, consume: dict[str, int], field: str) -> None:
+        """Whoever adjusts a lease has not passed a ``consume``."""
+        with pytest.raises(ValidationError) as refused:
+            amounts_of(consume, TERMS, "adjust")
+
+        assert field == refused.value.field
 
 
 class TestWithoutAView:
@@ -137,6 +152,38 @@ class TestRejecting:
             step(seen, TERMS, {"rps": 1}, at(NOON + 500), FRESH.after_refusal(at(NOON + 100), guessed=True)), Take
         )
 
+    def test_a_refused_request_is_judged_at_the_early_end_of_an_unsure_time(self) -> None:
+        """What may not have been earned then was not there."""
+        seen = view(with_balances(created(TERMS), rps=0))
+        asked = (NOON + 99, NOON + 200)
+
+        assert Reject(asked) == step(seen, TERMS, {"rps": 1}, at(NOON + 500), FRESH.after_refusal(asked, guessed=True))
+
+    def test_what_a_refusal_told_needs_no_look(self) -> None:
+        """The answer is the bucket as it is, though the clock was set back since."""
+        seen = view(with_balances(created(TERMS), rps=0), NOON + 5_000)
+        refused = FRESH.after_refusal(at(NOON + 1_000), guessed=True)
+
+        assert Reject(at(NOON)) == step(seen, TERMS, {"rps": 1}, at(NOON), refused)
+        assert isinstance(step(seen, TERMS, {"rps": 1}, at(NOON)), Look)
+
+    def test_who_has_looked_does_not_look_again(self) -> None:
+        """Unsure of what others have taken since, one look is enough to write."""
+        terms = stored(Limit("rps", 1_000, 1_000, 1))
+        seen = view(created(terms))
+        seen.pace = Pace((100_000.0,), 1.0, 1_000.0)
+
+        assert isinstance(step(seen, terms, {"rps": 1}, at(NOON + 100)), Look)
+        assert isinstance(step(seen, terms, {"rps": 1}, at(NOON + 100), FRESH.after_look()), Take)
+
+    def test_a_bucket_made_anew_is_not_judged_at_a_time_before_it(self) -> None:
+        """The one that refused has vanished since."""
+        seen = view(with_balances(created(TERMS), rps=0))
+        refused = FRESH.after_refusal(at(NOON), guessed=True)
+
+        assert Reject(at(NOON)) == step(seen, TERMS, {"rps": 1}, at(NOON + 500), refused)
+        assert isinstance(step(seen, TERMS, {"rps": 1}, at(NOON + 500), refused.after_vanishing()), Take)
+
     def test_nothing_is_asked_of_a_limit_in_debt_in_vain(self) -> None:
         """Consuming 0 names a limit: it must not owe."""
         seen = view(with_balances(created(TERMS), rps=-1))
@@ -153,6 +200,14 @@ class TestOtherLimits:
 
         assert isinstance(chosen, Rebase)
         assert chosen.takes
+
+    def test_without_the_tokens_only_the_limits_are_brought(self) -> None:
+        """Nothing is taken in that write."""
+        seen = view(with_balances(created(TERMS), rps=0))
+        chosen = step(seen, stored(RPM, RPS, stamp=2), {"rps": 1}, at(NOON))
+
+        assert isinstance(chosen, Rebase)
+        assert chosen.takes is False
 
     @pytest.mark.parametrize("mine", [stored(RPM, stamp=4), stored(RPM, stamp=5)])
     def test_older_limits_are_read_again_first(self, mine: object) -> None:
@@ -227,6 +282,20 @@ class TestTryingAgain:
             assert 4_000 == balance(after(write, with_balances(item, rps=tk)), "rps")
         assert isinstance(apply(write, with_balances(item, rps=5_999)), Refused)
 
+    def test_in_the_end_it_gives_all_of_the_rest_away(self) -> None:
+        """T = n, where the try before it was still halfway."""
+        item = with_balances(created(TERMS), rps=12_000)
+        refusals = GUESSES + HALVINGS
+        before, last = (
+            taking(view(item), TERMS, {"rps": 2}, at(NOON), refused_so_often(count, at(NOON)))
+            for count in (refusals - 1, refusals)
+        )
+
+        assert isinstance(apply(before, with_balances(item, rps=5_999)), Refused)
+        for tk in (2_000, 5_999, 12_000):
+            assert 0 == balance(after(last, with_balances(item, rps=tk)), "rps")
+        assert isinstance(apply(last, with_balances(item, rps=1_999)), Refused)
+
     def test_halfway_there_a_limit_that_is_not_full_loses_nothing(self) -> None:
         """To subtract is right from n up to full."""
         item = with_balances(created(TERMS), rps=8_000)
@@ -250,6 +319,7 @@ class TestStandings:
     def test_a_bucket_that_is_not_there_stands_full(self) -> None:
         """It would be created full."""
         assert [10_000] == [one.available_milli(at(NOON)) for one in standings(None, TERMS, at(NOON))]
+        assert [Standing(Baseline.of(RPS, NOON + 5), 10_000)] == standings(None, TERMS, (NOON, NOON + 5))
 
     def test_a_bucket_on_the_clients_limits_stands_as_seen(self) -> None:
         """At the time that is asked for."""
@@ -259,16 +329,27 @@ class TestStandings:
         assert [300] == [one.wait_ms(1_000, at(NOON + 100)) for one in stands]
         assert [0] == [one.wait_ms(-2_000, at(NOON + 100)) for one in stands]
 
-    def test_a_bucket_on_other_limits_stands_as_a_rebase_would_leave_it(self) -> None:
-        """New limits full, old ones cut."""
-        seen = view(created(TERMS, {"rps": 2}))
-        terms = stored(Limit("rps", 5, 5, 1), RPM, stamp=2)
+    @given(
+        order=st.lists(st.integers(0, 63), max_size=4),
+        seed=st.integers(0, 2**32),
+        new=st.builds(Limit, st.just("rps"), st.integers(1, 20), st.integers(1, 20), st.integers(1, 9)),
+        gap=st.integers(-1_000, 2_000),
+        wide_ms=st.integers(0, 500),
+        wait_ms=st.integers(0, 5_000),
+    )
+    def test_a_bucket_on_other_limits_stands_as_a_rebase_would_leave_it(
+        self, order: list[int], seed: int, new: Limit, gap: int, wide_ms: int, wait_ms: int
+    ) -> None:
+        """New limits full, old ones cut, each shard by its share, and from then on they earn at the new rate."""
+        terms, now = stored(new, RPM, stamp=2), (NOON + gap, NOON + gap + wide_ms)
+        for item in many_shards.shaken(many_shards.grown(TERMS, order), ["rps"], seed, 9_000).values():
+            stands = standings(view(item), terms, now)
+            moved = after(taking(view(item), terms, {}, now), item)
 
-        stands = standings(seen, terms, at(NOON + 50))
-
-        assert {"rpm": 100_000, "rps": 5_000} == {
-            one.baseline.name: one.available_milli(at(NOON + 50)) for one in stands
-        }
+            for then_ms in (moved["rf"], now[1] + 1_000 + wait_ms):
+                assert [many_shards.level(moved, name, then_ms) for name in ("rpm", "rps")] == [
+                    one.available_milli(at(then_ms)) for one in stands
+                ]
 
     @given(
         limit=some.limits,
@@ -287,12 +368,25 @@ class TestStandings:
         (told,) = statuses(("user-1", "gpt-4"), stands, amounts_of({limit.name: tokens}, terms), now, now)
         wait_ms = stands[0].wait_ms(tokens * 1000, now)
 
+        assert ("user-1", "gpt-4", limit.name, limit) == (told.entity_id, told.resource, told.limit_name, told.limit)
+        assert tokens == told.requested
         assert told.exceeded == (level(item, limit.name, now[0]) < tokens * 1000)
         assert told.available == level(item, limit.name, now[0]) // 1000
         assert told.retry_after_seconds == (wait_ms / 1000 if told.exceeded else 0.0)
         if told.exceeded:
             assert level(item, limit.name, now[0] + wait_ms - 1) < tokens * 1000
             assert level(item, limit.name, now[0] + wait_ms) >= tokens * 1000
+
+    def test_amounts_are_told_to_the_token_however_large(self) -> None:
+        """They are whole numbers all the way."""
+        large = Limit("tpm", 10**18, 1, 1)
+        terms = stored(large)
+        stands = standings(view(with_balances(created(terms), tpm=-1_000)), terms, at(NOON))
+        amounts = amounts_of({"tpm": 10**18 - 1}, terms)
+
+        (told,) = statuses(("user-1", "gpt-4"), stands, amounts, at(NOON), at(NOON))
+
+        assert (10**18 - 1, -1) == (told.requested, told.available)
 
     def test_a_limit_that_was_not_asked_for_is_told_and_never_exceeded(self) -> None:
         """Though it owes."""

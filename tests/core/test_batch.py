@@ -115,10 +115,18 @@ class TestFitting:
 class TestLess:
     """How a limit stands once so much was taken from it."""
 
-    @given(st.integers(-20_000, 40_000), st.integers(0, 10_000), st.integers(0, 3_000), st.integers(0, 9_000))
-    def test_what_was_taken_is_no_longer_there(self, balance: int, taken: int, age_ms: int, later_ms: int) -> None:
-        """Now, and as time goes on: what had overflowed does not come back."""
-        stand, now = Standing(Baseline.of(RPS, NOON), balance), at(NOON + age_ms)
+    @given(
+        st.integers(-20_000, 40_000),
+        st.integers(0, 10_000),
+        st.tuples(st.integers(0, 3_000), st.integers(0, 900)),
+        st.integers(0, 9_000),
+    )
+    def test_what_was_taken_is_no_longer_there(
+        self, balance: int, taken: int, ages_ms: tuple[int, int], later_ms: int
+    ) -> None:
+        """Now, at the early end of an unsure time, and as time goes on: what had overflowed does not come back."""
+        age_ms, wide_ms = ages_ms
+        stand, now = Standing(Baseline.of(RPS, NOON), balance), (NOON + age_ms, NOON + age_ms + wide_ms)
         before = stand.available_milli(now)
         after = stand.less(taken, now)
         grown = after.available_milli(at(NOON + age_ms + later_ms)) if taken else 0
