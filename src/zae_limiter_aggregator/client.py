@@ -1,7 +1,7 @@
-"""A table of DynamoDB by a botocore client, which every Lambda has: what is asked for is done, and waited for.
+"""A table of DynamoDB for one who waits: what is asked for is done, call by call.
 
 What is tried again here is safe whatever became of the first try: a read, a transaction with its token. A single write
-whose answer was lost is its asker's to judge, so the client's own retries are off.
+whose answer was lost is its asker's to judge.
 """
 
 import time
@@ -9,10 +9,7 @@ from calendar import timegm
 from collections.abc import Callable, Sequence
 from email.utils import parsedate
 from random import random
-from typing import Any, TypeVar
-
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from typing import TypeVar
 
 from zae_limiter.core.bucket import Moment
 from zae_limiter.core.errors import RateLimiterUnavailable
@@ -22,35 +19,23 @@ from zae_limiter.schema.operations import Key, Operation, Write
 from zae_limiter.tables.dynamodb import answers, errors
 from zae_limiter.tables.dynamodb.calls import Call, Calls
 from zae_limiter.tables.dynamodb.errors import Failure, Retry
-from zae_limiter.tables.dynamodb.notation import dumps, loads
 from zae_limiter_aggregator.apply import Answer, Ask, Asking, Pause, Read, Transaction
+from zae_limiter_aggregator.caller import Caller
 
 T = TypeVar("T")
 
-_METHODS = {
-    "BatchGetItem": "batch_get_item",
-    "PutItem": "put_item",
-    "UpdateItem": "update_item",
-    "DeleteItem": "delete_item",
-    "TransactWriteItems": "transact_write_items",
-}
+_OK = 200
 _MOST_TRIES = 5
 _FIRST_PAUSE_S = 0.05
 _TOO_LATE = TimeoutError("no time is left")
 _UNPROCESSED = TimeoutError("DynamoDB put parts of a batch off, again and again")
 
-# Requests are made here and not by hand, so botocore need not look at each of them again.
-CONFIG = Config(
-    retries={"total_max_attempts": 1}, parameter_validation=False, connect_timeout=2, read_timeout=3, tcp_keepalive=True
-)
-"""How a client for a ``Table`` is to be made."""
-
 
 class Table:
     """A table. The time is the server's, as its answers tell it; before the first of them, the machine's."""
 
-    def __init__(self, client: Any, table_name: str, sleep: Callable[[float], None] = time.sleep) -> None:
-        self._client = client
+    def __init__(self, caller: Caller, table_name: str, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._caller = caller
         self._name = table_name
         self._calls = Calls(table_name)
         self._sleep = sleep
@@ -149,34 +134,22 @@ class Table:
 
     def _call(self, call: Call) -> bytes | Failure | Unavailable:
         """Make one call, once: the JSON of its answer, how it failed, or that nothing is known of it."""
-        method = getattr(self._client, _METHODS[call.target.rpartition(".")[2]])
         sent_ms = _steady_ms()
-        try:
-            response = method(**loads(call.body))
-        except ClientError as refused:
-            response = refused.response
-        except BotoCoreError as lost:
-            # It may have been sent; whoever asked is told to find out.
-            return Unavailable(lost, ambiguous=True)
-        metadata = response.pop("ResponseMetadata", {})
-        self._hear(metadata, sent_ms)
-        error = response.pop("Error", None)
-        if error is None:
-            return dumps(response)
-        told = {**response, "__type": error.get("Code", ""), "message": error.get("Message", "")}
-        return errors.failure_of(metadata.get("HTTPStatusCode", 500), None, dumps(told), self._name)
-
-    def _hear(self, metadata: Any, sent_ms: int) -> None:
-        """Learn from an answer which time it is."""
-        date = parsedate(metadata.get("HTTPHeaders", {}).get("date"))
+        answer = self._caller.call(call, sum(self.now()) // 2000)
+        if isinstance(answer, Unavailable):
+            return answer
+        date = parsedate(answer.date)
         if date is not None:
             self._offset = narrowed(self._offset, offset_of(timegm(date), sent_ms, _steady_ms()))
+        if answer.status == _OK:
+            return answer.body
+        return errors.failure_of(answer.status, answer.error_type, answer.body, self._name)
 
     def _may_try_again(self, attempt: int) -> bool:
         """Wait for a while, if there is time for another try."""
         if not self._in_time():
             return False
-        self._sleep(_FIRST_PAUSE_S * 2**attempt * (0.5 + random() / 2))
+        self._sleep(_FIRST_PAUSE_S * 2 ** (attempt - 1) * (0.5 + random() / 2))
         return True
 
 

@@ -13,7 +13,8 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
 from zae_limiter_aggregator.archive import Archive
-from zae_limiter_aggregator.client import CONFIG, Table
+from zae_limiter_aggregator.caller import caller_of
+from zae_limiter_aggregator.client import Table
 from zae_limiter_aggregator.settings import TABLE_NAME, Settings
 from zae_limiter_aggregator.work import Report, Worker
 
@@ -36,7 +37,7 @@ def worker() -> Worker:
     """
     settings = Settings.of(os.environ)
     session = botocore.session.get_session()
-    table = Table(session.create_client("dynamodb", config=CONFIG), settings.table_name)
+    table = Table(caller_of(session, os.environ), settings.table_name)
     archive = None
     if settings.archive_bucket is not None:
         archive = Archive(settings.archive_bucket, lambda: session.create_client("s3"))
