@@ -2,6 +2,7 @@
 
 import io
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -72,6 +73,18 @@ def test_without_powertools_it_is_said_how_to_get_them(monkeypatch: pytest.Monke
     monkeypatch.setattr(lambda_package, "_DISTRIBUTIONS", ("aws-lambda-powertools-that-nobody-has",))
 
     with pytest.raises(StorageError, match=r"pip install 'zae-limiter\[lambda\]'"):
+        build_package()
+
+
+def test_an_installation_that_lists_no_files_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Some distributions of systems do; a package without powertools would fail only on AWS."""
+    described = tmp_path / "unlisted-1.0.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: unlisted\nVersion: 1.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(lambda_package, "_DISTRIBUTIONS", ("unlisted",))
+
+    with pytest.raises(StorageError, match="without a record"):
         build_package()
 
 

@@ -17,10 +17,15 @@ from tests.infra.conftest import clients_at
 from tests.infra.recorded import TABLE, Recorder, requests_of
 from tests.infra.resolved import Resolved
 from tests.infra.simulator import Request, actions, allows
+from tests.old_buckets import OldLimit, old_bucket
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository
 from zae_limiter._sync import dynamo_opening, dynamo_table
+from zae_limiter._sync.upgrade import upgrade
+from zae_limiter.core.version import VersionRecord
 from zae_limiter.infra.options import StackOptions, template_parameters
 from zae_limiter.infra.stack import Stack
+from zae_limiter.schema import version_item
+from zae_limiter.schema.operations import Put
 
 TAG = "zael_namespace_id"
 LIMITS = [Limit.per_day("rpm", 1_000), Limit.per_day("tpm", 1_000)]
@@ -135,6 +140,14 @@ def change_registry(repo: SyncRepository) -> None:
     repo.purge_namespace(namespace_id)
 
 
+def make_old(repo: SyncRepository) -> None:
+    """Leave a bucket as older versions did."""
+    limit = OldLimit(balance_milli=40_000, capacity=60, burst=90, refill_amount=1, period_s=3_600)
+    record = version_item.to_item(VersionRecord("0.9.0"))
+    for item in (old_bucket(repo.scope.namespace_id, "old", "gpt-4", {"rpm": limit}), record):
+        repo.scope.table.write(Put(item))
+
+
 def look_at_registry(repo: SyncRepository) -> None:
     repo.get_namespace("default")
     repo.list_namespaces()
@@ -184,7 +197,12 @@ def heard(recorder: Recorder, namespace_id: str, connect: Callable[[], SyncRepos
         look_at_registry(repo)
         seen = recorder.taken()
         change_registry(repo)
-    return Asked(namespace_id, acquired, looked, changed, seen, recorder.taken())
+        registered = recorder.taken()
+        make_old(repo)
+        recorder.taken()
+        (done,) = upgrade(repo.name, session=session())
+        assert 1 == done.moved
+    return Asked(namespace_id, acquired, looked, changed, seen, [*registered, *recorder.taken()])
 
 
 @pytest.fixture(scope="module")

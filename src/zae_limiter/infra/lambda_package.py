@@ -83,9 +83,12 @@ def _powertools_files() -> Iterator[tuple[str, bytes]]:
 def _installed_files(distribution: str) -> Iterator[tuple[str, bytes]]:
     """What a distribution has installed for import, without records, scripts and compiled leftovers."""
     try:
-        found = metadata.files(distribution) or []
+        found = metadata.files(distribution)
     except metadata.PackageNotFoundError:
         raise StorageError("the aggregator's package", f"{distribution} is not installed; {_INSTALL}") from None
+    if not found:
+        reason = f"{distribution} was installed without a record of its files; {_INSTALL}"
+        raise StorageError("the aggregator's package", reason)
     for path in found:
         if path.suffix in (".so", ".pyd", ".dylib"):
             reason = f"{distribution} is installed with code for this machine ({path}), which may not run on AWS"
