@@ -1,0 +1,295 @@
+"""What is explored: small buckets, each with the actors, faults and times that matter to one part of the protocol.
+
+A configuration is finite by what it allows, not by a number of steps: all that can ever happen in it is explored.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import lcm
+from typing import Any, NamedTuple
+
+from tests.one_bucket import own, stored
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.view import Terms
+
+BASE_MS = 1_699_999_200_000
+"""The time at phase 0. Only what lies between two times counts, so all of it is told relative to this one."""
+
+Milli = tuple[int, ...]
+"""Millitokens of each limit of a configuration, in the order of their names."""
+
+
+class Order(NamedTuple):
+    """Something an actor may set out to write: ask (take), settle, split, merge, or take across shards.
+
+    ``effort``: how much a take gives away rather than be refused, as in ``core.guess``.
+    """
+
+    kind: str
+    takes: Milli
+    debits: Milli
+    credits: Milli
+    shard: int = 0
+    effort: int = 0
+
+
+@dataclass(frozen=True)
+class Config:
+    """One bucket and what may happen to it.
+
+    ``versions``: the limits it may be put on, in the order in which the configuration changes to them; ``own``: the
+    limits are the clients' own, client i goes by version i. ``consumes``: what a client may ask for, ``debts`` and
+    ``refunds``: what it may settle. ``grain``: a shard is split where its halves are multiples of so many millitokens,
+    for else ever smaller parts would have to be told apart. ``deadline_ticks``: how long a write may be under way, and
+    how long a client asks after its fate. ``lossy``: the actors whose requests and answers may be lost, the aggregator
+    being the last. ``late``: of so many clients, a write that is given up for lost may still arrive. ``exact``: what
+    the bucket offers is at all times what a token bucket in one place would. ``turns``: times fold after so many turns
+    of all grids. ``forgets``: who is idle forgets a view that no write that holds could be made by, which loses nothing
+    as long as holds hold; that they do is explored where it is off.
+    """
+
+    name: str
+    about: str
+    versions: tuple[tuple[Limit, ...], ...]
+    own: bool = False
+    consumes: tuple[Mapping[str, int], ...] = ({"fast": 1},)
+    debts: tuple[Mapping[str, int], ...] = ()
+    refunds: tuple[Mapping[str, int], ...] = ()
+    efforts: tuple[int, ...] = (0,)
+    clients: int = 2
+    aggregator: bool = False
+    most_shards: int = 1
+    clients_split: bool = False
+    grain: int = 500
+    across: bool = False
+    tick_ms: int = 1_000
+    deadline_ticks: int = 0
+    lossy: tuple[int, ...] = (0, 1)
+    late: int = 0
+    ttl: int = 0
+    created: bool = False
+    exact: bool = False
+    most_debt: int = 2
+    turns: int = 1
+    forgets: bool = False
+    deeper: Mapping[str, Any] = field(default_factory=dict)
+
+    def deepened(self) -> "Config":
+        """The same with larger bounds, for a long run."""
+        return replace(self, **self.deeper)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of all limits."""
+        return tuple(sorted({limit.name for limits in self.versions for limit in limits}))
+
+    @cached_property
+    def terms(self) -> tuple[Terms, ...]:
+        """The terms of each version."""
+        if self.own:
+            return tuple(own(*limits, ttl=self.ttl) for limits in self.versions)
+        return tuple(stored(*limits, stamp=at, ttl=self.ttl) for at, limits in enumerate(self.versions, start=1))
+
+    @cached_property
+    def capacities(self) -> tuple[Milli, ...]:
+        """The capacities each limit may have, smallest first."""
+        return tuple(tuple(sorted({limit.capacity_milli for limit in self._all(name)})) for name in self.names)
+
+    @cached_property
+    def fold_ms(self) -> int:
+        """A time after which every limit, of every shard, has come to the same place in its grid again."""
+        whole = (
+            lcm(*(limit.refill_period_ms for limits in self.versions for limit in limits), self.tick_ms) * self.turns
+        )
+        even = all(self._is_even(limit, whole) for limits in self.versions for limit in limits)
+        return whole if even else whole * self.most_shards
+
+    @property
+    def phases(self) -> int:
+        """How many ticks it is until times fold."""
+        return self.fold_ms // self.tick_ms
+
+    def now_ms(self, phase: int) -> int:
+        """The time at a phase."""
+        return BASE_MS + phase * self.tick_ms
+
+    def most_earned(self, name: str, ticks: int) -> int:
+        """The most a limit earns in so many ticks."""
+        span_ms = ticks * self.tick_ms
+        return max(-(-span_ms * one.refill_amount_milli // one.refill_period_ms) for one in self._all(name))
+
+    def milli(self, tokens: Mapping[str, int]) -> Milli:
+        """Whole tokens by name as millitokens by position."""
+        return tuple(tokens.get(name, 0) * 1000 for name in self.names)
+
+    @cached_property
+    def client_orders(self) -> tuple[Order, ...]:
+        """Everything a client may set out to write."""
+        shards = range(self.most_shards)
+        none = self.milli({})
+        asks = [Order("ask", self.milli(one), none, none, k, e)
+                for one in self.consumes for k in shards for e in self.efforts]  # fmt: skip
+        across = [Order("across", self.milli(one), none, none, 0, e)
+                  for one in self.consumes for e in (0, 1) if self.across]  # fmt: skip
+        debits = [Order("settle", none, self.milli(one), none, k) for one in self.debts for k in shards]
+        credits = [Order("settle", none, none, self.milli(one), k) for one in self.refunds for k in shards]
+        apart = [(debt, refund) for debt in self.debts for refund in self.refunds if not set(debt) & set(refund)]
+        both = [Order("settle", none, self.milli(one), self.milli(other), k) for one, other in apart for k in shards]
+        splits = [one for one in self.aggregator_orders if self.clients_split and one.kind == "split"]
+        return (*asks, *across, *debits, *credits, *both, *splits)
+
+    @cached_property
+    def aggregator_orders(self) -> tuple[Order, ...]:
+        """Everything the aggregator may set out to write."""
+        none = self.milli({})
+        return tuple(Order(kind, none, none, none, k) for kind in ("split", "merge") for k in range(self.most_shards))
+
+    def _all(self, name: str) -> list[Limit]:
+        return [limit for limits in self.versions for limit in limits if limit.name == name]
+
+    def _is_even(self, limit: Limit, span_ms: int) -> bool:
+        return span_ms * limit.refill_amount_milli // limit.refill_period_ms % self.most_shards == 0
+
+
+FAST = Limit("fast", 2, 1, 1)
+"""Two tokens, one of which comes back with every tick."""
+
+SLOW = Limit("slow", 1, 1, 3)
+"""One token that comes back in thirds, which do not come out even."""
+
+_PAIR = {"fast": 1, "slow": 1}
+_SHARDS = Config(
+    "shards",
+    "one shard becomes two and two become one, as seen in old views, while a client takes from either",
+    ((FAST,),),
+    clients=1,
+    aggregator=True,
+    most_shards=2,
+    created=True,
+    lossy=(),
+    deeper={"lossy": (0, 1)},
+)
+
+CONFIGS = (
+    Config(
+        "takes",
+        "two clients with old views create and take one or two tokens; requests and answers are lost",
+        ((FAST,),),
+        consumes=({"fast": 1}, {"fast": 2}),
+        exact=True,
+        deeper={"versions": ((Limit("fast", 4, 1, 1),),), "clients": 3, "lossy": (0, 1, 2)},
+    ),
+    Config(
+        "efforts",
+        "takes that give tokens away rather than be refused again",
+        ((FAST,),),
+        efforts=(0, 1, 2),
+        deeper={"versions": ((Limit("fast", 3, 1, 1),),), "consumes": ({"fast": 1}, {"fast": 2})},
+    ),
+    Config(
+        "settle",
+        "what was taken is adjusted up, into debt too, or given back",
+        ((FAST,),),
+        debts=({"fast": 1},),
+        refunds=({"fast": 1},),
+        exact=True,
+        most_debt=1,
+        deeper={"debts": ({"fast": 1}, {"fast": 2}), "most_debt": 3, "consumes": ({"fast": 1}, {"fast": 2})},
+    ),
+    Config(
+        "late",
+        "a request that was given up for lost arrives after all",
+        ((FAST,),),
+        late=1,
+        deeper={"late": 2},
+    ),
+    Config(
+        "delay",
+        "writes are under way while time passes, up to a deadline of one tick",
+        ((FAST,),),
+        deadline_ticks=1,
+        deeper={"deadline_ticks": 2, "consumes": ({"fast": 1}, {"fast": 2})},
+    ),
+    Config(
+        "speeds",
+        "two limits of different speed, one of which comes back in parts that do not come out even",
+        ((Limit("fast", 1, 1, 1), SLOW),),
+        consumes=({"fast": 1}, _PAIR),
+        exact=True,
+        lossy=(),
+        deeper={"lossy": (0, 1)},
+    ),
+    Config(
+        "stored",
+        "stored limits are lowered and raised, and each client learns of it some time",
+        ((FAST,), (Limit("fast", 1, 1, 1),), (Limit("fast", 3, 2, 1),)),
+        lossy=(0,),
+        forgets=True,
+        deeper={"lossy": (0, 1), "forgets": False},
+    ),
+    Config(
+        "own",
+        "two clients bring limits of their own, and each puts the bucket on them again and again",
+        ((FAST,), (Limit("fast", 3, 2, 1),)),
+        own=True,
+        deeper={"consumes": ({"fast": 1}, {"fast": 2})},
+    ),
+    Config(
+        "added",
+        "a limit is added and taken out again and again",
+        ((FAST,), (FAST, Limit("slow", 1, 1, 2))),
+        own=True,
+        consumes=({"fast": 1}, _PAIR),
+        lossy=(),
+        deeper={"lossy": (0, 1)},
+    ),
+    Config(
+        "expiry",
+        "an item that nobody uses goes at its time, and is created again; a debt is not forgotten with it",
+        ((FAST,),),
+        ttl=2,
+        debts=({"fast": 1},),
+        most_debt=1,
+        lossy=(),
+        deeper={"lossy": (0, 1), "late": 1},
+    ),
+    _SHARDS,
+    replace(
+        _SHARDS,
+        name="rivals",
+        about="the client splits too, by what it saw before the aggregator split and merged",
+        clients_split=True,
+        deeper={"lossy": (0,)},
+    ),
+    replace(
+        _SHARDS,
+        name="torn",
+        about="transactions of the aggregator whose requests and answers are lost are resent with their token",
+        lossy=(1,),
+        forgets=True,
+        deeper={"forgets": False},
+    ),
+    replace(
+        _SHARDS,
+        name="across",
+        about="a client takes more than a shard's share, of all shards at once, while they split and merge",
+        consumes=({"fast": 2},),
+        across=True,
+        lossy=(0,),
+        deeper={"consumes": ({"fast": 1}, {"fast": 2}), "lossy": (0, 1)},
+    ),
+    replace(
+        _SHARDS,
+        name="refunds",
+        about="shards split and merge while what was taken is given back",
+        refunds=({"fast": 1},),
+        forgets=True,
+        deeper={"debts": ({"fast": 1},), "most_debt": 1},
+    ),
+)
+
+
+def config(name: str) -> Config:
+    """The configuration of a name."""
+    return next(one for one in CONFIGS if one.name == name)

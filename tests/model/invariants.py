@@ -1,0 +1,220 @@
+"""What must hold, by name, and the reference it is held against.
+
+The promise is checked for every span at once: ``used`` is the most that any span that ends now has used beyond what it
+earned, and so is one number, which time lowers, use raises and giving back lowers, never below zero.
+"""
+
+from collections.abc import Mapping
+
+from tests.many_shards import part_of, shard_of
+from tests.model.configs import Config, Milli, Order
+from tests.model.plans import Plan
+from tests.model.pool import Item, Pool
+from tests.model.state import ABSENT, Job, State
+from tests.one_bucket import Client, at
+from zae_limiter.core.across import take_across
+from zae_limiter.core.bucket import Moment
+from zae_limiter.schema.bucket_item import BucketView
+
+PROMISE = "promise"
+EXACT = "exact"
+TOTALS = "totals"
+CLAMP = "clamp"
+KEPT = "kept"
+DEBT = "debt"
+BELIEF = "belief"
+SHARDS = "shards"
+ADMITTED = "admitted"
+ALL = frozenset({PROMISE, EXACT, TOTALS, CLAMP, KEPT, DEBT, BELIEF, SHARDS, ADMITTED})
+
+Items = tuple[int, ...]
+
+
+class ViolationError(AssertionError):
+    """An invariant that does not hold."""
+
+    def __init__(self, invariant: str, told: str) -> None:
+        super().__init__(f"{invariant}: {told}")
+        self.invariant = invariant
+        self.told = told
+
+
+class Invariants:
+    """The checks of one exploration; those that are not in ``checked`` pass."""
+
+    def __init__(self, config: Config, pool: Pool, checked: frozenset[str] = ALL) -> None:
+        self._config = config
+        self._pool = pool
+        self._checked = checked
+        self._admitted: set[object] = set()
+        self._late = [config.most_earned(name, config.deadline_ticks) for name in config.names]
+
+    def require(self, invariant: str, holds: bool, told: str) -> None:
+        """Fail unless it holds."""
+        if not holds and invariant in self._checked:
+            raise ViolationError(invariant, told)
+
+    # What is booked.
+
+    def after_tick(self, state: State) -> tuple[Milli, ...]:
+        """The ledger one tick later: every limit has earned."""
+        now_ms, ledger = self._config.now_ms(state.phase), []
+        for name, used in zip(self._config.names, state.ledger, strict=True):
+            rates = [self._rate(self._pool.items[one], name) for one in state.items if one != ABSENT]
+            known = [rate for rate in rates if rate is not None] or [self._configured(name, state.version)]
+            earned = max((now_ms + self._config.tick_ms) * a // p - now_ms * a // p for a, p in known)
+            ledger.append(tuple(max(0, one - earned) for one in used))
+        return tuple(ledger)
+
+    def after_write(self, state: State, items: Items, plan: Plan, given: bool) -> tuple[Milli, ...]:
+        """The ledger after a write was applied, and the promise; ``given``: it gives back what was held."""
+        ledger = []
+        for at_limit, (name, capacities) in enumerate(zip(self._config.names, self._config.capacities, strict=True)):
+            credit = plan.credits[at_limit] if given else 0
+            net = plan.takes[at_limit] + plan.debits[at_limit] - credit
+            in_force = max(self._capacity(state.items, name), self._capacity(items, name))
+            used = tuple(
+                max(0, before + net) if in_force <= capacity else 0
+                for capacity, before in zip(capacities, state.ledger[at_limit], strict=True)
+            )
+            if plan.takes[at_limit]:
+                self._check_promise(at_limit, used, items, state.phase)
+            ledger.append(used)
+        return tuple(ledger)
+
+    def _check_promise(self, at_limit: int, used: Milli, items: Items, phase: int) -> None:
+        name = self._config.names[at_limit]
+        owed = sum(-min(0, self._pool.level(one, name, phase)) for one in items) if sum(map(bool, items)) > 1 else 0
+        for capacity, most in zip(self._config.capacities[at_limit], used, strict=True):
+            bound = capacity + self._late[at_limit] + owed
+            self.require(PROMISE, most <= bound, f"{most} of {name} used beyond what was earned, of {bound} at most")
+
+    # What one write may do.
+
+    def check_write(self, before: Items, after: Mapping[int, Item], written: tuple[Plan, Order], phase: int) -> None:
+        """What a write leaves, shard by shard and over all it touches; ``after`` still has its totals."""
+        plan, _ = written
+        for at_limit, name in enumerate(self._config.names):
+            total = sum(item.get(f"b_{name}_tc", 0) for item in after.values())
+            self.require(TOTALS, total == plan.net[at_limit], f"{name} counts {total}, used were {plan.net[at_limit]}")
+        if plan.kind != "create":
+            self._check_kept(before, after, written, phase)
+
+    def _check_kept(self, before: Items, after: Mapping[int, Item], written: tuple[Plan, Order], phase: int) -> None:
+        """No write makes a token, none that was decided just now loses one, and none leaves more than fits."""
+        plan, order = written
+        pool = self._pool
+        for at_limit, name in enumerate(self._config.names):
+            had = [before[shard] for shard in after if f"b_{name}_tk" in pool.items[before[shard]]]
+            has = [pool.number(item) for item in after.values() if f"b_{name}_tk" in item]
+            if not had or not has:
+                continue
+            room = sum(_share(pool.items[one], name) for one in has)
+            late = self._late[at_limit] * len(has)
+            if (plan.takes[at_limit] or plan.debits[at_limit]) and not plan.credits[at_limit]:
+                left = sum(pool.offered(one, name, phase) for one in has)
+                most = room - plan.net[at_limit] + late
+                self.require(CLAMP, left <= most, f"{left} of {name} left, {most} at most")
+            level = sum(pool.level(one, name, phase) for one in has)
+            held = sum(pool.level(one, name, phase) for one in had)
+            if not plan.debits[at_limit]:
+                owed = [sum(-min(0, pool.level(one, name, phase)) for one in numbers) for numbers in (had, has)]
+                self.require(DEBT, owed[1] <= owed[0] + late, f"{owed[1]} of {name} owed where {owed[0]} were")
+            due = min(room, min(held, room) - plan.net[at_limit])
+            self.require(KEPT, level <= due + late, f"{level} of {name} left where {due} are due: tokens were made")
+            if not order.effort or plan.kind == "take across":
+                self.require(KEPT, level >= due - late, f"{level} of {name} left where {due} are due: tokens were lost")
+
+    def check_belief(self, job: Job, *, granted: bool) -> None:
+        """Who is told that a write was applied is told the truth; and, unless others came between, so is who is not."""
+        self.require(BELIEF, not granted or job.acted > 0, "a write is thought applied that was not")
+        if not job.disturbed:
+            told = f"a write was applied {job.acted} times, and is thought {'applied' if granted else 'refused'}"
+            self.require(BELIEF, job.acted == granted, told)
+
+    # What holds in every state.
+
+    def check_state(self, state: State) -> None:
+        """What must hold in a state, whatever led to it."""
+        items = state.items
+        if SHARDS in self._checked and len(items) > 1:
+            self._check_shards(items)
+        if self._config.exact and items[0] != ABSENT:
+            for name, capacities, used in zip(self._config.names, self._config.capacities, state.ledger, strict=True):
+                level, due = self._pool.level(items[0], name, state.phase), capacities[-1] - used[-1]
+                self.require(EXACT, level == due, f"{level} of {name} offered where {due} are due")
+        if ADMITTED in self._checked:
+            self._check_admitted(state)
+
+    def _check_shards(self, items: Items) -> None:
+        counts = {shard: self._pool.items[one]["shard_count"] for shard, one in enumerate(items) if one}
+        owners = [sum(number % count == shard for shard, count in counts.items()) for number in range(64)]
+        self.require(SHARDS, not counts or owners == [1] * 64, f"shards overlap or lack: {counts}")
+        expiring = [shard for shard, one in enumerate(items) if "ttl" in self._pool.items[one]]
+        self.require(SHARDS, not expiring or len(counts) == 1, f"a shard of several may expire: {expiring}")
+
+    def _check_admitted(self, state: State) -> None:
+        """Whoever asks while all others stand still is admitted if the tokens are there, however old its view."""
+        items, phase = state.items, state.phase
+        whole = sum(map(bool, items)) == 1 and items[0] != ABSENT
+        for actor in state.actors[: self._config.clients]:
+            for seen in {ABSENT, actor.views[0]} if whole else {ABSENT}:
+                key = items, phase, seen, actor.terms
+                if key not in self._admitted:
+                    self._admitted.add(key)
+                    self._ask_alone(items, phase, (seen, actor.terms))
+
+    def _ask_alone(self, items: Items, phase: int, seen: tuple[int, int]) -> None:
+        pool, (number, index) = self._pool, seen
+        terms = self._config.terms[index]
+        if items[0] == ABSENT or any(pool.items[one]["cv"] > terms.stamp for one in items if one):
+            return
+        now = at(self._config.now_ms(phase))
+        for consume in self._config.consumes:
+            if not consume.keys() <= terms.positions.keys():
+                continue
+            if any(terms.limits[terms.positions[name]].capacity < n for name, n in consume.items()):
+                continue
+            enough = all(
+                min(self._have(items, name, phase), terms.limits[terms.positions[name]].capacity_milli) >= n * 1000
+                for name, n in consume.items()
+            )
+            views = {k: pool.view(one, index) for k, one in enumerate(items) if one}
+            if len(views) == 1:
+                client = Client(terms, pool.items[items[0]], pool.view(number, index), trust_ms=0)
+                admitted = not client.request(consume, now)
+            else:
+                admitted = self._across(views, consume, index, now)
+            told = "admitted though it does not fit" if admitted else "rejected though it fits"
+            self.require(ADMITTED, admitted == enough, f"{dict(consume)} {told}")
+
+    def _across(
+        self, views: Mapping[int, BucketView | None], consume: Mapping[str, int], index: int, now: Moment
+    ) -> bool:
+        terms = self._config.terms[index]
+        amounts = [(terms.positions[name], n * 1000) for name, n in consume.items()]
+        known = {shard: view for shard, view in views.items() if view is not None}
+        return take_across(known, amounts, now, 0) is not None
+
+    def _have(self, items: Items, name: str, phase: int) -> int:
+        """What can be taken of a limit, of all shards; one that the bucket lacks would be full."""
+        having = [one for one in items if f"b_{name}_tk" in self._pool.items[one]]
+        if not having:
+            return max(self._config.capacities[self._config.names.index(name)])
+        return sum(max(0, self._pool.level(one, name, phase)) for one in having)
+
+    def _capacity(self, items: Items, name: str) -> int:
+        return max((self._pool.items[one].get(f"b_{name}_cp", 0) for one in items), default=0)
+
+    @staticmethod
+    def _rate(item: Item, name: str) -> tuple[int, int] | None:
+        return (item[f"b_{name}_ra"], item[f"b_{name}_rp"]) if f"b_{name}_ra" in item else None
+
+    def _configured(self, name: str, version: int) -> tuple[int, int]:
+        limits = [limit for terms in self._config.terms[version:] for limit in terms.limits if limit.name == name]
+        limits = limits or [limit for terms in self._config.terms for limit in terms.limits if limit.name == name]
+        return limits[0].refill_amount_milli, limits[0].refill_period_ms
+
+
+def _share(item: Item, name: str) -> int:
+    return part_of(item[f"b_{name}_cp"], shard_of(item), item["shard_count"])

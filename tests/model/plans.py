@@ -1,0 +1,181 @@
+"""What an actor writes, decided by ``core`` on what it saw, and written down by the rules."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from tests.model.configs import Config, Milli, Order
+from tests.model.pool import Pool
+from tests.model.rules import Rules
+from tests.one_bucket import OWNER
+from zae_limiter.core.acquire import Progress, Rebase, Resolve, Take, next_step
+from zae_limiter.core.across import take_across
+from zae_limiter.core.bucket import Moment
+from zae_limiter.core.composite import Settlement, Settling, settle
+from zae_limiter.core.guess import Effort
+from zae_limiter.core.sharding import is_complete
+from zae_limiter.core.splitting import merge, split
+from zae_limiter.schema.bucket_item import BucketView
+
+
+class Plan(NamedTuple):
+    """Writes to shards, of one transaction if ``token``, and what they are meant to take, charge and give back.
+
+    ``kind`` says what came of the order: a take may turn out to be a create or a rebase.
+    """
+
+    kind: str
+    writes: tuple[tuple[int, Any], ...]
+    takes: Milli
+    debits: Milli
+    credits: Milli
+    token: bool = False
+
+    @property
+    def net(self) -> Milli:
+        """What is used of each limit."""
+        return tuple(t + d - c for t, d, c in zip(self.takes, self.debits, self.credits, strict=True))
+
+
+class Learn(NamedTuple):
+    """Nothing is written: the configuration is to be read again."""
+
+
+Writes = Iterable[tuple[int, Any]]
+"""Operations, each with the shard it is for."""
+
+Decision = Plan | Learn | None
+"""None: nothing can be written, for the request would be rejected, or what it needs was not seen."""
+
+
+class Planner:
+    """Decides and writes down, each case once."""
+
+    def __init__(self, config: Config, pool: Pool, rules: Rules) -> None:
+        self._config = config
+        self._pool = pool
+        self._rules = rules
+        self._none = config.milli({})
+        self._known: dict[object, Decision] = {}
+
+    def plan(
+        self, order: Order, seen: tuple[tuple[int, ...], int], now_ms: int, nonce: int, *, again: bool = False
+    ) -> Decision:
+        """What an actor with these views, that goes by these terms, writes for an order; ``again``: once more."""
+        key = order, seen, now_ms, nonce, again
+        if key not in self._known:
+            decided = self._decide(order, seen, (now_ms, now_ms), nonce, again)
+            if again and isinstance(decided, Plan) and not decided.token:
+                decided = decided._replace(
+                    writes=tuple((shard, self._rules.sent_again(write)) for shard, write in decided.writes)
+                )
+            self._known[key] = decided
+        return self._known[key]
+
+    def _decide(
+        self, order: Order, seen: tuple[tuple[int, ...], int], now: Moment, nonce: int, again: bool
+    ) -> Decision:
+        numbers, terms = seen
+        views = {shard: view for shard, one in enumerate(numbers) if (view := self._pool.view(one, terms)) is not None}
+        match order.kind:
+            case "ask":
+                return self._ask(order, (views.get(order.shard), terms), now, nonce)
+            case "across":
+                return self._across(order, views, terms, now, nonce)
+            case "settle":
+                return self._settle(order, views.get(order.shard), now, nonce, again)
+            case "split":
+                return self._split(order, views.get(order.shard), now, nonce)
+            case _:
+                return self._merge(order, views, now, nonce)
+
+    def _amounts(self, takes: Milli, terms: int) -> list[tuple[int, int]] | None:
+        """The amounts by position, None if a limit is not in force, or can never give so much."""
+        known = self._config.terms[terms]
+        amounts = []
+        for name, milli in zip(self._config.names, takes, strict=True):
+            if milli:
+                position = known.positions.get(name)
+                if position is None or milli > known.limits[position].capacity_milli:
+                    return None
+                amounts.append((position, milli))
+        return amounts
+
+    def _ask(self, order: Order, seen: tuple[BucketView | None, int], now: Moment, nonce: int) -> Decision:
+        view, index = seen
+        terms, amounts = self._config.terms[index], self._amounts(order.takes, index)
+        if amounts is None:
+            return None
+        if view is None:
+            if order.shard or order.effort:
+                return None
+            spent = {terms.limits[position].name: milli for position, milli in amounts}
+            return self._plan(
+                "create", [(0, self._rules.create(OWNER, terms, spent, now[1], nonce))], order, takes=True
+            )
+        effort = Effort(sure=True, yielding=order.effort)
+        match next_step(view, terms, amounts, now, Progress(trust_ms=0, looked=True, effort=effort)):
+            case Take() as step:
+                return self._plan("take", [(order.shard, self._rules.take(view, step, nonce))], order, takes=True)
+            case Rebase(rebasing=rebasing, takes=takes):
+                if order.effort:
+                    return None
+                write = self._rules.rebase(view, rebasing, nonce)
+                return self._plan("rebase", [(order.shard, write)], order, takes=takes)
+            case Resolve():
+                return Learn()
+            case _:
+                return None
+
+    def _across(self, order: Order, views: dict[int, BucketView], index: int, now: Moment, nonce: int) -> Decision:
+        terms, amounts = self._config.terms[index], self._amounts(order.takes, index)
+        if amounts is None or len(views) < 2 or not all(view.frame.follows(terms) for view in views.values()):
+            return None
+        if not is_complete({shard: view.frame.shard_count for shard, view in views.items()}):
+            return None
+        written = take_across(views, amounts, now, order.effort)
+        if written is None:
+            return None
+        writes = [(k, self._rules.take(views[k], Take(bounds, None, ()), nonce)) for k, bounds in written.items()]
+        return self._plan("take across", writes, order, takes=True, token=True)
+
+    def _settle(self, order: Order, view: BucketView | None, now: Moment, nonce: int, again: bool) -> Decision:
+        if view is None:
+            return None
+        settling = settle(view, Settlement(self._named(order.debits), self._named(order.credits)), now, 0)
+        credits = order.credits
+        if again and not self._rules.resends_credits:
+            settling = Settling([part for part in settling.parts if part.spent >= 0], settling.held)
+            credits = self._none
+        if not settling.parts:
+            return None
+        kind = "debit" if any(order.debits) else "credit"
+        write = self._rules.settle(view, settling, nonce)
+        return self._plan(kind, [(order.shard, write)], order._replace(credits=credits))
+
+    def _split(self, order: Order, view: BucketView | None, now: Moment, nonce: int) -> Decision:
+        if view is None or view.frame.shard_count * 2 > self._config.most_shards:
+            return None
+        levels = [base.level(view.numbers[at], now[0]) for at, base in enumerate(view.frame.baselines)]
+        splitting = split(view, now)
+        if splitting is None or any(max(0, level) // 2 % self._config.grain for level in levels):
+            return None
+        old, new = self._rules.split(view, splitting, nonce)
+        return self._plan("split", [(order.shard, old), (splitting.new_shard, new)], order, token=True)
+
+    def _merge(self, order: Order, views: dict[int, BucketView], now: Moment, nonce: int) -> Decision:
+        staying = views.get(order.shard)
+        half = 0 if staying is None else staying.frame.shard_count // 2
+        leaving = views.get(order.shard + half) if half else None
+        if staying is None or leaving is None:
+            return None
+        merging = merge(staying, leaving, now)
+        if merging is None:
+            return None
+        stays, goes = self._rules.merge(staying, leaving, merging, nonce)
+        return self._plan("merge", [(order.shard, stays), (order.shard + half, goes)], order, token=True)
+
+    def _plan(self, kind: str, writes: Writes, order: Order, *, takes: bool = False, token: bool = False) -> Plan:
+        return Plan(kind, tuple(writes), order.takes if takes else self._none, order.debits, order.credits, token)
+
+    def _named(self, milli: Milli) -> tuple[tuple[str, int], ...]:
+        return tuple((name, amount) for name, amount in zip(self._config.names, milli, strict=True) if amount)

@@ -1,0 +1,159 @@
+"""Every item and view of the model, each kept once under a number, and how they are told relative to the time.
+
+Times fold: after ``fold_ms`` all limits are at the same place in their grids again, so a state in which everything is
+that much later is the same state. A baseline long past is moved forward, with the balances counted from it. Totals
+are left out once they were checked, what no reader of a view looks at is left out of views, and generations are
+told by their order.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tests.many_shards import level, offered
+from tests.model.configs import BASE_MS, Config
+from tests.model.state import ABSENT
+from zae_limiter.schema.bucket_item import BucketView, view_of
+from zae_limiter.tables.evaluate import NO_ITEM
+
+Item = dict[str, Any]
+_PAST_S = BASE_MS // 1000 - 100_000
+"""Stands for every time of expiry that is past."""
+
+_HELD = ("rf", "gn", "cv", "ld", "shard_count")
+"""What a write holds on to."""
+
+Place = tuple[int, int]
+"""A baseline and a generation."""
+
+
+class Pool:
+    """The items of one exploration."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.items: list[Item] = [NO_ITEM]
+        self.places: list[Place] = [(0, 0)]
+        self.frames: list[tuple[Any, ...]] = [()]
+        self._numbers: dict[tuple[tuple[str, Any], ...], int] = {}
+        self._views: dict[tuple[int, int], BucketView] = {}
+        self._seen: dict[int, int] = {ABSENT: ABSENT}
+        self._trimmed: dict[tuple[int, int, bool], int] = {}
+        self._moved: dict[tuple[int, Place], int] = {}
+        self._folds: dict[tuple[int, tuple[Place, ...]], dict[Place, Place] | None] = {}
+        # No bound of any write reaches this far above the capacity, however long ago it was decided.
+        most = {name: max(caps) + 1_000 for name, caps in zip(config.names, config.capacities, strict=True)}
+        self._brim = {name: milli + config.most_earned(name, config.deadline_ticks) for name, milli in most.items()}
+
+    def number(self, item: Item) -> int:
+        """The number of an item."""
+        if not item:
+            return ABSENT
+        key = tuple(sorted(item.items()))
+        found = self._numbers.get(key)
+        if found is None:
+            found = self._numbers[key] = len(self.items)
+            self.items.append(item)
+            self.places.append((item["rf"], item["gn"]))
+            self.frames.append(tuple([item[name] for name in _HELD]))
+        return found
+
+    def view(self, number: int, terms: int) -> BucketView | None:
+        """What an actor that goes by these terms makes of an item it saw."""
+        if number == ABSENT:
+            return None
+        key = number, terms
+        if key not in self._views:
+            self._views[key] = view_of(self.items[number], BASE_MS, None, self.config.terms[terms])
+        return self._views[key]
+
+    def seen(self, number: int) -> int:
+        """An item as it is remembered by who saw it."""
+        if number not in self._seen:
+            item = {name: value for name, value in self.items[number].items() if name != "ttl"}
+            self._seen[number] = self.number({**item, "op": 0})
+        return self._seen[number]
+
+    def unsigned(self, number: int, nonce: int) -> int:
+        """An item without a nonce that nobody will ask for any more."""
+        item = self.items[number]
+        return self.number({**item, "op": 0}) if item and item["op"] == nonce else number
+
+    def stored(self, item: Item, phase: int) -> int:
+        """The number of an item just written, without its totals."""
+        totals = {name: 0 for name in item if name.endswith("_tc")}
+        return self.trimmed(self.number({**item, **totals}), phase)
+
+    def trimmed(self, number: int, phase: int, *, turned: bool = False) -> int:
+        """An item without what makes no difference any more at a phase; ``turned``: times have just folded."""
+        key = number, phase, turned
+        if number != ABSENT and key not in self._trimmed:
+            self._trimmed[key] = self.number(self._trim(self.items[number], phase, turned))
+        return self._trimmed[key] if number != ABSENT else ABSENT
+
+    def _trim(self, item: Item, phase: int, turned: bool) -> Item:
+        now_ms, back_ms = self.config.now_ms(phase), self.config.fold_ms if turned else 0
+        changed: Item = {"rf": item["rf"] - back_ms}
+        if "ttl" in item:
+            ttl = item["ttl"] - back_ms // 1000
+            changed["ttl"] = _PAST_S if ttl * 1000 < now_ms - 1000 else ttl
+        item = {**item, **changed}
+        for name in self.names(item):
+            over = offered(item, name, now_ms) - self._brim[name]
+            if over > 0:
+                item[f"b_{name}_tk"] -= over
+        return item
+
+    @staticmethod
+    def names(item: Item) -> list[str]:
+        """The limits of an item."""
+        return [name[2:-3] for name in item if name.startswith("b_") and name.endswith("_tk")]
+
+    def fold(self, phase: int, numbers: Sequence[int]) -> dict[Place, Place] | None:
+        """How baselines and generations are told in a state with these items and views; None if as they are."""
+        places = tuple([self.places[number] for number in numbers])
+        key = phase, places
+        if key not in self._folds:
+            told = self._told({place for place in places if place[0]})
+            self._folds[key] = told if any(place != new for place, new in told.items()) else None
+        return self._folds[key]
+
+    def _told(self, places: Iterable[Place]) -> dict[Place, Place]:
+        baselines = sorted({start for start, _ in places}, reverse=True)
+        ranks = {generation: rank for rank, generation in enumerate(sorted({gn for _, gn in places}), start=1)}
+        fold_ms = self.config.fold_ms
+        reach_ms = -(-(self.config.deadline_ticks + 1) * self.config.tick_ms // fold_ms) * fold_ms
+        floor, told = BASE_MS - reach_ms, {}
+        for start in baselines:
+            if start >= floor:
+                told[start] = start
+            else:
+                # Each older one goes to a window of its own, so that no two that differ become the same.
+                floor -= fold_ms
+                told[start] = floor + (start - floor) % fold_ms
+        return {place: (told[place[0]], ranks[place[1]]) for place in places}
+
+    def moved(self, number: int, told: dict[Place, Place]) -> int:
+        """An item or view on the baseline and generation as they are told now."""
+        place = self.places[number]
+        if number == ABSENT or told[place] == place:
+            return number
+        key = number, told[place]
+        if key not in self._moved:
+            start, generation = told[place]
+            item = {**self.items[number], "rf": start, "gn": generation}
+            earlier, later = sorted((start, place[0]))
+            sign = 1 if start > place[0] else -1
+            for name in self.names(item):
+                earned = offered({**item, "rf": earlier, f"b_{name}_tk": 0}, name, later)
+                item[f"b_{name}_tk"] += sign * earned
+            self._moved[key] = self.number(item)
+        return self._moved[key]
+
+    def level(self, number: int, name: str, phase: int) -> int:
+        """What a shard has available, below zero what it owes; nothing of a limit it lacks."""
+        item = self.items[number]
+        return level(item, name, self.config.now_ms(phase)) if f"b_{name}_tk" in item else 0
+
+    def offered(self, number: int, name: str, phase: int) -> int:
+        """Balance and earnings of a shard, whether or not its share of the capacity holds them."""
+        return offered(self.items[number], name, self.config.now_ms(phase))

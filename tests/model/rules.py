@@ -1,0 +1,35 @@
+"""The rules that actors write by: the real writers, any of which a weakened set of rules replaces by a faulty one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from zae_limiter.schema import attributes, bucket_writes
+from zae_limiter.schema.operations import Put, Update
+
+Item = dict[str, Any]
+
+
+def bears_its_nonce(write: Put | Update, item: Item) -> bool:
+    """Say whether an item that refused a write that was sent again was last written by that very write."""
+    written = write.item if isinstance(write, Put) else write.set
+    return bool(item) and written[attributes.NONCE] == item[attributes.NONCE]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """One function per writer, and what becomes of a write whose answer is lost."""
+
+    take: Callable[..., Any] = bucket_writes.take
+    settle: Callable[..., Any] = bucket_writes.settle
+    create: Callable[..., Any] = bucket_writes.create
+    rebase: Callable[..., Any] = bucket_writes.rebase
+    split: Callable[..., Any] = bucket_writes.split
+    merge: Callable[..., Any] = bucket_writes.merge
+    sent_again: Callable[..., Any] = bucket_writes.sent_again
+    is_mine: Callable[[Put | Update, Item], bool] = bears_its_nonce
+    resends_credits: bool = False
+    honours_tokens: bool = True
+
+
+REAL = Rules()

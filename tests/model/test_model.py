@@ -1,0 +1,105 @@
+"""Everything that can happen to one small bucket, explored to its end: no invariant is ever broken."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from tests.model import __main__ as command
+from tests.model.configs import CONFIGS, Config, config
+from tests.model.explorer import explore
+from tests.model.state import State
+from tests.model.weakened import WEAKENED, Weakened
+from tests.model.world import World
+
+WRITES = {
+    "takes": {"create", "take"},
+    "efforts": {"create", "take"},
+    "settle": {"create", "take", "debit", "credit"},
+    "late": {"create", "take"},
+    "delay": {"create", "take"},
+    "speeds": {"create", "take"},
+    "stored": {"create", "take", "rebase"},
+    "own": {"create", "rebase", "take"},
+    "added": {"create", "rebase", "take"},
+    "expiry": {"create", "take", "debit"},
+    "shards": {"take", "split", "merge"},
+    "rivals": {"take", "split", "merge"},
+    "torn": {"take", "split", "merge"},
+    "across": {"take", "take across", "split", "merge"},
+    "refunds": {"take", "credit", "split", "merge"},
+}
+"""The writes that are applied somewhere in each configuration."""
+
+
+@pytest.mark.parametrize("explored", CONFIGS, ids=lambda one: one.name)
+def test_no_invariant_is_broken_whatever_happens(explored: Config) -> None:
+    """In every state that can be reached, however often requests and answers are lost."""
+    result = explore(explored)
+
+    assert result.violation is None, str(result)
+    assert WRITES[explored.name] == result.writes
+
+
+@pytest.mark.parametrize("weakened", WEAKENED, ids=lambda one: one.name)
+def test_a_weakened_rule_is_found_out(weakened: Weakened) -> None:
+    """Each bound, guard and clamp is there for a reason, which the shortest trace without it tells."""
+    trace = explore(weakened.config, weakened.rules, frozenset({weakened.breaks})).violation
+
+    assert trace is not None
+    assert (weakened.breaks, weakened.steps) == (trace.violation.invariant, len(trace)), str(trace)
+
+
+def offers(world: World, state: State) -> object:
+    """What can be told of a state without regard to how its times are told."""
+    names, pool = world.config.names, world.pool
+    views = [(actor.views, actor.held, actor.job, actor.ghost is not None) for actor in state.actors]
+    return (
+        [[pool.level(one, name, state.phase) for name in names] for one in state.items],
+        [[[pool.level(one, name, state.phase) for name in names] for one in seen] for seen, *_ in views],
+        [rest for _, *rest in views],
+        state.ledger,
+    )
+
+
+@pytest.mark.parametrize("walked", CONFIGS, ids=lambda one: one.name)
+def test_a_folded_state_goes_on_as_the_unfolded_would(walked: Config) -> None:
+    """Times that are told anew change nothing: the same moves are open, and lead to the same levels."""
+    folded, unfolded = World(walked), World(replace(walked, turns=64))
+    for seed in range(10):
+        random, here, there = Random(seed), folded.start(), unfolded.start()
+        for _ in range(60):
+            moves = list(folded.moves(here))
+            assert moves == list(unfolded.moves(there))
+            move = random.choice([*moves, moves[-1]])
+            # A tick that changes nothing but the time is no move where the time is told anew.
+            here, there = folded.after(here, move) or here, unfolded.after(there, move) or there
+            assert offers(unfolded, there) == offers(folded, here), move
+
+
+def test_a_violation_is_told_as_steps() -> None:
+    """The shortest way to it, each step with what the bucket offers after it and what was used beyond earnings."""
+    weakened = next(one for one in WEAKENED if one.name == "create over another")
+
+    told = str(explore(weakened.config, weakened.rules, frozenset({weakened.breaks})).violation)
+
+    assert [
+        "violates promise: 3000 of fast used beyond what was earned, of 2000 at most after 2 steps:",
+        "    1. client 0 sends ask 1 fast by what it saw (-) answered            offers 1; used 1",
+        "    2. client 1 sends ask 2 fast by what it saw (-) answered",
+    ] == told.splitlines()
+
+
+def test_the_command_prints_what_it_took(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line per configuration, and success if nothing is broken."""
+    code = command.main(["--config", "takes"])
+
+    assert 0 == code
+    name, states, *_ = capsys.readouterr().out.split()
+    assert ("takes", True) == (name, int(states) > 100)
+
+
+def test_larger_bounds_are_larger() -> None:
+    """A long run explores what a short one does not."""
+    assert all(one.deepened() != one for one in CONFIGS)
+    assert explore(config("takes").deepened(), most=2_000).states >= 2_000

@@ -1,0 +1,362 @@
+"""What may happen in a state, and the state it leads to.
+
+Nothing here decides: what is written comes from the planner, what a table makes of it from ``tables.evaluate``.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from tests.model.configs import BASE_MS, Config, Milli, Order
+from tests.model.invariants import ALL, Invariants
+from tests.model.plans import Learn, Plan, Planner
+from tests.model.pool import Pool
+from tests.model.rules import REAL, Rules
+from tests.model.state import ABSENT, Actor, Ghost, Job, Move, State
+from tests.one_bucket import created
+from zae_limiter.tables import evaluate
+
+ANSWERED, ANSWER_LOST, REQUEST_LOST, LATE = "answered", "answer lost", "request lost", "late"
+_FATES = (ANSWERED, ANSWER_LOST, REQUEST_LOST)
+
+Applied = dict[int, int]
+"""The items after a write, by shard."""
+
+
+class World:
+    """One bucket by one configuration and one set of rules."""
+
+    def __init__(self, config: Config, rules: Rules = REAL, checked: frozenset[str] = ALL) -> None:
+        self.config = config
+        self.pool = Pool(config)
+        self._rules = rules
+        self._planner = Planner(config, self.pool, rules)
+        self.invariants = Invariants(config, self.pool, checked)
+        self._none = config.milli({})
+        self._applied: dict[object, Applied | None] = {}
+        self.writes: set[str] = set()
+
+    def start(self) -> State:
+        """Nobody has seen anything; the bucket is not there, or full."""
+        config = self.config
+        shards = config.most_shards
+        items = [ABSENT] * shards
+        if config.created:
+            items[0] = self.pool.stored({**created(config.terms[0], now_ms=BASE_MS), "op": 0}, 0)
+        actors = [Actor((ABSENT,) * shards, who if config.own else 0, self._none) for who in range(config.clients)]
+        if config.aggregator:
+            actors.append(Actor((ABSENT,) * shards, 0, self._none))
+        ledger = tuple(tuple(0 for _ in capacities) for capacities in config.capacities)
+        return State(tuple(items), tuple(actors), ledger, 0, 0)
+
+    def moves(self, state: State) -> Iterator[Move]:
+        """Everything that may happen; some of it changes nothing."""
+        for who, actor in enumerate(state.actors):
+            if actor.job is None:
+                yield from self._idle_moves(who, actor)
+                if not self.config.own and actor.terms < state.version:
+                    yield Move("learns", who)
+            else:
+                for fate in self._fates(who, actor):
+                    yield Move("arrives", who, detail=fate)
+                if actor.job.again:
+                    yield Move("gives up", who)
+            if actor.ghost is not None:
+                yield Move("comes late", who)
+                yield Move("never comes", who)
+        yield Move("tick")
+        if self.config.ttl:
+            yield Move("expires")
+        if not self.config.own and state.version + 1 < len(self.config.versions):
+            yield Move("configures")
+
+    def _idle_moves(self, who: int, actor: Actor) -> Iterator[Move]:
+        for shard in range(self.config.most_shards):
+            yield Move("looks", who, detail=str(shard))
+        clients = self.config.clients
+        # Where no time can pass between, a write arrives as it is sent: others came before it, for its view is old.
+        fates = ("",) if self.config.deadline_ticks else self._fates(who, actor)
+        for order in self.config.client_orders if who < clients else self.config.aggregator_orders:
+            for fate in fates:
+                yield Move("sends", who, order, fate)
+        if any(actor.held):
+            yield Move("ends", who)
+
+    def _fates(self, who: int, actor: Actor) -> tuple[str, ...]:
+        """What may become of a write."""
+        if who not in self.config.lossy:
+            return (ANSWERED,)
+        return (*_FATES, LATE) if who < self.config.late and actor.ghost is None else _FATES
+
+    def after(self, state: State, move: Move) -> State | None:
+        """The state that a move leads to, None if it cannot be made now.
+
+        Raises:
+            ViolationError: An invariant does not hold.
+        """
+        new: State | None
+        match move.what:
+            case "tick":
+                new = self._tick(state)
+            case "expires":
+                new = self._expire(state)
+            case "configures":
+                new = state._replace(version=state.version + 1)
+            case _:
+                new = self._act(state, move)
+        return None if new is None or new == state else self._folded(new)
+
+    def _act(self, state: State, move: Move) -> State | None:
+        """What one actor does, or what becomes of its writes."""
+        who, actor = move.who, state.actors[move.who]
+        match move.what:
+            case "looks":
+                shard = int(move.detail)
+                return _with(state, who, _seeing(actor, {shard: self.pool.seen(state.items[shard])}))
+            case "learns":
+                return _with(state, who, actor._replace(terms=state.version))
+            case "ends":
+                return _with(state, who, actor._replace(held=self._none))
+            case "sends":
+                assert move.order is not None
+                return self._send(state, who, move.order, move.detail)
+            case "arrives":
+                return self._arrive(state, who, move.detail)
+            case "gives up":
+                return self._ended(state, who, self._none)
+            case "comes late":
+                return self._come_late(state, who)
+            case _:
+                return _with(state, who, actor._replace(ghost=None))
+
+    # What is sent, and what becomes of it.
+
+    def _send(self, state: State, who: int, order: Order, fate: str) -> State | None:
+        actor = state.actors[who]
+        if not self._may_send(state, actor, order):
+            return None
+        plan = self._plan(state, actor, Job(order), who + 1)
+        if isinstance(plan, Learn):
+            return _with(state, who, actor._replace(terms=state.version))
+        if plan is None:
+            return None
+        sent = _with(state, who, actor._replace(job=Job(order)))
+        return self._arrive(sent, who, fate) if fate else sent
+
+    def _may_send(self, state: State, actor: Actor, order: Order) -> bool:
+        """A client takes while it holds nothing, gives back what it holds, and runs up debts of bounded size."""
+        if any(order.takes):
+            return not any(actor.held)
+        for held, debit, credit in zip(actor.held, order.debits, order.credits, strict=True):
+            if credit > held or (debit and not held):
+                return False
+        return not self._owes_too_much(state, order)
+
+    def _owes_too_much(self, state: State, order: Order) -> bool:
+        """Say whether a debit would leave a debt beyond the bound of the model: such a one never arrives."""
+        for capacities, used, debit in zip(self.config.capacities, state.ledger, order.debits, strict=True):
+            if debit and used[-1] + debit > capacities[-1] + self.config.most_debt * 1000:
+                return True
+        return False
+
+    def _plan(self, state: State, by: Actor | Ghost, job: Job, nonce: int) -> Any:
+        decided_ms = self.config.now_ms(state.phase) - job.age * self.config.tick_ms
+        return self._planner.plan(job.order, (by.views, by.terms), decided_ms, nonce, again=job.again)
+
+    def _arrive(self, state: State, who: int, fate: str) -> State | None:
+        actor = state.actors[who]
+        job = actor.job
+        assert job is not None
+        if fate == REQUEST_LOST:
+            return self._in_doubt(state, who)
+        if fate == LATE:
+            ghost = Ghost(job, actor.views, actor.terms, orphan=False)
+            return self._in_doubt(_with(state, who, actor._replace(ghost=ghost)), who)
+        plan: Plan = self._plan(state, actor, job, who + 1)
+        if self._owes_too_much(state, job.order):
+            return None
+        committed = plan.token and job.acted > 0 and self._rules.honours_tokens
+        done = None if committed else self._write(state, plan, job)
+        if done is not None:
+            state = self._booked(state, done, (plan, who), given=job.acted == 0)
+            job = job._replace(acted=min(2, job.acted + 1))
+            state = _with(state, who, state.actors[who]._replace(job=job))
+        if fate == ANSWER_LOST:
+            return self._in_doubt(state, who)
+        return self._hear(state, who, plan, done is not None or committed)
+
+    def _write(self, state: State, plan: Plan, job: Job) -> Applied | None:
+        """The items as a write leaves them, None if it is refused: all of its writes are applied, or none."""
+        before = tuple([state.items[shard] for shard, _ in plan.writes])
+        key = id(plan), before, state.phase
+        if key not in self._applied:
+            results = {}
+            for shard, write in plan.writes:
+                result = evaluate.apply(write, self.pool.items[state.items[shard]])
+                results[shard] = result if isinstance(result, dict) else None
+            self._applied[key] = None
+            after = {shard: item for shard, item in results.items() if item is not None}
+            if len(after) == len(results):
+                self.invariants.check_write(state.items, after, (plan, job.order), state.phase)
+                stored = {k: self.pool.stored(item, state.phase) if item else ABSENT for k, item in after.items()}
+                self._applied[key] = stored
+                self.writes.add(plan.kind)
+        return self._applied[key]
+
+    def _booked(self, state: State, done: Applied, by: tuple[Plan, int], *, given: bool) -> State:
+        """The state after a write was applied: items and ledger, and whose nonces it has overwritten."""
+        plan, who = by
+        items = list(state.items)
+        for shard, number in done.items():
+            items[shard] = number
+        ledger = self.invariants.after_write(state, tuple(items), plan, given)
+        overwritten = {self.pool.items[state.items[shard]].get("op", 0) - 1 for shard in done} - {-1, who}
+        return _disturbed(state._replace(items=tuple(items), ledger=ledger), overwritten)
+
+    def _in_doubt(self, state: State, who: int) -> State:
+        """A client hears nothing of its write: it is sent again, unless it may have given something back."""
+        actor = state.actors[who]
+        assert actor.job is not None
+        order = actor.job.order
+        if any(order.credits) and not any(order.debits) and not self._rules.resends_credits:
+            return self._ended(state, who, _less(actor.held, order.credits))
+        held = actor.held if self._rules.resends_credits else _less(actor.held, order.credits)
+        return _with(state, who, actor._replace(job=actor.job._replace(again=True), held=held))
+
+    def _hear(self, state: State, who: int, plan: Plan, applied: bool) -> State:
+        """An answer arrives: the client sees what it wrote to, and knows what became of its write."""
+        actor = state.actors[who]
+        job = actor.job
+        assert job is not None
+        shards = [shard for shard, _ in plan.writes]
+        if not applied and job.again and not plan.token:
+            applied = self._rules.is_mine(plan.writes[0][1], self.pool.items[state.items[shards[0]]])
+        self.invariants.check_belief(job, granted=applied)
+        seen = _seeing(actor, {shard: self.pool.seen(state.items[shard]) for shard in shards})
+        held = actor.held
+        if plan.kind in ("debit", "credit"):
+            # A debit that is refused is decided anew; a credit is refused only by a bucket that is gone.
+            done = applied or plan.kind == "credit"
+            held = _less(held, plan.credits) if done and not any(plan.debits) else self._none if done else held
+        elif applied and (self.config.debts or self.config.refunds):
+            held = plan.takes
+        return self._ended(_with(state, who, seen), who, held)
+
+    def _ended(self, state: State, who: int, held: Milli) -> State:
+        """A job is over: nobody will ask for its nonce any more."""
+        actor = state.actors[who]
+        ghost = actor.ghost
+        if ghost is not None and actor.job is not None and not ghost.orphan:
+            ghost = ghost._replace(orphan=True, job=ghost.job._replace(acted=actor.job.acted))
+        items = tuple([self.pool.unsigned(one, who + 1) for one in state.items])
+        return _with(state._replace(items=items), who, actor._replace(job=None, held=held, ghost=ghost))
+
+    def _come_late(self, state: State, who: int) -> State:
+        """A write that was given up for lost arrives after all."""
+        actor = state.actors[who]
+        ghost, job = actor.ghost, actor.job
+        assert ghost is not None
+        actor = actor._replace(ghost=None)
+        alive = None if ghost.orphan else job
+        acted = ghost.job.acted if alive is None else alive.acted
+        plan: Plan = self._plan(state, ghost, ghost.job, 0 if alive is None else who + 1)
+        committed = plan.token and acted > 0 and self._rules.honours_tokens
+        done = None
+        if not committed and not self._owes_too_much(state, ghost.job.order):
+            done = self._write(state, plan, ghost.job)
+        if alive is not None:
+            applied = min(2, acted + (done is not None))
+            actor = actor._replace(job=alive._replace(acted=applied, disturbed=True))
+        state = _with(state, who, actor)
+        if done is None:
+            return state
+        # Its actor may be at something else by now, whose nonce it overwrites.
+        return self._booked(state, done, (plan, -1 if alive is None else who), given=acted == 0)
+
+    # Time and other powers.
+
+    def _tick(self, state: State) -> State:
+        """Time passes: all earn, and what has been under way for too long is lost."""
+        ledger = self.invariants.after_tick(state)
+        for who, actor in enumerate(state.actors):
+            if actor.job is not None and actor.job.age == self.config.deadline_ticks:
+                state = self._ended(state, who, self._none)
+        phase = (state.phase + 1) % self.config.phases
+        turned = phase == 0
+
+        def later(numbers: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple([self.pool.trimmed(number, phase, turned=turned) for number in numbers])
+
+        actors = tuple([self._older(actor)._replace(views=later(actor.views)) for actor in state.actors])
+        actors = tuple(
+            [
+                one if one.ghost is None else one._replace(ghost=one.ghost._replace(views=later(one.ghost.views)))
+                for one in actors
+            ]
+        )
+        return State(later(state.items), actors, ledger, phase, state.version)
+
+    def _older(self, actor: Actor) -> Actor:
+        job, ghost = actor.job, actor.ghost
+        if ghost is not None:
+            aged = ghost.job._replace(age=ghost.job.age + 1)
+            ghost = None if aged.age > self.config.deadline_ticks else ghost._replace(job=aged)
+        return actor._replace(job=None if job is None else job._replace(age=job.age + 1), ghost=ghost)
+
+    def _expire(self, state: State) -> State | None:
+        """The table removes an item whose time is past."""
+        item = self.pool.items[state.items[0]]
+        if "ttl" not in item or item["ttl"] >= self.config.now_ms(state.phase) // 1000:
+            return None
+        gone = state._replace(items=(ABSENT, *state.items[1:]))
+        return _disturbed(gone, {item["op"] - 1})
+
+    def _folded(self, state: State) -> State:
+        """The same state, told so that it is recognised."""
+        if self.config.forgets:
+            state = state._replace(actors=tuple([self._forgetting(actor, state.items) for actor in state.actors]))
+        numbers = list(state.items)
+        for actor in state.actors:
+            numbers += actor.views
+            if actor.ghost is not None:
+                numbers += actor.ghost.views
+        told = self.pool.fold(state.phase, numbers)
+        if told is None:
+            return state
+        moved = self.pool.moved
+
+        def retold(ones: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple([moved(one, told) for one in ones])
+
+        actors = []
+        for actor in state.actors:
+            ghost = None if actor.ghost is None else actor.ghost._replace(views=retold(actor.ghost.views))
+            actors.append(actor._replace(views=retold(actor.views), ghost=ghost))
+        return state._replace(items=retold(state.items), actors=tuple(actors))
+
+    def _forgetting(self, actor: Actor, items: tuple[int, ...]) -> Actor:
+        """An actor that, if it is idle, has no view but of what is there, on the baseline that it saw."""
+        if actor.job is not None:
+            return actor
+        frames = self.pool.frames
+        pairs = zip(actor.views, items, strict=True)
+        return actor._replace(views=tuple([view if frames[view] == frames[item] else ABSENT for view, item in pairs]))
+
+
+def _with(state: State, who: int, actor: Actor) -> State:
+    actors = state.actors
+    return state._replace(actors=(*actors[:who], actor, *actors[who + 1 :]))
+
+
+def _seeing(actor: Actor, seen: dict[int, int]) -> Actor:
+    return actor._replace(views=tuple([seen.get(shard, number) for shard, number in enumerate(actor.views)]))
+
+
+def _disturbed(state: State, overwritten: set[int]) -> State:
+    for who in overwritten:
+        if who >= 0 and (job := state.actors[who].job) is not None:
+            state = _with(state, who, state.actors[who]._replace(job=job._replace(disturbed=True)))
+    return state
+
+
+def _less(held: Milli, credits: Milli) -> Milli:
+    return tuple([max(0, one - credit) for one, credit in zip(held, credits, strict=True)])
