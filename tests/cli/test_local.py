@@ -4,11 +4,13 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
 from tests.dynamodb.engines import free_port
 from tests.infra.local_servers import BROKEN, in_place_of_ministack, stopped_in_the_end
+from zae_limiter import SyncRepository
 from zae_limiter.infra.clients import Clients
 from zae_limiter.infra.local import session_of
 from zae_limiter.infra.stack import Stack
@@ -79,23 +81,37 @@ def test_a_shell_that_evaluates_the_environment_uses_the_limiter_in_it(run, aws,
     assert ("LIMIT  TAKEN  LEFT\nrpd        1    99\n", 0) == (used.stdout, used.returncode), used.stderr
 
 
-def test_what_was_deployed_is_there_after_a_restart(run, aws, port):
-    """Stack, table and balances; deploying again leaves them as they are."""
-    taken = ("acquire", "user-1", "gpt-4", "-c", "rpd:1", "-l", "rpd:100/d", "--json")
-    url = f"dynamodb://my-app?region=us-east-1&endpoint_url=http://127.0.0.1:{port}"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ACCESS_KEY_ID", "test")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        left = []
-        for _ in range(2):
-            run("local", "up", "--port", port, "--name", "my-app")
-            left.append(json.loads(run(*taken, "--url", url).stdout)["available"])
+def test_what_was_deployed_goes_on_after_a_restart(run, aws, port, monkeypatch):
+    """Stack, table and balances are there, and the aggregator counts on; deploying again leaves them as they are."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    endpoint_url = f"http://127.0.0.1:{port}"
+    url = f"dynamodb://my-app?region=us-east-1&endpoint_url={endpoint_url}"
+    left, counted = [], []
+    for amount in (1, 2):
+        assert 0 == run("local", "up", "--port", port, "--name", "my-app").exit_code
+        done = run("acquire", "user-1", "gpt-4", "-c", f"rpd:{amount}", "-l", "rpd:100/d", "--json", "--url", url)
+        left.append(json.loads(done.stdout)["available"])
+        counted.append(usage_that_comes(url, 3 if amount == 2 else 1))
+        if amount == 1:
             run("local", "down")
-        run("local", "up", "--port", port)
-    clients = Clients("us-east-1", f"http://127.0.0.1:{port}", session_of(aws.status().server))
+    clients = Clients("us-east-1", endpoint_url, session_of(aws.status().server))
 
-    assert [{"rpd": 99}, {"rpd": 98}] == left
+    assert [{"rpd": 99}, {"rpd": 97}] == left
+    assert [1, 3] == counted
     assert "CREATE_COMPLETE" == Stack("my-app", clients).require().status
+
+
+def usage_that_comes(url, expected):
+    """Return what was used in all, as soon as it is what is expected, or as it is when patience ends."""
+    end = time.monotonic() + 120
+    with SyncRepository.open(url, deadline_s=30) as repo:
+        while True:
+            snapshots, _ = repo.get_usage_snapshots("user-1", window_type="hourly")
+            total = sum(snapshot.counters["rpd"] for snapshot in snapshots)
+            if total == expected or time.monotonic() > end:
+                return total
+            time.sleep(0.2)
 
 
 def test_env_as_json(run, aws, port):

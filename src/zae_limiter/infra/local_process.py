@@ -1,6 +1,7 @@
 """The local AWS as a process: ministack in the background, no docker; what it holds is written when it is stopped."""
 
 import importlib.util
+import json
 import os
 import signal
 import socket
@@ -40,6 +41,7 @@ def start(files: LocalFiles, server: Server) -> bool:
         _require_free(server.port)
         files.pid_file.write_text("")
         files.write_record(server)
+        _rewind_streams(files.state)
         with files.log.open("ab") as log:
             launched = subprocess.run(
                 ["sh", "-c", _LAUNCH, "sh", str(files.pid_file), *_command(server.port)],
@@ -101,6 +103,23 @@ def _environment(state: Path, server: Server) -> dict[str, str]:
     # Ports that nobody asked for stay closed, and no engine of containers is looked for.
     off = {"SFTP_ENABLED": "0", "IOT_MTLS_ENABLED": "0", "DOCKER_HOST": "unix:///nonexistent"}
     return {**known, **kept, **off, "GATEWAY_PORT": str(server.port), "MINISTACK_REGION": server.region}
+
+
+def _rewind_streams(state: Path) -> None:
+    """Have functions read streams from their beginning.
+
+    ministack keeps how far they had read and not the streams, so that it would pass over as many records as they had
+    read before. What is kept in any other form is left as it is.
+    """
+    kept = state / "lambda.json"
+    try:
+        held = json.loads(kept.read_text(encoding="utf-8"))
+        del held["payload"]["dynamodb_stream_positions"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return
+    fresh = kept.with_suffix(".new")
+    fresh.write_text(json.dumps(held), encoding="utf-8")
+    fresh.replace(kept)
 
 
 def _require_free(port: int) -> None:
