@@ -118,10 +118,10 @@ class Worker:
         )
 
     def _merged(self, effects: "_Effects", merging: Merge) -> int:
-        """Look at a bucket, and remember what was seen, or that nothing could be, until the next look."""
+        """Look at a bucket, and remember what is known of it, and when it was its turn though the look may have failed."""
         surveyed = effects.tried(f"merge {merging.bucket}", merge(merging, self._rules, self._means))
-        seen = {} if surveyed is None else surveyed.shards
-        self._memories.surveys.keep(merging.bucket, Survey(self._table.now()[0], seen))
+        known = merging.seen if surveyed is None else surveyed.shards
+        self._memories.surveys.keep(merging.bucket, Survey(self._table.now()[0], known))
         return 0 if surveyed is None else surveyed.merged
 
 

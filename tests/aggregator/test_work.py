@@ -333,3 +333,20 @@ def test_a_look_at_a_damaged_bucket_is_not_repeated_at_once():
     troubles = [len(play.deliver().troubles) for _ in range(3)]
 
     assert [1, 0, 0] == troubles
+
+
+def test_a_look_that_there_is_no_time_for_forgets_nothing():
+    """It is made a minute later, with what was known."""
+    play = Play()
+    play.use("user-1", 1)
+    bucket = play.stage.buckets()[0]
+    play.stream.add(play.stage.now_ms, bucket, {**bucket, "shard_count": 2})
+    merges = []
+    for minute in range(4):
+        shard = {**bucket, "shard_count": 2, "b_wcu_tc": 1}
+        play.stage.put([shard, {**shard, "PK": bucket["PK"][:-1] + "1"}])
+        late = [60.0, 60.0, *[1.0] * 9] if minute == 2 else [60.0] * 99
+        merges.append(play.worker.work(play.stream.records, iter(late).__next__).merges)
+        play.stage.now_ms += 60_000
+
+    assert [0, 0, 0, 1] == merges
