@@ -118,7 +118,7 @@ class Worker:
         )
 
     def _merged(self, effects: "_Effects", merging: Merge) -> int:
-        """Look at a bucket, and remember what is known of it, and when it was its turn though the look may have failed."""
+        """Look at a bucket, and remember what is known of it, and that it had its turn though the look failed."""
         surveyed = effects.tried(f"merge {merging.bucket}", merge(merging, self._rules, self._means))
         known = merging.seen if surveyed is None else surveyed.shards
         self._memories.surveys.keep(merging.bucket, Survey(self._table.now()[0], known))
