@@ -1,5 +1,6 @@
 """A stack on a local AWS: created, read back, updated, deleted, and what is said when that fails."""
 
+import json
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -19,9 +20,9 @@ from zae_limiter.core.errors import (
 )
 from zae_limiter.infra import naming, tags
 from zae_limiter.infra.clients import Clients
-from zae_limiter.infra.options import StackOptions
+from zae_limiter.infra.options import StackOptions, template_parameters
 from zae_limiter.infra.progress import StackEvent
-from zae_limiter.infra.stack import Deletion, Stack
+from zae_limiter.infra.stack import Deletion, Stack, StackState
 from zae_limiter.infra.template import limiter_template
 
 SMALL = StackOptions(enable_aggregator=False, enable_alarms=False, create_iam=False)
@@ -213,6 +214,40 @@ class TestFailing:
 
         with pytest.raises(StorageError, match="AWS_ACCESS_KEY_ID"):
             Stack(stack_name, Clients("us-east-1", None, botocore.session.Session())).describe()
+
+
+class TestStacksOfOthers:
+    """A name may be somebody else's stack's; it is left as it is."""
+
+    @pytest.fixture
+    def other(self, stack: Stack, client: ServiceClient) -> StackState:
+        resources = {"Nothing": {"Type": "AWS::CloudFormation::WaitConditionHandle"}}
+        client("cloudformation").create_stack(StackName=stack.name, TemplateBody=json.dumps({"Resources": resources}))
+        found = stack.wait()
+        assert found is not None
+        return found
+
+    @pytest.mark.parametrize(
+        "verb", [lambda stack: stack.deploy(SMALL), lambda stack: stack.update(), lambda stack: stack.delete()]
+    )
+    def test_they_are_never_touched(self, stack: Stack, other: StackState, verb: Callable[[Stack], object]) -> None:
+        with pytest.raises(StackOperationError, match="not a limiter's"):
+            verb(stack)
+
+        assert other == stack.describe()
+
+    def test_one_of_ours_without_tags_is_ours(self, stack: Stack, client: ServiceClient) -> None:
+        """So is what was deployed from the template by other means."""
+        parameters = [
+            {"ParameterKey": name, "ParameterValue": value}
+            for name, value in template_parameters(stack.name, SMALL).items()
+        ]
+        client("cloudformation").create_stack(
+            StackName=stack.name, TemplateBody=limiter_template(), Parameters=parameters
+        )
+
+        assert stack.deploy(SMALL).changed
+        assert stack.name == stack.require().tags[tags.NAME]
 
 
 class TestUpdating:

@@ -11,8 +11,6 @@ from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.infra import naming, progress, tags
 from zae_limiter.infra.clients import Clients
 
-_DESCRIPTION = "zae-limiter:"
-
 
 @dataclass(frozen=True, slots=True)
 class LimiterInfo:
@@ -61,14 +59,11 @@ def list_limiters(clients: Clients, stack_type: str | None = tags.LIMITER) -> li
 
 
 def info_of(told: Mapping[str, Any], region: str) -> LimiterInfo | None:
-    """Return what CloudFormation tells of a stack of this package, None of any other.
-
-    It is one by its tags, by the prefix of old, or, where the template was deployed by other means, by its description.
-    """
+    """Return what CloudFormation tells of a stack of this package, None of any other."""
     name: str = told["StackName"]
     said = tags.from_list(told.get("Tags", []))
-    legacy = name.startswith(naming.LEGACY_PREFIX) or told.get("Description", "").startswith(_DESCRIPTION)
-    if tags.TYPE not in said and not legacy:
+    stack_type = tags.stack_type(name, said, told.get("Description", ""))
+    if stack_type is None:
         return None
     return LimiterInfo(
         stack_name=name,
@@ -80,7 +75,7 @@ def info_of(told: Mapping[str, Any], region: str) -> LimiterInfo | None:
         version=said.get(tags.VERSION),
         lambda_version=said.get(tags.LAMBDA_VERSION),
         schema_version=said.get(tags.SCHEMA),
-        stack_type=said.get(tags.TYPE, tags.LIMITER),
+        stack_type=stack_type,
     )
 
 

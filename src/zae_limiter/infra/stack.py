@@ -59,6 +59,7 @@ class StackState:
     parameters: Mapping[str, str]
     outputs: Mapping[str, str]
     tags: Mapping[str, str]
+    description: str
     created_at: datetime
     updated_at: datetime | None
 
@@ -163,7 +164,7 @@ class Stack:
             StackOperationError: It cannot be done; the text says why and what to do.
         """
         template_parameters(self.name, options)
-        found = self.wait(listener)
+        found = self._own(self.wait(listener))
         match next_step(None if found is None else found.status):
             case Step.REFUSE:
                 assert found is not None
@@ -217,6 +218,7 @@ class Stack:
         for _ in self._looks():
             self.wait(listener)
             found, token = self.require(), _token()
+            self._own(found)
             match self._ask_for_update(found, self._update_request(found, options), token):
                 case _Answer.NOTHING_TO_DO:
                     return self._finished(changed=False)
@@ -233,7 +235,7 @@ class Stack:
         Raises:
             StackOperationError: It is protected, or could not be deleted; the text says why.
         """
-        found = self.wait(listener)
+        found = self._own(self.wait(listener))
         if found is None:
             return Deletion(existed=False, archive_kept=None)
         if found.parameters.get("EnableDeletionProtection") == "true" and next_step(found.status) is not Step.REPLACE:
@@ -270,6 +272,12 @@ class Stack:
             found = self.describe()
             if found is None or not is_under_way(found.status):
                 break
+        return found
+
+    def _own(self, found: StackState | None) -> StackState | None:
+        """Require that a stack is a limiter's: another one of that name is never changed."""
+        if found is not None and tags.stack_type(found.name, found.tags, found.description) != tags.LIMITER:
+            raise StackOperationError(self.name, "it is there, but it is not a limiter's; choose another name")
         return found
 
     @property
@@ -381,6 +389,7 @@ def _state_of(told: Mapping[str, Any]) -> StackState:
         {one["ParameterKey"]: one.get("ParameterValue", "") for one in told.get("Parameters", [])},
         {one["OutputKey"]: one["OutputValue"] for one in told.get("Outputs", [])},
         tags.from_list(told.get("Tags", [])),
+        told.get("Description", ""),
         told["CreationTime"],
         told.get("LastUpdatedTime"),
     )

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from zae_limiter.core.version import SCHEMA_VERSION
-from zae_limiter.infra.naming import TAG_PREFIX
+from zae_limiter.infra.naming import LEGACY_PREFIX, TAG_PREFIX
 
 NAME = f"{TAG_PREFIX}name"
 TYPE = f"{TAG_PREFIX}type"
@@ -13,6 +13,8 @@ SCHEMA = f"{TAG_PREFIX}schema-version"
 
 LIMITER = "limiter"
 """The type of a stack that holds limits; load tests have stacks of another."""
+
+_DESCRIPTION = "zae-limiter:"
 
 
 def limiter_tags(name: str, version: str, chosen: Mapping[str, str]) -> dict[str, str]:
@@ -26,6 +28,17 @@ def limiter_tags(name: str, version: str, chosen: Mapping[str, str]) -> dict[str
         LAMBDA_VERSION: version,
         SCHEMA: SCHEMA_VERSION,
     }
+
+
+def stack_type(name: str, said: Mapping[str, str], description: str) -> str | None:
+    """Return what a stack is to this package, None if it is somebody else's.
+
+    It is known by its tags, by the prefix of old, or, where the template was deployed by other means, by what it says.
+    """
+    if TYPE in said:
+        return said[TYPE]
+    known = name.startswith(LEGACY_PREFIX) or description.startswith(_DESCRIPTION)
+    return LIMITER if known else None
 
 
 def from_list(told: Iterable[Mapping[str, str]]) -> dict[str, str]:
