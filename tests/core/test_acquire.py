@@ -333,14 +333,14 @@ class TestStandings:
         order=st.lists(st.integers(0, 63), max_size=4),
         seed=st.integers(0, 2**32),
         new=st.builds(Limit, st.just("rps"), st.integers(1, 20), st.integers(1, 20), st.integers(1, 9)),
-        gap=st.integers(-1_000, 2_000),
-        wide_ms=st.integers(0, 500),
+        moment=st.tuples(st.integers(-1_000, 2_000), st.integers(0, 500)),
         wait_ms=st.integers(0, 5_000),
     )
     def test_a_bucket_on_other_limits_stands_as_a_rebase_would_leave_it(
-        self, order: list[int], seed: int, new: Limit, gap: int, wide_ms: int, wait_ms: int
+        self, order: list[int], seed: int, new: Limit, moment: tuple[int, int], wait_ms: int
     ) -> None:
         """New limits full, old ones cut, each shard by its share, and from then on they earn at the new rate."""
+        gap, wide_ms = moment
         terms, now = stored(new, RPM, stamp=2), (NOON + gap, NOON + gap + wide_ms)
         for item in many_shards.shaken(many_shards.grown(TERMS, order), ["rps"], seed, 9_000).values():
             stands = standings(view(item), terms, now)
