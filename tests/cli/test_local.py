@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -9,7 +10,7 @@ import time
 import pytest
 
 from tests.dynamodb.engines import free_port
-from tests.infra.local_servers import BROKEN, in_place_of_ministack, stopped_in_the_end
+from tests.infra.local_servers import BROKEN, SILENT, in_place_of_ministack, stopped_in_the_end
 from zae_limiter import SyncRepository
 from zae_limiter.infra.clients import Clients
 from zae_limiter.infra.local import session_of
@@ -168,6 +169,21 @@ class TestNotRunning:
 
         assert (69, "") == (done.exit_code, done.stdout)
         assert "Error: Local AWS: it ended while it started; it said:\n  no such luck\n" == done.stderr
+
+    def test_an_interrupted_start_leaves_nothing_behind(self, aws, port, tmp_path, monkeypatch):
+        """Ctrl-C while one waits is quiet, and exit code 130."""
+        monkeypatch.setenv("PYTHONPATH", in_place_of_ministack(tmp_path, SILENT))
+        command = [sys.executable, "-m", "zae_limiter", "local", "up", "--port", port]
+        starter = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        end = time.monotonic() + 120
+        while "waiting for something" not in aws.logs() and time.monotonic() < end:
+            time.sleep(0.05)
+        seen = aws.status()
+        starter.send_signal(signal.SIGINT)
+        told = starter.communicate(timeout=120)
+
+        assert (False, 130, ("", "")) == (seen.answers, starter.returncode, told)
+        assert (None, False) == (aws.status(), (aws.directory / "server.json").exists())
 
     def test_docker_without_an_engine_is_said_so(self, run, aws, port, monkeypatch):
         """With what to do."""

@@ -30,6 +30,15 @@ async def app(scope, receive, send):
 """
 
 
+# Lives, says so, and never answers.
+SILENT = """
+import asyncio
+async def app(scope, receive, send):
+    print("waiting for something", flush=True)
+    await asyncio.sleep(1000)
+"""
+
+
 def in_place_of_ministack(directory: Path, source: str) -> str:
     """A directory for PYTHONPATH in which ministack is something else."""
     package = directory / "instead" / "ministack"

@@ -13,7 +13,7 @@ import pytest
 
 from tests.infra.local_servers import BROKEN, STUBBORN, anywhere, in_place_of_ministack, stopped_in_the_end
 from zae_limiter.core.errors import LocalAwsError
-from zae_limiter.infra import local_process
+from zae_limiter.infra import local
 from zae_limiter.infra.local import LocalAws, Wanted, session_of
 from zae_limiter.infra.local_files import LogReader
 
@@ -101,7 +101,7 @@ class TestUpAndDown:
     def test_what_does_not_end_is_ended_with_all_it_started(self, aws, tmp_path, monkeypatch):
         """Functions of Lambda are processes too, and none is left behind."""
         monkeypatch.setenv("PYTHONPATH", in_place_of_ministack(tmp_path, STUBBORN))
-        monkeypatch.setattr(local_process, "_STOP_S", 1.0)
+        monkeypatch.setattr(local, "_STOP_S", 1.0)
         running = aws.up(anywhere())
         child = int((aws.directory / "state" / "child").read_text())
         aws.down()

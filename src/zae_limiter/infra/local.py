@@ -22,6 +22,9 @@ DEFAULT_PORT = 4566
 DEFAULT_REGION = "us-east-1"
 
 _START_S = 120.0
+_STOP_S = 60.0
+_ABANDON_S = 3.0
+"""One that never answered holds nothing that the files do not."""
 _HEALTH_S = 5.0
 _FOLLOW_S = 0.2
 
@@ -87,7 +90,7 @@ class LocalAws:
         with self._files.changing():
             running = self._server()
             if running is not None:
-                self._stop(running)
+                self._stop(running, _STOP_S)
             self._files.forget_record()
             if wipe:
                 shutil.rmtree(self._files.state, ignore_errors=True)
@@ -155,7 +158,7 @@ class LocalAws:
         try:
             self._await_answer(server, said_before)
         except BaseException:
-            self._stop(server)
+            self._stop(server, _ABANDON_S)
             self._files.forget_record()
             raise
         return server
@@ -177,9 +180,9 @@ class LocalAws:
             return local_container.last_lines(server.container, SHOWN_LINES)
         return self._files.tail(start=said_before) or ["(nothing)"]
 
-    def _stop(self, server: Server) -> None:
+    def _stop(self, server: Server, patience_s: float) -> None:
         if server.container is None:
-            local_process.stop(self._files)
+            local_process.stop(self._files, patience_s)
         else:
             local_container.stop(server.container)
 

@@ -16,7 +16,6 @@ from zae_limiter.infra.local_files import POLL_S, LocalFiles, Server
 
 INSTALL = 'ministack is not installed; install it: pip install "zae-limiter[local]"'
 
-_STOP_S = 60.0
 _KILL_S = 10.0
 
 # Writes its number into the pid file, whose lock it has inherited, and becomes the server. The outer shell ends at
@@ -59,8 +58,8 @@ def start(files: LocalFiles, server: Server) -> bool:
     return True
 
 
-def stop(files: LocalFiles) -> None:
-    """Stop the server and whatever it started; it writes down what it holds before it ends.
+def stop(files: LocalFiles, patience_s: float) -> None:
+    """Stop the server and whatever it started; it writes down what it holds before it ends, if patience lasts.
 
     Raises:
         LocalAwsError: it does not end, or its process is somebody else's.
@@ -75,7 +74,7 @@ def stop(files: LocalFiles) -> None:
         return
     except PermissionError as error:
         raise LocalAwsError(f"process {pid} belongs to another user, who must stop it") from error
-    ended = _ends(files, _STOP_S)
+    ended = _ends(files, patience_s)
     with suppress(ProcessLookupError, PermissionError):
         # Functions of its Lambda are processes of the same group.
         os.killpg(group, signal.SIGKILL)
