@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from tests.soak.journal import Amounts, Merge, Record, Step, Transaction
+from tests.soak.journal import Amounts, Merge, Record, Step
 from tests.soak.promise import Entry
 from tests.soak.scenario import DEADLINE_S, MEMBERS, NAMES
 from tests.soak.stores import Outage
@@ -53,11 +53,13 @@ def accounts_of(record: Record, outages: Sequence[Outage]) -> Accounts:
             accounts[doubt.entity_id, name].entries.append(late)
     forgotten = [outage for outage in outages if outage.forgets]
     for transaction in record.transactions:
-        if any(_meet(transaction, outage) for outage in forgotten):
+        if any(_meet(transaction.before_ns, transaction.after_ns, outage) for outage in forgotten):
             for entity_id, totals in transaction.parts:
                 _repeat(accounts, entity_id, totals, (transaction.before_ns, transaction.after_ns))
     for merge in record.merges:
-        _enter_merge(accounts, merge)
+        # Asked again, a store that has forgotten the merge refuses what it has done.
+        known = merge.merged or not any(_meet(merge.seen_ns, merge.after_ns, outage) for outage in forgotten)
+        _enter_merge(accounts, merge if known else replace(merge, merged=None))
     return accounts
 
 
@@ -102,9 +104,9 @@ def _enter_settlement(account: Account, step: Step, milli: int) -> None:
         account.entries.append(Entry("debit", tokens, *times))
 
 
-def _meet(transaction: Transaction, outage: Outage) -> bool:
+def _meet(before_ns: int, after_ns: int, outage: Outage) -> bool:
     """Whether a transaction may have been sent both before and after a store forgot its token."""
-    return transaction.before_ns < outage.ended_ns and transaction.after_ns > outage.began_ns
+    return before_ns < outage.ended_ns and after_ns > outage.began_ns
 
 
 def _repeat(accounts: Accounts, entity_id: str, totals: Amounts, times: tuple[int, int]) -> None:

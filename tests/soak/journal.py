@@ -63,8 +63,8 @@ class Journal:
         self._write("merge", number, entity_id, totals, overflows, seen_ns)
         return number
 
-    def end_merge(self, number: int, merged: bool) -> None:
-        """Say whether the shard is gone."""
+    def end_merge(self, number: int, merged: bool | None) -> None:
+        """Say whether the shard is gone, None where nobody knows."""
         self._write("merged", number, merged)
 
     def _write(self, what: str, *details: Any) -> None:

@@ -15,7 +15,7 @@ from tests.soak.accounts import accounts_of
 from tests.soak.checks import PATIENT_S, Items, Margin
 from tests.soak.fleet import Fleet
 from tests.soak.journal import Record
-from tests.soak.scenario import LIMITS, MEMBERS, RESOURCE
+from tests.soak.scenario import LIMITS, MEMBERS, RESOURCE, TTL_MULTIPLIER
 from tests.soak.stores import STOPPED_S, Outage, Store
 from zae_limiter import SyncRateLimiter, SyncRepository
 
@@ -159,7 +159,7 @@ class Weather:
 
 def prepared(url: str) -> Items:
     """Set the stage; all buckets as they begin."""
-    with SyncRepository.open(url, deadline_s=PATIENT_S) as repo:
+    with SyncRepository.open(url, deadline_s=PATIENT_S, bucket_ttl_multiplier=TTL_MULTIPLIER) as repo:
         limiter = SyncRateLimiter(repo)
         repo.set_system_defaults(list(LIMITS))
         for entity_id in sorted(MEMBERS, key=lambda one: MEMBERS[one].parent_id is not None):

@@ -79,7 +79,12 @@ class Watch:
             held = view.numbers[position] + baseline.earned(view.seen_ms)
             overflows[baseline.name] = max(0, held - baseline.capacity_milli)
         number = self._journal.begin_merge(bucket.entity_id, totals, overflows, view.seen_ms * 1_000_000)
-        return lambda outcome: self._journal.end_merge(number, isinstance(outcome, Committed))
+        return lambda outcome: self._journal.end_merge(number, _merged(outcome))
+
+
+def _merged(outcome: object) -> bool | None:
+    """Whether a merge was made, None where nobody knows."""
+    return None if isinstance(outcome, Unavailable) else isinstance(outcome, Committed)
 
 
 class Flaw:

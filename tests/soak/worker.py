@@ -29,6 +29,7 @@ from tests.soak.scenario import (
     MEMBERS,
     RESOURCE,
     SHARDED,
+    TTL_MULTIPLIER,
     Plan,
     draw,
 )
@@ -44,7 +45,12 @@ THREADS = 4
 LONGEST_PAUSE_S = 0.02
 PAUSES_S = {"rejected": 0.03, "unavailable": 0.1, "degraded": 0.1}
 ADMIN_PAUSE_S = 0.1
-SETTINGS = {"deadline_s": DEADLINE_S, "config_cache_ttl": CONFIG_CACHE_TTL_S, "reject_locally_s": 0.1}
+SETTINGS = {
+    "deadline_s": DEADLINE_S,
+    "config_cache_ttl": CONFIG_CACHE_TTL_S,
+    "reject_locally_s": 0.1,
+    "bucket_ttl_multiplier": TTL_MULTIPLIER,
+}
 PR_SET_PDEATHSIG = 1
 
 
