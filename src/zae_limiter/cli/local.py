@@ -187,19 +187,14 @@ def deploy(name: str, server: Server, say: Callable[[str], None]) -> None:
     """Deploy the stack of a limiter with its aggregator, or bring it up to date, and its default namespace."""
     from zae_limiter._sync.repository import SyncRepository
     from zae_limiter.infra.clients import Clients
-    from zae_limiter.infra.function import AggregatorFunction
-    from zae_limiter.infra.lambda_package import build_package
     from zae_limiter.infra.options import StackOptions
-    from zae_limiter.infra.stack import Stack
+    from zae_limiter.infra.provision import provide
 
     session = session_of(server)
     clients = Clients(server.region, server.endpoint_url, session)
-    package = build_package()
     # Nobody is to be woken at night.
     options = StackOptions(enable_alarms=False)
-    Stack(name, clients).deploy(options, lambda event: say(f"Deploying {name}: {event}"))
-    say(f"Deploying {name}: the aggregator's code")
-    AggregatorFunction(name, clients).upload(package)
+    provide(name, clients, options, lambda event: say(f"Deploying {name}: {event}"))
     url = f"{environment_of(server, name)['ZAE_LIMITER_URL']}&create=true"
     with SyncRepository.open(url, session=session, deadline_s=DEPLOY_S):
         pass
