@@ -40,6 +40,21 @@ def _without(kind: type) -> Change:
     return lambda write: replace(write, when=tuple(one for one in write.when if not isinstance(one, kind)))
 
 
+def _holding_less(attribute: str) -> Change:
+    """The write that holds on to all that was seen but one attribute."""
+
+    def change(write: Any) -> Any:
+        when = tuple(_less(one, attribute) if isinstance(one, Matches) else one for one in write.when)
+        return replace(write, when=when)
+
+    return change
+
+
+def _less(guard: Matches, attribute: str) -> Matches:
+    kept = [(name, value) for name, value in zip(guard.names, guard.values, strict=True) if name != attribute]
+    return Matches(tuple(name for name, _ in kept), tuple(value for _, value in kept))
+
+
 def _changed(writer: Callable[..., Any], change: Change) -> Callable[..., Any]:
     """The writer whose operations, one or two, are changed."""
 
@@ -177,6 +192,7 @@ WEAKENED = (
     _weakened("rebase that refills", _OWN, _PROMISE, 5, rebase=_refilled),
     _weakened("limit taken out without a trace", config("added"), _PROMISE, 6, rebase=_forgetful),
     _weakened("item that expires before it is full", _EXPIRY, _PROMISE, 5, create=_expiring_soon),
+    _weakened("hold without the baseline", _EXPIRY, invariants.DEBT, 11, take=_changed(_take, _holding_less("rf"))),
     _weakened("debit that leaves the expiry", _EXPIRY, _PROMISE, 12, settle=_keeping_expiry),
     _weakened("split that gives both halves the whole", _SHARDS, _PROMISE, 8, split=_both_whole),
     _weakened("split with a new half that is full", _SHARDS, _PROMISE, 7, split=_changed(_split, _new_half_full)),

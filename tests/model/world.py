@@ -42,7 +42,10 @@ class World:
         items = [ABSENT] * shards
         if config.created:
             items[0] = self.pool.stored({**created(config.terms[0], now_ms=BASE_MS), "op": 0}, 0)
-        actors = [Actor((ABSENT,) * shards, who if config.own else 0, self._none) for who in range(config.clients)]
+        actors = [
+            Actor((ABSENT,) * shards, who % len(config.versions) if config.own else 0, self._none)
+            for who in range(config.clients)
+        ]
         if config.aggregator:
             actors.append(Actor((ABSENT,) * shards, 0, self._none))
         ledger = tuple(tuple(0 for _ in capacities) for capacities in config.capacities)
