@@ -142,6 +142,10 @@ class Books:
             return
         self.steps += 1
         for change in moves:
+            if change.old is not None and change.new is not None and change.old["op"] == change.new["op"]:
+                raise Violation(
+                    "twice", change.key.pk, "was written to again by a write that it bears the mark of", sent
+                )
             self.digest = (self.digest * 1_000_003 ^ now_ms ^ (change.new or {}).get("op", 1)) & 0xFFFFFFFFFFFF
         if len(moves) == 1:
             change = moves[0]

@@ -15,6 +15,7 @@ from tests.simulation.plan import CANCEL, CONFIG, OWN, SHARDS, SKEW, Plan, Scena
 from tests.simulation.port import LocalClock, Machine, Network, Port
 from tests.simulation.request import Ask, Requests
 from tests.simulation.server import Server
+from tests.simulation.stream import Stream
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, Repository
 from zae_limiter._async.runtime import Parallel
 from zae_limiter._async.store.namespaces import NamespaceStore
@@ -41,6 +42,8 @@ class Fleet:
         self.tally: Counter[str] = Counter()
         self.ports: list[Port] = []
         self.limits = scenario.limits
+        self.stream = Stream()
+        self.over = False
         chances = dict.fromkeys(plan.faults, scenario.chance)
         self.network = Network(chances)
         self.calm = Network({})
@@ -121,7 +124,7 @@ class Users:
     def __init__(self, process: Process, requests: int) -> None:
         self._process = process
         self._fleet = process.fleet
-        self._requests = requests
+        self.left = requests
         self._random = process.random
         self._tasks: dict[asyncio.Task[None], None] = {}
 
@@ -133,10 +136,10 @@ class Users:
         whole = plan_of(plan.seed)
         gap_s = scenario.seconds * whole.clients / whole.requests
         cancels = 0.03 if CANCEL in plan.faults else 0.0
-        while self._requests > 0:
+        while self.left > 0:
             burst = self._random.randint(2, 12) if self._random.random() < 0.1 else 1
-            for _ in range(min(burst, self._requests)):
-                self._requests -= 1
+            for _ in range(min(burst, self.left)):
+                self.left -= 1
                 self._begin(requests)
             if cancels and self._random.random() < cancels and self._tasks:
                 self._random.choice(list(self._tasks)).cancel()

@@ -11,7 +11,7 @@ from random import Random
 from tests.simulation.port import NETWORK_FAULTS, THROTTLE
 from zae_limiter import Limit
 
-CRASH, SKEW, STALE, CANCEL, CONFIG, SHARDS, PARTITIONS, EXPIRY, OWN = (
+CRASH, SKEW, STALE, CANCEL, CONFIG, SHARDS, PARTITIONS, EXPIRY, OWN, USAGE = (
     "crash",
     "skew",
     "stale",
@@ -21,8 +21,9 @@ CRASH, SKEW, STALE, CANCEL, CONFIG, SHARDS, PARTITIONS, EXPIRY, OWN = (
     "partitions",
     "expiry",
     "own-limits",
+    "usage",
 )
-FAULTS = (*NETWORK_FAULTS, CRASH, SKEW, STALE, CANCEL, CONFIG, SHARDS, PARTITIONS, EXPIRY, OWN)
+FAULTS = (*NETWORK_FAULTS, CRASH, SKEW, STALE, CANCEL, CONFIG, SHARDS, PARTITIONS, EXPIRY, OWN, USAGE)
 """What can go wrong, or change, while clients are at work."""
 
 LOSSES = frozenset(NETWORK_FAULTS) | {CRASH, PARTITIONS}
@@ -32,7 +33,7 @@ _NAMES = ("rpm", "tpm", "tpd")
 _CAPACITIES = (1, 2, 3, 5, 10, 20, 50, 100, 500)
 _PERIODS_S = (1, 1, 2, 5, 10, 60, 600)
 _LEAST_S, _MOST_S = 3.0, 900.0
-_RARELY = {PARTITIONS: 0.4, THROTTLE: 0.6}
+_RARELY = {PARTITIONS: 0.4, THROTTLE: 0.6, USAGE: 0.4}
 """Faults that make every request a long story."""
 
 

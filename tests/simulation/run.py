@@ -3,14 +3,15 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tests.simulation.books import Violation
 from tests.simulation.fleet import Fleet, Process, Users, administer, keep, prepare
 from tests.simulation.loop import StalledError, Timeline
-from tests.simulation.plan import CRASH, LOSSES, STALE, Plan, plan_of, scenario_of
+from tests.simulation.plan import CRASH, LOSSES, STALE, USAGE, Plan, plan_of, scenario_of
 from tests.simulation.server import Lags, Server
+from tests.simulation.stream import Counting, Lane, check_usage
 from tests.simulation.table import Partitions
 
 _SETTLE_S = 30.0
@@ -73,32 +74,73 @@ def _fleet(plan: Plan, timeline: Timeline) -> Fleet:
     server = Server(timeline, plan.part("server"), partitions, lags)
     fleet = Fleet(plan, scenario, timeline, server)
     server.watchers.append(fleet.books.step)
-    server.expired = fleet.books.expire
+    server.expiry_watchers.append(fleet.books.expire)
+    if USAGE in plan.faults:
+        server.watchers.append(fleet.stream.watch)
+        server.expiry_watchers.append(lambda now_ms, change: fleet.stream.watch(now_ms, [change]))
     return fleet
 
 
 async def _live(fleet: Fleet) -> None:
     """Let all processes work, crash some, and wait for the last of them to end."""
-    await _ended(_started(fleet, "preparation", prepare))
+    await _started(fleet, "preparation", prepare).ended
     helpers = [_started(fleet, "administrator", administer), _started(fleet, "keeper", keep)]
     share = -(-fleet.plan.requests // plan_of(fleet.plan.seed).clients)
-    clients = [_client(fleet, f"client {number}", share) for number in range(fleet.plan.clients)]
-    random = fleet.plan.part("crashes")
+    clients = [_Client(fleet, f"client {number}", share) for number in range(fleet.plan.clients)]
+    lanes = fleet.stream.lanes if USAGE in fleet.plan.faults else []
+    counters = [_Aggregator(fleet, f"aggregator {number}", lane) for number, lane in enumerate(lanes)]
     if CRASH in fleet.plan.faults:
-        for number in range(random.randint(1, 4)):
-            await asyncio.sleep(fleet.scenario.seconds / 3 * random.random())
-            place = random.randrange(len(clients))
-            left = clients[place][1]._requests
-            clients[place][0].crash()
-            fleet.tally["crash"] += 1
-            await asyncio.sleep(0.5 * random.random())
-            if left:
-                clients[place] = _client(fleet, f"client {place} after crash {number}", left)
-    for process, _ in clients:
-        await process.ended
-    for process in helpers:
+        await _crash_some(fleet, [*clients, *counters])
+    for process in (*(one.process for one in clients), *helpers):
         await process.ended
     await asyncio.sleep(_SETTLE_S)
+    fleet.over = True
+    for counter in counters:
+        await counter.process.ended
+
+
+async def _crash_some(fleet: Fleet, running: Sequence["_Client | _Aggregator"]) -> None:
+    random = fleet.plan.part("crashes")
+    for _ in range(random.randint(1, 4)):
+        await asyncio.sleep(fleet.scenario.seconds / 3 * random.random())
+        victim = random.choice(running)
+        victim.process.crash()
+        fleet.tally["crash"] += 1
+        await asyncio.sleep(0.5 * random.random())
+        victim.begin()
+
+
+class _Client:
+    """A client, and whoever takes its place after a crash."""
+
+    def __init__(self, fleet: Fleet, name: str, requests: int) -> None:
+        self._fleet = fleet
+        self._names = (f"{name}{mark}" for mark in ("", *(f" after crash {number}" for number in range(1, 100))))
+        self._users: Users | None = None
+        self._requests = requests
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin, with what is left to be asked for."""
+        left = self._requests if self._users is None else self._users.left
+        self.process = Process(self._fleet, next(self._names), self._fleet.network)
+        self._users = Users(self.process, left)
+        self.process.start(self._users.work)
+
+
+class _Aggregator:
+    """An aggregator of one lane, and whoever takes its place after a crash."""
+
+    def __init__(self, fleet: Fleet, name: str, lane: Lane) -> None:
+        self._fleet = fleet
+        self._names = (f"{name}{mark}" for mark in ("", *(f" after crash {number}" for number in range(1, 100))))
+        self._lane = lane
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin where the lane was left."""
+        self.process = Process(self._fleet, next(self._names), self._fleet.network)
+        self.process.start(Counting(self._fleet, self._lane).work)
 
 
 def _started(fleet: Fleet, name: str, work: Callable[..., object]) -> Process:
@@ -107,19 +149,10 @@ def _started(fleet: Fleet, name: str, work: Callable[..., object]) -> Process:
     return process
 
 
-async def _ended(process: Process) -> None:
-    await process.ended
-
-
-def _client(fleet: Fleet, name: str, requests: int) -> tuple[Process, Users]:
-    process = Process(fleet, name, fleet.network)
-    users = Users(process, requests)
-    process.start(users.work)
-    return process, users
-
-
 def _check_end(fleet: Fleet) -> None:
     """Once all is quiet, and nothing was ever lost, the table has counted exactly what users hold."""
+    if USAGE in fleet.plan.faults:
+        check_usage(fleet.stream, fleet.server.items())
     if LOSSES & fleet.plan.faults or any(port.troubles for port in fleet.ports):
         return
     for bucket, name, account in fleet.holdings.unsettled():

@@ -85,7 +85,7 @@ class Server:
         self._made: dict[Key, float] = {}
         self._expiring: set[Key] = set()
         self.watchers: list[Watcher] = []
-        self.expired: Callable[[int, Change], None] = lambda now_ms, change: None
+        self.expiry_watchers: list[Callable[[int, Change], None]] = []
         self.throttles = 0
         self.conflicts = 0
         self.expiries = 0
@@ -131,7 +131,7 @@ class Server:
         if self._busy(key):
             self.conflicts += 1
             return THROTTLED
-        if self._strict and not self._writes.spend([(key.pk, 1)], self._timeline.now_s):
+        if self._strict and key.sk == _STATE and not self._writes.spend([(key.pk, 1)], self._timeline.now_s):
             self.throttles += 1
             return THROTTLED
         old = self._items.get(key)
@@ -157,7 +157,7 @@ class Server:
             self.conflicts += 1
             return CONFLICT
         if self._strict:
-            costs = [(one.key.pk, 2.0) for one in operations if not isinstance(one, Check)]
+            costs = [(one.key.pk, 2.0) for one in operations if one.key.sk == _STATE]
             if not self._writes.spend(costs, self._timeline.now_s):
                 self.throttles += 1
                 return THROTTLED
@@ -230,7 +230,8 @@ class Server:
         self._items.batch_delete([key])
         self.expiries += 1
         self._before[key] = (self._timeline.now_s, item)
-        self.expired(self._timeline.now_ms(), Change(key, item, None, None))
+        for watch in self.expiry_watchers:
+            watch(self._timeline.now_ms(), Change(key, item, None, None))
 
 
 def nonce_of(operation: Operation) -> Any:

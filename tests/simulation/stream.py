@@ -1,0 +1,186 @@
+"""The table's stream and the aggregator that counts it: in order, delivered at least once, in batches of any size.
+
+The aggregator is the real one: its plan is made and carried out here in simulated time, by a process that may crash.
+How far a lane of the stream was worked through is not the process's to know, so the next one begins there, and what
+was counted already is delivered again.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
+
+from tests.simulation.books import Violation
+from tests.simulation.server import Change, Sent
+from zae_limiter import RateLimiterUnavailable
+from zae_limiter._async.store.scope import nonces
+from zae_limiter.core.outcome import Item
+from zae_limiter.core.usage import WINDOW_TYPES, window_at
+from zae_limiter.schema import keys, usage_item
+from zae_limiter.schema.operations import Key
+from zae_limiter_aggregator.apply import Asking, Means, Pause, Read, Transaction, count, merge, split
+from zae_limiter_aggregator.plan import Memories, Plan, Rules, Survey, plan
+from zae_limiter_aggregator.records import read_all
+
+if TYPE_CHECKING:
+    from tests.simulation.fleet import Fleet, Process
+
+LANES = 2
+
+_STATE = "#STATE"
+_LARGEST_BATCH = 80
+_REPEATED = 0.1
+_LONGEST_DRAIN_S = 600.0
+
+
+class Row(NamedTuple):
+    """One change of a bucket, as the stream keeps it."""
+
+    sequence: int
+    at_s: int
+    key: Key
+    old: Item | None
+    new: Item | None
+
+    def record(self) -> dict[str, Any]:
+        """Return it in the stream's own form, with the attributes that anybody looks at."""
+        told: dict[str, Any] = {
+            "Keys": {"PK": {"S": self.key.pk}, "SK": {"S": self.key.sk}},
+            "SequenceNumber": str(self.sequence),
+            "ApproximateCreationDateTime": self.at_s,
+        }
+        for name, item in (("OldImage", self.old), ("NewImage", self.new)):
+            if item is not None:
+                told[name] = {one: {"N": str(value)} for one, value in item.items() if _is_told(one)}
+        return {"eventName": "MODIFY", "dynamodb": told}
+
+
+class Lane:
+    """A part of the stream, which is worked through in its order."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.done = 0
+
+
+class Stream:
+    """Every change of every bucket; the changes of one item are all in one lane."""
+
+    def __init__(self) -> None:
+        self.lanes = [Lane() for _ in range(LANES)]
+        self._sequence = 10**20
+
+    def watch(self, now_ms: int, changes: Sequence[Change], sent: Sent | None = None) -> None:
+        """Keep what a step did."""
+        for change in changes:
+            if change.key.sk == _STATE:
+                self._sequence += 7
+                row = Row(self._sequence, now_ms // 1000, change.key, change.old, change.new)
+                self.lanes[crc32(change.key.pk.encode()) % LANES].rows.append(row)
+
+    def expected(self) -> dict[Key, Counter[str]]:
+        """Return what every snapshot must say, in millitokens by limit; the count of writes is under ``wcu``."""
+        found: dict[Key, Counter[str]] = {}
+        for row in (row for lane in self.lanes for row in lane.rows if row.new is not None):
+            bucket = keys.parse_bucket_pk(row.key.pk)
+            assert bucket is not None, "only buckets are kept"
+            used = {
+                one[2:-3]: row.new[one] - (row.old or {}).get(one, 0) for one in row.new or {} if one.endswith("_tc")
+            }
+            for window_type in WINDOW_TYPES:
+                key = usage_item.snapshot_key(bucket, window_at(window_type, row.at_s * 1000))
+                found.setdefault(key, Counter()).update(used)
+        return found
+
+
+class Counting:
+    """One lane's aggregator, from one crash to the next."""
+
+    def __init__(self, fleet: "Fleet", lane: Lane) -> None:
+        self._fleet = fleet
+        self._lane = lane
+
+    async def work(self, process: "Process") -> None:
+        """Count until everything has ended and all is counted."""
+        fleet, lane, random = self._fleet, self._lane, process.random
+        means = Means(nonces(random), process.port.now)
+        rules = Rules(writes_per_s=fleet.scenario.partition_writes_per_s)
+        memories = Memories()
+        until_s = float("inf")
+        while not fleet.over or lane.done < len(lane.rows):
+            if fleet.over and until_s == float("inf"):
+                until_s = fleet.timeline.now_s + _LONGEST_DRAIN_S
+            if fleet.timeline.now_s > until_s:
+                raise Violation("usage", "not counted in time:", len(lane.rows) - lane.done, "records")
+            if lane.done == len(lane.rows):
+                await asyncio.sleep(0.2 + random.random())
+                continue
+            some = lane.rows[lane.done : lane.done + random.randint(1, _LARGEST_BATCH)]
+            batch = read_all([row.record() for row in some])
+            planned = plan(batch, memories, rules, process.port.now()[1])
+            counted = await self._carry_out(process, planned, (memories, rules, means))
+            if counted and random.random() >= _REPEATED:
+                lane.done += len(some)
+            else:
+                fleet.tally["delivered again"] += len(some)
+
+    async def _carry_out(self, process: "Process", planned: Plan, by: tuple[Memories, Rules, Means]) -> bool:
+        """Carry out a plan; False if something was not counted."""
+        memories, rules, means = by
+        for one in planned.splits:
+            self._fleet.tally["splits"] += await self._tried(process, split(one, means)) or 0
+        counted = True
+        for group in planned.counts:
+            done = await self._tried(process, count(group, rules, means))
+            counted = counted and done is not None and not done.left
+        for merging in planned.merges:
+            surveyed = await self._tried(process, merge(merging, rules, means))
+            seen = {} if surveyed is None else surveyed.shards
+            memories.surveys.keep(merging.bucket, Survey(process.port.now()[0], seen))
+            self._fleet.tally["merges"] += 0 if surveyed is None else surveyed.merged
+        return counted
+
+    @staticmethod
+    async def _tried(process: "Process", asking: Asking[Any]) -> Any:
+        """Do what is asked for, to the end; None if the table is away."""
+        port, answer = process.port, None
+        try:
+            while True:
+                try:
+                    ask = asking.send(answer)
+                except StopIteration as end:
+                    return end.value
+                if isinstance(ask, Read):
+                    answer = await port.batch_get(ask.keys, consistent=ask.consistent)
+                elif isinstance(ask, Transaction):
+                    answer = await port.transact(ask.operations, ask.token)
+                elif isinstance(ask, Pause):
+                    answer = await asyncio.sleep(ask.seconds)
+                else:
+                    answer = await port.write(ask)
+        except RateLimiterUnavailable:
+            return None
+
+
+def check_usage(stream: Stream, items: Sequence[Item]) -> None:
+    """Every change was counted once, in every window it belongs to.
+
+    Raises:
+        Violation: A snapshot says something else.
+    """
+    expected = stream.expected()
+    for item in items:
+        if not item["SK"].startswith(keys.SK_USAGE_PREFIX):
+            continue
+        wanted = expected.pop(Key(item["PK"], item["SK"]), Counter())
+        found = {name: item.get(name, 0) * 1000 + item.get(f"~{name}", 0) for name in wanted if name != "wcu"}
+        found["wcu"] = item["total_events"]
+        if found != {"wcu": 0, **wanted}:
+            raise Violation("usage", item["PK"], item["SK"], "says", found, "and not", dict(wanted))
+    if expected:
+        raise Violation("usage", "never counted:", list(expected.items())[:3])
+
+
+def _is_told(attribute: str) -> bool:
+    return attribute.endswith("_tc") or attribute == "shard_count"
