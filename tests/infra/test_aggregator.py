@@ -31,12 +31,14 @@ from zae_limiter.infra.options import StackOptions, template_parameters
 from zae_limiter.infra.provision import provide, update_code
 from zae_limiter.infra.stack import Stack
 from zae_limiter.schema.operations import Put
+from zae_limiter.tables.dynamodb.calls import Call
 from zae_limiter_aggregator import settings
 from zae_limiter_aggregator.apply import Answer, Asking, Means, count, merge, split
 from zae_limiter_aggregator.archive import Archive
+from zae_limiter_aggregator.caller import Caller, Carried
 from zae_limiter_aggregator.client import Table
 from zae_limiter_aggregator.plan import Merge, Rules, Split, accounts_of, groups
-from zae_limiter_aggregator.records import ExpiredEvent
+from zae_limiter_aggregator.records import ExpiredEvent, read_all
 
 LIMITS = [Limit.per_day("rpm", 1_000)]
 PATIENCE_S = 120.0
@@ -125,18 +127,12 @@ class TestRole:
         archive = stack.deploy(StackOptions(enable_alarms=False)).state.outputs["ArchiveBucketName"]
         heard: list[Request] = []
 
-        def hear_table(model: Any, params: Any, **_: Any) -> None:
-            heard.extend(requests_of(model.name, json.loads(params["body"])))
-
         def hear_bucket(model: Any, **_: Any) -> None:
             heard.append(Request(f"s3:{model.name}", "ArchiveBucket.Arn/some-object", None))
 
-        clients.of("dynamodb").meta.events.register("before-call.dynamodb", hear_table)
         clients.of("s3").meta.events.register("before-call.s3", hear_bucket)
-        table = Table(clients.of("dynamodb"), stack.name, sleep=lambda seconds: None)
-        prepare(table)
-        heard.clear()
-        work(table)
+        prepare(table_of(stack, clients))
+        work(table_of(stack, clients, heard))
         event = AuditEvent("1", "2024-01-01T00:00:00Z", AuditAction.LIMITS_SET, "user-1", None, None, {})
         Archive(archive, lambda: clients.of("s3")).write(
             [ExpiredEvent(namespace_id="ns000000000", sequence="1", at_ms=0, event=event)]
@@ -153,6 +149,24 @@ class TestRole:
         assert [] == [request for request in asked if not allows(document, request, {})]
         assert {request.action for request in asked if request.resource == TABLE} == actions(document, TABLE) - streams
         assert {"s3:PutObject"} == actions(document, "ArchiveBucket.Arn/some-object") - streams
+
+
+class Heard:
+    """Makes calls, and keeps what they ask for."""
+
+    def __init__(self, caller: Caller, heard: list[Request]) -> None:
+        self._caller = caller
+        self._heard = heard
+
+    def call(self, call: Call, now_s: int) -> Any:
+        self._heard += requests_of(call.target.rpartition(".")[2], json.loads(call.body))
+        return self._caller.call(call, now_s)
+
+
+def table_of(stack: Stack, clients: Clients, heard: list[Request] | None = None) -> Table:
+    """The table of a stack as the aggregator uses it."""
+    caller = Heard(Carried(clients.of("dynamodb")), [] if heard is None else heard)
+    return Table(caller, stack.name, sleep=lambda seconds: None)
 
 
 def prepare(table: Table) -> None:
@@ -239,6 +253,51 @@ def records_of(clients: Clients, stream: str) -> list[dict[str, Any]]:
         told = record["dynamodb"]
         told["ApproximateCreationDateTime"] = told["ApproximateCreationDateTime"].timestamp()
     return found
+
+
+def passes(pattern: Any, value: Any) -> bool:
+    """Whether a filter of Lambda passes a record on: of each list one must fit, by being equal or by its beginning."""
+    if isinstance(pattern, dict):
+        return isinstance(value, dict) and all(passes(one, value.get(name)) for name, one in pattern.items())
+    return any(
+        value.startswith(one["prefix"]) if isinstance(one, dict) else value == one
+        for one in pattern
+        if isinstance(value, str)
+    )
+
+
+def expired(written: dict[str, Any], **by: Any) -> dict[str, Any]:
+    """The record of an item's removal, made from that of its creation."""
+    told = {name: value for name, value in written["dynamodb"].items() if name != "NewImage"}
+    return {"eventName": "REMOVE", "dynamodb": {**told, "OldImage": written["dynamodb"]["NewImage"]}, **by}
+
+
+class TestFilter:
+    def test_just_those_records_pass_that_tell_the_aggregator_something(
+        self, stack: Stack, clients: Clients, aws: Engine
+    ) -> None:
+        """Of everything a client and the aggregator itself write; else its own snapshots would start it for ever."""
+        stream = stack.deploy(WITHOUT_AGGREGATOR).state.outputs["StreamArn"]
+        with opened(stack, aws.url) as repo:
+            take(repo, 2)
+            repo.create_entity("user-2")
+            repo.set_limits("user-2", LIMITS)
+            repo.delete_entity("user-2")
+        prepare(table_of(stack, clients))
+        work(table_of(stack, clients))
+        records = records_of(clients, stream)
+        audit = next(one for one in records if one["dynamodb"]["Keys"]["SK"]["S"].startswith("#AUDIT#"))
+        by_the_table = expired(audit, userIdentity={"type": "Service", "principalId": "dynamodb.amazonaws.com"})
+        records += [by_the_table, expired(audit)]
+        source = Resolved("my-app", template_parameters("my-app", StackOptions())).properties("AggregatorEventSource")
+        filters = [json.loads(one["Pattern"]) for one in source["FilterCriteria"]["Filters"]]
+        passed = [one for one in records if any(passes(pattern, one) for pattern in filters)]
+        telling = [one for one in records if not read_all([one]).ignored]
+
+        assert telling == passed
+        assert by_the_table in passed
+        assert len(records) > 2 * len(passed) > 10
+        assert {"INSERT", "MODIFY", "REMOVE"} == {one["eventName"] for one in passed}
 
 
 class TestDeployed:
