@@ -19,6 +19,7 @@ from typing import NamedTuple
 TABLE = {
     "RateLimiter": "SyncRateLimiter",
     "Repository": "SyncRepository",
+    "RepositoryBuilder": "SyncRepositoryBuilder",
     "RepositoryProtocol": "SyncRepositoryProtocol",
     "Lease": "SyncLease",
     "__aenter__": "__enter__",

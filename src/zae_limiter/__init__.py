@@ -7,10 +7,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from zae_limiter._async.builder import RepositoryBuilder
     from zae_limiter._async.limiter.lease import Lease, LeaseEntry
     from zae_limiter._async.limiter.limiter import RateLimiter
     from zae_limiter._async.protocol import RepositoryProtocol
     from zae_limiter._async.repository import Repository
+    from zae_limiter._sync.builder import SyncRepositoryBuilder
     from zae_limiter._sync.limiter.lease import SyncLease
     from zae_limiter._sync.limiter.limiter import SyncRateLimiter
     from zae_limiter._sync.protocol import SyncRepositoryProtocol
@@ -121,10 +123,12 @@ _HOMES = {
     **dict.fromkeys(("Lease", "LeaseEntry"), "_async.limiter.lease"),
     "RateLimiter": "_async.limiter.limiter",
     "Repository": "_async.repository",
+    "RepositoryBuilder": "_async.builder",
     "RepositoryProtocol": "_async.protocol",
     "SyncLease": "_sync.limiter.lease",
     "SyncRateLimiter": "_sync.limiter.limiter",
     "SyncRepository": "_sync.repository",
+    "SyncRepositoryBuilder": "_sync.builder",
     "SyncRepositoryProtocol": "_sync.protocol",
 }
 
@@ -164,6 +168,7 @@ __all__ = [
     "RateLimiter",
     "RateLimiterUnavailable",
     "Repository",
+    "RepositoryBuilder",
     "RepositoryProtocol",
     "ResolvedLimits",
     "ResourceCapacity",
@@ -175,6 +180,7 @@ __all__ = [
     "SyncLease",
     "SyncRateLimiter",
     "SyncRepository",
+    "SyncRepositoryBuilder",
     "SyncRepositoryProtocol",
     "SystemClock",
     "UnsupportedByBackendError",

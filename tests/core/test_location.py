@@ -5,12 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import strategies as some
-from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.errors import UnsupportedByBackendError, ValidationError
 from zae_limiter.core.location import (
     DynamoLocation,
     Location,
     MemoryLocation,
     SqliteLocation,
+    deployed_at,
     dynamo_url,
     parse_location,
     sqlite_url,
@@ -99,3 +100,18 @@ def test_the_url_of_a_table_names_it(name: str, region: str | None, endpoint_url
     location = DynamoLocation(name, region, endpoint_url)
 
     assert location == parse_location(dynamo_url(location))
+
+
+def test_what_is_deployed_is_told_by_its_url() -> None:
+    expected = DynamoLocation("my-app", "eu-west-1")
+
+    assert expected == deployed_at("dynamodb://my-app?region=eu-west-1", "stack_name")
+
+
+@pytest.mark.parametrize("backend", ["memory", "sqlite"])
+def test_a_file_and_memory_are_not_deployed(backend: str) -> None:
+    """The error says what was asked for, and of which backend."""
+    url = {"memory": "memory://", "sqlite": "sqlite:///limits.db"}[backend]
+
+    with pytest.raises(UnsupportedByBackendError, match=f"stack_name is not supported by the {backend} backend"):
+        deployed_at(url, "stack_name")

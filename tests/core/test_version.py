@@ -2,17 +2,20 @@
 
 import pytest
 
-from zae_limiter.core.errors import IncompatibleSchemaError, VersionMismatchError
+from zae_limiter.core.errors import IncompatibleSchemaError, ValidationError, VersionMismatchError
 from zae_limiter.core.version import (
     SCHEMA_VERSION,
     Compatibility,
+    FunctionUpdate,
     Version,
     VersionRecord,
     check_client,
     check_function,
     check_schema,
+    chosen_update,
     compare,
     in_order,
+    may_replace,
     parse_version,
     pending,
 )
@@ -124,3 +127,34 @@ def test_nothing_leads_back_from_a_newer_layout() -> None:
 def test_migrations_are_listed_in_their_order(targets: list[str], expected: bool) -> None:
     """Each once, and none beyond the schema of this package."""
     assert expected == in_order(targets)
+
+
+class TestFunctionUpdate:
+    @pytest.mark.parametrize(
+        ("chosen", "update"),
+        [(None, FunctionUpdate.ON_AWS), (True, FunctionUpdate.ALWAYS), (False, FunctionUpdate.NEVER)],
+    )
+    def test_what_was_chosen(self, chosen: bool | None, update: FunctionUpdate) -> None:
+        assert update is chosen_update(chosen)
+
+    @pytest.mark.parametrize("chosen", [0, 1, "true", "", []])
+    def test_nothing_else_can_be_chosen(self, chosen: object) -> None:
+        with pytest.raises(ValidationError, match="auto_update"):
+            chosen_update(chosen)
+
+    @pytest.mark.parametrize("update", FunctionUpdate)
+    def test_an_aggregator_that_never_was_is_put_in_place(self, update: FunctionUpdate) -> None:
+        assert may_replace(None, "0.2.0", update)
+        assert may_replace(VersionRecord(SCHEMA_VERSION), "0.2.0", update)
+
+    @pytest.mark.parametrize("update", [FunctionUpdate.ON_AWS, FunctionUpdate.ALWAYS])
+    def test_one_that_is_no_newer_is_replaced(self, update: FunctionUpdate) -> None:
+        """Of the same version too: its code may be another while that version is being made."""
+        seen = [VersionRecord(SCHEMA_VERSION, lambda_version=one) for one in ("0.1.9", "0.2.0", "0.2.0.dev7", "0.2.1")]
+
+        assert [True, True, True, False] == [may_replace(record, "0.2.0", update) for record in seen]
+
+    def test_where_that_is_forbidden_none_is(self) -> None:
+        record = VersionRecord(SCHEMA_VERSION, lambda_version="0.1.9")
+
+        assert not may_replace(record, "0.2.0", FunctionUpdate.NEVER)

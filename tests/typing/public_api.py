@@ -11,9 +11,11 @@ from zae_limiter import (
     RateLimiter,
     RateLimitExceeded,
     Repository,
+    RepositoryBuilder,
     SyncLease,
     SyncRateLimiter,
     SyncRepository,
+    SyncRepositoryBuilder,
 )
 
 LIMITS = [Limit.per_minute("rpm", 100), Limit.per_minute("tpm", 10_000, burst=20_000)]
@@ -40,6 +42,12 @@ async def asynchronous() -> None:
     assert_type(await limiter.list_namespaces(), list[Namespace])
     assert_type(await repository.delete_namespace("team-a", principal="admin"), Namespace)
     await limiter.close()
+    builder = Repository.builder("my-app", "us-east-1").lambda_memory(512).tags({"team": "limits"})
+    assert_type(builder, RepositoryBuilder[Repository])
+    assert_type(await builder.build(), Repository)
+    assert_type(await Repository.connect("my-app", auto_update=False), Repository)
+    RateLimiter(name="my-app", region="us-east-1", bucket_ttl_refill_multiplier=14)
+    RateLimiter(nam="my-app")  # type: ignore[call-arg] # a name that is misspelt
 
 
 def synchronous() -> None:
@@ -56,6 +64,9 @@ def synchronous() -> None:
 
     assert_type(limiter.available("user-1", "gpt-4"), dict[str, int])
     limiter.close()
+    builder = SyncRepository.builder("my-app", "us-east-1").enable_alarms(False)
+    assert_type(builder, SyncRepositoryBuilder[SyncRepository])
+    assert_type(builder.build(), SyncRepository)
 
 
 def misspelt() -> None:

@@ -21,6 +21,9 @@ class RepositoryProtocol(Protocol):
     def capabilities(self) -> BackendCapabilities:
         """What its table can do."""
 
+    async def ensure_infrastructure(self) -> None:
+        """See that what it needs is deployed."""
+
     async def ping(self) -> bool:
         """Say whether the table answers."""
 

@@ -9,7 +9,7 @@ from typing import Any, assert_never
 from zae_limiter._sync.embedded_table import EmbeddedTable
 from zae_limiter._sync.runtime import Parallel
 from zae_limiter._sync.store.namespaces import NamespaceStore
-from zae_limiter._sync.store.scope import Client, nonces
+from zae_limiter._sync.store.scope import Client, Scope, nonces
 from zae_limiter._sync.store.versions import VersionStore
 from zae_limiter._sync.table import Table
 from zae_limiter.clock import Clock
@@ -24,7 +24,7 @@ from zae_limiter.core.location import (
 )
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE
 from zae_limiter.core.settings import Settings
-from zae_limiter.core.version import check_client, check_schema
+from zae_limiter.core.version import VersionRecord, check_client, check_schema
 from zae_limiter.tables.blocking import BlockingTable
 from zae_limiter.tables.memory import MemoryTable
 
@@ -49,8 +49,8 @@ class Opening:
         found = (store.register(name) if self._makes and name == DEFAULT_NAMESPACE else store.find(name))
         return found.id
 
-    def check_version(self, client: Client) -> None:
-        """Require a table that this package can use; one that makes itself gets its version record.
+    def check_version(self, client: Client) -> VersionRecord | None:
+        """Require a table that this package can use; one that makes itself gets its version record. Return it.
 
         Raises:
             IncompatibleSchemaError: Its items have another layout.
@@ -58,11 +58,11 @@ class Opening:
         """
         versions = VersionStore(client)
         record = (versions.ensure() if self._makes else versions.read())
-        if record is None:
-            return
-        check_schema(record)
-        if record.client_min_version is not None:
-            check_client(record, importlib.metadata.version("zae-limiter"))
+        if record is not None:
+            check_schema(record)
+            if record.client_min_version is not None:
+                check_client(record, own_version())
+        return record
 
     @property
     def _makes(self) -> bool:
@@ -76,6 +76,28 @@ def located(url: str | None) -> Location:
         ValidationError: The URL is none of those there are.
     """
     return SqliteLocation(default_path()) if url is None else parse_location(url)
+
+
+def own_version() -> str:
+    """Return the version of this package."""
+    return importlib.metadata.version("zae-limiter")
+
+
+def open_scope(opening: Opening, parallel: Parallel, namespace: str) -> Scope:
+    """Open the table, and a namespace of it.
+
+    Raises:
+        NamespaceNotFoundError: There is no such namespace.
+        VersionError: The table is of another schema, or asks for a newer client.
+    """
+    client = open_client(opening, parallel)
+    try:
+        scope = client.scope(namespace, opening.namespace_id(client, namespace))
+        opening.check_version(client)
+    except BaseException:
+        client.table.close()
+        raise
+    return scope
 
 
 def open_client(opening: Opening, parallel: Parallel) -> Client:

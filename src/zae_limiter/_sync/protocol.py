@@ -21,6 +21,9 @@ class SyncRepositoryProtocol(Protocol):
     def capabilities(self) -> BackendCapabilities:
         """What its table can do."""
 
+    def ensure_infrastructure(self) -> None:
+        """See that what it needs is deployed."""
+
     def ping(self) -> bool:
         """Say whether the table answers."""
 

@@ -3,25 +3,28 @@
 import os
 from random import Random
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
-from zae_limiter._sync.opening import Opening, located, open_client
+from zae_limiter._sync.builder import SyncRepositoryBuilder, late_scope
+from zae_limiter._sync.late import ADMIN_VERBS, LateScope, MaybeLate, Named, open_first, warn_deprecated
+from zae_limiter._sync.opening import Opening, located, open_scope
 from zae_limiter._sync.runtime import Parallel, ParallelMode
 from zae_limiter._sync.store.namespaces import NamespaceStore
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter._sync.verbs import AdminVerbs
 from zae_limiter.clock import Clock, SystemClock
-from zae_limiter.core.errors import RateLimiterUnavailable
-from zae_limiter.core.location import DynamoLocation
-from zae_limiter.core.names import check_namespace, check_stack_name
+from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
+from zae_limiter.core.location import DynamoLocation, deployed_at
+from zae_limiter.core.names import check_namespace
 from zae_limiter.core.settings import make_settings
 from zae_limiter.core.status import BackendCapabilities, OnUnavailable
+from zae_limiter.infra.naming import table_name
 from zae_limiter.schema.config_item import system_place
 
 URL_VARIABLE = "ZAE_LIMITER_URL"
 
 
-class SyncRepository(AdminVerbs):
+class SyncRepository(MaybeLate, AdminVerbs):
     """Where limits and buckets are kept, seen through one namespace.
 
     Example:
@@ -31,9 +34,34 @@ class SyncRepository(AdminVerbs):
         ```
     """
 
-    def __init__(self, scope: Scope, *, owns_table: bool) -> None:
-        self._scope = scope
+    def __init__(
+        self, scope: Scope | LateScope | None = None, *, owns_table: bool = True, **named: Unpack[Named]
+    ) -> None:
+        """Hold a scope; to name a limiter here is deprecated, and it is then opened by the first verb.
+
+        Raises:
+            ValidationError: There is neither a scope nor a name, or there are both.
+        """
+        if scope is None:
+            scope = late_scope(named)
+            warn_deprecated(type(self).__name__, type(self).__name__)
+        elif named:
+            raise ValidationError("repository", sorted(named), "is open already: choose these where it is opened")
         self._owns_table = owns_table
+        if isinstance(scope, LateScope):
+            self.late = scope
+            open_first(self, (*ADMIN_VERBS, "namespace", "ping"), self.opened)
+        else:
+            self._scope = scope
+
+    @classmethod
+    def named(cls, named: Named) -> "SyncRepository":
+        """Return the repository that a deprecated constructor names, to be opened by the first verb.
+
+        Raises:
+            ValidationError: It has no name, or something else that it names is not what it must be.
+        """
+        return cls(late_scope(named))
 
     @classmethod
     def open(  # noqa: PLR0913 - the signature of the specification
@@ -72,7 +100,7 @@ class SyncRepository(AdminVerbs):
         )
         chosen = url if url is not None else os.environ.get(URL_VARIABLE) or None
         opening = Opening(located(chosen), settings, clock or SystemClock(), random or Random(), session)
-        return cls._opened(opening, Parallel(parallel_mode), namespace)
+        return cls(open_scope(opening, Parallel(parallel_mode), namespace))
 
     @classmethod
     def connect(  # noqa: PLR0913 - the signature of the specification
@@ -83,36 +111,52 @@ class SyncRepository(AdminVerbs):
         endpoint_url: str | None = None,
         namespace: str = "default",
         config_cache_ttl: float = 60,
-        auto_update: bool = True,
+        auto_update: bool | None = None,
+        deadline_s: float = 1.0,
         parallel_mode: ParallelMode = "auto",
         session: Any = None,
     ) -> "SyncRepository":
-        """Connect to a limiter that was deployed to DynamoDB.
+        """Connect to a limiter that is deployed.
+
+        ``auto_update`` brings an aggregator that is older than this client to its version. True: everywhere. False:
+        nowhere, and an older one is an error. Unless you choose: on AWS, where the caller is allowed to.
 
         Raises:
             ValidationError: A name or an option is not what it must be, or no region is configured.
             InfrastructureNotFoundError: There is no such limiter.
             NamespaceNotFoundError: There is no such namespace.
             InfrastructureError: There are no credentials, or the configuration cannot be used.
-            VersionError: The table is of another schema, or asks for a newer client.
+            VersionError: The table is of another schema, or asks for a newer client, or the aggregator is older.
         """
-        check_namespace(namespace)
-        check_stack_name(name)
-        settings = make_settings(config_cache_ttl_s=config_cache_ttl)
-        location = DynamoLocation(name, region, endpoint_url)
-        opening = Opening(location, settings, SystemClock(), Random(), session)
-        return cls._opened(opening, Parallel(parallel_mode), namespace)
+        place = DynamoLocation(name, region, endpoint_url)
+        builder: SyncRepositoryBuilder[SyncRepository] = SyncRepositoryBuilder(place, cls, parallel_mode, session)
+        builder.namespace(namespace).config_cache_ttl(config_cache_ttl).auto_update(auto_update).deadline_s(deadline_s)
+        return builder.connect()
 
     @classmethod
-    def _opened(cls, opening: Opening, parallel: Parallel, namespace: str) -> "SyncRepository":
-        client = open_client(opening, parallel)
-        try:
-            scope = client.scope(namespace, opening.namespace_id(client, namespace))
-            opening.check_version(client)
-        except BaseException:
-            client.table.close()
-            raise
-        return cls(scope, owns_table=True)
+    def builder(
+        cls,
+        name: str,
+        region: str | None = None,
+        *,
+        endpoint_url: str | None = None,
+        parallel_mode: ParallelMode = "auto",
+        session: Any = None,
+    ) -> "SyncRepositoryBuilder[SyncRepository]":
+        """Choose what a limiter on DynamoDB is to be; ``build()`` then deploys and opens it."""
+        return SyncRepositoryBuilder(DynamoLocation(name, region, endpoint_url), cls, parallel_mode, session)
+
+    def ensure_infrastructure(self) -> None:
+        """Deploy what a deprecated constructor has named; whatever is open stands already.
+
+        Raises:
+            UnsupportedByBackendError: It is a file, or memory, which have no infrastructure.
+            InfrastructureError: It cannot be done; the text says why, and what to do.
+        """
+        if self.late is None or self.is_open:
+            deployed_at(self.name, "ensure_infrastructure")
+        else:
+            self._scope = self.late.provide()
 
     def namespace(self, name: str) -> "SyncRepository":
         """Return the same repository seen through another namespace; connection and caches are shared.
@@ -132,7 +176,25 @@ class SyncRepository(AdminVerbs):
     @property
     def name(self) -> str:
         """Where the table is."""
-        return self._scope.client.location
+        return self._scope.client.location if self.late is None else self.late.location
+
+    @property
+    def stack_name(self) -> str:
+        """The name of its stack.
+
+        Raises:
+            UnsupportedByBackendError: It is a file, or memory, which have none.
+        """
+        return deployed_at(self.name, "stack_name").name
+
+    @property
+    def table_name(self) -> str:
+        """The name of its table.
+
+        Raises:
+            UnsupportedByBackendError: It is a file, or memory, which have none.
+        """
+        return table_name(deployed_at(self.name, "table_name").name)
 
     @property
     def capabilities(self) -> BackendCapabilities:
@@ -149,11 +211,12 @@ class SyncRepository(AdminVerbs):
 
     def close(self) -> None:
         """Let go of the table; closing a repository that ``namespace`` returned leaves the table open."""
-        if self._owns_table:
+        if self._owns_table and self.is_open:
             self._scope.table.close()
 
     def __enter__(self) -> "SyncRepository":
         """Enter."""
+        self.opened()
         return self
 
     def __exit__(

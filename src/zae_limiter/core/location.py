@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.errors import UnsupportedByBackendError, ValidationError
 from zae_limiter.core.names import check_stack_name
 
 _FORMS = "memory://, sqlite:///file.db (sqlite:////absolute/path.db) or dynamodb://name?region=us-east-1"
@@ -66,6 +66,18 @@ def dynamo_url(location: DynamoLocation) -> str:
     options = {"region": location.region, "endpoint_url": location.endpoint_url}
     query = urlencode({name: value for name, value in options.items() if value is not None}, safe=":/")
     return f"dynamodb://{location.name}{'?' if query else ''}{query}"
+
+
+def deployed_at(url: str, operation: str) -> DynamoLocation:
+    """Return the location of what is deployed at a URL, for an operation that needs a stack.
+
+    Raises:
+        UnsupportedByBackendError: Nothing is deployed there: it is a file, or memory.
+    """
+    location = parse_location(url)
+    if not isinstance(location, DynamoLocation):
+        raise UnsupportedByBackendError(operation, urlsplit(url).scheme)
+    return location
 
 
 def _path(url: str, path: str) -> str:

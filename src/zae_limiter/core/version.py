@@ -6,10 +6,11 @@ Versions are compared by their three numbers; whatever follows them (``.dev3``, 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from itertools import pairwise
 from typing import NamedTuple
 
-from zae_limiter.core.errors import IncompatibleSchemaError, VersionMismatchError
+from zae_limiter.core.errors import IncompatibleSchemaError, ValidationError, VersionMismatchError
 
 SCHEMA_VERSION = "1.0.0"
 """The schema this package reads and writes; another major number is another layout of items."""
@@ -51,6 +52,29 @@ class Compatibility:
     needs_migration: bool
     client_outdated: bool
     function_outdated: bool
+
+
+class FunctionUpdate(Enum):
+    """Whether an aggregator that is older than the client is brought to the client's version.
+
+    ``NEVER``: it is an error. ``ALWAYS``: everywhere, and failing to is an error. ``ON_AWS``: on AWS itself, where the
+    client is allowed to; an aggregator that stays older goes on counting.
+    """
+
+    NEVER = "never"
+    ALWAYS = "always"
+    ON_AWS = "on AWS"
+
+
+def chosen_update(auto_update: object) -> FunctionUpdate:
+    """Return what a user chose by True or False; None is no choice.
+
+    Raises:
+        ValidationError: it is none of the three.
+    """
+    if auto_update is not None and type(auto_update) is not bool:
+        raise ValidationError("auto_update", auto_update, "must be True, False or None")
+    return {None: FunctionUpdate.ON_AWS, True: FunctionUpdate.ALWAYS, False: FunctionUpdate.NEVER}[auto_update]
 
 
 def parse_version(text: str | None) -> Version:
@@ -101,6 +125,13 @@ def check_function(record: VersionRecord, client_version: str) -> None:
     """
     if compare(record, client_version).function_outdated:
         raise VersionMismatchError(client_version, str(record.lambda_version), "the aggregator is older")
+
+
+def may_replace(record: VersionRecord | None, client_version: str, update: FunctionUpdate) -> bool:
+    """Say whether who provides a stack also replaces its aggregator: one that never was, or is no newer."""
+    if record is None or record.lambda_version is None:
+        return True
+    return update is not FunctionUpdate.NEVER and parse_version(record.lambda_version) <= parse_version(client_version)
 
 
 def pending(targets: Sequence[str], schema_version: str | None) -> list[str]:

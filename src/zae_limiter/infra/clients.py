@@ -1,6 +1,8 @@
 """Clients of the services that a stack is made of, as botocore makes them. Blocking."""
 
+import ipaddress
 from typing import Any
+from urllib.parse import urlsplit
 
 import botocore.exceptions
 from botocore.config import Config
@@ -36,6 +38,15 @@ class Clients:
             self._made[service] = self._make(service)
         return self._made[service]
 
+    def is_local(self, service: str) -> bool:
+        """Say whether a service is on this machine or next to it, and not on AWS.
+
+        Raises:
+            ValidationError: No region is configured.
+            StorageError: There are no credentials, or the configuration cannot be used.
+        """
+        return is_local(str(self.of(service).meta.endpoint_url))
+
     @property
     def region(self) -> str:
         """The region, as named or as configured."""
@@ -53,3 +64,13 @@ class Clients:
             raise ValidationError("region", self._region, reason) from None
         except (botocore.exceptions.BotoCoreError, ValueError) as error:
             raise StorageError(service, str(error)) from None
+
+
+def is_local(endpoint_url: str) -> bool:
+    """Say whether an endpoint is on this machine or next to it."""
+    host = urlsplit(endpoint_url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_private
+    except ValueError:
+        # The name of a container has no dot.
+        return "." not in host or host.endswith((".localhost", ".local", ".internal", ".localstack.cloud"))

@@ -6,6 +6,7 @@ from zae_limiter.infra.clients import Clients
 from zae_limiter.infra.function import AggregatorFunction
 from zae_limiter.infra.lambda_package import build_package
 from zae_limiter.infra.options import StackOptions
+from zae_limiter.infra.progress import Step, next_step
 from zae_limiter.infra.stack import Listener, Stack, StackState, ignore
 
 
@@ -18,8 +19,12 @@ class Provided:
     code_changed: bool
 
 
-def provide(name: str, clients: Clients, options: StackOptions, listener: Listener = ignore) -> Provided:
+def provide(
+    name: str, clients: Clients, options: StackOptions, listener: Listener = ignore, *, keep_code: bool = False
+) -> Provided:
     """Create or update the stack, and have its aggregator run from the code of this installation; again does nothing.
+
+    ``keep_code``: the aggregator goes on with the code it has.
 
     Raises:
         InvalidNameError: No stack can have the name.
@@ -28,10 +33,34 @@ def provide(name: str, clients: Clients, options: StackOptions, listener: Listen
         StackOperationError: AWS refuses, or something failed; the text says what, and why.
     """
     stack = Stack(name, clients)
-    package = build_package() if options.enable_aggregator else None
+    package = build_package() if options.enable_aggregator and not keep_code else None
     done = stack.deploy(options, listener)
     uploaded = package is not None and AggregatorFunction(name, clients).upload(package)
     return Provided(done.state, done.changed, uploaded)
+
+
+def provide_missing(name: str, clients: Clients, listener: Listener = ignore) -> bool:
+    """See that a limiter stands, and return whether it has an aggregator.
+
+    A stack that stands is left as it is, but for the code of its aggregator, and so is a table without a stack. Where
+    there is neither, all is made by default.
+
+    Raises:
+        InvalidNameError: No stack can have the name.
+        StorageError: The aggregator's package cannot be made, or there are no credentials. Nothing was made then.
+        StackOperationError: AWS refuses, or something failed; the text says what, and why.
+    """
+    stack = Stack(name, clients)
+    found = stack.wait(listener)
+    if found is not None and next_step(found.status) is not Step.REPLACE:
+        has_aggregator = found.parameters.get("EnableAggregator") == "true"
+        if has_aggregator:
+            update_code(name, clients)
+        return has_aggregator
+    if found is None and stack.table_facts() is not None:
+        return False
+    provide(name, clients, StackOptions(), listener)
+    return True
 
 
 def update_code(name: str, clients: Clients) -> bool:

@@ -2,23 +2,27 @@
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from zae_limiter._sync import runtime
+from zae_limiter._sync.late import ADMIN_VERBS, MaybeLate, Named, lease_late, open_first, warn_deprecated
 from zae_limiter._sync.limiter.acquire import BucketClient
 from zae_limiter._sync.limiter.lease import SyncLease
 from zae_limiter._sync.protocol import SyncRepositoryProtocol
+from zae_limiter._sync.store.scope import Scope
 from zae_limiter._sync.verbs import AdminVerbs
 from zae_limiter.core.acquire import amounts_of
-from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.location import deployed_at
 from zae_limiter.core.status import OnUnavailable
+from zae_limiter.infra.naming import table_name
 
 if TYPE_CHECKING:
     from zae_limiter.infra.discovery import LimiterInfo
 
 
-class SyncRateLimiter(AdminVerbs):
+class SyncRateLimiter(MaybeLate, AdminVerbs):
     """Limits calls by what is stored in a repository.
 
     Example:
@@ -32,11 +36,46 @@ class SyncRateLimiter(AdminVerbs):
     """
 
     def __init__(
-        self, repository: SyncRepositoryProtocol, *, speculative_writes: bool = True, group_commit: bool = True
+        self,
+        repository: SyncRepositoryProtocol | None = None,
+        *,
+        speculative_writes: bool = True,
+        group_commit: bool = True,
+        **named: Unpack[Named],
     ) -> None:
+        """Limit by a repository; to name a limiter here is deprecated, and it is then opened by the first verb.
+
+        Raises:
+            ValidationError: There is neither a repository nor a name, or there are both.
+        """
+        if repository is None:
+            # Whoever hands in a repository pays for none of this.
+            from zae_limiter._sync.repository import SyncRepository
+
+            repository = SyncRepository.named(named)
+            warn_deprecated(type(self).__name__, SyncRepository.__name__)
+        elif named:
+            raise ValidationError("repository", sorted(named), "is open already: choose these where it is opened")
         self._repository = repository
-        self._scope = repository.scope
-        self._client = BucketClient(repository.scope, speculative=speculative_writes, together=group_commit)
+        self._speculative = speculative_writes
+        self._together = group_commit
+        if isinstance(repository, MaybeLate) and not repository.is_open:
+            self.late = repository.late
+            open_first(self, (*ADMIN_VERBS, "available", "time_until_available"), self.opened)
+            lease_late(self, self.acquire, self.opened)
+        else:
+            self._begin(repository.scope)
+
+    def _begin(self, scope: Scope) -> None:
+        self._scope = scope
+        self._client = BucketClient(scope, speculative=self._speculative, together=self._together)
+
+    def opened(self) -> Scope:
+        """Return the scope, opened now if it is not yet."""
+        if not self.is_open:
+            assert isinstance(self._repository, MaybeLate)
+            self._begin(self._repository.opened())
+        return self._scope
 
     @property
     def repository(self) -> SyncRepositoryProtocol:
@@ -47,6 +86,24 @@ class SyncRateLimiter(AdminVerbs):
     def name(self) -> str:
         """Where the limiter keeps its data."""
         return self._repository.name
+
+    @property
+    def stack_name(self) -> str:
+        """The name of its stack.
+
+        Raises:
+            UnsupportedByBackendError: It is a file, or memory, which have none.
+        """
+        return deployed_at(self.name, "stack_name").name
+
+    @property
+    def table_name(self) -> str:
+        """The name of its table.
+
+        Raises:
+            UnsupportedByBackendError: It is a file, or memory, which have none.
+        """
+        return table_name(deployed_at(self.name, "table_name").name)
 
     def acquire(
         self,
@@ -89,8 +146,17 @@ class SyncRateLimiter(AdminVerbs):
         """Say whether the store answers within the timeout."""
         try:
             return runtime.within(timeout, self._repository.ping)
-        except TimeoutError:
+        except (TimeoutError, RateLimiterUnavailable):
             return False
+
+    def ensure_infrastructure(self) -> None:
+        """Deploy what a deprecated constructor has named; whatever is open stands already.
+
+        Raises:
+            UnsupportedByBackendError: It is a file, or memory, which have no infrastructure.
+            InfrastructureError: It cannot be done; the text says why, and what to do.
+        """
+        self._repository.ensure_infrastructure()
 
     @staticmethod
     def list_deployed(region: str | None = None, endpoint_url: str | None = None) -> "list[LimiterInfo]":
@@ -112,6 +178,7 @@ class SyncRateLimiter(AdminVerbs):
 
     def __enter__(self) -> "SyncRateLimiter":
         """Enter."""
+        self.opened()
         return self
 
     def __exit__(

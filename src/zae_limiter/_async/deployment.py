@@ -1,0 +1,181 @@
+"""What is deployed around a table of DynamoDB: its stack is provided, its function kept as new as the client."""
+
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from zae_limiter._async import runtime
+from zae_limiter._async.opening import Opening, open_client, own_version
+from zae_limiter._async.runtime import Parallel
+from zae_limiter._async.store.namespaces import NamespaceStore
+from zae_limiter._async.store.scope import Client, Scope
+from zae_limiter._async.store.versions import VersionStore
+from zae_limiter.core.errors import InfrastructureError, InfrastructureNotFoundError
+from zae_limiter.core.location import DynamoLocation
+from zae_limiter.core.namespace import DEFAULT_NAMESPACE
+from zae_limiter.core.version import (
+    FunctionUpdate,
+    VersionRecord,
+    check_client,
+    check_function,
+    check_schema,
+    compare,
+    may_replace,
+)
+from zae_limiter.infra.options import StackOptions
+
+if TYPE_CHECKING:
+    from zae_limiter.infra.clients import Clients
+    from zae_limiter.infra.stack import Listener
+
+_log = logging.getLogger("zae_limiter")
+
+# A table that has just been made answers late, and nobody's request waits for it.
+_DEADLINE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A stack as it is wanted, who is told of work on it, and whether its function's code is to be replaced."""
+
+    options: StackOptions | None
+    listener: "Listener | None"
+    replace: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """A limiter on DynamoDB: how it is opened, and what becomes of a function that is older than the client."""
+
+    opening: Opening
+    location: DynamoLocation
+    update: FunctionUpdate
+
+    async def connect(self, parallel: Parallel, namespace: str) -> Scope:
+        """Open what is deployed, and bring its function to the client's version where that is wanted.
+
+        Raises:
+            InfrastructureNotFoundError: There is no such limiter.
+            NamespaceNotFoundError: There is no such namespace.
+            VersionError: Versions do not go together.
+        """
+        client = await open_client(self.opening, parallel)
+        try:
+            scope = client.scope(namespace, await self.opening.namespace_id(client, namespace))
+            await self._keep_new(client, await self.opening.check_version(client))
+        except BaseException:
+            await client.table.close()
+            raise
+        return scope
+
+    async def provide(self, options: StackOptions | None, listener: "Listener | None" = None) -> None:
+        """See that stack, version record and default namespace are there; nothing is changed for a newer table.
+
+        Raises:
+            VersionError: Versions do not go together.
+            InfrastructureError: It cannot be done; the text says why.
+        """
+        settings = replace(self.opening.settings, deadline_s=_DEADLINE_S)
+        client = await open_client(replace(self.opening, settings=settings), Parallel("serial"))
+        try:
+            seen = await self._seen(client)
+            if options is not None or seen is None:
+                await self._provide_stack(client, seen, options, listener)
+            else:
+                await self._keep_new(client, seen)
+            await NamespaceStore(client).register(DEFAULT_NAMESPACE)
+        finally:
+            await client.table.close()
+
+    async def _seen(self, client: Client) -> VersionRecord | None:
+        """Return the version record of a table that this client may provide for, None where there is none yet."""
+        try:
+            seen = await VersionStore(client).read()
+        except InfrastructureNotFoundError:
+            return None
+        if seen is not None:
+            check_client(seen, own_version())
+            if self.update is FunctionUpdate.NEVER:
+                check_function(seen, own_version())
+        return seen
+
+    async def _provide_stack(
+        self,
+        client: Client,
+        seen: VersionRecord | None,
+        options: StackOptions | None,
+        listener: "Listener | None",
+    ) -> None:
+        clients = self._clients()
+        replaced = may_replace(seen, own_version(), self.update)
+        has_function = await runtime.in_thread(_provide, clients, self.location.name, Wish(options, listener, replaced))
+        kept = None if seen is None else seen.lambda_version
+        await _record(client, (own_version() if replaced else kept) if has_function else None)
+
+    async def _keep_new(self, client: Client, record: VersionRecord | None) -> None:
+        """Bring a function that is older than the client to its version, or say why it stays."""
+        if record is None or not compare(record, own_version()).function_outdated:
+            return
+        match self.update:
+            case FunctionUpdate.NEVER:
+                check_function(record, own_version())
+            case FunctionUpdate.ALWAYS:
+                await self._update(client, self._clients())
+            case FunctionUpdate.ON_AWS:
+                await self._update_on_aws(client, record)
+
+    async def _update_on_aws(self, client: Client, record: VersionRecord) -> None:
+        """Update where the client is allowed to; the limiter works with an older aggregator as well."""
+        # An endpoint that somebody names is DynamoDB's, and not where functions are.
+        if self.location.endpoint_url is not None:
+            return
+        try:
+            clients = self._clients()
+            if not await runtime.in_thread(clients.is_local, "lambda"):
+                await self._update(client, clients)
+        except InfrastructureError as error:
+            facts = (self.location.name, record.lambda_version, own_version(), error)
+            _log.warning("the aggregator of %s stays at version %s, older than this client's %s: %s", *facts)
+
+    async def _update(self, client: Client, clients: "Clients") -> None:
+        await runtime.in_thread(_upload, clients, self.location.name)
+        await _record(client, own_version())
+
+    def _clients(self) -> "Clients":
+        # Whoever only limits does not pay for the clients.
+        from zae_limiter.infra.clients import Clients
+
+        return Clients(self.location.region, self.location.endpoint_url, self.opening.session)
+
+
+def _provide(clients: "Clients", name: str, wish: Wish) -> bool:
+    """Provide a stack, and return whether it has an aggregator."""
+    from zae_limiter.infra.provision import provide, provide_missing
+    from zae_limiter.infra.stack import ignore
+
+    listener = wish.listener or ignore
+    if wish.options is None:
+        return provide_missing(name, clients, listener)
+    provide(name, clients, wish.options, listener, keep_code=not wish.replace)
+    return wish.options.enable_aggregator
+
+
+def _upload(clients: "Clients", name: str) -> None:
+    """Have the aggregator run from this package's code."""
+    from zae_limiter.infra.function import AggregatorFunction
+    from zae_limiter.infra.lambda_package import build_package
+
+    AggregatorFunction(name, clients).upload(build_package())
+
+
+async def _record(client: Client, lambda_version: str | None) -> None:
+    """Write down which version the function has, in a record that is there from then on."""
+    versions = VersionStore(client)
+    while True:
+        seen = await versions.ensure()
+        check_schema(seen)
+        if seen.lambda_version == lambda_version:
+            return
+        record = replace(seen, lambda_version=lambda_version, updated_at=versions.now())
+        if await versions.replace(record, seen):
+            return

@@ -1,0 +1,392 @@
+"""Limiters are built, connected to and kept up to date on a whole local AWS, in both trees."""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from importlib import metadata
+from typing import Any
+
+import pytest
+
+from tests.dynamodb.engines import Engine, EngineAbsentError, fresh_table_name, running
+from tests.dynamodb.trees import KINDS, AsyncTree, Blocking, session, tree
+from zae_limiter import (
+    IncompatibleSchemaError,
+    InfrastructureNotFoundError,
+    Limit,
+    NamespaceNotFoundError,
+    RateLimiter,
+    Repository,
+    StackOptions,
+    SyncRateLimiter,
+    SyncRepository,
+    ValidationError,
+    VersionMismatchError,
+)
+from zae_limiter._sync.store.versions import VersionStore
+from zae_limiter.core.version import SCHEMA_VERSION, VersionRecord
+from zae_limiter.infra import clients as infra_clients
+from zae_limiter.infra.clients import Clients
+from zae_limiter.infra.function import AggregatorFunction, package_sha256
+from zae_limiter.infra.lambda_package import build_package
+from zae_limiter.infra.stack import Stack
+from zae_limiter.schema import version_item
+from zae_limiter.schema.operations import Put
+
+REGION = "us-east-1"
+PATIENCE_S = 30.0
+LIMITS = [Limit.per_day("rpm", 10)]
+OWN = metadata.version("zae-limiter")
+OLD, NEW = "0.0.1", "999.0.0"
+ROLE = "arn:aws:iam::000000000000:role/mine"
+LEAN = StackOptions(enable_alarms=False, enable_audit_archival=False, create_iam=False, aggregator_role_arn=ROLE)
+BARE = StackOptions(enable_aggregator=False, enable_alarms=False, create_iam=False)
+
+
+@pytest.fixture(scope="session")
+def aws() -> Engine:
+    try:
+        return running("aws")
+    except EngineAbsentError as absent:
+        pytest.skip(str(absent))
+
+
+@pytest.fixture
+def clients(aws: Engine) -> Clients:
+    return Clients(REGION, aws.url, session())
+
+
+@pytest.fixture
+def name() -> str:
+    return fresh_table_name()
+
+
+@pytest.fixture
+def stack(name: str, clients: Clients) -> Stack:
+    return Stack(name, clients)
+
+
+class Side:
+    """One of the trees, with what is built and connected to."""
+
+    def __init__(self, tree: Any, name: str, url: str) -> None:
+        self._tree = tree
+        self._name = name
+        self._place = {"endpoint_url": url, "session": session()}
+        is_async = isinstance(tree, AsyncTree)
+        self.repository: Any = Repository if is_async else SyncRepository
+        self._limiter: Any = RateLimiter if is_async else SyncRateLimiter
+
+    def builder(self) -> Any:
+        return self.repository.builder(self._name, REGION, **self._place).deadline_s(PATIENCE_S)
+
+    def build(self, builder: Any = None) -> Any:
+        return self.wait((builder or self.builder()).build())
+
+    def connect(self, **options: Any) -> Any:
+        return self.wait(
+            self.repository.connect(self._name, REGION, **{**self._place, "deadline_s": PATIENCE_S, **options})
+        )
+
+    def limiter(self, repo: Any) -> Any:
+        return self._tree.limiter(repo)
+
+    def named(self, kind: str, **options: Any) -> Any:
+        """What a deprecated constructor makes."""
+        constructor = self.repository if kind == "repository" else self._limiter
+        with pytest.warns(DeprecationWarning, match="is deprecated"):
+            made = constructor(name=self._name, region=REGION, **self._place, **options)
+        return Blocking(made, self._tree.run) if isinstance(self._tree, AsyncTree) else made
+
+    def wait(self, result: Any) -> Any:
+        return Blocking(self._tree.run(result), self._tree.run) if inspect.iscoroutine(result) else result
+
+
+@pytest.fixture(params=KINDS)
+def side(request: pytest.FixtureRequest, name: str, aws: Engine) -> Iterator[Side]:
+    with tree(request.param) as started:
+        yield Side(started, name, aws.url)
+
+
+@pytest.fixture
+def old_function(name: str, stack: Stack, clients: Clients, aws: Engine) -> AggregatorFunction:
+    """A stack that was built by an older client."""
+    stack.deploy(LEAN)
+    set_record(name, aws.url, VersionRecord(SCHEMA_VERSION, lambda_version=OLD))
+    return AggregatorFunction(name, clients)
+
+
+@functools.cache
+def own_code() -> str:
+    """The digest of what this client would have the function run."""
+    return package_sha256(build_package())
+
+
+def set_record(name: str, url: str, record: VersionRecord) -> None:
+    """Put a version record as somebody else would have, with the default namespace beside it."""
+    with at(name, url) as repo:
+        repo.scope.table.write(Put(version_item.to_item(record)))
+
+
+def at(name: str, url: str) -> SyncRepository:
+    place = f"dynamodb://{name}?region={REGION}&endpoint_url={url}&create=true"
+    return SyncRepository.open(place, session=session(), deadline_s=PATIENCE_S)
+
+
+def lambda_version(repo: Any) -> str | None:
+    found: str | None = repo.get_version_record().lambda_version
+    return found
+
+
+class TestBuild:
+    def test_from_nothing_to_a_lease_and_away(self, side: Side, stack: Stack, clients: Clients) -> None:
+        """The stack, its function's code, the version, the namespace: one call, and everybody can connect."""
+        heard: list[Any] = []
+        builder = side.builder().enable_alarms(False).enable_audit_archival(False)
+        with side.wait(builder.build(heard.append)) as built:
+            built.set_system_defaults(LIMITS)
+            record = built.get_version_record()
+            with side.connect() as connected, side.limiter(connected).acquire("user-1", "gpt-4", {"rpm": 3}):
+                pass
+            left = side.limiter(built).available("user-1", "gpt-4")
+        runs = AggregatorFunction(stack.name, clients).code_sha256()
+        stack.delete()
+
+        assert {"rpm": 7} == left
+        assert (SCHEMA_VERSION, OWN) == (record.schema_version, record.lambda_version)
+        assert own_code() == runs
+        assert "CREATE_COMPLETE" == heard[-1].status
+        with pytest.raises(InfrastructureNotFoundError, match=stack.name):
+            side.connect()
+
+    def test_it_is_called_as_it_was_named(self, side: Side, stack: Stack) -> None:
+        with side.build(side.builder().stack_options(BARE)) as repo:
+            limiter = side.limiter(repo)
+
+            assert {stack.name} == {repo.stack_name, repo.table_name, limiter.stack_name, limiter.table_name}
+            assert repo.capabilities.supports_infrastructure_management
+            repo.ensure_infrastructure()
+
+    def test_a_namespace_must_be_registered_but_for_the_default_one(self, side: Side) -> None:
+        with pytest.raises(NamespaceNotFoundError):
+            side.build(side.builder().stack_options(BARE).namespace("tenant"))
+        with side.build() as repo:
+            repo.register_namespace("tenant")
+        with side.build(side.builder().namespace("tenant")) as tenant:
+            assert "tenant" == tenant.scope.namespace
+
+    def test_with_options_the_stack_is_made_as_they_say(self, side: Side, stack: Stack) -> None:
+        side.build(side.builder().stack_options(BARE)).close()
+        side.build(side.builder().stack_options(BARE).usage_retention_days(30)).close()
+
+        assert "30" == stack.require().parameters["UsageRetentionDays"]
+
+    def test_without_options_it_is_left_as_it_is(self, side: Side, stack: Stack) -> None:
+        stack.deploy(replace(BARE, usage_retention_days=30))
+        side.build().close()
+        side.build().close()
+
+        assert "30" == stack.require().parameters["UsageRetentionDays"]
+
+    def test_a_table_of_another_making_gets_no_stack(self, side: Side, stack: Stack, aws: Engine) -> None:
+        at(stack.name, aws.url).close()
+        with side.build() as repo:
+            assert SCHEMA_VERSION == repo.get_version_record().schema_version
+        assert stack.describe() is None
+
+    def test_what_was_interrupted_is_finished(self, side: Side, stack: Stack, clients: Clients) -> None:
+        """The stack came up, but its function has no code yet, and nothing is in the table."""
+        stack.deploy(LEAN)
+        with side.build() as repo:
+            assert OWN == lambda_version(repo)
+        assert own_code() == AggregatorFunction(stack.name, clients).code_sha256()
+
+    def test_a_choice_that_cannot_be_makes_nothing(self, side: Side, stack: Stack) -> None:
+        with pytest.raises(ValidationError, match="lambda_memory"):
+            side.build(side.builder().lambda_memory(64))
+
+        assert stack.describe() is None
+
+    def test_who_turns_the_aggregator_off_has_no_version_of_it(
+        self, side: Side, old_function: AggregatorFunction
+    ) -> None:
+        with side.build(side.builder().stack_options(BARE)) as repo:
+            assert lambda_version(repo) is None
+        assert old_function.code_sha256() is None
+        side.connect(auto_update=True).close()
+
+
+class TestVersions:
+    @pytest.mark.parametrize(
+        ("record", "error"),
+        [
+            (VersionRecord("2.0.0"), IncompatibleSchemaError),
+            (VersionRecord("0.9.0"), IncompatibleSchemaError),
+            (VersionRecord(SCHEMA_VERSION, client_min_version=NEW), VersionMismatchError),
+        ],
+    )
+    def test_what_does_not_go_together_is_neither_opened_nor_changed(
+        self, side: Side, stack: Stack, aws: Engine, record: VersionRecord, error: type[Exception]
+    ) -> None:
+        before = stack.deploy(BARE).state
+        set_record(stack.name, aws.url, record)
+
+        with pytest.raises(error):
+            side.connect()
+        with pytest.raises(error):
+            side.build(side.builder().stack_options(BARE).usage_retention_days(30))
+        assert before.parameters == stack.require().parameters
+
+    def test_on_a_local_endpoint_nothing_is_updated_by_itself(
+        self, side: Side, old_function: AggregatorFunction
+    ) -> None:
+        before = old_function.code_sha256()
+        with side.connect() as repo:
+            assert OLD == lambda_version(repo)
+        with side.build() as repo:
+            assert OLD == lambda_version(repo)
+        assert before == old_function.code_sha256()
+
+    def test_who_asks_for_it_has_it_updated_there_too(self, side: Side, old_function: AggregatorFunction) -> None:
+        with side.connect(auto_update=True) as repo:
+            assert OWN == lambda_version(repo)
+        assert own_code() == old_function.code_sha256()
+
+    def test_build_updates_it_as_well(self, side: Side, old_function: AggregatorFunction) -> None:
+        with side.build(side.builder().auto_update(True)) as repo:
+            assert OWN == lambda_version(repo)
+        assert own_code() == old_function.code_sha256()
+
+    def test_who_forbids_it_is_told_that_it_is_older(self, side: Side, old_function: AggregatorFunction) -> None:
+        before = old_function.code_sha256()
+        for opening in (
+            lambda: side.connect(auto_update=False),
+            lambda: side.build(side.builder().auto_update(False)),
+            lambda: side.build(side.builder().auto_update(False).lambda_memory(512)),
+        ):
+            with pytest.raises(VersionMismatchError, match=rf"stack {OLD} .*the aggregator is older.*upgrade"):
+                opening()
+        assert before == old_function.code_sha256()
+
+    def test_a_newer_function_is_left_alone(self, side: Side, stack: Stack, clients: Clients, aws: Engine) -> None:
+        """Whoever is older neither puts its own code in its place nor is refused."""
+        stack.deploy(LEAN)
+        set_record(stack.name, aws.url, VersionRecord(SCHEMA_VERSION, lambda_version=NEW))
+        function = AggregatorFunction(stack.name, clients)
+        before = function.code_sha256()
+        side.connect(auto_update=True).close()
+        with side.build(side.builder().auto_update(True).stack_options(LEAN).lambda_memory(512)) as repo:
+            assert NEW == lambda_version(repo)
+        assert before == function.code_sha256()
+
+
+class TestOnAws:
+    """Where the endpoint is not named and not local, an older function is updated unless that is forbidden."""
+
+    @pytest.fixture(autouse=True)
+    def _as_on_aws(self, monkeypatch: pytest.MonkeyPatch, aws: Engine) -> None:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", aws.url)
+        monkeypatch.setattr(infra_clients, "is_local", lambda url: url != aws.url)
+
+    def test_it_is_updated_by_itself(self, side: Side, old_function: AggregatorFunction) -> None:
+        with side.connect(endpoint_url=None) as repo:
+            assert OWN == lambda_version(repo)
+        assert own_code() == old_function.code_sha256()
+
+    def test_who_cannot_update_it_limits_all_the_same(
+        self, side: Side, stack: Stack, aws: Engine, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """There is no such function any more; the log says that it stays, and why."""
+        stack.deploy(BARE)
+        set_record(stack.name, aws.url, VersionRecord(SCHEMA_VERSION, lambda_version=OLD))
+        with side.connect(endpoint_url=None) as repo:
+            assert OLD == lambda_version(repo)
+        assert f"the aggregator of {stack.name} stays at version {OLD}, older than this client's {OWN}" in caplog.text
+        with pytest.raises(InfrastructureNotFoundError):
+            side.connect(endpoint_url=None, auto_update=True)
+
+    def test_a_local_endpoint_of_the_environment_is_local(
+        self, side: Side, old_function: AggregatorFunction, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.undo()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", side._place["endpoint_url"])
+        before = old_function.code_sha256()
+        with side.connect(endpoint_url=None) as repo:
+            assert OLD == lambda_version(repo)
+        assert before == old_function.code_sha256()
+
+
+class TestDeprecated:
+    def test_a_repository_is_named_then_deployed(self, side: Side, stack: Stack) -> None:
+        repo = side.named("repository", stack_options=BARE)
+        before = stack.describe()
+        repo.ensure_infrastructure()
+        repo.set_system_defaults(LIMITS)
+        limiter = side.limiter(repo)
+        with limiter.acquire("user-1", "gpt-4", {"rpm": 1}) as lease:
+            assert {"rpm": 1} == lease.consumed
+        limiter.close()
+
+        assert before is None
+        assert "false" == stack.require().parameters["EnableAggregator"]
+
+    def test_a_limiter_is_opened_by_its_first_verb(self, side: Side, stack: Stack) -> None:
+        """And deployed, where it has options of a stack."""
+        with side.named("limiter", stack_options=BARE, on_unavailable="allow") as limiter:
+            limiter.set_system_defaults(LIMITS)
+            with limiter.acquire("user-1", "gpt-4", {"rpm": 2}) as lease:
+                assert {"rpm": 2} == lease.consumed
+        other = side.named("limiter")
+        with other.acquire("user-1", "gpt-4", {"rpm": 3}) as lease:
+            lease.adjust(rpm=1)
+        left = other.available("user-1", "gpt-4")
+        other.close()
+
+        assert {"rpm": 4} == left
+
+    def test_a_limiter_of_a_repository_that_is_not_open_yet(self, side: Side, stack: Stack) -> None:
+        stack.deploy(BARE)
+        side.build().close()
+        repo = side.named("repository")
+        limiter = side.limiter(repo)
+
+        assert limiter.is_available(PATIENCE_S)
+        assert SCHEMA_VERSION == limiter.get_version_record().schema_version
+        assert SCHEMA_VERSION == repo.get_version_record().schema_version
+        limiter.close()
+
+    def test_without_options_nothing_is_made(self, side: Side, stack: Stack) -> None:
+        limiter = side.named("limiter")
+        verbs: list[Callable[[], Any]] = [limiter.get_system_defaults, lambda: limiter.available("user-1", "gpt-4")]
+        for verb in verbs:
+            with pytest.raises(InfrastructureNotFoundError, match=stack.name):
+                verb()
+        limiter.close()
+
+        assert stack.describe() is None
+
+    def test_what_could_not_be_opened_is_opened_when_it_is_there(self, side: Side, stack: Stack) -> None:
+        limiter = side.named("limiter")
+        with pytest.raises(InfrastructureNotFoundError):
+            limiter.get_system_defaults()
+        stack.deploy(BARE)
+        side.build().close()
+
+        assert ([], None) == limiter.get_system_defaults()
+        limiter.close()
+
+
+def test_two_who_build_at_once_both_have_it(name: str, aws: Engine, stack: Stack) -> None:
+    """Whoever is later waits for the other, and finds all of it there."""
+
+    def build(_: int) -> VersionRecord | None:
+        builder = SyncRepository.builder(name, REGION, endpoint_url=aws.url, session=session()).deadline_s(PATIENCE_S)
+        with builder.stack_options(LEAN).build() as repo:
+            return VersionStore(repo.scope.client).read()
+
+    with ThreadPoolExecutor(2) as pool:
+        records = list(pool.map(build, range(2)))
+
+    assert [OWN, OWN] == [record.lambda_version for record in records if record is not None]
