@@ -46,4 +46,6 @@ def test_the_same_events_make_the_same_object():
     events = [expired(number) for number in range(4)]
 
     assert object_of(events) == object_of(events)
+    # Where gzip would write the time.
+    assert bytes(4) == object_of(events).body[4:8]
     assert 3 == len({object_of(part).key for part in (events, events[:2], events[2:])})

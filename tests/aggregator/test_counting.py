@@ -261,3 +261,38 @@ def test_snapshots_expire_when_they_are_told_to():
 
     assert item is not None
     assert START_MS // 1000 + 25 * 3600 == item["ttl"]
+
+
+def test_a_shard_that_is_new_to_a_snapshot_does_not_bring_it_back():
+    """It has no marker there, and a purge may have removed what was seen."""
+    stage = Stage()
+    deliver(stage, [change(1, BUCKETS[0], 0, 5)], APART)
+
+    def purge(ask: Ask) -> None:
+        if isinstance(ask, Update) and stage.usage():
+            stage.table.write(namespace(NamespaceStatus.PURGING))
+            stage.table.batch_delete([Key(f"{NAMESPACE_ID}/ENTITY#user-1", sk) for _, sk in stage.usage()])
+
+    stage.before = purge
+    (group,) = grouped([change(2, BUCKETS[1], 0, 6)])
+    counted = stage.run(count(group, APART, stage.means))
+
+    assert (0, {}) == (counted.added, stage.usage())
+
+
+def test_what_was_refused_is_looked_at_anew():
+    """Consistently, and after a pause where the partition was busy."""
+    stage = Stage()
+    (group,) = first_two()
+    troubles = [Throttled(), Cancelled((None,) * 4)]
+
+    def answer(ask: Ask) -> Answer:
+        if isinstance(ask, Transaction) and troubles:
+            stage.asked.append(ask)
+            return troubles.pop(0)
+        return stage.answer(ask)
+
+    drive(count(group, APART, stage.means), answer)
+
+    kinds = [ask.consistent if isinstance(ask, Read) else type(ask) for ask in stage.asked]
+    assert [False, Transaction, Pause, True, Transaction, True, Transaction] == kinds

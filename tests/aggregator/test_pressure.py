@@ -89,6 +89,14 @@ def test_a_counter_that_begins_again_is_watched_anew():
     assert Watch(Gauge(START_MS + 9_000, 3), 1, None, START_MS + 9_000) == watch
 
 
+@pytest.mark.parametrize("standing", [Standing(1, 9_000), Standing(2, 10), Standing(2, 90_000)])
+def test_an_older_look_tells_nothing(standing: Standing):
+    """Also of the count it had then."""
+    watch = Watch(Gauge(START_MS, 5_000), 2, 10.0, START_MS - 9_000)
+
+    assert watch == looked_at(watch, START_MS - 1, standing, 1_000)
+
+
 def test_one_who_has_as_many_shards_as_there_may_be_is_not_split():
     """There are at most 64."""
     changes = [written(START_MS, 1, 64), written(START_MS + 1_000, 1_001, 64)]
