@@ -3,6 +3,8 @@
 import json
 import ssl
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -71,6 +73,35 @@ def test_a_connection_that_was_ended_while_idle_is_replaced(proxy: Proxy, monkey
     assert isinstance(answer, Answer)
     assert [200, 2] == [answer.status, len({seen.connection for seen in proxy.seen})]
     calling.close()
+
+
+class Closing(BaseHTTPRequestHandler):
+    """Answers, and ends the connection, as it says."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Connection", "close")
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_a_connection_that_the_server_ends_is_not_used_again():
+    """It says so in its answer."""
+    server = HTTPServer(("127.0.0.1", 0), Closing)
+    served = Thread(target=server.serve_forever)
+    served.start()
+    calling = direct(f"http://127.0.0.1:{server.server_port}")
+    answers = [calling.call(LIST, NOW_S) for _ in range(3)]
+    server.shutdown()
+    served.join()
+    server.server_close()
+
+    assert [b"{}"] * 3 == [answer.body for answer in answers if isinstance(answer, Answer)]
 
 
 @pytest.mark.parametrize("fault", [Half(True), WrongChecksum()])
