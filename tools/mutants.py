@@ -142,6 +142,10 @@ def examine(module: str, *, again: bool) -> Tally:
         shutil.rmtree(place / "mutants", ignore_errors=True)
     mutmut(place, "run", "--max-children", str(WORKERS), *names)
     tally = parse_results(module, mutmut(place, "results", "--all", "true"))
+    if names and "not checked" in tally.statuses.values():
+        # Those of functions that have changed since are new, and so were not among the names.
+        mutmut(place, "run", "--max-children", str(WORKERS))
+        tally = parse_results(module, mutmut(place, "results", "--all", "true"))
     print(f"{tally.line()} ({time.monotonic() - started:.0f} s)", flush=True)
     for name in tally.alive:
         print(mutmut(place, "show", name), flush=True)

@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.many_shards import Items, applied, grown, have, level, looks, shaken, total
-from tests.one_bucket import NOON, at, stored
+from tests.one_bucket import NOON, apply, at, stored
 from zae_limiter.core.acquire import Take
 from zae_limiter.core.across import combined, credit_across, debit_across, share_out, take_across
 from zae_limiter.core.bucket import Moment
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.outcome import Refused
 from zae_limiter.core.view import Pace
 from zae_limiter.schema import bucket_writes
 
@@ -29,6 +31,13 @@ wants = st.tuples(st.integers(0, 7_000), st.integers(0, 90_000))
 def some_shards(order: list[int], seed: int) -> Items:
     """A bucket of shards with balances of chance."""
     return shaken(grown(TERMS, order), NAMES, seed)
+
+
+def with_rpm(*balances: int) -> Items:
+    """Two shards with these balances of a limit of which each holds 3,500."""
+    return {
+        shard: {**item, "b_rpm_tk": tk} for (shard, item), tk in zip(grown(TERMS, [0]).items(), balances, strict=True)
+    }
 
 
 def taken_across(items: Items, milli: Mapping[str, int], now: Moment, refusals: int = 0) -> Items | None:
@@ -68,6 +77,44 @@ class TestCombined:
 
             assert taken_across(items, {stand.name: wanted}, at(now[0] + wait_ms)) is not None
             assert not wait_ms or taken_across(items, {stand.name: wanted}, at(now[0] + wait_ms - 1)) is None
+
+    def test_what_is_just_there_is_not_waited_for(self) -> None:
+        """Nor one millisecond."""
+        stand = combined(list(looks(with_rpm(1_500, 700)).values()), TERMS, at(NOON))[0]
+
+        assert 2_200 == stand.available_milli(at(NOON))
+        assert 0 == stand.wait_ms(2_200, at(NOON))
+        assert stand.wait_ms(2_201, at(NOON)) > 0
+
+    @given(order=orders, seed=seeds, gap=later, wanted=st.integers(0, 7_000), wide_ms=st.integers(0, 3_000))
+    def test_at_an_unsure_time_the_wait_is_from_its_early_end(
+        self, order: list[int], seed: int, gap: int, wanted: int, wide_ms: int
+    ) -> None:
+        """What may not have been earned yet is waited for."""
+        stand = combined(list(looks(some_shards(order, seed)).values()), TERMS, at(NOON + gap))[0]
+
+        assert stand.wait_ms(wanted, at(NOON + gap)) == stand.wait_ms(wanted, (NOON + gap, NOON + gap + wide_ms))
+
+    @pytest.mark.parametrize(("balances", "available"), [((0, -1_000), 0), ((1, 1), 2), ((-1, -2), -3)])
+    def test_a_shard_in_debt_holds_back_no_other(self, balances: tuple[int, int], available: int) -> None:
+        """Not even one that has nothing; and every millitoken counts."""
+        stand = combined(list(looks(with_rpm(*balances)).values()), TERMS, at(NOON))[0]
+
+        assert available == stand.available_milli(at(NOON))
+
+    def test_what_was_taken_is_gone_from_the_fullest_first(self) -> None:
+        """As the request is shared out."""
+        stand = combined(list(looks(with_rpm(1_000, 3_000)).values()), TERMS, at(NOON))[0]
+        left = stand.less(2_000, at(NOON))
+
+        assert [1_000, 1_000] == [part.available_milli(at(NOON)) for part in left.parts]
+
+    def test_shards_on_other_limits_stand_as_if_they_had_been_brought_up_to_date(self) -> None:
+        """Each is cut to its share of the lower capacity, and a limit that is new is full."""
+        lower = stored(Limit("rpm", 3, 11, 13), Limit("new", 5, 1, 1), stamp=2)
+        stands = combined(list(looks(with_rpm(3_500, 100)).values()), lower, at(NOON))
+
+        assert [("new", 5_000), ("rpm", 1_600)] == [(one.name, one.available_milli(at(NOON))) for one in stands]
 
     def test_it_is_called_what_the_limit_is_called(self) -> None:
         """And has the limit undivided."""
@@ -196,6 +243,28 @@ class TestDebit:
         for item in charged.values():
             assert abs(level(item, "rpm", NOON) + debt / item["shard_count"]) <= 1
 
+    def test_at_an_unsure_time_they_have_what_they_surely_have(self) -> None:
+        """The rest is owed by both, though it may have been earned."""
+        charges = debit_across(looks(with_rpm(0, 2_000)), [("rpm", 2_500)], (NOON, NOON + 2_000))
+
+        assert {0: [250], 1: [2_250]} == {shard: [part.spent for part in one.parts] for shard, one in charges.items()}
+
+    def test_a_full_shard_is_charged_by_adding(self) -> None:
+        """At the full mark nothing overflows, and others may have taken since."""
+        views = looks(with_rpm(3_500, -9_000))
+        write = bucket_writes.settle(views[0], debit_across(views, [("rpm", 100)], at(NOON))[0], 1)
+
+        assert [3_400, 3_300] == [applied(write, with_rpm(tk, 0)[0])["b_rpm_tk"] for tk in (3_500, 3_400)]
+
+    def test_an_overflow_pays_nothing(self) -> None:
+        """It is cut first; where there turns out to be none, the write is refused."""
+        views = looks(with_rpm(3_600, -9_000))
+        write = bucket_writes.settle(views[0], debit_across(views, [("rpm", 100)], at(NOON))[0], 1)
+
+        assert [3_400, 3_400] == [applied(write, with_rpm(tk, 0)[0])["b_rpm_tk"] for tk in (3_501, 9_000)]
+        for tk in (3_499, 3_500):
+            assert isinstance(apply(write, with_rpm(tk, 0)[0]), Refused)
+
     def test_a_shard_that_lacks_the_limit_is_not_charged(self) -> None:
         """It has yet to be put on the limits in force; the others bear it all."""
         items = grown(TERMS, [0])
@@ -227,6 +296,22 @@ class TestCredits:
         given_back = self.credited(items, {"tpm": milli}, now)
 
         assert total(items, "tpm", now[0]) + milli == total(given_back, "tpm", now[0])
+        assert milli == sum(items[shard]["b_tpm_tc"] - given_back[shard]["b_tpm_tc"] for shard in items)
+
+    @pytest.mark.parametrize(("balances", "emptiest"), [((2_500, -500), 1), ((-500, 2_500), 0)])
+    def test_the_emptiest_gets_it_first(self, balances: tuple[int, int], emptiest: int) -> None:
+        """One write does where one shard has the room."""
+        given = credit_across(looks(with_rpm(*balances)), [("rpm", 3_000)], at(NOON))
+
+        assert [emptiest] == list(given)
+
+    def test_a_credit_holds_nothing(self) -> None:
+        """It is applied though the bucket was rebased since it was seen."""
+        items = with_rpm(0, 3_500)
+        views = looks(items)
+        write = bucket_writes.settle(views[0], credit_across(views, [("rpm", 1_000)], at(NOON))[0], 1)
+
+        assert 1_000 == applied(write, {**items[0], "rf": NOON + 5, "cv": 9})["b_rpm_tk"]
 
     @given(orders, st.integers(0, 90))
     def test_nothing_is_cut_off_that_there_is_room_for(self, order: list[int], tokens: int) -> None:
