@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from tests.many_shards import Items, applied, grown, have, level, looks, shaken, total
 from tests.one_bucket import NOON, apply, at, stored
-from zae_limiter.core.acquire import Take
+from zae_limiter.core.acquire import GUESSES, Take
 from zae_limiter.core.across import combined, credit_across, debit_across, share_out, take_across
 from zae_limiter.core.bucket import Moment
 from zae_limiter.core.limit import Limit
-from zae_limiter.core.outcome import Refused
+from zae_limiter.core.outcome import Applied, Refused
 from zae_limiter.core.view import Pace
 from zae_limiter.schema import bucket_writes
 
@@ -193,6 +193,25 @@ class TestTake:
 
             assert sum(levels[: len(shares) - 1]) < wanted
 
+    @pytest.mark.parametrize(("refusals", "shares"), [(0, {1: 1_000}), (1, {0: 250, 1: 750})])
+    def test_once_others_were_faster_all_give_a_part(self, refusals: int, shares: dict[int, int]) -> None:
+        """A shard that is emptied has no room for them."""
+        written = take_across(looks(with_rpm(1_000, 3_000)), [(0, 1_000)], at(NOON), refusals)
+
+        assert written is not None
+        assert shares == {shard: bounds[0][1] for shard, bounds in written.items()}
+
+    @pytest.mark.parametrize(("refusals", "least"), [(GUESSES - 1, 3_500), (GUESSES, 2_250)])
+    def test_refused_often_it_gives_half_of_the_rest_away_and_never_all(self, refusals: int, least: int) -> None:
+        """It is right from halfway between what is asked for and full; before, only from full."""
+        views = looks(with_rpm(4_000, -9_000))
+        written = take_across(views, [(0, 1_000)], at(NOON), refusals)
+        assert written is not None
+        write = bucket_writes.take(views[0], Take(written[0], None, ()), 1)
+
+        assert least - 1_000 == applied(write, with_rpm(least, 0)[0])["b_rpm_tk"]
+        assert isinstance(apply(write, with_rpm(least - 1, 0)[0]), Refused)
+
     @given(order=orders, seed=seeds, wants=wants, refusals=st.integers(0, 8))
     def test_among_others_no_token_is_made(
         self, order: list[int], seed: int, wants: tuple[int, int], refusals: int
@@ -242,6 +261,22 @@ class TestDebit:
 
         for item in charged.values():
             assert abs(level(item, "rpm", NOON) + debt / item["shard_count"]) <= 1
+
+    @pytest.mark.parametrize(("balances", "fullest"), [((1_000, 3_000), 1), ((3_000, 1_000), 0)])
+    def test_the_fullest_is_charged_first(self, balances: tuple[int, int], fullest: int) -> None:
+        """One write does where one shard has it."""
+        charges = debit_across(looks(with_rpm(*balances)), [("rpm", 2_000)], at(NOON))
+
+        assert [fullest] == list(charges)
+
+    def test_a_debit_holds(self) -> None:
+        """It depends on the baseline that was seen."""
+        items = with_rpm(1_000, 0)
+        views = looks(items)
+        write = bucket_writes.settle(views[0], debit_across(views, [("rpm", 500)], at(NOON))[0], 1)
+
+        assert isinstance(apply(write, items[0]), Applied)
+        assert isinstance(apply(write, {**items[0], "rf": NOON + 5}), Refused)
 
     def test_at_an_unsure_time_they_have_what_they_surely_have(self) -> None:
         """The rest is owed by both, though it may have been earned."""
