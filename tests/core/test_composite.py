@@ -80,6 +80,13 @@ class TestTake:
         assert SHORT == take(seen, [(0, 5_001)], at(NOON), Effort())
         assert isinstance(take(seen, [(0, 5_000)], at(NOON), Effort()), list)
 
+    def test_a_shard_earns_its_share_and_no_more(self) -> None:
+        """Of four tokens that all have earned, two are there on one of two shards."""
+        seen = view({**with_balances(created(TERMS), rps=0), "shard_count": 2})
+
+        assert SHORT == take(seen, [(0, 2_001)], at(NOON + 400), Effort())
+        assert [(0, 2_000, 0, 3_000, None)] == take(seen, [(0, 2_000)], at(NOON + 400), Effort())
+
     def test_limits_are_independent(self) -> None:
         """One write adds to some limits and sets others."""
         terms = stored(RPS, RPM)
