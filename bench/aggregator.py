@@ -22,7 +22,8 @@ from report import verdict
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = 1_000
 NAMESPACE_ID = "ns000000000"
-START_S = 1_700_000_000
+# Not long ago: who is behind would count in another way.
+START_S = int(time.time())
 MEBIBYTE = 1024 * 1024
 ROUNDS = 15
 

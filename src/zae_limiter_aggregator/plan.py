@@ -9,7 +9,7 @@ To split or to merge is never wrong, only wasteful: whoever carries it out looks
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import groupby
 from typing import NamedTuple
@@ -32,6 +32,8 @@ _MOST_SURVEYED = 2_000
 _SURVEY_APART_MS = 60_000
 _TOO_LATE_MS = 60_000
 """A rate of writes that is older than this is no reason to split any more."""
+_BEHIND_MS = 30_000
+"""Who is further behind than this counts in transactions: at twice the price, in a fifth of the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +92,12 @@ class Merge(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be done about a batch. Counts are in groups that can be written together."""
+    """What is to be done about a batch, by which rules. Counts are in groups that can be written together."""
 
     counts: list[list[Count]]
     splits: list[Split]
     merges: list[Merge]
+    rules: Rules
 
 
 class Survey(NamedTuple):
@@ -121,7 +124,9 @@ def plan(batch: Batch, memories: Memories, rules: Rules, now_ms: int) -> Plan:
         for bucket, watch in watched.items()
         if _is_pressed(watch, rules.writes_per_s) and now_ms - watch.gauge.at_ms <= _TOO_LATE_MS
     ]
-    return Plan(list(counts), splits, _merges(batch.changes, memories.surveys, now_ms))
+    behind = any(now_ms - change.at_ms > _BEHIND_MS for change in batch.changes[-1:])
+    merges = _merges(batch.changes, memories.surveys, now_ms)
+    return Plan(list(counts), splits, merges, replace(rules, apart=rules.apart and not behind))
 
 
 def accounts_of(changes: Iterable[BucketChange], window_types: Iterable[str] = WINDOW_TYPES) -> Accounts:

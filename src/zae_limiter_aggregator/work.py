@@ -98,7 +98,7 @@ class Worker:
         reserve_s = remaining_s() * _RESERVED
         batch = read_all(records)
         planned = plan(batch, self._memories, self._rules, self._table.now()[1])
-        effects = _Effects(self._table, self._rules, self._means, lambda: remaining_s() > reserve_s)
+        effects = _Effects(self._table, planned.rules, self._means, lambda: remaining_s() > reserve_s)
         # Pressure does not wait. Merges do.
         splits = sum(effects.tried(f"split {one.bucket}", split(one, self._means)) or 0 for one in planned.splits)
         snapshots = sum(effects.counted(group) for group in planned.counts)

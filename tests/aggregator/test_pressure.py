@@ -126,6 +126,14 @@ def test_a_bucket_of_several_shards_is_looked_at_now_and_then():
     assert [Merge(BUCKETS[0], 4, known)] == planned(memories, both, START_MS - 1).merges
 
 
+@pytest.mark.parametrize(("late_ms", "apart"), [(0, True), (30_000, True), (30_001, False)])
+def test_who_is_behind_counts_in_transactions(late_ms: int, apart: bool):
+    """Dearer, but faster; the newest record tells how far it is behind."""
+    changes = [written(START_MS - 3_600_000, 1), written(START_MS, 2)]
+
+    assert apart == planned(Memories(), changes, START_MS + late_ms).rules.apart
+
+
 def test_a_bucket_of_one_shard_is_not_looked_at():
     """There is nothing to merge."""
     assert [] == planned(Memories(), [written(START_MS, 1)]).merges

@@ -184,6 +184,23 @@ def keys_of(ask: Read | Transaction) -> list[str]:
     return [key.pk for key in ask.keys] if isinstance(ask, Read) else [one.key.pk for one in ask.operations]
 
 
+def test_who_is_behind_writes_many_snapshots_at_once():
+    """Until it has caught up."""
+    play = Play()
+    for late_ms, kinds in ((0, [Update] * 4), (60_000, [Transaction])):
+        for entity in ("user-1", "user-2"):
+            play.use(entity, 1)
+        play.deliver(0, 4)
+        play.use("user-1", 1)
+        play.use("user-2", 1)
+        play.stage.now_ms += late_ms
+        play.stage.asked.clear()
+        play.deliver()
+        assert kinds == [type(ask) for ask in play.stage.asked if not isinstance(ask, Read)]
+
+    assert sum(play.expected.values()) == sum(play.used().values())
+
+
 def test_a_damaged_snapshot_holds_up_no_other():
     """It is told of, and not delivered again: it would fail again."""
     play = Play()
