@@ -12,6 +12,7 @@ import pytest
 import zae_limiter
 from tools import layout
 from tools.layout import Finding
+from zae_limiter.core.version import UNKNOWN, parse_version
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "zae_limiter"
@@ -133,7 +134,13 @@ class TestExports:
     def test_the_package_is_typed(self):
         """The marker that tells type checkers to read the annotations is shipped."""
         assert (PACKAGE / "py.typed").exists()
-        assert importlib.metadata.version("zae-limiter")
+
+    def test_the_version_can_be_compared(self):
+        """It has three numbers also where no tag says which, so that client and aggregator can be told apart."""
+        version = importlib.metadata.version("zae-limiter")
+
+        assert version == zae_limiter.__version__
+        assert parse_version(version) > UNKNOWN
 
 
 def names_seen_by_type_checkers() -> Iterator[str]:

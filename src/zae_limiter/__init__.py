@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from zae_limiter.infra.discovery import LimiterInfo
     from zae_limiter.infra.options import StackOptions
 
-__version__ = "0.1.0"
+    __version__: str
 
 _ERRORS = [
     "CorruptItemError",
@@ -196,7 +196,10 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """Import a public name on first use."""
+        """Import a public name on first use; the version is that of the installation."""
+        if name == "__version__":
+            globals()[name] = import_module("importlib.metadata").version("zae-limiter")
+            return globals()[name]
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -39,7 +39,7 @@ REGION = "us-east-1"
 PATIENCE_S = 30.0
 LIMITS = [Limit.per_day("rpm", 10)]
 OWN = metadata.version("zae-limiter")
-OLD, NEW = "0.0.1", "999.0.0"
+OLD, NEW = "0.0.0", "999.0.0"
 ROLE = "arn:aws:iam::000000000000:role/mine"
 LEAN = StackOptions(enable_alarms=False, enable_audit_archival=False, create_iam=False, aggregator_role_arn=ROLE)
 BARE = StackOptions(enable_aggregator=False, enable_alarms=False, create_iam=False)

@@ -2,7 +2,6 @@
 
 import click
 
-from zae_limiter import __version__
 from zae_limiter.cli._help import examples
 from zae_limiter.cli._lazy import LazyCommand, LazyGroup
 
@@ -24,7 +23,7 @@ SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 @click.group(cls=LazyGroup, lazy_commands=COMMANDS, epilog=EXAMPLES, context_settings=SETTINGS)
-@click.version_option(__version__, "--version", package_name="zae-limiter", prog_name="zae-limiter")
+@click.version_option(None, "--version", package_name="zae-limiter", prog_name="zae-limiter")
 def main() -> None:
     """Rate limits for LLM calls and APIs, kept in a SQLite file that any number of processes share.
 
