@@ -21,7 +21,6 @@ from zae_limiter.infra.local import (
     Standing,
     Wanted,
     default_directory,
-    environment_of,
     session_of,
 )
 from zae_limiter.infra.local_container import IMAGE
@@ -186,18 +185,12 @@ def env(aws: LocalAws, name: str | None, as_json: bool) -> None:
 def deploy(name: str, server: Server, say: Callable[[str], None]) -> None:
     """Deploy the stack of a limiter with its aggregator, or bring it up to date, and its default namespace."""
     from zae_limiter._sync.repository import SyncRepository
-    from zae_limiter.infra.clients import Clients
-    from zae_limiter.infra.options import StackOptions
-    from zae_limiter.infra.provision import provide
 
     session = session_of(server)
-    clients = Clients(server.region, server.endpoint_url, session)
+    builder = SyncRepository.builder(name, server.region, endpoint_url=server.endpoint_url, session=session)
     # Nobody is to be woken at night.
-    options = StackOptions(enable_alarms=False)
-    provide(name, clients, options, lambda event: say(f"Deploying {name}: {event}"))
-    url = f"{environment_of(server, name)['ZAE_LIMITER_URL']}&create=true"
-    with SyncRepository.open(url, session=session, deadline_s=DEPLOY_S):
-        pass
+    builder.deadline_s(DEPLOY_S).enable_alarms(False)
+    builder.build(lambda event: say(f"Deploying {name}: {event}")).close()
 
 
 def print_standing(shown: Shown, as_json: bool) -> None:
