@@ -21,11 +21,11 @@ def run():
     def run_program(number: int) -> subprocess.CompletedProcess[str]:
         environment = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_CONFIG_FILE": "/dev/null"}
         return subprocess.run(
-            [sys.executable, "-W", "error", "-c", PROGRAMS[number].replace(PLACE, running().url)],
+            [sys.executable, "-W", "error", "-c", PROGRAMS[number].replace(PLACE, running("aws").url)],
             env={**environment, "PATH": str(Path(sys.executable).parent)},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             check=False,
         )
 
