@@ -7,7 +7,7 @@ import pytest
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded
 from zae_limiter.schema.operations import Key
 
-from .clients import another, counted, take
+from .clients import Wrapped, another, counted, take
 from .shards import BUCKET, Other, counts, levels, stored, total, used
 
 RPM = Limit("rpm", 80, 80, 3_600)
@@ -370,3 +370,29 @@ async def test_no_request_is_rejected_that_all_shards_together_have(repo, limite
 
     assert (0, 0) == (false, wrong)
     assert min(admitted, refused) > 100
+
+
+class Overtaken(Wrapped):
+    """A table where others are always a moment faster with a transaction, and then time passes."""
+
+    async def transact(self, operations, token, *, until_s=None):
+        await self.overtake()
+        return await self.table.transact(operations, token, until_s=until_s)
+
+
+async def test_whoever_comes_too_late_for_what_there_was_is_rejected(repo, limiter, other, clock):
+    """What comes later is for whoever asks later: waiting for it, all would keep others from it and none be told."""
+    await take(limiter, {"rpm": 1})
+    await other.grow(4)
+    client = RateLimiter(another(repo, Overtaken, reject_locally_ms=0, deadline_s=10_000))
+    repository = client.repository
+
+    async def overtake():
+        await take(limiter, {"rpm": 79})
+        clock.advance(3_600_000)
+
+    repository.scope.table.overtake = overtake
+    error = await rejected(client, {"rpm": 60})
+
+    assert 0 == error.primary_violation.available
+    assert 80 == (await client.available(*BUCKET))["rpm"]

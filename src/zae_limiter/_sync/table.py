@@ -44,7 +44,7 @@ class Table(Protocol):
 
     @property
     def index_lag_s(self) -> float:
-        """How long a query of an index may miss what was written; 0 where indexes are as new as the items."""
+        """How long a read that does not ask for the newest may miss what was written; 0 where every read shows it."""
 
     def now(self) -> Moment:
         """The time by the clock that counts: the server's where there is one, else the machine's."""

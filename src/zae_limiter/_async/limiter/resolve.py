@@ -7,8 +7,9 @@ from zae_limiter._async.store.buckets import check_bucket
 from zae_limiter._async.store.configs import ConfigStore
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.core.config import Resolution
-from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.errors import NamespaceNotFoundError, ValidationError
 from zae_limiter.core.limit import Limit, check_limits
+from zae_limiter.core.outcome import Item
 from zae_limiter.core.view import Terms, own_terms
 
 OwnLimits = Sequence[Limit] | None
@@ -30,7 +31,33 @@ class Resolver:
         """
         check_bucket(bucket)
         limits = None if own is None else check_limits(own)
-        return self.agreed(bucket, limits, await self._configs.known(bucket, until_s))
+        known = self._configs.fresh(bucket)
+        if known is None:
+            items = await self._scope.table.batch_get(self._configs.keys(bucket), until_s=until_s)
+            return await self.terms_read(bucket, limits, items, until_s)
+        self._scope.caches.hits += 1
+        return self.agreed(bucket, limits, known)
+
+    async def terms_read(
+        self, bucket: BucketId, own: tuple[Limit, ...] | None, items: Sequence[Item | None], until_s: float
+    ) -> Terms:
+        """Return the terms that follow from a configuration that was just read, and remember it.
+
+        What it lacks may only be too new for an ordinary read: then it is read again, consistently.
+
+        Raises:
+            NamespaceNotFoundError: The namespace was deleted.
+            ValidationError: No limits are in force.
+        """
+        if not self._scope.table.index_lag_s:
+            return self.agreed(bucket, own, self._configs.learn(bucket, items))
+        try:
+            known = self._configs.learn(bucket, items)
+        except NamespaceNotFoundError:
+            known = None
+        if known is None or (own is None and known.terms is None):
+            known = await self._configs.read_again(bucket, until_s, consistent=True)
+        return self.agreed(bucket, own, known)
 
     async def terms_again(self, bucket: BucketId, own: OwnLimits, until_s: float) -> Terms:
         """Return the terms after reading the configuration again, consistently."""

@@ -53,14 +53,15 @@ class FirstTouch:
         """Read a bucket and its configuration at once.
 
         Raises:
+            NamespaceNotFoundError: The namespace was deleted.
             ValidationError: No limits are in force.
         """
         bucket = asking.bucket
-        buckets, resolver = self._means.buckets, self._means.resolver
+        buckets = self._means.buckets
         limits = None if asking.own is None else check_limits(asking.own)
         keys = [*self._configs.keys(bucket), buckets.key(bucket)]
         *configs, item = self._means.table.batch_get(keys, until_s=asking.until_s)
-        terms = resolver.agreed(bucket, limits, self._configs.learn(bucket, configs))
+        terms = self._means.resolver.terms_read(bucket, limits, configs, asking.until_s)
         return Met(asking, terms, buckets.learn((bucket, 0), item, terms))
 
     def take_both(self, child: Met) -> Paired | Rejection | None:

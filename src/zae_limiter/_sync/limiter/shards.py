@@ -15,7 +15,8 @@ from zae_limiter._sync.pauses import Pauses
 from zae_limiter._sync.store.buckets import Place
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.core.acquire import Progress, Take
-from zae_limiter.core.across import combined, credit_across, debit_across, take_across
+from zae_limiter.core.across import combined, credit_across, debit_across, share_out, take_across
+from zae_limiter.core.bucket import Moment
 from zae_limiter.core.composite import Settlement, Settling
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.outcome import (
@@ -140,19 +141,26 @@ class ShardClient:
         return Rejection(bucket, stands, amounts, now, now) if lacking else None
 
     def _take_across(self, asking: Asking, terms: Terms) -> Terms | Rejection:
-        """Take from as many shards as it needs, in one transaction, or reject by what all of them have."""
+        """Take from as many shards as it needs, in one transaction, or reject by what all of them have.
+
+        Whoever comes too late for what there was is rejected, and does not wait for what comes after it.
+        """
         bucket = asking.bucket
         pauses = self.pauses(asking.until_s)
         refusals = 0
+        asked: Moment | None = None
         for attempt in range(_TRANSACTIONS):
             shards = self.read_all(bucket, terms, asking.until_s, again=attempt > 0)
             terms, agreed = self._agreed(asking, terms, shards)
             if shards is None or not agreed:
                 continue
             amounts, now = asking.amounts(terms), self._table.now()
+            asked = now if asked is None else asked
+            for judged in (asked, now):
+                if share_out(shards, amounts, judged) is None:
+                    return Rejection(bucket, combined(list(shards.values()), terms, judged), amounts, judged, now)
             written = take_across(shards, amounts, now, refusals)
-            if written is None:
-                return Rejection(bucket, combined(list(shards.values()), terms, now), amounts, now, now)
+            assert written is not None, "they have enough"
             nonces = self._means.nonces
             takes = [
                 bucket_writes.take(shards[shard], Take(bounds, None, ()), next(nonces))
