@@ -230,6 +230,22 @@ async def test_a_lease_left_by_an_exception_gives_all_back(repo, limiter, other,
     assert 80 == (await limiter.available(*BUCKET))["rpm"]
 
 
+async def test_what_only_one_shard_limits_is_settled_there(repo, limiter, other, monkeypatch):
+    """While others lack a limit, it is charged to and given back to the shard that has it, and never to nobody."""
+    await take(limiter, {"rpm": 1})
+    await other.grow(2)
+    client = cold(repo)
+    await take(client, {"rpm": 1})
+    monkeypatch.setattr(client._client.shards, "_choose", lambda memory, avoided: None if 1 in avoided else 1)
+    own = [RPM, TPM, Limit("extra", 40, 40, 3_600)]
+    for change in (3, -2):
+        async with client.acquire(*BUCKET, {"extra": 5}, limits=own) as lease:
+            await lease.adjust(extra=change)
+
+    assert "b_extra_tc" not in stored(repo)[0]
+    assert 5 + 3 + 5 - 2 == stored(repo)[1]["b_extra_tc"] // 1000
+
+
 async def test_a_debit_to_a_bucket_that_is_gone_is_charged(repo, limiter, other, clock):
     """It comes back as full as it was when it went, less the debit."""
     await take(limiter, {"rpm": 0})

@@ -400,6 +400,9 @@ class ShardClient:
             return min(levels, default=0.0)
 
         views = memory.views()
+        # One that lacks a limit for now would drop what is settled with it.
+        having = {shard: view for shard, view in views.items() if view.frame.has_all(settlement.names)}
+        views = having or views
         choose = max if settlement.debits else min
         return choose(views, key=lambda shard: level(views[shard]), default=0)
 
