@@ -196,8 +196,11 @@ class Requests:
 
     def _ended(self, error: BaseException) -> None:
         """Count how a request ended; anything that a user is not to meet fails the run."""
+        if not self._process.loop.alive:
+            # Thrown away after a crash: nobody is there any more who could meet anything.
+            return
         self._fleet.tally[type(error).__name__] += 1
-        if not isinstance(error, _ENDINGS) and self._process.loop.alive:
+        if not isinstance(error, _ENDINGS):
             self._timeline.fail(error)
 
 
