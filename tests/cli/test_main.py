@@ -22,7 +22,18 @@ def every_command(command=main, path=()):
 
 
 # Commands on other things than the data of a limiter.
-NOT_ON_DATA = {"local"}
+NOT_ON_DATA = {
+    "local",
+    "deploy",
+    "delete",
+    "status",
+    "list",
+    "cfn-template",
+    "lambda-export",
+    "version",
+    "check",
+    "upgrade",
+}
 
 
 class TestHelp:

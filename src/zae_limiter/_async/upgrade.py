@@ -1,16 +1,45 @@
-"""Upgrading a table to this package's schema; a table of an older one can be opened by nothing else."""
+"""Looking at a table of any schema, and upgrading it to this package's; nothing else opens one of another."""
 
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
 from zae_limiter._async.opening import Opening, located, open_client
 from zae_limiter._async.runtime import Parallel
 from zae_limiter._async.store.migrations import Migrations
+from zae_limiter._async.store.scope import Client
+from zae_limiter._async.store.versions import VersionStore
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.settings import make_settings
-from zae_limiter.core.version import Migrated
+from zae_limiter.core.version import Migrated, VersionRecord, check_schema
+from zae_limiter.schema import version_item
 
 _DEADLINE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """What a table says of its version, None if it says nothing, and how long it took to answer."""
+
+    record: VersionRecord | None
+    latency_ms: float
+
+
+async def inspect(url: str | None = None, *, session: Any = None) -> Inspected:
+    """Look at the table of a URL, whatever its schema.
+
+    Raises:
+        InfrastructureNotFoundError: There is no such table.
+        InfrastructureError: The table cannot be used, or did not answer.
+    """
+    client = await _opened(url, session)
+    try:
+        record = await VersionStore(client).read()
+        started_s = client.clock.monotonic_s()
+        await client.table.get(version_item.key())
+        return Inspected(record, (client.clock.monotonic_s() - started_s) * 1000)
+    finally:
+        await client.table.close()
 
 
 async def upgrade(
@@ -24,9 +53,32 @@ async def upgrade(
         IncompatibleSchemaError: The table's schema is newer than this package's.
         InfrastructureError: The table cannot be used, or did not answer.
     """
-    opening = Opening(located(url), make_settings(deadline_s=_DEADLINE_S), SystemClock(), Random(), session)
-    client = await open_client(opening, Parallel("auto"))
+    client = await _opened(url, session)
     try:
         return await Migrations(client).run(dry_run=dry_run, principal=principal)
     finally:
         await client.table.close()
+
+
+async def record_function(url: str, lambda_version: str | None, *, session: Any = None) -> None:
+    """Write down which version of the aggregator was deployed beside the table of a URL, None for no aggregator.
+
+    Raises:
+        IncompatibleSchemaError: The table has another schema.
+        InfrastructureError: The table cannot be used, or did not answer.
+    """
+    client = await _opened(url, session)
+    versions = VersionStore(client)
+    try:
+        seen = await versions.ensure()
+        check_schema(seen)
+        if seen.lambda_version != lambda_version:
+            # One whose schema has changed meanwhile was upgraded by somebody else, who writes this down as well.
+            await versions.replace(replace(seen, lambda_version=lambda_version, updated_at=versions.now()), seen)
+    finally:
+        await client.table.close()
+
+
+async def _opened(url: str | None, session: Any) -> Client:
+    opening = Opening(located(url), make_settings(deadline_s=_DEADLINE_S), SystemClock(), Random(), session)
+    return await open_client(opening, Parallel("auto"))

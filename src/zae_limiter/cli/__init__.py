@@ -10,6 +10,15 @@ COMMANDS = {
     "acquire": LazyCommand("zae_limiter.cli.acquire", "acquire", "Take tokens, or say when to try again."),
     "available": LazyCommand("zae_limiter.cli.available", "available", "Show what is left of each limit."),
     "system": LazyCommand("zae_limiter.cli.system", "system", "Limits of everyone who has no others."),
+    "deploy": LazyCommand("zae_limiter.cli.stack", "deploy", "Deploy a limiter to AWS."),
+    "status": LazyCommand("zae_limiter.cli.stack", "status", "Show how a limiter is."),
+    "list": LazyCommand("zae_limiter.cli.stack", "list_deployed", "List the limiters of a region."),
+    "delete": LazyCommand("zae_limiter.cli.stack", "delete", "Delete a limiter and all its data."),
+    "version": LazyCommand("zae_limiter.cli.version", "version", "Show the versions here and there."),
+    "check": LazyCommand("zae_limiter.cli.version", "check", "Check that this installation goes with a limiter."),
+    "upgrade": LazyCommand("zae_limiter.cli.version", "upgrade", "Upgrade a limiter to this installation."),
+    "cfn-template": LazyCommand("zae_limiter.cli.stack", "cfn_template", "Print the CloudFormation template."),
+    "lambda-export": LazyCommand("zae_limiter.cli.stack", "lambda_export", "Write the aggregator's package to a file."),
     "local": LazyCommand("zae_limiter.cli.local", "local", "An AWS on this machine, to try things out."),
 }
 

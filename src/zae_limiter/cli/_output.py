@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 import click
 
@@ -84,7 +85,9 @@ def _print_rich(grid: Grid) -> None:
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for column in grid.columns:
-        table.add_column(column.title, justify="right" if column.is_number else "left", header_style="bold")
+        justify: Literal["left", "right"] = "right" if column.is_number else "left"
+        # A cell that is cut off is lost; one that is folded can be read.
+        table.add_column(column.title, justify=justify, header_style="bold", overflow="fold")
     for row in grid.rows:
         table.add_row(*row)
     Console(highlight=False, markup=False).print(table)

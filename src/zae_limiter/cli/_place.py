@@ -1,0 +1,148 @@
+"""Options that say which limiter a command works on: a stack by its name, or any store by a URL."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from zae_limiter.cli._output import print_note
+from zae_limiter.core.location import DynamoLocation, dynamo_url, parse_location
+from zae_limiter.core.names import check_stack_name
+
+if TYPE_CHECKING:
+    from zae_limiter.infra.clients import Clients
+
+Command = Callable[..., None]
+
+URL_VARIABLE = "ZAE_LIMITER_URL"
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A region of AWS, or of what answers at the endpoint; what is not named is as configured."""
+
+    name: str | None
+    endpoint_url: str | None
+
+    def clients(self) -> "Clients":
+        """Return clients for it."""
+        from zae_limiter.infra.clients import Clients
+
+        return Clients(self.name, self.endpoint_url)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The stack of a limiter, and where it is."""
+
+    name: str
+    region: Region
+
+    @property
+    def url(self) -> str:
+        """The URL of its table."""
+        return dynamo_url(DynamoLocation(self.name, self.region.name, self.region.endpoint_url))
+
+    def resolved(self) -> "Place":
+        """Return the same place with its region named, as it is configured."""
+        return Place(self.name, Region(self.region.clients().region, self.region.endpoint_url))
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Any store: by its URL, or without one a file of the user's own; ``place`` where it may have a stack."""
+
+    url: str | None
+    place: Place | None
+
+    @property
+    def options(self) -> str:
+        """The options that name it on the command line, each after a space."""
+        if self.place is None:
+            return "" if self.url is None else f" --url {self.url}"
+        named = {"--region": self.place.region.name, "--endpoint-url": self.place.region.endpoint_url}
+        given = "".join(f" {option} {value}" for option, value in named.items() if value is not None)
+        return f" --name {self.place.name}{given}"
+
+
+_REGION = click.option(
+    "--region", metavar="REGION", help="Where it is. Without it, as AWS_REGION or your profile says."
+)
+_ENDPOINT = click.option("--endpoint-url", metavar="URL", help="Another AWS, such as a local one.")
+
+
+def region_options(command: Command) -> Command:
+    """Add ``--region`` and ``--endpoint-url``; the command takes them as ``region``."""
+
+    @_REGION
+    @_ENDPOINT
+    @wraps(command)
+    def with_region(*, region: str | None, endpoint_url: str | None, **others: Any) -> None:
+        command(region=Region(region, endpoint_url), **others)
+
+    return with_region
+
+
+def place_options(command: Command) -> Command:
+    """Add ``--name``, ``--region`` and ``--endpoint-url``; the command takes them as ``place``."""
+
+    @click.option("--name", "-n", required=True, metavar="NAME", help="The name of the limiter, and of its stack.")
+    @region_options
+    @wraps(command)
+    def with_place(*, name: str, region: Region, **others: Any) -> None:
+        command(place=Place(name, region), **others)
+
+    return with_place
+
+
+def target_options(command: Command) -> Command:
+    """Add ``--name`` and what goes with it, and ``--url`` in its place; the command takes them as ``target``."""
+
+    @click.option("--name", "-n", metavar="NAME", help="The name of a limiter on AWS.")
+    @region_options
+    @click.option(
+        "--url", help=f"A store in place of a name: sqlite:///file.db. Else {URL_VARIABLE}, else your own file."
+    )
+    @wraps(command)
+    def with_target(*, name: str | None, region: Region, url: str | None, **others: Any) -> None:
+        command(target=target_of(name, region, url), **others)
+
+    return with_target
+
+
+def target_of(name: str | None, region: Region, url: str | None) -> Target:
+    """Return what is named; a name counts more than the environment.
+
+    Raises:
+        ValidationError: The name or the URL is not what it must be.
+        click.UsageError: Both a name and a URL are given, or a region without a name.
+    """
+    context = click.get_current_context(silent=True)
+    if name is not None and url is not None:
+        raise click.UsageError("give --name or --url, not both", context)
+    if name is not None:
+        check_stack_name(name, "name")
+        place = Place(name, region)
+        return Target(place.url, place)
+    if region != Region(None, None):
+        raise click.UsageError("--region and --endpoint-url need --name", context)
+    chosen = url or os.environ.get(URL_VARIABLE) or None
+    return Target(chosen, None if chosen is None else _place_at(chosen))
+
+
+def announce_default(target: Target) -> None:
+    """Say which file is used where nobody named one."""
+    if target.url is None:
+        from zae_limiter._sync.opening import default_path
+
+        print_note(f"Using {default_path()} (choose another with --name or --url)")
+
+
+def _place_at(url: str) -> Place | None:
+    location = parse_location(url)
+    if not isinstance(location, DynamoLocation):
+        return None
+    return Place(location.name, Region(location.region, location.endpoint_url))

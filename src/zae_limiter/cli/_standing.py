@@ -1,0 +1,102 @@
+"""How a limiter stands, put together from its table, its stack and its version record."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any
+
+from zae_limiter._sync.upgrade import Inspected, inspect
+from zae_limiter.cli._place import Place, Target
+from zae_limiter.core.errors import (
+    InfrastructureError,
+    InfrastructureNotFoundError,
+    RateLimiterUnavailable,
+    StackOperationError,
+)
+from zae_limiter.core.status import Status
+from zae_limiter.infra.progress import is_failed, is_under_way
+from zae_limiter.infra.stack import Stack, StackState
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The status of a limiter, what its stack tells of its parts, and what could not be found out."""
+
+    status: Status
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    unknown: str | None = None
+
+    @property
+    def health(self) -> str:
+        """Say in a word or two how it is."""
+        return health_of(self.status)
+
+
+def health_of(status: Status) -> str:
+    """Say how a limiter is: what its table says counts more than what its stack says."""
+    stack = status.stack_status
+    if stack is not None and is_under_way(stack):
+        return "being changed"
+    if not status.available:
+        return "not answering"
+    return "healthy" if stack is None or not is_failed(stack) else "answering, but its last change failed"
+
+
+def look(target: Target) -> Standing:
+    """Find out how a limiter stands.
+
+    Raises:
+        InfrastructureNotFoundError: There is neither a table nor a stack.
+        InfrastructureError: There are no credentials, or it cannot be used.
+    """
+    if target.place is None:
+        return Standing(status_of(inspect(target.url)))
+    try:
+        inspected: Inspected | None = inspect(target.url)
+    except (InfrastructureNotFoundError, RateLimiterUnavailable) as error:
+        return _look_around(target.place, None, error)
+    return _look_around(target.place, inspected, None)
+
+
+def status_of(inspected: Inspected | None, **others: Any) -> Status:
+    """Return the status of a limiter whose table has been looked at; None is one that did not answer."""
+    record = None if inspected is None else inspected.record
+    return Status(
+        available=inspected is not None,
+        latency_ms=None if inspected is None else round(inspected.latency_ms, 1),
+        schema_version=None if record is None else record.schema_version,
+        lambda_version=None if record is None else record.lambda_version,
+        client_version=metadata.version("zae-limiter"),
+        **others,
+    )
+
+
+def _look_around(place: Place, inspected: Inspected | None, failed: InfrastructureError | None) -> Standing:
+    """Look at the stack around a table; where there is none, what failed before is all that can be said."""
+    clients = place.region.clients()
+    stack = Stack(place.name, clients)
+    named: dict[str, Any] = {"name": place.name, "region": clients.region}
+    try:
+        state, facts = stack.describe(), stack.table_facts()
+    except StackOperationError as error:
+        # Whoever may only take tokens is told nothing of the stack.
+        if failed is not None:
+            raise failed from error
+        return Standing(status_of(inspected, **named), unknown=error.reason)
+    if state is None and failed is not None:
+        raise failed
+    if facts is not None:
+        named |= {"table_status": facts.status, "table_item_count": facts.item_count}
+        named |= {"table_size_bytes": facts.size_bytes}
+    outputs = {} if state is None else state.outputs
+    return Standing(status_of(inspected, **named, **_told(state, outputs)), outputs)
+
+
+def _told(state: StackState | None, outputs: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "stack_status": None if state is None else state.status,
+        "aggregator_enabled": "AggregatorFunctionName" in outputs,
+        "app_role_arn": outputs.get("AppRoleArn"),
+        "admin_role_arn": outputs.get("AdminRoleArn"),
+        "readonly_role_arn": outputs.get("ReadOnlyRoleArn"),
+    }

@@ -1,0 +1,82 @@
+"""Upgrading a limiter to this installation: its stack, its aggregator, the layout of its table, in that order.
+
+The aggregator goes first, so that what moves in the table is counted by one that knows the new layout.
+"""
+
+from dataclasses import dataclass, field
+from importlib import metadata
+
+from zae_limiter._sync.upgrade import inspect, record_function, upgrade
+from zae_limiter.cli._place import Place, Target
+from zae_limiter.core.version import Migrated, VersionRecord, parse_version
+from zae_limiter.infra.function import AggregatorFunction, package_sha256
+from zae_limiter.infra.lambda_package import build_package
+from zae_limiter.infra.stack import Listener, Stack
+
+
+@dataclass(frozen=True, slots=True)
+class Upgraded:
+    """What was changed, or in a dry run would be; None is what there is not, or nobody can say beforehand.
+
+    ``newer_function`` is the version of an aggregator that is newer than this installation, and stays.
+    """
+
+    stack_changed: bool | None = None
+    code_changed: bool | None = None
+    newer_function: str | None = None
+    migrations: list[Migrated] = field(default_factory=list)
+
+
+def plan_upgrade(target: Target) -> Upgraded:
+    """Say what an upgrade would do, and change nothing.
+
+    Raises:
+        IncompatibleSchemaError: The table's schema is newer than this installation's.
+        InfrastructureError: The limiter is not there, cannot be used, or did not answer.
+    """
+    newer = newer_function(inspect(target.url).record)
+    differs = None
+    if target.place is not None and newer is None:
+        runs = AggregatorFunction(target.place.name, target.place.region.clients()).code_sha256()
+        differs = None if runs is None else runs != package_sha256(build_package())
+    return Upgraded(None, differs, newer, upgrade(target.url, dry_run=True))
+
+
+def upgrade_limiter(target: Target, principal: str | None, listener: Listener) -> Upgraded:
+    """Upgrade a limiter; one that was interrupted is finished by calling it again.
+
+    Raises:
+        IncompatibleSchemaError: The table's schema is newer than this installation's; nothing was changed.
+        InfrastructureError: It cannot be done; the text says why.
+    """
+    newer = newer_function(inspect(target.url).record)
+    # A table that is newer than this installation is found out before anything is changed.
+    upgrade(target.url, dry_run=True)
+    stack_changed, code_changed = None, None
+    if target.place is not None and newer is None:
+        stack_changed = _update_stack(target.place, listener)
+        code_changed = _update_code(target.place)
+    done = upgrade(target.url, principal=principal)
+    if target.url is not None and code_changed is not None:
+        record_function(target.url, metadata.version("zae-limiter"))
+    return Upgraded(stack_changed, code_changed, newer, done)
+
+
+def newer_function(record: VersionRecord | None) -> str | None:
+    """Return the version of the aggregator if it is newer than this installation."""
+    if record is None or record.lambda_version is None:
+        return None
+    own = parse_version(metadata.version("zae-limiter"))
+    return record.lambda_version if parse_version(record.lambda_version) > own else None
+
+
+def _update_stack(place: Place, listener: Listener) -> bool | None:
+    """Bring the stack to the newest template, with the options it has; None where the table has no stack."""
+    stack = Stack(place.name, place.region.clients())
+    return None if stack.describe() is None else stack.update(listener=listener).changed
+
+
+def _update_code(place: Place) -> bool | None:
+    """Have the aggregator run this installation's code; None where there is no aggregator."""
+    function = AggregatorFunction(place.name, place.region.clients())
+    return None if function.code_sha256() is None else function.upload(build_package())

@@ -1,0 +1,270 @@
+"""``zae-limiter deploy, delete, status, list, cfn-template, lambda-export``: the stacks of limiters."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from zae_limiter.cli._deploying import deploy_limiter, steps_shown
+from zae_limiter.cli._failures import FAILED, UNAVAILABLE
+from zae_limiter.cli._help import examples, section
+from zae_limiter.cli._options import json_option
+from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_note, working
+from zae_limiter.cli._place import (
+    Place,
+    Region,
+    Target,
+    announce_default,
+    place_options,
+    region_options,
+    target_options,
+)
+from zae_limiter.cli._sections import SectionedCommand
+from zae_limiter.cli._stack_options import in_flags, stack_options
+from zae_limiter.cli._standing import Standing, look
+from zae_limiter.core.errors import StackOperationError
+from zae_limiter.core.names import check_stack_name
+from zae_limiter.infra.discovery import LimiterInfo, list_limiters
+from zae_limiter.infra.lambda_package import HANDLER, build_package
+from zae_limiter.infra.options import StackOptions
+from zae_limiter.infra.stack import Deletion, Stack, StackState
+from zae_limiter.infra.template import limiter_template
+
+DEPLOY = (
+    "zae-limiter deploy --name my-app --region us-east-1",
+    "zae-limiter deploy --name my-app --endpoint-url http://localhost:4566 --region us-east-1",
+    "zae-limiter deploy --name my-app --no-aggregator",
+    'zae-limiter deploy --name my-app --role-name-format "pb-{}-PowerUser" \\',
+    "  --permission-boundary arn:aws:iam::aws:policy/PowerUserAccess",
+)
+DELETE = ("zae-limiter delete --name my-app", "zae-limiter delete --name my-app --yes")
+STACK_CODES = section(
+    "Exit codes",
+    "0   done",
+    "2   something is wrong with the options; nothing was changed",
+    "69  AWS refused or failed; why is on stderr",
+)
+DELETE_CODES = section("Exit codes", "0   it is gone", "1   you said no", "69  AWS refused or failed; why is on stderr")
+STATUS_CODES = section("Exit codes", "0   the table answers", "69  it does not, or there is none")
+LISTED = [Column(title) for title in ("name", "status", "version", "schema", "created")]
+
+
+@click.command(
+    cls=SectionedCommand, short_help="Deploy a limiter to AWS.", epilog=f"{examples(*DEPLOY)}\n\n{STACK_CODES}"
+)
+@place_options
+@stack_options
+@json_option
+def deploy(place: Place, options: StackOptions, as_json: bool) -> None:
+    """Deploy a limiter to AWS: its table, its aggregator, alarms and policies, as one CloudFormation stack.
+
+    One that stands is brought to these options and this version; what you leave out is as by default.
+    """
+    check_stack_name(place.name, "name")
+    with steps_shown(f"Deploying {place.name}") as hear:
+        state = deploy_limiter(place, options, hear)
+    print_deployed(place.resolved(), state, as_json)
+
+
+@click.command(
+    short_help="Delete a limiter and all its data.",
+    epilog=f"{examples(*DELETE)}\n\n{DELETE_CODES}",
+)
+@place_options
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--delete-archive", is_flag=True, help="Delete the bucket of archived audit events too.")
+@json_option
+def delete(place: Place, yes: bool, delete_archive: bool, as_json: bool) -> None:
+    """Delete the stack of a limiter with its table and everything in it. Archived audit events are kept."""
+    stack = Stack(place.name, place.region.clients())
+    if not yes and stack.describe() is not None:
+        require_consent(place, stack)
+    try:
+        with steps_shown(f"Deleting {place.name}") as hear:
+            done = stack.delete(keep_archive=not delete_archive, listener=hear)
+    except StackOperationError as error:
+        raise StackOperationError(error.stack_name, in_flags(error.reason), error.events) from error
+    print_deleted(place, done, as_json)
+
+
+@click.command(
+    short_help="Show how a limiter is.",
+    epilog=f"{examples('zae-limiter status --name my-app', 'zae-limiter status -n my-app --json')}\n\n{STATUS_CODES}",
+)
+@target_options
+@json_option
+def status(target: Target, as_json: bool) -> None:
+    """Show whether a limiter is healthy, which versions it has, how much is in it and what its stack is made of."""
+    announce_default(target)
+    with working("Looking"):
+        standing = look(target)
+    print_standing(standing, as_json)
+    if not standing.status.available:
+        raise click.exceptions.Exit(UNAVAILABLE)
+
+
+@click.command(
+    "list",
+    short_help="List the limiters of a region.",
+    epilog=examples("zae-limiter list --region us-east-1", "zae-limiter list --json"),
+)
+@region_options
+@json_option
+def list_deployed(region: Region, as_json: bool) -> None:
+    """List the limiters that are deployed in a region."""
+    clients = region.clients()
+    with working("Looking"):
+        found = list_limiters(clients)
+    print_limiters(found, clients.region, as_json)
+
+
+@click.command(
+    "cfn-template",
+    short_help="Print the CloudFormation template.",
+    epilog=examples("zae-limiter cfn-template > template.yaml"),
+)
+def cfn_template() -> None:
+    """Print the CloudFormation template of a limiter, to deploy it by means of your own."""
+    click.echo(limiter_template(), nl=False)
+
+
+@click.command(
+    "lambda-export",
+    short_help="Write the aggregator's package to a file.",
+    epilog=examples("zae-limiter lambda-export --output lambda.zip"),
+)
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("lambda.zip"),
+    show_default=True,
+    help="The file to write.",
+)
+@json_option
+def lambda_export(output: Path, as_json: bool) -> None:
+    """Write the package that the aggregator runs from, to upload it by means of your own."""
+    package = build_package()
+    try:
+        output.write_bytes(package)
+    except OSError as error:
+        reason = f"{str(output)!r} cannot be written: {error.strerror}"
+        raise click.BadParameter(reason, click.get_current_context(), param_hint="--output") from error
+    if as_json:
+        print_json({"path": str(output), "bytes": len(package), "handler": HANDLER})
+        return
+    click.echo(f"Wrote {output} ({in_bytes(len(package))}); its handler is {HANDLER}.")
+
+
+def require_consent(place: Place, stack: Stack) -> None:
+    """Ask whether a limiter may be deleted."""
+    if not somebody_is_there():
+        raise click.UsageError("nobody is there to ask; give --yes to delete it", click.get_current_context())
+    facts = stack.table_facts()
+    holding = "" if facts is None else f" and the {facts.item_count} items in its table"
+    if not click.confirm(f"Delete {place.name} in {place.resolved().region.name}{holding}?", err=True):
+        print_note("Nothing was deleted.")
+        raise click.exceptions.Exit(FAILED)
+
+
+def somebody_is_there() -> bool:
+    """Say whether there is somebody who can answer."""
+    return sys.stdin.isatty()
+
+
+def print_deployed(place: Place, state: StackState, as_json: bool) -> None:
+    """Print what stands now, and how it is used."""
+    if as_json:
+        facts = {"name": place.name, "stack_status": state.status, "url": place.url}
+        print_json({**facts, "outputs": dict(state.outputs)})
+        return
+    print_grid(outputs_grid(state.outputs))
+    print_note(f"{place.name} is deployed. To use it in this shell: export ZAE_LIMITER_URL='{place.url}'")
+
+
+def print_deleted(place: Place, done: Deletion, as_json: bool) -> None:
+    """Print what was deleted, and what was left."""
+    if as_json:
+        print_json({"deleted": done.existed, "archive_kept": done.archive_kept})
+        return
+    click.echo(
+        f"Deleted {place.name}." if done.existed else f"There is no limiter {place.name!r}; nothing was deleted."
+    )
+    if done.archive_kept is not None:
+        print_note(f"Its archived audit events are kept in the bucket {done.archive_kept}.")
+
+
+def print_standing(standing: Standing, as_json: bool) -> None:
+    """Print how a limiter stands."""
+    found = standing.status
+    if as_json:
+        print_json({"health": standing.health, **asdict(found), "outputs": dict(standing.outputs)})
+        return
+    rows = [(title, text) for title, text in status_rows(standing) if text is not None]
+    print_grid(Grid([Column("limiter"), Column("")], rows))
+    if standing.outputs:
+        click.echo()
+        print_grid(outputs_grid(standing.outputs))
+    if standing.unknown is not None:
+        print_note(f"Nothing could be found out of its stack: {standing.unknown}")
+
+
+def status_rows(standing: Standing) -> list[tuple[str, str | None]]:
+    """Return what is shown of a limiter, by title; None where it does not apply."""
+    found = standing.status
+    table = None
+    if found.table_status is not None:
+        items = f"{found.table_item_count} items, {in_bytes(found.table_size_bytes or 0)}"
+        table = f"{found.table_status}, {items} (counted every 6 hours)"
+    aggregator = found.lambda_version or ("of unknown version" if found.aggregator_enabled else "none")
+    return [
+        ("name", found.name),
+        ("health", standing.health),
+        ("region", found.region),
+        ("latency", None if found.latency_ms is None else f"{found.latency_ms:.1f} ms"),
+        ("stack", found.stack_status),
+        ("table", table),
+        ("client", found.client_version),
+        ("aggregator", None if found.name is None else aggregator),
+        ("schema", found.schema_version or "not recorded"),
+    ]
+
+
+def print_limiters(found: list[LimiterInfo], region: str, as_json: bool) -> None:
+    """Print the limiters of a region."""
+    if as_json:
+        print_json([limiter_facts(one) for one in found])
+        return
+    if not found:
+        print_note(f"There is no limiter in {region}. Deploy one: zae-limiter deploy --name my-app --region {region}")
+        return
+    rows = [
+        (one.user_name, one.stack_status, one.version or "?", one.schema_version or "?", one.creation_time[:10])
+        for one in found
+    ]
+    print_grid(Grid(LISTED, rows))
+
+
+def limiter_facts(one: LimiterInfo) -> dict[str, Any]:
+    """Return what is known of a limiter, ready for JSON."""
+    return asdict(one) | {
+        "is_healthy": one.is_healthy,
+        "is_in_progress": one.is_in_progress,
+        "is_failed": one.is_failed,
+    }
+
+
+def outputs_grid(outputs: Mapping[str, str]) -> Grid:
+    """Return what a stack tells of its parts, as a table."""
+    return Grid([Column("output"), Column("value")], sorted(outputs.items()))
+
+
+def in_bytes(size: int) -> str:
+    """Write a size for people: ``12.3 KB``."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
+        if size >= factor:
+            return f"{size / factor:.1f} {unit}"
+    return f"{size} bytes"

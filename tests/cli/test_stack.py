@@ -1,0 +1,262 @@
+"""``deploy, delete, status, list, cfn-template, lambda-export``: what they print, and what a shell sees of them."""
+
+import io
+import json
+import zipfile
+
+import pytest
+
+from tests.cli.aws import invoke, told
+from tests.dynamodb.engines import EngineAbsentError, free_port, fresh_table_name, running
+from zae_limiter import SyncRateLimiter, SyncRepository
+from zae_limiter._sync.upgrade import Inspected
+from zae_limiter.cli._standing import health_of, status_of
+from zae_limiter.infra.clients import Clients
+from zae_limiter.infra.stack import Stack
+from zae_limiter.infra.template import limiter_template
+
+BARE = ("--no-aggregator", "--no-alarms", "--no-iam")
+LEAN = ("--no-alarms", "--no-audit-archival")
+
+
+@pytest.fixture
+def aws(monkeypatch):
+    """A local AWS, which the environment leads to."""
+    try:
+        url = running("aws").url
+    except EngineAbsentError as absent:
+        pytest.skip(str(absent))
+    known = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
+    for variable, value in {**known, "AWS_ENDPOINT_URL": url}.items():
+        monkeypatch.setenv(variable, value)
+    monkeypatch.delenv("ZAE_LIMITER_URL", raising=False)
+    return url
+
+
+@pytest.fixture
+def name():
+    return fresh_table_name()
+
+
+class TestDeploy:
+    def test_it_shows_every_step_and_what_stands_in_the_end(self, aws, name):
+        """In a pipe a step is a line on stderr; on stdout are the parts."""
+        done = invoke("deploy", "--name", name, *BARE)
+
+        assert 0 == done.exit_code
+        assert f"Deploying {name}: CREATE_COMPLETE Table (AWS::DynamoDB::Table)\n" in done.stderr
+        assert f"export ZAE_LIMITER_URL='dynamodb://{name}?region=us-east-1'\n" in done.stderr
+        assert ["TableName", name] == next(line.split() for line in done.stdout.splitlines() if "TableName" in line)
+
+    def test_what_it_names_can_be_used_at_once(self, aws, name):
+        """The default namespace is registered, and versions are recorded."""
+        made = told(invoke("deploy", "--name", name, *LEAN, "--json"))
+        with SyncRepository.open(made["url"], deadline_s=30) as repo:
+            record = repo.get_version_record()
+
+            assert [] == SyncRateLimiter(repo).get_audit_events("nobody")
+            assert ("1.0.0", "0.1.0") == (record.schema_version, record.lambda_version)
+        assert (name, "CREATE_COMPLETE") == (made["name"], made["stack_status"])
+        assert f"{name}-aggregator" == made["outputs"]["AggregatorFunctionName"]
+
+    def test_deployed_again_it_has_the_options_of_that_time(self, aws, name):
+        """And tells them."""
+        invoke("deploy", "--name", name, *BARE)
+        again = told(invoke("deploy", "--name", name, *BARE, "--usage-retention-days", "7", "--json"))
+
+        assert ("UPDATE_COMPLETE", "7") == (again["stack_status"], again["outputs"]["UsageRetentionDays"])
+
+    def test_a_failure_is_told_with_its_reason(self, aws, name):
+        """The stack of somebody else is not touched."""
+        client = Clients().of("cloudformation")
+        template = json.dumps({"Resources": {"Queue": {"Type": "AWS::SQS::Queue"}}})
+        client.create_stack(StackName=name, TemplateBody=template)
+        done = invoke("deploy", "--name", name, *BARE)
+
+        assert (69, "") == (done.exit_code, done.stdout)
+        assert f"Error: Could not change stack '{name}': it is there, but it is not a limiter's" in done.stderr
+
+    def test_a_name_that_cannot_be_is_told_before_anything_is_asked(self, aws):
+        done = invoke("deploy", "--name", "my_app", *BARE)
+
+        assert (2, 1) == (done.exit_code, done.stderr.count("\n"))
+        assert "a stack name starts with a letter" in done.stderr
+
+    def test_without_a_region_it_says_how_to_name_one(self, aws, name, monkeypatch):
+        monkeypatch.delenv("AWS_DEFAULT_REGION")
+        done = invoke("deploy", "--name", name, *BARE)
+
+        assert (2, 1) == (done.exit_code, done.stderr.count("\n"))
+        assert "no region is configured: name one" in done.stderr
+
+
+class TestDelete:
+    def test_with_yes_it_is_gone(self, aws, name):
+        invoke("deploy", "--name", name, *BARE)
+        done = invoke("delete", "--name", name, "--yes")
+
+        assert (0, f"Deleted {name}.\n") == (done.exit_code, done.stdout)
+        assert Stack(name, Clients()).describe() is None
+
+    def test_without_anybody_to_ask_it_needs_yes(self, aws, name):
+        """A script that forgot it deletes nothing."""
+        invoke("deploy", "--name", name, *BARE)
+        done = invoke("delete", "--name", name)
+
+        assert (2, 1) == (done.exit_code, done.stderr.count("\n"))
+        assert "give --yes" in done.stderr
+        assert "CREATE_COMPLETE" == Stack(name, Clients()).require().status
+
+    @pytest.mark.parametrize("answer", ["n", "", "y"])
+    def test_it_asks_who_is_there(self, aws, name, monkeypatch, answer):
+        """No answer is no; the question names what would be lost."""
+        invoke("deploy", "--name", name, *BARE)
+        monkeypatch.setattr("zae_limiter.cli.stack.somebody_is_there", lambda: True)
+        done = invoke("delete", "--name", name, answers=f"{answer}\n")
+        stands = Stack(name, Clients()).describe() is not None
+
+        assert f"Delete {name} in us-east-1 and the " in done.stderr
+        assert ((0, False) if answer == "y" else (1, True)) == (done.exit_code, stands)
+
+    def test_what_is_not_there_is_not_asked_about(self, aws, name):
+        """Deleting twice is no failure."""
+        done = invoke("delete", "--name", name)
+
+        assert (0, f"There is no limiter {name!r}; nothing was deleted.\n") == (done.exit_code, done.stdout)
+        assert {"deleted": False, "archive_kept": None} == told(invoke("delete", "--name", name, "--json"))
+
+    def test_the_archive_is_kept_unless_it_is_not_to_be(self, aws, name):
+        """Which bucket it is in is said."""
+        kept = []
+        for flags in ((), ("--delete-archive",)):
+            bucket = told(invoke("deploy", "-n", name, "--no-alarms", "--json"))["outputs"]["ArchiveBucketName"]
+            deleted = told(invoke("delete", "-n", name, "--yes", "--json", *flags))
+            kept.append(bucket == deleted["archive_kept"])
+
+        assert [True, False] == kept
+
+    def test_one_that_is_protected_says_so(self, aws, name):
+        invoke("deploy", "-n", name, *BARE, "--enable-deletion-protection")
+        done = invoke("delete", "-n", name, "--yes")
+
+        assert 69 == done.exit_code
+        assert "it is protected from deletion; deploy it with --no-deletion-protection first" in done.stderr
+
+
+class TestStatus:
+    def test_it_tells_health_versions_items_latency_and_parts(self, aws, name):
+        invoke("deploy", "-n", name, *LEAN)
+        plain, facts = invoke("status", "-n", name), told(invoke("status", "-n", name, "--json"))
+
+        assert 0 == plain.exit_code
+        assert f"name        {name}\nhealth      healthy\nregion      us-east-1\nlatency     " in plain.stdout
+        assert "aggregator  0.1.0\nschema      1.0.0\n" in plain.stdout
+        assert ("healthy", True, "CREATE_COMPLETE", "ACTIVE", True) == (
+            facts["health"],
+            facts["available"],
+            facts["stack_status"],
+            facts["table_status"],
+            facts["aggregator_enabled"],
+        )
+        assert facts["latency_ms"] > 0
+        assert facts["table_item_count"] > 0
+        assert name == facts["outputs"]["TableName"]
+
+    def test_what_is_not_there_is_exit_code_69(self, aws, name):
+        done = invoke("status", "-n", name)
+
+        assert (69, "") == (done.exit_code, done.stdout)
+        assert f"Error: There is no limiter {name!r}. Deploy it with: zae-limiter deploy --name {name}\n" == done.stderr
+
+    def test_an_aws_that_does_not_answer_is_exit_code_69(self, aws, name):
+        done = invoke("status", "-n", name, "--endpoint-url", f"http://127.0.0.1:{free_port()}")
+
+        assert (69, 1) == (done.exit_code, done.stderr.count("\n"))
+        assert "the store is unavailable" in done.stderr
+
+    def test_a_stack_without_its_table_does_not_answer(self, aws, name):
+        """It is shown, and the exit code tells."""
+        invoke("deploy", "-n", name, *BARE)
+        Clients().of("dynamodb").delete_table(TableName=name)
+        done = invoke("status", "-n", name, "--json")
+
+        assert 69 == done.exit_code
+        assert ("not answering", None) == (json.loads(done.stdout)["health"], json.loads(done.stdout)["table_status"])
+
+    def test_a_table_without_a_stack_is_a_limiter_too(self, aws, name):
+        """As create=true makes it."""
+        invoke("available", "user-1", "api", "-l", "rpm:1", "--url", f"dynamodb://{name}?create=true")
+        facts = told(invoke("status", "-n", name, "--json"))
+
+        assert ("healthy", None, {}) == (facts["health"], facts["stack_status"], facts["outputs"])
+
+    def test_a_file_has_a_status_too(self, aws, tmp_path):
+        """By its URL."""
+        facts = told(invoke("status", "--url", f"sqlite:///{tmp_path}/limiter.db", "--json"))
+
+        assert ("healthy", None, None) == (facts["health"], facts["name"], facts["table_status"])
+
+    @pytest.mark.parametrize(
+        ("available", "stack_status", "expected"),
+        [
+            (True, None, "healthy"),
+            (True, "UPDATE_COMPLETE", "healthy"),
+            (True, "UPDATE_IN_PROGRESS", "being changed"),
+            (False, "CREATE_IN_PROGRESS", "being changed"),
+            (True, "UPDATE_ROLLBACK_COMPLETE", "answering, but its last change failed"),
+            (False, "ROLLBACK_COMPLETE", "not answering"),
+        ],
+    )
+    def test_health_in_a_word(self, available, stack_status, expected):
+        """A table that answers limits, whatever became of its stack."""
+        inspected = Inspected(None, 1.0) if available else None
+
+        assert expected == health_of(status_of(inspected, stack_status=stack_status))
+
+
+class TestList:
+    def test_every_limiter_is_a_line(self, aws, name):
+        invoke("deploy", "-n", name, *BARE)
+        plain, (facts,) = (
+            invoke("list", "--region", "us-east-1"),
+            [one for one in told(invoke("list", "--json")) if one["stack_name"] == name],
+        )
+
+        assert plain.stdout.startswith("NAME ")
+        assert [name, "CREATE_COMPLETE", "0.1.0", "1.0.0"] == next(
+            line.split()[:4] for line in plain.stdout.splitlines() if line.startswith(name)
+        )
+        assert (True, "limiter", "us-east-1") == (facts["is_healthy"], facts["stack_type"], facts["region"])
+
+    def test_a_region_without_any_says_how_to_deploy_one(self, aws):
+        done = invoke("list", "--region", "eu-north-1")
+
+        assert (0, "") == (done.exit_code, done.stdout)
+        assert "There is no limiter in eu-north-1. Deploy one: zae-limiter deploy" in done.stderr
+        assert [] == told(invoke("list", "--region", "eu-north-1", "--json"))
+
+    def test_an_aws_that_does_not_answer_is_exit_code_69(self, aws):
+        done = invoke("list", "--endpoint-url", f"http://127.0.0.1:{free_port()}")
+
+        assert (69, 1) == (done.exit_code, done.stderr.count("\n"))
+
+
+class TestExport:
+    def test_the_template_is_printed_as_it_is(self, run):
+        """It can be deployed by other means, and needs no region nor keys."""
+        assert limiter_template() == run("cfn-template").stdout
+
+    def test_the_package_is_a_zip_with_the_handler_in_it(self, run, tmp_path):
+        place = tmp_path / "lambda.zip"
+        done, facts = run("lambda-export", "-o", str(place)), told(run("lambda-export", "-o", str(place), "--json"))
+        names = zipfile.ZipFile(io.BytesIO(place.read_bytes())).namelist()
+
+        assert f"Wrote {place} (" in done.stdout
+        assert (str(place), place.stat().st_size) == (facts["path"], facts["bytes"])
+        assert f"{facts['handler'].rpartition('.')[0].replace('.', '/')}.py" in names
+
+    def test_a_file_that_cannot_be_written_is_one_line(self, run, tmp_path):
+        done = run("lambda-export", "-o", str(tmp_path / "nowhere" / "lambda.zip"))
+
+        assert (2, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))
+        assert "cannot be written" in done.stderr

@@ -1,0 +1,202 @@
+"""``version, check, upgrade``: what goes together with this installation, and what brings it there."""
+
+import json
+from importlib import metadata
+
+import pytest
+
+from tests.cli.aws import invoke, told
+from tests.dynamodb.engines import EngineAbsentError, free_port, fresh_table_name, running
+from tests.old_buckets import OldLimit, old_bucket
+from zae_limiter import SyncRepository
+from zae_limiter._sync.upgrade import inspect
+from zae_limiter.core.version import SCHEMA_VERSION, VersionRecord
+from zae_limiter.infra.clients import Clients
+from zae_limiter.infra.function import AggregatorFunction, package_sha256
+from zae_limiter.infra.lambda_package import build_package
+from zae_limiter.infra.options import StackOptions
+from zae_limiter.infra.stack import Stack
+from zae_limiter.schema import version_item
+from zae_limiter.schema.operations import Put
+
+OWN = metadata.version("zae-limiter")
+NEWER = "999.0.0"
+UPGRADE_IT = "upgrade it: zae-limiter upgrade"
+INSTALL = "install one: pip install --upgrade zae-limiter"
+LEAN = StackOptions(enable_alarms=False, enable_audit_archival=False)
+
+
+@pytest.fixture
+def file_url(tmp_path, monkeypatch):
+    """A file of this version, which the environment leads to."""
+    url = f"sqlite:///{tmp_path}/limiter.db"
+    monkeypatch.setenv("ZAE_LIMITER_URL", url)
+    with SyncRepository.open(url):
+        pass
+    return url
+
+
+@pytest.fixture
+def limiter(monkeypatch):
+    """The name of a limiter that was deployed without code, as by the template alone."""
+    try:
+        engine = running("aws")
+    except EngineAbsentError as absent:
+        pytest.skip(str(absent))
+    known = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
+    for variable, value in {**known, "AWS_ENDPOINT_URL": engine.url}.items():
+        monkeypatch.setenv(variable, value)
+    name = fresh_table_name()
+    Stack(name, Clients()).deploy(LEAN)
+    with SyncRepository.open(f"dynamodb://{name}?create=true", deadline_s=30):
+        pass
+    return name
+
+
+def put(url, *items):
+    """Put items as another version would have."""
+    with SyncRepository.open(url, deadline_s=30) as repo:
+        for item in items:
+            repo.scope.table.write(Put(item))
+
+
+def set_record(url, record):
+    put(url, version_item.to_item(record))
+
+
+class TestVersion:
+    def test_of_this_installation_alone(self, monkeypatch):
+        """Where nothing is named, nothing is opened."""
+        monkeypatch.delenv("ZAE_LIMITER_URL", raising=False)
+        facts = told(invoke("version", "--json"))
+
+        assert (OWN, SCHEMA_VERSION, False) == (
+            facts["client_version"],
+            facts["client_schema_version"],
+            "limiter" in facts,
+        )
+        assert f"PART        HERE\nclient      {OWN}\n" in invoke("version").stdout
+
+    def test_of_a_limiter_beside_it(self, file_url):
+        set_record(file_url, VersionRecord(SCHEMA_VERSION, lambda_version="0.0.1"))
+        plain, facts = invoke("version"), told(invoke("version", "--json"))
+
+        assert ["aggregator", OWN, "0.0.1"] == plain.stdout.splitlines()[2].split()
+        assert ["schema", SCHEMA_VERSION, SCHEMA_VERSION] == plain.stdout.splitlines()[3].split()
+        assert (SCHEMA_VERSION, "0.0.1") == (facts["limiter"]["schema_version"], facts["limiter"]["lambda_version"])
+
+
+class TestCheck:
+    @pytest.mark.parametrize(
+        ("record", "advice"),
+        [
+            (VersionRecord("0.9.0"), f"the table has an older schema; {UPGRADE_IT}"),
+            (VersionRecord("2.0.0"), f"the limiter needs a newer client; {INSTALL}"),
+            (VersionRecord("1.0.0", client_min_version=NEWER), f"the limiter needs a newer client; {INSTALL}"),
+            (VersionRecord("1.0.0", lambda_version="0.0.1"), f"the aggregator is older than this client; {UPGRADE_IT}"),
+        ],
+    )
+    def test_what_does_not_go_together_is_exit_code_1_and_what_to_do(self, file_url, record, advice):
+        set_record(file_url, record)
+        plain, as_json = invoke("check", "--url", file_url), invoke("check", "--json")
+
+        assert (1, "", 1) == (plain.exit_code, plain.stdout, plain.stderr.count("\n"))
+        assert plain.stderr.startswith(f"Error: {advice}")
+        assert (1, False) == (as_json.exit_code, json.loads(as_json.stdout)["compatible"])
+
+    @pytest.mark.parametrize("lambda_version", [None, OWN, NEWER])
+    def test_what_goes_together_is_exit_code_0(self, file_url, lambda_version):
+        """An aggregator that is newer serves older clients."""
+        set_record(file_url, VersionRecord("1.0.0", lambda_version=lambda_version))
+
+        assert (0, "They go together.\n") == (invoke("check").exit_code, invoke("check").stdout)
+
+    def test_the_advice_names_the_limiter(self, limiter):
+        """It can be copied as it stands."""
+        set_record(f"dynamodb://{limiter}", VersionRecord("1.0.0", lambda_version="0.0.1"))
+        done = invoke("check", "-n", limiter, "--region", "us-east-1")
+
+        assert done.stderr.endswith(f"zae-limiter upgrade --name {limiter} --region us-east-1\n")
+
+    def test_a_limiter_that_cannot_be_reached_is_exit_code_69(self, limiter):
+        done = invoke("check", "-n", limiter, "--endpoint-url", f"http://127.0.0.1:{free_port()}")
+
+        assert (69, 1) == (done.exit_code, done.stderr.count("\n"))
+
+    def test_without_a_name_it_is_the_users_own_file_and_said_so(self, tmp_path, monkeypatch):
+        monkeypatch.delenv("ZAE_LIMITER_URL", raising=False)
+        monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+        monkeypatch.setenv("HOME", str(tmp_path))
+        done = invoke("check")
+
+        assert 0 == done.exit_code
+        assert done.stderr.startswith(f"Using {tmp_path}")
+
+
+class TestUpgrade:
+    def test_an_old_table_is_brought_to_this_schema(self, file_url):
+        """A dry run says so before, and leaves it; the second time there is nothing to do."""
+        limits = {"rpm": OldLimit(40_000, 60, 90, 1)}
+        with SyncRepository.open(file_url) as repo:
+            items = [old_bucket(repo.scope.namespace_id, f"user-{number}", "gpt-4", limits) for number in range(3)]
+        put(file_url, *items)
+        set_record(file_url, VersionRecord("0.9.0"))
+        dry, done, again = [
+            invoke("upgrade", *flags) for flags in (("--dry-run",), ("--principal", "ops"), ("--json",))
+        ]
+
+        assert (0, 0, 0) == (dry.exit_code, done.exit_code, again.exit_code)
+        assert "3 would be moved.\n" in dry.stdout
+        assert "3 were moved.\n" in done.stdout
+        assert [] == told(again)["migrations"]
+        record = inspect(file_url).record
+        assert ("1.0.0", "ops") == (record.schema_version, record.updated_by)
+
+    def test_a_newer_table_is_left_alone(self, file_url):
+        set_record(file_url, VersionRecord("2.0.0"))
+        done = invoke("upgrade")
+
+        assert (1, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))
+        assert "The table has schema 2.0.0" in done.stderr
+        assert VersionRecord("2.0.0") == inspect(file_url).record
+
+    def test_an_old_aggregator_is_replaced_and_its_version_recorded(self, limiter):
+        """And the options of the stack stay."""
+        set_record(f"dynamodb://{limiter}", VersionRecord("1.0.0", lambda_version="0.0.1"))
+        function = AggregatorFunction(limiter, Clients())
+        before = function.code_sha256()
+        dry, unchanged = told(invoke("upgrade", "-n", limiter, "--dry-run", "--json")), function.code_sha256()
+        done, again = invoke("upgrade", "-n", limiter), invoke("upgrade", "-n", limiter)
+
+        assert (True, before) == (dry["code_changed"], unchanged)
+        assert "The aggregator's code was replaced.\n" in done.stdout
+        assert "Everything is up to date.\n" == again.stdout
+        assert package_sha256(build_package()) == function.code_sha256()
+        assert OWN == inspect(f"dynamodb://{limiter}").record.lambda_version
+        assert "false" == Stack(limiter, Clients()).require().parameters["EnableAlarms"]
+
+    def test_a_newer_aggregator_stays(self, limiter):
+        """Whoever runs an older installation takes nothing back."""
+        set_record(f"dynamodb://{limiter}", VersionRecord("1.0.0", lambda_version=NEWER))
+        before = AggregatorFunction(limiter, Clients()).code_sha256()
+        done = invoke("upgrade", "-n", limiter)
+
+        assert (0, before) == (done.exit_code, AggregatorFunction(limiter, Clients()).code_sha256())
+        assert f"The aggregator is newer ({NEWER}) than this installation, and stays as it is." in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--name", "my-app", "--url", "memory://"), "give --name or --url, not both"),
+        (("--region", "us-east-1"), "--region and --endpoint-url need --name"),
+        (("--name", "my_app"), "a stack name starts with a letter"),
+        (("--url", "file.db"), "must be one of memory://"),
+    ],
+)
+@pytest.mark.parametrize("command", ["version", "check", "upgrade", "status"])
+def test_what_cannot_be_meant_is_told_in_one_line(command, arguments, words):
+    done = invoke(command, *arguments)
+
+    assert (2, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))
+    assert words in done.stderr
