@@ -19,7 +19,8 @@ from tests.simulation.plan import FAULTS, plan_of
 from tests.simulation.run import Report, simulate_seed
 from tests.simulation.shrink import shrink
 
-_SEEDS_AT_ONCE = 20
+_SEEDS_AT_ONCE = 10
+_TELL_EVERY_S = 10.0
 
 
 class Part(NamedTuple):
@@ -59,7 +60,7 @@ def _run_one(chosen: argparse.Namespace) -> int:
 
 
 def _run_many(seeds: range, jobs: int) -> int:
-    started_s = time.monotonic()
+    started_s = told_s = time.monotonic()
     done, tally, violations, cpu_s = 0, Counter[str](), [], 0.0
     for part in _parts(seeds, jobs):
         done, cpu_s = done + part.seeds, cpu_s + part.cpu_s
@@ -67,7 +68,8 @@ def _run_many(seeds: range, jobs: int) -> int:
         violations += part.violations
         for line in part.violations:
             _say(line)
-        if done % (_SEEDS_AT_ONCE * 10) == 0 or done == len(seeds):
+        if time.monotonic() - told_s >= _TELL_EVERY_S or done == len(seeds):
+            told_s = time.monotonic()
             _say(f"{done:6} of {len(seeds)} seeds, {_speed(tally, cpu_s)}, {len(violations)} violations")
     _say(f"{len(seeds)} seeds from {seeds.start} in {time.monotonic() - started_s:.0f} s, {jobs} at a time")
     _say(f"  {_speed(tally, cpu_s)}; {len(violations)} violations")
