@@ -38,7 +38,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "cascade": ("core/test_cascade.py",),
     "batch": ("core/test_batch.py",),
     "across": ("core/test_across.py", "core/test_batch.py", *SHARDS),
-    "guess": ("core/test_guess.py", *PROMISE),
+    "guess": ("core/test_guess.py", "core/test_acquire.py", *PROMISE),
     "rebase": ("core/test_rebase.py", "core/test_expiry.py", *PROMISE),
     "splitting": ("core/test_splitting.py", *SHARDS),
     "view": ("core/test_view.py", *PROMISE),

@@ -118,6 +118,15 @@ class TestWithoutAView:
         assert isinstance(step(seen, TERMS, {"rps": 1}, at(NOON), careful.after_look()), Take)
 
 
+def test_a_take_from_a_bucket_that_never_expires_asks_nothing_of_limits_it_does_not_touch() -> None:
+    """Only who sets a time must know that nobody owes."""
+    terms = stored(RPS, RPM)
+    chosen = step(view(created(terms)), terms, {"rps": 1}, at(NOON))
+
+    assert isinstance(chosen, Take)
+    assert (None, ()) == (chosen.expires_s, chosen.solvent)
+
+
 class TestRejecting:
     """A request is rejected by a fresh view, or by a look."""
 

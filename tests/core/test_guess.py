@@ -110,6 +110,37 @@ def test_in_a_crowd_it_subtracts_until_it_is_refused(milli_per_s: int, writes_pe
     assert 1_000_000 - SLACK == floor_of(then, item) + 1_000
 
 
+def test_a_few_who_take_much_are_no_crowd() -> None:
+    """While it fills up by the slack hardly one of them comes, so it looks first."""
+    terms = stored(FAST)
+
+    assert isinstance(step(paced(created(terms), 500_000, 2), terms, {"rps": 1}, at(NOON + 1)), Look)
+
+
+def test_many_who_take_nothing_of_a_limit_are_no_crowd() -> None:
+    """They write because of other limits; this one stays full, and is set."""
+    terms = stored(FAST)
+    item = created(terms)
+    write = taking(paced(item, 10_000, 5_000), terms, {"rps": 1}, at(NOON + 1))
+
+    assert isinstance(apply(write, item), Applied)
+
+
+def test_the_more_of_it_others_take_the_further_below_full_it_aims() -> None:
+    """A few of their takes while they take little, without bound as they take nearly all that is earned."""
+    terms = stored(FAST)
+    item = created(terms)
+    size, earned = 100, 10_000
+    distances = []
+    for load in (0.1, 0.5, 0.9):
+        seen = paced(item, int(load * 1_000_000), int(load * 1_000_000) // size)
+        write = taking(seen, terms, {"rps": 100}, at(NOON + 10))
+        distances.append(1_000_000 - earned - floor_of(write, item))
+
+    little, half, most = distances
+    assert 3 * size <= little < 5 * size < half < 20 * size < most <= SLACK
+
+
 def test_the_target_is_never_below_what_is_asked_for() -> None:
     """T is from n to the capacity."""
     terms = stored(FAST)

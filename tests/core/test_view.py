@@ -1,5 +1,6 @@
 """What a client goes by, what it last saw, and what it learns of others."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,7 +9,7 @@ from tests.one_bucket import NOON, after, at, created, own, stored, taking, view
 from zae_limiter.core.composite import Settlement
 from zae_limiter.core.config import EntityFacts, Resolution
 from zae_limiter.core.limit import Limit
-from zae_limiter.core.view import own_terms, terms_of
+from zae_limiter.core.view import Pace, own_terms, pace_after, terms_of
 from zae_limiter.schema.bucket_item import view_after_take
 
 RPS = Limit("rps", 10, 10, 1)
@@ -118,6 +119,27 @@ class TestPace:
         assert pace is not None
         assert (120.0, 40.0) == (pace.expected(0, 1), pace.expected(1, 1))
         assert (3_000.0, 1_000.0) == (pace.size(0), pace.size(1))
+        assert 12_000.0 == pace.expected(0, 100)
+
+    @pytest.mark.parametrize("elapsed_ms", [-3, 0, 1])
+    def test_looks_that_no_time_parts_are_a_millisecond_apart(self, elapsed_ms: int) -> None:
+        """A clock may stand, or be set back."""
+        item = created(TERMS)
+        seen = view(item, NOON, None, TERMS)
+        item = after(taking(view(item), TERMS, {"rps": 2}, at(NOON)), item)
+
+        pace = view(item, NOON + elapsed_ms, seen, TERMS).pace
+
+        assert pace is not None
+        assert 2_000.0 == pace.expected(1, 1)
+
+    def test_what_was_two_seconds_ago_counts_half(self) -> None:
+        """Tokens, writes and the time they took."""
+        seen = view(created(TERMS), NOON, None, TERMS)
+        seen.pace = Pace((0.0, 1_000.0), 10.0, 400.0)
+        numbers = (*seen.numbers[:2], seen.total(0), seen.total(1) + 600, seen.writes + 4)
+
+        assert Pace((0.0, 1_100.0), 9.0, 2_200.0) == pace_after(seen, numbers, (), NOON + 2_000)
 
     def test_ones_own_take_is_left_out(self) -> None:
         """What remains was taken by others."""
