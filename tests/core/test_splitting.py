@@ -18,9 +18,11 @@ from tests.many_shards import (
     splitting,
     total,
 )
-from tests.one_bucket import NOON, after, at, created, stored, taking, view
+from tests.one_bucket import NOON, after, apply, at, created, stored, taking, view
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.outcome import Applied
 from zae_limiter.core.splitting import split
+from zae_limiter.schema import bucket_writes
 
 RPM = Limit("rpm", 7, 11, 13)
 TPM = Limit("tpm", 90, 1, 7)
@@ -155,16 +157,43 @@ class TestMerge:
             for true_ms in (max(NOON, NOON + low), max(NOON, NOON + low + width)):
                 assert total(merged, name, true_ms) <= total(items, name, true_ms)
 
-    @given(seeds=st.tuples(seeds, seeds), gap=st.integers(0, 5_000))
-    def test_halves_on_different_baselines_merge_on_the_newer(self, seeds: tuple[int, int], gap: int) -> None:
-        """A baseline never moves back, though the clock of who merges is behind."""
+    @given(seeds=st.tuples(seeds, seeds), gap=st.integers(0, 5_000), newer=st.sampled_from((0, 1)))
+    def test_halves_on_different_baselines_merge_on_the_newer(
+        self, seeds: tuple[int, int], gap: int, newer: int
+    ) -> None:
+        """A baseline never moves back, whichever has it, though the clock of who merges is behind."""
         items = shaken(grown(TERMS, [0]), NAMES, seeds[0])
         ahead = shaken(grown(TERMS, [0], at(NOON + gap)), NAMES, seeds[1])
-        mixed = {0: items[0], 1: ahead[1]}
+        mixed = {**items, newer: ahead[newer]}
         merged = after_merge(mixed, 0, 1, at(NOON - 5))
 
         assert NOON + gap == merged[0]["rf"]
         assert offers(mixed, NOON + gap) == offers(merged, NOON + gap)
+
+    def test_full_halves_make_a_full_shard(self) -> None:
+        """At the full mark nothing overflows."""
+        assert [7_000, 90_000] == offers(after_merge(grown(TERMS, [0]), 0, 1, at(NOON)), NOON)
+
+    @pytest.mark.parametrize("over", [1, 2, 700])
+    def test_a_shard_that_overflows_may_go_as_long_as_it_does(self, over: int) -> None:
+        """All that is brought along is what it holds when full, however much is above it."""
+        assert [False, False, True, True, True] == self.may_go(over, (-1, 0, 1, 2, 900))
+
+    @pytest.mark.parametrize("over", [0, -1, -5_000])
+    def test_a_shard_that_does_not_overflow_goes_as_it_was_seen(self, over: int) -> None:
+        """What it has is brought along, so it must be that."""
+        assert [False, True, False] == self.may_go(over, (over - 1, over, over + 1))
+
+    @staticmethod
+    def may_go(seen: int, found: tuple[int, ...]) -> list[bool]:
+        """Whether shard 1, seen that far above full, may be merged when it is found to be that far above it."""
+        now, items = at(NOON + 1_000), grown(TERMS, [0])
+        full = 3_500 - offered({**items[1], "b_rpm_tk": 0}, "rpm", now[0])
+        items[1]["b_rpm_tk"] = full + seen
+        decided = merging(items, 0, 1, now)
+        assert decided is not None
+        _, goes = bucket_writes.merge(view(items[0]), view(items[1]), decided, 1)
+        return [isinstance(apply(goes, {**items[1], "b_rpm_tk": full + over}), Applied) for over in found]
 
     @given(order=orders, seed=seeds)
     def test_grown_and_merged_back_it_is_one_bucket_again(self, order: list[int], seed: int) -> None:
@@ -178,14 +207,15 @@ class TestMerge:
         assert 1 == items[0]["shard_count"]
         assert before == offers(items, NOON)
 
-    def test_the_largest_capacity_and_the_longest_fill_time_stay(self) -> None:
+    @pytest.mark.parametrize("either", [0, 1])
+    def test_the_largest_capacity_and_the_longest_fill_time_stay(self, either: int) -> None:
         """A limit that was ever larger on either half is remembered to have been."""
         items = grown(TERMS, [0])
-        items[1] |= {"b_rpm_hc": 50_000, "tf": items[1]["tf"] + 99}
+        items[either] |= {"b_rpm_hc": 50_000, "tf": items[either]["tf"] + 99}
         decided = merging(items, 0, 1, at(NOON))
 
         assert decided is not None
-        assert ([50_000, 90_000], items[1]["tf"]) == (decided.highest, decided.fill_time_ms)
+        assert ([50_000, 90_000], items[either]["tf"]) == (decided.highest, decided.fill_time_ms)
 
     def test_shards_that_are_no_halves_do_not_merge(self) -> None:
         """Of different counts, no neighbours, the wrong way round, or alone."""
