@@ -2,9 +2,12 @@
 
 import io
 import zipfile
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from tests.dynamodb.engines import Engine
 from tests.infra.conftest import clients_at
 from zae_limiter.core.errors import InfrastructureNotFoundError, StackOperationError
 from zae_limiter.infra.clients import Clients
@@ -46,6 +49,57 @@ def test_without_a_function_there_is_nothing_to_upload_to(stack: Stack, clients:
     assert function.code_sha256() is None
     with pytest.raises(InfrastructureNotFoundError, match=stack.name):
         function.upload(package_of("first = 1"))
+
+
+class Rival:
+    """Answers an update as AWS does while somebody else's is under way; ``meanwhile`` is what that one does."""
+
+    status_code = 409
+
+    def __init__(self, times: int, meanwhile: Callable[[], object] = lambda: None) -> None:
+        self.times = times
+        self.meanwhile = meanwhile
+
+    def __call__(self, **_: Any) -> Any:
+        if self.times == 0:
+            return None
+        self.times -= 1
+        self.meanwhile()
+        conflict = {"Code": "ResourceConflictException", "Message": "An update is in progress"}
+        return self, {"Error": conflict, "ResponseMetadata": {"HTTPStatusCode": 409}}
+
+
+class TestManyAtOnce:
+    """A fleet is restarted with a new client: all of them see the old code, one is first."""
+
+    @pytest.fixture
+    def function(self, stack: Stack, clients: Clients) -> AggregatorFunction:
+        role = "arn:aws:iam::000000000000:role/mine"
+        stack.deploy(StackOptions(enable_alarms=False, create_iam=False, aggregator_role_arn=role))
+        return AggregatorFunction(stack.name, clients)
+
+    def test_who_comes_second_finds_the_code_in_place(
+        self, function: AggregatorFunction, stack: Stack, clients: Clients, aws: Engine
+    ) -> None:
+        package = package_of("first = 1")
+        rival = Rival(1, lambda: AggregatorFunction(stack.name, clients_at(aws.url)).upload(package))
+        clients.of("lambda").meta.events.register("before-call.lambda.UpdateFunctionCode", rival)
+
+        assert not function.upload(package)
+        assert package_sha256(package) == function.code_sha256()
+
+    def test_other_code_is_replaced_after_it(self, function: AggregatorFunction, clients: Clients) -> None:
+        package = package_of("first = 1")
+        clients.of("lambda").meta.events.register("before-call.lambda.UpdateFunctionCode", Rival(3))
+
+        assert function.upload(package)
+        assert package_sha256(package) == function.code_sha256()
+
+    def test_nobody_tries_for_ever(self, function: AggregatorFunction, clients: Clients) -> None:
+        clients.of("lambda").meta.events.register("before-call.lambda.UpdateFunctionCode", Rival(1000))
+
+        with pytest.raises(StackOperationError, match="others keep changing it; try again later"):
+            function.upload(package_of("first = 1"))
 
 
 def test_nobody_answers() -> None:

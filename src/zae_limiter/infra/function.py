@@ -13,6 +13,7 @@ from zae_limiter.infra import naming
 from zae_limiter.infra.clients import Clients
 
 _PATIENCE = {"Delay": 1, "MaxAttempts": 300}
+_MOST_TRIES = 10
 
 
 class AggregatorFunction:
@@ -43,17 +44,28 @@ class AggregatorFunction:
             InfrastructureNotFoundError: There is no function.
             StackOperationError: AWS refuses, or the function does not come up with it; the text says why.
         """
-        runs = self.code_sha256()
-        if runs is None:
-            raise InfrastructureNotFoundError(self._stack_name, self._clients.region)
-        if runs == package_sha256(package):
-            return False
+        for _ in range(_MOST_TRIES):
+            runs = self.code_sha256()
+            if runs is None:
+                raise InfrastructureNotFoundError(self._stack_name, self._clients.region)
+            if runs == package_sha256(package):
+                return False
+            if self._replace_code(package):
+                return True
+        reason = f"the function {self.name}: others keep changing it; try again later"
+        raise StackOperationError(self._stack_name, reason)
+
+    def _replace_code(self, package: bytes) -> bool:
+        """Have the function run from a package, and wait until it does; False if somebody else was faster."""
         client = self._clients.of("lambda")
         with self._translated():
             # A function that is being changed takes no other change.
             self._await(client, "function_active_v2")
             self._await(client, "function_updated_v2")
-            client.update_function_code(FunctionName=self.name, ZipFile=package)
+            try:
+                client.update_function_code(FunctionName=self.name, ZipFile=package)
+            except client.exceptions.ResourceConflictException:
+                return False
             self._await(client, "function_updated_v2")
         return True
 
