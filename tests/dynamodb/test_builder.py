@@ -33,7 +33,7 @@ from zae_limiter.infra.function import AggregatorFunction, package_sha256
 from zae_limiter.infra.lambda_package import build_package
 from zae_limiter.infra.stack import Stack
 from zae_limiter.schema import version_item
-from zae_limiter.schema.operations import Put
+from zae_limiter.schema.operations import Delete, Put
 
 REGION = "us-east-1"
 PATIENCE_S = 30.0
@@ -190,8 +190,14 @@ class TestBuild:
 
         assert "30" == stack.require().parameters["UsageRetentionDays"]
 
-    def test_a_table_of_another_making_gets_no_stack(self, side: Side, stack: Stack, aws: Engine) -> None:
-        at(stack.name, aws.url).close()
+    @pytest.mark.parametrize("has_record", [True, False])
+    def test_a_table_of_another_making_gets_no_stack(
+        self, side: Side, stack: Stack, aws: Engine, has_record: bool
+    ) -> None:
+        """But the version record that it may lack."""
+        with at(stack.name, aws.url) as made:
+            if not has_record:
+                made.scope.table.write(Delete(version_item.key()))
         with side.build() as repo:
             assert SCHEMA_VERSION == repo.get_version_record().schema_version
         assert stack.describe() is None
@@ -294,6 +300,13 @@ class TestOnAws:
         with side.connect(endpoint_url=None) as repo:
             assert OWN == lambda_version(repo)
         assert own_code() == old_function.code_sha256()
+
+    def test_where_an_endpoint_is_named_it_is_not(self, side: Side, old_function: AggregatorFunction) -> None:
+        """A private endpoint is DynamoDB's; nobody knows where functions are."""
+        before = old_function.code_sha256()
+        with side.connect() as repo:
+            assert OLD == lambda_version(repo)
+        assert before == old_function.code_sha256()
 
     def test_who_cannot_update_it_limits_all_the_same(
         self, side: Side, stack: Stack, aws: Engine, caplog: pytest.LogCaptureFixture

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from zae_limiter._async.deployment import Deployment
 from zae_limiter._async.late import LateScope, Named
-from zae_limiter._async.opening import Opening
+from zae_limiter._async.opening import Opening, open_scope
 from zae_limiter._async.runtime import Parallel, ParallelMode
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.clock import SystemClock
@@ -64,7 +64,7 @@ class RepositoryBuilder(Generic[R]):
         """
         deployment = self._deployment()
         await deployment.provide(self._options(), listener)
-        return self._make(await deployment.connect(Parallel(self._parallel_mode), self._namespace))
+        return self._make(await open_scope(deployment.opening, Parallel(self._parallel_mode), self._namespace))
 
     async def connect(self) -> R:
         """Open what stands, and make nothing.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from zae_limiter._sync.deployment import Deployment
 from zae_limiter._sync.late import LateScope, Named
-from zae_limiter._sync.opening import Opening
+from zae_limiter._sync.opening import Opening, open_scope
 from zae_limiter._sync.runtime import Parallel, ParallelMode
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.clock import SystemClock
@@ -64,7 +64,7 @@ class SyncRepositoryBuilder(Generic[R]):
         """
         deployment = self._deployment()
         deployment.provide(self._options(), listener)
-        return self._make(deployment.connect(Parallel(self._parallel_mode), self._namespace))
+        return self._make(open_scope(deployment.opening, Parallel(self._parallel_mode), self._namespace))
 
     def connect(self) -> R:
         """Open what stands, and make nothing.

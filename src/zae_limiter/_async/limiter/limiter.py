@@ -74,7 +74,10 @@ class RateLimiter(MaybeLate, AdminVerbs):
         """Return the scope, opened now if it is not yet."""
         if not self.is_open:
             assert isinstance(self._repository, MaybeLate)
-            self._begin(await self._repository.opened())
+            scope = await self._repository.opened()
+            # Another task may have been faster.
+            if not self.is_open:
+                self._begin(scope)
         return self._scope
 
     @property
