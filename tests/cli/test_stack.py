@@ -3,20 +3,34 @@
 import io
 import json
 import zipfile
+from importlib import metadata
 
 import pytest
 
 from tests.cli.aws import invoke, told
 from tests.dynamodb.engines import EngineAbsentError, free_port, fresh_table_name, running
 from zae_limiter import SyncRateLimiter, SyncRepository
-from zae_limiter._sync.upgrade import Inspected
+from zae_limiter._sync.upgrade import Inspected, inspect, record_function
 from zae_limiter.cli._standing import health_of, status_of
 from zae_limiter.infra.clients import Clients
+from zae_limiter.infra.function import AggregatorFunction, package_sha256
 from zae_limiter.infra.stack import Stack
 from zae_limiter.infra.template import limiter_template
 
+OWN = metadata.version("zae-limiter")
 BARE = ("--no-aggregator", "--no-alarms", "--no-iam")
 LEAN = ("--no-alarms", "--no-audit-archival")
+
+
+def newer_code():
+    """A package that is not this installation's."""
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as package:
+        package.writestr("code.py", "newer = True")
+    return written.getvalue()
+
+
+NEWER_CODE = newer_code()
 
 
 @pytest.fixture
@@ -55,7 +69,7 @@ class TestDeploy:
             record = repo.get_version_record()
 
             assert [] == SyncRateLimiter(repo).get_audit_events("nobody")
-            assert ("1.0.0", "0.1.0") == (record.schema_version, record.lambda_version)
+            assert ("1.0.0", OWN) == (record.schema_version, record.lambda_version)
         assert (name, "CREATE_COMPLETE") == (made["name"], made["stack_status"])
         assert f"{name}-aggregator" == made["outputs"]["AggregatorFunctionName"]
 
@@ -65,6 +79,17 @@ class TestDeploy:
         again = told(invoke("deploy", "--name", name, *BARE, "--usage-retention-days", "7", "--json"))
 
         assert ("UPDATE_COMPLETE", "7") == (again["stack_status"], again["outputs"]["UsageRetentionDays"])
+
+    def test_a_newer_aggregator_stays(self, aws, name):
+        """Whoever deploys with an older installation does not put older code in its place."""
+        made = told(invoke("deploy", "--name", name, *LEAN, "--json"))
+        function = AggregatorFunction(name, Clients())
+        record_function(made["url"], "999.0.0")
+        function.upload(NEWER_CODE)
+        invoke("deploy", "--name", name, *LEAN, "--usage-retention-days", "7")
+
+        assert "999.0.0" == inspect(made["url"]).record.lambda_version
+        assert package_sha256(NEWER_CODE) == function.code_sha256()
 
     def test_a_failure_is_told_with_its_reason(self, aws, name):
         """The stack of somebody else is not touched."""
@@ -150,7 +175,7 @@ class TestStatus:
 
         assert 0 == plain.exit_code
         assert f"name        {name}\nhealth      healthy\nregion      us-east-1\nlatency     " in plain.stdout
-        assert "aggregator  0.1.0\nschema      1.0.0\n" in plain.stdout
+        assert f"aggregator  {OWN}\nschema      1.0.0\n" in plain.stdout
         assert ("healthy", True, "CREATE_COMPLETE", "ACTIVE", True) == (
             facts["health"],
             facts["available"],
@@ -223,7 +248,7 @@ class TestList:
         )
 
         assert plain.stdout.startswith("NAME ")
-        assert [name, "CREATE_COMPLETE", "0.1.0", "1.0.0"] == next(
+        assert [name, "CREATE_COMPLETE", OWN, "1.0.0"] == next(
             line.split()[:4] for line in plain.stdout.splitlines() if line.startswith(name)
         )
         assert (True, "limiter", "us-east-1") == (facts["is_healthy"], facts["stack_type"], facts["region"])

@@ -18,7 +18,6 @@ from zae_limiter.core.version import (
     VersionRecord,
     check_client,
     check_function,
-    check_schema,
     compare,
     may_replace,
 )
@@ -110,7 +109,7 @@ class Deployment:
         replaced = may_replace(seen, own_version(), self.update)
         has_function = await runtime.in_thread(_provide, clients, self.location.name, Wish(options, listener, replaced))
         kept = None if seen is None else seen.lambda_version
-        await _record(client, (own_version() if replaced else kept) if has_function else None)
+        await VersionStore(client).set_function((own_version() if replaced else kept) if has_function else None)
 
     async def _keep_new(self, client: Client, record: VersionRecord | None) -> None:
         """Bring a function that is older than the client to its version, or say why it stays."""
@@ -139,7 +138,7 @@ class Deployment:
 
     async def _update(self, client: Client, clients: "Clients") -> None:
         await runtime.in_thread(_upload, clients, self.location.name)
-        await _record(client, own_version())
+        await VersionStore(client).set_function(own_version())
 
     def _clients(self) -> "Clients":
         # Whoever only limits does not pay for the clients.
@@ -166,16 +165,3 @@ def _upload(clients: "Clients", name: str) -> None:
     from zae_limiter.infra.lambda_package import build_package
 
     AggregatorFunction(name, clients).upload(build_package())
-
-
-async def _record(client: Client, lambda_version: str | None) -> None:
-    """Write down which version the function has, in a record that is there from then on."""
-    versions = VersionStore(client)
-    while True:
-        seen = await versions.ensure()
-        check_schema(seen)
-        if seen.lambda_version == lambda_version:
-            return
-        record = replace(seen, lambda_version=lambda_version, updated_at=versions.now())
-        if await versions.replace(record, seen):
-            return

@@ -1,6 +1,5 @@
 """Opening a table: which one a URL names, and the namespace in it."""  # generated from _async by tools/mirror.py; do not edit
 
-import importlib.metadata
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -80,7 +79,10 @@ def located(url: str | None) -> Location:
 
 def own_version() -> str:
     """Return the version of this package."""
-    return importlib.metadata.version("zae-limiter")
+    # Loaded late: most tables ask for no version of their clients.
+    from importlib import metadata
+
+    return metadata.version("zae-limiter")
 
 
 def open_scope(opening: Opening, parallel: Parallel, namespace: str) -> Scope:

@@ -1,6 +1,6 @@
 """Looking at a table of any schema, and upgrading it to this package's; nothing else opens one of another."""  # generated from _async by tools/mirror.py; do not edit
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -11,7 +11,7 @@ from zae_limiter._sync.store.scope import Client
 from zae_limiter._sync.store.versions import VersionStore
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.settings import make_settings
-from zae_limiter.core.version import Migrated, VersionRecord, check_schema
+from zae_limiter.core.version import Migrated, VersionRecord
 from zae_limiter.schema import version_item
 
 _DEADLINE_S = 10.0
@@ -68,13 +68,8 @@ def record_function(url: str, lambda_version: str | None, *, session: Any = None
         InfrastructureError: The table cannot be used, or did not answer.
     """
     client = _opened(url, session)
-    versions = VersionStore(client)
     try:
-        seen = versions.ensure()
-        check_schema(seen)
-        if seen.lambda_version != lambda_version:
-            # One whose schema has changed meanwhile was upgraded by somebody else, who writes this down as well.
-            versions.replace(replace(seen, lambda_version=lambda_version, updated_at=versions.now()), seen)
+        VersionStore(client).set_function(lambda_version)
     finally:
         client.table.close()
 

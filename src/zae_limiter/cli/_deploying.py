@@ -3,18 +3,13 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import metadata
 
 from zae_limiter._sync.repository import SyncRepository
-from zae_limiter._sync.upgrade import inspect, record_function
 from zae_limiter.cli._output import print_note, working
 from zae_limiter.cli._place import Place
-from zae_limiter.core.errors import InfrastructureNotFoundError
-from zae_limiter.core.version import check_client
 from zae_limiter.infra.options import StackOptions
 from zae_limiter.infra.progress import StackEvent
-from zae_limiter.infra.provision import provide
-from zae_limiter.infra.stack import Listener, StackState
+from zae_limiter.infra.stack import Listener, Stack, StackState
 
 _DEADLINE_S = 30.0
 
@@ -40,19 +35,6 @@ def deploy_limiter(place: Place, options: StackOptions, listener: Listener) -> S
         VersionError: The table that stands does not go with this client; nothing was changed.
         InfrastructureError: It cannot be done; the text says why.
     """
-    own = metadata.version("zae-limiter")
-    _require_usable(place, own)
-    provided = provide(place.name, place.region.clients(), options, listener)
-    with SyncRepository.open(f"{place.url}{'&' if '?' in place.url else '?'}create=true", deadline_s=_DEADLINE_S):
-        pass
-    record_function(place.url, own if options.enable_aggregator else None)
-    return provided.state
-
-
-def _require_usable(place: Place, own: str) -> None:
-    try:
-        seen = inspect(place.url).record
-    except InfrastructureNotFoundError:
-        return
-    if seen is not None:
-        check_client(seen, own)
+    builder = SyncRepository.builder(place.name, place.region.name, endpoint_url=place.region.endpoint_url)
+    builder.stack_options(options).deadline_s(_DEADLINE_S).build(listener).close()
+    return Stack(place.name, place.region.clients()).require()

@@ -1,12 +1,14 @@
 """The version record of a table: read, written when the table is new, and changed."""  # generated from _async by tools/mirror.py; do not edit
 
+from dataclasses import replace
+
 from zae_limiter._sync import runtime
 from zae_limiter._sync.store.scope import Client
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE
 from zae_limiter.core.outcome import Applied, Missing, Refused, Unavailable
 from zae_limiter.core.timestamp import iso_from_ms
-from zae_limiter.core.version import SCHEMA_VERSION, VersionRecord
+from zae_limiter.core.version import SCHEMA_VERSION, VersionRecord, check_schema
 from zae_limiter.schema import namespace_item, version_item
 from zae_limiter.schema.operations import Write
 
@@ -50,6 +52,20 @@ class VersionStore:
         if isinstance(outcome, Missing):
             outcome = self._write(version_item.create(record))
         return isinstance(outcome, Applied)
+
+    def set_function(self, lambda_version: str | None) -> None:
+        """Write down which version the aggregator has, None for no aggregator, in a record that is there from then on.
+
+        Raises:
+            IncompatibleSchemaError: The table has another schema.
+        """
+        while True:
+            seen = self.ensure()
+            check_schema(seen)
+            if seen.lambda_version == lambda_version:
+                return
+            if self.replace(replace(seen, lambda_version=lambda_version, updated_at=self.now()), seen):
+                return
 
     def now(self) -> str:
         """Return the time by the table's clock, as records tell it."""
