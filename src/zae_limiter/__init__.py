@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         LimitStatus,
         OnUnavailable,
         ResourceCapacity,
+        Status,
     )
     from zae_limiter.core.usage import UsageSnapshot, UsageSummary
     from zae_limiter.infra.discovery import LimiterInfo
@@ -114,6 +115,7 @@ _HOMES = {
             "LimitStatus",
             "OnUnavailable",
             "ResourceCapacity",
+            "Status",
         ),
         "core.status",
     ),
@@ -176,6 +178,7 @@ __all__ = [
     "StackCreationError",
     "StackOperationError",
     "StackOptions",
+    "Status",
     "StorageError",
     "SyncLease",
     "SyncRateLimiter",

@@ -169,6 +169,28 @@ class TestBuild:
             assert repo.capabilities.supports_infrastructure_management
             repo.ensure_infrastructure()
 
+    def test_it_tells_how_it_stands(self, side: Side, stack: Stack, clients: Clients) -> None:
+        """Also once its stack is gone."""
+        with side.build(side.builder().stack_options(LEAN)) as repo:
+            status = side.limiter(repo).get_status()
+            stack.delete()
+            gone = repo.get_status()
+
+        assert (True, "CREATE_COMPLETE", "ACTIVE", True) == (
+            status.available,
+            status.stack_status,
+            status.table_status,
+            status.aggregator_enabled,
+        )
+        assert (stack.name, REGION, SCHEMA_VERSION, OWN, OWN) == (
+            status.name,
+            status.region,
+            status.schema_version,
+            status.lambda_version,
+            status.client_version,
+        )
+        assert (False, None, None, stack.name) == (gone.available, gone.stack_status, gone.table_status, gone.name)
+
     def test_a_namespace_must_be_registered_but_for_the_default_one(self, side: Side) -> None:
         with pytest.raises(NamespaceNotFoundError):
             side.build(side.builder().stack_options(BARE).namespace("tenant"))

@@ -115,7 +115,7 @@ async def open_client(opening: Opening, parallel: Parallel) -> Client:
         case never:
             assert_never(never)
     clock, random = opening.clock, opening.random
-    return Client(table, clock, random, opening.settings, parallel, where, nonces(random))
+    return Client(table, clock, random, opening.settings, parallel, where, nonces(random), session=opening.session)
 
 
 def _embedded(table: BlockingTable, opening: Opening) -> EmbeddedTable:

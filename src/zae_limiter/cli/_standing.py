@@ -15,7 +15,8 @@ from zae_limiter.core.errors import (
 )
 from zae_limiter.core.status import Status
 from zae_limiter.infra.progress import is_failed, is_under_way
-from zae_limiter.infra.stack import Stack, StackState
+from zae_limiter.infra.stack import Stack
+from zae_limiter.infra.status import told
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +86,5 @@ def _look_around(place: Place, inspected: Inspected | None, failed: Infrastructu
         return Standing(status_of(inspected, **named), unknown=error.reason)
     if state is None and failed is not None:
         raise failed
-    if facts is not None:
-        named |= {"table_status": facts.status, "table_item_count": facts.item_count}
-        named |= {"table_size_bytes": facts.size_bytes}
     outputs = {} if state is None else state.outputs
-    return Standing(status_of(inspected, **named, **_told(state, outputs)), outputs)
-
-
-def _told(state: StackState | None, outputs: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "stack_status": None if state is None else state.status,
-        "aggregator_enabled": "AggregatorFunctionName" in outputs,
-        "app_role_arn": outputs.get("AppRoleArn"),
-        "admin_role_arn": outputs.get("AdminRoleArn"),
-        "readonly_role_arn": outputs.get("ReadOnlyRoleArn"),
-    }
+    return Standing(status_of(inspected, **named, **told(state, facts)), outputs)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
+from typing import Any
 
 from zae_limiter._async.caches import NamespaceCaches
 from zae_limiter._async.runtime import Parallel
@@ -14,7 +15,7 @@ from zae_limiter.core.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One client of a table: what all its namespaces share."""
+    """One client of a table: what all its namespaces share; ``session`` is the caller's own, if there is one."""
 
     table: Table
     clock: Clock
@@ -24,6 +25,7 @@ class Client:
     location: str
     nonces: Iterator[int]
     caches: dict[str, NamespaceCaches] = field(default_factory=dict)
+    session: Any = None
 
     def scope(self, namespace: str, namespace_id: str) -> "Scope":
         """Return the client's view of one namespace; its memory is shared with every other view of it."""
