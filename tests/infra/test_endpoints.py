@@ -1,9 +1,15 @@
-"""What is on this machine or next to it is told from AWS by its address."""
+"""What is on this machine is told from AWS by its address, and an engine that is only a database says so."""
 
 import pytest
 
+from tests.dynamodb.engines import ENGINES, EngineAbsentError, fresh_table_name, running
+from tests.dynamodb.trees import session
 from tests.infra.conftest import clients_at
+from zae_limiter import InfrastructureError, RateLimiterUnavailable, StackOperationError, SyncRepository
 from zae_limiter.infra.clients import is_local
+from zae_limiter.infra.discovery import list_limiters
+from zae_limiter.infra.function import AggregatorFunction
+from zae_limiter.infra.stack import Stack
 
 
 @pytest.mark.parametrize(
@@ -39,3 +45,43 @@ def test_not_local(url: str) -> None:
 
 def test_it_is_asked_of_where_calls_go() -> None:
     assert clients_at("http://localhost:4566").is_local("lambda")
+
+
+class TestDatabaseAlone:
+    """What is asked of a service that it does not have fails with words, not by accident."""
+
+    @pytest.fixture(params=ENGINES)
+    def url(self, request: pytest.FixtureRequest) -> str:
+        try:
+            return running(request.param).url
+        except EngineAbsentError as absent:
+            pytest.skip(str(absent))
+
+    def test_it_has_no_stacks_and_no_functions(self, url: str) -> None:
+        clients = clients_at(url)
+
+        with pytest.raises(StackOperationError, match="my-app"):
+            Stack("my-app", clients).describe()
+        with pytest.raises(StackOperationError, match="my-app-aggregator"):
+            AggregatorFunction("my-app", clients).code_sha256()
+        with pytest.raises(RateLimiterUnavailable):
+            list_limiters(clients)
+
+    def test_nothing_can_be_built_there(self, url: str) -> None:
+        with pytest.raises(InfrastructureError):
+            SyncRepository.builder(fresh_table_name(), "us-east-1", endpoint_url=url, session=session()).build()
+
+    def test_a_table_that_was_made_there_can_be_built_on_and_tells_how_it_stands(self, url: str) -> None:
+        name = fresh_table_name()
+        place = f"dynamodb://{name}?region=us-east-1&endpoint_url={url}&create=true"
+        SyncRepository.open(place, session=session(), deadline_s=20).close()
+        builder = SyncRepository.builder(name, "us-east-1", endpoint_url=url, session=session())
+        with builder.deadline_s(20).build() as repo:
+            status = repo.get_status()
+
+        assert (True, None, "ACTIVE", name) == (
+            status.available,
+            status.stack_status,
+            status.table_status,
+            status.name,
+        )

@@ -5,12 +5,23 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import botocore.exceptions
+import botocore.parsers
 from botocore.config import Config
 
 from zae_limiter.aws.account import NO_CREDENTIALS, botocore_session
 from zae_limiter.core.errors import StorageError, ValidationError
 
 _CONFIG = Config(retries={"mode": "standard", "total_max_attempts": 4}, user_agent_extra="zae-limiter")
+
+# An endpoint that does not know a service may answer anything.
+FAILURES = (
+    botocore.exceptions.ClientError,
+    botocore.exceptions.BotoCoreError,
+    botocore.parsers.ResponseParserError,
+)
+"""What a call of a client may fail with."""
+
+_NO_SUCH_SERVICE = "what answers there does not know this service of AWS; name an endpoint that does, or none"
 
 
 class Clients:
@@ -64,6 +75,14 @@ class Clients:
             raise ValidationError("region", self._region, reason) from None
         except (botocore.exceptions.BotoCoreError, ValueError) as error:
             raise StorageError(service, str(error)) from None
+
+
+def reason_of(failure: Exception) -> str:
+    """Return why a call failed: what AWS says, or what happened on the way."""
+    if isinstance(failure, botocore.exceptions.ClientError):
+        said = failure.response.get("Error")
+        return f"{said.get('Code', '')}: {said.get('Message', '')}" if said else _NO_SUCH_SERVICE
+    return _NO_SUCH_SERVICE if isinstance(failure, botocore.parsers.ResponseParserError) else str(failure)
 
 
 def is_local(endpoint_url: str) -> bool:

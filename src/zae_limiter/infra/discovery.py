@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import botocore.exceptions
-
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.infra import naming, progress, tags
-from zae_limiter.infra.clients import Clients
+from zae_limiter.infra.clients import FAILURES, Clients
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ def list_limiters(clients: Clients, stack_type: str | None = tags.LIMITER) -> li
     """
     try:
         found = [info_of(told, clients.region) for told in _stacks(clients)]
-    except (botocore.exceptions.ClientError, botocore.exceptions.BotoCoreError) as error:
+    except FAILURES as error:
         raise RateLimiterUnavailable(error) from error
     chosen = [one for one in found if one is not None and stack_type in (None, one.stack_type)]
     return sorted(chosen, key=lambda one: one.stack_name)

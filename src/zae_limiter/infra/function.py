@@ -10,7 +10,7 @@ import botocore.exceptions
 
 from zae_limiter.core.errors import InfrastructureNotFoundError, StackOperationError
 from zae_limiter.infra import naming
-from zae_limiter.infra.clients import Clients
+from zae_limiter.infra.clients import FAILURES, Clients, reason_of
 
 _PATIENCE = {"Delay": 1, "MaxAttempts": 300}
 _MOST_TRIES = 10
@@ -83,12 +83,8 @@ class AggregatorFunction:
         """Raise what AWS refuses, or where it cannot be reached, as an error of this package."""
         try:
             yield
-        except botocore.exceptions.ClientError as refused:
-            said = refused.response["Error"]
-            reason = f"the function {self.name}: {said.get('Code', '')}: {said.get('Message', '')}"
-            raise StackOperationError(self._stack_name, reason) from refused
-        except botocore.exceptions.BotoCoreError as failed:
-            raise StackOperationError(self._stack_name, f"the function {self.name}: {failed}") from failed
+        except FAILURES as failed:
+            raise StackOperationError(self._stack_name, f"the function {self.name}: {reason_of(failed)}") from failed
 
 
 def package_sha256(package: bytes) -> str:

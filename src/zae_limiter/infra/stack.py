@@ -23,7 +23,7 @@ from zae_limiter.core.errors import (
 )
 from zae_limiter.core.names import check_stack_name
 from zae_limiter.infra import archive, naming, tags
-from zae_limiter.infra.clients import Clients
+from zae_limiter.infra.clients import FAILURES, Clients, reason_of
 from zae_limiter.infra.event_log import EventLog
 from zae_limiter.infra.options import StackOptions, template_parameters
 from zae_limiter.infra.progress import (
@@ -363,11 +363,8 @@ class Stack:
         """Raise what AWS refuses, or where it cannot be reached, as an error of this package."""
         try:
             yield
-        except botocore.exceptions.ClientError as refused:
-            code = refused.response["Error"].get("Code", "")
-            raise error(self.name, f"{code}: {_message(refused)}") from refused
-        except botocore.exceptions.BotoCoreError as failed:
-            raise error(self.name, str(failed)) from failed
+        except FAILURES as failed:
+            raise error(self.name, reason_of(failed)) from failed
 
 
 def _all_parameters(name: str, options: StackOptions) -> list[dict[str, Any]]:
@@ -396,7 +393,7 @@ def _state_of(told: Mapping[str, Any]) -> StackState:
 
 
 def _message(error: botocore.exceptions.ClientError) -> str:
-    return str(error.response["Error"].get("Message", ""))
+    return str(error.response.get("Error", {}).get("Message", ""))
 
 
 def _token() -> str:
