@@ -131,6 +131,16 @@ def test_a_rebase_of_a_bucket_in_debt_takes_the_time_away() -> None:
     assert "ttl" not in after(taking(view(item), stored(RPM, stamp=2, ttl=2), {}, at(NOON)), item)
 
 
+def test_a_rebase_once_a_debt_is_paid_sets_a_time() -> None:
+    """What was earned since counts against it."""
+    terms, again = stored(RPM, TPM, ttl=2), stored(RPM, TPM, stamp=2, ttl=2)
+    item = created(terms, {"tpm": 11})
+    paid_ms = NOON + FILL_MS // 10
+
+    assert "ttl" not in after(taking(view(item), again, {}, at(paid_ms - 400)), item)
+    assert "ttl" in after(taking(view(item), again, {}, at(paid_ms)), item)
+
+
 def test_a_rebase_that_sets_a_time_is_refused_by_a_debt_it_did_not_see() -> None:
     """It depends on every limit being in credit."""
     item = created(stored(RPM, TPM, ttl=2), {"rpm": 1, "tpm": 1})

@@ -8,6 +8,7 @@ from tests.many_shards import (
     Items,
     after_merge,
     after_split,
+    applied,
     grown,
     level,
     looks,
@@ -111,6 +112,36 @@ class TestSplit:
         split_up = after_split(items, 1, at(NOON + 10**7))
 
         assert [7_000, 90_000] == offers(split_up, NOON + 10**7)
+
+    @pytest.mark.parametrize("over", [1, 2, 700])
+    def test_an_overflow_is_cut_and_then_halved(self, over: int) -> None:
+        """What nobody was owed is not split up; where there turns out to be none, the write is refused."""
+        now, items = at(NOON + 1_000), grown(TERMS, [])
+        full = 7_000 - offered({**items[0], "b_rpm_tk": 0}, "rpm", now[0])
+        items[0]["b_rpm_tk"] = full + over
+        write, _ = bucket_writes.split(view(items[0]), splitting(items, 0, now), 1)
+
+        assert 7_000 == total(after_split(items, 0, now), "rpm", now[0])
+        assert [False, False, True, True] == [
+            isinstance(apply(write, {**items[0], "b_rpm_tk": full + found}), Applied) for found in (-1, 0, 1, 900)
+        ]
+
+    def test_with_nothing_there_it_may_have_got_something_since(self) -> None:
+        """Only a debt must be the one that was seen; a credit stays where it is."""
+        items = grown(TERMS, [])
+        items[0]["b_rpm_tk"] = 0
+        write, _ = bucket_writes.split(view(items[0]), splitting(items, 0, at(NOON)), 1)
+
+        assert 500 == applied(write, {**items[0], "b_rpm_tk": 500})["b_rpm_tk"]
+
+    def test_an_unsure_time_halves_what_is_surely_there(self) -> None:
+        """Its early end counts."""
+        items = grown(TERMS, [])
+        items[0]["b_rpm_tk"] = 1_000
+        early, unsure = (splitting(items, 0, now) for now in (at(NOON), (NOON, NOON + 2_000)))
+
+        assert 500 == early.new_balances[0]
+        assert early == unsure
 
     def test_there_are_at_most_64(self) -> None:
         """The last share cannot be split again."""
