@@ -18,10 +18,11 @@ def test_a_shard_that_takes_no_write_is_left_alone_for_a_while() -> None:
 
 
 def test_refusals_of_what_was_sent_before_prolong_nothing() -> None:
-    """Many may be under way when the first is refused."""
+    """Many may be under way when the first is refused; at its end a hold is over."""
     hold = held(None, 10.0, 0.0)
 
     assert hold == held(hold, 10.009, 0.9)
+    assert held(hold, hold.until_s, 0.0).until_s > hold.until_s
 
 
 def test_a_shard_that_is_found_full_again_is_left_alone_for_longer() -> None:
