@@ -16,11 +16,12 @@ from zae_limiter.infra.function import AggregatorFunction, package_sha256
 from zae_limiter.infra.lambda_package import build_package
 from zae_limiter.infra.options import StackOptions
 from zae_limiter.infra.stack import Stack
+from zae_limiter.infra.template import limiter_template
 from zae_limiter.schema import version_item
 from zae_limiter.schema.operations import Put
 
 OWN = metadata.version("zae-limiter")
-NEWER = "999.0.0"
+OLD, NEWER = "0.0.0", "999.0.0"
 UPGRADE_IT = "upgrade it: zae-limiter upgrade"
 INSTALL = "install one: pip install --upgrade zae-limiter"
 LEAN = StackOptions(enable_alarms=False, enable_audit_archival=False)
@@ -78,12 +79,12 @@ class TestVersion:
         assert f"PART        HERE\nclient      {OWN}\n" in invoke("version").stdout
 
     def test_of_a_limiter_beside_it(self, file_url):
-        set_record(file_url, VersionRecord(SCHEMA_VERSION, lambda_version="0.0.1"))
+        set_record(file_url, VersionRecord(SCHEMA_VERSION, lambda_version=OLD))
         plain, facts = invoke("version"), told(invoke("version", "--json"))
 
-        assert ["aggregator", OWN, "0.0.1"] == plain.stdout.splitlines()[2].split()
+        assert ["aggregator", OWN, OLD] == plain.stdout.splitlines()[2].split()
         assert ["schema", SCHEMA_VERSION, SCHEMA_VERSION] == plain.stdout.splitlines()[3].split()
-        assert (SCHEMA_VERSION, "0.0.1") == (facts["limiter"]["schema_version"], facts["limiter"]["lambda_version"])
+        assert (SCHEMA_VERSION, OLD) == (facts["limiter"]["schema_version"], facts["limiter"]["lambda_version"])
 
 
 class TestCheck:
@@ -93,7 +94,7 @@ class TestCheck:
             (VersionRecord("0.9.0"), f"the table has an older schema; {UPGRADE_IT}"),
             (VersionRecord("2.0.0"), f"the limiter needs a newer client; {INSTALL}"),
             (VersionRecord("1.0.0", client_min_version=NEWER), f"the limiter needs a newer client; {INSTALL}"),
-            (VersionRecord("1.0.0", lambda_version="0.0.1"), f"the aggregator is older than this client; {UPGRADE_IT}"),
+            (VersionRecord("1.0.0", lambda_version=OLD), f"the aggregator is older than this client; {UPGRADE_IT}"),
         ],
     )
     def test_what_does_not_go_together_is_exit_code_1_and_what_to_do(self, file_url, record, advice):
@@ -113,7 +114,7 @@ class TestCheck:
 
     def test_the_advice_names_the_limiter(self, limiter):
         """It can be copied as it stands."""
-        set_record(f"dynamodb://{limiter}", VersionRecord("1.0.0", lambda_version="0.0.1"))
+        set_record(f"dynamodb://{limiter}", VersionRecord("1.0.0", lambda_version=OLD))
         done = invoke("check", "-n", limiter, "--region", "us-east-1")
 
         assert done.stderr.endswith(f"zae-limiter upgrade --name {limiter} --region us-east-1\n")
@@ -162,7 +163,7 @@ class TestUpgrade:
 
     def test_an_old_aggregator_is_replaced_and_its_version_recorded(self, limiter):
         """And the options of the stack stay."""
-        set_record(f"dynamodb://{limiter}", VersionRecord("1.0.0", lambda_version="0.0.1"))
+        set_record(f"dynamodb://{limiter}", VersionRecord("1.0.0", lambda_version=OLD))
         function = AggregatorFunction(limiter, Clients())
         before = function.code_sha256()
         dry, unchanged = told(invoke("upgrade", "-n", limiter, "--dry-run", "--json")), function.code_sha256()
@@ -174,6 +175,39 @@ class TestUpgrade:
         assert package_sha256(build_package()) == function.code_sha256()
         assert OWN == inspect(f"dynamodb://{limiter}").record.lambda_version
         assert "false" == Stack(limiter, Clients()).require().parameters["EnableAlarms"]
+
+    def test_a_stack_of_other_means_gets_what_it_lacks(self, limiter):
+        """Deployed by the template alone, it has no code, no version and no namespace; its options stay."""
+        name = fresh_table_name()
+        client = Clients().of("cloudformation")
+        bare = {"EnableAlarms": "false", "LambdaMemory": "512"}
+        client.create_stack(
+            StackName=name,
+            TemplateBody=limiter_template(),
+            Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in bare.items()],
+            Capabilities=["CAPABILITY_NAMED_IAM"],
+        )
+        client.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 120})
+        done = told(invoke("upgrade", "-n", name, "--json"))
+        with SyncRepository.connect(name, deadline_s=30) as repo:
+            record = repo.get_version_record()
+
+        assert (True, OWN) == (done["code_changed"], record.lambda_version)
+        assert bare.items() <= Stack(name, Clients()).require().parameters.items()
+
+    def test_a_stack_without_our_parameters_is_left_to_whoever_made_it(self, limiter):
+        """As the CDK makes it, with options in their place."""
+        name = fresh_table_name()
+        client = Clients().of("cloudformation")
+        template = json.dumps({"Description": "zae-limiter: mine", "Resources": {"Q": {"Type": "AWS::SQS::Queue"}}})
+        client.create_stack(StackName=name, TemplateBody=template)
+        client.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 120})
+        with SyncRepository.open(f"dynamodb://{name}?create=true", deadline_s=30):
+            pass
+        done = told(invoke("upgrade", "-n", name, "--json"))
+
+        assert done["stack_changed"] is None
+        assert "CREATE_COMPLETE" == Stack(name, Clients()).require().status
 
     def test_a_newer_aggregator_stays(self, limiter):
         """Whoever runs an older installation takes nothing back."""

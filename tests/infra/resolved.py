@@ -38,8 +38,8 @@ def parsed() -> dict[str, Any]:
 class Resolved:
     """Resources and outputs that a stack would have."""
 
-    def __init__(self, stack_name: str, parameters: dict[str, str]) -> None:
-        self._template = parsed()
+    def __init__(self, stack_name: str, parameters: dict[str, str], template: dict[str, Any] | None = None) -> None:
+        self._template = parsed() if template is None else template
         self._known = {**PSEUDO, "AWS::StackName": stack_name, **parameters}
         self.resources = self._chosen("Resources")
         self.outputs = {name: output["Value"] for name, output in self._chosen("Outputs").items()}
@@ -89,7 +89,7 @@ class Resolved:
             case "Ref":
                 return self._known.get(argument, argument)
             case "Fn::GetAtt":
-                return argument
+                return argument if isinstance(argument, str) else ".".join(argument)
             case "Fn::If":
                 condition, yes, no = argument
                 return self._resolve(yes if self._holds({"Condition": condition}) else no)

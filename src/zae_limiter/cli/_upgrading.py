@@ -6,12 +6,16 @@ The aggregator goes first, so that what moves in the table is counted by one tha
 from dataclasses import dataclass, field
 from importlib import metadata
 
+from zae_limiter._sync.repository import SyncRepository
 from zae_limiter._sync.upgrade import inspect, record_function, upgrade
 from zae_limiter.cli._place import Place, Target
 from zae_limiter.core.version import Migrated, VersionRecord, parse_version
 from zae_limiter.infra.function import AggregatorFunction, package_sha256
 from zae_limiter.infra.lambda_package import build_package
+from zae_limiter.infra.options import StackOptions, template_parameters
 from zae_limiter.infra.stack import Listener, Stack
+
+_DEADLINE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,8 @@ def upgrade_limiter(target: Target, principal: str | None, listener: Listener) -
     done = upgrade(target.url, principal=principal)
     if target.url is not None and code_changed is not None:
         record_function(target.url, metadata.version("zae-limiter"))
+    if target.place is not None:
+        _provide_rest(target.place)
     return Upgraded(stack_changed, code_changed, newer, done)
 
 
@@ -71,9 +77,22 @@ def newer_function(record: VersionRecord | None) -> str | None:
 
 
 def _update_stack(place: Place, listener: Listener) -> bool | None:
-    """Bring the stack to the newest template, with the options it has; None where the table has no stack."""
+    """Bring the stack to the newest template, with the options it has; None where that is nothing to us.
+
+    A table may have no stack, and a stack without our parameters was made by the CDK, which has its options.
+    """
     stack = Stack(place.name, place.region.clients())
-    return None if stack.describe() is None else stack.update(listener=listener).changed
+    found = stack.describe()
+    if found is None or not template_parameters(place.name, StackOptions()).keys() & found.parameters.keys():
+        return None
+    return stack.update(listener=listener).changed
+
+
+def _provide_rest(place: Place) -> None:
+    """See that the default namespace is there, which a stack that was made by other means does not have."""
+    region = place.region
+    builder = SyncRepository.builder(place.name, region.name, endpoint_url=region.endpoint_url)
+    builder.deadline_s(_DEADLINE_S).build().close()
 
 
 def _update_code(place: Place) -> bool | None:

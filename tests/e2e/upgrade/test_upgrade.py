@@ -11,7 +11,7 @@ from tests.e2e.stage import DEADLINE_S, REGION, Stage, comes_to, counted, take
 from zae_limiter import Limit, SyncRepository, VersionMismatchError
 from zae_limiter._sync.upgrade import record_function
 
-OLD = "0.0.1"
+OLD = "0.0.0"
 OLD_HANDLER = "def handler(event, context):\n    return {'batchItemFailures': []}\n"
 
 

@@ -1,0 +1,96 @@
+"""The CDK construct comes to the same stack as the template does, with the aggregator's code in it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.infra.resolved import Resolved
+from zae_limiter.core.errors import InvalidNameError
+from zae_limiter.infra import tags
+from zae_limiter.infra.lambda_package import build_package
+from zae_limiter.infra.options import StackOptions, template_parameters
+
+aws_cdk = pytest.importorskip("aws_cdk", reason="pip install 'zae-limiter[cdk]' installs it; it is large")
+
+NAME = "my-app"
+ROLE = "arn:aws:iam::123456789012:role/mine"
+CHOICES = [
+    StackOptions(),
+    StackOptions(create_iam_roles=True, role_name_format="pb-{}-X", permission_boundary="mine", enable_tracing=True),
+    StackOptions(create_iam=False, aggregator_role_arn=ROLE, enable_alarms=False, enable_audit_archival=False),
+    StackOptions(enable_aggregator=False, pitr_recovery_days=0, enable_deletion_protection=True, tags={"team": "x"}),
+]
+
+
+class Synthesised:
+    """A stack with a limiter in it, as CDK hands it to CloudFormation."""
+
+    def __init__(self, folder: Path, options: StackOptions, name: str = NAME) -> None:
+        from zae_limiter.infra.cdk import Limiter
+
+        app = aws_cdk.App(outdir=str(folder))
+        self.limiter = Limiter(aws_cdk.Stack(app, name), "Limiter", options=options)
+        stack = app.synth().get_stack_by_name(name)
+        self.template: dict[str, Any] = stack.template
+        self.tags: dict[str, str] = dict(stack.tags)
+        self.files = [path.read_bytes() for path in folder.glob("asset.*.zip")]
+
+
+@pytest.mark.parametrize("options", CHOICES, ids=["default", "roles", "lean", "bare"])
+def test_it_is_the_stack_that_the_template_makes(tmp_path: Path, options: StackOptions) -> None:
+    """Resource by resource and output by output; but for the code, which is an asset."""
+    made = Synthesised(tmp_path, options)
+    expected = Resolved(NAME, template_parameters(NAME, options))
+    found = Resolved(NAME, {}, made.template)
+
+    assert normal(without_code(expected.resources)) == normal(without_code(found.resources))
+    assert normal(expected.outputs) == normal(found.outputs)
+
+
+def test_the_code_is_the_package_of_this_installation(tmp_path: Path) -> None:
+    made = Synthesised(tmp_path, StackOptions())
+
+    assert [build_package()] == made.files
+    code = made.template["Resources"]["AggregatorFunction"]["Properties"]["Code"]
+    assert {"S3Bucket", "S3Key"} == set(code)
+
+
+def test_without_an_aggregator_there_is_no_asset(tmp_path: Path) -> None:
+    assert [] == Synthesised(tmp_path, StackOptions(enable_aggregator=False)).files
+
+
+def test_it_is_found_as_every_limiter_is(tmp_path: Path) -> None:
+    """By its tags, beside those that were chosen."""
+    made = Synthesised(tmp_path, StackOptions(tags={"team": "search"}))
+
+    assert (tags.LIMITER, "search") == (tags.stack_type(NAME, made.tags, ""), made.tags["team"])
+
+
+def test_what_the_stack_tells_can_be_used_elsewhere(tmp_path: Path) -> None:
+    made = Synthesised(tmp_path, StackOptions(create_iam_roles=True))
+
+    assert isinstance(made.limiter.output("AppRoleArn"), str)
+
+
+def test_a_name_that_no_limiter_can_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidNameError):
+        Synthesised(tmp_path, StackOptions(), "a" * 56)
+
+
+def without_code(resources: dict[str, Any]) -> dict[str, Any]:
+    """Resources, but for the function's code and what CDK adds of its own."""
+    kept = {name: one for name, one in resources.items() if one["Type"] != "AWS::CDK::Metadata"}
+    for one in kept.values():
+        one.get("Properties", {}).pop("Code", None)
+        one.pop("Metadata", None)
+        one.pop("Condition", None)
+        if isinstance(one.get("DependsOn"), str):
+            one["DependsOn"] = [one["DependsOn"]]
+    return kept
+
+
+def normal(value: Any) -> Any:
+    """The same with numbers and truths as parameters write them, since CDK puts texts in the place of parameters."""
+    return json.loads(json.dumps(value, sort_keys=True), parse_int=str)
