@@ -18,6 +18,14 @@ from zae_limiter.infra.stack import Stack
 from zae_limiter.infra.template import limiter_template
 
 OWN = metadata.version("zae-limiter")
+BROKEN_PART = """
+  Broken:
+    Type: AWS::Logs::LogStream
+    DependsOn: Table
+    Properties:
+      LogGroupName: nobody-made-this-group
+Outputs:
+"""
 BARE = ("--no-aggregator", "--no-alarms", "--no-iam")
 LEAN = ("--no-alarms", "--no-audit-archival")
 
@@ -91,8 +99,23 @@ class TestDeploy:
         assert "999.0.0" == inspect(made["url"]).record.lambda_version
         assert package_sha256(NEWER_CODE) == function.code_sha256()
 
-    def test_a_failure_is_told_with_its_reason(self, aws, name):
-        """The stack of somebody else is not touched."""
+    def test_a_failure_is_told_with_the_part_that_failed_first_and_why(self, aws, name, monkeypatch):
+        """Below the error is what else AWS said; afterwards the status tells where it stands."""
+        broken = limiter_template().replace("Outputs:\n", BROKEN_PART)
+        monkeypatch.setattr("zae_limiter.infra.stack.limiter_template", lambda: broken)
+        done, status = invoke("deploy", "--name", name, *BARE), invoke("status", "--name", name, "--json")
+        error, *below = done.stderr.partition("Error: ")[2].splitlines()
+
+        assert (69, "") == (done.exit_code, done.stdout)
+        assert error.startswith(f"Could not create stack '{name}': Broken (AWS::Logs::LogStream): ")
+        assert ["  CREATE_FAILED Broken"] == [line[:22] for line in below]
+        assert (69, "ROLLBACK_COMPLETE", "not answering") == (
+            status.exit_code,
+            json.loads(status.stdout)["stack_status"],
+            json.loads(status.stdout)["health"],
+        )
+
+    def test_a_stack_of_somebody_elses_is_not_touched(self, aws, name):
         client = Clients().of("cloudformation")
         template = json.dumps({"Resources": {"Queue": {"Type": "AWS::SQS::Queue"}}})
         client.create_stack(StackName=name, TemplateBody=template)
