@@ -180,7 +180,7 @@ class TestTls:
         assert (ssl.CERT_REQUIRED, True) == (context.verify_mode, context.check_hostname)
         assert ssl.TLSVersion.TLSv1_2 <= context.minimum_version
 
-    @pytest.mark.parametrize("wishes", [{"delay_ms": 10_000}, {"hang": True}])
+    @pytest.mark.parametrize("wishes", [{"delay_ms": 5_000}, {"hang": True}])
     def test_a_deadline_holds_with_tls(
         self, made: Certificate, echo: Echo, kind: str, monkeypatch: pytest.MonkeyPatch, wishes: dict[str, Any]
     ):

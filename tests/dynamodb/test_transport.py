@@ -113,7 +113,7 @@ class TestKeeping:
 class TestDoubt:
     def test_a_connection_whose_answer_is_late_is_closed(self, echo: Echo, caller: Caller):
         """Its answer would be taken for that of the next call."""
-        late = caller.call(ask(1, delay_ms=10_000), within_s=1)
+        late = caller.call(ask(1, delay_ms=4_000), within_s=1)
         found = caller.call(ask(2))
 
         assert doubt(late)
