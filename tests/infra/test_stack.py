@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import botocore.session
@@ -20,6 +21,7 @@ from zae_limiter.core.errors import (
 )
 from zae_limiter.infra import naming, tags
 from zae_limiter.infra.clients import Clients
+from zae_limiter.infra.event_log import EventLog
 from zae_limiter.infra.options import StackOptions, template_parameters
 from zae_limiter.infra.progress import StackEvent
 from zae_limiter.infra.stack import Deletion, Stack, StackState
@@ -297,6 +299,22 @@ class TestUpdating:
 
         assert facts is not None
         assert ("ACTIVE", 0) == (facts.status, facts.item_count)
+
+
+class TestFollowing:
+    def test_work_is_heard_to_its_end_though_others_have_begun_theirs(
+        self, stack: Stack, client: ServiceClient
+    ) -> None:
+        """Who looks late finds newer work of others first; waiting for one's own to show would never end."""
+        stack_id = stack.deploy(SMALL).state.stack_id
+        (newest, *_) = client("cloudformation").describe_stack_events(StackName=stack_id)["StackEvents"]
+        stack.update(replace(SMALL, pitr_recovery_days=9))
+        events = EventLog(client("cloudformation"), stack_id, newest["ClientRequestToken"])
+        heard = [(event.logical_id, event.status) for event in events.fresh()]
+
+        assert (stack.name, "CREATE_IN_PROGRESS") == heard[0]
+        assert (stack.name, "CREATE_COMPLETE") == heard[-1]
+        assert [] == events.fresh()
 
 
 class TestDeleting:

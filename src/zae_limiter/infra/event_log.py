@@ -32,9 +32,12 @@ class EventLog:
         return fresh
 
     def _newest_first(self) -> Iterator[StackEvent]:
+        begun = False
         for page in self._client.get_paginator("describe_stack_events").paginate(StackName=self._stack_id):
             for told in page["StackEvents"]:
-                # What came before is other work; it is not read again at every look.
-                if self._token is not None and told.get("ClientRequestToken") != self._token:
+                if self._token is None or told.get("ClientRequestToken") == self._token:
+                    begun = True
+                    yield event_of(told)
+                elif begun:
+                    # What came before is other work; it is not read again at every look.
                     return
-                yield event_of(told)
