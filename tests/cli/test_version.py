@@ -25,6 +25,7 @@ OLD, NEWER = "0.0.0", "999.0.0"
 UPGRADE_IT = "upgrade it: zae-limiter upgrade"
 INSTALL = "install one: pip install --upgrade zae-limiter"
 LEAN = StackOptions(enable_alarms=False, enable_audit_archival=False)
+BARE = StackOptions(enable_alarms=False, enable_aggregator=False)
 
 
 @pytest.fixture
@@ -208,6 +209,16 @@ class TestUpgrade:
 
         assert done["stack_changed"] is None
         assert "CREATE_COMPLETE" == Stack(name, Clients()).require().status
+
+    def test_an_aggregator_that_is_gone_is_old_no_more(self, limiter):
+        """Taken away by other means, it was on record still, and nothing would have mended what check complains of."""
+        Stack(limiter, Clients()).deploy(BARE)
+        set_record(f"dynamodb://{limiter}", VersionRecord("1.0.0", lambda_version=OLD))
+        before, done, after = [invoke(*words, "-n", limiter) for words in (("check",), ("upgrade",), ("check",))]
+
+        assert UPGRADE_IT in before.stderr
+        assert (1, 0, 0) == (before.exit_code, done.exit_code, after.exit_code)
+        assert inspect(f"dynamodb://{limiter}").record.lambda_version is None
 
     def test_a_newer_aggregator_stays(self, limiter):
         """Whoever runs an older installation takes nothing back."""

@@ -32,6 +32,7 @@ from zae_limiter.infra.clients import Clients
 from zae_limiter.infra.function import AggregatorFunction, package_sha256
 from zae_limiter.infra.lambda_package import build_package
 from zae_limiter.infra.stack import Stack
+from zae_limiter.infra.template import limiter_template
 from zae_limiter.schema import version_item
 from zae_limiter.schema.operations import Delete, Put
 
@@ -229,6 +230,25 @@ class TestBuild:
         stack.deploy(LEAN)
         with side.build() as repo:
             assert OWN == lambda_version(repo)
+        assert own_code() == AggregatorFunction(stack.name, clients).code_sha256()
+
+    def test_a_stack_without_our_parameters_has_its_aggregator_on_record(
+        self, side: Side, stack: Stack, clients: Clients
+    ) -> None:
+        """As the CDK makes it, with options in the place of parameters."""
+        clients.of("cloudformation").create_stack(
+            StackName=stack.name,
+            TemplateBody=limiter_template()
+            .replace("  EnableAggregator:\n", "  OfTheirOwn:\n")
+            .replace("!Ref EnableAggregator", '"true"'),
+            Parameters=[{"ParameterKey": "EnableAlarms", "ParameterValue": "false"}],
+            Capabilities=["CAPABILITY_NAMED_IAM"],
+        )
+        found = stack.wait()
+        with side.build() as repo:
+            assert OWN == lambda_version(repo)
+        assert found is not None
+        assert "EnableAggregator" not in found.parameters
         assert own_code() == AggregatorFunction(stack.name, clients).code_sha256()
 
     def test_a_choice_that_cannot_be_makes_nothing(self, side: Side, stack: Stack) -> None:

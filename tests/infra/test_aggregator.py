@@ -325,7 +325,7 @@ class TestDeployed:
         provided = provide(stack.name, clients, WITHOUT_AGGREGATOR)
 
         assert (True, False) == (provided.stack_changed, provided.code_changed)
-        assert not update_code(stack.name, clients)
+        assert update_code(stack.name, clients) is None
 
     def test_old_code_is_replaced(self, stack: Stack, clients: Clients, package: bytes) -> None:
         """As it was left by an older installation, or by the template alone."""

@@ -13,6 +13,7 @@ from zae_limiter.core.version import Migrated, VersionRecord, parse_version
 from zae_limiter.infra.function import AggregatorFunction, package_sha256
 from zae_limiter.infra.lambda_package import build_package
 from zae_limiter.infra.options import StackOptions, template_parameters
+from zae_limiter.infra.provision import update_code
 from zae_limiter.infra.stack import Listener, Stack
 
 _DEADLINE_S = 30.0
@@ -59,11 +60,12 @@ def upgrade_limiter(target: Target, principal: str | None, listener: Listener) -
     stack_changed, code_changed = None, None
     if target.place is not None and newer is None:
         stack_changed = _update_stack(target.place, listener)
-        code_changed = _update_code(target.place)
+        code_changed = update_code(target.place.name, target.place.region.clients())
     done = upgrade(target.url, principal=principal)
-    if target.url is not None and code_changed is not None:
-        record_function(target.url, metadata.version("zae-limiter"))
     if target.place is not None:
+        if newer is None:
+            # One that is gone is no longer told to be old.
+            record_function(target.place.url, None if code_changed is None else metadata.version("zae-limiter"))
         _provide_rest(target.place)
     return Upgraded(stack_changed, code_changed, newer, done)
 
@@ -93,9 +95,3 @@ def _provide_rest(place: Place) -> None:
     region = place.region
     builder = SyncRepository.builder(place.name, region.name, endpoint_url=region.endpoint_url)
     builder.deadline_s(_DEADLINE_S).build().close()
-
-
-def _update_code(place: Place) -> bool | None:
-    """Have the aggregator run this installation's code; None where there is no aggregator."""
-    function = AggregatorFunction(place.name, place.region.clients())
-    return None if function.code_sha256() is None else function.upload(build_package())

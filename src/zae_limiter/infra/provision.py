@@ -53,22 +53,20 @@ def provide_missing(name: str, clients: Clients, listener: Listener = ignore) ->
     stack = Stack(name, clients)
     found = stack.wait(listener)
     if found is not None and next_step(found.status) is not Step.REPLACE:
-        has_aggregator = found.parameters.get("EnableAggregator") == "true"
-        if has_aggregator:
-            update_code(name, clients)
-        return has_aggregator
+        # A stack of other means may lack our parameters, so it is the function itself that is looked for.
+        return update_code(name, clients) is not None
     if found is None and stack.table_facts() is not None:
         return False
     provide(name, clients, StackOptions(), listener)
     return True
 
 
-def update_code(name: str, clients: Clients) -> bool:
-    """Have the aggregator of a stack run from the code of this installation; False if it did, or there is none.
+def update_code(name: str, clients: Clients) -> bool | None:
+    """Have the aggregator of a stack run from the code of this installation; False if it did, None if there is none.
 
     Raises:
         StorageError: The aggregator's package cannot be made, or there are no credentials.
         StackOperationError: AWS refuses, or the function does not come up with it; the text says why.
     """
     function = AggregatorFunction(name, clients)
-    return function.code_sha256() is not None and function.upload(build_package())
+    return None if function.code_sha256() is None else function.upload(build_package())
