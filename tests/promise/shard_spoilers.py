@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.many_shards import Item, offered
 from tests.promise.shard_world import Operations, Sent, Spoiler
-from tests.promise.spoilers import rebound
+from tests.weakening import unbound as _unbound
 from zae_limiter.schema.operations import Delete, ItemAbsent, Matches, Put, Ranges, Update
 
 Items = Mapping[int, Item]
@@ -21,18 +21,6 @@ def _each(sent: Sent, kinds: tuple[str, ...], change: Callable[[Any], Any]) -> O
 
 def _without(operation: Any, kind: type) -> Any:
     return replace(operation, when=tuple(one for one in operation.when if not isinstance(one, kind)))
-
-
-def _unbound(operation: Any, *, low: bool, high: bool) -> Any:
-    """The write without the lower or the upper bounds of balances it adds to."""
-    if not isinstance(operation, Update):
-        return operation
-
-    def change(bound: tuple[str, int | None, int | None]) -> tuple[str, int | None, int | None]:
-        name, least, most = bound
-        return (name, None if low else least, None if high else most) if name in operation.add else bound
-
-    return rebound(operation, change)
 
 
 def split_without_lower_bound(sent: Sent, items: Items) -> Operations:

@@ -1,46 +1,13 @@
 """Writers with a fault each: what the bounds, guards and clamps of a bucket's writes are there to prevent."""
 
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from tests.promise.ledger import offered
 from tests.promise.world import Item, Meddle, Operation, Sent
+from tests.weakening import rebound
 from zae_limiter.core.acquire import Create, Rebase, Take
-from zae_limiter.schema.operations import AtLeast, AtMost, Between, Condition, ItemAbsent, Matches, Put, Ranges, Update
-
-Bound = tuple[str, int | None, int | None]
-
-
-def _bounds(condition: Condition) -> list[Bound] | None:
-    """The ranges a condition sets, None for a condition of another kind."""
-    match condition:
-        case Between(name=name, low=low, high=high):
-            return [(name, low, high)]
-        case AtLeast(name=name, bound=bound):
-            return [(name, bound, None)]
-        case AtMost(name=name, bound=bound):
-            return [(name, None, bound)]
-        case Ranges(ranges=ranges):
-            return list(ranges)
-    return None
-
-
-def _conditions(bounds: Iterable[Bound]) -> Iterator[Condition]:
-    for name, low, high in bounds:
-        if low is not None:
-            yield AtLeast(name, low)
-        if high is not None:
-            yield AtMost(name, high)
-
-
-def rebound(operation: Update, change: Callable[[Bound], Bound]) -> Update:
-    """The write with its ranges changed."""
-    when: list[Condition] = []
-    for condition in operation.when:
-        bounds = _bounds(condition)
-        when += [condition] if bounds is None else _conditions(change(bound) for bound in bounds)
-    return replace(operation, when=tuple(when))
+from zae_limiter.schema.operations import ItemAbsent, Matches, Put, Update
 
 
 def _added(operation: Update, name: str) -> bool:

@@ -1,7 +1,7 @@
 """Runs seeds of the simulation, or one of them again.
 
     python -m tests.simulation --seeds 10000 [--jobs 2] [--first 0]
-    python -m tests.simulation --seed 7 [--clients 2] [--steps 100] [--without crash,late]
+    python -m tests.simulation --seed 7 [--clients 2] [--steps 100] [--without crash,late] [--mutation NAME]
 
 Of many seeds it prints how it is getting on, what went wrong by design, and every violation with the command that
 repeats it, shrunk. It ends with 1 if there was one.
@@ -13,8 +13,10 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from typing import NamedTuple
 
+from tests.simulation.mutants import mutant
 from tests.simulation.plan import FAULTS, plan_of
 from tests.simulation.run import Report, simulate_seed
 from tests.simulation.shrink import shrink
@@ -42,6 +44,7 @@ def main() -> int:
     parser.add_argument("--clients", type=int)
     parser.add_argument("--steps", type=int, help="how many requests are made")
     parser.add_argument("--without", default="", help=f"faults to leave out, of: {', '.join(FAULTS)}")
+    parser.add_argument("--mutation", help="a rule to break; python -m tests.simulation.mutations --list names them")
     chosen = parser.parse_args()
     if chosen.seed is None:
         return _run_many(range(chosen.first, chosen.first + (chosen.seeds or 100)), chosen.jobs)
@@ -51,7 +54,8 @@ def main() -> int:
 def _run_one(chosen: argparse.Namespace) -> int:
     gone = [fault for fault in chosen.without.split(",") if fault]
     plan = plan_of(chosen.seed).less(chosen.clients, chosen.steps, gone)
-    report = simulate_seed(plan.seed, plan)
+    with mutant(chosen.mutation).applied() if chosen.mutation else nullcontext():
+        report = simulate_seed(plan.seed, plan)
     _say(f"{plan.command}: {plan.clients} clients, faults: {', '.join(sorted(plan.faults)) or 'none'}")
     _say(f"  {report.steps} steps, digest {report.digest:x}; {_told(report.tally)}")
     for line in _violation(report):

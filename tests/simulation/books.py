@@ -244,6 +244,7 @@ class Books:
         )
         for name in names:
             spent = self._check_held(bucket, name, moves, step)
+            _check_halves(bucket, name, moves, step)
             self._rate(bucket, name, moves, step)
             if name not in bucket.flows:
                 continue
@@ -283,7 +284,7 @@ class Books:
                 self._dropped(bucket, move, old, step)
                 continue
             if old is not None and move.before is not None:
-                had += old.offered(move.before.item, now_ms)
+                had += _held(old, new, move.before.item, step)
             if new is not None:
                 left, used = self._check_after(bucket, (move, old, new), step)
                 has, spent = has + left, spent + used
@@ -368,6 +369,14 @@ def _rebased(name: str, moves: Sequence[Move]) -> Iterable[int]:
             yield new.rf
 
 
+def _held(old: Frame, new: Frame | None, item: Item, step: Step) -> int:
+    """Return what a shard holds before a step; what overflows has no room in the shares after a split or a merge."""
+    offered = old.offered(item, step.now_ms)
+    if new is not None and new.count == old.count:
+        return offered
+    return min(offered, old.capacity + most_earned(old.amount, old.period, step.oldest_ms))
+
+
 def _loose(old: Frame | None, new: Frame | None, now_ms: int) -> int:
     """Return by how much a limit may seem to hold more only because it is reckoned from another baseline."""
     if old is None or new is None:
@@ -380,6 +389,22 @@ def _loose(old: Frame | None, new: Frame | None, now_ms: int) -> int:
     faster = now_ms * new.amount // new.period - new.rf * new.amount // new.period
     slower = now_ms * old.amount // old.period - new.rf * old.amount // old.period
     return _MEETING_GRIDS + max(0, faster - slower)
+
+
+def _check_halves(bucket: Bucket, name: str, moves: Sequence[Move], step: Step) -> None:
+    """Whoever splits a shard leaves neither half with a debt that the whole did not have."""
+    if len(moves) == 1 or all(move.before is not None for move in moves):
+        return
+    before = [(move.before.frames.get(name), move.before.item) for move in moves if move.before is not None]
+    had = sum(frame.offered(item, step.now_ms) for frame, item in before if frame is not None)
+    for move in moves:
+        frame = move.after.frames.get(name) if move.after is not None else None
+        if frame is None or move.after is None:
+            continue
+        late = most_earned(frame.amount, frame.period, step.oldest_ms)
+        left = frame.offered(move.after.item, step.now_ms)
+        if left < min(0, had) - late - _MEETING_GRIDS:
+            raise Violation("indebted", bucket.id, name, left, "of", had, "left to a half", step, moves)
 
 
 def _check_shards(bucket: Bucket) -> None:

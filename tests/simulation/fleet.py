@@ -15,18 +15,23 @@ from tests.simulation.plan import CANCEL, CONFIG, OWN, SHARDS, SKEW, Plan, Scena
 from tests.simulation.port import LocalClock, Machine, Network, Port
 from tests.simulation.request import Ask, Requests
 from tests.simulation.server import Server
-from tests.simulation.stream import Stream
+from tests.simulation.stream import Stream, carry_out
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, Repository
 from zae_limiter._async.runtime import Parallel
+from zae_limiter._async.store.buckets import Place
 from zae_limiter._async.store.namespaces import NamespaceStore
 from zae_limiter._async.store.scope import Client, nonces
 from zae_limiter.core.settings import Settings, make_settings
+from zae_limiter.schema.bucket_item import BucketView
+from zae_limiter_aggregator.apply import Means
+from zae_limiter_aggregator.apply import _join as join
 
 RESOURCE = "api"
 NAMESPACE = "default"
 
 _MOST_SKEW_MS = 5 * 60_000
 _MOST_DRIFT = 0.00019
+_MOST_SHARDS = 8
 
 
 class Fleet:
@@ -54,6 +59,11 @@ class Fleet:
             (one.name, one.capacity * 1000, one.refill_amount * 1000, one.refill_period_seconds * 1000)
             for one in limits
         )
+
+    def capacity(self, name: str) -> int:
+        """Return the capacity of a limit as it is configured, or was at first."""
+        found = [limit.capacity for limit in (*self.limits, *self.scenario.limits) if limit.name == name]
+        return found[0] if found else 1
 
 
 class Process:
@@ -137,6 +147,7 @@ class Users:
         gap_s = scenario.seconds * whole.clients / whole.requests
         cancels = 0.03 if CANCEL in plan.faults else 0.0
         while self.left > 0:
+            await self._keep_quiet()
             burst = self._random.randint(2, 12) if self._random.random() < 0.1 else 1
             for _ in range(min(burst, self.left)):
                 self.left -= 1
@@ -150,6 +161,13 @@ class Users:
         while self._tasks:
             await asyncio.wait(list(self._tasks))
 
+    async def _keep_quiet(self) -> None:
+        """Ask for nothing while all are quiet; afterwards all come back with what they remember."""
+        now_s = self._fleet.timeline.now_s
+        for begin_s, end_s in self._fleet.scenario.quiet_s:
+            if begin_s <= now_s < end_s:
+                await asyncio.sleep(end_s - now_s + self._random.random())
+
     def _begin(self, requests: Requests) -> None:
         task = self._process.loop.create_task(requests.run(self._ask()))
         self._tasks[task] = None
@@ -162,7 +180,7 @@ class Users:
         wanted = limits if random.random() < 0.6 else [random.choice(limits)]
         consume = {limit.name: self._amount(limit) for limit in wanted}
         own = None
-        if OWN in self._fleet.plan.faults and random.random() < 0.02:
+        if OWN in self._fleet.plan.faults and random.random() < scenario.own:
             own = changed_limits(limits, random)
             self._fleet.configure(own)
         return Ask(entity, RESOURCE, consume, own)
@@ -234,23 +252,62 @@ async def keep(process: Process) -> None:
     fleet, random = process.fleet, process.random
     if SHARDS not in fleet.plan.faults:
         return
-    limiter = await _opened(process, make_settings())
-    shards, until_s = limiter._client.shards, limiter._client.until_s
-    for _ in range(random.randint(2, 20)):
-        await asyncio.sleep(fleet.scenario.seconds / 10 * random.random())
+    keeper = Keeper(process, await _opened(process, make_settings()))
+    for _ in range(random.randint(5, 60)):
+        await asyncio.sleep(fleet.scenario.seconds / 30 * random.random())
         places = [(bucket.id, number) for bucket in fleet.books.buckets.values() for number in bucket.shards]
         if not places:
             continue
-        bucket, number = random.choice(places)
         try:
-            if random.random() < 0.5:
-                view = await limiter._client.buckets.look((bucket, number), None, until_s())
-                if view is not None and view.frame.shard_count < 8:
-                    await shards.split((bucket, number), view, until_s())
-                    fleet.tally["splits tried"] += 1
-            else:
-                count = fleet.books.buckets[bucket].shards[number].item["shard_count"]
-                if count > 1 and number >= count // 2:
-                    fleet.tally["merges"] += await shards.merge(bucket, number - count // 2, number, until_s())
+            await keeper.act(random.choice(places))
         except (RateLimiterUnavailable, KeyError):
             fleet.tally["shards unchanged"] += 1
+
+
+class Keeper:
+    """Splits and merges shards by what it saw of them, which others may have changed since."""
+
+    def __init__(self, process: Process, limiter: RateLimiter) -> None:
+        self._process = process
+        self._fleet = process.fleet
+        self._random = process.random
+        self._client = limiter._client
+        self._means = Means(nonces(process.random), process.port.now)
+        self._seen: dict[Place, BucketView] = {}
+
+    async def act(self, place: Place) -> None:
+        """Split a shard, or merge it into the one it was split off.
+
+        Raises:
+            RateLimiterUnavailable: The table did not answer.
+            KeyError: The shard is gone.
+        """
+        bucket, number = place
+        until_s = self._client.until_s
+        if self._random.random() < 0.5:
+            view = await self._view(place)
+            if view is not None and view.frame.shard_count < _MOST_SHARDS:
+                await self._client.shards.split(place, view, until_s())
+                self._fleet.tally["splits tried"] += 1
+            return
+        count = self._fleet.books.buckets[bucket].shards[number].item["shard_count"]
+        if count == 1 or number < count // 2:
+            return
+        if self._random.random() < 0.3:
+            merged = await self._client.shards.merge(bucket, number - count // 2, number, until_s())
+        else:
+            stays, goes = await self._view((bucket, number - count // 2)), await self._view(place)
+            both = stays is not None and goes is not None
+            merged = both and await carry_out(self._process, join(stays, goes, self._means))
+        self._fleet.tally["merges"] += bool(merged)
+
+    async def _view(self, place: Place) -> BucketView | None:
+        """Look at a shard, or remember it, and think about it for a while."""
+        view = self._seen.get(place)
+        if view is None or self._random.random() < 0.7:
+            view = await self._client.buckets.look(place, None, self._client.until_s())
+        if view is not None:
+            self._seen[place] = view
+        if self._random.random() < 0.5:
+            await asyncio.sleep(2 * self._random.random() ** 3)
+        return view

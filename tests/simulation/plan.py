@@ -76,7 +76,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What clients meet: entities with their parents, limits, how long it lasts, how much is asked for."""
+    """What clients meet: entities with their parents, limits, how long it lasts, how much is asked for.
+
+    ``own`` is how often a request brings limits of its own, ``deep`` how often an adjustment goes far beyond what there
+    is; ``quiet_s`` are spells in which nobody asks for anything.
+    """
 
     entities: tuple[str, ...]
     parents: Mapping[str, str]
@@ -89,6 +93,9 @@ class Scenario:
     ttl_multiplier: int
     partition_writes_per_s: int
     chance: float
+    own: float
+    deep: float
+    quiet_s: tuple[tuple[float, float], ...]
 
 
 def plan_of(seed: int) -> Plan:
@@ -108,7 +115,10 @@ def scenario_of(plan: Plan) -> Scenario:
     alone = random.random() < 0.4
     entities = ("user-1",) if alone else tuple(f"user-{number}" for number in range(1, random.randint(2, 4)))
     cascades = random.random() < 0.3
+    variety = plan.part("variety")
+    fast = EXPIRY in plan.faults and variety.random() < 0.7
     limits = tuple(some_limit(name, random) for name in _NAMES[: random.randint(1, 3)])
+    limits = tuple(_fast(limit) for limit in limits) if fast else limits
     amounts = {limit.name: max(1, limit.capacity // random.choice((1, 2, 4, 10, 20, 50))) for limit in limits}
     load = random.choice((0.3, 0.8, 1.2, 2.0, 4.0, 8.0))
     tightest = limits[0]
@@ -116,11 +126,12 @@ def scenario_of(plan: Plan) -> Scenario:
     asked = plan_of(plan.seed).requests * amounts[tightest.name] / 2 / (1 if cascades else len(entities))
     rate = tightest.refill_amount / tightest.refill_period_seconds
     seconds = (asked / load - tightest.capacity) / rate
+    seconds = min(_MOST_S, max(_LEAST_S, seconds))
     return Scenario(
         entities=entities,
         parents=dict.fromkeys(entities, "team") if cascades else {},
         limits=limits,
-        seconds=min(_MOST_S, max(_LEAST_S, seconds)),
+        seconds=seconds,
         amounts=amounts,
         cache_s=random.choice((0, 1, 5, 5, 60, 60, 60, 60)),
         reject_s=random.choice((0, 0.1, 1, 1, 1, 1, 1, 1)),
@@ -128,7 +139,22 @@ def scenario_of(plan: Plan) -> Scenario:
         ttl_multiplier=2 if EXPIRY in plan.faults else random.choice((0, 7)),
         partition_writes_per_s=random.choice((5, 10, 20, 50)) if PARTITIONS in plan.faults else 1_000,
         chance=random.choice((0.005, 0.02, 0.05, 0.1)),
+        own=variety.choice((0.02, 0.02, 0.1)),
+        deep=0.5 if fast else 0.005,
+        quiet_s=_quiet_s(seconds, fast, variety) if EXPIRY in plan.faults else (),
     )
+
+
+def _fast(limit: Limit) -> Limit:
+    """Return a limit that fills in a second or two, so that its bucket soon expires."""
+    return replace(limit, refill_amount=limit.capacity, refill_period_seconds=min(2, limit.refill_period_seconds))
+
+
+def _quiet_s(seconds: float, fast: bool, random: Random) -> tuple[tuple[float, float], ...]:
+    """Return spells in which what is to expire expires: many short ones where that is soon."""
+    fewest, most, longest_s = (4, 16, 8) if fast else (1, 4, 25)
+    begins = sorted(seconds * random.random() for _ in range(random.randint(fewest, most)))
+    return tuple((begin_s, begin_s + 5 + longest_s * random.random()) for begin_s in begins)
 
 
 def some_limit(name: str, random: Random) -> Limit:

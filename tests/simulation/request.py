@@ -8,6 +8,7 @@ from tests.simulation.books import BucketId, Violation
 from tests.simulation.holdings import Amounts, Holdings
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded, ValidationError
 from zae_limiter._async.limiter.lease import Lease
+from zae_limiter.core.status import OnUnavailable
 
 if TYPE_CHECKING:
     from tests.simulation.fleet import Fleet, Process
@@ -45,6 +46,7 @@ class Requests:
         self._limiter = limiter
         self._random = process.random
         self._most_s = 4 * fleet.scenario.deadline_s + 2
+        self._blocks = limiter._client.choice(None) is OnUnavailable.BLOCK
 
     async def run(self, ask: Ask) -> None:
         """Make a request and use what it grants."""
@@ -106,15 +108,16 @@ class Requests:
         drawn = random.random()
         if drawn < 0.4:
             return
-        await asyncio.sleep(0.3 * random.random() * random.random())
+        longest_s = 3.0 if random.random() < 0.1 else 0.3
+        await asyncio.sleep(longest_s * random.random() * random.random())
         if drawn < 0.7:
             return
         name = random.choice(list(held))
         if drawn < 0.8:
-            usual = self._fleet.scenario.amounts.get(name, 1)
-            pending[name] = (
-                random.randint(0, max(1, usual)) if random.random() < 0.6 else -random.randint(0, held[name])
-            )
+            most = max(1, self._fleet.scenario.amounts.get(name, 1))
+            if random.random() < self._fleet.scenario.deep:
+                most = 8 * self._fleet.capacity(name)
+            pending[name] = random.randint(0, most) if random.random() < 0.6 else -random.randint(0, held[name])
             await lease.adjust(**pending)
         elif drawn < 0.86:
             await self._consume_more(lease, name, held)
@@ -170,9 +173,11 @@ class Requests:
         except BaseException as error:
             self._ended(error)
             raise
-        if troubles == self._port.troubles:
-            for bucket, held in names.items():
+        for bucket, held in names.items():
+            if (self._blocks and cancelled is None) or troubles == self._port.troubles:
+                # Whatever was in the way: who would be told that it failed was not told so.
                 self._holdings.did_take(bucket, _of(up, held))
+            if troubles == self._port.troubles:
                 self._holdings.did_not_take(bucket, _of(down, held))
         if cancelled is not None:
             raise cancelled

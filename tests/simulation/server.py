@@ -213,7 +213,8 @@ class Server:
             watch(now_ms, changes, sent)
 
     def _expire_at(self, key: Key, ttl_s: int) -> None:
-        late_s = self._random.random() * self._lags.expired_s
+        # Soon as a rule, and now and then long after.
+        late_s = self._random.random() ** 3 * self._lags.expired_s
         due_s = ttl_s - self._timeline.now_ms() / 1000 + late_s
         self._timeline.network.call_later(max(0.001, due_s), self._expire, key)
 

@@ -129,38 +129,38 @@ class Counting:
         """Carry out a plan; False if something was not counted."""
         memories, rules, means = by
         for one in planned.splits:
-            self._fleet.tally["splits"] += await self._tried(process, split(one, means)) or 0
+            self._fleet.tally["splits"] += await carry_out(process, split(one, means)) or 0
         counted = True
         for group in planned.counts:
-            done = await self._tried(process, count(group, rules, means))
+            done = await carry_out(process, count(group, rules, means))
             counted = counted and done is not None and not done.left
         for merging in planned.merges:
-            surveyed = await self._tried(process, merge(merging, rules, means))
+            surveyed = await carry_out(process, merge(merging, rules, means))
             seen = {} if surveyed is None else surveyed.shards
             memories.surveys.keep(merging.bucket, Survey(process.port.now()[0], seen))
             self._fleet.tally["merges"] += 0 if surveyed is None else surveyed.merged
         return counted
 
-    @staticmethod
-    async def _tried(process: "Process", asking: Asking[Any]) -> Any:
-        """Do what is asked for, to the end; None if the table is away."""
-        port, answer = process.port, None
-        try:
-            while True:
-                try:
-                    ask = asking.send(answer)
-                except StopIteration as end:
-                    return end.value
-                if isinstance(ask, Read):
-                    answer = await port.batch_get(ask.keys, consistent=ask.consistent)
-                elif isinstance(ask, Transaction):
-                    answer = await port.transact(ask.operations, ask.token)
-                elif isinstance(ask, Pause):
-                    answer = await asyncio.sleep(ask.seconds)
-                else:
-                    answer = await port.write(ask)
-        except RateLimiterUnavailable:
-            return None
+
+async def carry_out(process: "Process", asking: Asking[Any]) -> Any:
+    """Do what is asked for, to the end; None if the table is away."""
+    port, answer = process.port, None
+    try:
+        while True:
+            try:
+                ask = asking.send(answer)
+            except StopIteration as end:
+                return end.value
+            if isinstance(ask, Read):
+                answer = await port.batch_get(ask.keys, consistent=ask.consistent)
+            elif isinstance(ask, Transaction):
+                answer = await port.transact(ask.operations, ask.token)
+            elif isinstance(ask, Pause):
+                answer = await asyncio.sleep(ask.seconds)
+            else:
+                answer = await port.write(ask)
+    except RateLimiterUnavailable:
+        return None
 
 
 def check_usage(stream: Stream, items: Sequence[Item]) -> None:

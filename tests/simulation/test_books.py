@@ -176,6 +176,29 @@ def test_a_split_that_gives_both_their_half(table: Table) -> None:
     assert 2 == len(table.books.buckets[BUCKET].shards)
 
 
+def test_a_split_that_leaves_a_half_in_debt(table: Table) -> None:
+    """No token is made, and yet the other half could be spent."""
+    table.spend(8_000)
+
+    with pytest.raises(Violation) as caught:
+        table.write(halves(table, -2_000, 4_000), kind="settle")
+
+    assert "indebted" == kind_of(caught)
+
+
+def test_a_merge_that_puts_what_overflows_into_the_room_of_the_other(table: Table) -> None:
+    """What one shard could not hold is nobody's, though the other has room for it."""
+    table.write(halves(table, 5_000, 5_000), kind="settle")
+    table.write({1: table.items[1] | {"b_rpm_tk": 0, "b_rpm_tc": 5_000}})
+    table.holdings.may_give_back(BUCKET, {"rpm": 3})
+    table.write({0: table.items[0] | {"b_rpm_tk": 8_000, "b_rpm_tc": -3_000}}, kind="settle")
+
+    with pytest.raises(Violation) as caught:
+        table.write({0: table.items[0] | {"shard_count": 1, "gn": 3, "b_rpm_tk": 8_000}, 1: None}, kind="settle")
+
+    assert "made" == kind_of(caught)
+
+
 def test_shards_that_overlap(table: Table) -> None:
     """Every number falls to one shard."""
     table.spend(5_000)

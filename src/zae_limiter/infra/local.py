@@ -3,6 +3,7 @@
 A process by default, a container on request; never both at once from one directory.
 """
 
+import shutil
 import time
 import urllib.error
 import urllib.request
@@ -84,7 +85,7 @@ class LocalAws:
         """Stop it and return what was stopped, if anything; ``wipe`` removes what it has kept.
 
         Raises:
-            LocalAwsError: it does not end, or what it has kept cannot be removed.
+            LocalAwsError: it does not end.
         """
         with self._files.changing():
             running = self._server()
@@ -92,7 +93,7 @@ class LocalAws:
                 self._stop(running, _STOP_S)
             self._files.forget_record()
             if wipe:
-                self._files.wipe_state()
+                shutil.rmtree(self._files.state, ignore_errors=True)
         return running
 
     def status(self) -> Standing | None:

@@ -1,0 +1,401 @@
+"""Every rule of the protocol, broken one at a time while the fleet runs: which, how, and what the books then say.
+
+A mutant replaces functions of the limiter, of the aggregator or of the simulated port for as long as it lasts. Those
+whose loss nobody can notice say why: another rule that is still there prevents the same.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+from tests import weakening as weak
+from tests.simulation import slips
+from tests.simulation.plan import CANCEL, CONFIG, EXPIRY, OWN, SHARDS, SKEW, USAGE, Plan, scenario_of
+from tests.simulation.port import LOST_REQUEST, LOST_RESPONSE, Port
+from tests.simulation.server import Server
+from zae_limiter._async.limiter import cascade
+from zae_limiter._async.limiter.acquire import BucketClient
+from zae_limiter._async.limiter.group_commit import GroupCommit
+from zae_limiter._async.limiter.lease import Lease
+from zae_limiter._async.limiter.shards import ShardClient
+from zae_limiter._async.store import buckets
+from zae_limiter.core import acquire, rebase
+from zae_limiter.schema import bucket_writes, usage_item
+from zae_limiter.schema.operations import AttributeAbsent, AttributeExists, Ranges
+from zae_limiter_aggregator import apply
+
+CASCADE, LIMITS, FLEETING, OFTEN = "cascade", "several limits", "buckets that soon expire", "own limits often"
+"""What a plan may be asked for beside its faults."""
+
+_FLEETING_MS = 4_000
+_SELDOM = 0.05
+
+HELD = ("take", "settle", "rebase", "split", "merge")
+"""Writers that hold on to what was seen."""
+
+_OVER = frozenset(("made", "overdrawn", "overfull", "promise", "indebted"))
+_MISCOUNTED = frozenset(("uncounted", "overcounted", "unsettled"))
+
+Around = Callable[[Any], Any]
+Patch = tuple[Any, str, Around]
+"""Whose function is replaced, its name, and what makes the faulty one of the real one."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One rule broken: where DESIGN.md has it, what the books may say, and what a plan needs for it to matter.
+
+    ``redundant`` says why nothing can notice it, where that is so.
+    """
+
+    name: str
+    rule: str
+    kinds: frozenset[str]
+    patches: tuple[Patch, ...]
+    needs: frozenset[str] = frozenset()
+    redundant: str = ""
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Break the rule for as long as this lasts."""
+        with ExitStack() as stack:
+            for owner, name, around in self.patches:
+                stack.enter_context(mock.patch.object(owner, name, around(getattr(owner, name))))
+            yield
+
+    def matters_in(self, plan: Plan) -> bool:
+        """Say whether a plan has what the rule is about."""
+        asked = self.needs - {CASCADE, LIMITS, FLEETING, OFTEN}
+        if not asked <= plan.faults:
+            return False
+        if self.needs == asked:
+            return True
+        scenario = scenario_of(plan)
+        slowest_ms = max(limit.fill_time_ms for limit in scenario.limits)
+        has = {
+            CASCADE: bool(scenario.parents),
+            LIMITS: len(scenario.limits) > 1,
+            OFTEN: OWN in plan.faults and scenario.own > _SELDOM,
+            FLEETING: EXPIRY in plan.faults and SHARDS not in plan.faults and slowest_ms <= _FLEETING_MS,
+        }
+        return all(has[one] for one in self.needs - asked)
+
+
+def _writes(change: weak.Change, *writers: str) -> tuple[Patch, ...]:
+    """Return the patches that change what writers of a bucket write."""
+    return tuple((bucket_writes, writer, weak.changed(change)) for writer in writers)
+
+
+def _writer(name: str, around: Around) -> tuple[Patch, ...]:
+    """Return the patch that makes a faulty writer of a bucket of the real one."""
+    return ((bucket_writes, name, around),)
+
+
+def _mutant(name: str, rule: str, kinds: frozenset[str] | str, patches: tuple[Patch, ...], *needs: str) -> Mutant:
+    expected = frozenset((kinds,)) if isinstance(kinds, str) else kinds
+    return Mutant(name, rule, expected, patches, frozenset(needs))
+
+
+def _redundant(one: Mutant, reason: str) -> Mutant:
+    return replace(one, redundant=reason)
+
+
+_TAKES = (
+    _mutant("take without its lower bound", "3.2 take", "overdrawn", _writes(weak.floorless, "take")),
+    _mutant("take without its upper bound", "3.2 take", _OVER, _writes(weak.ceilingless, "take")),
+    _mutant("take that sets without a floor", "3.2 take", _OVER, _writes(weak.baseless, "take")),
+    _mutant("take that adds where it must set", "3.2 take", _OVER, _writes(weak.adding, "take")),
+    _mutant("take that is not counted", "3.2 take", _MISCOUNTED, _writes(weak.uncounted, "take")),
+    _mutant("create over another", "3.2 create", _OVER | _MISCOUNTED, _writes(weak.over_another, "create")),
+    _mutant(
+        "take resent without its nonce",
+        "3.8 ambiguous take",
+        "twice",
+        ((bucket_writes, "sent_again", lambda real: lambda write: write),),
+        LOST_RESPONSE,
+    ),
+    _mutant(
+        "any refusal taken for one's own",
+        "3.8 ambiguous take",
+        _MISCOUNTED,
+        ((buckets, "_is_mine", lambda real: lambda write, old: True),),
+        LOST_REQUEST,
+    ),
+)
+
+_SETTLEMENTS = (
+    _mutant("debit without its upper bound", "3.2 debit", _OVER, _writes(weak.ceilingless, "settle"), FLEETING),
+    _mutant("debit that sets without a floor", "3.2 debit", _OVER, _writes(weak.baseless, "settle")),
+    _mutant("debit that adds where it must set", "3.2 debit", _OVER, _writes(weak.adding, "settle")),
+    _mutant(
+        "debit not sent again",
+        "3.8 ambiguous debit",
+        _MISCOUNTED,
+        ((BucketClient, "_settle_with", slips.debit_sent_once),),
+        LOST_REQUEST,
+    ),
+    _mutant(
+        "credit sent again",
+        "3.8 ambiguous credit",
+        _MISCOUNTED,
+        ((BucketClient, "_settle_with", slips.credit_sent_again),),
+        LOST_RESPONSE,
+    ),
+    _mutant(
+        "credit of a take that was not seen",
+        "3.2 credit",
+        _MISCOUNTED,
+        ((BucketClient, "take", slips.credit_unseen),),
+        LOST_REQUEST,
+    ),
+    _mutant(
+        "credit to a limit that is gone",
+        "3.2 credit",
+        "error",
+        _writes(weak.without(AttributeExists), "settle"),
+        FLEETING,
+    ),
+    _mutant(
+        "caller who has left keeps what was taken",
+        "3.8 cancelled",
+        _MISCOUNTED,
+        ((GroupCommit, "_give_back", slips.nothing),),
+        CANCEL,
+    ),
+    _mutant("lease that gives back twice", "3.2 credit", _MISCOUNTED, ((Lease, "_settle", slips.given_twice),)),
+)
+
+_HOLDS = (
+    _mutant("hold on nothing", "3.2 hold", _OVER, _writes(weak.unguarded, *HELD), CONFIG),
+    _mutant("hold without rf", "3.2 hold", _OVER, _writes(weak.holding_less("rf"), *HELD), FLEETING),
+    _redundant(
+        _mutant(
+            "hold without stamp",
+            "3.2 hold",
+            _OVER,
+            _writes(weak.holding_less("cv"), *HELD),
+            CONFIG,
+        ),
+        "every rebase raises gn",
+    ),
+    _redundant(
+        _mutant(
+            "hold without digest",
+            "3.2 hold",
+            _OVER,
+            _writes(weak.holding_less("ld"), *HELD),
+            OWN,
+        ),
+        "every rebase raises gn",
+    ),
+    _redundant(
+        _mutant(
+            "hold without shard_count",
+            "3.5 hold",
+            _OVER,
+            _writes(weak.holding_less("shard_count"), *HELD),
+            SHARDS,
+        ),
+        "every split and merge raises gn",
+    ),
+    _redundant(
+        _mutant(
+            "hold without gn",
+            "3.2 hold",
+            _OVER | {"expiry"},
+            _writes(weak.holding_less("gn"), *HELD),
+            OWN,
+        ),
+        "rf, stamp, digest and shard_count tell the limits in force",
+    ),
+    _mutant(
+        "hold on the limits unchecked",
+        "3.2 hold",
+        _OVER,
+        _writes(weak.holding_less("gn", "cv", "ld"), *HELD),
+        OFTEN,
+    ),
+    _mutant(
+        "hold on the shards unchecked",
+        "3.5 hold",
+        _OVER | {"shards"},
+        _writes(weak.holding_less("gn", "shard_count"), *HELD),
+        SHARDS,
+    ),
+)
+
+_REBASES = (
+    _mutant("rebase without its lower bound", "3.2 rebase", _OVER, _writes(weak.floorless, "rebase"), OFTEN),
+    _mutant("rebase without its upper bound", "3.2 rebase", _OVER, _writes(weak.ceilingless, "rebase"), OFTEN),
+    _mutant("rebase that sets without a floor", "3.2 rebase", _OVER, _writes(weak.baseless, "rebase"), OFTEN),
+    _mutant("rebase without its hold", "3.2 rebase", _OVER, _writes(weak.unguarded, "rebase"), OFTEN),
+    _mutant("rebase that refills", "3.2 rebase", _OVER, _writer("rebase", weak.refilled), CONFIG),
+    _mutant("rebase that moves rf back", "3.2 rebase", _OVER, _writes(weak.moved_back, "rebase"), CONFIG),
+    _mutant("limit dropped though not full", "3.2 rebase", "dropped", _writes(weak.forgetful, "rebase"), CONFIG),
+    _mutant(
+        "limit dropped without its floor",
+        "3.2 rebase",
+        "dropped",
+        _writer("rebase", slips.dropped_without_floor),
+        OFTEN,
+        LIMITS,
+    ),
+    _mutant("limit added again full", "3.2 rebase", _OVER, _writer("rebase", weak.refilled_if_dormant), CONFIG),
+    _redundant(
+        _mutant(
+            "limit added though it is there",
+            "3.2 rebase",
+            _OVER,
+            _writes(weak.without(AttributeAbsent), "rebase"),
+            CONFIG,
+        ),
+        "nobody adds a limit but a rebase, and every rebase raises gn",
+    ),
+)
+
+_EXPIRIES = (
+    _mutant("debit that leaves the expiry", "3.2 TTL", "expiry", _writes(weak.keeping_expiry, "settle"), FLEETING),
+    _mutant(
+        "take that dates a bucket in debt",
+        "3.2 TTL",
+        "expiry",
+        ((acquire, "solvency", slips.always_solvent),),
+        FLEETING,
+        LIMITS,
+    ),
+    _mutant(
+        "take that sees no debt coming",
+        "3.2 TTL",
+        "expiry",
+        _writer("take", slips.without_solvency),
+        FLEETING,
+        LIMITS,
+    ),
+    _mutant(
+        "rebase that dates a bucket in debt",
+        "3.2 TTL",
+        "expiry",
+        (*_writer("rebase", slips.without_solvent_parts), (rebase, "_expiry", slips.dated_in_debt)),
+        FLEETING,
+        OFTEN,
+    ),
+    _mutant("expiry that does not wait until it is full", "3.2 TTL", "expiry", slips.SOON, FLEETING),
+    _mutant("shard of several that expires", "3.2 TTL", "expiry", _writer("take", slips.dated_shard), SHARDS),
+    _mutant(
+        "split that leaves the expiry", "3.5 split", "expiry", _writes(weak.keeping_expiry, "split"), SHARDS, EXPIRY
+    ),
+)
+
+_SPLITS = (
+    _mutant(
+        "split that gives both halves the whole",
+        "3.5 split",
+        _OVER,
+        _writer("split", weak.both_whole),
+        SHARDS,
+    ),
+    _mutant("split with a new half that is full", "3.5 split", _OVER, _writes(weak.new_half_full, "split"), SHARDS),
+    _mutant("split without its lower bound", "3.5 split", _OVER, _writer("split", slips.split_floorless), SHARDS),
+    _mutant(
+        "split without its upper bound in debt",
+        "3.5 split",
+        _OVER,
+        _writer("split", slips.split_in_debt),
+        SHARDS,
+    ),
+    _mutant("split without its upper bound", "3.5 split", _OVER, _writes(weak.ceilingless, "split"), SHARDS),
+    _mutant("split that sets without a floor", "3.5 split", _OVER, _writes(weak.baseless, "split"), SHARDS),
+    _mutant("split without its hold", "3.5 split", _OVER | {"shards"}, _writes(weak.unguarded, "split"), SHARDS),
+    _redundant(
+        _mutant(
+            "split over another shard",
+            "3.5 split",
+            _OVER | {"shards"},
+            _writes(weak.of_puts(weak.over_another), "split"),
+            SHARDS,
+        ),
+        "the shard it is split off is held, and as long as that has its count there is no such shard",
+    ),
+    _mutant("split without a new half", "3.5 split", "shards", _writer("split", weak.only_first), SHARDS),
+)
+
+_MERGES = (
+    _mutant("merge without its upper bound", "3.5 merge", _OVER, _writes(weak.ceilingless, "merge"), SHARDS),
+    _mutant("merge that sets without a floor", "3.5 merge", _OVER, _writes(weak.baseless, "merge"), SHARDS),
+    _mutant(
+        "merge that deletes what was not seen",
+        "3.5 merge",
+        _OVER,
+        _writes(weak.of_deletes(weak.without(Ranges)), "merge"),
+        SHARDS,
+    ),
+    _mutant("merge without the delete", "3.5 merge", _OVER | {"shards"}, _writer("merge", weak.only_first), SHARDS),
+    _mutant("merge without its hold", "3.5 merge", _OVER | {"shards"}, _writes(weak.unguarded, "merge"), SHARDS, OFTEN),
+    _mutant("merge that moves rf back", "3.5 merge", _OVER, _writes(weak.moved_back, "merge"), SHARDS),
+)
+
+_TRANSACTIONS = (
+    _mutant(
+        "take across by what was seen",
+        "3.5 take across",
+        _OVER,
+        ((ShardClient, "_commit", slips.unconditional),),
+        SHARDS,
+    ),
+    _mutant(
+        "transaction sent again with a new token",
+        "3.8 transaction",
+        _OVER | _MISCOUNTED | {"twice"},
+        ((Server, "prepare", slips.forgetting_tokens),),
+        LOST_RESPONSE,
+        SHARDS,
+    ),
+)
+
+_CLOCKS = (
+    _mutant("local clock trusted", "3.7", _OVER, ((Port, "__init__", slips.local_clock),), SKEW),
+    _mutant("only the early end of the time", "3.7", _OVER, ((Port, "__init__", slips.one_end(0)),)),
+    _mutant("only the late end of the time", "3.7", _OVER, ((Port, "__init__", slips.one_end(1)),)),
+)
+
+_OTHERS = (
+    _mutant(
+        "usage added without its marker's condition",
+        "3.8 stream",
+        "usage",
+        ((usage_item, "add", weak.changed(slips.unconditioned)),),
+        USAGE,
+    ),
+    _mutant("usage marker not advanced", "3.8 stream", "usage", ((usage_item, "add", slips.marker_kept),), USAGE),
+    _mutant(
+        "usage counted as often as it is told",
+        "3.8 stream",
+        "usage",
+        ((apply, "addition", lambda real: lambda account, changes, counted: real(account, changes, None)),),
+        USAGE,
+    ),
+    _mutant("other side not credited back", "3.4", _MISCOUNTED, ((cascade, "_give_all_back", slips.nothing),), CASCADE),
+)
+
+MUTANTS = (
+    *_TAKES,
+    *_SETTLEMENTS,
+    *_HOLDS,
+    *_REBASES,
+    *_EXPIRIES,
+    *_SPLITS,
+    *_MERGES,
+    *_TRANSACTIONS,
+    *_CLOCKS,
+    *_OTHERS,
+)
+
+
+def mutant(name: str) -> Mutant:
+    """Return a mutant by its name."""
+    for one in MUTANTS:
+        if one.name == name:
+            return one
+    raise SystemExit(f"there is no mutation {name!r}; --list tells which there are")

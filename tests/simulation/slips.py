@@ -1,0 +1,235 @@
+"""Slips that need more than one write changed: each takes a real function and returns one with a fault."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from tests import weakening as weak
+from zae_limiter.core import acquire, rebase
+from zae_limiter.core.composite import Add, Settlement
+from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.outcome import Applied, Unavailable
+from zae_limiter.schema import bucket_writes
+from zae_limiter.schema.attributes import sequence_attribute
+from zae_limiter.schema.operations import AtLeast
+
+Real = Callable[..., Any]
+
+
+def debit_sent_once(real: Real) -> Real:
+    """A debit whose answer was lost is taken for done."""
+
+    async def settle_with(self: Any, view: Any, settling: Any, until_s: float) -> Any:
+        operation = bucket_writes.settle(view, settling, next(self.nonces))
+        outcome = await self._write(operation, until_s)
+        if isinstance(outcome, Unavailable) and outcome.ambiguous and settling.held:
+            return Applied(await self._scope.table.get(operation.key, consistent=True, until_s=until_s))
+        return await self.buckets.fate(operation, outcome, None, until_s)
+
+    return settle_with
+
+
+def credit_sent_again(real: Real) -> Real:
+    """A credit whose answer was lost is given once more."""
+
+    async def settle_with(self: Any, view: Any, settling: Any, until_s: float) -> Any:
+        operation = bucket_writes.settle(view, settling, next(self.nonces))
+        outcome = await self._write(operation, until_s)
+        again = replace(operation, set={**operation.set, "op": next(self.nonces)})
+        return await self.buckets.fate(operation, outcome, again, until_s)
+
+    return settle_with
+
+
+def credit_unseen(real: Real) -> Real:
+    """A take that nobody has heard of is given back."""
+
+    async def take(self: Any, asking: Any) -> Any:
+        try:
+            return await real(self, asking)
+        except RateLimiterUnavailable:
+            until_s = self.until_s()
+            terms = await self.resolver.terms(asking.bucket, asking.own, until_s)
+            credits = tuple((name, amount * 1000) for name, amount in asking.consume.items() if amount)
+            await self._settle_alone(asking.bucket, Settlement(credits=credits), terms, until_s)
+            raise
+
+    return take
+
+
+def given_twice(real: Real) -> Real:
+    """What a lease gives back it gives back once more."""
+
+    async def settle(self: Any, changes: dict[str, int]) -> None:
+        await real(self, changes)
+        again = {name: amount for name, amount in changes.items() if amount < 0}
+        if again:
+            await real(self, again)
+
+    return settle
+
+
+def dropped_without_floor(rebasing_writer: Real) -> Real:
+    """A limit that was full when it was seen is dropped, whatever it is now."""
+
+    def write(view: Any, rebasing: Any, nonce: int) -> Any:
+        made = rebasing_writer(view, rebasing, nonce)
+        names = {view.frame.balance_names[position] for position, _ in rebasing.dropped}
+        kept = tuple(one for one in made.when if not (isinstance(one, AtLeast) and one.name in names))
+        return replace(made, when=kept)
+
+    return write
+
+
+def always_solvent(solvency: Real) -> Real:
+    """No limit ever owes, as far as a take can see."""
+    return lambda view, amounts, now: ()
+
+
+def without_solvency(take: Real) -> Real:
+    """That no limit owes is seen, and not asked for."""
+
+    def write(view: Any, taking: Any, nonce: int) -> Any:
+        return take(view, replace(taking, solvent=()), nonce)
+
+    return write
+
+
+def dated_in_debt(expiry: Real) -> Real:
+    """A rebase dates a bucket whatever it owes."""
+
+    def dated(view: Any, terms: Any, now: Any) -> int | None:
+        found: int | None = expiry(replace(view, numbers=tuple(max(0, one) for one in view.numbers)), terms, now)
+        return found
+
+    return dated
+
+
+def without_solvent_parts(rebasing_writer: Real) -> Real:
+    """Limits that a rebase takes nothing from may owe, though it dates the bucket."""
+
+    def write(view: Any, rebasing: Any, nonce: int) -> Any:
+        parts = [
+            part if part.spent or not isinstance(part, Add) else replace(part, low=None) for part in rebasing.parts
+        ]
+        return rebasing_writer(view, replace(rebasing, parts=parts), nonce)
+
+    return write
+
+
+def _soon(expiry_s: Real) -> Real:
+    return lambda now_ms, fill_time_ms, multiplier: now_ms // 1000 + 1
+
+
+def dated_shard(take: Real) -> Real:
+    """A shard of several expires as if it were all there is."""
+
+    def write(view: Any, taking: Any, nonce: int) -> Any:
+        made = take(view, taking, nonce)
+        if view.frame.shard_count == 1:
+            return made
+        removed = tuple(name for name in made.remove if name != "ttl")
+        soon_s = (view.seen_ms + 2 * view.frame.fill_time_ms) // 1000 + 1
+        return replace(made, set={**made.set, "ttl": soon_s}, remove=removed)
+
+    return write
+
+
+def split_floorless(split: Real) -> Real:
+    """Half of what is no longer there goes to the new shard."""
+    return _split_with(split, lambda part: part if _owes(part) else replace(part, low=None))
+
+
+def split_in_debt(split: Real) -> Real:
+    """What came back to a shard in debt since it was seen may be too much for the share that is left."""
+    return _split_with(split, lambda part: replace(part, high=None) if _owes(part) else part)
+
+
+def _split_with(split: Real, change: Callable[[Any], Any]) -> Real:
+    """A split whose additions are changed."""
+
+    def write(view: Any, splitting: Any, nonce: int) -> Any:
+        parts = [change(part) if isinstance(part, Add) else part for part in splitting.parts]
+        return split(view, replace(splitting, parts=parts), nonce)
+
+    return write
+
+
+def _owes(part: Add) -> bool:
+    """Say whether a part of a split is that of a limit in debt, which must be as it was seen."""
+    return part.low == part.high
+
+
+def unconditional(commit: Real) -> Real:
+    """Several shards are taken from by what was seen of them."""
+
+    async def carry_out(self: Any, operations: Any, *of: Any) -> bool:
+        done: bool = await commit(self, [weak.floorless(weak.baseless(one)) for one in operations], *of)
+        return done
+
+    return carry_out
+
+
+def forgetting_tokens(prepare: Real) -> Real:
+    """A transaction that comes again is a new one."""
+
+    def begin(self: Any, operations: Any, token: str) -> Any:
+        if self._committed.get(token):
+            del self._committed[token]
+        return prepare(self, operations, token)
+
+    return begin
+
+
+def local_clock(real: Real) -> Real:
+    """The machine's clock is believed."""
+
+    def init(self: Any, *given: Any) -> None:
+        real(self, *given)
+        clock = self._clock
+        self.now = lambda: (clock.now_ms(), clock.now_ms())
+
+    return init
+
+
+def one_end(which: int) -> Callable[[Real], Real]:
+    """One end of the time is taken for the time."""
+
+    def around(real: Real) -> Real:
+        def init(self: Any, *given: Any) -> None:
+            real(self, *given)
+            now = self.now
+            self.now = lambda: (now()[which],) * 2
+
+        return init
+
+    return around
+
+
+def unconditioned(write: Any) -> Any:
+    """Whatever the snapshot says, it is added to."""
+    return replace(write, when=())
+
+
+def marker_kept(add: Real) -> Real:
+    """What was counted is not written down."""
+
+    def write(usage: Any, seen: str | None, ttl_s: int | None) -> Any:
+        made = add(usage, seen, ttl_s)
+        marker = sequence_attribute(usage.bucket.shard_id)
+        kept = {name: value for name, value in made.set.items() if name != marker}
+        return replace(made, set=kept)
+
+    return write
+
+
+def nothing(real: Real) -> Real:
+    """What is to be done is not done."""
+
+    async def do(*given: Any) -> None:
+        return None
+
+    return do
+
+
+SOON = ((acquire, "expiry_s", _soon), (bucket_writes, "expiry_s", _soon), (rebase, "expiry_s", _soon))
