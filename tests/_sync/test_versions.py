@@ -160,3 +160,15 @@ class TestOpening:
             found = opened.get_version_record()
 
         assert "1.9.0" == found.schema_version
+
+    def test_audit_events_are_kept_as_the_table_says(self, repo, url):
+        """Whoever deploys it chooses that once, for all who change something."""
+        set_version(repo, VersionRecord("1.0.0", audit_retention_days=7))
+        with SyncRepository.open(url) as opened:
+            opened.create_entity("user-1")
+            other = opened.namespace("default")
+            now_s = opened.scope.now_ms() // 1000
+            last_s = max(item["ttl"] for (_, sk), item in everything_in(opened).items() if sk.startswith("#AUDIT#"))
+
+        assert 7 == other.scope.settings.audit_retention_days
+        assert 7 == round((last_s - now_s) / 86_400)

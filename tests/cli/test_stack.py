@@ -10,7 +10,7 @@ import pytest
 from tests.cli.aws import invoke, told
 from tests.dynamodb.engines import EngineAbsentError, free_port, fresh_table_name, running
 from zae_limiter import SyncRateLimiter, SyncRepository
-from zae_limiter._sync.upgrade import Inspected, inspect, record_function
+from zae_limiter._sync.upgrade import Inspected, inspect, record_deployed
 from zae_limiter.cli._standing import health_of, status_of
 from zae_limiter.infra.clients import Clients
 from zae_limiter.infra.function import AggregatorFunction, package_sha256
@@ -92,7 +92,7 @@ class TestDeploy:
         """Whoever deploys with an older installation does not put older code in its place."""
         made = told(invoke("deploy", "--name", name, *LEAN, "--json"))
         function = AggregatorFunction(name, Clients())
-        record_function(made["url"], "999.0.0")
+        record_deployed(made["url"], "999.0.0")
         function.upload(NEWER_CODE)
         invoke("deploy", "--name", name, *LEAN, "--usage-retention-days", "7")
 

@@ -181,7 +181,7 @@ class TestUpgrade:
         """Deployed by the template alone, it has no code, no version and no namespace; its options stay."""
         name = fresh_table_name()
         client = Clients().of("cloudformation")
-        bare = {"EnableAlarms": "false", "LambdaMemory": "512"}
+        bare = {"EnableAlarms": "false", "LambdaMemory": "512", "AuditRetentionDays": "30"}
         client.create_stack(
             StackName=name,
             TemplateBody=limiter_template(),
@@ -193,7 +193,7 @@ class TestUpgrade:
         with SyncRepository.connect(name, deadline_s=30) as repo:
             record = repo.get_version_record()
 
-        assert (True, OWN) == (done["code_changed"], record.lambda_version)
+        assert (True, OWN, 30) == (done["code_changed"], record.lambda_version, record.audit_retention_days)
         assert bare.items() <= Stack(name, Clients()).require().parameters.items()
 
     def test_a_stack_without_our_parameters_is_left_to_whoever_made_it(self, limiter):

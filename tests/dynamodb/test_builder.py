@@ -206,6 +206,13 @@ class TestBuild:
 
         assert "30" == stack.require().parameters["UsageRetentionDays"]
 
+    def test_who_connects_keeps_audit_events_as_it_was_deployed(self, side: Side, stack: Stack) -> None:
+        """Also after a build that chooses nothing."""
+        side.build(side.builder().stack_options(BARE).audit_retention_days(7)).close()
+        for opening in (side.connect, side.build):
+            with opening() as repo:
+                assert 7 == repo.scope.settings.audit_retention_days
+
     def test_without_options_it_is_left_as_it_is(self, side: Side, stack: Stack) -> None:
         stack.deploy(replace(BARE, usage_retention_days=30))
         side.build().close()

@@ -10,7 +10,7 @@ from zae_limiter.schema import version_item
 from zae_limiter.schema.operations import Equals, ItemAbsent, Key
 
 texts = st.none() | st.text(max_size=10)
-records = st.builds(VersionRecord, st.just("1.0.0"), texts, texts, texts, texts)
+records = st.builds(VersionRecord, st.just("1.0.0"), texts, texts, texts, texts, st.none() | st.integers(1, 3650))
 
 
 @given(records)

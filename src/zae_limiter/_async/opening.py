@@ -94,12 +94,12 @@ async def open_scope(opening: Opening, parallel: Parallel, namespace: str) -> Sc
     """
     client = await open_client(opening, parallel)
     try:
-        scope = client.scope(namespace, await opening.namespace_id(client, namespace))
-        await opening.check_version(client)
+        namespace_id = await opening.namespace_id(client, namespace)
+        record = await opening.check_version(client)
     except BaseException:
         await client.table.close()
         raise
-    return scope
+    return client.under(record).scope(namespace, namespace_id)
 
 
 async def open_client(opening: Opening, parallel: Parallel) -> Client:

@@ -60,8 +60,12 @@ async def upgrade(
         await client.table.close()
 
 
-async def record_function(url: str, lambda_version: str | None, *, session: Any = None) -> None:
+async def record_deployed(
+    url: str, lambda_version: str | None, audit_retention_days: int | None = None, *, session: Any = None
+) -> None:
     """Write down which version of the aggregator was deployed beside the table of a URL, None for no aggregator.
+
+    And for how long every client is to keep audit events; None leaves that as it is.
 
     Raises:
         IncompatibleSchemaError: The table has another schema.
@@ -69,7 +73,7 @@ async def record_function(url: str, lambda_version: str | None, *, session: Any 
     """
     client = await _opened(url, session)
     try:
-        await VersionStore(client).set_function(lambda_version)
+        await VersionStore(client).set_deployed(lambda_version, audit_retention_days)
     finally:
         await client.table.close()
 

@@ -60,12 +60,13 @@ class Deployment:
         """
         client = open_client(self.opening, parallel)
         try:
-            scope = client.scope(namespace, self.opening.namespace_id(client, namespace))
-            self._keep_new(client, self.opening.check_version(client))
+            namespace_id = self.opening.namespace_id(client, namespace)
+            record = self.opening.check_version(client)
+            self._keep_new(client, record)
         except BaseException:
             client.table.close()
             raise
-        return scope
+        return client.under(record).scope(namespace, namespace_id)
 
     def provide(self, options: StackOptions | None, listener: "Listener | None" = None) -> None:
         """See that stack, version record and default namespace are there; nothing is changed for a newer table.
@@ -109,7 +110,8 @@ class Deployment:
         replaced = may_replace(seen, own_version(), self.update)
         has_function = runtime.in_thread(_provide, clients, self.location.name, Wish(options, listener, replaced))
         kept = None if seen is None else seen.lambda_version
-        VersionStore(client).set_function((own_version() if replaced else kept) if has_function else None)
+        version = (own_version() if replaced else kept) if has_function else None
+        VersionStore(client).set_deployed(version, None if options is None else options.audit_retention_days)
 
     def _keep_new(self, client: Client, record: VersionRecord | None) -> None:
         """Bring a function that is older than the client to its version, or say why it stays."""
@@ -138,7 +140,7 @@ class Deployment:
 
     def _update(self, client: Client, clients: "Clients") -> None:
         runtime.in_thread(_upload, clients, self.location.name)
-        VersionStore(client).set_function(own_version())
+        VersionStore(client).set_deployed(own_version())
 
     def _clients(self) -> "Clients":
         # Whoever only limits does not pay for the clients.

@@ -94,12 +94,12 @@ def open_scope(opening: Opening, parallel: Parallel, namespace: str) -> Scope:
     """
     client = open_client(opening, parallel)
     try:
-        scope = client.scope(namespace, opening.namespace_id(client, namespace))
-        opening.check_version(client)
+        namespace_id = opening.namespace_id(client, namespace)
+        record = opening.check_version(client)
     except BaseException:
         client.table.close()
         raise
-    return scope
+    return client.under(record).scope(namespace, namespace_id)
 
 
 def open_client(opening: Opening, parallel: Parallel) -> Client:

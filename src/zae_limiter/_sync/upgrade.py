@@ -60,8 +60,12 @@ def upgrade(
         client.table.close()
 
 
-def record_function(url: str, lambda_version: str | None, *, session: Any = None) -> None:
+def record_deployed(
+    url: str, lambda_version: str | None, audit_retention_days: int | None = None, *, session: Any = None
+) -> None:
     """Write down which version of the aggregator was deployed beside the table of a URL, None for no aggregator.
+
+    And for how long every client is to keep audit events; None leaves that as it is.
 
     Raises:
         IncompatibleSchemaError: The table has another schema.
@@ -69,7 +73,7 @@ def record_function(url: str, lambda_version: str | None, *, session: Any = None
     """
     client = _opened(url, session)
     try:
-        VersionStore(client).set_function(lambda_version)
+        VersionStore(client).set_deployed(lambda_version, audit_retention_days)
     finally:
         client.table.close()
 

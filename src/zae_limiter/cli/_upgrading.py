@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 
 from zae_limiter._sync.repository import SyncRepository
-from zae_limiter._sync.upgrade import inspect, record_function, upgrade
+from zae_limiter._sync.upgrade import inspect, record_deployed, upgrade
 from zae_limiter.cli._place import Place, Target
 from zae_limiter.core.version import Migrated, VersionRecord, parse_version
 from zae_limiter.infra.function import AggregatorFunction, package_sha256
@@ -65,7 +65,8 @@ def upgrade_limiter(target: Target, principal: str | None, listener: Listener) -
     if target.place is not None:
         if newer is None:
             # One that is gone is no longer told to be old.
-            record_function(target.place.url, None if code_changed is None else metadata.version("zae-limiter"))
+            version = None if code_changed is None else metadata.version("zae-limiter")
+            record_deployed(target.place.url, version, _retention_days(target.place))
         _provide_rest(target.place)
     return Upgraded(stack_changed, code_changed, newer, done)
 
@@ -88,6 +89,13 @@ def _update_stack(place: Place, listener: Listener) -> bool | None:
     if found is None or not template_parameters(place.name, StackOptions()).keys() & found.parameters.keys():
         return None
     return stack.update(listener=listener).changed
+
+
+def _retention_days(place: Place) -> int | None:
+    """Return for how long the stack wants audit events to be kept, None where there is no stack, or one of old."""
+    found = Stack(place.name, place.region.clients()).describe()
+    days = "" if found is None else found.outputs.get("AuditRetentionDays", "")
+    return int(days) if days.isdecimal() else None
 
 
 def _provide_rest(place: Place) -> None:

@@ -32,13 +32,14 @@ UNKNOWN = Version(0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class VersionRecord:
-    """What a table says of its own version."""
+    """What a table says of its own version, and for how long its audit events are kept, if that was ever chosen."""
 
     schema_version: str
     lambda_version: str | None = None
     client_min_version: str | None = None
     updated_at: str | None = None
     updated_by: str | None = None
+    audit_retention_days: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,9 @@ from zae_limiter.schema import fields, keys
 from zae_limiter.schema.operations import Equals, ItemAbsent, Key, Put, Update
 
 _SCHEMA_VERSION = "schema_version"
-_OPTIONAL = ("lambda_version", "client_min_version", "updated_at", "updated_by")
+_TEXTS = ("lambda_version", "client_min_version", "updated_at", "updated_by")
+_RETENTION = "audit_retention_days"
+_OPTIONAL = (*_TEXTS, _RETENTION)
 
 
 def key(namespace_id: str = RESERVED_NAMESPACE) -> Key:
@@ -30,8 +32,9 @@ def from_item(item: Item) -> VersionRecord:
     Raises:
         CorruptItemError: the item is damaged.
     """
-    known = {name: fields.optional_text(item, name) for name in _OPTIONAL}
-    return VersionRecord(fields.text(item, _SCHEMA_VERSION), **known)
+    known = {name: fields.optional_text(item, name) for name in _TEXTS}
+    retention_days = fields.optional_number(item, _RETENTION)
+    return VersionRecord(fields.text(item, _SCHEMA_VERSION), **known, audit_retention_days=retention_days)
 
 
 def create(record: VersionRecord) -> Put:

@@ -9,7 +9,7 @@ import pytest
 from tests.dynamodb.trees import session
 from tests.e2e.stage import DEADLINE_S, REGION, Stage, comes_to, counted, take
 from zae_limiter import Limit, SyncRepository, VersionMismatchError
-from zae_limiter._sync.upgrade import record_function
+from zae_limiter._sync.upgrade import record_deployed
 
 OLD = "0.0.0"
 OLD_HANDLER = "def handler(event, context):\n    return {'batchItemFailures': []}\n"
@@ -25,7 +25,7 @@ def old(stage: Stage) -> Stage:
     client = stage.clients.of("lambda")
     client.update_function_code(FunctionName=f"{stage.name}-aggregator", ZipFile=package.getvalue())
     client.get_waiter("function_updated_v2").wait(FunctionName=f"{stage.name}-aggregator")
-    record_function(stage.url, OLD, session=session())
+    record_deployed(stage.url, OLD, session=session())
     return stage
 
 

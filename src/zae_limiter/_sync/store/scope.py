@@ -1,7 +1,7 @@
 """What every store works on: one table, one namespace of it, and the client's memory of that namespace."""  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from random import Random
 from typing import Any
@@ -11,6 +11,7 @@ from zae_limiter._sync.runtime import Parallel
 from zae_limiter._sync.table import Table
 from zae_limiter.clock import Clock
 from zae_limiter.core.settings import Settings
+from zae_limiter.core.version import VersionRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,12 @@ class Client:
         """Return the client's view of one namespace; its memory is shared with every other view of it."""
         caches = self.caches.setdefault(namespace_id, NamespaceCaches())
         return Scope(self, namespace, namespace_id, caches)
+
+    def under(self, record: VersionRecord | None) -> "Client":
+        """Return the same client, that behaves as the table's record asks of all."""
+        if record is None or record.audit_retention_days is None:
+            return self
+        return replace(self, settings=replace(self.settings, audit_retention_days=record.audit_retention_days))
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,8 +53,10 @@ class VersionStore:
             outcome = self._write(version_item.create(record))
         return isinstance(outcome, Applied)
 
-    def set_function(self, lambda_version: str | None) -> None:
+    def set_deployed(self, lambda_version: str | None, audit_retention_days: int | None = None) -> None:
         """Write down which version the aggregator has, None for no aggregator, in a record that is there from then on.
+
+        And for how long every client is to keep audit events; None leaves that as it is.
 
         Raises:
             IncompatibleSchemaError: The table has another schema.
@@ -62,9 +64,9 @@ class VersionStore:
         while True:
             seen = self.ensure()
             check_schema(seen)
-            if seen.lambda_version == lambda_version:
-                return
-            if self.replace(replace(seen, lambda_version=lambda_version, updated_at=self.now()), seen):
+            days = seen.audit_retention_days if audit_retention_days is None else audit_retention_days
+            wanted = replace(seen, lambda_version=lambda_version, audit_retention_days=days)
+            if wanted == seen or self.replace(replace(wanted, updated_at=self.now()), seen):
                 return
 
     def now(self) -> str:
