@@ -155,7 +155,8 @@ _SETTLEMENTS = (
         "3.2 credit",
         "error",
         _writes(weak.without(AttributeExists), "settle"),
-        FLEETING,
+        OFTEN,
+        LIMITS,
     ),
     _mutant(
         "caller who has left keeps what was taken",
@@ -304,6 +305,7 @@ _SPLITS = (
         _OVER,
         _writer("split", slips.split_in_debt),
         SHARDS,
+        EXPIRY,
     ),
     _mutant("split without its upper bound", "3.5 split", _OVER, _writes(weak.ceilingless, "split"), SHARDS),
     _mutant("split that sets without a floor", "3.5 split", _OVER, _writes(weak.baseless, "split"), SHARDS),

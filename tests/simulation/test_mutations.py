@@ -11,7 +11,6 @@ from tests.simulation.run import simulate_seed
 
 SOUGHT = {
     "credit to a limit that is gone",
-    "take that sees no debt coming",
     "rebase that dates a bucket in debt",
     "split without its upper bound in debt",
 }
