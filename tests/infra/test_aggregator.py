@@ -108,6 +108,12 @@ class TestSetting:
             read.archive_bucket,
         )
 
+    def test_its_metrics_are_those_of_one_stack(self) -> None:
+        """Several limiters of an account are not added up."""
+        stack = Resolved("my-app", template_parameters("my-app", StackOptions()))
+
+        assert "my-app" == stack.properties("AggregatorFunction")["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"]
+
     def test_without_an_archive_it_archives_nothing(self) -> None:
         stack = Resolved("my-app", template_parameters("my-app", StackOptions(enable_audit_archival=False)))
         environment = stack.properties("AggregatorFunction")["Environment"]["Variables"]

@@ -69,6 +69,18 @@ class TestUpAndDown:
 
         assert [] == client("s3", aws.up(wanted).server).list_buckets()["Buckets"]
 
+    def test_what_cannot_be_wiped_is_said_so(self, aws, tmp_path):
+        """It is not said to be gone while it is there."""
+        aws.directory.mkdir()
+        (tmp_path / "elsewhere").mkdir()
+        (aws.directory / "state").symlink_to(tmp_path / "elsewhere")
+
+        with pytest.raises(LocalAwsError, match=r"remove .*state by hand"):
+            aws.down(wipe=True)
+
+    def test_wiping_nothing_is_no_error(self, aws):
+        assert aws.down(wipe=True) is None
+
     def test_up_leaves_one_that_runs_alone(self, aws):
         """Also when asked without a port, for whatever there is."""
         first = aws.up(anywhere())

@@ -340,6 +340,34 @@ class TestDeleting:
         assert Deletion(existed=True, archive_kept=None) == stack.delete(keep_archive=False)
         assert bucket not in [one["Name"] for one in client("s3").list_buckets()["Buckets"]]
 
+    def test_it_goes_though_somebody_else_has_deleted_the_stack_meanwhile(
+        self, stack: Stack, clients: Clients, client: ServiceClient
+    ) -> None:
+        """Also one's own deletion, called again after it was interrupted: else the bucket would be nobody's."""
+        bucket = stack.deploy(StackOptions()).state.outputs["ArchiveBucketName"]
+
+        class Overtaken(Stack):
+            def describe(self) -> StackState | None:
+                found = super().describe()
+                stack.delete()
+                return found
+
+        assert Deletion(existed=True, archive_kept=None) == Overtaken(stack.name, clients).delete(keep_archive=False)
+        assert bucket not in [one["Name"] for one in client("s3").list_buckets()["Buckets"]]
+
+    def test_an_archive_that_stays_against_ones_will_is_named(
+        self, stack: Stack, clients: Clients, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """When the stack is gone nothing else tells which bucket it was."""
+        bucket = stack.deploy(StackOptions()).state.outputs["ArchiveBucketName"]
+        monkeypatch.setitem(clients._made, "s3", clients_at("http://127.0.0.1:9").of("s3"))
+
+        with pytest.raises(
+            StackOperationError, match=f"the stack is deleted, but not its archive, the bucket {bucket}"
+        ):
+            stack.delete(keep_archive=False)
+        assert stack.describe() is None
+
     def test_deleting_nothing_is_no_error(self, stack: Stack) -> None:
         stack.deploy(SMALL)
         stack.delete()

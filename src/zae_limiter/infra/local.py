@@ -3,7 +3,6 @@
 A process by default, a container on request; never both at once from one directory.
 """
 
-import shutil
 import time
 import urllib.error
 import urllib.request
@@ -85,7 +84,7 @@ class LocalAws:
         """Stop it and return what was stopped, if anything; ``wipe`` removes what it has kept.
 
         Raises:
-            LocalAwsError: it does not end.
+            LocalAwsError: it does not end, or what it has kept cannot be removed.
         """
         with self._files.changing():
             running = self._server()
@@ -93,7 +92,7 @@ class LocalAws:
                 self._stop(running, _STOP_S)
             self._files.forget_record()
             if wipe:
-                shutil.rmtree(self._files.state, ignore_errors=True)
+                self._files.wipe_state()
         return running
 
     def status(self) -> Standing | None:

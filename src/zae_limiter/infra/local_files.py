@@ -5,6 +5,7 @@ another process has now, is never taken for a server.
 """
 
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -130,6 +131,22 @@ class LocalFiles:
     def forget_record(self) -> None:
         """Remember no server."""
         self._record.unlink(missing_ok=True)
+
+    def wipe_state(self) -> None:
+        """Remove what the server has kept, if it has kept anything.
+
+        Raises:
+            LocalAwsError: It cannot be removed, as when a container has written it as another user.
+        """
+        try:
+            shutil.rmtree(self.state)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            where = error.filename or self.state
+            raise LocalAwsError(
+                f"cannot remove {where} ({error.strerror or error}); remove {self.state} by hand"
+            ) from error
 
     def turn_log(self) -> int:
         """Put a log that has grown long aside, and return where the next words will stand."""

@@ -235,20 +235,16 @@ class Stack:
         Raises:
             StackOperationError: It is protected, or could not be deleted; the text says why.
         """
-        found = self._own(self.wait(listener))
-        if found is None:
+        # One that is being deleted already tells only now which bucket it leaves.
+        begun = self._own(self.describe())
+        if begun is None:
             return Deletion(existed=False, archive_kept=None)
-        if found.parameters.get("EnableDeletionProtection") == "true" and next_step(found.status) is not Step.REPLACE:
-            reason = "it is protected from deletion; deploy it with enable_deletion_protection=False first"
-            raise StackOperationError(self.name, reason)
-        token = _token()
-        with self._translated():
-            self._cloudformation.delete_stack(StackName=found.stack_id, ClientRequestToken=token)
-        self._follow(found.stack_id, token, listener)
-        bucket = found.outputs.get("ArchiveBucketName")
+        found = self._own(self.wait(listener))
+        if found is not None:
+            self._delete(found, listener)
+        bucket = (found or begun).outputs.get("ArchiveBucketName")
         if bucket is not None and not keep_archive:
-            with self._translated():
-                archive.remove(self._clients.of("s3"), bucket)
+            self._remove_archive(bucket)
             bucket = None
         return Deletion(existed=True, archive_kept=bucket)
 
@@ -273,6 +269,22 @@ class Stack:
             if found is None or not is_under_way(found.status):
                 break
         return found
+
+    def _delete(self, found: StackState, listener: Listener) -> None:
+        if found.parameters.get("EnableDeletionProtection") == "true" and next_step(found.status) is not Step.REPLACE:
+            reason = "it is protected from deletion; deploy it with enable_deletion_protection=False first"
+            raise StackOperationError(self.name, reason)
+        token = _token()
+        with self._translated():
+            self._cloudformation.delete_stack(StackName=found.stack_id, ClientRequestToken=token)
+        self._follow(found.stack_id, token, listener)
+
+    def _remove_archive(self, bucket: str) -> None:
+        try:
+            archive.remove(self._clients.of("s3"), bucket)
+        except FAILURES as failed:
+            left = f"the stack is deleted, but not its archive, the bucket {bucket}; empty and remove that yourself"
+            raise StackOperationError(self.name, f"{left}: {reason_of(failed)}") from failed
 
     def _own(self, found: StackState | None) -> StackState | None:
         """Require that a stack is a limiter's: another one of that name is never changed."""
