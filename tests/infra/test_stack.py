@@ -24,6 +24,7 @@ from zae_limiter.infra.clients import Clients
 from zae_limiter.infra.event_log import EventLog
 from zae_limiter.infra.options import StackOptions, template_parameters
 from zae_limiter.infra.progress import StackEvent
+from zae_limiter.infra.provision import provide_missing
 from zae_limiter.infra.stack import Deletion, Stack, StackState
 from zae_limiter.infra.template import limiter_template
 
@@ -235,6 +236,13 @@ class TestStacksOfOthers:
     def test_they_are_never_touched(self, stack: Stack, other: StackState, verb: Callable[[Stack], object]) -> None:
         with pytest.raises(StackOperationError, match="not a limiter's"):
             verb(stack)
+
+        assert other == stack.describe()
+
+    def test_nor_are_their_functions(self, stack: Stack, other: StackState, clients: Clients) -> None:
+        """One that is called as an aggregator would be is not given its code."""
+        with pytest.raises(StackOperationError, match="not a limiter's"):
+            provide_missing(stack.name, clients)
 
         assert other == stack.describe()
 

@@ -51,7 +51,7 @@ def provide_missing(name: str, clients: Clients, listener: Listener = ignore) ->
         StackOperationError: AWS refuses, or something failed; the text says what, and why.
     """
     stack = Stack(name, clients)
-    found = stack.wait(listener)
+    found = stack.own(stack.wait(listener))
     if found is not None and next_step(found.status) is not Step.REPLACE:
         # A stack of other means may lack our parameters, so it is the function itself that is looked for.
         return update_code(name, clients) is not None

@@ -164,7 +164,7 @@ class Stack:
             StackOperationError: It cannot be done; the text says why and what to do.
         """
         template_parameters(self.name, options)
-        found = self._own(self.wait(listener))
+        found = self.own(self.wait(listener))
         match next_step(None if found is None else found.status):
             case Step.REFUSE:
                 assert found is not None
@@ -218,7 +218,7 @@ class Stack:
         for _ in self._looks():
             self.wait(listener)
             found, token = self.require(), _token()
-            self._own(found)
+            self.own(found)
             match self._ask_for_update(found, self._update_request(found, options), token):
                 case _Answer.NOTHING_TO_DO:
                     return self._finished(changed=False)
@@ -236,10 +236,10 @@ class Stack:
             StackOperationError: It is protected, or could not be deleted; the text says why.
         """
         # One that is being deleted already tells only now which bucket it leaves.
-        begun = self._own(self.describe())
+        begun = self.own(self.describe())
         if begun is None:
             return Deletion(existed=False, archive_kept=None)
-        found = self._own(self.wait(listener))
+        found = self.own(self.wait(listener))
         if found is not None:
             self._delete(found, listener)
         bucket = (found or begun).outputs.get("ArchiveBucketName")
@@ -270,6 +270,16 @@ class Stack:
                 break
         return found
 
+    def own(self, found: StackState | None) -> StackState | None:
+        """Return what was found of the stack, if it is a limiter's: another one of that name is never changed.
+
+        Raises:
+            StackOperationError: It is somebody else's.
+        """
+        if found is not None and tags.stack_type(found.name, found.tags, found.description) != tags.LIMITER:
+            raise StackOperationError(self.name, "it is there, but it is not a limiter's; choose another name")
+        return found
+
     def _delete(self, found: StackState, listener: Listener) -> None:
         if found.parameters.get("EnableDeletionProtection") == "true" and next_step(found.status) is not Step.REPLACE:
             reason = "it is protected from deletion; deploy it with enable_deletion_protection=False first"
@@ -285,12 +295,6 @@ class Stack:
         except FAILURES as failed:
             left = f"the stack is deleted, but not its archive, the bucket {bucket}; empty and remove that yourself"
             raise StackOperationError(self.name, f"{left}: {reason_of(failed)}") from failed
-
-    def _own(self, found: StackState | None) -> StackState | None:
-        """Require that a stack is a limiter's: another one of that name is never changed."""
-        if found is not None and tags.stack_type(found.name, found.tags, found.description) != tags.LIMITER:
-            raise StackOperationError(self.name, "it is there, but it is not a limiter's; choose another name")
-        return found
 
     @property
     def _cloudformation(self) -> Any:
