@@ -33,6 +33,7 @@ class Engine:
 
     images: set[str]
     broken: bool = False
+    refuses_to_stop: bool = False
     containers: dict[str, Container] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
 
@@ -137,6 +138,8 @@ class _Interface(BaseHTTPRequestHandler):
                 return 200, b"".join(b"\1\0\0\0" + len(said).to_bytes(4) + said for said in SAID)
             case "POST", ["start"]:
                 engine.start(container_id)
+            case "POST", ["stop"] if engine.refuses_to_stop:
+                return 500, {"message": "the container is stuck"}
             case "POST", ["stop"]:
                 engine.stop(container_id)
             case "DELETE", []:

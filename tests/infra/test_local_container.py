@@ -82,6 +82,17 @@ def test_what_an_earlier_run_left_under_the_name_is_removed(aws, engine, wanted)
     assert 1 == len(engine.containers)
 
 
+def test_what_the_engine_refuses_is_told(aws, engine, wanted):
+    """In its words, and the container is still known."""
+    aws.up(wanted)
+    engine.refuses_to_stop = True
+    with pytest.raises(LocalAwsError, match="the docker engine refuses: the container is stuck"):
+        aws.down()
+    engine.refuses_to_stop = False
+
+    assert aws.down() is not None
+
+
 def test_one_that_ends_while_it_starts_has_its_last_words_shown(aws, engine, wanted):
     """And is removed."""
     engine.broken = True

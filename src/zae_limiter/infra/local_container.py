@@ -99,8 +99,12 @@ class _Engine:
             raise LocalAwsError(_NO_ENGINE) from error
         return self._client
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        from docker.errors import DockerException
+
         self._client.close()
+        if isinstance(error, DockerException):
+            raise LocalAwsError(f"the docker engine refuses: {getattr(error, 'explanation', None) or error}") from error
 
 
 def _host() -> str:
