@@ -93,9 +93,9 @@ class Scenario:
     ttl_multiplier: int
     partition_writes_per_s: int
     chance: float
-    own: float
-    deep: float
-    quiet_s: tuple[tuple[float, float], ...]
+    own: float = 0.0
+    deep: float = 0.0
+    quiet_s: tuple[tuple[float, float], ...] = ()
 
 
 def plan_of(seed: int) -> Plan:
