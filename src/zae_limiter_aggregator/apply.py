@@ -95,6 +95,18 @@ class Surveyed:
     merged: int
 
 
+def drive(asking: Asking[T], answer_to: Callable[[Ask], Answer]) -> T:
+    """Answer everything that is asked for, one thing after the other, to the end."""
+    answer: Answer = None
+    while True:
+        try:
+            ask = asking.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        answer = answer_to(ask)
+
+
 def count(counts: Sequence[Count], rules: Rules, means: Means) -> Asking[Counted]:
     """Add to snapshots of one namespace what they have not counted yet; of a purged namespace nothing is counted.
 

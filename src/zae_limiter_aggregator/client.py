@@ -19,7 +19,7 @@ from zae_limiter.schema.operations import Key, Operation, Write
 from zae_limiter.tables.dynamodb import answers, errors
 from zae_limiter.tables.dynamodb.calls import Call, Calls
 from zae_limiter.tables.dynamodb.errors import Failure, Retry
-from zae_limiter_aggregator.apply import Answer, Ask, Asking, Pause, Read, Transaction
+from zae_limiter_aggregator.apply import Answer, Ask, Asking, Pause, Read, Transaction, drive
 from zae_limiter_aggregator.caller import Caller
 
 T = TypeVar("T")
@@ -58,18 +58,11 @@ class Table:
             ValidationError: DynamoDB would not carry out what was asked for.
         """
         self._in_time = in_time
-        answer: Answer = None
-        while True:
-            try:
-                ask = asking.send(answer)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            if not in_time():
-                raise RateLimiterUnavailable(_TOO_LATE, self._name)
-            answer = self._answer(ask)
+        return drive(asking, self._answer)
 
     def _answer(self, ask: Ask) -> Answer:
+        if not self._in_time():
+            raise RateLimiterUnavailable(_TOO_LATE, self._name)
         match ask:
             case Read(keys, consistent):
                 return self._read(keys, consistent)

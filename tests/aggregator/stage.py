@@ -11,7 +11,7 @@ from zae_limiter.schema.keys import BucketKey
 from zae_limiter.schema.operations import Key, Operation, Put, Query
 from zae_limiter.tables.dynamodb.codec import encode_item
 from zae_limiter.tables.memory import MemoryTable
-from zae_limiter_aggregator.apply import Answer, Ask, Asking, Means, Pause, Read, Transaction
+from zae_limiter_aggregator.apply import Answer, Ask, Asking, Means, Pause, Read, Transaction, drive
 from zae_limiter_aggregator.records import BucketChange
 
 T = TypeVar("T")
@@ -76,18 +76,6 @@ class Stage:
                 snapshot = usage_item.from_item(item)
                 found[(entity, item["SK"])] = (snapshot.counters.get("rpm", 0), snapshot.total_events)
         return found
-
-
-def drive(asking: Asking[T], answer_to: Callable[[Ask], Answer]) -> T:
-    """Answer everything that is asked for, to the end."""
-    answer: Answer = None
-    while True:
-        try:
-            ask = asking.send(answer)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        answer = answer_to(ask)
 
 
 def change(number: int, bucket: BucketKey, hours: int, amount: int) -> BucketChange:

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.aggregator.stage import BUCKETS, NAMESPACE_ID, START_MS, Stage, change, drive, namespace
+from tests.aggregator.stage import BUCKETS, NAMESPACE_ID, START_MS, Stage, change, namespace
 from zae_limiter.core.errors import CorruptItemError
 from zae_limiter.core.namespace import NamespaceStatus
 from zae_limiter.core.outcome import Cancelled, Conflict, Throttled, Unavailable
 from zae_limiter.core.usage import WINDOW_TYPES, window_at
 from zae_limiter.schema import namespace_item, usage_item
 from zae_limiter.schema.operations import Delete, Key, Update
-from zae_limiter_aggregator.apply import Answer, Ask, Asking, Counted, Pause, Read, Transaction, count
+from zae_limiter_aggregator.apply import Answer, Ask, Asking, Counted, Pause, Read, Transaction, count, drive
 from zae_limiter_aggregator.plan import Count, Rules, accounts_of, groups
 from zae_limiter_aggregator.records import BucketChange
 

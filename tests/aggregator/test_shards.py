@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.aggregator.stage import NAMESPACE_ID, Stage, drive
+from tests.aggregator.stage import NAMESPACE_ID, Stage
 from tests.many_shards import grown, level, shaken, total
 from tests.one_bucket import NOON, at, stored
 from zae_limiter.core.errors import CorruptItemError
@@ -16,7 +16,7 @@ from zae_limiter.core.sharding import Gauge, is_complete
 from zae_limiter.schema.bucket_item import counts_of
 from zae_limiter.schema.keys import BucketKey
 from zae_limiter.schema.operations import Update
-from zae_limiter_aggregator.apply import Answer, Ask, Pause, Read, Transaction, merge, split
+from zae_limiter_aggregator.apply import Answer, Ask, Pause, Read, Transaction, drive, merge, split
 from zae_limiter_aggregator.plan import Merge, Rules, Split
 from zae_limiter_aggregator.watch import Watch
 

@@ -2,6 +2,9 @@
 
 import io
 import json
+import resource
+import subprocess
+import sys
 import zipfile
 from importlib import metadata
 
@@ -302,6 +305,22 @@ class TestExport:
         assert f"Wrote {place} (" in done.stdout
         assert (str(place), place.stat().st_size) == (facts["path"], facts["bytes"])
         assert f"{facts['handler'].rpartition('.')[0].replace('.', '/')}.py" in names
+
+    def test_a_file_that_cannot_be_written_whole_stays_as_it_was(self, tmp_path):
+        """Nobody uploads half a package."""
+        place = tmp_path / "lambda.zip"
+        place.write_text("before")
+        few = (100_000, 100_000)
+        done = subprocess.run(
+            [sys.executable, "-m", "zae_limiter", "lambda-export", "-o", str(place)],
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, few),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+        assert (2, True) == (done.returncode, "cannot be written" in done.stderr)
+        assert {place: "before"} == {path: path.read_text() for path in tmp_path.iterdir()}
 
     def test_a_file_that_cannot_be_written_is_one_line(self, run, tmp_path):
         done = run("lambda-export", "-o", str(tmp_path / "nowhere" / "lambda.zip"))

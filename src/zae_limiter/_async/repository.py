@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Unpack
 
 from zae_limiter._async.builder import RepositoryBuilder, late_scope
-from zae_limiter._async.late import ADMIN_VERBS, LateScope, MaybeLate, Named, open_first, warn_deprecated
+from zae_limiter._async.late import ADMIN_VERBS, LateScope, MaybeLate, Named, Unopened, open_first, warn_deprecated
 from zae_limiter._async.opening import Opening, located, open_scope
 from zae_limiter._async.runtime import Parallel, ParallelMode
 from zae_limiter._async.store.namespaces import NamespaceStore
@@ -18,7 +18,6 @@ from zae_limiter.core.location import DynamoLocation, deployed_at
 from zae_limiter.core.names import check_namespace
 from zae_limiter.core.settings import make_settings
 from zae_limiter.core.status import BackendCapabilities, OnUnavailable
-from zae_limiter.infra.naming import table_name
 from zae_limiter.schema.config_item import system_place
 
 URL_VARIABLE = "ZAE_LIMITER_URL"
@@ -49,7 +48,7 @@ class Repository(MaybeLate, AdminVerbs):
             raise ValidationError("repository", sorted(named), "is open already: choose these where it is opened")
         self._owns_table = owns_table
         if isinstance(scope, LateScope):
-            self.late = scope
+            self.wait_for(scope)
             open_first(self, (*ADMIN_VERBS, "namespace", "ping"), self.opened)
         else:
             self._scope = scope
@@ -170,31 +169,19 @@ class Repository(MaybeLate, AdminVerbs):
 
     @property
     def scope(self) -> Scope:
-        """The table, the namespace, and the client's memory of it."""
+        """The table, the namespace, and the client's memory of it.
+
+        Raises:
+            StorageError: It is not open yet.
+        """
+        if isinstance(self._scope, Unopened):
+            raise self._scope.error()
         return self._scope
 
     @property
     def name(self) -> str:
         """Where the table is."""
         return self._scope.client.location if self.late is None else self.late.location
-
-    @property
-    def stack_name(self) -> str:
-        """The name of its stack.
-
-        Raises:
-            UnsupportedByBackendError: It is a file, or memory, which have none.
-        """
-        return deployed_at(self.name, "stack_name").name
-
-    @property
-    def table_name(self) -> str:
-        """The name of its table.
-
-        Raises:
-            UnsupportedByBackendError: It is a file, or memory, which have none.
-        """
-        return table_name(deployed_at(self.name, "table_name").name)
 
     @property
     def capabilities(self) -> BackendCapabilities:

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+from typing import Any, Protocol, TypedDict, cast
 
 from zae_limiter._sync import runtime
 from zae_limiter._sync.runtime import ParallelMode
@@ -65,6 +65,26 @@ class LateScope:
             return self._scope
 
 
+class Unopened:
+    """Stands in the place of a scope that is not open yet, and says what is to be done where it is used too early."""
+
+    def __init__(self, late: LateScope) -> None:
+        self._location = late.location
+
+    def error(self) -> StorageError:
+        """Return the error of whoever comes too early."""
+        reason = "it is not open yet; call ensure_infrastructure(), or open it with connect() or builder()"
+        return StorageError(self._location, reason)
+
+    def __getattr__(self, name: str) -> Any:
+        """Say that it is not open yet.
+
+        Raises:
+            StorageError: Always.
+        """
+        raise self.error()
+
+
 class MaybeLate:
     """What has a scope, or waits for one that is opened late."""
 
@@ -74,22 +94,18 @@ class MaybeLate:
     @property
     def is_open(self) -> bool:
         """Whether the scope is there."""
-        return "_scope" in vars(self)
+        return not isinstance(self._scope, Unopened)
+
+    def wait_for(self, late: LateScope) -> None:
+        """Have no scope before the first verb opens it."""
+        self.late = late
+        self._scope = cast(Scope, Unopened(late))
 
     def opened(self) -> Scope:
         """Return the scope, opened now if it is not yet."""
         if self.late is not None and not self.is_open:
             self._scope = self.late.get()
         return self._scope
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Say what is to be done where the scope is asked for too early."""
-            if name == "_scope" and self.late is not None:
-                reason = "it is not open yet; call ensure_infrastructure(), or open it with connect() or builder()"
-                raise StorageError(self.late.location, reason)
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
 def open_first(target: object, verbs: Iterable[str], opens: Callable[[], Scope]) -> None:

@@ -1,5 +1,6 @@
 """``zae-limiter deploy, delete, status, list, cfn-template, lambda-export``: the stacks of limiters."""
 
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -149,7 +150,7 @@ def lambda_export(output: Path, as_json: bool) -> None:
     """Write the package that the aggregator runs from, to upload it by means of your own."""
     package = build_package()
     try:
-        output.write_bytes(package)
+        written_whole(output, package)
     except OSError as error:
         reason = f"{str(output)!r} cannot be written: {error.strerror}"
         raise click.BadParameter(reason, click.get_current_context(), param_hint="--output") from error
@@ -157,6 +158,19 @@ def lambda_export(output: Path, as_json: bool) -> None:
         print_json({"path": str(output), "bytes": len(package), "handler": HANDLER})
         return
     click.echo(f"Wrote {output} ({in_bytes(len(package))}); its handler is {HANDLER}.")
+
+
+def written_whole(path: Path, content: bytes) -> None:
+    """Write a file whole, or leave what was there; what is no file, such as a pipe, is just written to."""
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
+        return
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        unfinished.write_bytes(content)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def require_consent(place: Place, stack: Stack) -> None:

@@ -18,7 +18,8 @@ class AuditVerbs:
 
         ``$SYSTEM`` in place of an entity's id finds the changes of the system's defaults, ``$RESOURCE:name`` those of
         a resource's, ``$NAMESPACE:name`` those of a namespace as a whole. The next page starts after
-        ``start_event_id``, the ``event_id`` of the last event of a page. Events are kept for 90 days.
+        ``start_event_id``, the ``event_id`` of the last event of a page. Events are kept for 90 days, or as
+        the stack says.
 
         Raises:
             ValidationError: An id or the limit is not what it must be.

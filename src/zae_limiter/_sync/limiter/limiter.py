@@ -14,9 +14,7 @@ from zae_limiter._sync.verbs import AdminVerbs
 from zae_limiter.core.acquire import amounts_of
 from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
 from zae_limiter.core.limit import Limit
-from zae_limiter.core.location import deployed_at
 from zae_limiter.core.status import OnUnavailable
-from zae_limiter.infra.naming import table_name
 
 if TYPE_CHECKING:
     from zae_limiter.infra.discovery import LimiterInfo
@@ -59,8 +57,8 @@ class SyncRateLimiter(MaybeLate, AdminVerbs):
         self._repository = repository
         self._speculative = speculative_writes
         self._together = group_commit
-        if isinstance(repository, MaybeLate) and not repository.is_open:
-            self.late = repository.late
+        if isinstance(repository, MaybeLate) and repository.late is not None and not repository.is_open:
+            self.wait_for(repository.late)
             open_first(self, (*ADMIN_VERBS, "available", "time_until_available"), self.opened)
             lease_late(self, self.acquire, self.opened)
         else:
@@ -89,24 +87,6 @@ class SyncRateLimiter(MaybeLate, AdminVerbs):
     def name(self) -> str:
         """Where the limiter keeps its data."""
         return self._repository.name
-
-    @property
-    def stack_name(self) -> str:
-        """The name of its stack.
-
-        Raises:
-            UnsupportedByBackendError: It is a file, or memory, which have none.
-        """
-        return deployed_at(self.name, "stack_name").name
-
-    @property
-    def table_name(self) -> str:
-        """The name of its table.
-
-        Raises:
-            UnsupportedByBackendError: It is a file, or memory, which have none.
-        """
-        return table_name(deployed_at(self.name, "table_name").name)
 
     def acquire(
         self,
