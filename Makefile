@@ -1,15 +1,20 @@
 # Every target sets up what it needs, once, in .venv; see tools/setup.sh.
 .DEFAULT_GOAL := help
-.PHONY: help test demo bench fast soak lint format mirror mutants clean
+.PHONY: help test test-browser demo bench fast soak lint format mirror mutants clean
 
 BIN := $(or $(VENV),.venv)/bin
 
 help: ## what there is
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
 
 test: ## everything CI runs
 	@tools/setup.sh dev
 	@$(BIN)/python tools/check.py
+
+test-browser: ## look at the pages in a real browser; installs Debian's chromium where it may
+	@tools/setup.sh dev
+	@tools/browser.sh
+	@$(BIN)/python -m pytest tests/browser -q -rs
 
 demo: ## watch the limiter at work
 	@tools/setup.sh

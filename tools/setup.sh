@@ -44,6 +44,9 @@ else
     "${pip[@]}" install --quiet --disable-pip-version-check --editable "$requirement"
 fi
 
-if [[ ",$extras," == *,dev,* ]]; then tools/engines.sh; fi
+if [[ ",$extras," == *,dev,* ]]; then
+    tools/engines.sh
+    tools/browser.sh
+fi
 
 touch "$stamp"
