@@ -1,6 +1,6 @@
 # Every target sets up what it needs, once, in .venv; see tools/setup.sh.
 .DEFAULT_GOAL := help
-.PHONY: help test test-browser demo bench fast soak lint format mirror mutants clean
+.PHONY: help test test-browser demo bench fast soak lint format mirror mutants docs docs-serve clean
 
 BIN := $(or $(VENV),.venv)/bin
 
@@ -48,6 +48,14 @@ mutants: ## change what core decides, bit by bit, and see that a test notices; s
 	@tools/setup.sh dev,mutants
 	@$(BIN)/python tools/mutants.py $(MODULES)
 
+docs: ## build the documentation into site/
+	@tools/setup.sh dev
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-serve: ## show the documentation at http://127.0.0.1:8000 while you write it
+	@tools/setup.sh dev
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --livereload
+
 clean: ## remove the environment and everything tools left behind
-	rm -rf $(or $(VENV),.venv) build dist .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache bench/.venv .engines
+	rm -rf $(or $(VENV),.venv) build dist site .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache bench/.venv .engines
 	find src tests tools bench -name __pycache__ -type d -not -path '*/.venv/*' -prune -exec rm -rf {} +

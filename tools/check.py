@@ -58,6 +58,7 @@ QUICK = (
     Check("format", "ruff format --check ."),
     Check("layers", "lint-imports"),
     Check("mirror", "python tools/mirror.py --check"),
+    Check("docs", "mkdocs build --strict"),
 )
 TESTS = Check("tests", f"pytest -n {WORKERS} --dist worksteal")
 CHECKS = (*QUICK, TESTS)

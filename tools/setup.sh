@@ -47,6 +47,7 @@ fi
 if [[ ",$extras," == *,dev,* ]]; then
     tools/engines.sh
     tools/browser.sh
+    tools/diagrams.sh
 fi
 
 touch "$stamp"

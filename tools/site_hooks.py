@@ -1,0 +1,143 @@
+"""What MkDocs does beyond its configuration when it builds the documentation.
+
+The navigation takes pages by folder, files of the repository's root become pages, links that lead out of `docs/` lead
+to those pages or are shown as paths, and diagrams are drawn by a copy of Mermaid that the site serves itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parent.parent
+# Written by tools/diagrams.sh.
+MERMAID = ROOT / ".engines" / "mermaid" / "mermaid.min.js"
+MERMAID_ON_SITE = "assets/mermaid.min.js"
+
+# Files of the repository that are pages of the site too.
+BORROWED = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing/guide.md"}
+
+_LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]*)\]\((?P<path>[^)\s#:]+)(?P<anchor>#[^)\s]*)?\)")
+_FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+
+log = logging.getLogger("mkdocs.hooks.site")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Spell the navigation out, and show diagrams as text where Mermaid is missing."""
+    if config.nav is not None:
+        named = set(_pages_of(config.nav))
+        config.nav = _spelled_out(config.nav, Path(config.docs_dir), named)
+    if not MERMAID.exists():
+        log.info("no Mermaid (see tools/diagrams.sh): diagrams are shown as their source")
+        config.mdx_configs["pymdownx.superfences"] = {"custom_fences": []}
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are kept at the repository's root, and Mermaid."""
+    for source, page in BORROWED.items():
+        files.append(File.generated(config, page, abs_src_path=str(ROOT / source)))
+    if MERMAID.exists():
+        files.append(File.generated(config, MERMAID_ON_SITE, abs_src_path=str(MERMAID)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Turn links that lead out of the documentation into ones that lead somewhere on the site, or into text."""
+    source = _place_in_repository(page.file)
+    kept = [(match.start(), match.end()) for match in _FENCE.finditer(markdown)]
+
+    def replaced(match: re.Match[str]) -> str:
+        if any(start <= match.start() < end for start, end in kept):
+            return match[0]
+        return _led(match, source, page.file.src_uri)
+
+    return _LINK.sub(replaced, markdown)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Load Mermaid on pages that have diagrams, and nowhere else: it is large."""
+    if '<pre class="mermaid">' not in output:
+        return output
+    script = posixpath.relpath(MERMAID_ON_SITE, posixpath.dirname(page.file.dest_uri) or ".")
+    return output.replace("</head>", f'<script src="{script}"></script></head>', 1)
+
+
+def _led(match: re.Match[str], source: str, page: str) -> str:
+    """Return a link as the site has it: as written, to a borrowed page, or as text if the site has no such page."""
+    target = posixpath.normpath(posixpath.join(posixpath.dirname(source), match["path"]))
+    if not (ROOT / target).exists():
+        # MkDocs warns of it, with the page.
+        return match[0]
+    on_site = BORROWED.get(target) or (target.removeprefix("docs/") if target.startswith("docs/") else None)
+    if on_site is None:
+        return match["text"] if target in match["text"] else f"{match['text']} (`{target}`)"
+    if (ROOT / target).is_dir():
+        on_site = posixpath.join(on_site, "README.md")
+    return f"[{match['text']}]({posixpath.relpath(on_site, posixpath.dirname(page) or '.')}{match['anchor'] or ''})"
+
+
+def _place_in_repository(file: File) -> str:
+    if file.src_uri in BORROWED.values():
+        return next(source for source, page in BORROWED.items() if page == file.src_uri)
+    return f"docs/{file.src_uri}"
+
+
+def _pages_of(nav: Any) -> list[str]:
+    """Return the pages that a navigation names."""
+    match nav:
+        case str():
+            return [nav]
+        case dict():
+            return [page for value in nav.values() for page in _pages_of(value)]
+        case _:
+            return [page for entry in nav for page in _pages_of(entry)]
+
+
+def _spelled_out(nav: list[Any], docs: Path, named: set[str]) -> list[Any]:
+    """Return a navigation with `folder/*` replaced by the pages of the folder that are named nowhere."""
+    entries: list[Any] = []
+    for entry in nav:
+        if _is_absent(entry, docs):
+            continue
+        if isinstance(entry, str) and entry.endswith("/*"):
+            entries += _unnamed(entry, docs, named)
+        elif isinstance(entry, dict):
+            entries.append({title: _section(value, docs, named) for title, value in entry.items()})
+        else:
+            entries.append(entry)
+    return entries
+
+
+def _is_absent(entry: Any, docs: Path) -> bool:
+    """Tell whether an entry is one page that is still to be written."""
+    (page,) = entry.values() if isinstance(entry, dict) else (entry,)
+    return (
+        isinstance(page, str)
+        and not page.endswith("/*")
+        and page not in BORROWED.values()
+        and not (docs / page).exists()
+    )
+
+
+def _section(value: Any, docs: Path, named: set[str]) -> Any:
+    if isinstance(value, str):
+        return _unnamed(value, docs, named) if value.endswith("/*") else value
+    return _spelled_out(value, docs, named)
+
+
+def _unnamed(pattern: str, docs: Path, named: set[str]) -> list[str]:
+    """Return the pages of a folder that are named nowhere, its index first."""
+    folder = docs / pattern.removesuffix("/*")
+    found = sorted(folder.glob("*.md"), key=lambda path: (path.stem not in {"index", "README"}, path.name))
+    pages = [path.relative_to(docs).as_posix().replace(os.sep, "/") for path in found]
+    return [page for page in pages if page not in named]
