@@ -54,7 +54,7 @@ class TestWhereTheDataIs:
         done = run("available", "user-1", "gpt-4", "-l", "rpd:1/d", "--json")
 
         file = tmp_path / "zae-limiter" / "limiter.db"
-        assert f"Using {file} (choose another with --url)\n" == done.stderr
+        assert f"Using {file} (choose another with --name or --url)\n" == done.stderr
         assert {"rpd": 1} == json.loads(done.stdout)["available"]
 
     def test_a_url_given_goes_before_the_environment(self, run, database, tmp_path):

@@ -50,12 +50,12 @@ class TestHelp:
         """The list of commands, which loads none, says what they say."""
         assert COMMANDS[name].summary == COMMANDS[name].load().get_short_help_str(100)
 
-    def test_data_commands_take_a_url_a_namespace_and_json(self):
+    def test_data_commands_take_a_name_or_a_url_a_namespace_and_json(self):
         """Wherever data is printed it can be JSON, and wherever it is read its place can be chosen."""
         lacking = [
             (path, option)
             for path, command in every_command()
-            for option in ("--url", "--namespace", "--json")
+            for option in ("--name", "--region", "--endpoint-url", "--url", "--namespace", "--json")
             if not isinstance(command, click.Group) and (path, option) != (("demo",), "--json")
             if path[0] not in NOT_ON_DATA
             if option not in {name for parameter in command.params for name in parameter.opts}
@@ -105,7 +105,7 @@ class TestFailures:
         [
             (RateLimiterUnavailable(None), "Error: the store is unavailable: it did not answer. Try again later.", 69),
             (StorageError("x.db", "it is odd."), "Error: Cannot use x.db: it is odd.", 69),
-            (EntityNotFoundError("u"), f"Error: {EntityNotFoundError('u')}", 1),
+            (EntityNotFoundError("u"), "Error: there is no entity 'u'; create it: zae-limiter entity create u", 1),
         ],
     )
     def test_every_error_of_the_package_has_a_line_and_an_exit_code(self, error, line, code):

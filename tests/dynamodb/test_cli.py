@@ -60,6 +60,26 @@ def test_stored_limits_are_used(run: Run, place: str) -> None:
     assert {"rpd": 10} == json.loads(found.stdout)["available"]
 
 
+def test_a_name_leads_where_a_url_does(run: Run, place: str, engine: Engine, table_name: str) -> None:
+    """A limiter on AWS is named as where it is deployed; its stack is left alone, so there need not be one."""
+    run("system", "set-defaults", *LIMIT, "--url", f"{place}&create=true")
+    named = ("--name", table_name, "--region", "us-east-1", "--endpoint-url", engine.url)
+    found = run("available", "user-1", "gpt-4", *named, "--json")
+
+    assert (0, "") == (found.exit_code, found.stderr)
+    assert {"rpd": 10} == json.loads(found.stdout)["available"]
+
+
+def test_a_missing_namespace_is_one_line_with_the_commands_that_help(run: Run, place: str, table_name: str) -> None:
+    """They name the limiter, so that they can be copied as they stand."""
+    run("system", "set-defaults", *LIMIT, "--url", f"{place}&create=true")
+    failed = run("system", "get-defaults", "--url", place, "--namespace", "acme")
+
+    assert (2, 1) == (failed.exit_code, failed.stderr.count("\n"))
+    assert failed.stderr.startswith("Error: there is no namespace 'acme'")
+    assert f"zae-limiter namespace register acme --url 'dynamodb://{table_name}?" in failed.stderr
+
+
 def test_a_missing_table_is_one_line(run: Run, place: str, table_name: str) -> None:
     """No traceback, and the name of what is missing."""
     failed = run("available", "user-1", "gpt-4", "--url", place)

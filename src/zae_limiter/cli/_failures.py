@@ -1,12 +1,18 @@
 """Failures as a shell sees them: one line on stderr that says what to do, and an exit code."""
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, NoReturn
 
 import click
 
+from zae_limiter.cli._hints import PLACE, calling
 from zae_limiter.core.errors import (
+    EntityError,
+    EntityExistsError,
+    EntityHasChildrenError,
+    EntityNotFoundError,
     InfrastructureError,
     NamespaceNotFoundError,
     RateLimiterUnavailable,
@@ -56,14 +62,42 @@ def failure_of(error: ZAELimiterError) -> Failure:
             why = "it did not answer" if error.cause is None else str(error.cause)
             return Failure(f"Error: the store is unavailable: {why}. Try again later.", UNAVAILABLE)
         case ValidationError(field="limits", value=None):
-            hint = "give some with -l rpm:100, or store some with: zae-limiter system set-defaults -l rpm:100"
+            hint = f"give some with -l rpm:100, or store some with: {calling('system set-defaults -l rpm:100')}"
             return Failure(f"Error: {error.reason.partition(':')[0]}; {hint}", MISUSED)
-        case ValidationError() | NamespaceNotFoundError() | UnsupportedByBackendError():
+        case NamespaceNotFoundError():
+            return Failure(f"Error: {namespace_line(error)}", MISUSED)
+        case EntityError():
+            return Failure(f"Error: {entity_line(error)}", FAILED)
+        case ValidationError() | UnsupportedByBackendError():
             return Failure(f"Error: {error}", MISUSED)
         case InfrastructureError():
             return Failure(f"Error: {error}", UNAVAILABLE)
         case _:
             return Failure(f"Error: {error}", FAILED)
+
+
+def entity_line(error: EntityError) -> str:
+    """Say what is the matter with an entity, and which command helps."""
+    named = shlex.quote(error.entity_id)
+    match error:
+        case EntityNotFoundError():
+            return f"there is no entity {error.entity_id!r}; create it: {calling(f'entity create {named}')}"
+        case EntityExistsError():
+            return f"entity {error.entity_id!r} exists already; look at it: {calling(f'entity show {named}')}"
+        case EntityHasChildrenError():
+            children = calling(f"entity children {named}")
+            return f"entity {error.entity_id!r} has children, which must be deleted first; list them: {children}"
+        case _:
+            return str(error)
+
+
+def namespace_line(error: NamespaceNotFoundError) -> str:
+    """Say that there is no such namespace, and which commands help."""
+    register = calling(f"namespace register {shlex.quote(error.namespace)}", PLACE)
+    return (
+        f"there is no namespace {error.namespace!r}; register it: {register}, "
+        f"or list those that were deleted: {calling('namespace orphans', PLACE)}"
+    )
 
 
 def exceeded_line(error: RateLimitExceeded) -> str:

@@ -16,37 +16,12 @@ V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
-class StoreChoice:
-    """Where the data is; without a URL it is a file of the user's own."""
-
-    url: str | None
-    namespace: str
-
-
-@dataclass(frozen=True, slots=True)
 class Asking:
     """Whose bucket is asked about; without limits of its own it has those that are stored."""
 
     entity_id: str
     resource: str
     limits: list[Limit] | None
-
-
-def store_options(command: Command) -> Command:
-    """Add ``--url`` and ``--namespace``; the command takes them as ``store``."""
-
-    @click.option(
-        "--url",
-        envvar="ZAE_LIMITER_URL",
-        show_envvar=True,
-        help="Where the data is: sqlite:///file.db or memory://. Without it, a file of your own.",
-    )
-    @click.option("--namespace", "-N", default="default", show_default=True, help="The namespace to work in.")
-    @wraps(command)
-    def with_store(*, url: str | None, namespace: str, **others: Any) -> None:
-        command(store=StoreChoice(url, namespace), **others)
-
-    return with_store
 
 
 def asking_arguments(command: Command) -> Command:

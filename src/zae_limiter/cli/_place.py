@@ -1,6 +1,7 @@
 """Options that say which limiter a command works on: a stack by its name, or any store by a URL."""
 
 import os
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -8,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from zae_limiter.cli._hints import PLACE, STORE, remember
 from zae_limiter.cli._output import print_note
 from zae_limiter.core.location import DynamoLocation, dynamo_url, parse_location
 from zae_limiter.core.names import check_stack_name
+from zae_limiter.core.namespace import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from zae_limiter.infra.clients import Clients
@@ -53,19 +56,34 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Any store: by its URL, or without one a file of the user's own; ``place`` where it may have a stack."""
+    """Any store: by its URL, or without one a file of the user's own; ``place`` where it may have a stack.
+
+    ``options`` are those that name it on the command line, each after a space; none where the environment names it.
+    """
 
     url: str | None
     place: Place | None
+    options: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreChoice:
+    """Where the data of a command is, and the namespace in it."""
+
+    target: Target
+    namespace: str
+
+    @property
+    def url(self) -> str | None:
+        """The URL of the store, None for a file of the user's own."""
+        return self.target.url
 
     @property
     def options(self) -> str:
         """The options that name it on the command line, each after a space."""
-        if self.place is None:
-            return "" if self.url is None else f" --url {self.url}"
-        named = {"--region": self.place.region.name, "--endpoint-url": self.place.region.endpoint_url}
-        given = "".join(f" {option} {value}" for option, value in named.items() if value is not None)
-        return f" --name {self.place.name}{given}"
+        return self.target.options + _given(
+            {"--namespace": None if self.namespace == DEFAULT_NAMESPACE else self.namespace}
+        )
 
 
 _REGION = click.option(
@@ -108,9 +126,25 @@ def target_options(command: Command) -> Command:
     )
     @wraps(command)
     def with_target(*, name: str | None, region: Region, url: str | None, **others: Any) -> None:
-        command(target=target_of(name, region, url), **others)
+        target = target_of(name, region, url)
+        remember(PLACE, target.options)
+        command(target=target, **others)
 
     return with_target
+
+
+def store_options(command: Command) -> Command:
+    """Add the options of ``target_options``, and ``--namespace``; the command takes them as ``store``."""
+
+    @target_options
+    @click.option("--namespace", "-N", default=DEFAULT_NAMESPACE, show_default=True, help="The namespace to work in.")
+    @wraps(command)
+    def with_store(*, target: Target, namespace: str, **others: Any) -> None:
+        store = StoreChoice(target, namespace)
+        remember(STORE, store.options)
+        command(store=store, **others)
+
+    return with_store
 
 
 def target_of(name: str | None, region: Region, url: str | None) -> Target:
@@ -126,19 +160,26 @@ def target_of(name: str | None, region: Region, url: str | None) -> Target:
     if name is not None:
         check_stack_name(name, "name")
         place = Place(name, region)
-        return Target(place.url, place)
+        named = {"--name": name, "--region": region.name, "--endpoint-url": region.endpoint_url}
+        return Target(place.url, place, _given(named))
     if region != Region(None, None):
         raise click.UsageError("--region and --endpoint-url need --name", context)
     chosen = url or os.environ.get(URL_VARIABLE) or None
-    return Target(chosen, None if chosen is None else _place_at(chosen))
+    return Target(chosen, None if chosen is None else _place_at(chosen), _given({"--url": url}))
 
 
-def announce_default(target: Target) -> None:
-    """Say which file is used where nobody named one."""
+def announce(target: Target) -> None:
+    """Say which file is used where nobody named one, and that memory keeps nothing."""
     if target.url is None:
         from zae_limiter._sync.opening import default_path
 
         print_note(f"Using {default_path()} (choose another with --name or --url)")
+    elif target.url == "memory://":
+        print_note("memory:// lasts no longer than this command; sqlite:///file.db keeps its data")
+
+
+def _given(options: dict[str, str | None]) -> str:
+    return "".join(f" {option} {shlex.quote(value)}" for option, value in options.items() if value is not None)
 
 
 def _place_at(url: str) -> Place | None:

@@ -6,28 +6,25 @@ from contextlib import contextmanager
 
 from zae_limiter._sync.limiter.limiter import SyncRateLimiter
 from zae_limiter._sync.repository import SyncRepository
-from zae_limiter.cli._options import StoreChoice
-from zae_limiter.cli._output import print_note
+from zae_limiter.cli._place import StoreChoice, announce
+
+PATIENT_S = 10.0
+"""How long somebody at a terminal would rather wait for an answer than be told that there is none."""
+QUICK_S = 1.0
+"""How long a call that is to be limited waits, as in the library."""
 
 
 @contextmanager
-def opened(store: StoreChoice) -> Iterator[SyncRateLimiter]:
-    """Open the store, and close it in the end."""
+def opened(store: StoreChoice, deadline_s: float = PATIENT_S) -> Iterator[SyncRateLimiter]:
+    """Open the store, and close it in the end; a stack around it is left as it is.
+
+    Raises:
+        NamespaceNotFoundError: There is no such namespace.
+        InfrastructureError: The limiter is not there, cannot be used, or did not answer.
+        VersionError: The table is of another schema, or asks for a newer client.
+    """
     # What the library warns of, commands say in their own words.
     logging.getLogger("zae_limiter").addHandler(logging.NullHandler())
-    with SyncRepository.open(store.url, namespace=store.namespace) as repository:
-        announce(store, repository.name)
+    announce(store.target)
+    with SyncRepository.open(store.url, namespace=store.namespace, deadline_s=deadline_s) as repository:
         yield SyncRateLimiter(repository)
-
-
-def announce(store: StoreChoice, location: str) -> None:
-    """Say where the data is if the user did not, and that memory keeps nothing."""
-    if store.url is None:
-        print_note(f"Using {shown(location)} (choose another with --url)")
-    elif location == "memory://":
-        print_note("memory:// lasts no longer than this command; sqlite:///file.db keeps its data")
-
-
-def shown(location: str) -> str:
-    """Return a location as a user knows it: a file by its path."""
-    return location.removeprefix("sqlite:///")

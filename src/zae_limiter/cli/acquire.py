@@ -9,9 +9,10 @@ from zae_limiter._sync.limiter.limiter import SyncRateLimiter
 from zae_limiter.cli._failures import exceeded_line
 from zae_limiter.cli._forms import gather_amounts
 from zae_limiter.cli._help import examples, section
-from zae_limiter.cli._options import Asking, StoreChoice, asking_arguments, consume_option, json_option, store_options
+from zae_limiter.cli._options import Asking, asking_arguments, consume_option, json_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_note
-from zae_limiter.cli._store import opened
+from zae_limiter.cli._place import StoreChoice, store_options
+from zae_limiter.cli._store import QUICK_S, opened
 from zae_limiter.core.errors import RateLimitExceeded
 
 
@@ -56,7 +57,7 @@ def acquire(
     """Take tokens of one or several limits: all of them, or none."""
     consume = gather_amounts(amounts)
     try:
-        with opened(store) as limiter:
+        with opened(store, QUICK_S) as limiter:
             taken = take(limiter, asking, consume, wait_s)
     except RateLimitExceeded as error:
         if as_json:

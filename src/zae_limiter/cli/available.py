@@ -4,9 +4,10 @@ import click
 
 from zae_limiter.cli._forms import describe_refill
 from zae_limiter.cli._help import examples
-from zae_limiter.cli._options import Asking, StoreChoice, asking_arguments, json_option, store_options
+from zae_limiter.cli._options import Asking, asking_arguments, json_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json
-from zae_limiter.cli._store import opened
+from zae_limiter.cli._place import StoreChoice, store_options
+from zae_limiter.cli._store import QUICK_S, opened
 from zae_limiter.core.limit import Limit
 
 COLUMNS = [Column("limit"), Column("available", True), Column("capacity", True), Column("refill")]
@@ -24,7 +25,7 @@ EXAMPLES = examples(
 @store_options
 def available(asking: Asking, as_json: bool, store: StoreChoice) -> None:
     """Show what is left of each limit, below zero where it is in debt. Nothing is taken."""
-    with opened(store) as limiter:
+    with opened(store, QUICK_S) as limiter:
         left = limiter.available(asking.entity_id, asking.resource, asking.limits)
         limits = asking.limits or limiter.resolve_limits(asking.entity_id, asking.resource).limits or []
     if as_json:

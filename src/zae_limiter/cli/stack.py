@@ -18,7 +18,7 @@ from zae_limiter.cli._place import (
     Place,
     Region,
     Target,
-    announce_default,
+    announce,
     place_options,
     region_options,
     target_options,
@@ -99,7 +99,7 @@ def delete(place: Place, yes: bool, delete_archive: bool, as_json: bool) -> None
 @json_option
 def status(target: Target, as_json: bool) -> None:
     """Show whether a limiter is healthy, which versions it has, how much is in it and what its stack is made of."""
-    announce_default(target)
+    announce(target)
     with working("Looking"):
         standing = look(target)
     print_standing(standing, as_json)

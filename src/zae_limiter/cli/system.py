@@ -6,8 +6,10 @@ import click
 
 from zae_limiter.cli._forms import describe_refill
 from zae_limiter.cli._help import examples
-from zae_limiter.cli._options import StoreChoice, json_option, limits_option, store_options
+from zae_limiter.cli._hints import calling
+from zae_limiter.cli._options import json_option, limits_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_note
+from zae_limiter.cli._place import StoreChoice, store_options
 from zae_limiter.cli._store import opened
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.status import OnUnavailable
@@ -63,7 +65,7 @@ def print_defaults(limits: Sequence[Limit], choice: OnUnavailable | None, as_jso
         print_json({"limits": [limit.to_dict() for limit in limits], "on_unavailable": choice})
         return
     if not limits:
-        print_note("There are no system defaults. Store some: zae-limiter system set-defaults -l rpm:1000")
+        print_note(f"There are no system defaults. Store some: {calling('system set-defaults -l rpm:1000')}")
         return
     print_grid(Grid(COLUMNS, [(limit.name, str(limit.capacity), describe_refill(limit)) for limit in limits]))
     if choice is not None:

@@ -12,7 +12,7 @@ from zae_limiter.cli._failures import FAILED
 from zae_limiter.cli._help import examples, section
 from zae_limiter.cli._options import json_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_note, working
-from zae_limiter.cli._place import Target, announce_default, target_options
+from zae_limiter.cli._place import Target, announce, target_options
 from zae_limiter.cli._upgrading import Upgraded, plan_upgrade, upgrade_limiter
 from zae_limiter.core.version import SCHEMA_VERSION, Compatibility, Migrated, VersionRecord, compare
 
@@ -61,7 +61,7 @@ def version(target: Target, as_json: bool) -> None:
 @json_option
 def check(target: Target, as_json: bool) -> None:
     """Check whether this installation and a limiter go together, and say what to do where they do not."""
-    announce_default(target)
+    announce(target)
     with working("Looking"):
         record = inspect(target.url).record
     found = compare(record or VersionRecord(SCHEMA_VERSION), metadata.version("zae-limiter"))
@@ -85,7 +85,7 @@ def upgrade(target: Target, dry_run: bool, principal: str | None, as_json: bool)
 
     The options of the stack stay. One that was interrupted goes on when it is called again.
     """
-    announce_default(target)
+    announce(target)
     if dry_run:
         with working("Looking"):
             done = plan_upgrade(target)

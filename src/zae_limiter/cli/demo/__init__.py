@@ -11,9 +11,8 @@ from zae_limiter._async.limiter.limiter import RateLimiter
 from zae_limiter._async.repository import Repository
 from zae_limiter.cli._failures import FAILED
 from zae_limiter.cli._help import examples
-from zae_limiter.cli._options import StoreChoice, store_options
 from zae_limiter.cli._output import in_terminal
-from zae_limiter.cli._store import announce
+from zae_limiter.cli._place import StoreChoice, announce, store_options
 from zae_limiter.cli.demo.plain import PlainView
 from zae_limiter.cli.demo.progress import Report, View
 from zae_limiter.cli.demo.show import Stage, run
@@ -46,11 +45,11 @@ def demo(seconds: float, store: StoreChoice) -> None:
 
 async def watch(seconds: float, store: StoreChoice) -> Report:
     """Run the demo on the chosen store, and return how it went."""
+    announce(store.target)
     async with AsyncExitStack() as closing:
         repository = await closing.enter_async_context(
             await Repository.open(store.url, namespace=store.namespace, config_cache_ttl=min(CACHE_TTL_S, seconds / 10))
         )
-        announce(store, repository.name)
         await prepare(repository)
         operator = repository
         if repository.name != "memory://":

@@ -8,7 +8,6 @@ from random import Random
 from zae_limiter._async.limiter.limiter import RateLimiter
 from zae_limiter._async.repository import Repository
 from zae_limiter.cli._failures import in_seconds
-from zae_limiter.cli._store import shown
 from zae_limiter.cli.demo.metered import Meter
 from zae_limiter.cli.demo.progress import Frame, Report, Standing, View
 from zae_limiter.cli.demo.raising import Raising, Stopwatch
@@ -54,7 +53,7 @@ class Show:
 
     def __init__(self, stage: Stage, book: Book, watch: Stopwatch) -> None:
         self._limiter = stage.limiter
-        self._location = shown(stage.limiter.name)
+        self._location = stage.limiter.name.removeprefix("sqlite:///")
         self._clock = stage.clock
         self._random = stage.random
         self._book = book
