@@ -1,0 +1,55 @@
+"""A project with two API keys: each key stays within its limits, and both together within the project's.
+
+Run it: python examples/hierarchical.py
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+
+from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository
+
+CALL = {"rpm": 1, "tpm": 100}
+
+
+def set_up(repo: SyncRepository) -> None:
+    """Give keys 1000 tokens a minute each, and their project 1500 for all of them."""
+    repo.set_resource_defaults("gpt-4", [Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 1_000)])
+    repo.create_entity("search-team", name="Search")
+    repo.set_limits("search-team", [Limit.per_minute("tpm", 1_500)])
+    for key in ("key-1", "key-2"):
+        repo.create_entity(key, parent_id="search-team", cascade=True)
+
+
+def call_until_refused(limiter: SyncRateLimiter, key: str) -> tuple[int, str]:
+    """Return how many calls a key was allowed, and who refused the next."""
+    calls = 0
+    while True:
+        try:
+            with limiter.acquire(key, "gpt-4", CALL):
+                calls += 1
+        except RateLimitExceeded as exceeded:
+            refused = exceeded.primary_violation
+            return calls, f"{refused.entity_id} has {refused.available} {refused.limit_name}, {refused.requested} asked"
+
+
+def main() -> None:
+    """Let both keys call at once, from threads."""
+    with SyncRepository.open("memory://") as repo:
+        set_up(repo)
+        limiter = SyncRateLimiter(repo)
+
+        with limiter.acquire("key-1", "gpt-4", CALL) as lease:
+            for entry in lease.entries:
+                print("one call takes from", entry.entity_id, entry.consumed)
+
+        with ThreadPoolExecutor(2) as pool:
+            running = {key: pool.submit(call_until_refused, limiter, key) for key in ("key-1", "key-2")}
+        for key, done in running.items():
+            calls, why = done.result()
+            print(f"{key}: {calls} calls, then refused: {why}")
+
+        for entity in ("key-1", "key-2", "search-team"):
+            print(entity, "has left", limiter.available(entity, "gpt-4"))
+
+
+if __name__ == "__main__":
+    main()

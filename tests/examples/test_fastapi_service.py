@@ -1,0 +1,178 @@
+"""The service of the examples as a real process of uvicorn, two workers on one file, called over HTTP."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPMessage
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zae_limiter import Limit, SyncRateLimiter, SyncRepository
+
+FOLDER = Path(__file__).resolve().parents[2] / "examples" / "fastapi_service"
+OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+# A day is long enough that nothing is earned while a test runs.
+REQUESTS = 20
+TOKENS = 20_000
+PATIENCE_S = 120
+
+
+@dataclass
+class Service:
+    """A service that runs, and the file that it keeps its limits in."""
+
+    process: subprocess.Popen[str]
+    address: str
+    url: str
+
+    def call(self, path: str, body: Any = None, key: str = "key-of-alice") -> tuple[int, HTTPMessage, str]:
+        request = urllib.request.Request(self.address + path, headers={"x-api-key": key})
+        if body is not None:
+            request.data = json.dumps(body).encode()
+            request.add_header("content-type", "application/json")
+        try:
+            with OPENER.open(request, timeout=PATIENCE_S) as answer:
+                return answer.status, answer.headers, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.headers, error.read().decode()
+
+    def left(self, caller: str) -> dict[str, int]:
+        with SyncRepository.open(self.url) as repo:
+            return SyncRateLimiter(repo).available(caller, "chat")
+
+
+@contextmanager
+def served(folder: Path, workers: int) -> Iterator[Service]:
+    """A service on a new file, with limits stored before it starts; it is asked to end, and must."""
+    url = f"sqlite:///{folder / 'limits.db'}"
+    with SyncRepository.open(url) as repo:
+        repo.set_resource_defaults("chat", [Limit.per_day("rpm", REQUESTS), Limit.per_day("tpm", TOKENS)])
+    options = ["--app-dir", str(FOLDER), "--port", "0", "--workers", str(workers), "app:app"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "uvicorn", *options],
+        env={**os.environ, "ZAE_LIMITER_URL": url},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    watchdog = threading.Timer(PATIENCE_S, process.kill)
+    watchdog.start()
+    try:
+        yield Service(process, awaited_address(process, workers), url)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE_S)
+        watchdog.cancel()
+
+
+def awaited_address(process: subprocess.Popen[str], workers: int) -> str:
+    """Where it listens, once all its workers do."""
+    address, started = "", 0
+    for line in process.stderr or ():
+        if found := re.search(r"http://[\d.]+:\d+", line):
+            address = found[0]
+        started += "Application startup complete" in line
+        if address and started == workers:
+            return address
+    raise AssertionError(f"it ended with {process.wait()}")
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    with served(tmp_path_factory.mktemp("service"), workers=2) as service:
+        yield service
+
+
+def test_callers_at_once_are_admitted_exactly_as_often_as_the_limit_says(service):
+    """Two workers share one limit: of fifty requests at once twenty are answered and thirty refused."""
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda _: service.call("/chat", {"prompt": "Hello?", "words": 1}), range(50)))
+
+    statuses = [status for status, _, _ in answers]
+    assert (REQUESTS, 50 - REQUESTS) == (statuses.count(200), statuses.count(429))
+    assert {"rpm": 0, "tpm": TOKENS - 3 * REQUESTS} == service.left("alice")
+    assert {"answer": "word-0 ", "tokens": 3} == next(json.loads(body) for status, _, body in answers if status == 200)
+
+    refused = next((headers, json.loads(body)) for status, headers, body in answers if status == 429)
+    (limit,) = [limit for limit in refused[1]["limits"] if limit["exceeded"]]
+    assert ("rate_limit_exceeded", "rpm", "alice") == (refused[1]["error"], limit["limit_name"], limit["entity_id"])
+    assert 0 <= int(refused[0]["retry-after"]) - refused[1]["retry_after_seconds"] < 1
+
+
+def test_a_stream_is_charged_for_what_it_sent(service):
+    """The estimate was 100 tokens, the answer cost 3 a word."""
+    before = service.left("bob")["tpm"]
+    status, _, body = service.call("/stream", {"prompt": "Hello?", "words": 200}, "key-of-bob")
+
+    assert (200, 200) == (status, len(body.split()))
+    assert before - 600 == int(json.loads(service.call("/limits", key="key-of-bob")[2])["tpm"])
+
+
+def test_a_caller_who_goes_away_is_charged_for_what_was_sent(service):
+    """Neither for the whole answer, nor for nothing."""
+    before = service.left("bob")
+    request = urllib.request.Request(f"{service.address}/stream", b'{"prompt": "Hello?", "words": 10000}')
+    request.add_header("x-api-key", "key-of-bob")
+    request.add_header("content-type", "application/json")
+    with OPENER.open(request, timeout=PATIENCE_S) as answer:
+        answer.read1(1)
+
+    cost = charged(service, before)
+    assert 0 < cost < 30_000
+    assert before["rpm"] - 1 == service.left("bob")["rpm"]
+
+
+def charged(service: Service, before: dict[str, int]) -> int:
+    """What a call has cost, once the service has noticed that nobody reads it; never the estimate, at 3 a word."""
+    estimated = before["tpm"] - 100
+    for _ in range(600):
+        if (left := service.left("bob")["tpm"]) != estimated:
+            return before["tpm"] - left
+        threading.Event().wait(0.1)
+    raise AssertionError("the lease never ended")
+
+
+def test_an_error_gives_everything_back(service):
+    """FastAPI raises in the dependency as well."""
+    before = service.left("bob")
+    status, _, _ = service.call("/chat", {"prompt": ""}, "key-of-bob")
+
+    assert (422, before) == (status, service.left("bob"))
+
+
+def test_a_key_that_nobody_has_is_no_new_caller(service):
+    """Else whoever invents keys is never limited."""
+    status, _, _ = service.call("/chat", {"prompt": "Hello?"}, "invented")
+
+    assert 401 == status
+
+
+def test_it_ends_when_asked_to(tmp_path):
+    """The repository is closed with the service, and the service ends without a complaint."""
+    with served(tmp_path, workers=1) as service:
+        assert 200 == service.call("/chat", {"prompt": "Hello?"})[0]
+
+        service.process.send_signal(signal.SIGTERM)
+        _, said = service.process.communicate(timeout=PATIENCE_S)
+
+    assert "Application shutdown complete" in said
+    assert not re.search("Traceback|ERROR|Warning", said), said
+    assert ["limits.db"] == [path.name for path in tmp_path.iterdir()]
+
+
+def test_limits_stored_before_stay(service):
+    """The service brings its own limits only where there are none."""
+    assert {"rpm": REQUESTS, "tpm": TOKENS} == service.left("nobody")

@@ -1,0 +1,83 @@
+"""Every example runs as it is from a clone, says what its page promises, and leaves nothing behind."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+# What each must say, in this order. Balances and counts may be a little higher on a machine that is slow.
+SAID = {
+    "basic": [
+        r"taken, both limits in one write: {'rps': 1, 'tpm': 730}",
+        r"refused: .*limit 'rps': 0 available, 1 requested",
+        r"admitted after the wait",
+        r"same bucket: about 9\d00 tokens left",
+        r"everything was given back: about (9\d|10)00?0 tokens left",
+    ],
+    "hierarchical": [
+        r"one call takes from key-1 {'rpm': 1, 'tpm': 100}",
+        r"one call takes from search-team {'tpm': 100}",
+        r"key-1: (\d+) calls, then refused: (key-1|search-team) has \d\d? tpm, 100 asked",
+        r"key-2: (\d+) calls, then refused: (key-2|search-team) has \d\d? tpm, 100 asked",
+        r"search-team has left {'tpm': \d+}",
+    ],
+    "llm_reconciliation": [
+        r"'What is the time\?': estimated 254, used 120",
+        r"a stream: estimated 100, used 200",
+        r"given back",
+        r"'Write a poem\.': estimated 253, used 5000",
+        r"has about -\d+ tokens",
+        r"in debt: 429, Retry-After: \d+",
+    ],
+    "multi_tenant": [
+        r"user-1 of acme: 100 of 100 calls admitted",
+        r"user-1 of globex: [6-9]\d of 100 calls admitted",
+        r"acme used 100 requests",
+        r"globex used [6-9]\d requests",
+        r"globex is deleted",
+        r"tenants now: acme default",
+    ],
+}
+
+
+def run(name: str, where: Path) -> subprocess.CompletedProcess[str]:
+    temporary = where / "temporary"
+    temporary.mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary), "ZAE_LIMITER_URL": "sqlite:////nowhere/limits.db"}
+    command = [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py")]
+    return subprocess.run(command, cwd=where, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_every_example_is_run_here():
+    """Whoever adds one says what it prints."""
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == SAID.keys()
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_an_example_runs_as_it_is(name, tmp_path):
+    """It says what happens in the order it does, ends by itself, and leaves no file."""
+    done = run(name, tmp_path)
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert re.search(".*".join(SAID[name]), done.stdout, re.DOTALL), done.stdout
+    assert ["temporary"] == [path.name for path in tmp_path.rglob("*")]
+
+
+def test_both_keys_together_stay_within_the_project(tmp_path):
+    """Each alone could call ten times, both together fifteen; a slow machine earns some."""
+    calls = [int(count) for count in re.findall(r"key-\d: (\d+) calls", run("hierarchical", tmp_path).stdout)]
+
+    assert 14 <= sum(calls) < 20
+
+
+@pytest.mark.parametrize("page", sorted(EXAMPLES.rglob("*.md")), ids=lambda page: str(page.relative_to(EXAMPLES)))
+def test_a_link_leads_somewhere(page):
+    """Links within the repository are files."""
+    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text())
+
+    assert [] == [link for link in links if not (page.parent / link).exists()]
