@@ -53,7 +53,7 @@ QUICK = (
         "pytest -qq -p no:cacheprovider tests/core tests/schema "
         "--cov --cov-report=term-missing:skip-covered --cov-fail-under=100",
     ),
-    Check("types", "mypy --strict src tools tests/typing"),
+    Check("types", "mypy --strict src tools tests/typing examples"),
     Check("lint", "ruff check ."),
     Check("format", "ruff format --check ."),
     Check("layers", "lint-imports"),

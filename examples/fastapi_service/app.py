@@ -1,6 +1,8 @@
 """A service that limits its callers by API key: 429 with Retry-After, streams that are charged for what they sent.
 
-Run it: python examples/fastapi_service/app.py. Limits are kept in the embedded default, a SQLite file that all workers share, or where ZAE_LIMITER_URL points to.
+Run it: python examples/fastapi_service/app.py
+
+Limits are kept in the embedded default, a SQLite file that all workers share, or where ZAE_LIMITER_URL points to.
 """
 
 import asyncio
