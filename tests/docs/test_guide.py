@@ -16,15 +16,17 @@ EMBEDDED = [page for page in PAGES if page.stem != "dynamodb"]
 def found(pattern: str, pages: list[Path]) -> list[object]:
     """What pages have of a pattern, named by page and number."""
     return [
-        pytest.param(page, text, id=f"{page.stem}-{number}")
+        pytest.param(page, *match.groups(default=""), id=f"{page.stem}-{number}")
         for page in pages
-        for number, text in enumerate(re.findall(pattern, page.read_text(), re.DOTALL))
+        for number, match in enumerate(re.finditer(pattern, page.read_text(), re.DOTALL))
     ]
 
 
-@pytest.mark.parametrize(("page", "program"), found(r"```python\n(.*?)```", EMBEDDED))
-def test_a_program_runs_as_it_stands(page, program, tmp_path):
-    """A reader pastes it into a file and runs it."""
+@pytest.mark.parametrize(
+    ("page", "program", "shown"), found(r"```python\n((?:(?!```).)*)```(?:\n\n```text\n(.*?)```)?", EMBEDDED)
+)
+def test_a_program_runs_as_it_stands(page, program, shown, tmp_path):
+    """A reader pastes it into a file and runs it; where its output is shown, that is it."""
     (tmp_path / "program.py").write_text(program)
     done = subprocess.run(
         [sys.executable, "-W", "error", "program.py"],
@@ -38,6 +40,7 @@ def test_a_program_runs_as_it_stands(page, program, tmp_path):
 
     assert (0, "") == (done.returncode, done.stderr)
     assert done.stdout
+    assert shown in ("", done.stdout)
 
 
 @pytest.mark.parametrize(("page", "link"), found(r"\]\((?!https?:)([^)#]+)[^)]*\)", PAGES))
