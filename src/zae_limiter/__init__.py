@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         InvalidNameError,
         LeaseExpiredError,
         LocalAwsError,
+        MissingExtraError,
         NamespaceNotFoundError,
         NamespaceStateError,
         RateLimitError,
@@ -65,6 +66,9 @@ if TYPE_CHECKING:
     from zae_limiter.core.usage import UsageSnapshot, UsageSummary
     from zae_limiter.infra.discovery import LimiterInfo
     from zae_limiter.infra.options import StackOptions
+    from zae_limiter.visualization.formatting import UsageFormatter, format_usage_snapshots
+    from zae_limiter.visualization.plot import PlotFormatter
+    from zae_limiter.visualization.table import CsvFormatter, TableFormatter
 
     __version__: str
 
@@ -81,6 +85,7 @@ _ERRORS = [
     "InvalidNameError",
     "LeaseExpiredError",
     "LocalAwsError",
+    "MissingExtraError",
     "NamespaceNotFoundError",
     "NamespaceStateError",
     "RateLimitError",
@@ -132,6 +137,9 @@ _HOMES = {
     "SyncRepository": "_sync.repository",
     "SyncRepositoryBuilder": "_sync.builder",
     "SyncRepositoryProtocol": "_sync.protocol",
+    **dict.fromkeys(("UsageFormatter", "format_usage_snapshots"), "visualization.formatting"),
+    "PlotFormatter": "visualization.plot",
+    **dict.fromkeys(("CsvFormatter", "TableFormatter"), "visualization.table"),
 }
 
 __all__ = [
@@ -142,6 +150,7 @@ __all__ = [
     "CacheStats",
     "Clock",
     "CorruptItemError",
+    "CsvFormatter",
     "Entity",
     "EntityCapacity",
     "EntityError",
@@ -161,10 +170,12 @@ __all__ = [
     "LimitStatus",
     "LimiterInfo",
     "LocalAwsError",
+    "MissingExtraError",
     "Namespace",
     "NamespaceNotFoundError",
     "NamespaceStateError",
     "OnUnavailable",
+    "PlotFormatter",
     "RateLimitError",
     "RateLimitExceeded",
     "RateLimiter",
@@ -186,7 +197,9 @@ __all__ = [
     "SyncRepositoryBuilder",
     "SyncRepositoryProtocol",
     "SystemClock",
+    "TableFormatter",
     "UnsupportedByBackendError",
+    "UsageFormatter",
     "UsageSnapshot",
     "UsageSummary",
     "ValidationError",
@@ -194,6 +207,7 @@ __all__ = [
     "VersionMismatchError",
     "ZAELimiterError",
     "__version__",
+    "format_usage_snapshots",
 ]
 
 if not TYPE_CHECKING:

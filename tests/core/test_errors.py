@@ -50,6 +50,7 @@ EVERY_ERROR = [
     errors.ValidationError("capacity", 0, "must be at least 1"),
     errors.InvalidIdentifierError("entity_id", "a#b", "no"),
     errors.InvalidNameError("resource", "a#b", "no"),
+    errors.MissingExtraError("plot", "asciichartpy"),
 ]
 
 

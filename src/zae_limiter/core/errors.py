@@ -28,9 +28,10 @@ Every error keeps its arguments in ``args``, so it survives pickling, and builds
     ├── VersionError
     │   ├── VersionMismatchError
     │   └── IncompatibleSchemaError
-    └── ValidationError
-        ├── InvalidIdentifierError
-        └── InvalidNameError
+    ├── ValidationError
+    │   ├── InvalidIdentifierError
+    │   └── InvalidNameError
+    └── MissingExtraError
 """
 
 import math
@@ -367,3 +368,15 @@ class InvalidIdentifierError(ValidationError):
 
 class InvalidNameError(ValidationError):
     """The name of a resource, limit, namespace or stack breaks the rule for names."""
+
+
+class MissingExtraError(ZAELimiterError):
+    """What was asked for needs a package that comes with an extra, and is not installed."""
+
+    def __init__(self, extra: str, package: str) -> None:
+        self.extra = extra
+        self.package = package
+        super().__init__(extra, package)
+
+    def __str__(self) -> str:
+        return f'{self.package} is not installed; install it: pip install "zae-limiter[{self.extra}]"'

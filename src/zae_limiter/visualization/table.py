@@ -1,0 +1,77 @@
+"""Snapshots in rows: aligned columns for people, comma-separated values for programs."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from zae_limiter.core.usage import UsageSnapshot
+from zae_limiter.visualization.series import limits_of
+from zae_limiter.visualization.wording import whole_number, window_name
+
+NOTHING = "Nothing was used."
+"""What people are shown where there are no snapshots."""
+
+_NAMED = ("window (UTC)", "entity", "resource")
+_FACTS = ("entity_id", "resource", "window_type", "window_start", "window_end")
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Titles, and rows of as many cells, of which the first ``named`` are names and the others numbers."""
+
+    titles: Sequence[str]
+    cells: Sequence[Sequence[str]]
+    named: int = len(_NAMED)
+
+
+class TableFormatter:
+    """Columns two spaces apart, one row for each snapshot, one column for each limit."""
+
+    def format(self, snapshots: Sequence[UsageSnapshot]) -> str:
+        """Return the table."""
+        if not snapshots:
+            return NOTHING
+        rows = rows_of(snapshots)
+        lines = [
+            [title.upper() if place < rows.named else title for place, title in enumerate(rows.titles)],
+            *rows.cells,
+        ]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return "\n".join(_aligned(line, widths, rows.named) for line in lines)
+
+
+class CsvFormatter:
+    """Comma-separated values with a header; what was used of a limit is in the column ``used_`` and its name."""
+
+    def format(self, snapshots: Sequence[UsageSnapshot]) -> str:
+        """Return the lines; without snapshots it is the header alone."""
+        limits = limits_of(snapshots)
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([*_FACTS, *(f"used_{name}" for name in limits), "total_events"])
+        for one in snapshots:
+            facts = [one.entity_id, one.resource, one.window_type, one.window_start, one.window_end]
+            writer.writerow([*facts, *(one.counters.get(name, "") for name in limits), one.total_events])
+        return text.getvalue().removesuffix("\n")
+
+
+def rows_of(snapshots: Sequence[UsageSnapshot]) -> Rows:
+    """Return snapshots in rows for people; a limit that one does not have is a dash."""
+    limits = limits_of(snapshots)
+    titles = [*_NAMED, *limits, "writes"]
+    return Rows(titles, [_row(snapshot, limits) for snapshot in snapshots])
+
+
+def _row(snapshot: UsageSnapshot, limits: Sequence[str]) -> list[str]:
+    used = [whole_number(snapshot.counters[name]) if name in snapshot.counters else "-" for name in limits]
+    named = [window_name(snapshot.window_type, snapshot.window_start), snapshot.entity_id, snapshot.resource]
+    return [*named, *used, whole_number(snapshot.total_events)]
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int], named: int) -> str:
+    padded = [
+        cell.ljust(width) if place < named else cell.rjust(width)
+        for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+    return "  ".join(padded).rstrip()

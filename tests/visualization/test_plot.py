@@ -1,0 +1,101 @@
+"""Charts in a terminal: what is drawn is what was used."""
+
+import sys
+
+import pytest
+
+from tests.visualization.snapshots import snapshot
+from zae_limiter import MissingExtraError, PlotFormatter, ValidationError, format_usage_snapshots
+
+HOURS = {8: 1_000, 9: 3_000, 10: 2_000, 12: 3_000}
+DAY = [snapshot(f"2026-01-15T{hour:02}:00Z", {"tpm": amount}) for hour, amount in HOURS.items()]
+
+
+def test_a_chart_shows_every_hour_with_amounts_and_times_beside():
+    """An hour without usage is at zero; labels are short and the axis has times."""
+    expected = """\
+tpm by hour: user-1 · gpt-4, 2026-01-15 08:00 to 2026-01-15 12:00 UTC
+total 9,000, most 3,000 at 2026-01-15 09:00
+
+ 3K ┤        ╭───────╮               ╭───────
+ 2K ┤        │       ╰───────╮       │
+ 1K ┤────────╯               │       │
+  0 ┤                        ╰───────╯
+    └┬───────┬───────┬───────┬───────┬───────
+     08:00   09:00   10:00   11:00   12:00"""
+
+    assert expected == PlotFormatter(width=80, height=4).format(DAY)
+
+
+def test_there_is_a_chart_for_each_limit():
+    """Requests and tokens are of different size, and drawn apart."""
+    text = PlotFormatter().format([snapshot("2026-01-15T08:00Z", {"rpm": 5, "tpm": 5_000})])
+
+    assert [
+        "rpm by hour: user-1 · gpt-4, 2026-01-15 08:00 UTC",
+        "tpm by hour: user-1 · gpt-4, 2026-01-15 08:00 UTC",
+    ] == [line for line in text.splitlines() if " by hour" in line]
+
+
+@pytest.mark.parametrize("width", [40, 80, 133])
+@pytest.mark.parametrize("hours", [1, 30, 700])
+def test_a_chart_fits_the_terminal(width, hours):
+    """However many hours there are, no line is wider than asked for."""
+    shown = [
+        snapshot(f"2026-01-{1 + hour // 24:02}T{hour % 24:02}:00Z", {"tpm": (hour * 37) % 1_000 * 1_000})
+        for hour in range(hours)
+    ]
+
+    assert width >= max(map(len, PlotFormatter(width=width).format(shown).splitlines()[2:]))
+
+
+def test_a_column_for_several_hours_shows_the_most_of_them():
+    """A peak is never averaged away, and the chart says what a column is."""
+    amounts = [9_000 if hour == 77 else 10 for hour in range(150)]
+    shown = [
+        snapshot(f"2026-01-{1 + hour // 24:02}T{hour % 24:02}:00Z", {"tpm": amount})
+        for hour, amount in enumerate(amounts)
+    ]
+
+    lines = PlotFormatter(width=60).format(shown).splitlines()
+
+    assert "Each column shows the most of 3 hours." == lines[-1]
+    assert "9K" == next(line for line in lines if "╭" in line).split()[0]
+
+
+def test_usage_below_zero_is_below_the_axis():
+    """What was given back in a later hour than it was taken in makes that hour negative."""
+    text = PlotFormatter(height=4).format(
+        [snapshot("2026-01-15T08:00Z", {"tpm": 2_000}), snapshot("2026-01-15T09:00Z", {"tpm": -1_000})]
+    )
+
+    assert ["2K", "1K", "0", "-1K"] == [line.split()[0] for line in text.splitlines()[3:7]]
+
+
+def test_usage_of_several_is_drawn_together():
+    """One line for all, and it says how many they are."""
+    text = PlotFormatter().format([snapshot("2026-01-15", {"rpm": 3}, kind="daily", entity_id=name) for name in "ab"])
+
+    assert text.startswith("rpm by day: 2 entities · gpt-4, 2026-01-15 UTC\ntotal 6, most 6 on 2026-01-15\n")
+
+
+def test_without_the_extra_the_error_says_what_to_install(monkeypatch):
+    """The package for charts is not installed with the limiter."""
+    monkeypatch.setitem(sys.modules, "asciichartpy", None)
+
+    with pytest.raises(MissingExtraError) as caught:
+        format_usage_snapshots(DAY, PlotFormatter())
+
+    assert 'asciichartpy is not installed; install it: pip install "zae-limiter[plot]"' == str(caught.value)
+
+
+def test_nothing_is_said_in_words():
+    """An empty chart would look like a fault."""
+    assert "Nothing was used." == PlotFormatter().format([])
+
+
+@pytest.mark.parametrize("sizes", [{"width": 39}, {"height": 1}])
+def test_a_chart_without_room_is_refused(sizes):
+    """A name and a bar must fit."""
+    with pytest.raises(ValidationError):
+        PlotFormatter(**sizes)

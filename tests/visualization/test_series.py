@@ -1,0 +1,92 @@
+"""Snapshots become series without gaps, and nothing is lost or counted twice."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.visualization.snapshots import snapshot
+from zae_limiter.visualization.series import Bounds, series_of
+
+MANY = Bounds(windows=10_000, parts=6)
+
+
+def test_hours_in_which_nothing_was_used_are_zero():
+    """A chart has a place for every hour between the first and the last."""
+    (series,) = series_of([snapshot("2026-01-15T08:00Z", {"rpm": 5}), snapshot("2026-01-15T11:00Z", {"rpm": 7})], MANY)
+
+    assert [5, 0, 0, 7] == series.amounts
+    assert (12, 3) == (series.total, series.peak)
+    assert "user-1 · gpt-4" == series.whose
+
+
+def test_kinds_of_windows_are_never_added_up():
+    """An hour is in its day already."""
+    both = [snapshot("2026-01-15T08:00Z", {"rpm": 5}), snapshot("2026-01-15", {"rpm": 5}, kind="daily")]
+
+    assert [("hourly", 5), ("daily", 5)] == [(one.window_type, one.total) for one in series_of(both, MANY)]
+
+
+def test_a_month_of_hours_ends_where_the_next_begins():
+    """Months are of different lengths."""
+    months = [snapshot(f"2026-{month:02}-01", {"rpm": month}, kind="monthly") for month in (1, 3)]
+
+    (series,) = series_of(months, MANY)
+
+    assert ["2026-01", "2026-02", "2026-03"] == [window.key for window in series.windows]
+    assert [1, 0, 3] == series.amounts
+
+
+def test_too_many_hours_are_drawn_as_days():
+    """What is too fine to be seen is summed into longer windows, and says in which it was counted."""
+    hours = [snapshot(f"2026-01-{day:02}T{hour:02}:00Z", {"rpm": 1}) for day in (1, 2, 3) for hour in (9, 10)]
+
+    (series,) = series_of(hours, Bounds(windows=48, parts=6))
+
+    assert ("hourly", "daily") == (series.counted_in, series.window_type)
+    assert [2, 2, 2] == series.amounts
+
+
+def test_the_largest_come_first_and_the_others_together():
+    """A legend has room for few."""
+    used = {"a": 1, "b": 40, "c": 2, "d": 30}
+    shown = [snapshot("2026-01-15T08:00Z", {"rpm": amount}, entity_id=name) for name, amount in used.items()]
+
+    (series,) = series_of(shown, Bounds(windows=48, parts=3))
+
+    assert [("b", 40), ("d", 30), ("2 others", 3)] == [(part.label, part.total) for part in series.parts]
+    assert "4 entities · gpt-4" == series.whose
+
+
+def test_parts_are_named_by_what_differs():
+    """One entity's resources, a resource's entities, or both."""
+    one = snapshot("2026-01-15T08:00Z", {"rpm": 2})
+    of_another = snapshot("2026-01-15T08:00Z", {"rpm": 1}, entity_id="user-2")
+    of_search = snapshot("2026-01-15T08:00Z", {"rpm": 1}, resource="search")
+
+    def names(*snapshots):
+        return [part.label for part in series_of(snapshots, MANY)[0].parts]
+
+    assert ["user-1"] == names(one)
+    assert ["user-1", "user-2"] == names(one, of_another)
+    assert ["gpt-4", "search"] == names(one, of_search)
+    assert ["user-1 · gpt-4", "user-1 · search", "user-2 · gpt-4"] == names(one, of_another, of_search)
+
+
+@given(
+    used=st.lists(
+        st.tuples(st.integers(0, 400), st.sampled_from("abcdefgh"), st.integers(-50, 1_000)), min_size=1, max_size=40
+    ),
+    windows=st.integers(1, 60),
+    parts=st.integers(1, 5),
+)
+def test_nothing_is_lost_however_little_room_there_is(used, windows, parts):
+    """The total of a series is that of its snapshots, and it keeps within its bounds."""
+    shown = [
+        snapshot(f"2026-01-{1 + hour // 24:02}T{hour % 24:02}:00Z", {"rpm": amount}, entity_id=name)
+        for hour, name, amount in used
+    ]
+
+    (series,) = series_of(shown, Bounds(windows, parts))
+
+    assert sum(amount for _, _, amount in used) == series.total == sum(series.amounts)
+    assert len(series.parts) <= parts
+    assert len(series.windows) <= windows + 1 or series.window_type == "monthly"

@@ -1,0 +1,73 @@
+"""Usage in rows, for people and for programs."""
+
+import csv
+import io
+
+from tests.visualization.snapshots import snapshot
+from zae_limiter import CsvFormatter, TableFormatter, UsageFormatter, format_usage_snapshots
+
+TWO = [
+    snapshot("2026-01-15T08:00Z", {"rpm": 5, "tpm": 1_234_567}),
+    snapshot("2026-01-15", {"rpm": 5}, kind="daily", entity_id="a-longer-name"),
+]
+
+
+def test_a_table_has_a_row_for_each_window_and_a_column_for_each_limit():
+    """Numbers stand to the right with their thousands apart; a limit that was not used there is a dash."""
+    expected = """\
+WINDOW (UTC)      ENTITY         RESOURCE  rpm        tpm  writes
+2026-01-15 08:00  user-1         gpt-4       5  1,234,567       2
+2026-01-15        a-longer-name  gpt-4       5          -       1"""
+
+    assert expected == TableFormatter().format(TWO)
+
+
+def test_a_table_is_what_usage_is_written_as_unless_another_is_named():
+    """Whoever just wants to see it needs no formatter."""
+    assert TableFormatter().format(TWO) == format_usage_snapshots(iter(TWO))
+    assert CsvFormatter().format(TWO) == format_usage_snapshots(TWO, CsvFormatter())
+
+
+def test_nothing_is_said_in_words():
+    """An empty table would look like a fault."""
+    assert "Nothing was used." == format_usage_snapshots([])
+
+
+def test_csv_is_read_back_as_it_was():
+    """Every fact of a snapshot has its column, numbers are bare, and a limit that was not used is empty."""
+    rows = list(csv.DictReader(io.StringIO(CsvFormatter().format(TWO))))
+
+    assert {
+        "entity_id": "user-1",
+        "resource": "gpt-4",
+        "window_type": "hourly",
+        "window_start": "2026-01-15T08:00:00Z",
+        "window_end": "2026-01-15T09:00:00Z",
+        "used_rpm": "5",
+        "used_tpm": "1234567",
+        "total_events": "2",
+    } == rows[0]
+    assert ("a-longer-name", "") == (rows[1]["entity_id"], rows[1]["used_tpm"])
+
+
+def test_csv_of_nothing_is_a_header():
+    """A program that reads it finds no row, not a sentence."""
+    assert "entity_id,resource,window_type,window_start,window_end,total_events" == CsvFormatter().format([])
+
+
+def test_names_with_commas_and_quotes_stay_one_cell():
+    """Whatever a name holds, it is quoted."""
+    odd = snapshot("2026-01-15", {"rpm": 1}, entity_id='a,"b"\nc')
+
+    assert ['a,"b"\nc'] == [row["entity_id"] for row in csv.DictReader(io.StringIO(CsvFormatter().format([odd])))]
+
+
+def test_a_formatter_of_ones_own_needs_one_method():
+    """Anything with ``format`` is a formatter."""
+
+    class Names:
+        def format(self, snapshots):
+            return " ".join(one.entity_id for one in snapshots)
+
+    assert isinstance(Names(), UsageFormatter)
+    assert "user-1 a-longer-name" == format_usage_snapshots(TWO, Names())
