@@ -1,6 +1,6 @@
 # Every target sets up what it needs, once, in .venv; see tools/setup.sh.
 .DEFAULT_GOAL := help
-.PHONY: help test test-browser demo bench fast soak lint format mirror mutants docs docs-serve clean
+.PHONY: help test test-browser demo bench fast soak lint format mirror mutants docs docs-serve reference clean
 
 BIN := $(or $(VENV),.venv)/bin
 
@@ -55,6 +55,10 @@ docs: ## build the documentation into site/
 docs-serve: ## show the documentation at http://127.0.0.1:8000 while you write it
 	@tools/setup.sh dev
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --livereload
+
+reference: ## write the reference of the command line from the commands
+	@tools/setup.sh dev
+	@$(BIN)/python tools/cli_reference.py
 
 clean: ## remove the environment and everything tools left behind
 	rm -rf $(or $(VENV),.venv) build dist site .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache bench/.venv .engines

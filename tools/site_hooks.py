@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Written by tools/diagrams.sh.
 MERMAID = ROOT / ".engines" / "mermaid" / "mermaid.min.js"
 MERMAID_ON_SITE = "assets/mermaid.min.js"
+DIAGRAM_SCRIPTS = (MERMAID_ON_SITE, "assets/diagrams.js")
 
 # Files of the repository that are pages of the site too.
 BORROWED = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing/guide.md"}
@@ -68,8 +69,9 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     """Load Mermaid on pages that have diagrams, and nowhere else: it is large."""
     if '<pre class="mermaid">' not in output:
         return output
-    script = posixpath.relpath(MERMAID_ON_SITE, posixpath.dirname(page.file.dest_uri) or ".")
-    return output.replace("</head>", f'<script src="{script}"></script></head>', 1)
+    folder = posixpath.dirname(page.file.dest_uri) or "."
+    scripts = "".join(f'<script src="{posixpath.relpath(one, folder)}"></script>' for one in DIAGRAM_SCRIPTS)
+    return output.replace("</head>", f"{scripts}</head>", 1)
 
 
 def _led(match: re.Match[str], source: str, page: str) -> str:
