@@ -1,6 +1,6 @@
 # Every target sets up what it needs, once, in .venv; see tools/setup.sh.
 .DEFAULT_GOAL := help
-.PHONY: help test test-browser demo bench fast soak lint format mirror mutants docs docs-serve reference clean
+.PHONY: help test test-browser demo bench fast soak lint format mirror mutants docs docs-serve reference build changelog clean
 
 BIN := $(or $(VENV),.venv)/bin
 
@@ -59,6 +59,12 @@ docs-serve: ## show the documentation at http://127.0.0.1:8000 while you write i
 reference: ## write the reference of the command line from the commands
 	@tools/setup.sh dev
 	@$(BIN)/python tools/cli_reference.py
+
+build: ## build the package into dist/, and check what is in it
+	@tools/setup.sh dev
+	@rm -rf dist
+	@$(BIN)/python -m hatchling build -d dist
+	@$(BIN)/python tools/package.py dist
 
 clean: ## remove the environment and everything tools left behind
 	rm -rf $(or $(VENV),.venv) build dist site .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache bench/.venv .engines

@@ -1,0 +1,40 @@
+"""What is built, once for all tests of a process."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.release.empty import Environment, new_environment
+from tools import package
+
+
+@pytest.fixture(scope="session")
+def dist(tmp_path_factory) -> Path:
+    """A folder with the wheel and the source archive of this clone."""
+    if shutil.which("git") is None or not (package.ROOT / ".git").exists():
+        pytest.skip("the version of a build is that of its tag: this needs git, and a clone")
+    folder = tmp_path_factory.mktemp("dist")
+    package.build(package.ROOT, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def known() -> set[str]:
+    """What may be in a build: what is tracked, and what its author has not added yet."""
+    command = ["git", "ls-files", "-z", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=package.ROOT, capture_output=True, text=True, check=True).stdout
+    return package.tracked() | set(filter(None, listed.split("\0")))
+
+
+@pytest.fixture(scope="session")
+def bare(dist, tmp_path_factory) -> Environment:
+    """The wheel with what it requires, and nothing else."""
+    return new_environment(tmp_path_factory.mktemp("bare"), package.one(dist, "*.whl"))
+
+
+@pytest.fixture(scope="session")
+def with_lambda(dist, tmp_path_factory) -> Environment:
+    """The same with the extra that deploying needs."""
+    return new_environment(tmp_path_factory.mktemp("lambda"), package.one(dist, "*.whl"), "lambda")

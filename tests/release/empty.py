@@ -1,0 +1,90 @@
+"""An environment with a wheel and exactly what its metadata say it requires.
+
+The wheel is installed by a real installer. What it requires is linked from the environment of the tests, so that no
+index is asked; what is not required is not there, and whoever imports it fails.
+"""
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.metadata import Metadata
+from packaging.requirements import Requirement
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A folder with programs."""
+
+    programs: Path
+
+    def run(self, *command: str, cwd: Path, code: int = 0) -> str:
+        """What a program says, on both streams; it must end with a code."""
+        done = subprocess.run(
+            [str(self.programs / command[0]), *command[1:]],
+            cwd=cwd,
+            env={"PATH": str(self.programs), "HOME": str(cwd), "PYTHONWARNINGS": "error", "LC_ALL": "C.UTF-8"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert code == done.returncode, done.stdout
+        return done.stdout
+
+
+def new_environment(folder: Path, wheel: Path, *extras: str) -> Environment:
+    """Make an environment in a folder."""
+    venv.create(folder, with_pip=False, symlinks=True)
+    environment = Environment(folder / "bin")
+    site = Path(environment.run("python", "-c", "import site; print(site.getsitepackages()[0])", cwd=folder).strip())
+    install(wheel, environment.programs / "python")
+    with zipfile.ZipFile(wheel) as opened:
+        (metadata,) = [opened.read(name) for name in opened.namelist() if name.endswith(".dist-info/METADATA")]
+    for distribution in required(Metadata.from_email(metadata).requires_dist or [], extras, set()):
+        link(distribution, site)
+    return environment
+
+
+def install(wheel: Path, python: Path) -> None:
+    """Install a wheel alone, with the installer that there is."""
+    options = ["--quiet", "--no-deps", "--no-index", str(wheel)]
+    if uv := shutil.which("uv"):
+        command = [uv, "pip", "install", "--python", str(python), *options]
+    else:
+        # An environment that was made where venv lacks pip has none; then the one outside is taken.
+        pip = [sys.executable, "-m", "pip"] if importlib.util.find_spec("pip") else ["pip"]
+        command = [*pip, "--python", str(python), "install", "--no-compile", *options]
+    subprocess.run(command, env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}, check=True)
+
+
+def required(
+    requirements: list[Requirement], extras: tuple[str, ...], seen: set[str]
+) -> Iterator[importlib.metadata.Distribution]:
+    """The distributions that requirements come to, and those these require, each once."""
+    for requirement in requirements:
+        marker = requirement.marker
+        wanted = marker is None or any(marker.evaluate({"extra": extra}) for extra in extras or ("",))
+        if not wanted or requirement.name in seen:
+            continue
+        seen.add(requirement.name)
+        distribution = importlib.metadata.distribution(requirement.name)
+        assert requirement.specifier.contains(distribution.version, prereleases=True), requirement
+        yield distribution
+        theirs = [Requirement(text) for text in distribution.requires or []]
+        yield from required(theirs, tuple(requirement.extras), seen)
+
+
+def link(distribution: importlib.metadata.Distribution, site: Path) -> None:
+    """Put a distribution's packages and modules where programs of the environment find them."""
+    for top in sorted({path.parts[0] for path in distribution.files or []} - {"..", "__pycache__"}):
+        (site / top).symlink_to(str(distribution.locate_file(top)))

@@ -1,0 +1,89 @@
+"""What is built has all that it needs and nothing else, and its checks notice when it is otherwise."""
+
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tools import package
+
+
+@pytest.fixture
+def wheel(dist, tmp_path) -> Path:
+    """A copy that may be spoilt."""
+    original = package.one(dist, "*.whl")
+    return Path(shutil.copy(original, tmp_path / original.name))
+
+
+def test_the_wheel_holds_both_packages_and_nothing_else(dist, known):
+    """Every module, both markers of types, the template; no test, no cache."""
+    wheel = package.one(dist, "*.whl")
+
+    assert [] == list(package.wheel_problems(wheel, known))
+    assert {
+        "zae_limiter/py.typed",
+        "zae_limiter_aggregator/py.typed",
+        "zae_limiter/infra/templates/limiter.yaml",
+    } <= package.contents(wheel).keys()
+
+
+def test_the_source_archive_is_the_clone(dist, known):
+    """Whoever packs it for a distribution has the tests, the documentation and the examples."""
+    assert [] == list(package.archive_problems(package.one(dist, "*.tar.gz"), known))
+
+
+def test_the_source_archive_builds_the_same_wheel(dist):
+    """Without git, to the last byte, version included."""
+    assert [] == list(package.rebuilding_problems(package.one(dist, "*.tar.gz"), package.one(dist, "*.whl")))
+
+
+def test_an_index_accepts_the_metadata(dist):
+    """Every field is valid; the page is the README."""
+    wheel = package.one(dist, "*.whl")
+    (text,) = [body.decode() for name, body in package.contents(wheel).items() if name.endswith("METADATA")]
+
+    assert [] == list(package.metadata_problems(wheel))
+    assert "\nDescription-Content-Type: text/markdown\n" in text
+    assert text.endswith((package.ROOT / "README.md").read_text())
+
+
+def test_a_foreign_file_is_noticed(wheel, known):
+    """A database, a cache or a key that lay in the sources."""
+    with zipfile.ZipFile(wheel, "a") as opened:
+        opened.writestr("zae_limiter/limits.db", "")
+
+    assert ["foreign: zae_limiter/limits.db"] == list(package.wheel_problems(wheel, known))
+
+
+def test_a_missing_file_is_noticed(wheel, known):
+    """A template that a pattern forgot."""
+    added = "src/zae_limiter/infra/templates/another.yaml"
+
+    assert ["missing: zae_limiter/infra/templates/another.yaml"] == list(package.wheel_problems(wheel, known | {added}))
+
+
+@pytest.mark.parametrize(
+    ("metadata", "problem"),
+    [
+        ("Metadata-Version: 2.4\nName: x\nVersion: 1\n\n", "no description"),
+        ("Metadata-Version: 2.4\nName: x\nVersion: one\n\nA page.", "version"),
+        ("Metadata-Version: 2.4\nName: x\nVersion: 1\nRequires-Dist: y >>> 2\n\nA page.", "requires-dist"),
+    ],
+)
+def test_metadata_that_an_index_would_refuse_are_noticed(metadata, problem, tmp_path):
+    """Before anything is tagged, not after."""
+    spoilt = tmp_path / "x-1-py3-none-any.whl"
+    with zipfile.ZipFile(spoilt, "w") as opened:
+        opened.writestr("x-1.dist-info/METADATA", metadata)
+
+    (found,) = package.metadata_problems(spoilt)
+    assert problem in found.lower()
+
+
+def test_a_wheel_that_is_built_otherwise_is_noticed(dist, wheel):
+    """A file that only the wheel has is one that no distribution could build."""
+    with zipfile.ZipFile(wheel, "a") as opened:
+        opened.writestr("zae_limiter/made.py", "")
+
+    assert ["missing: zae_limiter/made.py"] == list(package.rebuilding_problems(package.one(dist, "*.tar.gz"), wheel))
