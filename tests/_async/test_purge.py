@@ -205,6 +205,17 @@ async def test_a_purge_that_was_interrupted_is_told_as_begun_and_as_done(repo):
     ]
 
 
+async def test_whoever_waits_is_told_how_far_it_is(repo):
+    """What the steps removed adds up to what is returned."""
+    scoped, namespace_id = await registered(repo, "team-a")
+    await fill(scoped)
+    await repo.delete_namespace("team-a")
+    steps = []
+    removed = await repo.purge_namespace(namespace_id, progress=steps.append)
+
+    assert 0 < removed == sum(steps)
+
+
 async def test_two_that_purge_at_once_both_come_to_the_end(repo):
     """Whatever one removes, the other need not, the last record included."""
     scoped, namespace_id = await registered(repo, "team-a")

@@ -23,10 +23,16 @@ def database(tmp_path, monkeypatch) -> Path:
 def run(database):
     """Run a command in this process."""
 
-    def invoke(*arguments: str) -> Result:
-        return CliRunner().invoke(main, arguments, prog_name="zae-limiter", catch_exceptions=False)
+    def invoke(*arguments: str, answers: str | None = None) -> Result:
+        return CliRunner().invoke(main, arguments, input=answers, prog_name="zae-limiter", catch_exceptions=False)
 
     return invoke
+
+
+@pytest.fixture
+def somebody(monkeypatch):
+    """Somebody is there to answer questions."""
+    monkeypatch.setattr("zae_limiter.cli._consent.somebody_is_there", lambda: True)
 
 
 @pytest.fixture

@@ -109,7 +109,10 @@ class TestMisused:
                 "give some with -l rpm:100, or store some with: zae-limiter system set-defaults",
             ),
             (("u", "r", "-c", "rpm:1", "--url", "redis://x"), "memory://, sqlite:///file.db"),
-            (("u", "r", "-c", "rpm:1", "-N", "elsewhere"), "there is no namespace 'elsewhere'; register it: zae-limiter"),
+            (
+                ("u", "r", "-c", "rpm:1", "-N", "elsewhere"),
+                "there is no namespace 'elsewhere'; register it: zae-limiter",
+            ),
             (("u", "r", "-c", "rpm:1", "--wait", "-1"), "'--wait'"),
         ],
     )

@@ -57,7 +57,7 @@ class TestHelp:
             for path, command in every_command()
             for option in ("--name", "--region", "--endpoint-url", "--url", "--namespace", "--json")
             if not isinstance(command, click.Group) and (path, option) != (("demo",), "--json")
-            if path[0] not in NOT_ON_DATA
+            if path[0] not in NOT_ON_DATA and (path[0], option) != ("namespace", "--namespace")
             if option not in {name for parameter in command.params for name in parameter.opts}
         ]
 

@@ -162,7 +162,7 @@ class TestDelete:
     def test_it_asks_who_is_there(self, aws, name, monkeypatch, answer):
         """No answer is no; the question names what would be lost."""
         invoke("deploy", "--name", name, *BARE)
-        monkeypatch.setattr("zae_limiter.cli.stack.somebody_is_there", lambda: True)
+        monkeypatch.setattr("zae_limiter.cli._consent.somebody_is_there", lambda: True)
         done = invoke("delete", "--name", name, answers=f"{answer}\n")
         stands = Stack(name, Clients()).describe() is not None
 

@@ -54,3 +54,26 @@ def test_another_choice_is_refused(run):
 
     assert (2, 1) == (done.exit_code, done.stderr.count("\n"))
     assert "'allow', 'block'" in done.stderr
+
+
+def test_deleting_asks_and_says_what_was_there(run, somebody):
+    """What is not there is not asked about."""
+    run("system", "set-defaults", "-l", "rpm:1000", "--on-unavailable", "allow")
+    delete = ("system", "delete-defaults")
+    kept, gone, none = run(*delete, answers="n\n"), run(*delete, answers="y\n"), run(*delete)
+
+    assert (1, "") == (kept.exit_code, kept.stdout)
+    assert "Delete the system defaults of namespace default? [y/N]" in kept.stderr
+    assert (0, "Deleted the system defaults.\n") == (gone.exit_code, gone.stdout)
+    assert "There are no system defaults; nothing was deleted.\n" == none.stdout
+    assert {"limits": [], "on_unavailable": None} == json.loads(run("system", "get-defaults", "--json").stdout)
+
+
+def test_without_anybody_to_ask_deleting_needs_yes(run):
+    """A script that forgot it deletes nothing."""
+    run("system", "set-defaults", "-l", "rpm:1000")
+    refused, done = run("system", "delete-defaults"), run("system", "delete-defaults", "--yes", "--json")
+
+    assert (2, "", 1) == (refused.exit_code, refused.stdout, refused.stderr.count("\n"))
+    assert "give --yes" in refused.stderr
+    assert {"deleted": True} == json.loads(done.stdout)

@@ -15,6 +15,7 @@ from zae_limiter.core.errors import (
     EntityNotFoundError,
     InfrastructureError,
     NamespaceNotFoundError,
+    NamespaceStateError,
     RateLimiterUnavailable,
     RateLimitExceeded,
     UnsupportedByBackendError,
@@ -29,6 +30,9 @@ UNAVAILABLE = 69
 TRY_LATER = 75
 """A limit lacks the tokens: EX_TEMPFAIL of sysexits.h."""
 INTERRUPTED = 130
+
+# What options are called that the library knows by other names.
+_OPTIONS = {"start_event_id": "--cursor", "cursor": "--cursor", "parent_id": "--parent", "principal": "--principal"}
 
 
 class Failure(NamedTuple):
@@ -66,8 +70,12 @@ def failure_of(error: ZAELimiterError) -> Failure:
             return Failure(f"Error: {error.reason.partition(':')[0]}; {hint}", MISUSED)
         case NamespaceNotFoundError():
             return Failure(f"Error: {namespace_line(error)}", MISUSED)
+        case NamespaceStateError():
+            return Failure(f"Error: {state_line(error)}", FAILED)
         case EntityError():
             return Failure(f"Error: {entity_line(error)}", FAILED)
+        case ValidationError(field=field) if field in _OPTIONS:
+            return Failure(f"Error: {ValidationError(_OPTIONS[field], error.value, error.reason)}", MISUSED)
         case ValidationError() | UnsupportedByBackendError():
             return Failure(f"Error: {error}", MISUSED)
         case InfrastructureError():
@@ -100,6 +108,14 @@ def namespace_line(error: NamespaceNotFoundError) -> str:
     )
 
 
+def state_line(error: NamespaceStateError) -> str:
+    """Say in which state a namespace is, and which command helps."""
+    if (error.operation, error.status) == ("purge", "active"):
+        delete = calling(f"namespace delete {shlex.quote(error.namespace)}", PLACE)
+        return f"namespace {error.namespace!r} is active; delete it first: {delete}"
+    return str(error)
+
+
 def exceeded_line(error: RateLimitExceeded) -> str:
     """Say which limits lack tokens, and when a retry would be admitted.
 
@@ -124,7 +140,8 @@ def _tell(failure: Failure) -> NoReturn:
 
 def _usage(error: click.UsageError) -> str:
     message = error.format_message()
-    if error.ctx is None:
+    # One that names a command leads on already.
+    if error.ctx is None or "zae-limiter " in message:
         return message
     ending = "" if message.endswith((".", "?", "!")) else "."
     return f"{message}{ending} See: {error.ctx.command_path} --help"

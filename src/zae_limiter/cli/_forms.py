@@ -16,6 +16,7 @@ _MAKERS: dict[str, Callable[[str, int, int | None], Limit]] = {
     **dict.fromkeys(("d", "day"), Limit.per_day),
 }
 _PERIOD_NAMES = {1: "second", 60: "minute", 3600: "hour", 86400: "day"}
+_SHORT_PERIODS = {1: "s", 60: "min", 3600: "h", 86400: "d"}
 
 # No number that may be used has more digits; longer ones are not worth converting.
 _NUMBER = r"-?[0-9]{1,30}"
@@ -76,6 +77,21 @@ def gather_amounts(pairs: tuple[tuple[str, int], ...]) -> dict[str, int]:
 
 def describe_refill(limit: Limit) -> str:
     """Say how fast a limit refills: ``1000 per minute``."""
+    return describe_rate(limit.refill_amount, limit.refill_period_seconds)
+
+
+def describe_rate(amount: int, seconds: int) -> str:
+    """Say how much comes in how long: ``1000 per minute``."""
+    return f"{amount} per {_PERIOD_NAMES.get(seconds, f'{seconds} seconds')}"
+
+
+def write_limit(limit: Limit) -> str:
+    """Write a limit as it is read; a period that has no name is written in seconds, and cannot be read.
+
+    Example:
+        >>> write_limit(Limit.per_minute("rpm", 1000, burst=1500))
+        'rpm:1000/min:burst=1500'
+    """
     seconds = limit.refill_period_seconds
-    period = _PERIOD_NAMES.get(seconds, f"{seconds} seconds")
-    return f"{limit.refill_amount} per {period}"
+    burst = "" if limit.capacity == limit.refill_amount else f":burst={limit.capacity}"
+    return f"{limit.name}:{limit.refill_amount}/{_SHORT_PERIODS.get(seconds, f'{seconds} s')}{burst}"

@@ -12,3 +12,13 @@ def examples(*commands: str) -> str:
 def section(title: str, *lines: str) -> str:
     """Write lines below a title."""
     return "\n".join([_AS_WRITTEN, f"{title}:", *(f"  {line}" for line in lines)])
+
+
+def json_shape(*lines: str) -> str:
+    """Write what ``--json`` prints."""
+    return section("JSON", *lines)
+
+
+def help_of(*sections: str) -> str:
+    """Join sections."""
+    return "\n\n".join(sections)

@@ -8,11 +8,32 @@ from typing import Any, TypeVar
 import click
 
 from zae_limiter.cli._forms import AMOUNT_FORM, LIMIT_FORM, parse_amount, parse_limit
+from zae_limiter.cli._place import StoreChoice, store_options
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
 
 Command = Callable[..., None]
 V = TypeVar("V")
+
+_LARGEST_PAGE = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Changing:
+    """How something is changed: where, by whom, and how what came of it is told."""
+
+    store: StoreChoice
+    principal: str | None
+    as_json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a long list: how much of it, and after what; ``everything`` is all that follows."""
+
+    size: int
+    cursor: str | None
+    everything: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +74,61 @@ def consume_option(command: Command) -> Command:
     return click.option(
         "--consume", "-c", "amounts", callback=read, metavar=AMOUNT_FORM, multiple=True, required=True, help=help_text
     )(command)
+
+
+def changing_options(command: Command) -> Command:
+    """Add the options of whatever changes something; the command takes them as ``changing``."""
+
+    @principal_option
+    @json_option
+    @store_options
+    @wraps(command)
+    def with_changing(*, store: StoreChoice, principal: str | None, as_json: bool, **others: Any) -> None:
+        command(changing=Changing(store, principal, as_json), **others)
+
+    return with_changing
+
+
+def page_options(command: Command) -> Command:
+    """Add ``--limit``, ``--cursor`` and ``--all``; the command takes them as ``page``."""
+
+    @click.option(
+        "--limit",
+        "size",
+        type=click.IntRange(1, _LARGEST_PAGE),
+        default=100,
+        metavar="N",
+        help="How many to show at most; 100 unless you say.",
+    )
+    @click.option("--cursor", metavar="CURSOR", help="Where to go on, as the page before it says.")
+    @click.option("--all", "everything", is_flag=True, help="Show all that follow, however many.")
+    @wraps(command)
+    def with_page(*, size: int, cursor: str | None, everything: bool, **others: Any) -> None:
+        command(page=Page(size, cursor, everything), **others)
+
+    return with_page
+
+
+def principal_option(command: Command) -> Command:
+    """Add ``--principal``."""
+    return click.option("--principal", metavar="NAME", help="Who makes the change, for the audit log.")(command)
+
+
+def pairs_option(flag: str, purpose: str, example: str) -> Callable[[Command], Command]:
+    """Add an option that is given as KEY=VALUE, any number of times, and taken as a dictionary."""
+
+    def read(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+        for value in values:
+            if not value.partition("=")[1]:
+                raise click.BadParameter(f"{value!r}: must be KEY=VALUE, such as {example}", ctx, param)
+        return {key: said for key, _, said in (value.partition("=") for value in values)}
+
+    return click.option(flag, multiple=True, metavar="KEY=VALUE", callback=read, help=purpose)
+
+
+def yes_option(command: Command) -> Command:
+    """Add ``--yes``."""
+    return click.option("--yes", "-y", is_flag=True, help="Do not ask.")(command)
 
 
 def json_option(command: Command) -> Command:

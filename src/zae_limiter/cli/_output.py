@@ -6,9 +6,15 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+# What is shown to be under way at the moment: one at most, since one terminal has one last line.
+_shown: "list[Status]" = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,7 @@ def print_json(value: object) -> None:
 
 def print_grid(grid: Grid) -> None:
     """Print a table."""
+    grid = Grid(grid.columns, [[visible(cell) for cell in row] for row in grid.rows])
     if in_terminal():
         _print_rich(grid)
     else:
@@ -50,6 +57,11 @@ def print_note(text: str) -> None:
     click.echo(text if "NO_COLOR" in os.environ else click.style(text, dim=True), err=True)
 
 
+def print_line(text: str) -> None:
+    """Print a result that is a sentence."""
+    click.echo(visible(text))
+
+
 @contextmanager
 def working(text: str) -> Iterator[Callable[[str], None]]:
     """Show on stderr that something is under way, if somebody is looking; what is yielded says what it is by now."""
@@ -57,10 +69,45 @@ def working(text: str) -> Iterator[Callable[[str], None]]:
         yield lambda _: None
         return
     from rich.console import Console
+
+    if _shown:
+        before = _shown[-1].status
+        _say(_shown[-1], text)
+        try:
+            yield lambda said: _say(_shown[-1], said)
+        finally:
+            _shown[-1].update(before)
+        return
+    with Console(stderr=True, highlight=False).status("") as status:
+        _say(status, text)
+        _shown.append(status)
+        try:
+            yield lambda said: _say(status, said)
+        finally:
+            _shown.pop()
+
+
+@contextmanager
+def paused() -> Iterator[None]:
+    """Leave the terminal to somebody else for a while, such as a question."""
+    for status in _shown:
+        status.stop()
+    try:
+        yield
+    finally:
+        for status in _shown:
+            status.start()
+
+
+def _say(status: "Status", text: str) -> None:
     from rich.text import Text
 
-    with Console(stderr=True, highlight=False).status(Text(f"{text} ...")) as status:
-        yield lambda said: status.update(Text(f"{said} ...", no_wrap=True, overflow="ellipsis"))
+    status.update(Text(f"{visible(text)} ...", no_wrap=True, overflow="ellipsis"))
+
+
+def visible(text: str) -> str:
+    """Write characters that a terminal would obey, or that would break a line, as escapes."""
+    return text if text.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def plain_lines(grid: Grid) -> list[str]:

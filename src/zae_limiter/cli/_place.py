@@ -107,11 +107,13 @@ def region_options(command: Command) -> Command:
 def place_options(command: Command) -> Command:
     """Add ``--name``, ``--region`` and ``--endpoint-url``; the command takes them as ``place``."""
 
-    @click.option("--name", "-n", required=True, metavar="NAME", help="The name of the limiter, and of its stack.")
+    @click.option(
+        "--name", "-n", "limiter", required=True, metavar="NAME", help="The name of the limiter, and of its stack."
+    )
     @region_options
     @wraps(command)
-    def with_place(*, name: str, region: Region, **others: Any) -> None:
-        command(place=Place(name, region), **others)
+    def with_place(*, limiter: str, region: Region, **others: Any) -> None:
+        command(place=Place(limiter, region), **others)
 
     return with_place
 
@@ -119,14 +121,16 @@ def place_options(command: Command) -> Command:
 def target_options(command: Command) -> Command:
     """Add ``--name`` and what goes with it, and ``--url`` in its place; the command takes them as ``target``."""
 
-    @click.option("--name", "-n", metavar="NAME", help="The name of a limiter on AWS.")
+    @click.option("--name", "-n", "limiter", metavar="NAME", help="The name of a limiter on AWS.")
     @region_options
     @click.option(
-        "--url", help=f"A store in place of a name: sqlite:///file.db. Else {URL_VARIABLE}, else your own file."
+        "--url",
+        metavar="URL",
+        help=f"A store in place of a name: sqlite:///file.db. Else {URL_VARIABLE}, else your own file.",
     )
     @wraps(command)
-    def with_target(*, name: str | None, region: Region, url: str | None, **others: Any) -> None:
-        target = target_of(name, region, url)
+    def with_target(*, limiter: str | None, region: Region, url: str | None, **others: Any) -> None:
+        target = target_of(limiter, region, url)
         remember(PLACE, target.options)
         command(target=target, **others)
 
@@ -137,7 +141,14 @@ def store_options(command: Command) -> Command:
     """Add the options of ``target_options``, and ``--namespace``; the command takes them as ``store``."""
 
     @target_options
-    @click.option("--namespace", "-N", default=DEFAULT_NAMESPACE, show_default=True, help="The namespace to work in.")
+    @click.option(
+        "--namespace",
+        "-N",
+        metavar="NAME",
+        default=DEFAULT_NAMESPACE,
+        show_default=True,
+        help="The namespace to work in.",
+    )
     @wraps(command)
     def with_store(*, target: Target, namespace: str, **others: Any) -> None:
         store = StoreChoice(target, namespace)

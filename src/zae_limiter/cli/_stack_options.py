@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from zae_limiter.cli._options import pairs_option
 from zae_limiter.cli._sections import SectionedOption
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.infra.options import StackOptions
@@ -72,18 +73,11 @@ def stack_options(command: Command) -> Command:
     """Add an option for every choice about a stack; the command takes them as ``options``."""
 
     @wraps(command)
-    def with_options(*, tags: dict[str, str], **given: Any) -> None:
+    def with_options(*, tag: dict[str, str], **given: Any) -> None:
         chosen = {flag.field: given.pop(flag.field) for flag in FLAGS}
-        command(options=chosen_options({**chosen, "tags": tags}), **given)
+        command(options=chosen_options({**chosen, "tags": tag}), **given)
 
-    added: Command = click.option(
-        "--tag",
-        "tags",
-        multiple=True,
-        metavar="KEY=VALUE",
-        callback=_read_tags,
-        help="A tag for all of it. Repeatable.",
-    )(with_options)
+    added = pairs_option("--tag", "A tag for all of it. Repeatable.", "team=search")(with_options)
     for flag in reversed(FLAGS):
         added = _option(flag)(added)
     return added
@@ -131,10 +125,3 @@ def _option(flag: Flag) -> Callable[[Command], Command]:
         type=str if default is None else type(default),
     )
     return added
-
-
-def _read_tags(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    for value in values:
-        if "=" not in value:
-            raise click.BadParameter(f"{value!r}: must be KEY=VALUE, such as team=search", ctx, param)
-    return {key: said for key, _, said in (value.partition("=") for value in values)}

@@ -2,11 +2,20 @@
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from random import Random
 
 from zae_limiter._sync.limiter.limiter import SyncRateLimiter
+from zae_limiter._sync.opening import Opening, located, open_client
 from zae_limiter._sync.repository import SyncRepository
-from zae_limiter.cli._place import StoreChoice, announce
+from zae_limiter._sync.runtime import Parallel
+from zae_limiter.cli._output import working
+from zae_limiter.cli._place import StoreChoice, Target, announce
+from zae_limiter.clock import SystemClock
+from zae_limiter.core.errors import NamespaceNotFoundError
+from zae_limiter.core.names import RESERVED_NAMESPACE
+from zae_limiter.core.namespace import DEFAULT_NAMESPACE
+from zae_limiter.core.settings import make_settings
 
 PATIENT_S = 10.0
 """How long somebody at a terminal would rather wait for an answer than be told that there is none."""
@@ -23,8 +32,37 @@ def opened(store: StoreChoice, deadline_s: float = PATIENT_S) -> Iterator[SyncRa
         InfrastructureError: The limiter is not there, cannot be used, or did not answer.
         VersionError: The table is of another schema, or asks for a newer client.
     """
+    _be_quiet()
+    announce(store.target)
+    with asking(store.target), SyncRepository.open(store.url, namespace=store.namespace, deadline_s=deadline_s) as repo:
+        yield SyncRateLimiter(repo)
+
+
+@contextmanager
+def opened_registry(target: Target) -> Iterator[SyncRepository]:
+    """Open the registry of a store's namespaces; a table that lacks even the default one will do.
+
+    Raises:
+        InfrastructureError: The limiter is not there, cannot be used, or did not answer.
+        VersionError: The table is of another schema, or asks for a newer client.
+    """
+    _be_quiet()
+    announce(target)
+    opening = Opening(located(target.url), make_settings(deadline_s=PATIENT_S), SystemClock(), Random())
+    with asking(target):
+        client = open_client(opening, Parallel("auto"))
+        with closing(client.table):
+            with suppress(NamespaceNotFoundError):
+                opening.namespace_id(client, DEFAULT_NAMESPACE)
+            record = opening.check_version(client)
+            yield SyncRepository(client.under(record).scope(RESERVED_NAMESPACE, RESERVED_NAMESPACE))
+
+
+def asking(target: Target) -> AbstractContextManager[object]:
+    """Show that a limiter on AWS is being asked; files answer at once."""
+    return nullcontext() if target.place is None else working(f"Asking {target.place.name}")
+
+
+def _be_quiet() -> None:
     # What the library warns of, commands say in their own words.
     logging.getLogger("zae_limiter").addHandler(logging.NullHandler())
-    announce(store.target)
-    with SyncRepository.open(store.url, namespace=store.namespace, deadline_s=deadline_s) as repository:
-        yield SyncRateLimiter(repository)

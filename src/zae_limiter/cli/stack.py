@@ -1,7 +1,6 @@
 """``zae-limiter deploy, delete, status, list, cfn-template, lambda-export``: the stacks of limiters."""
 
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -9,10 +8,11 @@ from typing import Any
 
 import click
 
+from zae_limiter.cli._consent import require_consent
 from zae_limiter.cli._deploying import deploy_limiter, steps_shown
-from zae_limiter.cli._failures import FAILED, UNAVAILABLE
+from zae_limiter.cli._failures import UNAVAILABLE
 from zae_limiter.cli._help import examples, section
-from zae_limiter.cli._options import json_option
+from zae_limiter.cli._options import json_option, yes_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_note, working
 from zae_limiter.cli._place import (
     Place,
@@ -75,14 +75,14 @@ def deploy(place: Place, options: StackOptions, as_json: bool) -> None:
     epilog=f"{examples(*DELETE)}\n\n{DELETE_CODES}",
 )
 @place_options
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@yes_option
 @click.option("--delete-archive", is_flag=True, help="Delete the bucket of archived audit events too.")
 @json_option
 def delete(place: Place, yes: bool, delete_archive: bool, as_json: bool) -> None:
     """Delete the stack of a limiter with its table and everything in it. Archived audit events are kept."""
     stack = Stack(place.name, place.region.clients())
     if not yes and stack.describe() is not None:
-        require_consent(place, stack)
+        require_consent(what_is_lost(place, stack))
     try:
         with steps_shown(f"Deleting {place.name}") as hear:
             done = stack.delete(keep_archive=not delete_archive, listener=hear)
@@ -173,20 +173,11 @@ def written_whole(path: Path, content: bytes) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-def require_consent(place: Place, stack: Stack) -> None:
-    """Ask whether a limiter may be deleted."""
-    if not somebody_is_there():
-        raise click.UsageError("nobody is there to ask; give --yes to delete it", click.get_current_context())
+def what_is_lost(place: Place, stack: Stack) -> str:
+    """Ask for a limiter to be deleted, in words that say how much is in it."""
     facts = stack.table_facts()
     holding = "" if facts is None else f" and the {facts.item_count} items in its table"
-    if not click.confirm(f"Delete {place.name} in {place.resolved().region.name}{holding}?", err=True):
-        print_note("Nothing was deleted.")
-        raise click.exceptions.Exit(FAILED)
-
-
-def somebody_is_there() -> bool:
-    """Say whether there is somebody who can answer."""
-    return sys.stdin.isatty()
+    return f"Delete {place.name} in {place.resolved().region.name}{holding}?"
 
 
 def print_deployed(place: Place, state: StackState, as_json: bool) -> None:

@@ -4,24 +4,24 @@ from collections.abc import Sequence
 
 import click
 
-from zae_limiter.cli._forms import describe_refill
-from zae_limiter.cli._help import examples
+from zae_limiter.cli._consent import require_consent
+from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import calling
-from zae_limiter.cli._options import json_option, limits_option
-from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_note
+from zae_limiter.cli._limits import LIMIT_KEYS, limit_facts, limits_grid
+from zae_limiter.cli._options import Changing, changing_options, json_option, limits_option, yes_option
+from zae_limiter.cli._output import print_grid, print_json, print_line, print_note
 from zae_limiter.cli._place import StoreChoice, store_options
 from zae_limiter.cli._store import opened
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.status import OnUnavailable
-
-COLUMNS = [Column("limit"), Column("capacity", True), Column("refill")]
-
 
 SETTING = (
     "zae-limiter system set-defaults -l rpm:1000 -l tpm:100000",
     "zae-limiter system set-defaults -l rps:50/s:burst=200 --on-unavailable allow --principal ops",
 )
 GETTING = "zae-limiter system get-defaults --json"
+DELETING = "zae-limiter system delete-defaults --yes"
+SHAPE = json_shape("{limits: [LIMIT], on_unavailable: allow, block or null}", LIMIT_KEYS)
 
 
 @click.group(short_help="Limits of everyone who has no others.", epilog=examples(SETTING[0], GETTING))
@@ -29,27 +29,23 @@ def system() -> None:
     """Limits of every entity and resource that has no others, and what to do while the store is away."""
 
 
-@system.command("set-defaults", short_help="Store the limits.", epilog=examples(*SETTING))
+@system.command("set-defaults", short_help="Store the limits.", epilog=help_of(examples(*SETTING), SHAPE))
 @limits_option("Limits to store; they replace those stored before.", required=True)
 @click.option(
     "--on-unavailable",
     type=click.Choice([choice.value for choice in OnUnavailable]),
     help="Let calls through, or not, while the store is away. Left as it is if not given.",
 )
-@click.option("--principal", metavar="NAME", help="Who makes the change, for the audit log.")
-@json_option
-@store_options
-def set_defaults(
-    limits: tuple[Limit, ...], on_unavailable: str | None, principal: str | None, as_json: bool, store: StoreChoice
-) -> None:
+@changing_options
+def set_defaults(limits: tuple[Limit, ...], on_unavailable: str | None, changing: Changing) -> None:
     """Store the limits of every entity and resource that has no others."""
-    with opened(store) as limiter:
-        limiter.set_system_defaults(list(limits), on_unavailable, principal)
+    with opened(changing.store) as limiter:
+        limiter.set_system_defaults(list(limits), on_unavailable, changing.principal)
         stored, choice = limiter.get_system_defaults()
-    print_defaults(stored, choice, as_json)
+    print_defaults(stored, choice, changing.as_json)
 
 
-@system.command("get-defaults", short_help="Show the limits.", epilog=examples(GETTING))
+@system.command("get-defaults", short_help="Show the limits.", epilog=help_of(examples(GETTING), SHAPE))
 @json_option
 @store_options
 def get_defaults(as_json: bool, store: StoreChoice) -> None:
@@ -59,14 +55,35 @@ def get_defaults(as_json: bool, store: StoreChoice) -> None:
     print_defaults(stored, choice, as_json)
 
 
+@system.command(
+    "delete-defaults",
+    short_help="Delete the limits.",
+    epilog=help_of(examples(DELETING), json_shape("{deleted: whether there were any}")),
+)
+@yes_option
+@changing_options
+def delete_defaults(yes: bool, changing: Changing) -> None:
+    """Delete the limits of every entity and resource that has no others, and what to do while the store is away."""
+    with opened(changing.store) as limiter:
+        stored, choice = limiter.get_system_defaults()
+        is_there = bool(stored) or choice is not None
+        if is_there and not yes:
+            require_consent(f"Delete the system defaults of namespace {changing.store.namespace}?")
+        limiter.delete_system_defaults(changing.principal)
+    if changing.as_json:
+        print_json({"deleted": is_there})
+    else:
+        print_line("Deleted the system defaults." if is_there else "There are no system defaults; nothing was deleted.")
+
+
 def print_defaults(limits: Sequence[Limit], choice: OnUnavailable | None, as_json: bool) -> None:
     """Print limits, and what to do while the store is away."""
     if as_json:
-        print_json({"limits": [limit.to_dict() for limit in limits], "on_unavailable": choice})
+        print_json({"limits": limit_facts(limits), "on_unavailable": choice})
         return
     if not limits:
         print_note(f"There are no system defaults. Store some: {calling('system set-defaults -l rpm:1000')}")
         return
-    print_grid(Grid(COLUMNS, [(limit.name, str(limit.capacity), describe_refill(limit)) for limit in limits]))
+    print_grid(limits_grid(limits))
     if choice is not None:
         click.echo(f"While the store is away: {choice}")

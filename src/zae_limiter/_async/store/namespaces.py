@@ -103,8 +103,12 @@ class NamespaceStore:
 
         return await self._carry_out(AuditAction.NAMESPACE_RECOVERED, principal, decide)
 
-    async def purge(self, namespace_id: str, principal: str | None) -> int:
+    async def purge(
+        self, namespace_id: str, principal: str | None, progress: Callable[[int], None] | None = None
+    ) -> int:
         """Remove a deleted namespace with all its items, or finish doing so, and return how many there were.
+
+        ``progress`` is told how many of them a step removed, after each.
 
         Raises:
             NamespaceNotFoundError: There is none of that id.
@@ -119,7 +123,7 @@ class NamespaceStore:
 
         namespace = await self._carry_out(AuditAction.NAMESPACE_PURGE_BEGUN, principal, begin)
         self._forget(namespace_id)
-        removed = await self._remove_everything(namespace_id)
+        removed = await self._remove_everything(namespace_id, progress or _tell_nobody)
 
         async def end() -> _Step:
             left = await self._table.get(namespace_item.reverse_key(namespace_id), consistent=True)
@@ -184,25 +188,27 @@ class NamespaceStore:
             if start is None:
                 return found
 
-    async def _remove_everything(self, namespace_id: str) -> int:
+    async def _remove_everything(self, namespace_id: str, progress: Callable[[int], None]) -> int:
         """Remove all items of a namespace, until nothing is found in two looks as far apart as an index may lag."""
         removed = looks = 0
         while looks < _EMPTY_LOOKS:
-            found = await self._remove_what_is_found(namespace_id)
+            found = await self._remove_what_is_found(namespace_id, progress)
             removed += found
             looks = 0 if found else looks + 1
             if looks < _EMPTY_LOOKS and self._table.index_lag_s:
                 await runtime.sleep(self._table.index_lag_s)
         return removed
 
-    async def _remove_what_is_found(self, namespace_id: str) -> int:
+    async def _remove_what_is_found(self, namespace_id: str, progress: Callable[[int], None]) -> int:
         """Walk once through the items of a namespace and remove each; return how many there were."""
         removed = 0
         start: Mapping[str, str] | None = None
         while True:
             everything = Query(keys.gsi4_pk(namespace_id), index="GSI4", limit=_KEYS_PER_PAGE, start=start)
             page = await self._table.query(everything)
-            removed += await self._remove([Key(item["PK"], item["SK"]) for item in page.items], page.next is not None)
+            done = await self._remove([Key(item["PK"], item["SK"]) for item in page.items], page.next is not None)
+            removed += done
+            progress(done)
             start = page.next
             if start is None:
                 return removed
@@ -224,6 +230,10 @@ class NamespaceStore:
         caches = self._client.caches.get(namespace_id)
         if caches is not None:
             caches.forget_limits()
+
+
+def _tell_nobody(_: int) -> None:
+    return
 
 
 def _change(action: AuditAction, namespace: Namespace, principal: str | None) -> Change:

@@ -3,7 +3,7 @@
 They are the table's, so every repository of it sees the same ones, whichever namespace it looks through.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from zae_limiter._async.store.namespaces import NamespaceStore
 from zae_limiter._async.store.scope import Scope
@@ -74,16 +74,19 @@ class NamespaceVerbs:
         """Return the namespaces that were deleted and are not purged yet, the longest deleted first."""
         return await self._namespaces().orphans()
 
-    async def purge_namespace(self, namespace_id: str, principal: str | None = None) -> int:
+    async def purge_namespace(
+        self, namespace_id: str, principal: str | None = None, progress: Callable[[int], None] | None = None
+    ) -> int:
         """Remove a deleted namespace and every item of it for good, and return how many items were removed.
 
-        One that was interrupted is finished by calling it again.
+        One that was interrupted is finished by calling it again. ``progress`` is told after each of many steps how many
+        items it removed.
 
         Raises:
             NamespaceNotFoundError: There is none of that id, or no more.
             NamespaceStateError: It is active; delete it first.
         """
-        return await self._namespaces().purge(namespace_id, principal)
+        return await self._namespaces().purge(namespace_id, principal, progress)
 
     def _namespaces(self) -> NamespaceStore:
         return NamespaceStore(self._scope.client)

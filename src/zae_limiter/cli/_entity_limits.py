@@ -1,0 +1,249 @@
+"""The commands of ``zae-limiter entity`` that show and change limits, and show buckets."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from shlex import quote
+
+import click
+
+from zae_limiter.cli._consent import require_consent
+from zae_limiter.cli._forms import describe_rate
+from zae_limiter.cli._help import examples, help_of, json_shape
+from zae_limiter.cli._hints import calling
+from zae_limiter.cli._limits import LIMIT_KEYS, limit_facts, limits_grid
+from zae_limiter.cli._options import (
+    Changing,
+    Command,
+    Page,
+    changing_options,
+    json_option,
+    limits_option,
+    page_options,
+    yes_option,
+)
+from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_line, print_note, working
+from zae_limiter.cli._place import StoreChoice, store_options
+from zae_limiter.cli._store import opened
+from zae_limiter.core.config import ResolvedLimits
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.names import DEFAULT_RESOURCE
+from zae_limiter.core.status import BucketState
+
+SETTING = (
+    "zae-limiter entity set-limits user-123 --resource gpt-4 -l rpm:1000",
+    "zae-limiter entity set-limits user-123 -l rpm:100 -l tpm:10000/min:burst=15000 --principal ops",
+)
+GETTING = ("zae-limiter entity get-limits user-123 --resource gpt-4", "zae-limiter entity get-limits user-123 --json")
+DELETING = "zae-limiter entity delete-limits user-123 --resource gpt-4 --yes"
+LISTING = (
+    "zae-limiter entity list --with-custom-limits gpt-4",
+    "zae-limiter entity list --with-custom-limits gpt-4 --all --json | jq -r '.entities[]'",
+)
+RESOURCES = "zae-limiter entity list-resources"
+RESOLVING = "zae-limiter entity resolve user-123 gpt-4"
+BUCKETS = ("zae-limiter entity buckets user-123", "zae-limiter entity buckets user-123 --resource gpt-4 --json")
+SHAPE = json_shape("{entity_id, resource, limits: [LIMIT]}", LIMIT_KEYS)
+RESOLVED = json_shape(
+    "{entity_id, resource, limits: [LIMIT], on_unavailable: allow, block or null,",
+    " source: entity, entity_default, resource, system or null}",
+    LIMIT_KEYS,
+)
+DELETED = json_shape("{entity_id, resource, deleted: whether there were any}")
+LISTED = json_shape("{resource, entities: [ids], next_cursor: null after the last page}")
+BUCKETS_SHAPE = json_shape(
+    "[{entity_id, resource, limit_name, tokens_milli, last_refill_ms,",
+    "  capacity_milli, refill_amount_milli, refill_period_ms, total_consumed_milli}]",
+)
+BUCKET_COLUMNS = [
+    Column("resource"),
+    Column("limit"),
+    Column("tokens", True),
+    Column("capacity", True),
+    Column("refill"),
+    Column("consumed", True),
+]
+SOURCES = {
+    "entity": "They are the entity's own, for this resource.",
+    "entity_default": "They are the entity's own, for all resources.",
+    "resource": "They are those of the resource.",
+    "system": "They are those of the system.",
+}
+
+
+def resource_option(purpose: str) -> Callable[[Command], Command]:
+    """Add ``--resource``, all resources of the entity if it is not given."""
+    return click.option(
+        "--resource",
+        metavar="RESOURCE",
+        default=DEFAULT_RESOURCE,
+        help=f"{purpose} Without it, those for all that have none of their own.",
+    )
+
+
+@click.command("set-limits", short_help="Store limits of its own.", epilog=help_of(examples(*SETTING), SHAPE))
+@click.argument("entity_id", metavar="ENTITY")
+@resource_option("The resource that the limits are for.")
+@limits_option("Limits to store; they replace those stored before.", required=True)
+@changing_options
+def set_limits(entity_id: str, resource: str, limits: tuple[Limit, ...], changing: Changing) -> None:
+    """Store limits of an entity's own, for one resource or for all. They count more than any others."""
+    with opened(changing.store) as limiter:
+        limiter.set_limits(entity_id, list(limits), resource, changing.principal)
+        stored = limiter.get_limits(entity_id, resource)
+    print_limits(entity_id, resource, stored, changing.as_json)
+
+
+@click.command("get-limits", short_help="Show limits of its own.", epilog=help_of(examples(*GETTING), SHAPE))
+@click.argument("entity_id", metavar="ENTITY")
+@resource_option("The resource that the limits are for.")
+@json_option
+@store_options
+def get_limits(entity_id: str, resource: str, as_json: bool, store: StoreChoice) -> None:
+    """Show the limits stored for an entity. Those in force, from wherever they come, are in: entity resolve."""
+    with opened(store) as limiter:
+        stored = limiter.get_limits(entity_id, resource)
+    print_limits(entity_id, resource, stored, as_json)
+
+
+@click.command("delete-limits", short_help="Delete limits of its own.", epilog=help_of(examples(DELETING), DELETED))
+@click.argument("entity_id", metavar="ENTITY")
+@resource_option("The resource that the limits are for.")
+@yes_option
+@changing_options
+def delete_limits(entity_id: str, resource: str, yes: bool, changing: Changing) -> None:
+    """Delete the limits stored for an entity, so that those of the resource or the system count."""
+    named = whose(entity_id, resource)
+    with opened(changing.store) as limiter:
+        is_there = bool(limiter.get_limits(entity_id, resource))
+        if is_there and not yes:
+            require_consent(f"Delete the limits of {named} in namespace {changing.store.namespace}?")
+        limiter.delete_limits(entity_id, resource, changing.principal)
+    if changing.as_json:
+        print_json({"entity_id": entity_id, "resource": resource, "deleted": is_there})
+    else:
+        none = f"There are no limits of {named}; nothing was deleted."
+        print_line(f"Deleted the limits of {named}." if is_there else none)
+
+
+@click.command("list", short_help="List those with limits of their own.", epilog=help_of(examples(*LISTING), LISTED))
+@click.option(
+    "--with-custom-limits",
+    "resource",
+    required=True,
+    metavar="RESOURCE",
+    help=f"The resource that the limits are for; {DEFAULT_RESOURCE} is all that have none of their own.",
+)
+@page_options
+@json_option
+@store_options
+def list_entities(resource: str, page: Page, as_json: bool, store: StoreChoice) -> None:
+    """List the entities that have limits of their own for a resource, in the order of their ids."""
+    with opened(store) as limiter, working(f"Looking for entities with limits for {resource}"):
+        size = None if page.everything else page.size
+        found, cursor = limiter.list_entities_with_custom_limits(resource, size, page.cursor)
+    if as_json:
+        print_json({"resource": resource, "entities": found, "next_cursor": cursor})
+        return
+    if found:
+        print_grid(Grid([Column("entity")], [[entity_id] for entity_id in found]))
+    else:
+        store_some = calling(f"entity set-limits user-123 --resource {quote(resource)} -l rpm:1000")
+        print_note(f"No entity has limits of its own for {resource}. Store some: {store_some}")
+    if cursor is not None:
+        listing = f"entity list --with-custom-limits {quote(resource)} --limit {page.size} --cursor {quote(cursor)}"
+        print_note(f"More follow: {calling(listing)}")
+
+
+@click.command(
+    "list-resources",
+    short_help="List the resources they have limits for.",
+    epilog=help_of(examples(RESOURCES), json_shape("[names]")),
+)
+@json_option
+@store_options
+def list_resources(as_json: bool, store: StoreChoice) -> None:
+    """List the resources for which entities have limits of their own; _default_ is all that have none."""
+    with opened(store) as limiter:
+        found = limiter.list_resources_with_entity_configs()
+    if as_json:
+        print_json(found)
+    elif found:
+        print_grid(Grid([Column("resource")], [[name] for name in found]))
+    else:
+        store_some = calling("entity set-limits user-123 --resource gpt-4 -l rpm:1000")
+        print_note(f"No entity has limits of its own. Store some: {store_some}")
+
+
+@click.command("resolve", short_help="Show the limits in force.", epilog=help_of(examples(RESOLVING), RESOLVED))
+@click.argument("entity_id", metavar="ENTITY")
+@click.argument("resource", metavar="RESOURCE")
+@json_option
+@store_options
+def resolve(entity_id: str, resource: str, as_json: bool, store: StoreChoice) -> None:
+    """Show the limits in force for an entity and a resource, and where they come from."""
+    with opened(store) as limiter:
+        found = limiter.resolve_limits(entity_id, resource)
+    if as_json:
+        facts = {"entity_id": entity_id, "resource": resource, "limits": limit_facts(found.limits or [])}
+        print_json(facts | {"on_unavailable": found.on_unavailable, "source": found.source})
+        return
+    print_resolved(found)
+
+
+@click.command("buckets", short_help="Show what is in its buckets.", epilog=help_of(examples(*BUCKETS), BUCKETS_SHAPE))
+@click.argument("entity_id", metavar="ENTITY")
+@click.option("--resource", metavar="RESOURCE", help="Only the bucket of this resource.")
+@json_option
+@store_options
+def buckets(entity_id: str, resource: str | None, as_json: bool, store: StoreChoice) -> None:
+    """Show an entity's buckets as they are stored: the tokens are those of the last refill.
+
+    What is left by now is shown by: zae-limiter available.
+    """
+    with opened(store) as limiter:
+        found = limiter.get_buckets(entity_id, resource)
+    if as_json:
+        print_json([asdict(one) for one in found])
+    elif found:
+        print_grid(Grid(BUCKET_COLUMNS, [bucket_row(one) for one in found]))
+    else:
+        take = calling(f"acquire {quote(entity_id)} {quote(resource or 'gpt-4')} -c rpm:1")
+        print_note(f"Entity {entity_id} has no buckets yet. The first acquire makes one: {take}")
+
+
+def print_limits(entity_id: str, resource: str, limits: Sequence[Limit], as_json: bool) -> None:
+    """Print the limits stored for an entity."""
+    if as_json:
+        print_json({"entity_id": entity_id, "resource": resource, "limits": limit_facts(limits)})
+    elif limits:
+        print_grid(limits_grid(limits))
+    else:
+        option = "" if resource == DEFAULT_RESOURCE else f" --resource {quote(resource)}"
+        store_some = calling(f"entity set-limits {quote(entity_id)}{option} -l rpm:1000")
+        print_note(f"There are no limits of {whose(entity_id, resource)}. Store some: {store_some}")
+
+
+def print_resolved(found: ResolvedLimits) -> None:
+    """Print the limits in force, and where they come from."""
+    if not found.limits:
+        print_note(f"No limits are in force. Store some: {calling('system set-defaults -l rpm:1000')}")
+        return
+    print_grid(limits_grid(found.limits))
+    click.echo(SOURCES.get(found.source or "", ""))
+    if found.on_unavailable is not None:
+        click.echo(f"While the store is away: {found.on_unavailable}")
+
+
+def whose(entity_id: str, resource: str) -> str:
+    """Say whose limits they are, and for what."""
+    return f"entity {entity_id} for " + ("all resources" if resource == DEFAULT_RESOURCE else f"resource {resource}")
+
+
+def bucket_row(state: BucketState) -> Sequence[str]:
+    """Return a limit of a bucket as a row."""
+    refill = describe_rate(state.refill_amount_milli // 1000, state.refill_period_ms // 1000)
+    numbers = (str(state.tokens), str(state.capacity), refill, str(state.total_consumed_milli // 1000))
+    return (state.resource, state.limit_name, *numbers)
+
+
+COMMANDS = (set_limits, get_limits, delete_limits, list_entities, list_resources, resolve, buckets)

@@ -1,0 +1,145 @@
+"""``zae-limiter audit``: who changed what, and when."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import wraps
+from heapq import merge
+from itertools import islice
+from json import dumps
+from shlex import quote
+from typing import Any
+
+import click
+
+from zae_limiter._sync.limiter.limiter import SyncRateLimiter
+from zae_limiter.cli._forms import write_limit
+from zae_limiter.cli._help import examples, help_of, json_shape
+from zae_limiter.cli._hints import calling
+from zae_limiter.cli._options import Command, Page, json_option, page_options
+from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_note, working
+from zae_limiter.cli._place import StoreChoice, store_options
+from zae_limiter.cli._store import opened
+from zae_limiter.core.audit import SYSTEM_AUDIT_ID, AuditEvent, namespace_audit_id, resource_audit_id
+from zae_limiter.core.limit import Limit
+
+LISTING = (
+    "zae-limiter audit list user-123",
+    "zae-limiter audit list --of-resource gpt-4",
+    "zae-limiter audit list --namespace tenant-alpha",
+    "zae-limiter audit list --of-namespace tenant-beta --json | jq -r '.events[].principal'",
+)
+SHAPE = json_shape(
+    "{events: [{event_id, timestamp, action, entity_id, principal, resource,",
+    "  details}], next_cursor: null after the last page}",
+)
+COLUMNS = [Column("time (UTC)"), Column("change"), Column("by"), Column("resource"), Column("details")]
+_READ_AT_ONCE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Whose changes are asked for: the ids they are kept under, None for the namespace's as a whole."""
+
+    audit_ids: tuple[str, ...] | None
+    words: str
+
+    def ids(self, namespace: str) -> tuple[str, ...]:
+        """Return the ids that the changes are kept under."""
+        return self.audit_ids or (SYSTEM_AUDIT_ID, namespace_audit_id(namespace))
+
+
+def subject_options(command: Command) -> Command:
+    """Add what tells whose changes are meant; the command takes it as ``subject``."""
+
+    @click.argument("entity_id", metavar="[ENTITY]", required=False)
+    @click.option("--system", is_flag=True, help="Changes of the system defaults.")
+    @click.option("--of-resource", metavar="RESOURCE", help="Changes of a resource's limits.")
+    @click.option("--of-namespace", metavar="NAME", help="What became of a namespace, also of one that is gone.")
+    @wraps(command)
+    def with_subject(
+        *, entity_id: str | None, system: bool, of_resource: str | None, of_namespace: str | None, **others: Any
+    ) -> None:
+        named = {
+            "": entity_id,
+            "--system": SYSTEM_AUDIT_ID if system else None,
+            "--of-resource": None if of_resource is None else resource_audit_id(of_resource),
+            "--of-namespace": None if of_namespace is None else namespace_audit_id(of_namespace),
+        }
+        given = {option: audit_id for option, audit_id in named.items() if audit_id is not None}
+        if len(given) > 1:
+            only = "give only one of ENTITY, --system, --of-resource and --of-namespace"
+            raise click.UsageError(only, click.get_current_context())
+        words = [*given, *(quote(one) for one in (entity_id, of_resource, of_namespace) if one is not None)]
+        subject = Subject(tuple(given.values()) or None, "".join(f" {word}" for word in words if word))
+        command(subject=subject, **others)
+
+    return with_subject
+
+
+@click.group(short_help="Who changed what, and when.", epilog=examples(*LISTING[:2]))
+def audit() -> None:
+    """Who changed what, and when. Events are kept for 90 days, or as the stack says."""
+
+
+@audit.command("list", short_help="List changes, the newest first.", epilog=help_of(examples(*LISTING), SHAPE))
+@subject_options
+@page_options
+@json_option
+@store_options
+def list_events(subject: Subject, page: Page, as_json: bool, store: StoreChoice) -> None:
+    """List the changes of an entity and its limits, the newest first.
+
+    Without an entity, those that concern the namespace as a whole: its own life, and its system defaults.
+    """
+    with opened(store) as limiter, working("Reading the audit log"):
+        found = events_of(limiter, subject.ids(store.namespace), page)
+    shown = found if page.everything else found[: page.size]
+    cursor = shown[-1].event_id if len(found) > len(shown) else None
+    if as_json:
+        print_json({"events": [asdict(event) for event in shown], "next_cursor": cursor})
+        return
+    if shown:
+        print_grid(Grid(COLUMNS, [event_row(event) for event in shown]))
+    else:
+        print_note("No change is on record.")
+    if cursor is not None:
+        listing = f"audit list{subject.words} --limit {page.size} --cursor {cursor}"
+        print_note(f"Older ones follow: {calling(listing)}")
+
+
+def events_of(limiter: SyncRateLimiter, audit_ids: Sequence[str], page: Page) -> list[AuditEvent]:
+    """Return the events of a page and one more, if there is one; of several ids in the order of their time."""
+    wanted = None if page.everything else page.size + 1
+    kept = [read_events(limiter, audit_id, page.cursor, wanted) for audit_id in audit_ids]
+    return list(islice(merge(*kept, key=lambda event: event.event_id, reverse=True), wanted))
+
+
+def read_events(limiter: SyncRateLimiter, audit_id: str, cursor: str | None, wanted: int | None) -> list[AuditEvent]:
+    """Return the events of an id after a cursor, as many as are wanted, or all."""
+    if wanted is not None:
+        return limiter.get_audit_events(audit_id, wanted, cursor)
+    found: list[AuditEvent] = []
+    while True:
+        more = limiter.get_audit_events(audit_id, _READ_AT_ONCE, cursor)
+        found += more
+        if len(more) < _READ_AT_ONCE:
+            return found
+        cursor = more[-1].event_id
+
+
+def event_row(event: AuditEvent) -> Sequence[str]:
+    """Return an event as a row."""
+    time = event.timestamp.partition(".")[0].replace("T", " ").removesuffix("Z")
+    change = str(event.action).replace("_", " ")
+    return (time, change, event.principal or "", event.resource or "", in_words(event.details))
+
+
+def in_words(details: dict[str, Any]) -> str:
+    """Write the details of a change, limits as they are given to commands."""
+    words = []
+    for key, value in details.items():
+        if key == "limits" and isinstance(value, list):
+            words += [write_limit(Limit.from_dict(one)) for one in value]
+        elif value is not None:
+            words.append(f"{key}={value if isinstance(value, str) else dumps(value)}")
+    return " ".join(words)

@@ -1,0 +1,150 @@
+"""``zae-limiter resource``: the limits of everyone for one resource, and what is left of them."""
+
+from dataclasses import asdict
+from shlex import quote
+
+import click
+
+from zae_limiter.cli._consent import require_consent
+from zae_limiter.cli._help import examples, help_of, json_shape
+from zae_limiter.cli._hints import calling
+from zae_limiter.cli._limits import LIMIT_KEYS, limit_facts, limits_grid
+from zae_limiter.cli._options import Changing, changing_options, json_option, limits_option, yes_option
+from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_line, print_note, working
+from zae_limiter.cli._place import StoreChoice, store_options
+from zae_limiter.cli._store import opened
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.status import ResourceCapacity
+
+SETTING = (
+    "zae-limiter resource set-defaults gpt-4 -l rpm:500 -l tpm:50000",
+    "zae-limiter resource set-defaults gpt-4 -l rpm:500/min:burst=750 --principal ops",
+)
+GETTING = "zae-limiter resource get-defaults gpt-4 --json"
+DELETING = "zae-limiter resource delete-defaults gpt-4 --yes"
+LISTING = "zae-limiter resource list"
+COUNTING = ("zae-limiter resource capacity gpt-4 tpm", "zae-limiter resource capacity gpt-4 tpm --parents-only --json")
+SHAPE = json_shape("{resource, limits: [LIMIT]}", LIMIT_KEYS)
+COUNTED = json_shape(
+    "{resource, limit_name, total_capacity, total_available, utilization_pct,",
+    " entities: [{entity_id, capacity, available, utilization_pct}]}",
+)
+COLUMNS = [Column("entity"), Column("capacity", True), Column("available", True), Column("used", True)]
+
+
+@click.group(short_help="Limits of everyone for one resource.", epilog=examples(SETTING[0], LISTING))
+def resource() -> None:
+    """Limits of every entity for one resource, unless it has its own, and what is left of them."""
+
+
+@resource.command("set-defaults", short_help="Store the limits.", epilog=help_of(examples(*SETTING), SHAPE))
+@click.argument("name", metavar="RESOURCE")
+@limits_option("Limits to store; they replace those stored before.", required=True)
+@changing_options
+def set_defaults(name: str, limits: tuple[Limit, ...], changing: Changing) -> None:
+    """Store the limits of every entity for a resource."""
+    with opened(changing.store) as limiter:
+        limiter.set_resource_defaults(name, list(limits), changing.principal)
+        stored = limiter.get_resource_defaults(name)
+    print_defaults(name, stored, changing.as_json)
+
+
+@resource.command("get-defaults", short_help="Show the limits.", epilog=help_of(examples(GETTING), SHAPE))
+@click.argument("name", metavar="RESOURCE")
+@json_option
+@store_options
+def get_defaults(name: str, as_json: bool, store: StoreChoice) -> None:
+    """Show the limits of every entity for a resource."""
+    with opened(store) as limiter:
+        stored = limiter.get_resource_defaults(name)
+    print_defaults(name, stored, as_json)
+
+
+@resource.command(
+    "delete-defaults",
+    short_help="Delete the limits.",
+    epilog=help_of(examples(DELETING), json_shape("{resource, deleted: whether there were any}")),
+)
+@click.argument("name", metavar="RESOURCE")
+@yes_option
+@changing_options
+def delete_defaults(name: str, yes: bool, changing: Changing) -> None:
+    """Delete the limits of a resource, so that those of the system count."""
+    with opened(changing.store) as limiter:
+        is_there = bool(limiter.get_resource_defaults(name))
+        if is_there and not yes:
+            require_consent(f"Delete the limits of resource {name} in namespace {changing.store.namespace}?")
+        limiter.delete_resource_defaults(name, changing.principal)
+    if changing.as_json:
+        print_json({"resource": name, "deleted": is_there})
+    else:
+        none = f"There are no limits of resource {name}; nothing was deleted."
+        print_line(f"Deleted the limits of resource {name}." if is_there else none)
+
+
+@resource.command(
+    "list",
+    short_help="List the resources that have limits.",
+    epilog=help_of(examples(LISTING), json_shape("[names]")),
+)
+@json_option
+@store_options
+def list_resources(as_json: bool, store: StoreChoice) -> None:
+    """List the resources that have limits of their own; those of which entities have are in: entity list-resources."""
+    with opened(store) as limiter:
+        found = limiter.list_resources_with_defaults()
+    if as_json:
+        print_json(found)
+    elif found:
+        print_grid(Grid([Column("resource")], [[name] for name in found]))
+    else:
+        store_some = calling("resource set-defaults gpt-4 -l rpm:500")
+        print_note(f"No resource has limits of its own. Store some: {store_some}")
+
+
+@resource.command(
+    "capacity", short_help="Show what is left for everyone.", epilog=help_of(examples(*COUNTING), COUNTED)
+)
+@click.argument("name", metavar="RESOURCE")
+@click.argument("limit_name", metavar="LIMIT")
+@click.option("--parents-only", is_flag=True, help="Leave out entities that have a parent.")
+@json_option
+@store_options
+def capacity(name: str, limit_name: str, parents_only: bool, as_json: bool, store: StoreChoice) -> None:
+    """Show how much of a limit all entities that have used a resource may take, and what is left of it."""
+    with opened(store) as limiter, working(f"Adding up {limit_name} of {name}"):
+        found = limiter.get_resource_capacity(name, limit_name, parents_only)
+    if as_json:
+        print_json(capacity_facts(found))
+    elif found.entities:
+        print_capacity(found)
+    else:
+        take = calling(f"acquire user-1 {quote(name)} -c {quote(limit_name)}:1")
+        print_note(f"Nobody has used {limit_name} of {name} yet. Whoever does is counted, as by: {take}")
+
+
+def print_defaults(name: str, limits: list[Limit], as_json: bool) -> None:
+    """Print the limits of a resource."""
+    if as_json:
+        print_json({"resource": name, "limits": limit_facts(limits)})
+    elif limits:
+        print_grid(limits_grid(limits))
+    else:
+        store_some = calling(f"resource set-defaults {quote(name)} -l rpm:500")
+        print_note(f"There are no limits of resource {name}. Store some: {store_some}")
+
+
+def capacity_facts(found: ResourceCapacity) -> dict[str, object]:
+    """Return the capacity of a resource, ready for JSON."""
+    entities = [{**asdict(one), "utilization_pct": round(one.utilization_pct, 2)} for one in found.entities]
+    return asdict(found) | {"utilization_pct": round(found.utilization_pct, 2), "entities": entities}
+
+
+def print_capacity(found: ResourceCapacity) -> None:
+    """Print the capacity of a resource, entity by entity and together."""
+    rows = [
+        (one.entity_id, str(one.capacity), str(one.available), f"{one.utilization_pct:.1f} %") for one in found.entities
+    ]
+    print_grid(Grid(COLUMNS, rows))
+    left = f"{found.total_available} of {found.total_capacity} are left"
+    click.echo(f"Together: {left}, {found.utilization_pct:.1f} % are in use.")
