@@ -66,6 +66,10 @@ build: ## build the package into dist/, and check what is in it
 	@$(BIN)/python -m hatchling build -d dist
 	@$(BIN)/python tools/package.py dist
 
+changelog: ## what the next version tells its users; VERSION=1.2.3 writes it
+	@tools/setup.sh dev
+	@$(BIN)/python tools/changelog.py $(VERSION)
+
 clean: ## remove the environment and everything tools left behind
 	rm -rf $(or $(VENV),.venv) build dist site .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache bench/.venv .engines
 	find src tests tools bench -name __pycache__ -type d -not -path '*/.venv/*' -prune -exec rm -rf {} +

@@ -1,0 +1,127 @@
+"""What the pages for operators say is so: their programs and commands work, and every name on them is one there is."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import botocore.session
+import click
+import pytest
+from botocore import xform_name
+
+from tests.docs.operator_pages import DOCS, PAGES, commands, found, name_of
+from zae_limiter.cli import main
+
+# What belongs to other programs.
+FLAGS_OF_OTHERS = {"--list", "--parameter-overrides", "--resources-to-skip", "--seed", "--tags"}
+SESSION = botocore.session.Session()
+# What the AWS command line adds to the calls themselves.
+EVERYWHERE = {"query", "output", "region", "endpoint-url", "profile"}
+OF_ITS_OWN = {
+    ("cloudformation", "deploy"): {
+        "template-file",
+        "stack-name",
+        "capabilities",
+        "parameter-overrides",
+        "tags",
+        "role-arn",
+        "no-execute-changeset",
+    },
+}
+
+
+@pytest.mark.parametrize(("page", "program"), found(r"```python\n(?!import aws_cdk)(.*?)```"))
+def test_a_program_runs_as_it_stands(page: Path, program: str, tmp_path: Path) -> None:
+    """A reader pastes it into a file and runs it; the one for the CDK has a test of its own."""
+    (tmp_path / "program.py").write_text(program, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "program.py"],
+        cwd=tmp_path,
+        env={"ZAE_LIMITER_URL": "sqlite:///limits.db", "PATH": str(Path(sys.executable).parent)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert 0 == done.returncode, done.stderr
+    assert done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    """To a file in the repository, and to a heading where they name one."""
+    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text(encoding="utf-8")):
+        path, _, anchor = link.partition("#")
+        target = page if not path else (page.parent / path).resolve()
+        assert target.exists(), link
+        headings = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+        assert not anchor or anchor in map(_anchor, headings), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_an_item_of_a_list_begins_after_an_empty_line(page: Path) -> None:
+    """Where the one before has paragraphs of its own: else the site puts it at the end of the last of them."""
+    bare = re.sub(r"^( *)```.*?^\1```", "```", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+    assert [] == re.findall(r"^ {4}\S.*\n(?:- |\d+\. ).*", bare, re.MULTILINE)
+
+
+@pytest.mark.parametrize("words", commands("zae-limiter"))
+def test_a_command_of_ours_exists_with_its_options(words: list[str]) -> None:
+    """Nobody types a command from a page and is told that there is none."""
+    command: click.Command = main
+    while isinstance(command, click.Group):
+        name = words.pop(0)
+        found_command = command.get_command(click.Context(command), name)
+        assert found_command is not None, name
+        command = found_command
+    known = {flag for option in command.params for flag in (*option.opts, *option.secondary_opts)}
+
+    assert {word.partition("=")[0] for word in words if word.startswith("-")} <= {*known, "--help"}
+
+
+@pytest.mark.parametrize("words", commands("aws"))
+def test_a_command_of_aws_exists_with_its_options(words: list[str]) -> None:
+    """The options are the members of the call, as botocore knows it."""
+    service, verb, *rest = words
+    given = {word.removeprefix("--") for word in rest if word.startswith("--")} - EVERYWHERE
+    known = OF_ITS_OWN.get((service, verb))
+    if known is None:
+        model = SESSION.get_service_model(service)
+        (call,) = [name for name in model.operation_names if xform_name(name, "-") == verb]
+        known = {xform_name(member, "-") for member in model.operation_model(call).input_shape.members}
+        known |= {f"no-{member}" for member in known}
+
+    assert given <= known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_flag_of_deploy_that_is_named_exists(page: Path) -> None:
+    """Also where it stands alone in a sentence."""
+    flags = {flag for command in _all(main) for one in command.params for flag in (*one.opts, *one.secondary_opts)}
+    named = re.findall(r"`(--[a-z-]+)(?: [^`]*)?`", page.read_text(encoding="utf-8"))
+    mentioned = {flag for flag in named if flag not in FLAGS_OF_OTHERS}
+
+    assert mentioned <= flags
+
+
+def _all(command: click.Command) -> list[click.Command]:
+    """A command and all below it."""
+    if not isinstance(command, click.Group):
+        return [command]
+    context = click.Context(command)
+    below = [command.get_command(context, name) for name in command.list_commands(context)]
+    return [command, *(one for found_one in below if found_one is not None for one in _all(found_one))]
+
+
+def _anchor(heading: str) -> str:
+    """What a heading is linked by."""
+    plain = re.sub(r"[^\w\s-]", "", heading.replace("`", "").lower())
+    return re.sub(r"\s+", "-", plain.strip())
+
+
+def test_there_are_pages() -> None:
+    """Where they were moved, this looks in the wrong place."""
+    assert len(PAGES) > len(list((DOCS / "operations").glob("*.md")))
