@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from zae_limiter.infra.discovery import LimiterInfo
     from zae_limiter.infra.options import StackOptions
     from zae_limiter.visualization.formatting import UsageFormatter, format_usage_snapshots
+    from zae_limiter.visualization.page import HtmlFormatter
     from zae_limiter.visualization.plot import PlotFormatter
     from zae_limiter.visualization.table import CsvFormatter, TableFormatter
 
@@ -138,6 +139,7 @@ _HOMES = {
     "SyncRepositoryBuilder": "_sync.builder",
     "SyncRepositoryProtocol": "_sync.protocol",
     **dict.fromkeys(("UsageFormatter", "format_usage_snapshots"), "visualization.formatting"),
+    "HtmlFormatter": "visualization.page",
     "PlotFormatter": "visualization.plot",
     **dict.fromkeys(("CsvFormatter", "TableFormatter"), "visualization.table"),
 }
@@ -157,6 +159,7 @@ __all__ = [
     "EntityExistsError",
     "EntityHasChildrenError",
     "EntityNotFoundError",
+    "HtmlFormatter",
     "IncompatibleSchemaError",
     "InfrastructureError",
     "InfrastructureNotFoundError",

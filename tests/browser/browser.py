@@ -28,6 +28,7 @@ ARGUMENTS = (
     "--disable-sync",
     "--hide-scrollbars",
     "--no-first-run",
+    "--window-size=1280,900",
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1 , EXCLUDE localhost",
 )
 LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost"})
@@ -72,6 +73,7 @@ class Browser:
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.driver = webdriver.Chrome(options=options, service=Service(executable_path=driver))
         self.driver.set_page_load_timeout(PAGE_LOAD_S)
+        self.driver.set_script_timeout(PAGE_LOAD_S)
         self._addresses: list[str] = []
         self._errors: list[str] = []
 
@@ -86,6 +88,8 @@ class Browser:
         self._addresses.clear()
         self._errors.clear()
         self.driver.get(page.resolve().as_uri() if isinstance(page, Path) else page)
+        # The page may be loaded before it is laid out.
+        self.driver.execute_async_script(LAID_OUT)
 
     def run(self, script: str, *arguments: Any) -> Any:
         """What a JavaScript function body returns in the page."""
@@ -97,7 +101,9 @@ class Browser:
 
     def screenshot(self, path: Path) -> Path:
         """Write a picture of the whole page, below what fits the screen as well."""
-        picture = self._tell("Page.captureScreenshot", {"format": "png", "captureBeyondViewport": True})
+        width, height = self.run(SIZE)
+        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        picture = self._tell("Page.captureScreenshot", {"format": "png", "captureBeyondViewport": True, "clip": clip})
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(base64.b64decode(picture["data"]))
         return path
@@ -141,6 +147,14 @@ def _is_local(address: str) -> bool:
     return parts.scheme in INLINE_SCHEMES or parts.hostname in LOCAL_HOSTS
 
 
+LAID_OUT = """
+    const done = arguments[0];
+    requestAnimationFrame(() => requestAnimationFrame(() => done()));
+"""
+SIZE = """
+    const root = document.documentElement;
+    return [root.clientWidth, Math.max(root.scrollHeight, root.clientHeight)];
+"""
 # What scrolls by itself, such as a wide table in a box of its own, is no overflow of the page.
 OVERFLOW = """
     const root = document.documentElement;

@@ -1,0 +1,126 @@
+"""Usage as a page that is whole in itself: charts, totals and numbers, nothing fetched from anywhere."""
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+from zae_limiter.core.usage import UsageSnapshot
+from zae_limiter.visualization.chart import COLOURS, chart_of
+from zae_limiter.visualization.series import Bounds, Series, series_of, whose
+from zae_limiter.visualization.style import SCRIPT, STYLE
+from zae_limiter.visualization.table import NOTHING, Rows, rows_of
+from zae_limiter.visualization.wording import (
+    UNITS,
+    counted,
+    in_window,
+    short_number,
+    span_of,
+    whole_number,
+)
+
+# A month of hours can be told apart on a desktop.
+_BOUNDS = Bounds(windows=24 * 31, parts=COLOURS)
+_READABLE = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class HtmlFormatter:
+    """A page with a chart for each limit, totals, and the numbers below; light or dark as its reader prefers.
+
+    ``filters`` say what was asked for, by name, and ``made_at`` when; they are shown as they are.
+    """
+
+    title: str = "Usage"
+    filters: Mapping[str, str] = field(default_factory=dict)
+    made_at: str | None = None
+
+    def format(self, snapshots: Sequence[UsageSnapshot]) -> str:
+        """Return the page."""
+        shown = [*map(_card, series_of(snapshots, _BOUNDS)), _numbers(snapshots)] if snapshots else [_NOTHING]
+        return "\n".join([*self._head(), *self._top(), *shown, *self._foot()])
+
+    def _head(self) -> list[str]:
+        return [
+            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<meta name="robots" content="noindex">',
+            '<link rel="icon" href="data:,">',
+            f"<title>{escape(self.title)}</title>",
+            f"<style>\n{STYLE}\n</style>\n</head>\n<body>\n<main>",
+        ]
+
+    def _top(self) -> list[str]:
+        chips = "".join(f"<li><span>{escape(name)}</span> {escape(text)}</li>" for name, text in self.filters.items())
+        return [f"<h1>{escape(self.title)}</h1>", *([f'<ul class="filters">{chips}</ul>'] if chips else [])]
+
+    def _foot(self) -> list[str]:
+        made = "Made by zae-limiter" if self.made_at is None else f"Made {escape(self.made_at)} by zae-limiter"
+        footer = f"<footer>{made}. All times are UTC; the last window may still be under way.</footer>"
+        return [footer, f"</main>\n<script>{SCRIPT}</script>\n</body>\n</html>"]
+
+
+def _card(series: Series) -> str:
+    unit = UNITS[series.window_type]
+    peak = series.windows[series.peak]
+    summed = "" if series.counted_in == series.window_type else f", summed from {series.counted_in} windows"
+    facts = {
+        "Total": _fact(series.total),
+        f"Most in {'an' if unit == 'hour' else 'a'} {unit}": (
+            f"{_fact(max(series.amounts))} <small>{in_window(peak)}</small>"
+        ),
+        f"Mean of {counted(len(series.windows), unit)}": _fact(round(series.total / len(series.windows))),
+    }
+    listed = "".join(f"<div><dt>{name}</dt><dd>{fact}</dd></div>" for name, fact in facts.items())
+    return "\n".join(
+        [
+            '<section class="card">\n<div class="top">',
+            f"<div><h2>{escape(series.limit)} by {unit}</h2>",
+            f'<p class="sub">{escape(series.whose)}<br>{span_of(series.windows)} UTC{summed}</p></div>',
+            f"<dl>{listed}</dl>\n</div>",
+            chart_of(series),
+            "</section>",
+        ]
+    )
+
+
+def _fact(amount: int) -> str:
+    """Write an amount in full while it can be read at a glance, else shortly, and in full where it is pointed at."""
+    if abs(amount) < _READABLE:
+        return whole_number(amount)
+    return f'<span title="{whole_number(amount)}">{short_number(amount)}</span>'
+
+
+def _numbers(snapshots: Sequence[UsageSnapshot]) -> str:
+    rows = rows_of(snapshots)
+    shown = _telling(rows)
+
+    def written(tag: str, cells: Sequence[str]) -> str:
+        opening = [f"<{tag}>" if place < rows.named else f'<{tag} class="number">' for place in shown]
+        return "".join(f"{tag_of}{escape(cells[place])}</{tag}>" for tag_of, place in zip(opening, shown, strict=True))
+
+    about = f"{escape(whose(snapshots))}, {counted(len(snapshots), 'row')}; writes are those to the buckets."
+    return "\n".join(
+        [
+            f'<section class="card">\n<h2>The numbers</h2>\n<p class="sub">{about}</p>',
+            '<div class="scroll" tabindex="0" role="region" aria-label="The numbers">\n<table>',
+            f"<thead><tr>{written('th', rows.titles)}</tr></thead>\n<tbody>",
+            *(f"<tr>{written('td', cells)}</tr>" for cells in rows.cells),
+            "</tbody>\n</table>\n</div>\n</section>",
+        ]
+    )
+
+
+def _telling(rows: Rows) -> list[int]:
+    """The columns that tell something: the windows, the numbers, and names that are not all the same."""
+    differing = [place for place in range(1, rows.named) if len({cells[place] for cells in rows.cells}) > 1]
+    return [0, *differing, *range(rows.named, len(rows.titles))]
+
+
+_NOTHING = f'<section class="card nothing">{NOTHING}</section>'
+
+# The one script is named by its hash, so no other runs, whatever a name holds; and nothing is fetched.
+_SCRIPT_HASH = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+_POLICY = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{_SCRIPT_HASH}'"
