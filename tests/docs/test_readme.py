@@ -33,8 +33,9 @@ def test_the_commands_run_one_after_the_other(tmp_path):
     """Limits are stored, taken from, and looked at."""
     answers = [run([sys.executable, "-m", "zae_limiter", *command.split()[1:]], tmp_path) for command in COMMANDS]
 
-    assert [0, 0, 0] == [answer.returncode for answer in answers]
-    assert "rpm" in answers[-1].stdout
+    assert [0, 0, 0, 0] == [answer.returncode for answer in answers]
+    assert "rpm" in answers[2].stdout
+    assert "1 snapshot" in answers[3].stdout
 
 
 def test_the_error_is_as_described(tmp_path):

@@ -95,3 +95,13 @@ def test_an_engine_that_is_away_is_one_line(run: Run, table_name: str) -> None:
 
     assert (69, 1) == (failed.exit_code, failed.stderr.count("\n"))
     assert failed.stderr.startswith("Error: the store is unavailable")
+
+
+def test_usage_that_nobody_counts_is_explained(run: Run, place: str) -> None:
+    """Without the aggregator of a stack there is none, and the note says so."""
+    run("acquire", "user-1", "gpt-4", "-c", "rpd:3", *LIMIT, "--url", f"{place}&create=true")
+    done = run("usage", "list", "--entity", "user-1", "--json", "--url", place)
+
+    assert (0, {"snapshots": [], "next": None}) == (done.exit_code, json.loads(done.stdout))
+    expected = "Nothing was used by user-1 in hourly windows. On DynamoDB the aggregator of the stack counts usage"
+    assert expected in done.stderr

@@ -16,6 +16,7 @@ COMMANDS = {
         "zae_limiter.cli.namespace", "namespace", "Parts of a limiter that know nothing of each other."
     ),
     "audit": LazyCommand("zae_limiter.cli.audit", "audit", "Who changed what, and when."),
+    "usage": LazyCommand("zae_limiter.cli.usage", "usage", "What was used, by hour, day and month."),
     "deploy": LazyCommand("zae_limiter.cli.stack", "deploy", "Deploy a limiter to AWS."),
     "status": LazyCommand("zae_limiter.cli.stack", "status", "Show how a limiter is."),
     "list": LazyCommand("zae_limiter.cli.stack", "list_deployed", "List the limiters of a region."),

@@ -1,6 +1,5 @@
 """``zae-limiter deploy, delete, status, list, cfn-template, lambda-export``: the stacks of limiters."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +10,7 @@ import click
 from zae_limiter.cli._consent import require_consent
 from zae_limiter.cli._deploying import deploy_limiter, steps_shown
 from zae_limiter.cli._failures import UNAVAILABLE
+from zae_limiter.cli._files import in_bytes, write_file
 from zae_limiter.cli._help import examples, section
 from zae_limiter.cli._options import json_option, yes_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_note, working
@@ -149,28 +149,11 @@ def cfn_template() -> None:
 def lambda_export(output: Path, as_json: bool) -> None:
     """Write the package that the aggregator runs from, to upload it by means of your own."""
     package = build_package()
-    try:
-        written_whole(output, package)
-    except OSError as error:
-        reason = f"{str(output)!r} cannot be written: {error.strerror}"
-        raise click.BadParameter(reason, click.get_current_context(), param_hint="--output") from error
+    write_file(output, package, "--output")
     if as_json:
         print_json({"path": str(output), "bytes": len(package), "handler": HANDLER})
         return
     click.echo(f"Wrote {output} ({in_bytes(len(package))}); its handler is {HANDLER}.")
-
-
-def written_whole(path: Path, content: bytes) -> None:
-    """Write a file whole, or leave what was there; what is no file, such as a pipe, is just written to."""
-    if path.exists() and not path.is_file():
-        path.write_bytes(content)
-        return
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        unfinished.write_bytes(content)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def what_is_lost(place: Place, stack: Stack) -> str:
@@ -265,11 +248,3 @@ def limiter_facts(one: LimiterInfo) -> dict[str, Any]:
 def outputs_grid(outputs: Mapping[str, str]) -> Grid:
     """Return what a stack tells of its parts, as a table."""
     return Grid([Column("output"), Column("value")], sorted(outputs.items()))
-
-
-def in_bytes(size: int) -> str:
-    """Write a size for people: ``12.3 KB``."""
-    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
-        if size >= factor:
-            return f"{size / factor:.1f} {unit}"
-    return f"{size} bytes"

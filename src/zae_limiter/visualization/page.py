@@ -24,6 +24,9 @@ from zae_limiter.visualization.wording import (
 _BOUNDS = Bounds(windows=24 * 31, parts=COLOURS)
 _READABLE = 100_000
 
+GENERATOR = '<meta name="generator" content="zae-limiter usage">'
+"""What tells a page that was written here from any other file."""
+
 
 @dataclass(frozen=True, slots=True)
 class HtmlFormatter:
@@ -44,6 +47,7 @@ class HtmlFormatter:
     def _head(self) -> list[str]:
         return [
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+            GENERATOR,
             f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<meta name="robots" content="noindex">',

@@ -12,9 +12,11 @@ from zae_limiter.visualization.series import Bounds, Series, series_of
 from zae_limiter.visualization.table import NOTHING
 from zae_limiter.visualization.wording import UNITS, counted, in_window, short_number, span_of, whole_number
 
+NARROWEST = 40
+"""No chart is drawn in fewer columns."""
+
 # Three months of hours.
 _BOUNDS = Bounds(windows=24 * 92, parts=1)
-_NARROWEST = 40
 _WIDEST_STEP = 8
 _COLUMNS_PER_LABEL = 12
 # Between the labels of the axis and the chart stand a space and the axis.
@@ -38,8 +40,8 @@ class PlotFormatter:
 
     def __post_init__(self) -> None:
         """Refuse a chart that has no room."""
-        if self.width < _NARROWEST:
-            raise ValidationError("width", self.width, f"must be at least {_NARROWEST} characters")
+        if self.width < NARROWEST:
+            raise ValidationError("width", self.width, f"must be at least {NARROWEST} characters")
         if self.height < 2:
             raise ValidationError("height", self.height, "must be at least 2 lines")
 

@@ -34,7 +34,7 @@ def test_usage_arrives_through_the_stream_and_counts_once(stage: Stage) -> None:
         assert [{"batchItemFailures": []}] * 3 == [{"batchItemFailures": one["batchItemFailures"]} for one in answers]
         assert arrived == counted(repo)
         summary = repo.get_usage_summary("user-1", window_type="hourly")
-        assert {"rpd": 12} == summary.total
+        assert {"rpd": 12} == summary.total == stage.told("usage", "summary", "--entity", "user-1")["total"]
 
 
 def test_a_hot_bucket_is_split_ahead_of_pressure(stage: Stage) -> None:

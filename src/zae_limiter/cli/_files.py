@@ -1,0 +1,40 @@
+"""Files that commands write, whole or not at all, and how large they are."""
+
+import os
+from pathlib import Path
+
+import click
+
+
+def write_file(path: Path, content: bytes, option: str) -> None:
+    """Write the file that an option names.
+
+    Raises:
+        click.BadParameter: It cannot be written; what was there is there still.
+    """
+    try:
+        written_whole(path, content)
+    except OSError as error:
+        reason = f"{str(path)!r} cannot be written: {error.strerror}"
+        raise click.BadParameter(reason, click.get_current_context(), param_hint=option) from error
+
+
+def written_whole(path: Path, content: bytes) -> None:
+    """Write a file whole, or leave what was there; what is no file, such as a pipe, is just written to."""
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
+        return
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        unfinished.write_bytes(content)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def in_bytes(size: int) -> str:
+    """Write a size for people: ``12.3 KB``."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
+        if size >= factor:
+            return f"{size / factor:.1f} {unit}"
+    return f"{size} bytes"

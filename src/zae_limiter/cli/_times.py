@@ -1,0 +1,97 @@
+"""Times as they are written on the command line: in words, as dates, or to the second. Pure, and always UTC."""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.timestamp import ms_from_iso, ms_from_utc, utc_from_ms
+from zae_limiter.core.usage import window_at
+
+TIME_FORMS = "now, today, yesterday, '2 days ago', 2026-01, 2026-01-15 or 2026-01-15T10:00Z"
+"""The forms, as a user is shown them."""
+
+_UNITS = {
+    "minute": timedelta(minutes=1),
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+    "week": timedelta(weeks=1),
+}
+_SHORT = {"min": "minute", "h": "hour", "d": "day", "w": "week"}
+_AGO = re.compile(r"(?P<count>an?|one|[0-9]{1,6}) ?(?P<unit>[a-z]+?)s? ago")
+_MONTH = re.compile(r"[0-9]{4}-[0-9]{2}")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The first and the last millisecond that a text names: a day has many, a moment one."""
+
+    first_ms: int
+    last_ms: int
+
+
+def parse_time(text: str, now_ms: int) -> Span:
+    """Read a time; a date, a month, today and yesterday are whole, what has no offset is UTC.
+
+    Example:
+        >>> parse_time("2 days ago", 1_768_500_000_000).first_ms
+        1768327200000
+
+    Raises:
+        ValidationError: It is of none of the forms, or there is no such time.
+    """
+    words = " ".join(text.lower().split())
+    try:
+        return _in_words(words, utc_from_ms(now_ms)) or _in_digits(words)
+    except (ValidationError, ValueError, OverflowError):
+        raise ValidationError("time", text, f"write a time as {TIME_FORMS}, all in UTC") from None
+
+
+def _in_words(words: str, now: datetime) -> Span | None:
+    if words == "now":
+        return _moment(now)
+    if words == "today":
+        return _window("daily", now)
+    if words == "yesterday":
+        return _window("daily", now - timedelta(days=1))
+    found = _AGO.fullmatch(words)
+    if found is None:
+        return None
+    count = int(found["count"]) if found["count"].isdigit() else 1
+    unit = _SHORT.get(found["unit"], found["unit"])
+    if unit == "month":
+        return _moment(_months_before(now, count))
+    if unit not in _UNITS:
+        raise ValueError(unit)
+    return _moment(now - count * _UNITS[unit])
+
+
+def _in_digits(words: str) -> Span:
+    if _MONTH.fullmatch(words):
+        return _window("monthly", _read(f"{words}-01"))
+    if _DATE.fullmatch(words):
+        return _window("daily", _read(words))
+    return _moment(_read(words.upper()))
+
+
+def _read(text: str) -> datetime:
+    return utc_from_ms(ms_from_iso(text))
+
+
+def _moment(moment: datetime) -> Span:
+    at_ms = ms_from_utc(moment)
+    return Span(at_ms, at_ms)
+
+
+def _window(kind: str, moment: datetime) -> Span:
+    window = window_at(kind, ms_from_utc(moment))
+    return Span(ms_from_iso(window.start), ms_from_iso(window.end) - 1)
+
+
+def _months_before(now: datetime, count: int) -> datetime:
+    """The same day of an earlier month, or its last if it has no such day."""
+    months = now.year * 12 + now.month - 1 - count
+    first = now.replace(year=months // 12, month=months % 12 + 1, day=1)
+    last_day = ((first + timedelta(days=31)).replace(day=1) - timedelta(days=1)).day
+    return first.replace(day=min(now.day, last_day))

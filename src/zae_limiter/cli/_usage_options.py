@@ -1,0 +1,178 @@
+"""Options of ``zae-limiter usage``: which usage is asked for, how much of it, and in which form."""
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from zae_limiter.cli._times import TIME_FORMS, parse_time
+from zae_limiter.clock import SystemClock
+from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.timestamp import iso_from_ms, ms_from_iso
+from zae_limiter.core.usage import WINDOW_TYPES, window_at
+
+Command = Callable[..., None]
+Form = Literal["table", "plot", "csv", "json", "html"]
+
+ALL_WINDOWS = "all"
+WINDOWS = "The windows it is counted in."
+PAGE = 100
+LARGEST_PAGE = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Whose usage is asked for, of which windows; times are ISO 8601 and name the windows they fall into."""
+
+    entity_id: str | None
+    resource: str | None
+    window: str
+    start_time: str | None
+    end_time: str | None
+
+    @property
+    def window_type(self) -> str | None:
+        """The kind of windows, None for all."""
+        return None if self.window == ALL_WINDOWS else self.window
+
+    @property
+    def filters(self) -> dict[str, str | None]:
+        """The filters, as verbs take them."""
+        times = {"start_time": self.start_time, "end_time": self.end_time}
+        return {"entity_id": self.entity_id, "resource": self.resource, "window_type": self.window_type, **times}
+
+
+@dataclass(frozen=True, slots=True)
+class Paging:
+    """How many snapshots are asked for, None for as many as the form shows, and where they begin."""
+
+    limit: int | None
+    everything: bool
+    start: Mapping[str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The form in which usage is shown; a page is written to a file."""
+
+    form: Form
+    page: Path | None = None
+    may_replace: bool = False
+
+
+def asked_options(*, all_windows: bool) -> Callable[[Command], Command]:
+    """Add the filters; the command takes them as ``asked``."""
+    kinds = [*WINDOW_TYPES, ALL_WINDOWS] if all_windows else list(WINDOW_TYPES)
+
+    def add(command: Command) -> Command:
+        @click.option("--entity", "-e", "entity_id", metavar="ENTITY", help="Whose usage. This, --resource, or both.")
+        @click.option("--resource", "-r", metavar="RESOURCE", help="The usage of what.")
+        @click.option("--window", "-w", type=click.Choice(kinds), default="hourly", show_default=True, help=WINDOWS)
+        @click.option("--start", metavar="TIME", help=f"The first window: {TIME_FORMS}, in UTC.")
+        @click.option("--end", metavar="TIME", help="The last window, included; a date is the whole day.")
+        @wraps(command)
+        def with_asked(**options: Any) -> None:
+            names = ("entity_id", "resource", "window", "start", "end")
+            asked = asked_of(**{name: options.pop(name) for name in names})
+            command(asked=asked, **options)
+
+        return with_asked
+
+    return add
+
+
+def asked_of(entity_id: str | None, resource: str | None, window: str, start: str | None, end: str | None) -> Asked:
+    """Read the filters.
+
+    Raises:
+        click.UsageError: Neither entity nor resource is named, a time cannot be read, or they are the wrong way around.
+    """
+    context = click.get_current_context(silent=True)
+    if entity_id is None and resource is None:
+        raise click.UsageError("name an entity with --entity, a resource with --resource, or both", context)
+    now_ms = SystemClock().now_ms()
+    try:
+        first_ms = None if start is None else parse_time(start, now_ms).first_ms
+        last_ms = None if end is None else parse_time(end, now_ms).last_ms
+    except ValidationError as error:
+        option = "--start" if error.value == start else "--end"
+        raise click.BadParameter(f"{error.value!r}: {error.reason}", context, param_hint=option) from error
+    if first_ms is not None and last_ms is not None and first_ms > last_ms:
+        raise click.UsageError(f"--start {start!r} is after --end {end!r}", context)
+    kind = WINDOW_TYPES[0] if window == ALL_WINDOWS else window
+    # A window that is asked for by a moment within it begins before.
+    begins_ms = None if first_ms is None else ms_from_iso(window_at(kind, first_ms).start)
+    times = [None if at_ms is None else iso_from_ms(at_ms) for at_ms in (begins_ms, last_ms)]
+    return Asked(entity_id, resource, window, times[0], times[1])
+
+
+def paging_options(command: Command) -> Command:
+    """Add ``--limit``, ``--all`` and ``--next``; the command takes them as ``paging``."""
+
+    @click.option(
+        "--limit", type=click.IntRange(min=1), metavar="N", help=f"At most so many snapshots; {PAGE} in a table."
+    )
+    @click.option("--all", "everything", is_flag=True, help="All of them; --plot and --html have all anyway.")
+    @click.option("--next", "token", metavar="TOKEN", help="Go on where an earlier page with the same filters ended.")
+    @wraps(command)
+    def with_paging(*, limit: int | None, everything: bool, token: str | None, **others: Any) -> None:
+        if everything and limit is not None:
+            raise click.UsageError("give --limit or --all, not both", click.get_current_context(silent=True))
+        command(paging=Paging(limit, everything, None if token is None else _key_of(token)), **others)
+
+    return with_paging
+
+
+def shape_options(command: Command) -> Command:
+    """Add ``--plot``, ``--csv``, ``--json``, ``--html`` and ``--yes``; the command takes them as ``shape``."""
+
+    @click.option("--plot", is_flag=True, help='Draw a chart for each limit; needs "zae-limiter[plot]".')
+    @click.option("--csv", is_flag=True, help="Print comma-separated values.")
+    @click.option("--json", is_flag=True, help="Print JSON.")
+    @click.option(
+        "--html",
+        "page",
+        metavar="FILE",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Write a page with charts. An older one is replaced, any other file only with --yes.",
+    )
+    @click.option("--yes", "-y", is_flag=True, help="Replace whatever file --html names.")
+    @wraps(command)
+    def with_shape(**options: Any) -> None:
+        forms = {name: options.pop(name) for name in ("plot", "csv", "json", "page")}
+        command(shape=_shape_of(forms, options.pop("yes")), **options)
+
+    return with_shape
+
+
+def token_of(key: Mapping[str, str]) -> str:
+    """Write where the next page begins, as one word."""
+    return base64.urlsafe_b64encode(json.dumps(dict(key)).encode()).decode()
+
+
+def _key_of(token: str) -> Mapping[str, str]:
+    try:
+        key = json.loads(base64.urlsafe_b64decode(token.encode()))
+    except (binascii.Error, ValueError):
+        key = None
+    if not isinstance(key, dict):
+        context = click.get_current_context(silent=True)
+        raise click.BadParameter("it is what an earlier page ended with", context, param_hint="--next")
+    return key
+
+
+def _shape_of(forms: Mapping[str, Any], may_replace: bool) -> Shape:
+    chosen = [name for name, given in forms.items() if given]
+    if len(chosen) > 1:
+        given = ", ".join("--html" if name == "page" else f"--{name}" for name in chosen)
+        raise click.UsageError(f"choose one of {given}", click.get_current_context(silent=True))
+    if forms["page"]:
+        return Shape("html", forms["page"], may_replace)
+    form: Form = chosen[0] if chosen else "table"  # type: ignore[assignment]  # the options are named as the forms
+    return Shape(form)

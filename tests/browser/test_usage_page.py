@@ -1,0 +1,192 @@
+"""The page of ``zae-limiter usage list --html``, as a real browser shows it: what is drawn is what was used."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
+
+from tests.browser.browser import DESKTOP, PHONE, Browser
+from tests.visualization.days import write_days
+from tests.visualization.snapshots import snapshot
+from zae_limiter import HtmlFormatter
+from zae_limiter.cli import main
+
+SIZES = {"acme-web": 140, "acme-batch": 60, "globex": 35, "initech": 12}
+HOURS = 24 * 3
+SCREENS = pytest.mark.parametrize("screen", [PHONE, DESKTOP], ids=["phone", "desktop"])
+
+# Of every chart, how high each bar is in amounts of its axis, and which amount it says it is.
+BARS = """
+    return [...document.querySelectorAll("figure svg")].map((svg) => {
+        const plot = svg.getBoundingClientRect();
+        return [...svg.querySelectorAll("[data-amount]")].map((bar) => ({
+            window: bar.parentNode.dataset.window,
+            amount: Number(bar.dataset.amount),
+            drawn: bar.getBoundingClientRect().height / plot.height * Number(svg.dataset.high),
+            share: bar.getBoundingClientRect().height / plot.height,
+            wide: bar.getBoundingClientRect().width,
+        }));
+    });
+"""
+READOUT = "return document.querySelector('figure .readout').textContent"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> tuple[Path, dict[str, dict[int, int]]]:
+    """A page of three days of four entities, by the command, and the requests of each, by hour."""
+    folder = tmp_path_factory.mktemp("page")
+    used = write_days(folder / "days.db", SIZES, HOURS)
+    page = folder / "usage.html"
+    words = ["usage", "list", "--resource", "gpt-4", "--html", str(page), "--url", f"sqlite:///{folder}/days.db"]
+    done = CliRunner().invoke(main, words, catch_exceptions=False)
+    assert 0 == done.exit_code, done.stderr
+    return page, used
+
+
+@SCREENS
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_the_page_is_whole(browser: Browser, written, screen, dark):
+    """Nothing sticks out, nothing is fetched, nothing fails, and every chart can be seen."""
+    page, _ = written
+    browser.open(page, screen, dark=dark)
+    charts = browser.run("return [...document.querySelectorAll('figure svg')].map((svg) => svg.clientWidth)")
+
+    assert [] == browser.overflow()
+    assert [] == browser.console_errors()
+    assert [page.as_uri()] == [address for address in browser.requested() if not address.startswith("data:")]
+    assert 2 == len(charts)
+    assert min(charts) > screen.width / 2
+
+
+@SCREENS
+def test_bars_are_as_high_as_what_was_used(browser: Browser, written, screen):
+    """Measured on the screen, every bar is its amount on the scale of its axis, and no amount is missing."""
+    page, used = written
+    browser.open(page, screen)
+    requests, tokens = browser.run(BARS)
+
+    expected = sorted(amount for hours in used.values() for amount in hours.values())
+    assert expected == sorted(bar["amount"] for bar in requests)
+    assert [731 * amount for amount in expected] == sorted(bar["amount"] for bar in tokens)
+    assert all(abs(bar["drawn"] - bar["amount"]) <= 0.01 * bar["amount"] + 0.5 for bar in requests)
+    assert all(bar["wide"] > 1 for bar in requests)
+    assert max(bar["share"] for bar in requests) > 0.3
+
+
+def test_bars_of_an_hour_stand_on_each_other(browser: Browser, written):
+    """The height of a column is what all used together."""
+    page, used = written
+    browser.open(page)
+    tops = browser.run(
+        """
+        const svg = document.querySelector("figure svg"), plot = svg.getBoundingClientRect();
+        return [...svg.querySelectorAll(".col")].map((column) => {
+            const bars = [...column.querySelectorAll("[data-amount]")].map((bar) => bar.getBoundingClientRect());
+            const top = Math.min(plot.bottom, ...bars.map((bar) => bar.top));
+            return (plot.bottom - top) / plot.height * svg.dataset.high;
+        });
+        """
+    )
+    together = [sum(hours.get(hour, 0) for hours in used.values()) for hour in range(6, HOURS - 2)]
+
+    assert together == [round(top) for top in tops]
+
+
+def test_the_axis_is_labelled_beside_its_lines(browser: Browser, written):
+    """A label of an amount is as high as the line it belongs to."""
+    browser.open(written[0], PHONE)
+    apart = browser.run(
+        """
+        const middle = (element) => {
+            const box = element.getBoundingClientRect();
+            return (box.top + box.bottom) / 2;
+        };
+        const lines = [...document.querySelectorAll("figure svg line")].slice(0, 4).map(middle);
+        const labels = [...document.querySelectorAll("figure .amounts span")].slice(0, 4);
+        return labels.map((label, place) => [label.textContent, Math.abs(middle(label) - lines[place])]);
+        """
+    )
+
+    assert ["0", "100", "200", "300"] == [label for label, _ in apart]
+    assert all(distance < 2 for _, distance in apart)
+
+
+@SCREENS
+def test_times_below_the_axis_do_not_run_into_each_other(browser: Browser, written, screen):
+    """Those that do not fit a phone are left out there."""
+    browser.open(written[0], screen)
+    boxes = browser.run(
+        """
+        const labels = [...document.querySelector("figure .times").children].map((one) => one.getBoundingClientRect());
+        return labels.filter((box) => box.width).map((box) => [box.left, box.right]);
+        """
+    )
+
+    assert len(boxes) >= 2
+    assert all(left[1] + 4 < right[0] for left, right in pairwise(boxes))
+    assert boxes[0][0] >= 0
+    assert boxes[-1][1] <= screen.width
+
+
+def test_values_are_read_with_the_arrow_keys(browser: Browser, written):
+    """A chart is reached with the tab key; the arrows go from window to window, and Escape leaves."""
+    page, used = written
+    browser.open(page)
+    resting = browser.run(READOUT)
+    chart = browser.driver.find_element("css selector", "figure")
+    chart.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    second = browser.run(READOUT)
+    chart.send_keys(Keys.END)
+    last = browser.run(READOUT)
+    chart.send_keys(Keys.ESCAPE)
+
+    total = sum(hours[7] for hours in used.values())
+    assert second.startswith(f"2026-01-12 07:00: {total} rph (acme-web {used['acme-web'][7]}, ")
+    assert last.startswith("2026-01-14 21:00: ")
+    assert resting == browser.run(READOUT)
+
+
+def test_values_are_read_by_pointing(browser: Browser, written):
+    """The window below the pointer is told, and a title says the same without the script."""
+    browser.open(written[0])
+    column = browser.driver.find_elements("css selector", "figure .col")[10]
+    ActionChains(browser.driver, duration=0).move_to_element(column).perform()
+    title = browser.run("return arguments[0].querySelector('title').textContent", column)
+
+    assert title.startswith("2026-01-12 16:00: ")
+    assert title == browser.run(READOUT)
+    assert "col on" == column.get_attribute("class")
+
+
+def test_a_name_that_is_a_script_is_only_shown(browser: Browser, tmp_path):
+    """Whatever a snapshot holds, nothing of it runs."""
+    attack = "<script>document.title = 'owned'</script><img src=x onerror=\"document.title = 'owned'\">"
+    page = tmp_path / "usage.html"
+    page.write_text(HtmlFormatter(attack).format([snapshot("2026-01-15T08:00Z", {"rpm": 1}, entity_id=attack)]))
+
+    browser.open(page, PHONE)
+
+    assert attack == browser.run("return document.querySelector('h1').textContent")
+    assert "owned" != browser.run("return document.title")
+    assert [] == browser.overflow()
+    assert [] == browser.outside_requests()
+
+
+def test_usage_below_zero_hangs_below_the_axis(browser: Browser, tmp_path):
+    """What was given back in a later hour is drawn downwards."""
+    page = tmp_path / "usage.html"
+    hours = {8: 2_000, 9: -1_000}
+    page.write_text(
+        HtmlFormatter().format([snapshot(f"2026-01-15T{hour:02}:00Z", {"tpm": used}) for hour, used in hours.items()])
+    )
+
+    browser.open(page)
+    above, below = browser.run(
+        "return [...document.querySelectorAll('[data-amount]')].map((bar) => bar.getBoundingClientRect().toJSON())"
+    )
+
+    assert abs(above["bottom"] - below["top"]) < 1
+    assert abs(above["height"] - 2 * below["height"]) < 1

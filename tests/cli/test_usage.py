@@ -1,0 +1,221 @@
+"""``zae-limiter usage``: what it shows of days that were written to a real file."""
+
+import csv
+import io
+import json
+import sys
+
+import pytest
+
+from tests.visualization.days import write_days
+
+HOURS = 48
+"""Monday 2026-01-12 and the Tuesday after it."""
+
+
+@pytest.fixture(scope="module")
+def days(tmp_path_factory):
+    """A file with two days of two entities, and the requests of each, by hour."""
+    path = tmp_path_factory.mktemp("usage") / "days.db"
+    return path, write_days(path, {"acme": 50, "globex": 20}, HOURS)
+
+
+@pytest.fixture
+def usage(run, days):
+    """Run a command of usage on that file."""
+    path, _ = days
+    return lambda *words: run("usage", *words, "--url", f"sqlite:///{path}")
+
+
+def snapshots(result) -> list[dict]:
+    assert 0 == result.exit_code, result.stderr
+    return json.loads(result.stdout)["snapshots"]
+
+
+class TestList:
+    def test_every_hour_is_as_it_was_written(self, usage, days):
+        """What went through the limiter is what is listed, hour by hour."""
+        found = snapshots(usage("list", "--entity", "globex", "--json"))
+
+        assert list(days[1]["globex"].values()) == [one["counters"]["rph"] for one in found]
+
+    def test_it_is_a_table_for_people(self, usage, days):
+        """In a pipe columns are aligned by spaces."""
+        monday = sum(requests for hour, requests in days[1]["globex"].items() if hour < 24)
+        lines = usage("list", "-e", "globex", "-r", "gpt-4", "-w", "daily").stdout.splitlines()
+
+        assert ["WINDOW", "(UTC)", "ENTITY", "RESOURCE", "rph", "tph", "writes"] == lines[0].split()
+        assert ["2026-01-12", "globex", "gpt-4", str(monday), f"{monday * 731:,}", "16"] == lines[1].split()
+        assert 3 == len(lines)
+
+    @pytest.mark.parametrize(
+        ("times", "expected"),
+        [
+            (("--start", "2026-01-13T06:59Z", "--end", "2026-01-13T08:00Z"), ["06", "07", "08"]),
+            (("--start", "2026-01-13 20:00"), ["20", "21"]),
+            (("--end", "2026-01-12T07:30Z"), ["06", "07"]),
+        ],
+    )
+    def test_a_time_names_the_window_it_falls_into(self, usage, times, expected):
+        """Both ends are included, also where they are in the midst of an hour."""
+        found = snapshots(usage("list", "-e", "globex", *times, "--json"))
+
+        assert expected == [one["window_start"][11:13] for one in found]
+
+    def test_a_date_as_the_end_is_the_whole_day(self, usage):
+        """From a day to the same day is all of it."""
+        words = ("list", "-e", "globex", "--start", "2026-01-12", "--end", "2026-01-12", "--json")
+
+        assert {"2026-01-12"} == {one["window_start"][:10] for one in snapshots(usage(*words))}
+        assert 16 == len(snapshots(usage(*words)))
+
+    def test_all_windows_come_where_they_are_asked_for(self, usage):
+        """Hours unless others are named."""
+        kinds = {one["window_type"] for one in snapshots(usage("list", "-e", "acme", "-w", "all", "--json"))}
+
+        assert {"hourly", "daily", "monthly"} == kinds
+        assert {"hourly"} == {one["window_type"] for one in snapshots(usage("list", "-e", "acme", "--json"))}
+
+    def test_pages_follow_each_other(self, usage):
+        """The token of one page begins the next, until there is none; together they are all."""
+        found, token = [], None
+        while token or not found:
+            page = json.loads(
+                usage("list", "-r", "gpt-4", "--limit", "25", "--json", *(("--next", token) if token else ())).stdout
+            )
+            found += page["snapshots"]
+            token = page["next"]
+
+        assert snapshots(usage("list", "-r", "gpt-4", "--all", "--json")) == found
+        assert 64 == len(found)
+
+    def test_who_is_shown_a_part_is_told(self, usage):
+        """A note on stderr says how to go on."""
+        part, whole = usage("list", "-r", "gpt-4", "--limit", "3"), usage("list", "-r", "gpt-4", "--all")
+
+        assert 4 == len(part.stdout.splitlines())
+        assert "More follow: give --all, or go on with --next " in part.stderr
+        assert (65, "") == (len(whole.stdout.splitlines()), whole.stderr)
+
+    def test_csv_is_for_programs(self, usage, days):
+        """Bare numbers, a header, one row for each window."""
+        rows = list(csv.DictReader(io.StringIO(usage("list", "-e", "globex", "--csv").stdout)))
+
+        assert [str(requests) for requests in days[1]["globex"].values()] == [row["used_rph"] for row in rows]
+
+    def test_charts_have_all_windows_and_fit(self, usage):
+        """A chart of the first hundred would mislead."""
+        lines = usage("list", "-r", "gpt-4", "--plot").stdout.splitlines()
+
+        assert "rph by hour: 2 entities · gpt-4, 2026-01-12 06:00 to 2026-01-13 21:00 UTC" == lines[0]
+        assert max(map(len, lines)) <= 80
+
+    def test_charts_without_the_extra_say_what_to_install(self, usage, monkeypatch):
+        """One line, and what to do."""
+        monkeypatch.setitem(sys.modules, "asciichartpy", None)
+        done = usage("list", "-e", "acme", "--plot")
+
+        expected = 'Error: asciichartpy is not installed; install it: pip install "zae-limiter[plot]"\n'
+        assert (1, "", expected) == (done.exit_code, done.stdout, done.stderr)
+
+
+class TestPage:
+    def test_a_page_is_written_and_written_again(self, usage, tmp_path):
+        """A report that is made every day replaces that of the day before."""
+        page = tmp_path / "usage.html"
+        first = usage("list", "-r", "gpt-4", "--html", str(page))
+        again = usage("list", "-e", "acme", "-w", "daily", "--html", str(page))
+
+        assert (0, 0) == (first.exit_code, again.exit_code)
+        assert f"Wrote {page} (" in first.stdout
+        assert first.stdout.endswith("): 64 snapshots.\n")
+        assert "<title>Usage of acme</title>" in page.read_text()
+        assert [page] == list(tmp_path.glob("*.html*"))
+
+    def test_another_file_is_not_replaced_without_yes(self, usage, tmp_path):
+        """A slip of the hand costs nobody a file."""
+        other = tmp_path / "notes.html"
+        other.write_text("<p>My notes")
+        refused = usage("list", "-e", "acme", "--html", str(other))
+
+        assert (2, "<p>My notes") == (refused.exit_code, other.read_text())
+        assert "is there already, and no page of usage; give --yes to replace it" in refused.stderr
+        assert 0 == usage("list", "-e", "acme", "--html", str(other), "--yes").exit_code
+        assert "My notes" not in other.read_text()
+
+    def test_a_file_that_cannot_be_written_is_one_line(self, usage, tmp_path):
+        """A folder that is not there is told as what is wrong with the option."""
+        done = usage("list", "-e", "acme", "--html", str(tmp_path / "nowhere" / "usage.html"))
+
+        assert (2, 1) == (done.exit_code, done.stderr.count("\n"))
+        assert "cannot be written" in done.stderr
+
+
+class TestSummary:
+    def test_it_adds_up_what_was_used(self, usage, days):
+        """Sums over all windows, and the mean of those in which there was usage."""
+        used = [amount for hours in days[1].values() for amount in hours.values()]
+        facts = json.loads(usage("summary", "-r", "gpt-4", "--json").stdout)
+
+        assert ("hourly", len(used)) == (facts["window_type"], facts["snapshot_count"])
+        assert {"rph": sum(used), "tph": 731 * sum(used)} == facts["total"]
+        assert sum(used) / len(used) == facts["average"]["rph"]
+
+    def test_it_is_a_table_for_people(self, usage, days):
+        """What it is the sum of is a note."""
+        used = sum(days[1]["globex"].values())
+        done = usage("summary", "-e", "globex", "-w", "daily")
+
+        assert ["LIMIT", "TOTAL", "MEAN"] == done.stdout.splitlines()[0].split()
+        assert ["rph", f"{used:,}", f"{used / 2:,.1f}"] == done.stdout.splitlines()[1].split()
+        assert "Of 2 daily snapshots, 2026-01-12 to 2026-01-13 UTC.\n" == done.stderr
+
+
+class TestNothing:
+    def test_a_time_without_usage_says_which_it_was(self, usage):
+        """The note names what was asked, in UTC, and what may help."""
+        done = usage("list", "-e", "acme", "--start", "2026-02-01", "--json")
+
+        assert {"snapshots": [], "next": None} == json.loads(done.stdout)
+        assert "Nothing was used by acme in hourly windows from 2026-02-01 00:00 UTC." in done.stderr
+        assert "Ask for a longer time" in done.stderr
+
+    def test_whoever_never_acquired_is_told_how(self, run):
+        """An empty file is no error."""
+        listed, summed = run("usage", "list", "-e", "user-9"), run("usage", "summary", "-e", "user-9")
+
+        for done in (listed, summed):
+            assert (0, "") == (done.exit_code, done.stdout)
+            assert "Nothing was used by user-9 in hourly windows. Whatever is acquired is counted" in done.stderr
+            assert "zae-limiter acquire user-9 gpt-4 -c rpm:1 -l rpm:100" in done.stderr
+
+    def test_what_was_just_acquired_is_there(self, run):
+        """Embedded usage is counted when it is read."""
+        run("acquire", "user-1", "gpt-4", "-c", "rpm:7", "-l", "rpm:100")
+        (hour,) = snapshots(run("usage", "list", "-e", "user-1", "--start", "2 hours ago", "--end", "now", "--json"))
+
+        assert {"rpm": 7} == hour["counters"]
+
+
+class TestMisuse:
+    @pytest.mark.parametrize(
+        ("words", "expected"),
+        [
+            ((), "name an entity with --entity, a resource with --resource, or both"),
+            (("-e", "a", "--start", "soon"), "Invalid value for --start: 'soon': write a time as now, today"),
+            (("-e", "a", "--end", "soon"), "Invalid value for --end: 'soon'"),
+            (("-e", "a", "--start", "today", "--end", "yesterday"), "--start 'today' is after --end 'yesterday'"),
+            (("-e", "a", "--csv", "--json"), "choose one of --csv, --json"),
+            (("-e", "a", "--limit", "5", "--all"), "give --limit or --all, not both"),
+            (("-e", "a", "--limit", "0"), "--limit"),
+            (("-e", "a", "--next", "xx"), "Invalid value for --next"),
+            (("-e", "a", "--next", "e30="), "next_key"),
+            (("-e", "#"), "entity"),
+        ],
+    )
+    def test_it_is_told_in_one_line(self, run, words, expected):
+        """Exit code 2, nothing on stdout, and what to do."""
+        done = run("usage", "list", *words)
+
+        assert (2, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))
+        assert expected in done.stderr

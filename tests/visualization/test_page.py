@@ -1,0 +1,92 @@
+"""A page of usage: whole in itself, and safe whatever names hold."""
+
+import base64
+import hashlib
+import re
+from html.parser import HTMLParser
+
+from tests.visualization.snapshots import snapshot
+from zae_limiter import HtmlFormatter
+
+SCRIPT = "<script>alert(1)</script>"
+
+
+class Tags(HTMLParser):
+    """Every tag of a page with its attributes, and all its text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_names_are_text_wherever_they_stand():
+    """A name that looks like a tag or ends an attribute is shown, and is no tag."""
+    odd = '"><img src=x onerror=alert(1)>'
+    shown = [
+        snapshot("2026-01-15T08:00Z", {odd: 1}, entity_id=SCRIPT),
+        snapshot("2026-01-15T09:00Z", {odd: 2}, entity_id="b", resource=odd),
+    ]
+
+    page = Tags(HtmlFormatter(SCRIPT, {SCRIPT: odd}, made_at=SCRIPT).format(shown))
+
+    assert 1 == [tag for tag, _ in page.tags].count("script")
+    assert "img" not in [tag for tag, _ in page.tags]
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+    assert page.text.count(SCRIPT) >= 5
+
+
+def test_only_its_own_script_may_run():
+    """The policy names the script by its hash, and lets nothing be fetched."""
+    page = HtmlFormatter().format([snapshot("2026-01-15", {"rpm": 1}, kind="daily")])
+    script = re.search("<script>(.*?)</script>", page, re.DOTALL)
+    policy = next(tag["content"] for _, tag in Tags(page).tags if tag.get("http-equiv") == "Content-Security-Policy")
+
+    assert script is not None
+    digest = base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode()
+    assert f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'" == policy
+
+
+def test_a_page_refers_to_nothing_outside():
+    """It opens from a mail as from a disk."""
+    page = HtmlFormatter("Usage", {"entity": "user-1"}, "today").format(
+        [snapshot("2026-01-15", {"rpm": 1}, kind="daily")]
+    )
+    links = [value for _, tag in Tags(page).tags for name, value in tag.items() if name in ("href", "src", "action")]
+
+    assert ["data:,"] == links
+    assert "url(" not in page
+    assert "@import" not in page
+    assert "http" not in page.replace("http-equiv", "")
+
+
+def test_a_page_tells_what_was_asked_when_and_how_much_was_used():
+    """Filters, time, totals and every number are in it."""
+    hours = [snapshot(f"2026-01-15T{hour:02}:00Z", {"tpm": 600_000 * hour}) for hour in (8, 9)]
+
+    text = Tags(HtmlFormatter("Usage of user-1", {"from": "2 days ago"}, "2026-01-16 10:00 UTC").format(hours)).text
+
+    for part in ("Usage of user-1", "2 days ago", "Made 2026-01-16 10:00 UTC", "10.2M", "4,800,000", "5,400,000"):
+        assert part in text
+
+
+def test_hours_that_are_too_many_are_drawn_as_days_and_say_so():
+    """Two months of hours would be bars of a pixel."""
+    shown = [snapshot("2026-01-01T00:00Z", {"rpm": 1}), snapshot("2026-02-28T00:00Z", {"rpm": 2})]
+
+    page = Tags(HtmlFormatter().format(shown))
+
+    assert "summed from hourly windows" in page.text
+    assert 59 == len([tag for _, tag in page.tags if tag.get("class") == "col"])
+
+
+def test_a_page_of_nothing_says_so():
+    """An empty chart would look like a fault."""
+    assert "Nothing was used." in Tags(HtmlFormatter().format([])).text
