@@ -71,7 +71,7 @@ class RateLimitError(ZAELimiterError):
 class RateLimitExceeded(RateLimitError):  # noqa: N818 - the specification names it
     """At least one limit has too few tokens; nothing was taken.
 
-    ``statuses`` holds every limit that was checked, of the entity and of its parent, exceeded or not.
+    ``statuses`` holds every limit, exceeded or not, of the bucket that refused: the entity's, its parent's, or both.
     """
 
     def __init__(self, statuses: "Sequence[LimitStatus]") -> None:
