@@ -23,6 +23,7 @@ def every_command(command=main, path=()):
 
 # Commands on other things than the data of a limiter.
 NOT_ON_DATA = {
+    "completion",
     "local",
     "deploy",
     "delete",
@@ -67,9 +68,10 @@ class TestHelp:
         """As pip knows it."""
         assert f"zae-limiter, version {zae_limiter.__version__}\n" == run("--version").stdout
 
-    def test_help_loads_neither_the_limiter_nor_a_database_nor_rich(self):
+    def test_help_loads_no_command_no_limiter_no_database_no_client_and_no_rich(self):
         """Asking what there is costs next to nothing."""
-        heavy = ("rich", "sqlite3", "asyncio", "zae_limiter._async", "zae_limiter._sync")
+        libraries = ("rich", "sqlite3", "asyncio", "botocore", "zae_limiter._async", "zae_limiter._sync")
+        heavy = (*libraries, *{command.module for command in COMMANDS.values()})
         script = (
             "import sys\nfrom zae_limiter.cli import main\nmain(['--help'], standalone_mode=False)\n"
             f"print('loaded:', *[name for name in {heavy!r} if name in sys.modules])"
@@ -78,6 +80,18 @@ class TestHelp:
 
         assert "Commands:" in done.stdout
         assert "loaded:" == done.stdout.splitlines()[-1]
+
+    def test_the_help_of_data_commands_loads_no_limiter_either(self):
+        """It is opened when it is needed; completion, too, loads a group at every press of a key."""
+        heavy = ("rich", "sqlite3", "asyncio", "botocore", "zae_limiter._async", "zae_limiter._sync")
+        groups = ("acquire", "available", "system", "resource", "entity", "namespace", "audit")
+        script = (
+            f"import sys\nfrom zae_limiter.cli import COMMANDS\nfor name in {groups!r}: COMMANDS[name].load()\n"
+            f"print('loaded:', *[name for name in {heavy!r} if name in sys.modules])"
+        )
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+        assert "loaded:\n" == done.stdout
 
     def test_it_runs_as_a_module(self, shell):
         """python -m zae_limiter is the command."""

@@ -27,6 +27,7 @@ COMMANDS = {
     "cfn-template": LazyCommand("zae_limiter.cli.stack", "cfn_template", "Print the CloudFormation template."),
     "lambda-export": LazyCommand("zae_limiter.cli.stack", "lambda_export", "Write the aggregator's package to a file."),
     "local": LazyCommand("zae_limiter.cli.local", "local", "An AWS on this machine, to try things out."),
+    "completion": LazyCommand("zae_limiter.cli.completion", "completion", "Print what completes commands in a shell."),
 }
 
 

@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from zae_limiter.cli._failures import told_in_one_line
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,15 @@ class LazyGroup(click.Group):
         """List the commands without loading them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.summary) for name, command in self._lazy_commands.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        """Complete the name of a command without loading any, and the options that stand before it."""
+        from click.shell_completion import CompletionItem
+
+        if not incomplete or incomplete[0].isalnum():
+            named = [(name, command.summary) for name, command in self._lazy_commands.items()]
+            return [CompletionItem(name, help=summary) for name, summary in named if name.startswith(incomplete)]
+        return click.Command.shell_complete(self, ctx, incomplete)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the options that stand before the command."""

@@ -2,10 +2,10 @@
 
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
-from zae_limiter._sync.limiter.limiter import SyncRateLimiter
 from zae_limiter.cli._failures import exceeded_line
 from zae_limiter.cli._forms import gather_amounts
 from zae_limiter.cli._help import examples, section
@@ -14,6 +14,9 @@ from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_
 from zae_limiter.cli._place import StoreChoice, store_options
 from zae_limiter.cli._store import QUICK_S, opened
 from zae_limiter.core.errors import RateLimitExceeded
+
+if TYPE_CHECKING:
+    from zae_limiter._sync.limiter.limiter import SyncRateLimiter
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ def acquire(
     print_taken(asking, taken, as_json)
 
 
-def take(limiter: SyncRateLimiter, asking: Asking, consume: dict[str, int], wait_s: float) -> Taken:
+def take(limiter: "SyncRateLimiter", asking: Asking, consume: dict[str, int], wait_s: float) -> Taken:
     """Take the tokens, after waiting for them where that is allowed and long enough.
 
     Raises:

@@ -7,11 +7,10 @@ from heapq import merge
 from itertools import islice
 from json import dumps
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from zae_limiter._sync.limiter.limiter import SyncRateLimiter
 from zae_limiter.cli._forms import write_limit
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import calling
@@ -21,6 +20,9 @@ from zae_limiter.cli._place import StoreChoice, store_options
 from zae_limiter.cli._store import opened
 from zae_limiter.core.audit import SYSTEM_AUDIT_ID, AuditEvent, namespace_audit_id, resource_audit_id
 from zae_limiter.core.limit import Limit
+
+if TYPE_CHECKING:
+    from zae_limiter._sync.limiter.limiter import SyncRateLimiter
 
 LISTING = (
     "zae-limiter audit list user-123",
@@ -107,14 +109,14 @@ def list_events(subject: Subject, page: Page, as_json: bool, store: StoreChoice)
         print_note(f"Older ones follow: {calling(listing)}")
 
 
-def events_of(limiter: SyncRateLimiter, audit_ids: Sequence[str], page: Page) -> list[AuditEvent]:
+def events_of(limiter: "SyncRateLimiter", audit_ids: Sequence[str], page: Page) -> list[AuditEvent]:
     """Return the events of a page and one more, if there is one; of several ids in the order of their time."""
     wanted = None if page.everything else page.size + 1
     kept = [read_events(limiter, audit_id, page.cursor, wanted) for audit_id in audit_ids]
     return list(islice(merge(*kept, key=lambda event: event.event_id, reverse=True), wanted))
 
 
-def read_events(limiter: SyncRateLimiter, audit_id: str, cursor: str | None, wanted: int | None) -> list[AuditEvent]:
+def read_events(limiter: "SyncRateLimiter", audit_id: str, cursor: str | None, wanted: int | None) -> list[AuditEvent]:
     """Return the events of an id after a cursor, as many as are wanted, or all."""
     if wanted is not None:
         return limiter.get_audit_events(audit_id, wanted, cursor)

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
-from zae_limiter._sync.repository import SyncRepository
 from zae_limiter.cli._consent import require_consent
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import PLACE, calling
@@ -16,6 +16,9 @@ from zae_limiter.cli._place import Target, target_options
 from zae_limiter.cli._store import opened_registry
 from zae_limiter.core.errors import NamespaceNotFoundError, ValidationError
 from zae_limiter.core.namespace import Namespace, check_namespace_id
+
+if TYPE_CHECKING:
+    from zae_limiter._sync.repository import SyncRepository
 
 REGISTERING = "zae-limiter namespace register tenant-alpha tenant-beta"
 LISTING = "zae-limiter namespace list"
@@ -154,7 +157,7 @@ def purge(namespace_id: str, yes: bool, principal: str | None, as_json: bool, ta
         print_line(f"Removed namespace {namespace_id} and the {removed} items in it.")
 
 
-def remove_for_good(repo: SyncRepository, namespace_id: str, principal: str | None) -> int:
+def remove_for_good(repo: "SyncRepository", namespace_id: str, principal: str | None) -> int:
     """Purge a namespace, and show how far it is."""
     removed = 0
     with working(f"Removing {namespace_id}") as say:
