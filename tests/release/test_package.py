@@ -1,6 +1,8 @@
 """What is built has all that it needs and nothing else, and its checks notice when it is otherwise."""
 
 import shutil
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -36,6 +38,26 @@ def test_the_source_archive_is_the_clone(dist, known):
 def test_the_source_archive_builds_the_same_wheel(dist):
     """Without git, to the last byte, version included."""
     assert [] == list(package.rebuilding_problems(package.one(dist, "*.tar.gz"), package.one(dist, "*.whl")))
+
+
+def test_the_version_is_that_of_the_tag(dist, tmp_path):
+    """There is no other place to change; beyond it, it is a development version of the next."""
+    clone, commit = tmp_path / "clone", ["commit", "--quiet", "--allow-empty", "--message", "More"]
+    git(tmp_path, "clone", "--quiet", "--no-tags", str(package.ROOT), str(clone))
+    git(clone, "tag", "v7.8.9")
+    tagged = version(clone)
+    git(clone, "-c", "user.name=A", "-c", "user.email=a@example.org", *commit)
+
+    assert ("7.8.9", "7.9.0.dev1") == (tagged, version(clone))
+
+
+def git(where: Path, *arguments: str) -> None:
+    subprocess.run(["git", *arguments], cwd=where, check=True, capture_output=True)
+
+
+def version(clone: Path) -> str:
+    command = [sys.executable, "-m", "hatchling", "version"]
+    return subprocess.run(command, cwd=clone, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def test_an_index_accepts_the_metadata(dist):
