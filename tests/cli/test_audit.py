@@ -3,6 +3,7 @@
 import pytest
 
 from tests.cli.aws import told
+from zae_limiter.cli.audit import in_words
 
 
 def changes(result):
@@ -102,3 +103,17 @@ def test_nothing_on_record_is_no_failure(run):
 
     assert (0, "", "No change is on record.\n") == (done.exit_code, done.stdout, done.stderr)
     assert {"events": [], "next_cursor": None} == told(run("audit", "list", "nobody", "--json"))
+
+
+def test_what_a_newer_version_wrote_is_shown_as_it_is():
+    """An unknown form is no reason to show nothing."""
+    assert 'rpm:5/min {"of": "another kind"} by=1' == in_words(
+        {
+            "limits": [
+                {"name": "rpm", "capacity": 5, "refill_amount": 5, "refill_period_seconds": 60},
+                {"of": "another kind"},
+            ],
+            "why": None,
+            "by": 1,
+        }
+    )

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zae_limiter.cli._forms import describe_refill, gather_amounts, parse_amount, parse_limit
+from zae_limiter.cli._forms import describe_refill, gather_amounts, parse_amount, parse_limit, write_limit
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
 
@@ -109,3 +109,14 @@ class TestAmounts:
         """Which of the two amounts was meant, nobody knows."""
         with pytest.raises(ValidationError, match="'rpm': is given twice"):
             gather_amounts((("rpm", 1), ("tpm", 5), ("rpm", 2)))
+
+
+class TestWriting:
+    @pytest.mark.parametrize("text", ["rpm:1000/min", "rps:5/s:burst=9", "rph:5/h", "rpd:5/d:burst=6"])
+    def test_what_is_written_is_what_was_read(self, text):
+        """The audit shows limits as they can be given again."""
+        assert text == write_limit(parse_limit(text))
+
+    def test_a_period_without_a_name_is_in_seconds(self):
+        """The API can make such limits, the command line cannot."""
+        assert "x:5/90 s:burst=9" == write_limit(Limit.custom("x", 9, 5, 90))

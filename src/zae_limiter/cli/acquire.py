@@ -8,7 +8,7 @@ import click
 
 from zae_limiter.cli._failures import exceeded_line
 from zae_limiter.cli._forms import gather_amounts
-from zae_limiter.cli._help import examples, section
+from zae_limiter.cli._help import examples, help_of, json_shape, section
 from zae_limiter.cli._options import Asking, asking_arguments, consume_option, json_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_note
 from zae_limiter.cli._place import StoreChoice, store_options
@@ -41,7 +41,17 @@ EXIT_CODES = section(
 )
 
 
-@click.command(short_help="Take tokens, or say when to try again.", epilog=f"{EXAMPLES}\n\n{EXIT_CODES}")
+SHAPE = json_shape(
+    "{acquired: true, entity_id, resource, consumed: {limit: amount},",
+    " available: {limit: amount}, degraded: whether the store was away}",
+    "{acquired: false, error, message, retry_after_seconds, limits: [LIMIT]}",
+    "LIMIT is {entity_id, resource, limit_name, capacity, refill_amount,",
+    " refill_period_seconds, available, requested, deficit, exceeded,",
+    " retry_after_seconds}",
+)
+
+
+@click.command(short_help="Take tokens, or say when to try again.", epilog=help_of(EXAMPLES, SHAPE, EXIT_CODES))
 @asking_arguments
 @consume_option
 @click.option(

@@ -19,6 +19,7 @@ from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_
 from zae_limiter.cli._place import StoreChoice, store_options
 from zae_limiter.cli._store import opened
 from zae_limiter.core.audit import SYSTEM_AUDIT_ID, AuditEvent, namespace_audit_id, resource_audit_id
+from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
 
 if TYPE_CHECKING:
@@ -141,7 +142,15 @@ def in_words(details: dict[str, Any]) -> str:
     words = []
     for key, value in details.items():
         if key == "limits" and isinstance(value, list):
-            words += [write_limit(Limit.from_dict(one)) for one in value]
+            words += [limit_words(one) for one in value]
         elif value is not None:
             words.append(f"{key}={value if isinstance(value, str) else dumps(value)}")
     return " ".join(words)
+
+
+def limit_words(stored: Any) -> str:
+    """Write a limit of an event; one that a newer version wrote, and is not known here, as it is."""
+    try:
+        return write_limit(Limit.from_dict(stored))
+    except ValidationError:
+        return dumps(stored)

@@ -3,7 +3,8 @@
 import click
 
 from zae_limiter.cli._forms import describe_refill
-from zae_limiter.cli._help import examples
+from zae_limiter.cli._help import examples, help_of, json_shape
+from zae_limiter.cli._limits import LIMIT_KEYS, limit_facts
 from zae_limiter.cli._options import Asking, asking_arguments, json_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json
 from zae_limiter.cli._place import StoreChoice, store_options
@@ -19,7 +20,10 @@ EXAMPLES = examples(
 )
 
 
-@click.command(short_help="Show what is left of each limit.", epilog=EXAMPLES)
+SHAPE = json_shape("{entity_id, resource, available: {limit: amount}, limits: [LIMIT]}", LIMIT_KEYS)
+
+
+@click.command(short_help="Show what is left of each limit.", epilog=help_of(EXAMPLES, SHAPE))
 @asking_arguments
 @json_option
 @store_options
@@ -30,7 +34,7 @@ def available(asking: Asking, as_json: bool, store: StoreChoice) -> None:
         limits = asking.limits or limiter.resolve_limits(asking.entity_id, asking.resource).limits or []
     if as_json:
         facts = {"entity_id": asking.entity_id, "resource": asking.resource, "available": left}
-        print_json(facts | {"limits": [limit.to_dict() for limit in limits]})
+        print_json(facts | {"limits": limit_facts(limits)})
     else:
         print_grid(Grid(COLUMNS, rows(left, limits)))
 

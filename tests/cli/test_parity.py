@@ -1,0 +1,172 @@
+"""Whatever the API can do, the command line can: every admin verb has a command, or a reason to have none."""
+
+import inspect
+import json
+from typing import NamedTuple
+
+import click
+import pytest
+
+from tests.cli.aws import told
+from zae_limiter import SyncRateLimiter, SyncRepository
+from zae_limiter.cli import main
+
+
+class Step(NamedTuple):
+    """A verb, and a call of the command that serves it; in a store where the steps before it have been taken."""
+
+    verb: str
+    words: str
+
+
+STORY = [
+    Step("register_namespaces", "namespace register acme globex"),
+    Step("register_namespace", "namespace register initech"),
+    Step("list_namespaces", "namespace list"),
+    Step("get_namespace", "namespace show acme"),
+    Step("delete_namespace", "namespace delete acme"),
+    Step("delete_namespace", "namespace delete globex"),
+    Step("list_orphan_namespaces", "namespace orphans"),
+    Step("recover_namespace", "namespace recover {acme}"),
+    Step("set_system_defaults", "system set-defaults -l rpd:100/d --on-unavailable allow"),
+    Step("get_system_defaults", "system get-defaults"),
+    Step("set_resource_defaults", "resource set-defaults gpt-4 -l rpd:50/d"),
+    Step("get_resource_defaults", "resource get-defaults gpt-4"),
+    Step("list_resources_with_defaults", "resource list"),
+    Step("create_entity", "entity create project-1 --metadata tier=gold"),
+    Step("create_entity", "entity create key-1 --parent project-1 --cascade"),
+    Step("get_entity", "entity show key-1"),
+    Step("get_children", "entity children project-1"),
+    Step("set_limits", "entity set-limits key-1 --resource gpt-4 -l rpd:10/d"),
+    Step("get_limits", "entity get-limits key-1 --resource gpt-4"),
+    Step("list_entities_with_custom_limits", "entity list --with-custom-limits gpt-4"),
+    Step("list_resources_with_entity_configs", "entity list-resources"),
+    Step("resolve_limits", "entity resolve key-1 gpt-4"),
+    Step("acquire", "acquire key-1 gpt-4 -c rpd:1"),
+    Step("available", "available key-1 gpt-4"),
+    Step("get_buckets", "entity buckets key-1"),
+    Step("get_resource_capacity", "resource capacity gpt-4 rpd"),
+    Step("get_usage_snapshots", "usage list --entity key-1"),
+    Step("get_usage_summary", "usage summary --entity key-1"),
+    Step("get_audit_events", "audit list key-1"),
+    Step("get_status", "status"),
+    Step("get_version_record", "version"),
+    Step("delete_limits", "entity delete-limits key-1 --resource gpt-4 --yes"),
+    Step("delete_entity", "entity delete key-1 --yes"),
+    Step("delete_resource_defaults", "resource delete-defaults gpt-4 --yes"),
+    Step("delete_system_defaults", "system delete-defaults --yes"),
+    Step("purge_namespace", "namespace purge {globex} --yes"),
+]
+
+USERS_OWN = ("metadata", "details", "consumed", "available")
+"""Keys whose values have keys that users chose."""
+
+ON_AWS = {"ensure_infrastructure": "deploy", "list_deployed": "list"}
+"""Verbs whose commands need an AWS, and are run where there is one, in test_stack.py."""
+
+WITHOUT_SHAPE = {"usage", "status", "version"}
+"""Commands whose JSON has too many keys for their help; what they are is in the reference of the values."""
+
+WITHOUT = {
+    "open": "every command opens the store that --url names",
+    "connect": "every command connects to the limiter that --name names",
+    "builder": "deploy has an option for each choice of the builder",
+    "namespace": "every data command takes --namespace",
+    "close": "a command closes what it opened",
+    "ping": "status tells whether the store answers",
+    "is_available": "status tells whether the store answers",
+    "time_until_available": "acquire tells when to try again, or waits with --wait",
+    "get_cache_stats": "a command lives too short for its cache to matter",
+    "invalidate_config_cache": "a command reads limits afresh",
+    "named": "it serves the deprecated constructors",
+    "opened": "it serves the deprecated constructors",
+    "wait_for": "it serves the deprecated constructors",
+}
+
+
+def public_verbs():
+    """All that can be called on a repository and on a limiter."""
+    return {
+        name
+        for kind in (SyncRepository, SyncRateLimiter)
+        for name, _ in inspect.getmembers(kind, inspect.isroutine)
+        if not name.startswith("_")
+    }
+
+
+def find(words):
+    """The command that words call, and how many of them are its name."""
+    command, context = main, click.Context(main)
+    for count, word in enumerate(words, 1):
+        found = command.get_command(context, word)
+        assert found is not None, words
+        command = found
+        if not isinstance(command, click.Group):
+            return command, count
+    raise AssertionError(words)
+
+
+def options_of(command):
+    """The options of a command, long and short."""
+    return {name for parameter in command.params for name in parameter.opts}
+
+
+def keys_of(value):
+    """All keys in a value of JSON, at any depth, but those that users chose."""
+    if isinstance(value, list):
+        return {key for one in value for key in keys_of(one)}
+    if not isinstance(value, dict):
+        return set()
+    inside = [keys_of(one) for key, one in value.items() if key not in USERS_OWN]
+    return set(value).union(*inside)
+
+
+def test_every_verb_has_a_command_or_a_reason_to_have_none():
+    """A new verb fails here until it can be called from a shell, or somebody says why it cannot."""
+    listed = [*{step.verb for step in STORY}, *ON_AWS, *WITHOUT]
+
+    assert sorted(public_verbs()) == sorted(listed)
+
+
+@pytest.mark.parametrize("step", STORY, ids=lambda step: step.words)
+def test_what_takes_a_principal_has_an_option_for_it(step):
+    """Who made a change is told to the audit from the command line as well."""
+    verb = getattr(SyncRateLimiter, step.verb)
+    command, _ = find(step.words.split())
+
+    assert ("principal" in inspect.signature(verb).parameters) == ("--principal" in options_of(command))
+
+
+@pytest.mark.parametrize("words", ON_AWS.values())
+def test_what_needs_an_aws_is_there(words):
+    """Run where there is one, in test_stack.py."""
+    assert isinstance(find([words])[0], click.Command)
+
+
+def test_every_command_runs_and_its_json_is_as_documented(run):
+    """One after the other on one file; whatever --json prints is named in the help, but what users named."""
+    ids, undocumented = {}, []
+    for step in STORY:
+        words = step.words.format(**ids).split()
+        _, count = find(words)
+        printed = told(run(*words, "--json"))
+        shape = run(*words[:count], "--help").stdout.partition("JSON:")[2]
+        if step.verb.startswith("register_namespace"):
+            ids |= printed
+        elif shape or words[0] not in WITHOUT_SHAPE:
+            undocumented += [(step.words, key) for key in sorted(keys_of(printed)) if key not in shape]
+
+    assert [] == undocumented
+
+
+def test_plain_forms_say_the_same_of_everything(run):
+    """Without --json every command prints a table or a sentence, and no Python."""
+    ids = {}
+    for step in STORY:
+        words = step.words.format(**ids).split()
+        if step.verb.startswith("register_namespace"):
+            ids |= json.loads(run(*words, "--json").stdout)
+        done = run(*words)
+
+        assert (0, True) == (done.exit_code, bool(done.stdout)), (step, done.stderr)
+        assert not any(mark in done.stdout for mark in ("None", "{", "<")), done.stdout
