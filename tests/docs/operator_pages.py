@@ -41,6 +41,7 @@ def commands(program: str) -> list[object]:
         body = page.read_text(encoding="utf-8")
         fenced = "\n".join(re.findall(r"```bash\n(.*?)```", body, re.DOTALL)).replace("\\\n", " ")
         lines = [line.strip() for line in fenced.splitlines() if line.strip().startswith(f"{program} ")]
+        lines += re.findall(rf"^ *\$ ({program} .+)$", body, re.MULTILINE)
         inline = re.findall(rf"`({program} [^`]+)`", re.sub(r"```.*?```", "", body, flags=re.DOTALL))
         for number, line in enumerate([*lines, *inline]):
             words = shlex.split(re.split(r"\s(?:>|\||&&)\s", line)[0], comments=True)

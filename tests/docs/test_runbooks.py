@@ -1,0 +1,82 @@
+"""What runbooks and the pages beside them quote is what the code says: states, words of health, errors, variables."""
+
+import re
+import sqlite3
+
+import pytest
+
+from tests.docs.operator_pages import DOCS, rows, text
+from tests.infra.resolved import Resolved
+from zae_limiter.cli._standing import health_of
+from zae_limiter.core.sharding import MOST_SHARDS
+from zae_limiter.core.status import Status
+from zae_limiter.infra.options import StackOptions, template_parameters
+from zae_limiter.infra.progress import Step, next_step, why_refused
+
+RUNBOOKS = DOCS / "operations" / "runbooks"
+SRC = DOCS.parent / "src" / "zae_limiter"
+FILES = ("tables/sqlite_file.py", "_async/embedded_table.py")
+STATES = rows("operations/runbooks/stuck-stack.md", "## What to look at")
+DOES = {Step.REPLACE: "it is replaced", Step.UPDATE: "it tries again", Step.REFUSE: "refuses"}
+# What SQLite itself says.
+OF_SQLITE = {
+    "database disk image is malformed": sqlite3.SQLITE_CORRUPT,
+    "database or disk is full": sqlite3.SQLITE_FULL,
+}
+
+
+def test_every_runbook_is_listed() -> None:
+    """Who is woken finds it from the symptom."""
+    listed = set(re.findall(r"\(runbooks/([\w-]+)\.md\)", text("operations/index.md")))
+
+    assert {page.stem for page in RUNBOOKS.glob("*.md")} == listed
+
+
+@pytest.mark.parametrize("page", sorted(RUNBOOKS.glob("*.md")), ids=lambda page: page.stem)
+def test_a_runbook_has_all_its_parts(page) -> None:
+    """Symptom, what to look at, what to do, how to know that it is over."""
+    headings = " ".join(re.findall(r"^## (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)).lower()
+
+    assert all(part in headings for part in ("symptom", "what to do", "how to know it is over"))
+
+
+@pytest.mark.parametrize("state", [state for state in STATES if not state.endswith("_IN_PROGRESS")])
+def test_deploy_does_with_a_state_what_is_told(state: str) -> None:
+    assert DOES[next_step(state)] in STATES[state][0]
+
+
+@pytest.mark.parametrize("state", [state for state in STATES if next_step(state) is Step.REFUSE])
+def test_a_state_that_is_refused_is_quoted(state: str) -> None:
+    for quoted in re.findall(r"`([^`]+)`", STATES[state][0]):
+        assert quoted in why_refused(state)
+
+
+def test_words_of_health_are_those_that_are_shown() -> None:
+    """In every way that a limiter may stand."""
+    shown = {
+        health_of(Status(available=available, stack_status=stack))
+        for available in (True, False)
+        for stack in (None, "CREATE_COMPLETE", "UPDATE_IN_PROGRESS", "UPDATE_ROLLBACK_COMPLETE")
+    }
+
+    assert shown == rows("monitoring.md", "## At a glance").keys()
+
+
+def test_errors_of_a_file_are_quoted_as_they_are() -> None:
+    source = "".join((SRC / name).read_text(encoding="utf-8") for name in FILES).replace('"\n    "', "")
+    for quoted in rows("operations/runbooks/sqlite.md", "## Symptom and what to do"):
+        words = re.sub(r" for [\d.]+ s$", " for ", quoted)
+        assert quoted in OF_SQLITE or words in source
+
+
+def test_variables_of_the_aggregator_are_those_of_the_template() -> None:
+    stack = Resolved("my-app", template_parameters("my-app", StackOptions()))
+    variables = stack.properties("AggregatorFunction")["Environment"]["Variables"]
+    told = rows("operations/aggregator.md", "## What it is set up by")
+
+    assert {*variables, "POWERTOOLS_LOG_LEVEL"} == told.keys()
+
+
+def test_the_most_shards_are_as_told() -> None:
+    assert f"At most {MOST_SHARDS}." in text("operations/runbooks/hot-key.md")
+    assert f"at most into {MOST_SHARDS}" in text("performance.md")

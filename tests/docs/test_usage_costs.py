@@ -1,0 +1,128 @@
+"""What the costs page says of counting usage is what an engine says that the aggregator consumed."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from random import getrandbits
+from typing import Any
+
+import botocore.session
+import pytest
+
+from tests.docs.operator_pages import text
+from tests.dynamodb.billing import Units, told
+from tests.dynamodb.engines import EngineAbsentError, fresh_table_name, running
+from zae_limiter import Limit, SyncRateLimiter, SyncRepository
+from zae_limiter.core.outcome import Unavailable
+from zae_limiter.tables.dynamodb.calls import Call
+from zae_limiter_aggregator.caller import Answer, Caller, caller_of
+from zae_limiter_aggregator.client import Table
+from zae_limiter_aggregator.plan import Rules
+from zae_limiter_aggregator.work import Worker
+
+PAGE = text("operations/costs.md")
+KEYS = {"AWS_ACCESS_KEY_ID": "engine", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
+
+
+class Metered:
+    """A caller that asks the engine what each call consumes."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self.units: list[Units] = []
+
+    def call(self, call: Call, now_s: int) -> Answer | Unavailable:
+        body = {**json.loads(call.body), "ReturnConsumedCapacity": "INDEXES"}
+        answer = self._caller.call(call._replace(body=json.dumps(body).encode()), now_s)
+        assert not isinstance(answer, Unavailable)
+        consumed = json.loads(answer.body)["ConsumedCapacity"]
+        parts = consumed if isinstance(consumed, list) else [consumed]
+        self.units.append(told(parts, call.target.rpartition(".")[2]))
+        return answer
+
+
+class Stage:
+    """A table, a limiter on it, and an aggregator that is metered."""
+
+    def __init__(self, url: str) -> None:
+        name = fresh_table_name()
+        location = f"dynamodb://{name}?region=us-east-1&endpoint_url={url}&create=true"
+        self._repo = SyncRepository.open(location, deadline_s=30)
+        self._repo.set_system_defaults([Limit.per_minute("rpm", 1_000)])
+        self._limiter = SyncRateLimiter(self._repo)
+        self._client = botocore.session.Session().create_client("dynamodb", endpoint_url=url, region_name="us-east-1")
+        self._name = name
+        self._seen: dict[str, Any] = {}
+        self._records = 0
+        self._connection = caller_of(botocore.session.Session(), {"AWS_ENDPOINT_URL": url})
+        self._metered = Metered(self._connection)
+        table = Table(self._metered, name)
+        # One time for all records, so that none begins a window of its own.
+        self._at_s = table.now()[0] / 1000
+        rules = Rules(window_types=("hourly", "daily"), retention_s=3600)
+        self._worker = Worker(table, rules, None, getrandbits(60))
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self._connection.close()
+        self._client.close()
+        self._repo.close()
+
+    def take(self) -> dict[str, Any]:
+        """Take once, and return the record that the stream would have of it."""
+        with self._limiter.acquire("user-1", "gpt-4", {"rpm": 1}):
+            pass
+        found = self._client.scan(TableName=self._name)["Items"]
+        (item,) = [one for one in found if one["SK"]["S"] == "#STATE"]
+        self._records += 1
+        images = {"NewImage": item, **({"OldImage": self._seen} if self._seen else {})}
+        self._seen, name = item, "MODIFY" if self._seen else "INSERT"
+        key = {"PK": item["PK"], "SK": item["SK"]}
+        told_of = {
+            "Keys": key,
+            "SequenceNumber": str(100 + self._records),
+            "ApproximateCreationDateTime": self._at_s,
+            **images,
+        }
+        return {"eventName": name, "dynamodb": told_of}
+
+    def count(self, records: list[dict[str, Any]]) -> Counter[str]:
+        """Have a batch counted, and return what that has consumed."""
+        self._metered.units.clear()
+        report = self._worker.work(records, lambda: 60.0)
+        assert not report.troubles
+        spent: Counter[str] = Counter()
+        for one in self._metered.units:
+            spent.update(read=one.read, written=one.written, indexes=sum(one.indexes.values()))
+        return spent
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    try:
+        # The one engine that says what a batch of reads consumes.
+        url = running("dynoxide").url
+    except EngineAbsentError as absent:
+        pytest.skip(str(absent))
+    made = Stage(url)
+    made.count([made.take()])
+    yield made
+    made.close()
+
+
+def test_a_write_to_a_bucket_is_counted_by_what_the_page_says(stage: Stage) -> None:
+    """One unit for each of two windows; and the snapshots and the namespace are read, eventually consistent."""
+    spent = stage.count([stage.take()])
+    (read,) = re.findall(r"two windows are two write units and ([\d.]+) read units", PAGE)
+
+    assert {"read": float(read), "written": 2.0, "indexes": 0} == dict(spent)
+
+
+def test_many_writes_in_a_batch_are_counted_as_one(stage: Stage) -> None:
+    """A busy bucket costs no more than one that is written once per batch."""
+    one = stage.count([stage.take()])
+
+    assert one == stage.count([stage.take() for _ in range(10)])
