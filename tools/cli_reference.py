@@ -103,9 +103,9 @@ def entries(
                 yield from entries(member, (*path, name), context)
 
 
-def page() -> str:
+def page(command: click.Command = root, program: str = PROGRAM) -> str:
     """Return the whole page."""
-    everything = list(entries())
+    everything = list(entries(command, (program,)))
     common = _common(everything)
     parts = [INTRODUCTION, _contents(everything), _common_options(common)]
     parts += [_told(entry, common) for entry in everything[1:]]

@@ -38,6 +38,7 @@ class SystemClock:
 
     # Not a method of Python's, for it is asked for at every acquire.
     monotonic_s = staticmethod(_steady_clock())
+    """Return seconds since some fixed point, never going back; a machine's sleep counts where it is told of."""
 
     def now_ms(self) -> int:
         """Return the time of day, in milliseconds since the epoch."""

@@ -1,0 +1,84 @@
+"""The documentation site as its readers see it, on a phone and on a desktop."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.browser.browser import DESKTOP, PHONE
+from tests.docs.site import built
+from tools.site_hooks import MERMAID
+
+SCREENS = {"phone": PHONE, "desktop": DESKTOP}
+WITH_DIAGRAM = "architecture/"
+PAGES = ["", "getting-started/", "guide/basic-usage/", "api/limiter/", "cli/", WITH_DIAGRAM]
+
+
+@pytest.fixture
+def site(serve):
+    """The address of the built site."""
+    return serve(built())
+
+
+def drawings(browser) -> list[str]:
+    """The kinds of pictures in the diagrams of a page, which are in roots that its scripts cannot look into."""
+    document = browser.driver.execute_cdp_cmd("DOM.getDocument", {"depth": -1, "pierce": True})["root"]
+    hosts = [node for node in nodes(document) if "mermaid" in classes(node)]
+    return [child["localName"] for host in hosts for root in host.get("shadowRoots", []) for child in root["children"]]
+
+
+def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for child in node.get("children", []):
+        yield from nodes(child)
+
+
+def classes(node: dict[str, Any]) -> list[str]:
+    named = node.get("attributes", [])
+    return str(dict(zip(named[::2], named[1::2], strict=True)).get("class", "")).split()
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.strip("/") or "index")
+def test_a_page_fits_the_screen_and_asks_nobody(browser, site, page, screen):
+    """It does not scroll sideways, breaks no script, and loads nothing from outside."""
+    browser.open(f"{site}{page}", SCREENS[screen])
+    browser.wait_until("document.querySelector('h1') && document.readyState === 'complete'")
+
+    assert [] == browser.overflow()
+    assert [] == browser.console_errors()
+    assert [] == browser.outside_requests()
+
+
+@pytest.mark.skipif(not MERMAID.exists(), reason="no Mermaid; tools/diagrams.sh fetches it where npm is")
+@pytest.mark.parametrize("screen", SCREENS)
+def test_diagrams_are_drawn_without_a_network(browser, site, screen):
+    """By the site's own copy of Mermaid."""
+    browser.open(f"{site}{WITH_DIAGRAM}", SCREENS[screen])
+    browser.wait_until("document.querySelector('div.mermaid') && !document.querySelector('pre.mermaid')")
+    drawn = drawings(browser)
+
+    assert drawn
+    assert {"svg"} == set(drawn)
+    assert [] == browser.overflow()
+    assert [] == browser.console_errors()
+    assert [] == browser.outside_requests()
+
+
+@pytest.mark.parametrize(("dark", "scheme"), [(False, "default"), (True, "slate")])
+def test_the_site_is_dark_for_whoever_prefers_it(browser, site, dark, scheme):
+    """Without being asked."""
+    browser.open(site, dark=dark)
+    browser.wait_until("document.body.dataset.mdColorScheme")
+
+    assert scheme == browser.run("return document.body.dataset.mdColorScheme")
+
+
+def test_a_word_is_found(browser, site):
+    """The search is the site's own, and needs no server."""
+    browser.open(f"{site}?q=retry_after_header")
+    browser.wait_until("document.querySelector('.md-search-result__link')")
+    found = browser.run("return [...document.querySelectorAll('.md-search-result__link')].map((one) => one.pathname)")
+
+    assert any("api/errors" in path for path in found)
+    assert [] == browser.outside_requests()

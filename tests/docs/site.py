@@ -1,0 +1,59 @@
+"""The documentation site, built once for all tests of a process."""
+
+import functools
+import os
+import subprocess
+import sys
+import tempfile
+import zlib
+from pathlib import Path
+
+from tests.docs.pages import ROOT
+
+BUILT = ROOT / "site"
+SOURCES = ("docs", "src", "mkdocs.yml", "tools/site_hooks.py", "CHANGELOG.md", "CONTRIBUTING.md", ".engines/mermaid")
+
+
+@functools.cache
+def built() -> Path:
+    """The folder of the site: the one in the repository if nothing has changed since, else one of the tests' own."""
+    if is_fresh(BUILT):
+        return BUILT
+    folder = Path(tempfile.mkdtemp(prefix="site-"))
+    done = build(folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def build(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Build the site; a warning is a failure."""
+    return subprocess.run(
+        [str(Path(sys.executable).with_name("mkdocs")), "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+def is_fresh(site: Path) -> bool:
+    """Whether a site is newer than everything it is made of."""
+    last = site / "sitemap.xml"
+    return last.exists() and last.stat().st_mtime > max(_changed(ROOT / name) for name in SOURCES)
+
+
+def inventory(site: Path) -> set[str]:
+    """The names that the reference of a site documents, as `objects.inv` lists them."""
+    head, _, packed = (site / "objects.inv").read_bytes().partition(b"using zlib.\n")
+    assert head.startswith(b"# Sphinx inventory version 2")
+    lines = zlib.decompress(packed).decode().splitlines()
+    return {line.split(" ", 1)[0] for line in lines if " py:" in line}
+
+
+def _changed(path: Path) -> float:
+    """When a file, or any file or folder below a folder, was changed last."""
+    below = path.rglob("*") if path.is_dir() else []
+    times = [one.stat().st_mtime for one in (path, *below) if one.exists() and "__pycache__" not in one.parts]
+    return max(times, default=0.0)

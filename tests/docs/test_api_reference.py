@@ -1,0 +1,200 @@
+"""Every public class, method, function and error is in the reference, and has a docstring to be told by."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import zae_limiter
+from tests.docs.pages import ROOT
+from tests.docs.site import built, inventory
+from zae_limiter import bucket
+from zae_limiter._async.verbs import AdminVerbs
+from zae_limiter.core import errors
+
+NAMES = sorted(set(zae_limiter.__all__) - {"__version__"})
+PUBLIC = {name: getattr(zae_limiter, name) for name in NAMES}
+# A name for a type of the language's own has none of its methods.
+CLASSES = {name: one for name, one in PUBLIC.items() if inspect.isclass(one) and one.__module__ != "builtins"}
+FUNCTIONS = {name: one for name, one in PUBLIC.items() if inspect.isfunction(one)}
+TWINS = {name: name.removeprefix("Sync") for name in CLASSES if name.startswith("Sync") and name != "SystemClock"}
+# Between repository and limiter; no user has a use for them.
+INTERNAL = {"is_open", "late", "named", "opened", "scope", "wait_for"}
+
+
+@pytest.fixture(scope="module")
+def documented() -> set[str]:
+    """Every name that the site documents."""
+    return inventory(built())
+
+
+def members(kind: type) -> Iterator[tuple[str, Any]]:
+    """What a class or one of its bases in this package has for its users: methods and properties."""
+    own = [base for base in kind.__mro__ if base.__module__.startswith(("zae_limiter", "tests"))]
+    found = {name: value for base in reversed(own) for name, value in vars(base).items()}
+    for name, value in found.items():
+        if not name.startswith("_") and name not in INTERNAL and _is_called(value):
+            yield name, value
+
+
+def _is_called(value: object) -> bool:
+    return isinstance(value, (property, classmethod, staticmethod)) or inspect.isroutine(value)
+
+
+def missing(kinds: dict[str, type], documented: set[str]) -> list[str]:
+    """The methods and properties of classes that no page documents; twins and limiters stand for one another."""
+    names = [f"{_told_as(name, member)}.{member}" for name, kind in kinds.items() for member, _ in members(kind)]
+    return sorted({name for name in names if f"zae_limiter.{name}" not in documented})
+
+
+def _told_as(name: str, member: str) -> str:
+    """The class on whose page a member is: an admin verb is the repository's, a sync one its twin's."""
+    twin = TWINS.get(name, name)
+    return "Repository" if twin == "RateLimiter" and hasattr(AdminVerbs, member) and member not in RENAMED else twin
+
+
+# The limiter tells of them itself.
+RENAMED = {"name", "stack_name", "table_name"}
+
+
+def mute(things: Iterable[tuple[str, Any]]) -> list[str]:
+    """Those that have no docstring of their own."""
+    return [name for name, thing in things if not (_docstring(thing) or "").strip()]
+
+
+def _docstring(thing: Any) -> str | None:
+    inner = thing.__func__ if isinstance(thing, (classmethod, staticmethod)) else thing
+    text: str | None = inner.__doc__
+    # A dataclass without one is given its signature.
+    return None if inspect.isclass(thing) and text and text.startswith(f"{thing.__name__}(") else text
+
+
+def public_functions(module: Any) -> list[str]:
+    """The functions and classes that a module defines for its users."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+    ]
+
+
+class TestEverythingIsThere:
+    def test_every_public_name(self, documented):
+        """All that can be imported from the package is on a page of the reference."""
+        assert [] == [name for name in NAMES if f"zae_limiter.{name}" not in documented]
+
+    def test_every_method_and_property(self, documented):
+        """Of every public class; an admin verb once, on its own page."""
+        assert [] == missing(CLASSES, documented)
+
+    def test_every_choice_of_an_enumeration(self, documented):
+        """Whoever compares with one must be able to look it up."""
+        choices = [f"{name}.{one.name}" for name, kind in CLASSES.items() if issubclass(kind, Enum) for one in kind]
+
+        assert choices
+        assert [] == [choice for choice in choices if f"zae_limiter.{choice}" not in documented]
+
+    def test_every_bucket_function(self, documented):
+        """The pure functions are public by their module."""
+        names = public_functions(bucket)
+
+        assert "try_consume" in names
+        assert [] == [name for name in names if f"zae_limiter.bucket.{name}" not in documented]
+
+    def test_every_error(self, documented):
+        """All that the package may raise can be imported, and is told of."""
+        raised = [
+            name for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, BaseException)
+        ]
+
+        assert [] == [name for name in raised if name not in NAMES or f"zae_limiter.{name}" not in documented]
+
+    def test_the_tree_of_errors(self):
+        """The page draws every error below the one it is a kind of."""
+        page = (ROOT / "docs" / "api" / "errors.md").read_text(encoding="utf-8")
+        kinds = [kind for kind in CLASSES.values() if issubclass(kind, BaseException)]
+
+        assert {kind.__name__: kind.__base__.__name__ for kind in kinds} == drawn(page)
+
+
+class TestEverythingIsTold:
+    def test_every_class_has_a_docstring(self):
+        """Of its own."""
+        assert [] == mute(CLASSES.items())
+
+    def test_every_method_and_property_has_a_docstring(self):
+        """The reference would show nothing but a signature."""
+        all_members = [(f"{name}.{member}", value) for name, kind in CLASSES.items() for member, value in members(kind)]
+
+        assert len(all_members) > 100
+        assert [] == mute(all_members)
+
+    def test_every_function_has_a_docstring(self):
+        """As the others."""
+        assert [] == mute([*FUNCTIONS.items(), *((name, getattr(bucket, name)) for name in public_functions(bucket))])
+
+
+class TestTwins:
+    @pytest.mark.parametrize("name", TWINS)
+    def test_a_sync_class_has_what_its_twin_has(self, name):
+        """So the page of one tells of both."""
+        ours, theirs = dict(members(CLASSES[name])), dict(members(CLASSES[TWINS[name]]))
+
+        assert theirs.keys() == ours.keys()
+
+
+class TestTheCheckCanFail:
+    def test_an_undocumented_name_is_found(self, documented):
+        """A class whose method is on no page, and a method that only one of two classes has."""
+
+        class Repository(zae_limiter.Repository):
+            def fly(self) -> None:
+                """Fly."""
+
+        assert ["Repository.fly"] == missing({"Repository": Repository}, documented)
+        assert ["Lease.adjust"] == missing({"Lease": zae_limiter.Lease}, documented - {"zae_limiter.Lease.adjust"})
+
+    def test_a_missing_docstring_is_found(self):
+        """Of a class, a method, a property and a class method."""
+
+        class Mute:
+            def method(self) -> None: ...
+
+            @property
+            def fact(self) -> int:
+                return 1
+
+            @classmethod
+            def made(cls) -> None: ...
+
+        assert ["Mute", "method", "fact", "made"] == mute([("Mute", Mute), *members(Mute)])
+
+    @pytest.mark.parametrize("change", [lambda page: page.replace("│   ├── ", "├── ", 1), lambda page: page[:120]])
+    def test_an_error_in_the_wrong_place_is_found(self, change: Callable[[str], str]):
+        """The tree is compared, not its names alone."""
+        page = (ROOT / "docs" / "api" / "errors.md").read_text(encoding="utf-8")
+
+        assert drawn(change(page)) != drawn(page)
+
+
+def drawn(page: str) -> dict[str, str]:
+    """Every error of a tree that is drawn with lines, and the one above it."""
+    above: list[str] = ["Exception"]
+    found = {}
+    for line in re.findall(r"^[│├└─ ]*[A-Za-z]+$", page.partition("```text")[2].partition("```")[0], re.MULTILINE):
+        name = line.lstrip("│├└─ ")
+        depth = (len(line) - len(name)) // 4
+        above = [*above[: depth + 1], name]
+        found[name] = above[depth]
+    return found
+
+
+def test_the_site_is_built_from_this_tree(documented):
+    """The inventory that is compared with is the site's, and has what the package has."""
+    assert "zae_limiter.RateLimiter.acquire" in documented
+    assert (built() / "api" / "limiter" / "index.html").exists()
+    assert isinstance(built(), Path)

@@ -1,0 +1,151 @@
+"""The reference of the command line is what the commands are: none is missing, nor any option, and all are told."""
+
+import re
+
+import click
+
+from tests.docs.pages import ROOT
+from tools.cli_reference import PAGE, Entry, code, entries, main, page, row
+from zae_limiter.cli import main as zae_limiter
+
+TEXT = PAGE.read_text(encoding="utf-8")
+COMMANDS = list(entries())[1:]
+
+
+def untold(commands: list[Entry], text: str) -> list[str]:
+    """The commands without a section, and the options that neither their section nor the common ones tell of."""
+    sections = dict(re.findall(r"^##+ (.+?)\n(.*?)(?=^##+ |\Z)", text, re.MULTILINE | re.DOTALL))
+    common = sections.get("Common options", "")
+    found = [one.title for one in commands if one.title not in sections]
+    for one in commands:
+        section = sections.get(one.title, "")
+        for option in one.options():
+            named = [f"{one.title} {name}" for name in (*option.opts, *option.secondary_opts)]
+            written = code(row(option, one.context).written)
+            if f"| {written} |" not in section and not (f"| {written} |" in common and option.opts[-1] in section):
+                found += named
+    return found
+
+
+def mute(commands: list[Entry]) -> list[str]:
+    """The commands and options that have no help."""
+    silent = [one.title for one in commands if not (one.command.help or "").strip()]
+    return silent + [
+        f"{one.title} {option.opts[0]}"
+        for one in commands
+        for option in one.options()
+        if not getattr(option, "help", "")
+    ]
+
+
+def test_the_page_is_what_the_generator_writes():
+    """Whoever changes a command runs: make reference."""
+    assert page() == TEXT
+
+
+def test_every_command_and_option_is_told():
+    """Those of groups within groups too."""
+    assert len(COMMANDS) > 15
+    assert [] == untold(COMMANDS, TEXT)
+
+
+def test_every_command_and_option_has_help():
+    """An empty cell helps nobody."""
+    assert [] == mute(COMMANDS)
+
+
+def test_every_command_shows_an_example():
+    """Which a reader may copy; that it can be given is checked with those of all pages."""
+    leaves = [one for one in COMMANDS if not isinstance(one.command, click.Group)]
+
+    assert [] == [one.title for one in leaves if "Example" not in (one.command.epilog or "")]
+
+
+@click.group()
+def fleet() -> None:
+    """Move boats."""
+
+
+@fleet.command(epilog="\b\nExample:\n  fleet sail --far\n\n\b\nExit codes:\n  0   there\n  75  no wind; see --far")
+@click.argument("boat")
+@click.option("--far", is_flag=True, help="Beyond the horizon, as SAIL_FAR says.")
+@click.option("--crew", type=click.Choice(["few", "many"]), default="few", show_default=True, help="How many.")
+@click.option("--secret", hidden=True)
+def sail(boat: str, far: bool, crew: str, secret: str) -> None:
+    """Sail a boat."""
+
+
+@fleet.command(hidden=True)
+def sink() -> None:
+    """Sink it."""
+
+
+FLEET = list(entries(fleet, ("fleet",)))
+
+
+def test_a_new_command_or_option_is_found():
+    """The check can fail: a command of which the page tells nothing, and an option of one it tells of."""
+    section = "## sail\n\n| option | what it does |\n| --- | --- |\n| `--far` | ... |\n"
+
+    assert ["sail", "sail --far", "sail --crew"] == untold(FLEET[1:], TEXT)
+    assert ["sail --crew"] == untold(FLEET[1:], section)
+
+
+def test_a_command_without_help_is_found():
+    """The check can fail: neither a command nor an option may be silent."""
+
+    @click.command()
+    @click.option("--quick")
+    def run(quick: str) -> None: ...
+
+    assert ["run", "run --quick"] == mute(list(entries(click.Group("all", {"run": run}), ("all",)))[1:])
+
+
+def test_a_command_is_written_as_it_is():
+    """Usage, options with defaults and choices, examples to copy, exit codes; nothing that is hidden."""
+    written = page(fleet, "fleet")
+    wanted = """## sail
+
+Sail a boat.
+
+```text
+fleet sail [OPTIONS] BOAT
+```
+
+| option | what it does |
+| --- | --- |
+| `--far` | Beyond the horizon, as `SAIL_FAR` says. |
+| <code>--crew [few&#124;many]</code> | How many. *(default: few)* |
+
+```bash
+fleet sail --far
+```
+
+| exit code | what it means |
+| --- | --- |
+| 0 | there |
+| 75 | no wind; see `--far` |
+"""
+
+    assert wanted in written
+    assert "sink" not in written
+    assert "secret" not in written
+
+
+def test_a_stale_page_fails_the_check(monkeypatch, tmp_path, capsys):
+    """With what differs, and what to run."""
+    stale = tmp_path / "cli.md"
+    stale.write_text(TEXT.replace("## acquire", "## take"))
+    monkeypatch.setattr("tools.cli_reference.PAGE", stale)
+
+    assert main(["--check"]) == 1
+    assert "+## acquire" in (told := capsys.readouterr().err)
+    assert "make reference" in told
+    assert main([]) == 0
+    assert main(["--check"]) == 0
+    assert stale.read_text() == page(zae_limiter)
+
+
+def test_the_page_is_in_the_documentation():
+    """Where mkdocs.yml looks for it."""
+    assert ROOT / "docs" / "cli.md" == PAGE

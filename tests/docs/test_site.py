@@ -1,0 +1,149 @@
+"""What tools/site_hooks.py does when MkDocs builds, on a small site; and that the real one has it all."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT
+from tests.docs.site import built, is_fresh
+
+# What is lost in a site of that test, as MkDocs names it.
+NAMED = ("'gone.md'", "'../../gone.py'", "'#lost'", "'docs/away.md'", "unlisted.md")
+CONFIGURATION = """\
+site_name: A small site
+theme: mkdocs
+hooks: [tools/site_hooks.py]
+markdown_extensions:
+  - pymdownx.superfences:
+      custom_fences:
+        - name: mermaid
+          class: mermaid
+          format: !!python/name:pymdownx.superfences.fence_code_format
+validation:
+  omitted_files: warn
+  not_found: warn
+  anchors: warn
+nav:
+  - index.md
+  - Changelog: changelog.md
+  - Guide: [guide/second.md, "guide/*"]
+  - Contributor's guide: contributing/guide.md
+"""
+PAGES = {
+    "docs/index.md": "[guide](../CONTRIBUTING.md#two) [code](../src/) [all](guide/) [src/x.py](../src/x.py)\n",
+    "docs/guide/README.md": "# All\n",
+    "docs/guide/first.md": "# First\n\n```mermaid\nflowchart LR\n  a --> b\n```\n",
+    "docs/guide/second.md": "# Second\n\n```text\n[not a link](../../src/x.py)\n```\n",
+    "docs/assets/diagrams.js": "\n",
+    "CONTRIBUTING.md": "# Contributing\n\n## Two\n\n[first](docs/guide/first.md)\n",
+    "CHANGELOG.md": "# Changelog\n",
+    "src/x.py": "\n",
+    "mkdocs.yml": CONFIGURATION,
+}
+
+
+def project(folder: Path, changed: dict[str, str] | None = None) -> Path:
+    """A small repository with a site."""
+    for name, text in {**PAGES, **(changed or {})}.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (folder / "tools").mkdir()
+    shutil.copy(ROOT / "tools" / "site_hooks.py", folder / "tools")
+    return folder
+
+
+def build(project: Path) -> tuple[int, str]:
+    """Build the site of a project strictly, and return the exit code and what was said."""
+    mkdocs = Path(sys.executable).with_name("mkdocs")
+    done = subprocess.run([mkdocs, "build", "--strict"], cwd=project, capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """The small site, built where there is no Mermaid, and what was said."""
+    folder = project(tmp_path_factory.mktemp("small"))
+    code, said = build(folder)
+    assert code == 0, said
+    return folder / "site", said
+
+
+def html(site: Path, page: str) -> str:
+    return (site / page / "index.html").read_text(encoding="utf-8")
+
+
+def test_links_out_of_the_documentation_lead_somewhere(small):
+    """To the page that the site makes of a file; where there is none, to nothing, and the path is shown."""
+    site, _ = small
+    index = html(site, "")
+
+    assert '<a href="contributing/guide/#two">guide</a>' in index
+    assert '<a href="guide/">all</a>' in index
+    assert "code (<code>src</code>)" in index
+    assert " src/x.py</p>" in index
+    assert '<a href="../../guide/first/">first</a>' in html(site, "contributing/guide")
+    assert "[not a link](../../src/x.py)" in html(site, "guide/second")
+
+
+def test_a_folder_in_the_navigation_stands_for_its_pages(small):
+    """Those that are named elsewhere come where they are named; the folder's own page comes first."""
+    site, _ = small
+    found = re.findall(r'<a href="([^"#]*)" class="dropdown-item', html(site, ""))
+
+    assert ["guide/second/", "guide/", "guide/first/"] == found
+
+
+def test_without_mermaid_diagrams_are_shown_as_text(small):
+    """The site would else load it from elsewhere while somebody reads."""
+    site, said = small
+    page = html(site, "guide/first")
+
+    assert "tools/diagrams.sh" in said
+    assert '<pre class="mermaid">' not in page
+    assert "flowchart LR" in page
+
+
+def test_diagrams_are_drawn_by_the_sites_own_mermaid(tmp_path):
+    """It is loaded on pages with diagrams alone, from the site."""
+    folder = project(tmp_path, {".engines/mermaid/mermaid.min.js": "// Mermaid"})
+    build(folder)
+    page = html(folder / "site", "guide/first")
+
+    assert '<pre class="mermaid">' in page
+    assert '<script src="../../assets/mermaid.min.js"></script>' in page
+    assert (folder / "site" / "assets" / "mermaid.min.js").read_text() == "// Mermaid"
+    assert "mermaid.min.js" not in html(folder / "site", "guide/second")
+
+
+def test_links_and_pages_that_are_lost_fail_the_build(tmp_path):
+    """The check can fail: a file, an anchor, a link of a borrowed page, a page that no menu has."""
+    lost = {
+        "docs/guide/first.md": "# First\n\n[a](gone.md) [b](../../gone.py) [c](second.md#lost)\n",
+        "CONTRIBUTING.md": "# Contributing\n\n## Two\n\n[d](docs/away.md)\n",
+        "docs/unlisted.md": "# In no menu\n",
+    }
+    code, said = build(project(tmp_path, lost))
+
+    assert code == 1
+    assert [] == [name for name in NAMED if name not in said]
+
+
+def test_the_real_site_has_what_the_repository_has():
+    """The changelog and the contributor's guide are pages; a link from one page to the other works."""
+    site = built()
+
+    assert "Keep a Changelog" in html(site, "changelog")
+    assert "How to mirror" in html(site, "contributing/guide")
+    assert 'href="guide/"' in html(site, "contributing")
+
+
+def test_a_site_is_stale_once_something_has_changed(tmp_path):
+    """What was built before the last change is not looked at."""
+    assert not is_fresh(tmp_path)
+    (tmp_path / "sitemap.xml").write_text("")
+    assert is_fresh(tmp_path)
