@@ -1,8 +1,9 @@
-"""What the pages for operators say is so: their programs and commands work, and every name on them is one there is."""
+"""What the pages for operators say is so: commands of AWS work, and every name on them is one there is.
+
+Their programs, their links and the commands of this package are checked with those of all pages.
+"""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import botocore.session
@@ -10,7 +11,7 @@ import click
 import pytest
 from botocore import xform_name
 
-from tests.docs.operator_pages import DOCS, PAGES, commands, found, name_of
+from tests.docs.operator_pages import DOCS, PAGES, commands, name_of
 from zae_limiter.cli import main
 
 # What belongs to other programs.
@@ -31,55 +32,12 @@ OF_ITS_OWN = {
 }
 
 
-@pytest.mark.parametrize(("page", "program"), found(r"```python\n(?!import aws_cdk)(.*?)```"))
-def test_a_program_runs_as_it_stands(page: Path, program: str, tmp_path: Path) -> None:
-    """A reader pastes it into a file and runs it; the one for the CDK has a test of its own."""
-    (tmp_path / "program.py").write_text(program, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "program.py"],
-        cwd=tmp_path,
-        env={"ZAE_LIMITER_URL": "sqlite:///limits.db", "PATH": str(Path(sys.executable).parent)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-    assert 0 == done.returncode, done.stderr
-    assert done.stdout
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_lead_somewhere(page: Path) -> None:
-    """To a file in the repository, and to a heading where they name one."""
-    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text(encoding="utf-8")):
-        path, _, anchor = link.partition("#")
-        target = page if not path else (page.parent / path).resolve()
-        assert target.exists(), link
-        headings = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.MULTILINE)
-        assert not anchor or anchor in map(_anchor, headings), link
-
-
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_an_item_of_a_list_begins_after_an_empty_line(page: Path) -> None:
     """Where the one before has paragraphs of its own: else the site puts it at the end of the last of them."""
     bare = re.sub(r"^( *)```.*?^\1```", "```", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
 
     assert [] == re.findall(r"^ {4}\S.*\n(?:- |\d+\. ).*", bare, re.MULTILINE)
-
-
-@pytest.mark.parametrize("words", commands("zae-limiter"))
-def test_a_command_of_ours_exists_with_its_options(words: list[str]) -> None:
-    """Nobody types a command from a page and is told that there is none."""
-    command: click.Command = main
-    while isinstance(command, click.Group):
-        name = words.pop(0)
-        found_command = command.get_command(click.Context(command), name)
-        assert found_command is not None, name
-        command = found_command
-    known = {flag for option in command.params for flag in (*option.opts, *option.secondary_opts)}
-
-    assert {word.partition("=")[0] for word in words if word.startswith("-")} <= {*known, "--help"}
 
 
 @pytest.mark.parametrize("words", commands("aws"))
@@ -114,12 +72,6 @@ def _all(command: click.Command) -> list[click.Command]:
     context = click.Context(command)
     below = [command.get_command(context, name) for name in command.list_commands(context)]
     return [command, *(one for found_one in below if found_one is not None for one in _all(found_one))]
-
-
-def _anchor(heading: str) -> str:
-    """What a heading is linked by."""
-    plain = re.sub(r"[^\w\s-]", "", heading.replace("`", "").lower())
-    return re.sub(r"\s+", "-", plain.strip())
 
 
 def test_there_are_pages() -> None:
