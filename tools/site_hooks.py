@@ -109,8 +109,6 @@ def _spelled_out(nav: list[Any], docs: Path, named: set[str]) -> list[Any]:
     """Return a navigation with `folder/*` replaced by the pages of the folder that are named nowhere."""
     entries: list[Any] = []
     for entry in nav:
-        if _is_absent(entry, docs):
-            continue
         if isinstance(entry, str) and entry.endswith("/*"):
             entries += _unnamed(entry, docs, named)
         elif isinstance(entry, dict):
@@ -118,17 +116,6 @@ def _spelled_out(nav: list[Any], docs: Path, named: set[str]) -> list[Any]:
         else:
             entries.append(entry)
     return entries
-
-
-def _is_absent(entry: Any, docs: Path) -> bool:
-    """Tell whether an entry is one page that is still to be written."""
-    (page,) = entry.values() if isinstance(entry, dict) else (entry,)
-    return (
-        isinstance(page, str)
-        and not page.endswith("/*")
-        and page not in BORROWED.values()
-        and not (docs / page).exists()
-    )
 
 
 def _section(value: Any, docs: Path, named: set[str]) -> Any:

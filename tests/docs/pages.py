@@ -23,6 +23,7 @@ _BLOCK = re.compile(
 _INLINE = re.compile(rf"`({PROGRAM} [^`\n]+)`")
 _SUBSTITUTED = re.compile(rf"\$\(({PROGRAM} [^)]*)\)")
 _ENDS_A_COMMAND = set("();<>|&")
+_KEYWORDS = {"!", "do", "else", "if", "then", "time", "until", "while"}
 # A reader sees it too: `# Needs the extra cdk.`
 _NEEDS = re.compile(r"# Needs the extra (\w+)\.")
 
@@ -66,11 +67,9 @@ def blocks(page: Path, *languages: str) -> list[Block]:
     """The blocks of a page in these languages."""
     text = page.read_text(encoding="utf-8")
     return [
-        Block(
-            page, text.count("\n", 0, match.start()) + 1, match["language"], _dedented(match["text"], match["indent"])
-        )
-        for match in _BLOCK.finditer(text)
-        if match["language"] in languages
+        Block(page, text.count("\n", 0, one.start()) + 1, one["language"], _text(one), _output(text, one.end()))
+        for one in _BLOCK.finditer(text)
+        if one["language"] in languages
     ]
 
 
@@ -102,11 +101,19 @@ def calls(script: str) -> Iterator[tuple[str, ...]]:
 
 def _calls_of(words: list[str]) -> Iterator[tuple[str, ...]]:
     for position, word in enumerate(words):
-        if word != PROGRAM or (position and words[position - 1] == "pip"):
+        if word != PROGRAM or not (position == 0 or _comes_before_a_command(words[position - 1])):
             continue
         rest = words[position + 1 :]
-        end = next((number for number, one in enumerate(rest) if set(one) <= _ENDS_A_COMMAND and one), len(rest))
+        end = next((number for number, one in enumerate(rest) if _is_punctuation(one)), len(rest))
         yield tuple(rest[:end])
+
+
+def _comes_before_a_command(word: str) -> bool:
+    return _is_punctuation(word) or word in _KEYWORDS or re.match(r"[A-Z_]+=", word) is not None
+
+
+def _is_punctuation(word: str) -> bool:
+    return bool(word) and set(word) <= _ENDS_A_COMMAND
 
 
 def _output(page: str, end: int) -> str | None:

@@ -21,8 +21,8 @@ def untold(commands: list[Entry], text: str) -> list[str]:
         section = sections.get(one.title, "")
         for option in one.options():
             named = [f"{one.title} {name}" for name in (*option.opts, *option.secondary_opts)]
-            written = code(row(option, one.context).written)
-            if f"| {written} |" not in section and not (f"| {written} |" in common and option.opts[-1] in section):
+            cell = f"| {code(row(option, one.context).written)} |"
+            if cell not in section and not (cell in common and f"`{max(option.opts, key=len)}`" in section):
                 found += named
     return found
 

@@ -78,13 +78,14 @@ def test_prose_may_leave_out_what_a_command_needs():
 
 
 def test_commands_are_found_wherever_a_shell_finds_them():
-    """Among comments, pipes and substitutions, over several lines, and not within words."""
+    """Among comments, pipes and substitutions, over several lines, and not where it is the name of something."""
     script = """
     zae-limiter status --json | jq .name        # zae-limiter none
     eval "$(zae-limiter local env --name my-app)" && zae-limiter list > file
     zae-limiter acquire user-1 gpt-4 \\
         -c rpm:1
-    pip install "zae-limiter[local]"
+    if A=b zae-limiter status; then pip install zae-limiter; fi
+    aws cloudwatch list-metrics --namespace zae-limiter --region us-east-1
     """
 
     assert [
@@ -92,4 +93,5 @@ def test_commands_are_found_wherever_a_shell_finds_them():
         ("status", "--json"),
         ("list",),
         ("acquire", "user-1", "gpt-4", "-c", "rpm:1"),
+        ("status",),
     ] == list(calls(script))

@@ -12,7 +12,7 @@ from tests.docs.pages import ROOT
 from tests.docs.site import built, is_fresh
 
 # What is lost in a site of that test, as MkDocs names it.
-NAMED = ("'gone.md'", "'../../gone.py'", "'#lost'", "'docs/away.md'", "unlisted.md")
+NAMED = ("'gone.md'", "'../../gone.py'", "'#lost'", "'docs/away.md'", "unlisted.md", "'absent.md'")
 CONFIGURATION = """\
 site_name: A small site
 theme: mkdocs
@@ -121,11 +121,12 @@ def test_diagrams_are_drawn_by_the_sites_own_mermaid(tmp_path):
 
 
 def test_links_and_pages_that_are_lost_fail_the_build(tmp_path):
-    """The check can fail: a file, an anchor, a link of a borrowed page, a page that no menu has."""
+    """The check can fail: a file, an anchor, a link of a borrowed page; a page without menu, a menu without page."""
     lost = {
         "docs/guide/first.md": "# First\n\n[a](gone.md) [b](../../gone.py) [c](second.md#lost)\n",
         "CONTRIBUTING.md": "# Contributing\n\n## Two\n\n[d](docs/away.md)\n",
         "docs/unlisted.md": "# In no menu\n",
+        "mkdocs.yml": f"{CONFIGURATION}  - Absent: absent.md\n",
     }
     code, said = build(project(tmp_path, lost))
 
