@@ -25,15 +25,6 @@ def name_of(page: Path) -> str:
     return page.relative_to(DOCS).with_suffix("").as_posix()
 
 
-def found(pattern: str, flags: re.RegexFlag = re.DOTALL) -> list[object]:
-    """What all pages have of a pattern, named by page and number."""
-    return [
-        pytest.param(page, match, id=f"{name_of(page)}-{number}")
-        for page in PAGES
-        for number, match in enumerate(re.findall(pattern, page.read_text(encoding="utf-8"), flags))
-    ]
-
-
 def commands(program: str) -> list[object]:
     """What the pages show of a program, in fences of a shell and within sentences, each as its words."""
     shown = []

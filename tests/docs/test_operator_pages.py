@@ -12,6 +12,8 @@ import pytest
 from botocore import xform_name
 
 from tests.docs.operator_pages import DOCS, PAGES, commands, name_of
+from tests.docs.pages import calls
+from tests.docs.test_commands import fault
 from zae_limiter.cli import main
 
 # What belongs to other programs.
@@ -38,6 +40,15 @@ def test_an_item_of_a_list_begins_after_an_empty_line(page: Path) -> None:
     bare = re.sub(r"^( *)```.*?^\1```", "```", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
 
     assert [] == re.findall(r"^ {4}\S.*\n(?:- |\d+\. ).*", bare, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_session_that_is_shown_can_be_repeated(page: Path) -> None:
+    """What stands after a prompt, above what it printed, can be given."""
+    typed = re.findall(r"^ *\$ (zae-limiter .+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    faults = {line: fault(arguments) for line in typed for arguments in calls(line)}
+
+    assert {} == {line: wrong for line, wrong in faults.items() if wrong is not None}
 
 
 @pytest.mark.parametrize("words", commands("aws"))
