@@ -18,9 +18,20 @@ class AwayTable(Wrapped):
 async def test_it_answers_and_tells_its_versions(repo, limiter):
     """There is nothing around it."""
     own = importlib.metadata.version("zae-limiter")
-    expected = Status(available=True, latency_ms=0.0, schema_version=SCHEMA_VERSION, client_version=own)
+    known = await repo.get_status()
+    size = {"table_item_count": known.table_item_count, "table_size_bytes": known.table_size_bytes}
+    expected = Status(available=True, latency_ms=0.0, schema_version=SCHEMA_VERSION, client_version=own, **size)
 
-    assert expected == await repo.get_status() == await limiter.get_status()
+    assert expected == known == await limiter.get_status()
+
+
+async def test_it_tells_how_many_items_there_are(repo):
+    """An entity is at least one more."""
+    before = await repo.get_status()
+    await repo.create_entity("user-1")
+    after = await repo.get_status()
+
+    assert before.table_item_count < after.table_item_count
 
 
 async def test_one_that_does_not_answer_is_not_available(repo):

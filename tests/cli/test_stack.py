@@ -242,10 +242,19 @@ class TestStatus:
         assert ("healthy", None, {}) == (facts["health"], facts["stack_status"], facts["outputs"])
 
     def test_a_file_has_a_status_too(self, aws, tmp_path):
-        """By its URL."""
-        facts = told(invoke("status", "--url", f"sqlite:///{tmp_path}/limiter.db", "--json"))
+        """By its URL: where it is, health, latency, items and their bytes, versions."""
+        url = f"sqlite:///{tmp_path}/limiter.db"
+        invoke("acquire", "user-1", "gpt-4", "-c", "rpm:1", "-l", "rpm:100", "--url", url)
+        facts, plain = told(invoke("status", "--url", url, "--json")), invoke("status", "--url", url).stdout
 
         assert ("healthy", None, None) == (facts["health"], facts["name"], facts["table_status"])
+        assert f"{tmp_path}/limiter.db" == facts["store"]
+        assert facts["table_item_count"] >= 1
+        assert facts["table_size_bytes"] >= 4096
+        assert f"items    {facts['table_item_count']}, " in plain
+        assert ["LIMITER", "store", "health", "latency", "items", "client", "schema"] == [
+            line.split()[0] for line in plain.splitlines()
+        ]
 
     @pytest.mark.parametrize(
         ("available", "stack_status", "expected"),

@@ -22,6 +22,19 @@ def blocking(request: pytest.FixtureRequest, tmp_path: Path) -> BlockingTable:
     return MemoryTable() if request.param == "memory" else SqliteTable(tmp_path / "limiter.db")
 
 
+def test_a_table_tells_how_much_it_holds(blocking: BlockingTable) -> None:
+    """Every item counts once, however often it was written, also in an hour in which it was not; a file has bytes."""
+    for number in (1, 2, 3, 3):
+        blocking.write(Put(item("part", str(number))))
+    blocking.hour += 1
+    blocking.write(Put(item("part", "3")))
+    blocking.batch_delete([Key("part", "1")])
+
+    assert 2 == blocking.size().table_item_count
+    assert isinstance(blocking, MemoryTable) == (blocking.size().table_size_bytes is None)
+    blocking.close()
+
+
 def test_a_sweep_removes_what_has_expired(blocking: BlockingTable) -> None:
     """Only a number in the past is an expiry; the indexes let go of the item too."""
     ttls: list[object] = [NOW_S - 1, NOW_S, NOW_S + 1, 0, -5, str(NOW_S - 1), None, True, 10**40, [1]]

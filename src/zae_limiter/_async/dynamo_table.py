@@ -207,6 +207,9 @@ class DynamoTable:
             await self._pause(pauses, _UNREADY)
         await self._done(self._calls.update_time_to_live(), errors.enabled_already)
 
+    async def size(self) -> None:
+        """Nothing: DynamoDB counts every six hours, and tells whoever may ask about tables."""
+
     async def close(self) -> None:
         """Let go of everything; no other call may follow."""
         await self._caller.close()

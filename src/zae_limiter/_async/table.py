@@ -10,7 +10,7 @@ from typing import Protocol
 
 from zae_limiter.core.bucket import Moment
 from zae_limiter.core.outcome import Item, TransactOutcome, WriteOutcome
-from zae_limiter.core.status import BackendCapabilities
+from zae_limiter.core.status import BackendCapabilities, TableSize
 from zae_limiter.schema.operations import Change, Key, Operation, Page, Query, Write
 
 
@@ -70,6 +70,9 @@ class Table(Protocol):
 
     async def batch_delete(self, keys: Sequence[Key]) -> None:
         """Remove items, without a condition and not as one transaction."""
+
+    async def size(self) -> TableSize | None:
+        """How much it holds, None where only the service around the table knows."""
 
     async def close(self) -> None:
         """Let go of everything; no other call may follow."""

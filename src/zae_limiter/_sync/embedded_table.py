@@ -12,7 +12,7 @@ from zae_limiter.clock import Clock
 from zae_limiter.core.bucket import Moment
 from zae_limiter.core.errors import RateLimiterUnavailable, StorageError
 from zae_limiter.core.outcome import Item, TransactOutcome, Unavailable, WriteOutcome
-from zae_limiter.core.status import BackendCapabilities
+from zae_limiter.core.status import BackendCapabilities, TableSize
 from zae_limiter.schema.operations import Change, Key, Operation, Page, Query, Write
 from zae_limiter.tables.blocking import BlockingTable
 from zae_limiter.tables.busy import Busy
@@ -128,6 +128,10 @@ class EmbeddedTable:
     def trim(self, up_to: int) -> None:
         """Forget the logged changes up to a sequence, included."""
         self._read_when_free(self._table.trim, up_to)
+
+    def size(self) -> TableSize:
+        """How much it holds; every item is counted."""
+        return self._read_when_free(lambda _: self._table.size(), None)
 
     def close(self) -> None:
         """Let go of everything; no other call may follow."""

@@ -11,6 +11,7 @@ from zae_limiter._sync.store.scope import Client
 from zae_limiter._sync.store.versions import VersionStore
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.settings import make_settings
+from zae_limiter.core.status import TableSize
 from zae_limiter.core.version import Migrated, VersionRecord
 from zae_limiter.schema import version_item
 
@@ -19,10 +20,11 @@ _DEADLINE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """What a table says of its version, None if it says nothing, and how long it took to answer."""
+    """What a table says of its version, None if it says nothing, how long it took to answer, and what it holds."""
 
     record: VersionRecord | None
     latency_ms: float
+    size: TableSize | None = None
 
 
 def inspect(url: str | None = None, *, session: Any = None) -> Inspected:
@@ -37,7 +39,8 @@ def inspect(url: str | None = None, *, session: Any = None) -> Inspected:
         record = VersionStore(client).read()
         started_s = client.clock.monotonic_s()
         client.table.get(version_item.key())
-        return Inspected(record, (client.clock.monotonic_s() - started_s) * 1000)
+        latency_ms = (client.clock.monotonic_s() - started_s) * 1000
+        return Inspected(record, latency_ms, client.table.size())
     finally:
         client.table.close()
 

@@ -11,7 +11,7 @@ import click
 
 from zae_limiter.cli._hints import PLACE, STORE, remember
 from zae_limiter.cli._output import print_note
-from zae_limiter.core.location import DynamoLocation, dynamo_url, parse_location
+from zae_limiter.core.location import DynamoLocation, SqliteLocation, dynamo_url, parse_location
 from zae_limiter.core.names import check_stack_name
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE
 
@@ -187,6 +187,18 @@ def announce(target: Target) -> None:
         print_note(f"Using {default_path()} (choose another with --name or --url)")
     elif target.url == "memory://":
         print_note("memory:// lasts no longer than this command; sqlite:///file.db keeps its data")
+
+
+def file_of(target: Target) -> str | None:
+    """Return the path of the file a target is, or ``memory://``; None for a table of DynamoDB."""
+    if target.place is not None:
+        return None
+    if target.url is None:
+        from zae_limiter._sync.opening import default_path
+
+        return str(default_path())
+    location = parse_location(target.url)
+    return location.path if isinstance(location, SqliteLocation) else target.url
 
 
 def _given(options: dict[str, str | None]) -> str:

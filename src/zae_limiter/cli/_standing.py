@@ -6,7 +6,7 @@ from importlib import metadata
 from typing import Any
 
 from zae_limiter._sync.upgrade import Inspected, inspect
-from zae_limiter.cli._place import Place, Target
+from zae_limiter.cli._place import Place, Target, file_of
 from zae_limiter.core.errors import (
     InfrastructureError,
     InfrastructureNotFoundError,
@@ -21,11 +21,15 @@ from zae_limiter.infra.status import told
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The status of a limiter, what its stack tells of its parts, and what could not be found out."""
+    """The status of a limiter, what its stack tells of its parts, and what could not be found out.
+
+    ``store`` is where it is, if that is no stack: a file by its path.
+    """
 
     status: Status
     outputs: Mapping[str, str] = field(default_factory=dict)
     unknown: str | None = None
+    store: str | None = None
 
     @property
     def health(self) -> str:
@@ -51,7 +55,7 @@ def look(target: Target) -> Standing:
         InfrastructureError: There are no credentials, or it cannot be used.
     """
     if target.place is None:
-        return Standing(status_of(inspect(target.url)))
+        return Standing(status_of(inspect(target.url)), store=file_of(target))
     try:
         inspected: Inspected | None = inspect(target.url)
     except (InfrastructureNotFoundError, RateLimiterUnavailable) as error:
@@ -62,13 +66,14 @@ def look(target: Target) -> Standing:
 def status_of(inspected: Inspected | None, **others: Any) -> Status:
     """Return the status of a limiter whose table has been looked at; None is one that did not answer."""
     record = None if inspected is None else inspected.record
+    size = None if inspected is None else inspected.size
     return Status(
         available=inspected is not None,
-        latency_ms=None if inspected is None else round(inspected.latency_ms, 1),
+        latency_ms=None if inspected is None else round(inspected.latency_ms, 3),
         schema_version=None if record is None else record.schema_version,
         lambda_version=None if record is None else record.lambda_version,
         client_version=metadata.version("zae-limiter"),
-        **others,
+        **{**({} if size is None else size._asdict()), **others},
     )
 
 

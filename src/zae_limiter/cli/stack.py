@@ -189,7 +189,8 @@ def print_standing(standing: Standing, as_json: bool) -> None:
     """Print how a limiter stands."""
     found = standing.status
     if as_json:
-        print_json({"health": standing.health, **asdict(found), "outputs": dict(standing.outputs)})
+        facts = {"health": standing.health, "store": standing.store, **asdict(found)}
+        print_json(facts | {"outputs": dict(standing.outputs)})
         return
     rows = [(title, text) for title, text in status_rows(standing) if text is not None]
     print_grid(Grid([Column("limiter"), Column("")], rows))
@@ -203,22 +204,29 @@ def print_standing(standing: Standing, as_json: bool) -> None:
 def status_rows(standing: Standing) -> list[tuple[str, str | None]]:
     """Return what is shown of a limiter, by title; None where it does not apply."""
     found = standing.status
-    table = None
-    if found.table_status is not None:
-        items = f"{found.table_item_count} items, {in_bytes(found.table_size_bytes or 0)}"
-        table = f"{found.table_status}, {items} (counted every 6 hours)"
+    items = None
+    if found.table_item_count is not None:
+        size = "" if found.table_size_bytes is None else f", {in_bytes(found.table_size_bytes)}"
+        items = f"{found.table_item_count:,}{size}{' (counted every 6 hours)' if found.table_status else ''}"
     aggregator = found.lambda_version or ("of unknown version" if found.aggregator_enabled else "none")
     return [
         ("name", found.name),
+        ("store", standing.store),
         ("health", standing.health),
         ("region", found.region),
-        ("latency", None if found.latency_ms is None else f"{found.latency_ms:.1f} ms"),
+        ("latency", None if found.latency_ms is None else in_milliseconds(found.latency_ms)),
         ("stack", found.stack_status),
-        ("table", table),
+        ("table", found.table_status),
+        ("items", items),
         ("client", found.client_version),
         ("aggregator", None if found.name is None else aggregator),
         ("schema", found.schema_version or "not recorded"),
     ]
+
+
+def in_milliseconds(latency_ms: float) -> str:
+    """Write a latency with the digits that tell something: ``12.3 ms``, ``0.04 ms``."""
+    return f"{latency_ms:.1f} ms" if latency_ms >= 1 else f"{latency_ms:.2f} ms"
 
 
 def print_limiters(found: list[LimiterInfo], region: str, as_json: bool) -> None:

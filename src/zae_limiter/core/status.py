@@ -6,7 +6,7 @@ Working these out of a stored bucket is the business of ``core.bucket`` and its 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
@@ -154,6 +154,13 @@ class BackendCapabilities:
     supports_change_streams: bool = False
     supports_batch_operations: bool = True
     partition_writes_per_second: int | None = None
+
+
+class TableSize(NamedTuple):
+    """How many items a table holds, and how many bytes they take, None where nobody knows; named as in a status."""
+
+    table_item_count: int
+    table_size_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)

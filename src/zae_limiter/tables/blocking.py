@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from zae_limiter.core.outcome import Item, TransactOutcome, WriteOutcome
+from zae_limiter.core.status import TableSize
 from zae_limiter.schema.operations import Change, Key, Operation, Page, Query, Write
 
 
@@ -52,6 +53,9 @@ class BlockingTable(Protocol):
 
     def trim(self, up_to: int) -> None:
         """Forget the logged changes up to a sequence, included."""
+
+    def size(self) -> TableSize:
+        """How much the table holds, expired items that no sweep has come to among it."""
 
     def wants_checkpoint(self) -> bool:
         """Say whether enough was written for a checkpoint."""

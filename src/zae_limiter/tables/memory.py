@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 from zae_limiter.core.outcome import Applied, Cancelled, Committed, Item, Missing, Refused
+from zae_limiter.core.status import TableSize
 from zae_limiter.schema.operations import Change, Check, Key, Operation, Page, Query, Write
 from zae_limiter.tables.blocking import Swept
 from zae_limiter.tables.evaluate import NO_ITEM, Place, apply, check_transaction, moves, places
@@ -167,6 +168,11 @@ class MemoryTable:
         with self._lock:
             while self._log and self._log[0].sequence <= up_to:
                 self._log.popleft()
+
+    def size(self) -> TableSize:
+        """How many items there are."""
+        with self._lock:
+            return TableSize(len(self._rounds), None)
 
     def wants_checkpoint(self) -> bool:
         """Say that there is nothing to bring to a disk."""

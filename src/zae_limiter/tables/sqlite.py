@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
 from zae_limiter.core.outcome import Applied, Cancelled, Committed, Item, Missing, Refused, Unavailable
+from zae_limiter.core.status import TableSize
 from zae_limiter.schema.operations import Change, Check, Delete, Equals, Key, Operation, Page, Query, Update, Write
 from zae_limiter.tables import sqlite_log
 from zae_limiter.tables.blocking import Swept
@@ -156,6 +157,10 @@ class SqliteTable:
     def trim(self, up_to: int) -> None:
         """Forget the logged changes up to a sequence, included."""
         self._changing(sqlite_log.trim, up_to)
+
+    def size(self) -> TableSize:
+        """How many items there are, and how large the file is once its log is in it; every item is counted."""
+        return TableSize(*self._reading(_size, None))
 
     def wants_checkpoint(self) -> bool:
         """Say whether this process has written enough for a checkpoint."""
@@ -368,6 +373,13 @@ def _select(cursor: sqlite3.Cursor, statement: Statement) -> list[Any]:
         return cursor.execute(*statement).fetchall()
     except UnicodeEncodeError:
         return []
+
+
+def _size(cursor: sqlite3.Cursor, _: None) -> tuple[int, int]:
+    """How many items a file has, and its bytes."""
+    questions = ("SELECT count(*) FROM items", "PRAGMA page_count", "PRAGMA page_size")
+    items, pages, bytes_per_page = (cursor.execute(question).fetchone()[0] for question in questions)
+    return items, pages * bytes_per_page
 
 
 def _checkpoint(cursor: sqlite3.Cursor, long_log: int) -> None:

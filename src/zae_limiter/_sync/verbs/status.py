@@ -35,6 +35,7 @@ def _table(client: Client) -> dict[str, Any]:
         started_s = client.clock.monotonic_s()
         client.table.get(version_item.key())
         latency_ms = (client.clock.monotonic_s() - started_s) * 1000
+        size = client.table.size()
     except (RateLimiterUnavailable, InfrastructureNotFoundError):
         return {"available": False}
     return {
@@ -42,6 +43,7 @@ def _table(client: Client) -> dict[str, Any]:
         "latency_ms": latency_ms,
         "schema_version": None if record is None else record.schema_version,
         "lambda_version": None if record is None else record.lambda_version,
+        **({} if size is None else size._asdict()),
     }
 
 
