@@ -1,0 +1,49 @@
+"""From an installed package to a limiter that is deployed, as the README and the first steps show it."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT, SHELLS, blocks
+from tests.dynamodb.engines import free_port
+from tests.infra.local_servers import stopped_in_the_end
+
+PAGES = (ROOT / "README.md", ROOT / "docs" / "getting-started.md")
+# Whoever runs the tests has the extra.
+INSTALLING = "pip install "
+
+
+def script(page: Path, port: int) -> str:
+    """The lines of a page that start a local AWS, deploy to it and use it, on another port."""
+    (text,) = [block.text for block in blocks(page, *SHELLS) if "zae-limiter deploy" in block.text]
+    lines = [line for line in text.splitlines() if not line.startswith(INSTALLING)]
+    started = "\n".join(lines).replace("zae-limiter local up", f"zae-limiter local up --port {port}")
+    return f"set -e\n{started}\n"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_limiter_is_deployed_as_the_page_shows(page, tmp_path):
+    """No step is missing, in a shell that knows nothing of AWS."""
+    port = free_port()
+    known = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "ZAE_", "XDG_"))}
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    with stopped_in_the_end(tmp_path / "local") as aws:
+        done = subprocess.run(
+            ["bash", "-c", script(page, port)],
+            cwd=tmp_path,
+            env={**known, "PATH": path, "HOME": str(tmp_path), "ZAE_LIMITER_LOCAL_DIR": str(aws.directory)},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+    assert 0 == done.returncode, done.stderr
+    assert f"http://127.0.0.1:{port}" in done.stdout
+    assert "my-app is deployed" in done.stderr
+    # What was taken, and what is left of 60; a slow machine has earned one again.
+    assert re.search(r"rpm +1 +(59|60)", done.stdout)
