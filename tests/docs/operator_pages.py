@@ -43,7 +43,7 @@ def commands(program: str) -> list[object]:
 def rows(page: str, heading: str) -> dict[str, list[str]]:
     """The rows of the first table below a heading: by each name in their first cell, their other cells."""
     _, _, below = text(page).partition(f"\n{heading}\n")
-    table = re.search(r"^\|.*?(?=\n[^|]|\Z)", below, re.DOTALL | re.MULTILINE)
+    table = re.search(r"^ *\|.*\n(?: *\|.*(?:\n|\Z))+", below, re.MULTILINE)
     assert table is not None, f"no table below {heading!r} in {page}"
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table[0].splitlines()[2:]]
+    cells = [[cell.strip() for cell in line.strip(" |").split("|")] for line in table[0].splitlines()[2:]]
     return {name: rest for first, *rest in cells for name in re.findall(r"`([^`]+)`", first)}

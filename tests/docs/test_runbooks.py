@@ -69,6 +69,15 @@ def test_errors_of_a_file_are_quoted_as_they_are() -> None:
         assert quoted in OF_SQLITE or words in source
 
 
+def test_causes_of_unavailability_are_quoted_as_they_are() -> None:
+    """In some file of the client, up to the first value."""
+    source = "".join(path.read_text(encoding="utf-8") for path in SRC.rglob("*.py"))
+    quoted = rows("operations/runbooks/unavailable.md", "## What to look at")
+
+    assert quoted
+    assert [] == [words for words in quoted if words not in source]
+
+
 def test_variables_of_the_aggregator_are_those_of_the_template() -> None:
     stack = Resolved("my-app", template_parameters("my-app", StackOptions()))
     variables = stack.properties("AggregatorFunction")["Environment"]["Variables"]
