@@ -7,7 +7,8 @@ import pytest
 
 from tests.docs.operator_pages import DOCS, rows, text
 from tests.infra.resolved import Resolved
-from zae_limiter.cli._standing import health_of
+from zae_limiter.cli._standing import Standing, health_of
+from zae_limiter.cli.stack import status_rows
 from zae_limiter.core.sharding import MOST_SHARDS
 from zae_limiter.core.status import Status
 from zae_limiter.infra.options import StackOptions, template_parameters
@@ -60,6 +61,27 @@ def test_words_of_health_are_those_that_are_shown() -> None:
     }
 
     assert shown == rows("monitoring.md", "## At a glance").keys()
+
+
+def test_the_status_is_shown_with_its_rows() -> None:
+    """Those of a limiter on AWS, in their order."""
+    (shown,) = re.findall(r"```text\nLIMITER\n(.*?)```", text("monitoring.md"), re.DOTALL)
+    known = Status(
+        available=True,
+        latency_ms=4.1,
+        name="my-app",
+        region="us-east-1",
+        stack_status="UPDATE_COMPLETE",
+        table_status="ACTIVE",
+        table_item_count=34,
+        table_size_bytes=6_800,
+        client_version="0.1.0",
+        lambda_version="0.1.0",
+        schema_version="1.0.0",
+    )
+    rows_shown = [(title, told) for title, told in status_rows(Standing(known)) if told is not None]
+
+    assert rows_shown == [tuple(line.split(maxsplit=1)) for line in shown.splitlines()]
 
 
 def test_errors_of_a_file_are_quoted_as_they_are() -> None:
