@@ -72,4 +72,4 @@ changelog: ## what the next version tells its users; VERSION=1.2.3 writes it
 
 clean: ## remove the environment and everything tools left behind
 	rm -rf $(or $(VENV),.venv) build dist site .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache bench/.venv .engines
-	find src tests tools bench -name __pycache__ -type d -not -path '*/.venv/*' -prune -exec rm -rf {} +
+	find src tests tools bench examples -name __pycache__ -type d -not -path '*/.venv/*' -prune -exec rm -rf {} +
