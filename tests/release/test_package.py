@@ -1,14 +1,18 @@
 """What is built has all that it needs and nothing else, and its checks notice when it is otherwise."""
 
+import re
 import shutil
 import subprocess
 import sys
 import zipfile
+from email import message_from_string
 from pathlib import Path
 
 import pytest
 
 from tools import package
+
+PROGRAM = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
 @pytest.fixture
@@ -61,13 +65,22 @@ def version(clone: Path) -> str:
 
 
 def test_an_index_accepts_the_metadata(dist):
-    """Every field is valid; the page is the README."""
-    wheel = package.one(dist, "*.whl")
-    (text,) = [body.decode() for name, body in package.contents(wheel).items() if name.endswith("METADATA")]
+    """Every field is valid."""
+    assert [] == list(package.metadata_problems(package.one(dist, "*.whl")))
 
-    assert [] == list(package.metadata_problems(wheel))
-    assert "\nDescription-Content-Type: text/markdown\n" in text
-    assert text.endswith((package.ROOT / "README.md").read_text())
+
+def test_the_page_on_an_index_is_the_readme_for_those_without_a_clone(dist):
+    """The same programs; no link that leads nowhere, no make, and the package is installed by its name."""
+    contents = package.contents(package.one(dist, "*.whl"))
+    (metadata,) = [message_from_string(body.decode()) for name, body in contents.items() if name.endswith("METADATA")]
+    page, readme = str(metadata.get_payload()), (package.ROOT / "README.md").read_text()
+
+    assert "text/markdown" == metadata["Description-Content-Type"]
+    assert re.findall("^#.*", readme, re.MULTILINE) == re.findall("^#.*", page, re.MULTILINE)
+    assert PROGRAM.findall(readme) == PROGRAM.findall(page)
+    assert [] == [link for link in re.findall(r"\]\(([^)]*)\)", page) if not link.startswith("https://")]
+    assert not re.search(r"^make |pip install \S*\.", page, re.MULTILINE)
+    assert "\npip install zae-limiter\n" in page
 
 
 def test_a_foreign_file_is_noticed(wheel, known):
