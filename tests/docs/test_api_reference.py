@@ -105,6 +105,15 @@ class TestEverythingIsThere:
         assert "try_consume" in names
         assert [] == [name for name in names if f"zae_limiter.bucket.{name}" not in documented]
 
+    def test_every_option_of_opening(self):
+        """The table names all that open, connect and builder take, but what they open."""
+        page = (ROOT / "docs" / "api" / "repository.md").read_text(encoding="utf-8")
+        table = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
+        verbs = (zae_limiter.Repository.open, zae_limiter.Repository.connect, zae_limiter.Repository.builder)
+        options = {name for verb in verbs for name in inspect.signature(verb).parameters} - {"url", "name", "region"}
+
+        assert sorted(options) == sorted(re.findall(r"\w+", " ".join(table)))
+
     def test_every_error(self, documented):
         """All that the package may raise can be imported, and is told of."""
         raised = [

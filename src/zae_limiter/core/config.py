@@ -69,7 +69,7 @@ class Resolution:
 
 
 class ResolvedLimits(NamedTuple):
-    """What ``resolve_limits`` tells a user."""
+    """The limits in force, what to do while the store is away, and the level they come from; None: not set."""
 
     limits: list[Limit] | None
     on_unavailable: OnUnavailable | None

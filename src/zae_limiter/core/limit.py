@@ -23,10 +23,13 @@ class Limit:
     """A token bucket's size and pace: ``capacity`` tokens, of which ``refill_amount`` come back every period.
 
     Example:
+        ```python
         >>> Limit.per_minute("rpm", 100).refill_period_seconds
         60
         >>> Limit.per_minute("rpm", 100, burst=150).capacity
         150
+
+        ```
 
     Raises:
         ValidationError: a name, number or combination that cannot be.

@@ -16,7 +16,7 @@ LimitName = str
 
 
 class OnUnavailable(StrEnum):
-    """What to do with a request while the store is away."""
+    """What to do with a request while the store is away: let it through unlimited, or raise."""
 
     ALLOW = "allow"
     BLOCK = "block"

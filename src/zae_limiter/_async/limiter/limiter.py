@@ -43,6 +43,12 @@ class RateLimiter(MaybeLate, AdminVerbs):
     ) -> None:
         """Limit by a repository; to name a limiter here is deprecated, and it is then opened by the first verb.
 
+        Args:
+            repository: Where limits and buckets are kept, opened already.
+            speculative_writes: Take at once, by what was last seen of the bucket. False: look first, for one more read.
+            group_commit: Let acquires of one bucket that come together travel as one write, on DynamoDB.
+            **named: What the deprecated form takes.
+
         Raises:
             ValidationError: There is neither a repository nor a name, or there are both.
         """
@@ -99,7 +105,8 @@ class RateLimiter(MaybeLate, AdminVerbs):
         """Take from every limit named in ``consume``, or from none.
 
         Entering takes and yields the lease; leaving writes its adjustments; leaving by an exception gives all back.
-        ``limits`` stand in for the stored ones.
+        ``limits`` stand in for the stored ones. ``on_unavailable`` says what happens if the store is away: ``block``
+        raises, ``allow`` lets the call through unlimited; without it, as the repository or the stored defaults say.
 
         Raises:
             RateLimitExceeded: A limit lacks the tokens. On entering, as are all of these.

@@ -31,7 +31,7 @@ class ConfigVerbs:
         resource: str = DEFAULT_RESOURCE,
         principal: str | None = None,
     ) -> None:
-        """Store the limits of an entity, for one resource or for all that have none of their own.
+        """Store the limits of an entity, for one resource or, by ``_default_``, for all that have none of their own.
 
         Raises:
             ValidationError: A name or a limit is not what it must be.
@@ -131,7 +131,10 @@ class ConfigVerbs:
         await ConfigStore(self._scope).delete_system(system_place(self._scope.namespace_id), change)
 
     async def resolve_limits(self, entity_id: str, resource: str) -> ResolvedLimits:
-        """Return the limits in force for an entity and a resource, and where they come from."""
+        """Return the limits in force for an entity and a resource, and where they come from.
+
+        The source is ``entity``, ``entity_default``, ``resource`` or ``system``, and None where there are no limits.
+        """
         check_entity_id(entity_id)
         check_resource(resource)
         found = (await ConfigStore(self._scope).known((entity_id, resource))).resolution
