@@ -74,7 +74,7 @@ class TestCapacity:
             "ENTITY     CAPACITY  AVAILABLE    USED",
             "key-1          1000        750  25.0 %",
             "project-1      1000        750  25.0 %",
-            "Together: 1500 of 2000 are left, 25.0 % are in use.",
+            "Together: 1500 of 2000 are left, 25.0 % in use.",
         ] == plain.stdout.splitlines()
 
     def test_children_may_be_left_out(self, run, used):

@@ -135,6 +135,7 @@ class TestDeploy:
 
     def test_without_a_region_it_says_how_to_name_one(self, aws, name, monkeypatch):
         monkeypatch.delenv("AWS_DEFAULT_REGION")
+        monkeypatch.delenv("AWS_REGION", raising=False)
         done = invoke("deploy", "--name", name, *BARE)
 
         assert (2, 1) == (done.exit_code, done.stderr.count("\n"))

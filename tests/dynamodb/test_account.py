@@ -10,6 +10,7 @@ import pytest
 from tests.dynamodb.issuer import TABLE, Issuer, account_of, bare, fresh_session, session_of
 from zae_limiter.aws.account import Account, Freshness, Place
 from zae_limiter.core.errors import StorageError, ValidationError
+from zae_limiter.infra.clients import Clients
 
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIDENV", "AWS_SECRET_ACCESS_KEY": "secret"}
 REGION = {"AWS_DEFAULT_REGION": "eu-west-1"}
@@ -112,6 +113,24 @@ class TestPlaces:
         found.replace(found.signer).result(10)
 
         assert "222222222222.ddb.us-east-1.amazonaws.com" == found.signer.endpoint.host
+
+
+class TestRegion:
+    @pytest.mark.parametrize(
+        ("variables", "expected"),
+        [
+            ({"AWS_REGION": "eu-west-1"}, "eu-west-1"),
+            ({"AWS_REGION": "eu-west-1", "AWS_DEFAULT_REGION": "eu-west-2"}, "eu-west-2"),
+        ],
+    )
+    def test_it_is_found_in_either_variable(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variables: dict[str, str], expected: str
+    ):
+        """What botocore goes by counts more, so that all clients of a process are in one region."""
+        bare(monkeypatch, tmp_path, **KEYS, **variables)
+
+        assert expected == account().region
+        assert expected == Clients().region
 
 
 class TestMisuse:

@@ -109,3 +109,12 @@ def test_buckets_of_a_key_and_its_project(told: Told) -> None:
 
     assert [("key-1", 7), ("project-1", 7)] == [(one["entity_id"], one["available"]) for one in found["entities"]]
     assert 3000 == told("entity", "buckets", "project-1")[0]["total_consumed_milli"]
+
+
+def test_a_limiter_that_is_not_there_is_told_with_how_to_deploy_it(location: DynamoLocation) -> None:
+    """In the same place."""
+    place = ["--name", "nowhere", "--region", "us-east-1", "--endpoint-url", str(location.endpoint_url)]
+    done = CliRunner().invoke(main, ["entity", "show", "user-1", *place], prog_name="zae-limiter")
+
+    assert (69, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))
+    assert done.stderr.endswith(f"Deploy it with: zae-limiter deploy {' '.join(place)}\n")

@@ -5,6 +5,7 @@ waits: keys are renewed on a thread of their own, and what is read meanwhile, ``
 """
 
 import logging
+import os
 import ssl
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -181,8 +182,9 @@ class Account:
         )
         place = self._place
         named = {} if keys is None else _named(keys)
+        region = region_of(self._session, place.region)
         return self._session.create_client(
-            "dynamodb", region_name=place.region, endpoint_url=place.endpoint_url, config=config, **named
+            "dynamodb", region_name=region, endpoint_url=place.endpoint_url, config=config, **named
         )
 
     def _first_signer(self) -> Signer:
@@ -231,6 +233,11 @@ def botocore_session(session: Any) -> Any:
         reason = "must be a session of botocore or boto3, in async code too"
         raise ValidationError("session", type(session).__name__, reason)
     return found
+
+
+def region_of(session: Any, named: str | None) -> str | None:
+    """Return the region that is named, or else configured: botocore does not know the variable that others go by."""
+    return named or session.get_config_variable("region") or os.environ.get("AWS_REGION") or None
 
 
 def _named(keys: Credentials) -> dict[str, str | None]:

@@ -7,13 +7,14 @@ from typing import NamedTuple, NoReturn
 
 import click
 
-from zae_limiter.cli._hints import PLACE, calling
+from zae_limiter.cli._hints import PLACE, calling, is_named
 from zae_limiter.core.errors import (
     EntityError,
     EntityExistsError,
     EntityHasChildrenError,
     EntityNotFoundError,
     InfrastructureError,
+    InfrastructureNotFoundError,
     NamespaceNotFoundError,
     NamespaceStateError,
     RateLimiterUnavailable,
@@ -65,23 +66,38 @@ def failure_of(error: ZAELimiterError) -> Failure:
         case RateLimiterUnavailable():
             why = "it did not answer" if error.cause is None else str(error.cause)
             return Failure(f"Error: the store is unavailable: {why}. Try again later.", UNAVAILABLE)
-        case ValidationError(field="limits", value=None):
-            hint = f"give some with -l rpm:100, or store some with: {calling('system set-defaults -l rpm:100')}"
-            return Failure(f"Error: {error.reason.partition(':')[0]}; {hint}", MISUSED)
-        case NamespaceNotFoundError():
-            return Failure(f"Error: {namespace_line(error)}", MISUSED)
-        case NamespaceStateError():
-            return Failure(f"Error: {state_line(error)}", FAILED)
-        case EntityError():
-            return Failure(f"Error: {entity_line(error)}", FAILED)
-        case ValidationError(field=field) if field in _OPTIONS:
-            return Failure(f"Error: {ValidationError(_OPTIONS[field], error.value, error.reason)}", MISUSED)
-        case ValidationError() | UnsupportedByBackendError():
-            return Failure(f"Error: {error}", MISUSED)
-        case InfrastructureError():
-            return Failure(f"Error: {error}", UNAVAILABLE)
+        case ValidationError():
+            return Failure(f"Error: {validation_line(error)}", MISUSED)
+        case NamespaceNotFoundError() | UnsupportedByBackendError():
+            return Failure(f"Error: {helpful_line(error)}", MISUSED)
+        case InfrastructureError() if not isinstance(error, NamespaceStateError):
+            return Failure(f"Error: {helpful_line(error)}", UNAVAILABLE)
         case _:
-            return Failure(f"Error: {error}", FAILED)
+            return Failure(f"Error: {helpful_line(error)}", FAILED)
+
+
+def validation_line(error: ValidationError) -> str:
+    """Say what cannot be, in the words of the command line."""
+    if error.field == "limits" and error.value is None:
+        store = calling("system set-defaults -l rpm:100")
+        return f"{error.reason.partition(':')[0]}; give some with -l rpm:100, or store some with: {store}"
+    return str(ValidationError(_OPTIONS.get(error.field, error.field), error.value, error.reason))
+
+
+def helpful_line(error: ZAELimiterError) -> str:
+    """Say what is the matter, and which command helps."""
+    match error:
+        case EntityError():
+            return entity_line(error)
+        case NamespaceNotFoundError():
+            return namespace_line(error)
+        case NamespaceStateError():
+            return state_line(error)
+        case InfrastructureNotFoundError() if is_named():
+            where = "" if error.region is None else f" in {error.region}"
+            return f"There is no limiter {error.name!r}{where}. Deploy it with: {calling('deploy', PLACE)}"
+        case _:
+            return str(error)
 
 
 def entity_line(error: EntityError) -> str:

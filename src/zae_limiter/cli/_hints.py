@@ -16,6 +16,12 @@ def remember(kind: str, options: str) -> None:
         context.meta[kind] = options
 
 
+def is_named() -> bool:
+    """Say whether the store of this command is a limiter on AWS that was given by its name."""
+    context = click.get_current_context(silent=True)
+    return context is not None and str(context.meta.get(PLACE, "")).startswith(" --name ")
+
+
 def calling(words: str, kind: str = STORE) -> str:
     """Return a command on the same store: ``zae-limiter system get-defaults --name my-app``."""
     context = click.get_current_context(silent=True)

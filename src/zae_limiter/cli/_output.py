@@ -19,10 +19,11 @@ _shown: "list[Status]" = []
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table; numbers stand to the right."""
+    """A column of a table; numbers stand to the right, and what is whole is not folded where there is little room."""
 
     title: str
     is_number: bool = False
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +132,14 @@ def _print_rich(grid: Grid) -> None:
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for column in grid.columns:
+    # Where somebody looks, a column without a single word only takes room from the others.
+    places = [
+        place for place, column in enumerate(grid.columns) if not column.title or any(r[place] for r in grid.rows)
+    ]
+    for column in (grid.columns[place] for place in places):
         justify: Literal["left", "right"] = "right" if column.is_number else "left"
         # A cell that is cut off is lost; one that is folded can be read.
-        table.add_column(column.title, justify=justify, header_style="bold", overflow="fold")
+        table.add_column(column.title, justify=justify, header_style="bold", overflow="fold", no_wrap=column.is_whole)
     for row in grid.rows:
-        table.add_row(*row)
+        table.add_row(*(row[place] for place in places))
     Console(highlight=False, markup=False).print(table)

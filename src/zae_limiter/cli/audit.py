@@ -35,7 +35,13 @@ SHAPE = json_shape(
     "{events: [{event_id, timestamp, action, entity_id, principal, resource,",
     "  details}], next_cursor: null after the last page}",
 )
-COLUMNS = [Column("time (UTC)"), Column("change"), Column("by"), Column("resource"), Column("details")]
+COLUMNS = [
+    Column("time (UTC)", is_whole=True),
+    Column("change", is_whole=True),
+    Column("by"),
+    Column("resource"),
+    Column("details"),
+]
 _READ_AT_ONCE = 1000
 
 

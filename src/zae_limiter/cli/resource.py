@@ -147,4 +147,4 @@ def print_capacity(found: ResourceCapacity) -> None:
     ]
     print_grid(Grid(COLUMNS, rows))
     left = f"{found.total_available} of {found.total_capacity} are left"
-    click.echo(f"Together: {left}, {found.utilization_pct:.1f} % are in use.")
+    click.echo(f"Together: {left}, {found.utilization_pct:.1f} % in use.")

@@ -8,7 +8,7 @@ import botocore.exceptions
 import botocore.parsers
 from botocore.config import Config
 
-from zae_limiter.aws.account import NO_CREDENTIALS, botocore_session
+from zae_limiter.aws.account import NO_CREDENTIALS, botocore_session, region_of
 from zae_limiter.core.errors import StorageError, ValidationError
 
 _CONFIG = Config(retries={"mode": "standard", "total_max_attempts": 4}, user_agent_extra="zae-limiter")
@@ -67,8 +67,9 @@ class Clients:
         try:
             if self._session.get_credentials() is None:
                 raise StorageError(service, NO_CREDENTIALS)
+            region = region_of(self._session, self._region)
             return self._session.create_client(
-                service, region_name=self._region, endpoint_url=self._endpoint_url, config=_CONFIG
+                service, region_name=region, endpoint_url=self._endpoint_url, config=_CONFIG
             )
         except botocore.exceptions.NoRegionError:
             reason = "no region is configured: name one, or set AWS_REGION or AWS_DEFAULT_REGION"
