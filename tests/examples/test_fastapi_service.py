@@ -23,10 +23,11 @@ from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "fastapi_service"
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-# A day is long enough that nothing is earned while a test runs.
 REQUESTS = 20
 TOKENS = 20_000
-PATIENCE_S = 120
+# So little is earned that nothing is while a test runs.
+LIMITS = [Limit.custom("rpm", REQUESTS, 1, 86_400), Limit.custom("tpm", TOKENS, 1, 86_400)]
+PATIENCE_S = 600
 
 
 @dataclass
@@ -59,7 +60,7 @@ def served(folder: Path, workers: int) -> Iterator[Service]:
     """A service on a new file, with limits stored before it starts; it is asked to end, and must."""
     url = f"sqlite:///{folder / 'limits.db'}"
     with SyncRepository.open(url) as repo:
-        repo.set_resource_defaults("chat", [Limit.per_day("rpm", REQUESTS), Limit.per_day("tpm", TOKENS)])
+        repo.set_resource_defaults("chat", LIMITS)
     options = ["--app-dir", str(FOLDER), "--port", "0", "--workers", str(workers), "app:app"]
     process = subprocess.Popen(
         [sys.executable, "-m", "uvicorn", *options],
