@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from tests.simulation.mutants import mutant
 from tests.simulation.plan import FAULTS, plan_of
-from tests.simulation.run import Report, simulate_seed
+from tests.simulation.run import Report, simulate_each, simulate_seed
 from tests.simulation.shrink import shrink
 
 _SEEDS_AT_ONCE = 10
@@ -96,8 +96,7 @@ def _run_some(seeds: Iterable[int]) -> Part:
     tally: Counter[str] = Counter()
     failed = []
     count = 0
-    for seed in seeds:
-        report = simulate_seed(seed)
+    for report in simulate_each(map(plan_of, seeds)):
         tally.update(report.tally)
         count += 1
         if report.violation is not None:

@@ -173,6 +173,15 @@ class Books:
                 raise Violation("expiry", "expired though not full:", bucket.id, name, now_ms, shard.item)
             self._forgot(bucket.id, name)
 
+    def indebted(self, now_ms: int) -> list[tuple[BucketId, int]]:
+        """Return the shards that owe something of a limit."""
+        return [
+            (bucket.id, number)
+            for bucket in self.buckets.values()
+            for number, shard in bucket.shards.items()
+            if any(frame.offered(shard.item, now_ms) < 0 for frame in shard.frames.values())
+        ]
+
     def _place(self, pk: str) -> tuple[Bucket, int]:
         found = self._places.get(pk)
         if found is None:

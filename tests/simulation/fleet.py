@@ -146,9 +146,10 @@ class Users:
         whole = plan_of(plan.seed)
         gap_s = scenario.seconds * whole.clients / whole.requests
         cancels = 0.03 if CANCEL in plan.faults else 0.0
+        least, most, often = scenario.crowd
         while self.left > 0:
-            await self._keep_quiet()
-            burst = self._random.randint(2, 12) if self._random.random() < 0.1 else 1
+            await self._keep_quiet(requests)
+            burst = self._random.randint(least, most) if self._random.random() < often else 1
             for _ in range(min(burst, self.left)):
                 self.left -= 1
                 self._begin(requests)
@@ -161,26 +162,30 @@ class Users:
         while self._tasks:
             await asyncio.wait(list(self._tasks))
 
-    async def _keep_quiet(self) -> None:
+    async def _keep_quiet(self, requests: Requests) -> None:
         """Ask for nothing while all are quiet; afterwards all come back with what they remember."""
-        now_s = self._fleet.timeline.now_s
-        for begin_s, end_s in self._fleet.scenario.quiet_s:
+        now_s, scenario = self._fleet.timeline.now_s, self._fleet.scenario
+        for begin_s, end_s in scenario.quiet_s:
             if begin_s <= now_s < end_s:
+                if scenario.habits.parting and self._random.random() < scenario.habits.parting:
+                    self._begin(requests, own=1.0)
                 await asyncio.sleep(end_s - now_s + self._random.random())
 
-    def _begin(self, requests: Requests) -> None:
-        task = self._process.loop.create_task(requests.run(self._ask()))
+    def _begin(self, requests: Requests, own: float | None = None) -> None:
+        task = self._process.loop.create_task(requests.run(self._ask(own)))
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
 
-    def _ask(self) -> Ask:
+    def _ask(self, often: float | None = None) -> Ask:
+        """Return what is asked for next; ``often`` is how often that brings limits of its own, if not as usual."""
         random, scenario = self._random, self._fleet.scenario
         entity = random.choice(scenario.entities)
         limits = self._fleet.limits
         wanted = limits if random.random() < 0.6 else [random.choice(limits)]
-        consume = {limit.name: self._amount(limit) for limit in wanted}
+        greedy = bool(scenario.habits.greedy) and random.random() < scenario.habits.greedy
+        consume = {limit.name: self._most(limit) if greedy else self._amount(limit) for limit in wanted}
         own = None
-        if OWN in self._fleet.plan.faults and random.random() < scenario.own:
+        if OWN in self._fleet.plan.faults and random.random() < (scenario.own if often is None else often):
             own = changed_limits(limits, random)
             self._fleet.configure(own)
         return Ask(entity, RESOURCE, consume, own)
@@ -188,10 +193,14 @@ class Users:
     def _amount(self, limit: Limit) -> int:
         random = self._random
         usual = self._fleet.scenario.amounts.get(limit.name, 1)
+        large = self._fleet.scenario.habits.large
         drawn = random.random()
-        if drawn < 0.9:
+        if drawn < 1 - large:
             return random.randint(0 if drawn < 0.02 else 1, max(1, min(usual, limit.capacity)))
-        return random.randint(1, limit.capacity) if drawn < 0.995 else limit.capacity + 1
+        return random.randint(1, limit.capacity) if drawn < 1 - large / 20 else limit.capacity + 1
+
+    def _most(self, limit: Limit) -> int:
+        return limit.capacity - self._random.randint(0, limit.capacity // 8)
 
 
 async def _opened(process: Process, settings: Settings) -> RateLimiter:
@@ -258,6 +267,8 @@ async def keep(process: Process) -> None:
         places = [(bucket.id, number) for bucket in fleet.books.buckets.values() for number in bucket.shards]
         if not places:
             continue
+        if fleet.scenario.habits.greedy:
+            places = fleet.books.indebted(fleet.timeline.now_ms()) or places
         try:
             await keeper.act(random.choice(places))
         except (RateLimiterUnavailable, KeyError):
@@ -309,5 +320,6 @@ class Keeper:
         if view is not None:
             self._seen[place] = view
         if self._random.random() < 0.5:
-            await asyncio.sleep(2 * self._random.random() ** 3)
+            slow = 1 if self._fleet.scenario.habits.greedy else 3
+            await asyncio.sleep(2 * self._random.random() ** slow)
         return view

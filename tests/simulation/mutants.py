@@ -27,6 +27,7 @@ from zae_limiter.schema.operations import AttributeAbsent, AttributeExists, Rang
 from zae_limiter_aggregator import apply
 
 CASCADE, LIMITS, FLEETING, OFTEN = "cascade", "several limits", "buckets that soon expire", "own limits often"
+PATIENT, PARTING, GREEDY = "leases held for long", "own limits before a rest", "all of it, given back"
 """What a plan may be asked for beside its faults."""
 
 _FLEETING_MS = 4_000
@@ -67,7 +68,7 @@ class Mutant:
 
     def matters_in(self, plan: Plan) -> bool:
         """Say whether a plan has what the rule is about."""
-        asked = self.needs - {CASCADE, LIMITS, FLEETING, OFTEN}
+        asked = self.needs - {CASCADE, LIMITS, FLEETING, OFTEN, PATIENT, PARTING, GREEDY}
         if not asked <= plan.faults:
             return False
         if self.needs == asked:
@@ -78,6 +79,9 @@ class Mutant:
             CASCADE: bool(scenario.parents),
             LIMITS: len(scenario.limits) > 1,
             OFTEN: OWN in plan.faults and scenario.own > _SELDOM,
+            PATIENT: bool(scenario.habits.patient),
+            PARTING: bool(scenario.habits.parting),
+            GREEDY: bool(scenario.habits.greedy),
             FLEETING: EXPIRY in plan.faults and SHARDS not in plan.faults and slowest_ms <= _FLEETING_MS,
         }
         return all(has[one] for one in self.needs - asked)
@@ -153,9 +157,9 @@ _SETTLEMENTS = (
     _mutant(
         "credit to a limit that is gone",
         "3.2 credit",
-        "error",
+        _MISCOUNTED | {"error"},
         _writes(weak.without(AttributeExists), "settle"),
-        OFTEN,
+        PATIENT,
         LIMITS,
     ),
     _mutant(
@@ -280,7 +284,7 @@ _EXPIRIES = (
         "expiry",
         (*_writer("rebase", slips.without_solvent_parts), (rebase, "_expiry", slips.dated_in_debt)),
         FLEETING,
-        OFTEN,
+        PARTING,
     ),
     _mutant("expiry that does not wait until it is full", "3.2 TTL", "expiry", slips.SOON, FLEETING),
     _mutant("shard of several that expires", "3.2 TTL", "expiry", _writer("take", slips.dated_shard), SHARDS),
@@ -304,8 +308,7 @@ _SPLITS = (
         "3.5 split",
         _OVER,
         _writer("split", slips.split_in_debt),
-        SHARDS,
-        EXPIRY,
+        GREEDY,
     ),
     _mutant("split without its upper bound", "3.5 split", _OVER, _writes(weak.ceilingless, "split"), SHARDS),
     _mutant("split that sets without a floor", "3.5 split", _OVER, _writes(weak.baseless, "split"), SHARDS),

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from tests.simulation.mutants import MUTANTS, Mutant, mutant
 from tests.simulation.plan import Plan, plan_of
-from tests.simulation.run import simulate_seed
+from tests.simulation.run import simulate_each
 from tests.simulation.shrink import shrink
 
 _SMALLER_RUNS = 25
@@ -61,10 +61,10 @@ def search(name: str, seeds: int, smaller: bool) -> Search:
     one = mutant(name)
     started_s = time.process_time()
     with one.applied():
-        for tried, plan in enumerate(islice(plans_for(one), seeds), 1):
-            report = simulate_seed(plan.seed, plan)
+        for tried, report in enumerate(simulate_each(islice(plans_for(one), seeds)), 1):
             if report.violation is None:
                 continue
+            plan = report.plan
             report = shrink(report, _SMALLER_RUNS) if smaller else report
             found, gone = report.plan, sorted(plan.faults - report.plan.faults)
             assert report.violation is not None, "what is shrunk still fails"

@@ -5,7 +5,7 @@ still much the same run: that is what makes shrinking work.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from tests.simulation.port import NETWORK_FAULTS, THROTTLE
@@ -33,6 +33,8 @@ _NAMES = ("rpm", "tpm", "tpd")
 _CAPACITIES = (1, 2, 3, 5, 10, 20, 50, 100, 500)
 _PERIODS_S = (1, 1, 2, 5, 10, 60, 600)
 _LEAST_S, _MOST_S = 3.0, 900.0
+_LIGHT = 3
+"""Fewer faults than these make a run that goes fast."""
 _RARELY = {PARTITIONS: 0.4, THROTTLE: 0.6, USAGE: 0.4}
 """Faults that make every request a long story."""
 
@@ -60,6 +62,11 @@ class Plan:
         )
 
     @property
+    def crowded(self) -> bool:
+        """Whether users come in crowds, far more at once than a bucket has writes under way."""
+        return _is_crowded(self.seed, len(plan_of(self.seed).faults))
+
+    @property
     def command(self) -> str:
         """The command that repeats the run."""
         whole = plan_of(self.seed)
@@ -79,7 +86,8 @@ class Scenario:
     """What clients meet: entities with their parents, limits, how long it lasts, how much is asked for.
 
     ``own`` is how often a request brings limits of its own, ``deep`` how often an adjustment goes far beyond what there
-    is; ``quiet_s`` are spells in which nobody asks for anything.
+    is; ``quiet_s`` are spells in which nobody asks for anything. ``crowd`` is how many come at once at the least and at
+    the most, and how often. ``habits`` are what users do beside that.
     """
 
     entities: tuple[str, ...]
@@ -96,6 +104,22 @@ class Scenario:
     own: float = 0.0
     deep: float = 0.0
     quiet_s: tuple[tuple[float, float], ...] = ()
+    crowd: tuple[int, int, float] = (2, 12, 0.1)
+    habits: "Habits" = field(default_factory=lambda: Habits())
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How often users do what seldom happens by itself.
+
+    ``large``: ask for anything up to all that there can be. ``patient``: hold a lease for many seconds. ``parting``:
+    bring limits of their own, just before a quiet spell. ``greedy``: ask for nearly all that there can be, and fail.
+    """
+
+    large: float = 0.1
+    patient: float = 0.0
+    parting: float = 0.0
+    greedy: float = 0.0
 
 
 def plan_of(seed: int) -> Plan:
@@ -104,9 +128,17 @@ def plan_of(seed: int) -> Plan:
     clients = random.choice((1, 2, 2, 3, 3, 4, 5, 6))
     kept = random.choice((0.0, 0.0, 0.25, 0.5, 0.75, 1.0))
     faults = frozenset(fault for fault in FAULTS if random.random() < kept * _RARELY.get(fault, 1.0))
-    # What goes well goes fast, so there is more of it.
-    requests = random.randint(2_300, 2_700) if len(faults) < 3 else random.randint(400, 500)
-    return Plan(seed, clients, requests, faults)
+    # What goes well goes fast, so there is more of it, and what comes in crowds goes faster still.
+    few = random.randint(400, 500)
+    plan = Plan(seed, clients, few, faults)
+    crowded = _is_crowded(seed, len(faults))
+    if len(faults) < _LIGHT:
+        return replace(plan, requests=18 * few if crowded else 2 * few)
+    return replace(plan, requests=3 * few) if crowded else plan
+
+
+def _is_crowded(seed: int, faults: int) -> bool:
+    return Random(f"crowd {seed}").random() < (0.8 if faults < _LIGHT else 0.08)
 
 
 def scenario_of(plan: Plan) -> Scenario:
@@ -127,7 +159,7 @@ def scenario_of(plan: Plan) -> Scenario:
     rate = tightest.refill_amount / tightest.refill_period_seconds
     seconds = (asked / load - tightest.capacity) / rate
     seconds = min(_MOST_S, max(_LEAST_S, seconds))
-    return Scenario(
+    scenario = Scenario(
         entities=entities,
         parents=dict.fromkeys(entities, "team") if cascades else {},
         limits=limits,
@@ -142,6 +174,40 @@ def scenario_of(plan: Plan) -> Scenario:
         own=variety.choice((0.02, 0.02, 0.1)),
         deep=0.5 if fast else 0.005,
         quiet_s=_quiet_s(seconds, fast, variety) if EXPIRY in plan.faults else (),
+    )
+    scenario = replace(scenario, habits=_habits(plan, fast))
+    return _crowded(scenario, plan) if plan.crowded else scenario
+
+
+def _habits(plan: Plan, fast: bool) -> Habits:
+    """Return what the users of some runs do beside what all do."""
+    random = plan.part("habits")
+    patient, parting, greedy = (random.random() for _ in range(3))
+    return Habits(
+        patient=0.1 if {CONFIG, OWN} & plan.faults and patient < 0.25 else 0.0,
+        parting=0.8 if fast and OWN in plan.faults and parting < 0.5 else 0.0,
+        greedy=0.2 if SHARDS in plan.faults and greedy < 0.25 else 0.0,
+    )
+
+
+def _crowded(scenario: Scenario, plan: Plan) -> Scenario:
+    """Return the same for users that come in crowds: short, and with limits that let a good part of a crowd through."""
+    random = plan.part("crowd's scenario")
+    crowd = random.choice(((20, 100, 0.2), (50, 300, 0.5), (50, 300, 0.5)))
+    seconds = random.choice((3.0, 10.0, 30.0))
+    parents = scenario.parents if random.random() < 0.1 else {}
+    load = random.choice((0.3, 0.8, 1.2, 2.0, 4.0, 8.0))
+    asked = 0.4 * plan_of(plan.seed).requests / (1 if parents else len(scenario.entities)) / seconds
+    limits = []
+    for limit in scenario.limits:
+        amount = scenario.amounts[limit.name]
+        refill = max(1, round(asked * amount * limit.refill_period_seconds / load))
+        capacity = max(limit.capacity, int(amount * crowd[1] * random.choice((0.2, 0.5, 1, 2))))
+        limits.append(replace(limit, capacity=capacity, refill_amount=refill))
+        load /= random.choice((1, 1.5, 3))
+    habits = replace(scenario.habits, large=0.01)
+    return replace(
+        scenario, seconds=seconds, parents=parents, limits=tuple(limits), crowd=crowd, habits=habits, quiet_s=()
     )
 
 

@@ -46,6 +46,7 @@ class Requests:
         self._limiter = limiter
         self._random = process.random
         self._most_s = 4 * fleet.scenario.deadline_s + 2
+        self._habits = fleet.scenario.habits
         self._blocks = limiter._client.choice(None) is OnUnavailable.BLOCK
 
     async def run(self, ask: Ask) -> None:
@@ -109,7 +110,11 @@ class Requests:
         if drawn < 0.4:
             return
         longest_s = 3.0 if random.random() < 0.1 else 0.3
+        if self._habits.patient and random.random() < self._habits.patient:
+            longest_s = 25.0
         await asyncio.sleep(longest_s * random.random() * random.random())
+        if self._habits.greedy and any(2 * held[name] > self._fleet.capacity(name) for name in held):
+            raise WorkFailed
         if drawn < 0.7:
             return
         name = random.choice(list(held))

@@ -19,7 +19,8 @@ from zae_limiter.core.settings import Settings
 
 T = TypeVar("T")
 
-START_MS = 1_700_000_000_123
+START_MS = 1_700_006_395_123
+"""A few seconds before midnight: what is used is used in two hours and on two days."""
 
 
 class StalledError(RuntimeError):

@@ -123,7 +123,7 @@ def take_across(views: Views, amounts: Amounts, now: Moment, refusals: int) -> d
 
 
 def credit_across(views: Views, credits: Sequence[tuple[str, int]], now: Moment) -> dict[int, Settling]:
-    """Return how tokens are given back to all shards: to each what it has room for, and any rest to the emptiest."""
+    """Return how tokens are given back to all shards: to each what it has room for, and any rest to one."""
     given: dict[int, Settling] = {}
     for name, milli in credits:
         places = {
