@@ -251,6 +251,17 @@ def test_releasing_while_the_store_is_away_raises_and_never_gives_back_twice(awa
     assert {"rpm": 60, "tpm": 5_800} == away.available("user-1", "gpt-4")
 
 
+def test_releasing_while_the_store_is_away_is_let_through_and_logged(away, caplog):
+    """Who is let through is not stopped by tokens that stay charged for a while."""
+    with away.acquire("user-1", "gpt-4", {"tpm": 500}, on_unavailable="allow") as lease:
+        table_of(away).away = True
+        lease.release(tpm=200)
+        table_of(away).away = False
+
+    assert {"tpm": 300} == lease.consumed
+    assert "Not given back" in caplog.text
+
+
 def test_looking_while_the_store_is_away_raises(away):
     """There is no answer that would be true."""
     table_of(away).away = True

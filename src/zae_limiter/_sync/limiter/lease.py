@@ -182,6 +182,7 @@ class SyncLease:
         Raises:
             ValidationError: A limit that was not named in the acquire, or more given back than is held.
             LeaseExpiredError: The lease has ended.
+            RateLimiterUnavailable: The table did not answer, and calls are not let through; they may have been given.
         """
         self._check("release", amounts, 0)
         for name, amount in amounts.items():
@@ -193,7 +194,12 @@ class SyncLease:
             later[name], now[name] = -put_off, amount - put_off
         self._put_off(later)
         self._hold({name: -amount for name, amount in now.items()})
-        self._client.see_through(lambda: self._settle(_negative(now)))
+        try:
+            self._client.see_through(lambda: self._settle(_negative(now)))
+        except RateLimiterUnavailable as away:
+            if self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
+                raise about(away, self._bucket) from away.cause
+            _log.warning("Not given back, for the store is away: %s of %s: %s", now, self._bucket, away)
 
     def _take(self, amounts: dict[str, int]) -> list[Holding]:
         return cascade.take(self._client, Asking(self._bucket, amounts, self._own, self._client.until_s()))
