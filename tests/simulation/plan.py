@@ -129,12 +129,12 @@ def plan_of(seed: int) -> Plan:
     kept = random.choice((0.0, 0.0, 0.25, 0.5, 0.75, 1.0))
     faults = frozenset(fault for fault in FAULTS if random.random() < kept * _RARELY.get(fault, 1.0))
     # What goes well goes fast, so there is more of it, and what comes in crowds goes faster still.
-    few = random.randint(400, 500)
+    few = random.randint(200, 250)
     plan = Plan(seed, clients, few, faults)
     crowded = _is_crowded(seed, len(faults))
     if len(faults) < _LIGHT:
-        return replace(plan, requests=18 * few if crowded else 2 * few)
-    return replace(plan, requests=3 * few) if crowded else plan
+        return replace(plan, requests=20 * few if crowded else 4 * few)
+    return replace(plan, requests=4 * few) if crowded else plan
 
 
 def _is_crowded(seed: int, faults: int) -> bool:
