@@ -115,6 +115,14 @@ class TestDelete:
         assert (0 if answer == "y" else 1) == done.exit_code
         assert (1 if answer == "y" else 0) == run("entity", "show", "user-1").exit_code
 
+    def test_to_go_away_is_no(self, run, somebody):
+        """The end of the input is, and so is an interrupt."""
+        run("entity", "create", "user-1")
+        done = run("entity", "delete", "user-1", answers="")
+
+        assert (1, True) == (done.exit_code, done.stderr.endswith("\nNothing was deleted.\n"))
+        assert 0 == run("entity", "show", "user-1").exit_code
+
     @pytest.mark.parametrize("arguments", [(), ("--yes",)])
     def test_what_is_not_there_is_not_asked_about(self, run, arguments):
         done = run("entity", "delete", "nobody", *arguments)

@@ -16,11 +16,19 @@ def require_consent(question: str) -> None:
     """
     if not somebody_is_there():
         raise click.UsageError("nobody is there to ask; give --yes to delete it", click.get_current_context())
-    with paused():
-        agreed = click.confirm(visible(question), err=True)
-    if not agreed:
+    if not _agrees(question):
         print_note("Nothing was deleted.")
         raise click.exceptions.Exit(FAILED)
+
+
+def _agrees(question: str) -> bool:
+    with paused():
+        try:
+            return click.confirm(visible(question), err=True)
+        except click.Abort:
+            # To go away is an answer too; the line of the question ends here.
+            click.echo(err=True)
+            return False
 
 
 def somebody_is_there() -> bool:

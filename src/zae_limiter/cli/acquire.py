@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zae_limiter.cli._failures import exceeded_line
+from zae_limiter.cli._failures import exceeded_line, in_seconds
 from zae_limiter.cli._forms import gather_amounts
 from zae_limiter.cli._help import examples, help_of, json_shape, section
 from zae_limiter.cli._options import Asking, asking_arguments, consume_option, json_option
-from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_note
+from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_note, working
 from zae_limiter.cli._place import StoreChoice, store_options
 from zae_limiter.cli._store import QUICK_S, opened
 from zae_limiter.core.errors import RateLimitExceeded
@@ -95,7 +95,8 @@ def take(limiter: "SyncRateLimiter", asking: Asking, consume: dict[str, int], wa
         except RateLimitExceeded as error:
             if not time.monotonic() + error.retry_after_seconds <= until_s:
                 raise
-            time.sleep(error.retry_after_seconds)
+            with working(f"Waiting {in_seconds(error.retry_after_seconds)} for the tokens"):
+                time.sleep(error.retry_after_seconds)
 
 
 def print_taken(asking: Asking, taken: Taken, as_json: bool) -> None:
