@@ -87,6 +87,19 @@ def test_hours_that_are_too_many_are_drawn_as_days_and_say_so():
     assert 59 == len([tag for _, tag in page.tags if tag.get("class") == "col"])
 
 
+def test_rows_that_are_too_many_for_a_page_are_told():
+    """The last of them are shown, and where all are."""
+    shown = [
+        snapshot("2026-01-15" if number else "2026-01-01", {"rpm": 1}, kind="daily", entity_id=f"user-{number}")
+        for number in range(5_001)
+    ]
+
+    page = Tags(HtmlFormatter().format(shown))
+
+    assert "the last 5,000 of 5,001 rows (CSV has all)" in page.text
+    assert 5_001 == [tag for tag, _ in page.tags].count("tr")
+
+
 def test_a_page_of_nothing_says_so():
     """An empty chart would look like a fault."""
     assert "Nothing was used." in Tags(HtmlFormatter().format([])).text

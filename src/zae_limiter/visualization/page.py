@@ -23,6 +23,8 @@ from zae_limiter.visualization.wording import (
 # A month of hours can be told apart on a desktop.
 _BOUNDS = Bounds(windows=24 * 31, parts=COLOURS)
 _READABLE = 100_000
+# A browser scrolls through these with ease.
+_MOST_ROWS = 5_000
 
 GENERATOR = '<meta name="generator" content="zae-limiter usage">'
 """What tells a page that was written here from any other file."""
@@ -98,14 +100,18 @@ def _fact(amount: int) -> str:
 
 
 def _numbers(snapshots: Sequence[UsageSnapshot]) -> str:
-    rows = rows_of(snapshots)
-    shown = _telling(rows)
+    rows = rows_of(snapshots[-_MOST_ROWS:])
+    shown = _telling_names(rows)
 
     def written(tag: str, cells: Sequence[str]) -> str:
-        opening = [f"<{tag}>" if place < rows.named else f'<{tag} class="number">' for place in shown]
-        return "".join(f"{tag_of}{escape(cells[place])}</{tag}>" for tag_of, place in zip(opening, shown, strict=True))
+        named = "".join(f"<{tag}><span>{escape(cells[place])}</span></{tag}>" for place in shown)
+        numbers = "".join(f'<{tag} class="number">{escape(cell)}</{tag}>' for cell in cells[rows.named :])
+        return named + numbers
 
-    about = f"{escape(whose(snapshots))}, {counted(len(snapshots), 'row')}; writes are those to the buckets."
+    count = counted(len(snapshots), "row")
+    if len(snapshots) > _MOST_ROWS:
+        count = f"the last {whole_number(_MOST_ROWS)} of {count} (CSV has all)"
+    about = f"{escape(whose(snapshots))}, {count}; writes are those to the buckets."
     return "\n".join(
         [
             f'<section class="card">\n<h2>The numbers</h2>\n<p class="sub">{about}</p>',
@@ -117,10 +123,10 @@ def _numbers(snapshots: Sequence[UsageSnapshot]) -> str:
     )
 
 
-def _telling(rows: Rows) -> list[int]:
-    """The columns that tell something: the windows, the numbers, and names that are not all the same."""
+def _telling_names(rows: Rows) -> list[int]:
+    """The columns of names that tell something: the windows, and those that are not all the same."""
     differing = [place for place in range(1, rows.named) if len({cells[place] for cells in rows.cells}) > 1]
-    return [0, *differing, *range(rows.named, len(rows.titles))]
+    return [0, *differing]
 
 
 _NOTHING = f'<section class="card nothing">{NOTHING}</section>'

@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from zae_limiter.core.timestamp import ms_from_iso
 from zae_limiter.core.usage import WINDOW_TYPES, UsageSnapshot, Window, window_at
@@ -111,7 +112,7 @@ def naming(snapshots: Sequence[UsageSnapshot]) -> Callable[[UsageSnapshot], str]
 
 def _windows(snapshots: Sequence[UsageSnapshot], kind: str, most: int) -> tuple[Window, ...]:
     """Return all windows from the first to the last, of the shortest kind of which there are not too many."""
-    starts = [ms_from_iso(snapshot.window_start) for snapshot in snapshots]
+    starts = [ms_from_iso(start) for start in {snapshot.window_start for snapshot in snapshots}]
     first_ms, last_ms = min(starts), max(starts)
     longer = WINDOW_TYPES[WINDOW_TYPES.index(kind) :]
     fitting = (one for one in longer if (last_ms - first_ms) // _SHORTEST_MS[one] < most)
@@ -129,9 +130,15 @@ def _used(
     used: dict[str, Counter[str]] = defaultdict(Counter)
     for snapshot in snapshots:
         if limit in snapshot.counters:
-            key = window_at(kind, ms_from_iso(snapshot.window_start)).key
-            used[name(snapshot)][key] += snapshot.counters[limit]
+            used[name(snapshot)][_key(kind, snapshot.window_start)] += snapshot.counters[limit]
     return used
+
+
+# Many snapshots are of the same window.
+@lru_cache(maxsize=4096)
+def _key(kind: str, start: str) -> str:
+    """The key of the window of a kind that a moment falls into."""
+    return window_at(kind, ms_from_iso(start)).key
 
 
 def _parts(used: Mapping[str, Counter[str]], windows: Sequence[Window], most: int) -> tuple[Part, ...]:

@@ -25,7 +25,7 @@ h1 { font-size: 26px; line-height: 1.25; letter-spacing: -0.01em; margin: 0 0 12
 h2 { font-size: 17px; line-height: 1.3; margin: 0; overflow-wrap: anywhere; }
 .filters { display: flex; flex-wrap: wrap; gap: 8px; list-style: none; margin: 0 0 24px; padding: 0; }
 .filters li {
-  background: var(--card); border: 1px solid var(--line); border-radius: 999px; padding: 2px 12px; font-size: 13px;
+  background: var(--card); border: 1px solid var(--line); border-radius: 14px; padding: 2px 12px; font-size: 13px;
   overflow-wrap: anywhere;
 }
 .filters span, .sub, dt, footer, .readout { color: var(--dim); }
@@ -71,13 +71,15 @@ th, td { padding: 7px 12px; text-align: left; white-space: nowrap; border-bottom
 th { position: sticky; top: 0; background: var(--card); font-weight: 600; font-size: 13px; color: var(--dim); }
 th:first-child, td:first-child { padding-left: 24px; } th:last-child, td:last-child { padding-right: 24px; }
 .number { text-align: right; }
+td span { display: inline-block; width: max-content; max-width: 26ch; white-space: normal; overflow-wrap: anywhere; }
 tbody tr:last-child td { border-bottom: 0; } tbody tr:hover td { background: var(--hover); }
 .nothing { text-align: center; padding: 56px 24px; color: var(--dim); }
 footer { font-size: 13px; margin-top: 28px; }
 @media (max-width: 600px) {
   main { padding: 20px 14px 32px; }
   h1 { font-size: 22px; }
-  dl { gap: 4px 20px; }
+  dl { gap: 4px 14px; }
+  dt, dd small { font-size: 11px; }
   dd { font-size: 18px; }
   .card { padding: 16px; border-radius: 10px; }
   .plot svg { height: 180px; }
