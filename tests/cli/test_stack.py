@@ -302,6 +302,16 @@ class TestList:
         assert (69, 1) == (done.exit_code, done.stderr.count("\n"))
 
 
+class TestUsage:
+    def test_without_the_aggregator_it_says_how_to_add_it(self, aws, name):
+        """Usage on DynamoDB is counted by the stack's function, and by nothing else."""
+        invoke("deploy", "-n", name, *BARE)
+        done = invoke("usage", "summary", "-n", name, "--entity", "user-1")
+
+        assert (0, "") == (done.exit_code, done.stdout)
+        assert f"{name} was deployed without; add it: zae-limiter deploy --aggregator --name {name}\n" in done.stderr
+
+
 class TestExport:
     def test_the_template_is_printed_as_it_is(self, run):
         """It can be deployed by other means, and needs no region nor keys."""
