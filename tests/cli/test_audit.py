@@ -67,7 +67,7 @@ class TestPages:
 
     def test_the_next_page_is_a_command_that_can_be_copied(self, run, five):
         first = run("audit", "list", "user-1", "--limit", "3")
-        second = run(*first.stderr.removeprefix("Older ones follow: zae-limiter ").split())
+        second = run(*first.stderr.removeprefix("Older ones follow; give --all, or go on with: zae-limiter ").split())
 
         assert ["5", "4", "3"] == [line.rpartition(":")[2].partition("/")[0] for line in changes(first)]
         assert ["2", "1"] == [line.rpartition(":")[2].partition("/")[0] for line in changes(second)]
@@ -76,8 +76,11 @@ class TestPages:
     def test_a_last_page_that_is_full_has_no_next(self, run, five):
         assert None is told(run("audit", "list", "user-1", "--limit", "5", "--json"))["next_cursor"]
 
-    def test_all_is_all(self, run, five):
-        assert 5 == len(told(run("audit", "list", "user-1", "--limit", "2", "--all", "--json"))["events"])
+    def test_all_is_all(self, run, five, monkeypatch):
+        """However many are read at once."""
+        monkeypatch.setattr("zae_limiter.cli.audit._READ_AT_ONCE", 2)
+
+        assert 5 == len(told(run("audit", "list", "user-1", "--all", "--json"))["events"])
 
     def test_pages_of_the_namespace_as_a_whole_miss_nothing(self, run):
         """Two kinds of changes are told as one list."""

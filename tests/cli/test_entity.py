@@ -204,7 +204,7 @@ class TestList:
     def test_the_next_page_is_a_command_that_can_be_copied(self, run, listing):
         """It is on stderr, out of the way of what reads the list."""
         first = run(*listing, "--limit", "2")
-        command = first.stderr.removeprefix("More follow: zae-limiter ").split()
+        command = first.stderr.removeprefix("More follow; give --all, or go on with: zae-limiter ").split()
         second = run(*command)
 
         assert ("ENTITY\nuser-1\nuser-2\n", "ENTITY\nuser-3\n") == (first.stdout, second.stdout)
@@ -218,7 +218,7 @@ class TestList:
         assert {"resource": "gpt-4", "entities": ["user-3"], "next_cursor": None} == second
 
     def test_all_is_all(self, run, listing):
-        assert "ENTITY\nuser-1\nuser-2\nuser-3\n" == run(*listing, "--limit", "1", "--all").stdout
+        assert "ENTITY\nuser-1\nuser-2\nuser-3\n" == run(*listing, "--all").stdout
 
     @pytest.mark.parametrize(
         ("arguments", "words"),
@@ -226,6 +226,7 @@ class TestList:
             ((), "Missing option '--with-custom-limits'"),
             (("--with-custom-limits", "gpt-4", "--cursor", "bogus"), "Invalid --cursor 'bogus'"),
             (("--with-custom-limits", "gpt-4", "--limit", "0"), "0 is not in the range"),
+            (("--with-custom-limits", "gpt-4", "--limit", "5", "--all"), "give --limit or --all, not both"),
         ],
     )
     def test_what_is_wrong_is_told_in_one_line(self, run, arguments, words):

@@ -81,10 +81,10 @@ class TestList:
         found, token = [], None
         while token or not found:
             page = json.loads(
-                usage("list", "-r", "gpt-4", "--limit", "25", "--json", *(("--next", token) if token else ())).stdout
+                usage("list", "-r", "gpt-4", "--limit", "25", "--json", *(("--cursor", token) if token else ())).stdout
             )
             found += page["snapshots"]
-            token = page["next"]
+            token = page["next_cursor"]
 
         assert snapshots(usage("list", "-r", "gpt-4", "--all", "--json")) == found
         assert 64 == len(found)
@@ -94,7 +94,7 @@ class TestList:
         part, whole = usage("list", "-r", "gpt-4", "--limit", "3"), usage("list", "-r", "gpt-4", "--all")
 
         assert 4 == len(part.stdout.splitlines())
-        assert "More follow: give --all, or go on with --next " in part.stderr
+        assert "More follow: give --all, or go on with --cursor " in part.stderr
         assert (65, "") == (len(whole.stdout.splitlines()), whole.stderr)
 
     def test_csv_is_for_programs(self, usage, days):
@@ -176,7 +176,7 @@ class TestNothing:
         """The note names what was asked, in UTC, and what may help."""
         done = usage("list", "-e", "acme", "--start", "2026-02-01", "--json")
 
-        assert {"snapshots": [], "next": None} == json.loads(done.stdout)
+        assert {"snapshots": [], "next_cursor": None} == json.loads(done.stdout)
         assert "Nothing was used by acme in hourly windows from 2026-02-01 00:00 UTC." in done.stderr
         assert "Ask for a longer time" in done.stderr
 
@@ -208,8 +208,8 @@ class TestMisuse:
             (("-e", "a", "--csv", "--json"), "choose one of --csv, --json"),
             (("-e", "a", "--limit", "5", "--all"), "give --limit or --all, not both"),
             (("-e", "a", "--limit", "0"), "--limit"),
-            (("-e", "a", "--next", "xx"), "Invalid value for --next"),
-            (("-e", "a", "--next", "e30="), "next_key"),
+            (("-e", "a", "--cursor", "xx"), "Invalid value for --cursor"),
+            (("-e", "a", "--cursor", "e30="), "Invalid --cursor"),
             (("-e", "#"), "entity"),
         ],
     )

@@ -151,7 +151,7 @@ def list_entities(resource: str, page: Page, as_json: bool, store: StoreChoice) 
         print_note(f"No entity has limits of its own for {resource}. Store some: {store_some}")
     if cursor is not None:
         listing = f"entity list --with-custom-limits {quote(resource)} --limit {page.size} --cursor {quote(cursor)}"
-        print_note(f"More follow: {calling(listing)}")
+        print_note(f"More follow; give --all, or go on with: {calling(listing)}")
 
 
 @click.command(

@@ -33,7 +33,11 @@ TRY_LATER = 75
 INTERRUPTED = 130
 
 # What options are called that the library knows by other names.
-_OPTIONS = {"start_event_id": "--cursor", "cursor": "--cursor", "parent_id": "--parent", "principal": "--principal"}
+_OPTIONS = {
+    **dict.fromkeys(("start_event_id", "cursor", "next_key"), "--cursor"),
+    "parent_id": "--parent",
+    "principal": "--principal",
+}
 
 
 class Failure(NamedTuple):

@@ -15,6 +15,7 @@ from zae_limiter.core.limit import Limit
 Command = Callable[..., None]
 V = TypeVar("V")
 
+_PAGE = 100
 _LARGEST_PAGE = 10_000
 
 
@@ -96,15 +97,16 @@ def page_options(command: Command) -> Command:
         "--limit",
         "size",
         type=click.IntRange(1, _LARGEST_PAGE),
-        default=100,
         metavar="N",
-        help="How many to show at most; 100 unless you say.",
+        help=f"How many to show at most; {_PAGE} unless you say.",
     )
     @click.option("--cursor", metavar="CURSOR", help="Where to go on, as the page before it says.")
     @click.option("--all", "everything", is_flag=True, help="Show all that follow, however many.")
     @wraps(command)
-    def with_page(*, size: int, cursor: str | None, everything: bool, **others: Any) -> None:
-        command(page=Page(size, cursor, everything), **others)
+    def with_page(*, size: int | None, cursor: str | None, everything: bool, **others: Any) -> None:
+        if everything and size is not None:
+            raise click.UsageError("give --limit or --all, not both", click.get_current_context())
+        command(page=Page(size or _PAGE, cursor, everything), **others)
 
     return with_page
 

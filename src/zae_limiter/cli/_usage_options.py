@@ -113,13 +113,15 @@ def asked_of(entity_id: str | None, resource: str | None, window: str, start: st
 
 
 def paging_options(command: Command) -> Command:
-    """Add ``--limit``, ``--all`` and ``--next``; the command takes them as ``paging``."""
+    """Add ``--limit``, ``--all`` and ``--cursor``; the command takes them as ``paging``."""
 
     @click.option(
         "--limit", type=click.IntRange(min=1), metavar="N", help=f"At most so many snapshots; {PAGE} in a table."
     )
     @click.option("--all", "everything", is_flag=True, help="All of them; --plot and --html have all anyway.")
-    @click.option("--next", "token", metavar="TOKEN", help="Go on where an earlier page with the same filters ended.")
+    @click.option(
+        "--cursor", "token", metavar="CURSOR", help="Go on where an earlier page with the same filters ended."
+    )
     @wraps(command)
     def with_paging(*, limit: int | None, everything: bool, token: str | None, **others: Any) -> None:
         if everything and limit is not None:
@@ -163,7 +165,7 @@ def _key_of(token: str) -> Mapping[str, str]:
         key = None
     if not isinstance(key, dict):
         context = click.get_current_context(silent=True)
-        raise click.BadParameter("it is what an earlier page ended with", context, param_hint="--next")
+        raise click.BadParameter("it is what an earlier page ended with", context, param_hint="--cursor")
     return key
 
 

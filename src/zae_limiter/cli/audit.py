@@ -113,7 +113,7 @@ def list_events(subject: Subject, page: Page, as_json: bool, store: StoreChoice)
         print_note("No change is on record.")
     if cursor is not None:
         listing = f"audit list{subject.words} --limit {page.size} --cursor {cursor}"
-        print_note(f"Older ones follow: {calling(listing)}")
+        print_note(f"Older ones follow; give --all, or go on with: {calling(listing)}")
 
 
 def events_of(limiter: "SyncRateLimiter", audit_ids: Sequence[str], page: Page) -> list[AuditEvent]:

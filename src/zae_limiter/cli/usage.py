@@ -80,7 +80,7 @@ def list_usage(asked: Asked, paging: Paging, shape: Shape, store: StoreChoice) -
     if nothing is not None:
         print_note(nothing)
     if found.next is not None:
-        print_note(f"More follow: give --all, or go on with --next {token_of(found.next)}")
+        print_note(f"More follow: give --all, or go on with --cursor {token_of(found.next)}")
 
 
 @usage.command("summary", short_help="Add up what was used.", epilog=examples(*SUMMING))
@@ -140,9 +140,9 @@ def show_csv(found: Found, asked: Asked, shape: Shape, store: StoreChoice) -> No
 
 
 def show_json(found: Found, asked: Asked, shape: Shape, store: StoreChoice) -> None:
-    """Print JSON, with what ``--next`` takes."""
+    """Print JSON, with what ``--cursor`` takes."""
     following = None if found.next is None else token_of(found.next)
-    print_json({"snapshots": [asdict(one) for one in found.snapshots], "next": following})
+    print_json({"snapshots": [asdict(one) for one in found.snapshots], "next_cursor": following})
 
 
 def show_page(found: Found, asked: Asked, shape: Shape, store: StoreChoice) -> None:
