@@ -24,7 +24,12 @@ MERMAID_ON_SITE = "assets/mermaid.min.js"
 DIAGRAM_SCRIPTS = (MERMAID_ON_SITE, "assets/diagrams.js")
 
 # Files of the repository that are pages of the site too.
-BORROWED = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing/guide.md"}
+BORROWED = {
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing/guide.md",
+    "bench/README.md": "contributing/benchmarks.md",
+    "examples/README.md": "guide/examples.md",
+}
 
 _LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]*)\]\((?P<path>[^)\s#:]+)(?P<anchor>#[^)\s]*)?\)")
 _FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
@@ -82,7 +87,8 @@ def _led(match: re.Match[str], source: str, page: str) -> str:
         return match[0]
     on_site = BORROWED.get(target) or (target.removeprefix("docs/") if target.startswith("docs/") else None)
     if on_site is None:
-        return match["text"] if target in match["text"] else f"{match['text']} (`{target}`)"
+        text, shown = match["text"], target.removesuffix("/README.md")
+        return f"`{shown}`" if shown.endswith(text.strip("`/")) else f"{text} (`{shown}`)"
     if (ROOT / target).is_dir():
         on_site = posixpath.join(on_site, "README.md")
     return f"[{match['text']}]({posixpath.relpath(on_site, posixpath.dirname(page) or '.')}{match['anchor'] or ''})"

@@ -9,9 +9,10 @@ import zlib
 from pathlib import Path
 
 from tests.docs.pages import ROOT
+from tools.site_hooks import BORROWED
 
 BUILT = ROOT / "site"
-SOURCES = ("docs", "src", "mkdocs.yml", "tools/site_hooks.py", "CHANGELOG.md", "CONTRIBUTING.md", ".engines/mermaid")
+SOURCES = ("docs", "src", "mkdocs.yml", "tools/site_hooks.py", ".engines/mermaid", *BORROWED)
 
 
 @functools.cache
@@ -53,7 +54,6 @@ def inventory(site: Path) -> set[str]:
 
 
 def _changed(path: Path) -> float:
-    """When a file, or any file or folder below a folder, was changed last."""
-    below = path.rglob("*") if path.is_dir() else []
-    times = [one.stat().st_mtime for one in (path, *below) if one.exists() and "__pycache__" not in one.parts]
-    return max(times, default=0.0)
+    """When a file, or any file below a folder, was changed last; Python writes files of its own there."""
+    below = [path] if path.is_file() else path.rglob("*")
+    return max((one.stat().st_mtime for one in below if one.is_file() and one.suffix != ".pyc"), default=0.0)

@@ -32,6 +32,7 @@ nav:
   - Changelog: changelog.md
   - Guide: [guide/second.md, "guide/*"]
   - Contributor's guide: contributing/guide.md
+  - Others: [contributing/benchmarks.md, guide/examples.md]
 """
 PAGES = {
     "docs/index.md": "[guide](../CONTRIBUTING.md#two) [code](../src/) [all](guide/) [src/x.py](../src/x.py)\n",
@@ -41,6 +42,8 @@ PAGES = {
     "docs/assets/diagrams.js": "\n",
     "CONTRIBUTING.md": "# Contributing\n\n## Two\n\n[first](docs/guide/first.md)\n",
     "CHANGELOG.md": "# Changelog\n",
+    "bench/README.md": "# Benchmarks\n",
+    "examples/README.md": "# Examples\n",
     "src/x.py": "\n",
     "mkdocs.yml": CONFIGURATION,
 }
@@ -85,7 +88,7 @@ def test_links_out_of_the_documentation_lead_somewhere(small):
     assert '<a href="contributing/guide/#two">guide</a>' in index
     assert '<a href="guide/">all</a>' in index
     assert "code (<code>src</code>)" in index
-    assert " src/x.py</p>" in index
+    assert " <code>src/x.py</code></p>" in index
     assert '<a href="../../guide/first/">first</a>' in html(site, "contributing/guide")
     assert "[not a link](../../src/x.py)" in html(site, "guide/second")
 
@@ -95,7 +98,7 @@ def test_a_folder_in_the_navigation_stands_for_its_pages(small):
     site, _ = small
     found = re.findall(r'<a href="([^"#]*)" class="dropdown-item', html(site, ""))
 
-    assert ["guide/second/", "guide/", "guide/first/"] == found
+    assert ["guide/second/", "guide/", "guide/first/"] == found[:3]
 
 
 def test_without_mermaid_diagrams_are_shown_as_text(small):
@@ -135,11 +138,13 @@ def test_links_and_pages_that_are_lost_fail_the_build(tmp_path):
 
 
 def test_the_real_site_has_what_the_repository_has():
-    """The changelog and the contributor's guide are pages; a link from one page to the other works."""
+    """Pages that are kept outside the documentation are on the site, and a link from one page to another works."""
     site = built()
 
     assert "Keep a Changelog" in html(site, "changelog")
     assert "How to mirror" in html(site, "contributing/guide")
+    assert "bench/run" in html(site, "contributing/benchmarks")
+    assert "<code>examples/basic.py</code>" in html(site, "guide/examples")
     assert 'href="guide/"' in html(site, "contributing")
 
 
