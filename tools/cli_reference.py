@@ -236,7 +236,9 @@ def _list_of(title: str, lines: Sequence[str]) -> str:
     if title == "Exit codes" and all(codes):
         rows = [f"| {match[1]} | {_worded(match[2])} |" for match in codes if match]
         return "\n".join(["| exit code | what it means |", "| --- | --- |", *rows])
-    return "\n".join([f"{title}:", "", "```text", *lines, "```"]) if lines else _worded(title)
+    if len(lines) < 2:
+        return f"{title}: {code(lines[0])}" if lines else _worded(title)
+    return "\n".join([f"{title}:", "", "```text", *lines, "```"])
 
 
 def main(arguments: Sequence[str]) -> int:

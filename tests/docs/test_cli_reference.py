@@ -66,7 +66,9 @@ def fleet() -> None:
     """Move boats."""
 
 
-@fleet.command(epilog="\b\nExample:\n  fleet sail --far\n\n\b\nExit codes:\n  0   there\n  75  no wind; see --far")
+@fleet.command(
+    epilog="\b\nExample:\n  fleet sail --far\n\n\b\nExit codes:\n  0   there\n  75  no wind; see --far\n\n\b\nJSON:\n  {at}"
+)
 @click.argument("boat")
 @click.option("--far", is_flag=True, help="Beyond the horizon, as SAIL_FAR says.")
 @click.option("--crew", type=click.Choice(["few", "many"]), default="few", show_default=True, help="How many.")
@@ -125,6 +127,8 @@ fleet sail --far
 | --- | --- |
 | 0 | there |
 | 75 | no wind; see `--far` |
+
+JSON: `{at}`
 """
 
     assert wanted in written
