@@ -61,14 +61,17 @@ def test_every_command_shows_an_example():
     assert [] == [one.title for one in leaves if "Example" not in (one.command.epilog or "")]
 
 
+BELOW = (
+    "\b\nExample:\n  fleet sail --far\n\n\b\nExit codes:\n  0   there\n  75  no wind; see --far\n\n\b\nJSON:\n  {at}"
+)
+
+
 @click.group()
 def fleet() -> None:
     """Move boats."""
 
 
-@fleet.command(
-    epilog="\b\nExample:\n  fleet sail --far\n\n\b\nExit codes:\n  0   there\n  75  no wind; see --far\n\n\b\nJSON:\n  {at}"
-)
+@fleet.command(epilog=BELOW)
 @click.argument("boat")
 @click.option("--far", is_flag=True, help="Beyond the horizon, as SAIL_FAR says.")
 @click.option("--crew", type=click.Choice(["few", "many"]), default="few", show_default=True, help="How many.")
