@@ -1,7 +1,9 @@
 """The documentation site, built once for all tests of a process."""
 
+import atexit
 import functools
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,6 +23,7 @@ def built() -> Path:
     if is_fresh(BUILT):
         return BUILT
     folder = Path(tempfile.mkdtemp(prefix="site-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     done = build(folder)
     assert done.returncode == 0, done.stderr
     return folder
