@@ -9,14 +9,7 @@ from tests.simulation.mutations import kept, search
 from tests.simulation.plan import plan_of
 from tests.simulation.run import simulate_seed
 
-SOUGHT = {
-    "credit to a limit that is gone",
-    "rebase that dates a bucket in debt",
-    "split without its upper bound in debt",
-}
-"""Rules that no run is kept for yet: what breaks them is too rare to be met in a few hundred seeds."""
-
-DEFENDED = [one for one in MUTANTS if not one.redundant and one.name not in SOUGHT]
+DEFENDED = [one for one in MUTANTS if not one.redundant]
 CATCHES = kept()
 
 
@@ -38,12 +31,12 @@ def test_a_broken_rule_is_noticed(mutant: Mutant) -> None:
 
 
 def test_every_rule_has_a_run_and_every_run_a_rule() -> None:
-    """Names are told once, and each has its run, or a reason why there can be none."""
+    """Names are told once, and each has its run, found within a thousand seeds, or a reason why there can be none."""
     names = [one.name for one in MUTANTS]
 
     assert len(names) == len(set(names))
     assert {one.name for one in DEFENDED} == CATCHES.keys()
-    assert set(names) >= SOUGHT
+    assert 1_000 >= max(catch.tried for catch in CATCHES.values())
 
 
 def test_a_rule_that_is_broken_where_it_does_not_matter_goes_unnoticed() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.plan import FAULTS, plan_of
+from tests.simulation.plan import FAULTS, Plan, plan_of
 from tests.simulation.run import Report, simulate_seed
 from tests.simulation.shrink import shrink
 
@@ -15,6 +15,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 FIXED = 36
 FRESH = 16
+
+FOUND = {
+    "a give-back that met a bucket on other limits": plan_of(22).less(1, 204, ("config", "crash", "expiry", "shards")),
+    "a give-back that met a bucket on other limits, in a crowd": plan_of(926).less(5, 852, ("config", "crash")),
+}
+"""Runs that have found something wrong with the limiter, by what it was."""
 
 
 def check(report: Report) -> None:
@@ -41,6 +47,12 @@ def test_new_seeds_every_time(part: int) -> None:
 
     for seed in range(first, first + FRESH // 2):
         check(simulate_seed(seed))
+
+
+@pytest.mark.parametrize("plan", FOUND.values(), ids=FOUND)
+def test_what_was_found_once_stays_mended(plan: Plan) -> None:
+    """A run that has found something is run for good."""
+    check(simulate_seed(plan.seed, plan))
 
 
 def test_every_fault_is_met() -> None:

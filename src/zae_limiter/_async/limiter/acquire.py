@@ -272,7 +272,9 @@ class BucketClient:
             if fate is None:
                 return
             if isinstance(fate, Applied):
-                self.buckets.learn((bucket, shard), fate.new, terms, own)
+                # A credit holds nothing: it may have met a bucket that was put on other limits since.
+                same = view is not None and view.frame.describes(fate.new)
+                self.buckets.learn((bucket, shard), fate.new, terms, own if same else ())
                 return
             if isinstance(fate, Throttled):
                 await self._relieve((bucket, shard), terms, until_s)
