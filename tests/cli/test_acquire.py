@@ -63,9 +63,19 @@ class TestRejected:
         run("acquire", "user-1", "gpt-4", "-c", "rpd:100", "-l", "rpd:100/d")
         done = run("acquire", "user-1", "gpt-4", "-c", "rpd:1", "-l", "rpd:100/d")
 
-        line = r"rate limit exceeded: rpd: 0 of 100 available, 1 requested; retry after 86\d(\.\d+)? s\n"
+        line = r"rate limit exceeded: rpd of user-1: 0 of 100 available, 1 requested; retry after 86\d(\.\d+)? s\n"
         assert "" == done.stdout
         assert re.fullmatch(line, done.stderr)
+
+    def test_the_line_names_the_parent_where_that_lacks_tokens(self, run):
+        """A key may have plenty while its project has none."""
+        run("entity", "create", "project-1")
+        run("entity", "create", "key-1", "--parent", "project-1", "--cascade")
+        run("entity", "set-limits", "project-1", "-l", "rpd:1/d")
+        run("entity", "set-limits", "key-1", "-l", "rpd:100/d")
+        done = [run("acquire", "key-1", "gpt-4", "-c", "rpd:1") for _ in range(2)][-1]
+
+        assert done.stderr.startswith("rate limit exceeded: rpd of project-1: 0 of 1 available, 1 requested; retry")
 
     def test_json_says_so_too(self, run):
         """The same exit code and line, and all the error knows on stdout."""

@@ -139,10 +139,11 @@ def state_line(error: NamespaceStateError) -> str:
 def exceeded_line(error: RateLimitExceeded) -> str:
     """Say which limits lack tokens, and when a retry would be admitted.
 
-    Example: ``rate limit exceeded: rpm: 0 of 100 available, 1 requested; retry after 0.6 s``.
+    Example: ``rate limit exceeded: rpm of user-1: 0 of 100 available, 1 requested; retry after 0.6 s``.
     """
     short = [
-        f"{status.limit_name}: {status.available} of {status.limit.capacity} available, {status.requested} requested"
+        f"{status.limit_name} of {status.entity_id}: {status.available} of {status.limit.capacity} available, "
+        f"{status.requested} requested"
         for status in error.violations
     ]
     return f"rate limit exceeded: {'; '.join(short)}; retry after {in_seconds(error.retry_after_seconds)}"
