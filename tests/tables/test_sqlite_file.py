@@ -20,6 +20,7 @@ from zae_limiter.core.errors import (
 )
 from zae_limiter.core.outcome import Applied, Unavailable
 from zae_limiter.schema.operations import Key, Put, Query, Update
+from zae_limiter.tables.memory import MemoryTable
 from zae_limiter.tables.sqlite import SqliteTable
 
 __all__ = ["start"]
@@ -279,9 +280,10 @@ def test_threads_of_one_process_take_turns(path: Path) -> None:
     assert whole(path)
 
 
-def test_a_closed_table_says_so(path: Path) -> None:
+@pytest.mark.parametrize("kind", ["sqlite", "memory"])
+def test_a_closed_table_says_so(path: Path, kind: str) -> None:
     """It may be closed twice, and not used any more."""
-    table = SqliteTable(path)
+    table = SqliteTable(path) if kind == "sqlite" else MemoryTable()
     table.write(Put(item()))
     table.close()
     table.close()

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
+from zae_limiter.core.errors import StorageError
 from zae_limiter.core.outcome import Applied, Cancelled, Committed, Item, Missing, Refused
 from zae_limiter.core.status import TableSize
 from zae_limiter.schema.operations import Change, Check, Key, Operation, Page, Query, Write
@@ -23,13 +24,34 @@ _LONGEST_LOG = 100_000
 _COMMITTED = Committed()
 
 
+class _Closed:
+    """The lock of a table that was closed: nobody gets past it."""
+
+    def acquire(self) -> bool:
+        """Refuse.
+
+        Raises:
+            StorageError: Always.
+        """
+        raise StorageError("memory://", "it was closed. Open it again.")
+
+    def release(self) -> None:
+        """Do nothing: nobody has acquired it."""
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
 class MemoryTable:
     """A table in this process's memory, safe for threads."""
 
     upkeep_waits = False
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock: threading.Lock | _Closed = threading.Lock()
         self._items: dict[Key, dict[str, Any]] = {}
         self._idle: dict[Key, dict[str, Any]] = {}
         self._orders: dict[tuple[str, str], list[Entry]] = {}
@@ -182,8 +204,12 @@ class MemoryTable:
         """Do nothing."""
 
     def close(self) -> None:
-        """Forget every item."""
-        with self._lock:
+        """Forget every item; whoever asks for one later is told so."""
+        lock = self._lock
+        if isinstance(lock, _Closed):
+            return
+        with lock:
+            self._lock = _Closed()
             self._items.clear()
             self._idle.clear()
             self._orders.clear()
