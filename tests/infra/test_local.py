@@ -118,6 +118,10 @@ class TestUpAndDown:
         child = int((aws.directory / "state" / "child").read_text())
         aws.down()
 
+        # Told to end, it ends when the machine comes round to it.
+        deadline = time.monotonic() + 60
+        while process_lives(child) and time.monotonic() < deadline:
+            time.sleep(0.05)
         assert [False, False] == [process_lives(running.pid), process_lives(child)]
         assert aws.status() is None
 

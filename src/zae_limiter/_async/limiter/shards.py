@@ -221,7 +221,7 @@ class ShardClient:
     async def read_all(
         self, bucket: BucketId, terms: Terms | None, until_s: float, *, again: bool = False
     ) -> Shards | None:
-        """Read all shards of a bucket, None if there is none; ``again``: what was read just now was not the newest.
+        """Read all shards of a bucket, None if there is none; ``again``: it must be the newest.
 
         Raises:
             RateLimiterUnavailable: The table did not answer, or the shards kept changing.
@@ -377,8 +377,9 @@ class ShardClient:
         """Settle with several shards in one transaction; False if the bucket is gone."""
         bucket, terms = of
         pauses = self.pauses(until_s)
-        for attempt in range(_TRANSACTIONS):
-            shards = await self.read_all(bucket, terms, until_s, again=attempt > 0)
+        for _ in range(_TRANSACTIONS):
+            # What is settled with a limit that an old read lacks would be dropped.
+            shards = await self.read_all(bucket, terms, until_s, again=True)
             if shards is None:
                 return False
             parts = share_out(shards)

@@ -256,7 +256,8 @@ class BucketClient:
         shard = self.shards.shard_to_settle(memory, settlement) if memory.sharded else 0
         view = memory.seen(shard)
         if view is None or not view.frame.has_all(settlement.names):
-            view = self.buckets.look((bucket, shard), terms, until_s)
+            # What is settled with a limit that an old read lacks would be dropped.
+            view = self.buckets.look((bucket, shard), terms, until_s, newest=True)
         refusals = 0
         for _ in range(MOST_STEPS):
             if memory.sharded:

@@ -47,9 +47,11 @@ class BucketStore:
         """Return a shard of a bucket as it was last seen, None if it was not."""
         return self._caches.view(bucket, shard)
 
-    def look(self, place: Place, terms: Terms | None, until_s: float) -> BucketView | None:
-        """Read a shard; None if there is none."""
-        item = self._scope.table.get(self.key(*place), until_s=until_s)
+    def look(
+        self, place: Place, terms: Terms | None, until_s: float, *, newest: bool = False
+    ) -> BucketView | None:
+        """Read a shard; None if there is none. It may be a little behind, unless ``newest``."""
+        item = self._scope.table.get(self.key(*place), consistent=newest, until_s=until_s)
         return self.learn(place, item, terms)
 
     def learn(self, place: Place, item: Item | None, terms: Terms | None, own: Amounts = ()) -> BucketView | None:
