@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,14 @@ def process_lives(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def ends(lives: Callable[[], object]) -> bool:
+    """Whether something that is dying is dead soon."""
+    deadline_s = time.monotonic() + 60
+    while lives() and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    return not lives()
 
 
 class TestUpAndDown:
@@ -119,11 +128,10 @@ class TestUpAndDown:
         aws.down()
 
         # Told to end, it ends when the machine comes round to it.
-        deadline = time.monotonic() + 60
-        while process_lives(child) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert [False, False] == [process_lives(running.pid), process_lives(child)]
-        assert aws.status() is None
+        ended = ends(lambda: process_lives(child))
+
+        assert ended
+        assert (False, None) == (process_lives(running.pid), aws.status())
 
 
 class TestLeftBehind:
@@ -140,11 +148,10 @@ class TestLeftBehind:
         """Nothing needs to be cleaned up by hand."""
         killed = aws.up(anywhere())
         os.kill(killed.pid, signal.SIGKILL)
-        while process_lives(killed.pid):
-            time.sleep(0.01)
-        found = aws.status()
+        # Its threads end one after the other.
+        ended = ends(lambda: aws.status() is not None)
 
-        assert found is None
+        assert ended
         assert aws.up(anywhere()).answers
 
     @pytest.mark.parametrize("text", ["", "[]", "{", '{"port": "x"}', '{"kind": "process"}'])
