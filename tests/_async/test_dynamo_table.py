@@ -41,11 +41,11 @@ async def test_a_failed_condition_is_told_although_there_is_a_conflict_beside_it
     assert Cancelled((Refused(READ), None)) == await table_of(responder).transact(PAIR, TOKEN)
 
 
-async def test_a_single_write_in_the_way_of_a_transaction_is_throttled(table_of):
+async def test_a_single_write_in_the_way_of_a_transaction_is_told_so(table_of):
     """It heals by waiting a moment, and nothing was written."""
     responder = Responder(failed("TransactionConflictException"))
 
-    assert Throttled() == await table_of(responder).write(TAKE)
+    assert Throttled(contested=True) == await table_of(responder).write(TAKE)
     assert 1 == len(responder.calls)
 
 

@@ -41,11 +41,11 @@ def test_a_failed_condition_is_told_although_there_is_a_conflict_beside_it(table
     assert Cancelled((Refused(READ), None)) == table_of(responder).transact(PAIR, TOKEN)
 
 
-def test_a_single_write_in_the_way_of_a_transaction_is_throttled(table_of):
+def test_a_single_write_in_the_way_of_a_transaction_is_told_so(table_of):
     """It heals by waiting a moment, and nothing was written."""
     responder = Responder(failed("TransactionConflictException"))
 
-    assert Throttled() == table_of(responder).write(TAKE)
+    assert Throttled(contested=True) == table_of(responder).write(TAKE)
     assert 1 == len(responder.calls)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.dynamodb.faults import Exchange, Nothing, throttled
+from tests.dynamodb.faults import Exchange, Nothing, conflict, throttled
 from tests.dynamodb.ledgers import RESOURCE
 from tests.dynamodb.stage import CONSUME, PATIENT_S, Actor, Stage
 from tests.dynamodb.trees import KINDS
@@ -65,6 +65,18 @@ def test_a_shard_is_split_once_for_one_throttle(stage: Stage):
         actor.take()
 
     assert counts(actor) in ([1], [2, 2])
+    assert times(1 + TAKES) == actor.used
+
+
+def test_a_write_in_the_way_of_a_transaction_splits_nothing(stage: Stage):
+    """The item is held for a moment, and its partition has room: shards would only make more transactions."""
+    actor = stage.actor()
+    actor.take()
+    for _ in range(TAKES):
+        stage.proxy.next(conflict(), 2, "UpdateItem")
+        actor.take()
+
+    assert [1] == counts(actor)
     assert times(1 + TAKES) == actor.used
 
 

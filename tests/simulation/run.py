@@ -16,6 +16,8 @@ from tests.simulation.stream import Counting, Lane, check_usage
 from tests.simulation.table import Partitions
 
 _SETTLE_S = 30.0
+_TOO_LATE = 0.02
+"""The part of requests that may wait in vain where far more come than a small bucket is written to for."""
 # The limiter warns of every fault that it rides out, and there are thousands of them here.
 _LOG = logging.getLogger("zae_limiter")
 
@@ -165,9 +167,15 @@ def _started(fleet: Fleet, name: str, work: Callable[..., object]) -> Process:
 
 
 def _check_end(fleet: Fleet) -> None:
-    """Once all is quiet, and nothing was ever lost, the table has counted exactly what users hold."""
+    """Once all is quiet, and nothing was ever lost, the table has counted exactly what users hold.
+
+    And where nothing went wrong, hardly anybody was told that the store is away, however many came at once.
+    """
     if USAGE in fleet.plan.faults:
         check_usage(fleet.stream, fleet.server.items())
+    away = fleet.tally["RateLimiterUnavailable"] + fleet.tally["degraded"]
+    if not fleet.plan.faults and away > _TOO_LATE * fleet.tally["acquires"]:
+        raise Violation("unavailable", away, "were told that the store is away, though nothing went wrong", fleet.tally)
     if LOSSES & fleet.plan.faults or any(port.troubles for port in fleet.ports):
         return
     for bucket, name, account in fleet.holdings.unsettled():

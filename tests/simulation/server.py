@@ -28,7 +28,7 @@ from zae_limiter.schema.operations import Check, Delete, Key, Operation, Page, Q
 from zae_limiter.tables.evaluate import apply
 from zae_limiter.tables.memory import MemoryTable
 
-THROTTLED = Throttled()
+THROTTLED, CONTESTED = Throttled(), Throttled(contested=True)
 CONFLICT = Conflict()
 IN_PROGRESS = Unavailable(TimeoutError("TransactionInProgress: it was sent before and is under way"), ambiguous=True)
 
@@ -130,7 +130,7 @@ class Server:
         key = operation.key
         if self._busy(key):
             self.conflicts += 1
-            return THROTTLED
+            return CONTESTED
         if self._strict and key.sk == _STATE and not self._writes.spend([(key.pk, 1)], self._timeline.now_s):
             self.throttles += 1
             return THROTTLED

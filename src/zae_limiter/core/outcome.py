@@ -33,7 +33,12 @@ class Missing:
 
 @dataclass(slots=True, frozen=True)
 class Throttled:
-    """The partition takes no more writes for now. Nothing was written."""
+    """The partition takes no more writes for now. Nothing was written.
+
+    ``contested``: not for want of capacity, but because a transaction holds the item for the moment.
+    """
+
+    contested: bool = False
 
 
 @dataclass(slots=True, frozen=True)

@@ -33,7 +33,6 @@ THROTTLES = [
     (400, "RequestLimitExceeded"),
     (400, "LimitExceededException"),
     (503, "SlowDown"),
-    (400, "ReplicatedWriteConflictException"),
     (429, ""),
 ]
 UNDECIDED = [
@@ -134,12 +133,15 @@ def test_a_throttle_is_definite_and_heals(status: int, code: str) -> None:
     assert Throttled() == transact_outcome(failure(status, code), 1)
 
 
-def test_a_conflict_with_a_transaction_heals_by_waiting() -> None:
-    """Of a plain write it is as good as a throttle."""
-    conflict = failure(400, "TransactionConflictException")
+@pytest.mark.parametrize("code", ["TransactionConflictException", "ReplicatedWriteConflictException"])
+def test_a_plain_write_in_the_way_of_another_heals_by_waiting(code: str) -> None:
+    """It is told from a partition that takes no more writes."""
+    assert Throttled(contested=True) == write_outcome(failure(400, code))
 
-    assert Throttled() == write_outcome(conflict)
-    assert Conflict() == transact_outcome(conflict, 1)
+
+def test_a_transaction_in_the_way_of_another_is_a_conflict() -> None:
+    """Its caller decides on it anew."""
+    assert Conflict() == transact_outcome(failure(400, "TransactionConflictException"), 1)
 
 
 @pytest.mark.parametrize(("status", "code"), UNDECIDED)

@@ -31,7 +31,8 @@ Times = tuple[Callable[[], Moment], Callable[[], float]]
 _WRITES_UNDER_WAY = 8
 """Writes to one bucket that a process has under way: with fewer, who waits for the next would wait for long."""
 _MOST_TOGETHER = 1_000
-_ROUNDS = 3
+_ROUNDS = 12
+"""How often a group is judged anew while others take in between; who is left then goes alone."""
 _CONVOYS = 4096
 """Buckets whose queues are kept, idle or not; one that is forgotten while it is busy ends by itself."""
 

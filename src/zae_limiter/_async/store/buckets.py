@@ -81,14 +81,14 @@ class BucketStore:
 
         ``again`` is what is sent after a lost answer, in a way that does not apply it twice: the write, or what of it
         is no credit, or None: a credit that may have been given is never sent again. Where partitions are throttled
-        one by one, Throttled is an answer; elsewhere it is waited out.
+        one by one, Throttled is an answer; elsewhere it is waited out, and so is a transaction that holds the item.
 
         Raises:
             RateLimiterUnavailable: The table did not answer within the deadline.
         """
         if isinstance(outcome, Applied | Refused | Missing):
             return outcome
-        if isinstance(outcome, Throttled) and self.splits:
+        if isinstance(outcome, Throttled) and self.splits and not outcome.contested:
             return outcome
         clock = self._scope.client.clock
         pause_s = _FIRST_PAUSE_S

@@ -20,7 +20,7 @@ from zae_limiter.tables.dynamodb.codec import decode_item
 from zae_limiter.tables.dynamodb.notation import JSONDecodeError, loads
 
 _LONGEST_MESSAGE = 300
-_THROTTLED, _MISSING, _CONFLICT = Throttled(), Missing(), Conflict()
+_THROTTLED, _CONTESTED, _MISSING, _CONFLICT = Throttled(), Throttled(contested=True), Missing(), Conflict()
 _CANCELLED, _CONDITION_FAILED = "TransactionCanceledException", "ConditionalCheckFailedException"
 
 _THROTTLES = frozenset(
@@ -36,11 +36,10 @@ _THROTTLES = frozenset(
         "LimitExceededException",
         "BandwidthLimitExceeded",
         "SlowDown",
-        # Nothing was written because others are writing the same item: it heals by waiting a moment.
-        "TransactionConflictException",
-        "ReplicatedWriteConflictException",
     }
 )
+# Nothing was written because others are writing the same item: it heals by waiting a moment.
+_CONTESTS = frozenset({"TransactionConflictException", "ReplicatedWriteConflictException"})
 _TOO_MANY_REQUESTS = 429
 
 # Whether it was carried out cannot be told. A transaction in progress is one sent twice: its first sending goes on.
@@ -223,6 +222,8 @@ def _outcome(failure: Failure) -> Throttled | Unavailable:
     code, status = failure.code, failure.status
     if code in _THROTTLES or status == _TOO_MANY_REQUESTS:
         return _THROTTLED
+    if code in _CONTESTS:
+        return _CONTESTED
     if code in _NO_TABLE:
         raise InfrastructureNotFoundError(failure.table_name)
     if code in _BAD_REQUESTS or status == _ENTITY_TOO_LARGE:
