@@ -60,7 +60,9 @@ QUICK = (
     Check("mirror", "python tools/mirror.py --check"),
     Check("docs", "mkdocs build --strict"),
 )
-TESTS = Check("tests", f"pytest -n {WORKERS} --dist worksteal")
+# The coverage of core and schema is taken by running their tests, so they are not run again. One more worker than
+# cores: many tests wait for engines, processes and a browser.
+TESTS = Check("tests", f"pytest -n {WORKERS + 1} --dist worksteal --ignore tests/core --ignore tests/schema")
 CHECKS = (*QUICK, TESTS)
 
 

@@ -90,6 +90,12 @@ class BucketStore:
             return outcome
         if isinstance(outcome, Throttled) and self.splits and not outcome.contested:
             return outcome
+        return await self._waited_out(operation, outcome, again, until_s)
+
+    async def _waited_out(
+        self, operation: Put | Update, outcome: WriteOutcome, again: Put | Update | None, until_s: float
+    ) -> Fate:
+        """Send a write again until it has an answer."""
         clock = self._scope.client.clock
         pause_s = _FIRST_PAUSE_S
         failure: BaseException
