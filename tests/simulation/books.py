@@ -122,7 +122,7 @@ Acted = Callable[[BucketId, str, int, bool], None]
 class Books:
     """Every bucket of the table. ``acted`` hears of all use; ``known`` are the limits that were ever configured."""
 
-    def __init__(self, acted: Acted, forgot: Callable[[BucketId, str], None]) -> None:
+    def __init__(self, acted: Acted, forgot: Callable[[BucketId, str, bool], None]) -> None:
         self.buckets: dict[BucketId, Bucket] = {}
         self.known: set[tuple[str, int, int, int]] = set()
         self.steps = 0
@@ -171,7 +171,7 @@ class Books:
         for name, frame in shard.frames.items():
             if frame.offered(shard.item, now_ms) < frame.capacity:
                 raise Violation("expiry", "expired though not full:", bucket.id, name, now_ms, shard.item)
-            self._forgot(bucket.id, name)
+            self._forgot(bucket.id, name, False)
 
     def indebted(self, now_ms: int) -> list[tuple[BucketId, int]]:
         """Return the shards that owe something of a limit."""
@@ -279,7 +279,7 @@ class Books:
         if bucket.shards:
             raise Violation("shards", bucket.id, "some shards were deleted and others not", sorted(bucket.shards))
         for name in bucket.flows:
-            self._forgot(bucket.id, name)
+            self._forgot(bucket.id, name, False)
         bucket.flows.clear()
 
     def _check_held(self, bucket: Bucket, name: str, moves: Sequence[Move], step: Step) -> int:
@@ -330,7 +330,7 @@ class Books:
         left = old.offered(move.before.item, step.now_ms)
         if left < old.capacity:
             raise Violation("dropped", bucket.id, old.name, left, "of", old.capacity, step, move)
-        self._forgot(bucket.id, old.name)
+        self._forgot(bucket.id, old.name, True)
 
     @staticmethod
     def _rate(bucket: Bucket, name: str, moves: Sequence[Move], step: Step) -> None:

@@ -37,9 +37,15 @@ class Holdings:
             account.most += spent
         self._check(bucket, name, account)
 
-    def forgot(self, bucket: BucketId, name: str) -> None:
-        """Book that the table has forgotten a limit of a bucket: what is given back to it then is given to nobody."""
-        self._account(bucket, name).most += _UNBOUNDED
+    def forgot(self, bucket: BucketId, name: str, gone: bool = False) -> None:
+        """Book that the table has forgotten a limit of a bucket: what is given back to it then is given to nobody.
+
+        ``gone``: the limit was taken out, and what is charged to it afterwards is charged to nobody either.
+        """
+        account = self._account(bucket, name)
+        account.most += _UNBOUNDED
+        if gone:
+            account.least -= _UNBOUNDED
 
     def may_take(self, bucket: BucketId, amounts: Amounts) -> None:
         """Book that somebody asks for so much, or settles it: it may be counted from now on."""

@@ -166,7 +166,8 @@ class ShardClient:
                 bucket_writes.take(shards[shard], Take(bounds, None, ()), next(nonces))
                 for shard, bounds in written.items()
             ]
-            if await self._commit(takes, list(written), (bucket, terms), asking.until_s):
+            # Of limits that nothing is asked of there is nothing to write.
+            if not takes or await self._commit(takes, list(written), (bucket, terms), asking.until_s):
                 return terms
             refusals += 1
             await pauses.wait_or_give_up()
