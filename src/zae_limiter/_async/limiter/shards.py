@@ -48,6 +48,7 @@ from zae_limiter.schema.operations import Operation
 
 _SHARDS_TRIED = 3
 _READS_OF_ALL = 6
+# More than fit a deadline, which is what ends the tries.
 _TRANSACTIONS = 64
 _PAUSES_S = (0.005, 0.1)
 # Of many clients that a throttle hits at once, some split and the others find it done.
