@@ -1,4 +1,4 @@
-"""The page of ``zae-limiter usage list --html``, as a real browser shows it: what is drawn is what was used."""
+"""The pages of ``zae-limiter usage --html``, as a real browser shows them: what is drawn is what was used."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -46,6 +46,16 @@ def written(tmp_path_factory) -> tuple[Path, dict[str, dict[int, int]]]:
     return page, used
 
 
+@pytest.fixture(scope="module")
+def summed(written) -> Path:
+    """The page of the summary of the same days."""
+    page = written[0].with_name("summary.html")
+    url = f"sqlite:///{page.with_name('days.db')}"
+    done = CliRunner().invoke(main, ["usage", "summary", "-r", "gpt-4", "--html", str(page), "--url", url])
+    assert 0 == done.exit_code, done.stderr
+    return page
+
+
 @SCREENS
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_the_page_is_whole(browser: Browser, written, screen, dark):
@@ -59,6 +69,23 @@ def test_the_page_is_whole(browser: Browser, written, screen, dark):
     assert [page.as_uri()] == [address for address in browser.requested() if not address.startswith("data:")]
     assert 2 == len(charts)
     assert min(charts) > screen.width / 2
+
+
+@SCREENS
+def test_the_sums_of_a_summary_are_what_its_bars_add_up_to(browser: Browser, written, summed, screen):
+    """They stand above the first chart, and nothing of the page sticks out."""
+    browser.open(summed, screen)
+    cells = browser.run("return [...document.querySelectorAll('.card:first-of-type td')].map((td) => td.innerText)")
+    above = browser.run(
+        "return [...document.querySelectorAll('table, figure')].map((one) => one.getBoundingClientRect().top)"
+    )
+    total = sum(amount for hours in written[1].values() for amount in hours.values())
+
+    assert ["rph", f"{total:,}", "tph", f"{731 * total:,}"] == [cells[place] for place in (0, 1, 3, 4)]
+    assert [total, 731 * total] == [sum(bar["amount"] for bar in bars) for bars in browser.run(BARS)]
+    assert sorted(above) == above
+    assert [] == browser.overflow()
+    assert [] == browser.console_errors()
 
 
 @SCREENS

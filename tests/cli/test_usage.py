@@ -3,11 +3,14 @@
 import csv
 import io
 import json
+import re
 import sys
+from dataclasses import asdict
 
 import pytest
 
 from tests.visualization.days import write_days
+from zae_limiter import SyncRateLimiter, SyncRepository
 
 HOURS = 48
 """Monday 2026-01-12 and the Tuesday after it."""
@@ -170,6 +173,73 @@ class TestSummary:
         assert ["rph", f"{used:,}", f"{used / 2:,.1f}"] == done.stdout.splitlines()[1].split()
         assert "Of 2 daily snapshots, 2026-01-12 to 2026-01-13 UTC.\n" == done.stderr
 
+    def test_it_is_that_of_the_api_however_many_pages_are_read(self, usage, days, monkeypatch):
+        """What the command reads page by page is what the verb adds up."""
+        monkeypatch.setattr("zae_limiter.cli.usage.LARGEST_PAGE", 7)
+        monkeypatch.setattr("zae_limiter.cli.usage.PAGE", 20)
+        with SyncRepository.open(f"sqlite:///{days[0]}") as repository:
+            expected = SyncRateLimiter(repository).get_usage_summary(resource="gpt-4", window_type="hourly")
+
+        facts = json.loads(usage("summary", "-r", "gpt-4", "--json").stdout)
+
+        assert {"window_type": "hourly", **asdict(expected)} == facts
+
+    def test_every_form_says_the_same(self, usage, tmp_path):
+        """Totals in JSON, CSV, charts and on the page are one."""
+        words = ("summary", "-r", "gpt-4", "--start", "2026-01-13")
+        page = tmp_path / "usage.html"
+        totals = json.loads(usage(*words, "--json").stdout)["total"]
+        rows = list(csv.DictReader(io.StringIO(usage(*words, "--csv").stdout)))
+        charts = usage(*words, "--plot").stdout
+        usage(*words, "--html", str(page))
+        top, _, below = page.read_text().partition("<figure")
+        on_top = re.findall(r'<td><span>(\w+)</span></td><td class="number">([0-9,]+)</td>', top)
+
+        assert totals == {row["limit"]: int(row["total"]) for row in rows}
+        assert totals == {name: int(total.replace(",", "")) for name, total in on_top}
+        assert list(totals.values()) == [
+            int(total.replace(",", "")) for total in re.findall("^total ([0-9,]+)", charts, re.M)
+        ]
+        assert totals["rph"] == sum(map(int, re.findall(r'data-amount="(\d+)"', below.partition("<figure")[0])))
+
+    def test_csv_is_for_programs(self, usage, days):
+        """A row for each limit, with what it is the sum of."""
+        used = sum(days[1]["globex"].values())
+        rows = list(csv.DictReader(io.StringIO(usage("summary", "-e", "globex", "-w", "daily", "--csv").stdout)))
+
+        assert [("rph", str(used)), ("tph", str(731 * used))] == [(row["limit"], row["total"]) for row in rows]
+        assert used / 2 == float(rows[0]["average"])
+        assert ("daily", "2") == (rows[0]["window_type"], rows[0]["snapshot_count"])
+        assert ("2026-01-12T00:00:00Z", "2026-01-13T00:00:00Z") == tuple(rows[0].values())[-2:]
+
+    def test_charts_stand_above_the_sums(self, usage):
+        """What was added up, a chart for each limit, then the table."""
+        charts, below = usage("list", "-r", "gpt-4", "--plot").stdout, usage("summary", "-r", "gpt-4")
+        done = usage("summary", "-r", "gpt-4", "--plot")
+
+        assert f"{charts}\n{below.stdout}" == done.stdout
+        assert below.stderr == done.stderr
+
+    def test_a_page_has_the_sums_on_top(self, usage, days, tmp_path):
+        """Then the charts and the numbers, as the page of a list."""
+        page = tmp_path / "usage.html"
+        done = usage("summary", "-e", "globex", "--html", str(page))
+        top, _, below = page.read_text().partition("<figure")
+
+        assert done.stdout.endswith("): 32 snapshots.\n")
+        assert "<title>Usage of globex</title>" in top
+        assert "Of 32 hourly snapshots, 2026-01-12 06:00 to 2026-01-13 21:00 UTC." in top
+        assert "<h2>The numbers</h2>" in below
+
+    def test_a_page_of_another_kind_is_not_replaced(self, usage, tmp_path):
+        """Neither by a summary."""
+        other = tmp_path / "notes.html"
+        other.write_text("<p>My notes")
+        refused = usage("summary", "-e", "acme", "--html", str(other))
+
+        assert (2, "<p>My notes") == (refused.exit_code, other.read_text())
+        assert "give --yes to replace it" in refused.stderr
+
 
 class TestNothing:
     def test_a_time_without_usage_says_which_it_was(self, usage):
@@ -188,6 +258,21 @@ class TestNothing:
             assert (0, "") == (done.exit_code, done.stdout)
             assert "Nothing was used by user-9 in hourly windows. Whatever is acquired is counted" in done.stderr
             assert "zae-limiter acquire user-9 gpt-4 -c rpm:1 -l rpm:100" in done.stderr
+
+    def test_forms_of_a_summary_of_nothing_are_empty(self, run, tmp_path):
+        """A program finds no row, a page says so, and the note is the same."""
+        page = tmp_path / "usage.html"
+        forms = {form: run("usage", "summary", "-e", "user-9", f"--{form}") for form in ("plot", "csv", "json")}
+        written = run("usage", "summary", "-e", "user-9", "--html", str(page))
+
+        assert "" == forms["plot"].stdout
+        assert 1 == len(forms["csv"].stdout.splitlines())
+        assert (0, {}, None) == tuple(
+            json.loads(forms["json"].stdout)[key] for key in ("snapshot_count", "total", "min_window_start")
+        )
+        assert "Nothing was used." in page.read_text()
+        for done in (*forms.values(), written):
+            assert "Nothing was used by user-9 in hourly windows." in done.stderr
 
     def test_what_was_just_acquired_is_there(self, run):
         """Embedded usage is counted when it is read."""

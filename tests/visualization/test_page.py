@@ -35,7 +35,7 @@ def test_names_are_text_wherever_they_stand():
         snapshot("2026-01-15T09:00Z", {odd: 2}, entity_id="b", resource=odd),
     ]
 
-    page = Tags(HtmlFormatter(SCRIPT, {SCRIPT: odd}, made_at=SCRIPT).format(shown))
+    page = Tags(HtmlFormatter(SCRIPT, {SCRIPT: odd}, made_at=SCRIPT, summed=True).format(shown))
 
     assert 1 == [tag for tag, _ in page.tags].count("script")
     assert "img" not in [tag for tag, _ in page.tags]
@@ -77,6 +77,24 @@ def test_a_page_tells_what_was_asked_when_and_how_much_was_used():
         assert part in text
 
 
+def test_sums_are_on_top_where_they_are_asked_for():
+    """Above the first chart, with what they are of; a page of a list has none."""
+    hours = [snapshot(f"2026-01-15T{hour:02}:00Z", {"tpm": 600_000 * hour}) for hour in (8, 9)]
+    page, without = HtmlFormatter(summed=True).format(hours), HtmlFormatter().format(hours)
+    top = Tags(page.partition("<figure")[0]).text
+
+    assert "Of 2 hourly snapshots, 2026-01-15 08:00 to 2026-01-15 09:00 UTC." in top
+    assert "10,200,000" in top
+    assert "5,100,000.0" in top
+    assert "10,200,000" not in Tags(without.partition("<figure")[0]).text
+    assert "In all" not in without
+
+
+def test_sums_of_nothing_are_not_shown():
+    """A page of nothing says that and no more."""
+    assert HtmlFormatter().format([]) == HtmlFormatter(summed=True).format([])
+
+
 def test_hours_that_are_too_many_are_drawn_as_days_and_say_so():
     """Two months of hours would be bars of a pixel."""
     shown = [snapshot("2026-01-01T00:00Z", {"rpm": 1}), snapshot("2026-02-28T00:00Z", {"rpm": 2})]
@@ -96,7 +114,7 @@ def test_rows_that_are_too_many_for_a_page_are_told():
 
     page = Tags(HtmlFormatter().format(shown))
 
-    assert "the last 5,000 of 5,001 rows (CSV has all)" in page.text
+    assert "the last 5,000 of 5,001 rows (the list as CSV has all)" in page.text
     assert 5_001 == [tag for tag, _ in page.tags].count("tr")
 
 

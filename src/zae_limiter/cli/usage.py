@@ -1,20 +1,17 @@
 """``zae-limiter usage``: what was used, by hour, day and month."""
 
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import click
 
 from zae_limiter._sync.limiter.limiter import SyncRateLimiter
-from zae_limiter.cli._files import in_bytes, write_file
 from zae_limiter.cli._help import examples
-from zae_limiter.cli._options import json_option
 from zae_limiter.cli._output import Column, Grid, in_terminal, print_grid, print_json, print_note, working
 from zae_limiter.cli._place import StoreChoice, store_options
 from zae_limiter.cli._store import opened
 from zae_limiter.cli._unused import why_nothing
+from zae_limiter.cli._usage_charts import check_replaceable, page_of, print_charts, write_page
 from zae_limiter.cli._usage_options import (
     LARGEST_PAGE,
     PAGE,
@@ -26,14 +23,9 @@ from zae_limiter.cli._usage_options import (
     shape_options,
     token_of,
 )
-from zae_limiter.clock import SystemClock
-from zae_limiter.core.namespace import DEFAULT_NAMESPACE
-from zae_limiter.core.timestamp import utc_from_ms
-from zae_limiter.core.usage import UsageSnapshot, UsageSummary
-from zae_limiter.visualization.page import GENERATOR, HtmlFormatter
-from zae_limiter.visualization.plot import NARROWEST, PlotFormatter
+from zae_limiter.cli._usage_summary import SUMMED
+from zae_limiter.core.usage import UsageSnapshot
 from zae_limiter.visualization.table import CsvFormatter, TableFormatter, rows_of
-from zae_limiter.visualization.wording import counted, whole_number, window_name
 
 LISTING = (
     "zae-limiter usage list --entity user-1",
@@ -44,8 +36,8 @@ LISTING = (
 SUMMING = (
     "zae-limiter usage summary --entity user-1 --start yesterday --end yesterday",
     "zae-limiter usage summary -r gpt-4 -w monthly --json | jq .total",
+    "zae-limiter usage summary -r gpt-4 -w daily --start 2026-01 --end 2026-01 --html january.html",
 )
-SUMMED = [Column("limit"), Column("total", True), Column("mean", True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +77,19 @@ def list_usage(asked: Asked, paging: Paging, shape: Shape, store: StoreChoice) -
 
 @usage.command("summary", short_help="Add up what was used.", epilog=examples(*SUMMING))
 @asked_options(all_windows=False)
-@json_option
+@shape_options
 @store_options
-def summarize_usage(asked: Asked, as_json: bool, store: StoreChoice) -> None:
-    """Add up what was used, by limit, over windows of one kind; the mean is of windows in which there was usage."""
+def summarize_usage(asked: Asked, shape: Shape, store: StoreChoice) -> None:
+    """Add up what was used, by limit, over windows of one kind; the mean is of windows in which there was usage.
+
+    Charts and the page show these windows as well.
+    """
+    if shape.page is not None:
+        check_replaceable(shape.page, shape.may_replace)
     with opened(store) as limiter, working("Counting"):
-        summary = limiter.get_usage_summary(**asked.filters)
-        nothing = None if summary.snapshot_count else why_nothing(limiter, asked)
-    if as_json:
-        print_json({"window_type": asked.window, **asdict(summary)})
-    elif summary.snapshot_count:
-        print_summary(summary, asked.window)
+        snapshots = read(limiter, asked, None, None).snapshots
+        nothing = None if snapshots else why_nothing(limiter, asked)
+    SUMMED[shape.form](snapshots, asked, shape, store)
     if nothing is not None:
         print_note(nothing)
 
@@ -131,7 +125,7 @@ def show_table(found: Found, asked: Asked, shape: Shape, store: StoreChoice) -> 
 def show_plot(found: Found, asked: Asked, shape: Shape, store: StoreChoice) -> None:
     """Print charts that fit the terminal."""
     if found.snapshots:
-        click.echo(PlotFormatter(max(NARROWEST, shutil.get_terminal_size().columns)).format(found.snapshots))
+        print_charts(found.snapshots)
 
 
 def show_csv(found: Found, asked: Asked, shape: Shape, store: StoreChoice) -> None:
@@ -148,12 +142,7 @@ def show_json(found: Found, asked: Asked, shape: Shape, store: StoreChoice) -> N
 def show_page(found: Found, asked: Asked, shape: Shape, store: StoreChoice) -> None:
     """Write a page, and say where."""
     assert shape.page is not None
-    whose = " · ".join(name for name in (asked.entity_id, asked.resource) if name is not None)
-    made_at = f"{utc_from_ms(SystemClock().now_ms()):%Y-%m-%d %H:%M} UTC"
-    page = HtmlFormatter(f"Usage of {whose}", shown_filters(asked, store), made_at).format(found.snapshots)
-    content = f"{page}\n".encode()
-    write_file(shape.page, content, "--html")
-    click.echo(f"Wrote {shape.page} ({in_bytes(len(content))}): {counted(len(found.snapshots), 'snapshot')}.")
+    write_page(shape.page, page_of(asked, store), found.snapshots)
 
 
 SHOWN: dict[str, Callable[[Found, Asked, Shape, StoreChoice], None]] = {
@@ -163,44 +152,3 @@ SHOWN: dict[str, Callable[[Found, Asked, Shape, StoreChoice], None]] = {
     "json": show_json,
     "html": show_page,
 }
-
-
-def shown_filters(asked: Asked, store: StoreChoice) -> dict[str, str]:
-    """Return what was asked for, as a page shows it."""
-    place = store.target.place
-    filters = {
-        "limiter": None if place is None else place.name,
-        "namespace": None if store.namespace == DEFAULT_NAMESPACE else store.namespace,
-        "entity": asked.entity_id,
-        "resource": asked.resource,
-        "windows": asked.window,
-        "from": None if asked.start_time is None else f"{asked.start_time[:16].replace('T', ' ')} UTC",
-        "to": None if asked.end_time is None else f"{asked.end_time[:16].replace('T', ' ')} UTC",
-    }
-    return {name: text for name, text in filters.items() if text is not None}
-
-
-def check_replaceable(path: Path, may_replace: bool) -> None:
-    """Refuse to replace a file that is no page of ours, before anything is read.
-
-    Raises:
-        click.UsageError: It is there, and something else.
-    """
-    if may_replace or not path.is_file():
-        return
-    with path.open("rb") as file:
-        is_ours = GENERATOR.encode() in file.read(2_000)
-    if not is_ours:
-        reason = f"{str(path)!r} is there already, and no page of usage; give --yes to replace it"
-        raise click.BadParameter(reason, click.get_current_context(silent=True), param_hint="--html")
-
-
-def print_summary(summary: UsageSummary, window: str) -> None:
-    """Print sums and means."""
-    rows = [
-        (name, whole_number(summary.total[name]), f"{summary.average[name]:,.1f}") for name in sorted(summary.total)
-    ]
-    print_grid(Grid(SUMMED, rows))
-    first, last = (window_name(window, str(start)) for start in (summary.min_window_start, summary.max_window_start))
-    span = first if first == last else f"{first} to {last}"
-    print_note(f"Of {counted(summary.snapshot_count, f'{window} snapshot')}, {span} UTC.")

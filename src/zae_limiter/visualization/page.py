@@ -10,6 +10,7 @@ from zae_limiter.core.usage import UsageSnapshot
 from zae_limiter.visualization.chart import COLOURS, chart_of
 from zae_limiter.visualization.series import Bounds, Series, series_of, whose
 from zae_limiter.visualization.style import SCRIPT, STYLE
+from zae_limiter.visualization.summary import Sums, sums_of
 from zae_limiter.visualization.table import NOTHING, Rows, rows_of
 from zae_limiter.visualization.wording import (
     UNITS,
@@ -35,15 +36,19 @@ class HtmlFormatter:
     """A page with a chart for each limit, totals, and the numbers below; light or dark as its reader prefers.
 
     ``filters`` say what was asked for, by name, and ``made_at`` when; they are shown as they are.
+    With ``summed`` the sums of all windows are on top, as ``get_usage_summary`` has them.
     """
 
     title: str = "Usage"
     filters: Mapping[str, str] = field(default_factory=dict)
     made_at: str | None = None
+    summed: bool = False
 
     def format(self, snapshots: Sequence[UsageSnapshot]) -> str:
         """Return the page."""
-        shown = [*map(_card, series_of(snapshots, _BOUNDS)), _numbers(snapshots)] if snapshots else [_NOTHING]
+        sums = map(_in_all, sums_of(snapshots)) if self.summed else ()
+        charts = map(_card, series_of(snapshots, _BOUNDS))
+        shown = [*sums, *charts, _numbers(snapshots)] if snapshots else [_NOTHING]
         return "\n".join([*self._head(), *self._top(), *shown, *self._foot()])
 
     def _head(self) -> list[str]:
@@ -66,6 +71,18 @@ class HtmlFormatter:
         made = "Made by zae-limiter" if self.made_at is None else f"Made {escape(self.made_at)} by zae-limiter"
         footer = f"<footer>{made}. All times are UTC; the last window may still be under way.</footer>"
         return [footer, f"</main>\n<script>{SCRIPT}</script>\n</body>\n</html>"]
+
+
+def _in_all(sums: Sums) -> str:
+    """The sums over windows of one kind, and what their mean is of: charts have another, with windows without usage."""
+    unit = UNITS[sums.window_type]
+    about = f"{sums.of_what} A snapshot is {'an' if unit == 'hour' else 'a'} {unit} in which an entity used a resource."
+    head = '<th>limit</th><th class="number">total</th><th class="number">mean of a snapshot</th>'
+    rows = [
+        f'<td><span>{escape(limit)}</span></td><td class="number">{total}</td><td class="number">{mean}</td>'
+        for limit, total, mean in sums.rows
+    ]
+    return _table_card("In all", about, head, rows)
 
 
 def _card(series: Series) -> str:
@@ -110,14 +127,19 @@ def _numbers(snapshots: Sequence[UsageSnapshot]) -> str:
 
     count = counted(len(snapshots), "row")
     if len(snapshots) > _MOST_ROWS:
-        count = f"the last {whole_number(_MOST_ROWS)} of {count} (CSV has all)"
+        count = f"the last {whole_number(_MOST_ROWS)} of {count} (the list as CSV has all)"
     about = f"{escape(whose(snapshots))}, {count}; writes are those to the buckets."
+    return _table_card("The numbers", about, written("th", rows.titles), [written("td", cells) for cells in rows.cells])
+
+
+def _table_card(title: str, about: str, head: str, rows: Sequence[str]) -> str:
+    """A table in a box that scrolls by itself where it is larger than its room."""
     return "\n".join(
         [
-            f'<section class="card">\n<h2>The numbers</h2>\n<p class="sub">{about}</p>',
-            '<div class="scroll" tabindex="0" role="region" aria-label="The numbers">\n<table>',
-            f"<thead><tr>{written('th', rows.titles)}</tr></thead>\n<tbody>",
-            *(f"<tr>{written('td', cells)}</tr>" for cells in rows.cells),
+            f'<section class="card">\n<h2>{title}</h2>\n<p class="sub">{about}</p>',
+            f'<div class="scroll" tabindex="0" role="region" aria-label="{title}">\n<table>',
+            f"<thead><tr>{head}</tr></thead>\n<tbody>",
+            *(f"<tr>{row}</tr>" for row in rows),
             "</tbody>\n</table>\n</div>\n</section>",
         ]
     )

@@ -1,0 +1,51 @@
+"""Snapshots added up, for people and for programs; kinds of windows stay apart, since each counts everything."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from zae_limiter.core.usage import WINDOW_TYPES, UsageSnapshot, UsageSummary, summarize
+from zae_limiter.visualization.wording import counted, whole_number, window_name
+
+_FACTS = ("limit", "total", "average", "window_type", "snapshot_count", "min_window_start", "max_window_start")
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """What was used in all windows of one kind; there is at least one."""
+
+    window_type: str
+    summary: UsageSummary
+
+    @property
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Each limit with its total and mean, for people."""
+        total, average = self.summary.total, self.summary.average
+        return [(name, whole_number(total[name]), f"{average[name]:,.1f}") for name in sorted(total)]
+
+    @property
+    def of_what(self) -> str:
+        """Say what was added up: ``Of 2 daily snapshots, 2026-01-12 to 2026-01-13 UTC.``."""
+        ends = (self.summary.min_window_start, self.summary.max_window_start)
+        first, last = (window_name(self.window_type, str(start)) for start in ends)
+        span = first if first == last else f"{first} to {last}"
+        return f"Of {counted(self.summary.snapshot_count, f'{self.window_type} snapshot')}, {span} UTC."
+
+
+def sums_of(snapshots: Sequence[UsageSnapshot]) -> list[Sums]:
+    """Add up snapshots, by kind of window."""
+    by_kind = {kind: [one for one in snapshots if one.window_type == kind] for kind in WINDOW_TYPES}
+    return [Sums(kind, summarize(found)) for kind, found in by_kind.items() if found]
+
+
+def sums_as_csv(snapshots: Sequence[UsageSnapshot]) -> str:
+    """Return comma-separated values, a row for each limit; without snapshots it is the header alone."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_FACTS)
+    for sums in sums_of(snapshots):
+        summary = sums.summary
+        of_what = [sums.window_type, summary.snapshot_count, summary.min_window_start, summary.max_window_start]
+        writer.writerows([name, summary.total[name], summary.average[name], *of_what] for name in sorted(summary.total))
+    return text.getvalue().removesuffix("\n")
