@@ -121,12 +121,12 @@ class _Run:
     async def _ask(self, process: Process) -> None:
         limiter = await process.open(make_settings())
         if process.name == "client 0":
-            await self._split(process, limiter)
+            await split(self._fleet, limiter, self._demand.shards)
         async with asyncio.TaskGroup() as users:
             for _ in range(_USERS):
-                users.create_task(self._want(process, limiter))
+                users.create_task(self._want(limiter))
 
-    async def _want(self, process: Process, limiter: RateLimiter) -> None:
+    async def _want(self, limiter: RateLimiter) -> None:
         fleet, demand = self._fleet, self._demand
         while fleet.timeline.now_s < self._until_s:
             fleet.tally["acquires"] += 1
@@ -140,17 +140,19 @@ class _Run:
                 # Others kept changing the bucket: nothing was taken.
                 fleet.tally["contended"] += 1
 
-    async def _split(self, process: Process, limiter: RateLimiter) -> None:
-        """Make as many shards as there are to be, once there is a bucket."""
-        client = limiter._client
-        self._fleet.holdings.may_take((_ENTITY, RESOURCE), {_NAME: 0})
-        async with limiter.acquire(_ENTITY, RESOURCE, {_NAME: 0}):
-            pass
-        while (count := len(self._fleet.books.buckets[_ENTITY, RESOURCE].shards)) < self._demand.shards:
-            for number in range(count):
-                view = await client.buckets.look(((_ENTITY, RESOURCE), number), None, client.until_s())
-                assert view is not None, "nothing expires here"
-                await client.shards.split(((_ENTITY, RESOURCE), number), view, client.until_s())
+
+async def split(fleet: Fleet, limiter: RateLimiter, count: int) -> None:
+    """Make a bucket of so many shards."""
+    client = limiter._client
+    bucket = (_ENTITY, RESOURCE)
+    fleet.holdings.may_take(bucket, {_NAME: 0})
+    async with limiter.acquire(*bucket, {_NAME: 0}):
+        pass
+    while (there := len(fleet.books.buckets[bucket].shards)) < count:
+        for number in range(there):
+            view = await client.buckets.look((bucket, number), None, client.until_s())
+            assert view is not None, "nothing expires here"
+            await client.shards.split((bucket, number), view, client.until_s())
 
 
 def check(seed: int) -> Supply:

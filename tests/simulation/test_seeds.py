@@ -21,6 +21,7 @@ FOUND = {
     "a give-back that met a bucket on other limits, in a crowd": plan_of(926).less(5, 852, ("config", "crash")),
     "nothing of any limit, asked of several shards": plan_of(7068).less(None, 119, ("stale",)),
     "a give-back to a limit that an old read lacked": plan_of(959).less(None, 17, ("crash",)),
+    "a flood on a small bucket": plan_of(7817),
 }
 """Runs that have found something wrong with the limiter, by what it was."""
 

@@ -108,7 +108,10 @@ class GroupCommit:
             asking.amounts(known.terms)
 
     def _room_for_takes(self, askings: Sequence[Asking], under_way: int) -> int:
-        """Say how many may set out: all that fit, while the bucket is known to have enough for them."""
+        """Say how many may set out: all who wait, so that nobody waits for long to be told that there is too little.
+
+        While others are under way, there must be enough for the first of them: else they would ask in vain.
+        """
         if not under_way and len(askings) == 1:
             return 1
         if under_way >= _WRITES_UNDER_WAY:
@@ -117,14 +120,26 @@ class GroupCommit:
         known = None if remembered is None else remembered.limits
         if remembered is None or known is None or known.terms is None:
             return 0 if under_way else 1
-        requests = [asking.consume for asking in askings[:_MOST_TOGETHER]]
-        count = max(1, fitting(requests, capacities_of(known.terms)))
+        everyone = min(len(askings), _MOST_TOGETHER)
         view = remembered.expected()
-        if view is None or remembered.sharded:
-            return count
-        enough = min(count, fitting(requests, room_of(view, known.terms, self._now())))
-        # Where there is too little even for the first, all are judged by one look, and not by one after the other.
-        return enough if under_way else enough or count
+        if not under_way or view is None or remembered.sharded:
+            return everyone
+        return everyone if fitting((askings[0].consume,), room_of(view, known.terms, self._now())) else 0
+
+    def _how_many_at_once(self, askings: Sequence[Asking], *, hoping: bool) -> int:
+        """Say how many, from the first, are asked for in one: no more than the bucket can ever give at once.
+
+        ``hoping``: and no more than it is thought to have, unless that is too little for the first.
+        """
+        remembered = self._caches.buckets.get(askings[0].bucket)
+        known = None if remembered is None else remembered.limits
+        if remembered is None or known is None or known.terms is None:
+            return len(askings)
+        requests = [asking.consume for asking in askings]
+        most = max(1, fitting(requests, capacities_of(known.terms)))
+        view = remembered.expected() if hoping and not remembered.sharded else None
+        enough = 0 if view is None else fitting(requests, room_of(view, known.terms, self._now()))
+        return min(most, enough) or most
 
     async def _take_all(self, askings: Sequence[Asking]) -> Sequence[Verdict | ZAELimiterError]:
         """Take for all in one write; where that is too much, for those that what there is admits."""
@@ -132,34 +147,47 @@ class GroupCommit:
             return [await self._take_one(askings[0])]
         verdicts: dict[int, Verdict | ZAELimiterError] = {}
         waiting = list(range(len(askings)))
-        for _ in range(_ROUNDS):
-            some = [askings[number] for number in waiting]
-            if len(some) > 1:
-                verdicts.update(zip(waiting, await self._take_together(some), strict=True))
-                waiting = [number for number in waiting if verdicts[number] is _AGAIN]
-        for number in waiting:
-            verdicts[number] = await self._take_one(askings[number])
-        return [verdicts[number] for number in range(len(askings))]
+        for number in range(_ROUNDS):
+            if len(waiting) > 1:
+                some = [askings[place] for place in waiting]
+                # Once some were admitted, the others are judged by what that has left, all of them at once.
+                count = self._how_many_at_once(some, hoping=not number)
+                verdicts.update(zip(waiting, await self._take_together(some, count), strict=True))
+                waiting = [place for place in waiting if verdicts[place] is _AGAIN]
+        for place in waiting:
+            verdicts[place] = await self._take_one(askings[place])
+        return [verdicts[place] for place in range(len(askings))]
 
-    async def _take_together(self, askings: Sequence[Asking]) -> Sequence[Verdict | ZAELimiterError]:
-        """Take once for all; where that is too much, those that what there is admits are told to try again."""
+    async def _take_together(self, askings: Sequence[Asking], count: int) -> Sequence[Verdict | ZAELimiterError]:
+        """Take once for the first ``count``; where that is too much, all are judged by what there is.
+
+        Those who may try again are told so.
+        """
+        first, later = askings[:count], len(askings) - count
         try:
-            verdict = await self._attempt(_as_one(askings))
+            verdict = await self._attempt(_as_one(first))
         except NoLimitsInForceError as error:
             return [error] * len(askings)
-        except ValidationError:
+        except ValidationError as error:
             # One of them can never be admitted, or what was known of the limits has changed: fewer may travel.
-            middle = len(askings) // 2
-            return [*await self._take_all(askings[:middle]), *await self._take_all(askings[middle:])]
+            return [*await self._take_by_halves(first, error), *[_AGAIN] * later]
         except ZAELimiterError as error:
             return [error] * len(askings)
         if not isinstance(verdict, Rejection):
-            return [verdict] * len(askings)
+            return [*[verdict] * count, *[_AGAIN] * later]
         flags = _flags(askings, verdict)
         others = together(asking.consume for asking, flag in zip(askings, flags, strict=True) if flag)
         return [
             _AGAIN if flag else _rejection(asking, verdict, others) for asking, flag in zip(askings, flags, strict=True)
         ]
+
+    async def _take_by_halves(
+        self, askings: Sequence[Asking], error: ValidationError
+    ) -> Sequence[Verdict | ZAELimiterError]:
+        middle = len(askings) // 2
+        if not middle:
+            return [error]
+        return [*await self._take_all(askings[:middle]), *await self._take_all(askings[middle:])]
 
     async def _take_one(self, asking: Asking) -> Verdict | ZAELimiterError:
         try:
