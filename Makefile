@@ -1,6 +1,6 @@
 # Every target sets up what it needs, once, in .venv; see tools/setup.sh.
 .DEFAULT_GOAL := help
-.PHONY: help test test-browser demo bench fast soak lint format mirror mutants docs docs-serve reference build changelog clean
+.PHONY: help test test-browser test-cdk demo bench fast soak lint format mirror mutants docs docs-serve reference build changelog clean
 
 BIN := $(or $(VENV),.venv)/bin
 
@@ -15,6 +15,11 @@ test-browser: ## look at the pages in a real browser; installs Debian's chromium
 	@tools/setup.sh dev
 	@tools/browser.sh
 	@$(BIN)/python -m pytest tests/browser -q -rs
+
+test-cdk: ## make stacks with the real AWS CDK; installs it into .engines/, and Debian's node where it may
+	@tools/setup.sh dev
+	@tools/cdk.sh
+	@$(BIN)/python -m pytest tests/infra/test_cdk.py tests/docs/test_programs.py -k cdk -q -rs
 
 demo: ## watch the limiter at work
 	@tools/setup.sh

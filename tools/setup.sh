@@ -48,6 +48,7 @@ if [[ ",$extras," == *,dev,* ]]; then
     tools/engines.sh
     tools/browser.sh
     tools/diagrams.sh
+    tools/cdk.sh
 fi
 
 touch "$stamp"

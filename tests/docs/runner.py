@@ -28,6 +28,7 @@ def main() -> None:
         child = os.fork()
         if child == 0:
             begin(folder, asked["environment"])
+            sys.path += asked["path"]
             return run(folder / "program.py")
         _, status = os.waitpid(child, 0)
         code = os.waitstatus_to_exitcode(status)

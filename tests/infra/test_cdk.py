@@ -1,18 +1,19 @@
 """The CDK construct comes to the same stack as the template does, with the aggregator's code in it."""
 
 import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.infra import cdk
 from tests.infra.resolved import Resolved
 from zae_limiter.core.errors import InvalidNameError
 from zae_limiter.infra import tags
 from zae_limiter.infra.lambda_package import build_package
 from zae_limiter.infra.options import StackOptions, template_parameters
-
-aws_cdk = pytest.importorskip("aws_cdk", reason="pip install 'zae-limiter[cdk]' installs it; it is large")
 
 NAME = "my-app"
 ROLE = "arn:aws:iam::123456789012:role/mine"
@@ -24,10 +25,27 @@ CHOICES = [
 ]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The CDK can be imported, behind all that the environment has; imported by tests alone, since that starts node."""
+    reason = cdk.missing()
+    if reason:
+        pytest.skip(reason)
+    with pytest.MonkeyPatch.context() as changed:
+        for name, value in cdk.environment(tmp_path_factory.mktemp("cdk")).items():
+            changed.setenv(name, value)
+        # cfn-lint has looked at the template.
+        changed.setenv("CDK_VALIDATION", "false")
+        changed.setattr(sys, "path", [*sys.path, str(cdk.FOLDER)])
+        yield
+
+
 class Synthesised:
     """A stack with a limiter in it, as CDK hands it to CloudFormation."""
 
     def __init__(self, folder: Path, options: StackOptions, name: str = NAME) -> None:
+        import aws_cdk
+
         from zae_limiter.infra.cdk import Limiter
 
         app = aws_cdk.App(outdir=str(folder))

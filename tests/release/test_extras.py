@@ -63,7 +63,7 @@ def test_load_tests_have_what_they_need():
 
 
 def test_a_developer_installs_nothing_large():
-    """The CDK has 450 MB, and a load test is nothing that CI runs."""
+    """The CDK has 450 MB, and tests have it from tools/cdk.sh; a load test is nothing that CI runs."""
     assert not {"aws-cdk-lib", "locust"} & names("dev")
 
 
