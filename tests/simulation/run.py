@@ -16,7 +16,7 @@ from tests.simulation.stream import Counting, Lane, check_usage
 from tests.simulation.table import Partitions
 
 _SETTLE_S = 30.0
-_TOO_LATE = 0.02
+_TOO_LATE = 0.001
 """The part of requests that may wait in vain where far more come than a small bucket is written to for."""
 # The limiter warns of every fault that it rides out, and there are thousands of them here.
 _LOG = logging.getLogger("zae_limiter")
