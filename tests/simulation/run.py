@@ -17,7 +17,7 @@ from tests.simulation.table import Partitions
 
 _SETTLE_S = 30.0
 _TOO_LATE = 0.001
-"""The part of requests that may wait in vain where far more come than a small bucket is written to for."""
+"""The part of requests that may wait in vain where nothing goes wrong."""
 # The limiter warns of every fault that it rides out, and there are thousands of them here.
 _LOG = logging.getLogger("zae_limiter")
 
