@@ -3,9 +3,10 @@
 import pytest
 
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded
-from zae_limiter.core.outcome import Throttled, Unavailable
+from zae_limiter.core.outcome import Cancelled, Throttled, Unavailable
 
 from .clients import Wrapped, another, balance_of, buckets_in, take
+from .shards import Other, used
 
 LIMITS = [Limit.per_minute("rpm", 60)]
 CAUSE = TimeoutError("no answer")
@@ -120,6 +121,45 @@ async def test_a_credit_whose_answer_was_lost_is_never_sent_again(lossy, fate, e
 
     assert 1 == table_of(lossy).writes
     assert expected == await left(lossy)
+
+
+class LateTable(Wrapped):
+    """A table that a transaction comes to late: what was sent again came first, and was refused."""
+
+    def __init__(self, table):
+        super().__init__(table)
+        self.delays = False
+        self.late = []
+
+    async def transact(self, operations, token, *, until_s=None):
+        if self.delays:
+            self.delays = False
+            self.late = [operations, token]
+            return Cancelled((None,) * len(operations), in_doubt=True)
+        return await self.table.transact(operations, token, until_s=until_s)
+
+    async def arrive(self):
+        await self.table.transact(*self.late)
+
+
+async def test_a_credit_across_shards_that_may_come_late_is_not_given_in_another_way(repo):
+    """Both would be carried out."""
+    limiter = RateLimiter(another(repo, LateTable))
+    await limiter.set_system_defaults(LIMITS)
+    await take(limiter, {"rpm": 0})
+    await Other(repo).grow(2)
+
+    async def failing():
+        async with limiter.acquire("user-1", "gpt-4", {"rpm": 50}):
+            await Other(repo).grow(8)
+            table_of(limiter).delays = True
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        await failing()
+    await table_of(limiter).arrive()
+
+    assert 0 == used(repo, "rpm")
 
 
 async def test_a_credit_that_was_throttled_is_sent_again(lossy):

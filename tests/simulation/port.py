@@ -8,7 +8,7 @@ whole seconds, and the client's clock is the real ``ServerClock`` over a local c
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -160,7 +160,9 @@ class Port:
                 in_doubt = outcome
             if not isinstance(outcome, Committed | Cancelled):
                 self.troubles += 1
-            if in_doubt is None or isinstance(outcome, Committed | Cancelled):
+            if isinstance(outcome, Cancelled):
+                return replace(outcome, in_doubt=in_doubt is not None)
+            if in_doubt is None or isinstance(outcome, Committed):
                 return outcome  # type: ignore[no-any-return] # see above
             if self._clock.monotonic_s() + pause_s >= until_s:
                 return in_doubt

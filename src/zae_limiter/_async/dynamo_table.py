@@ -5,7 +5,7 @@ never reached the server. A single write whose answer was lost is its caller's t
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from zae_limiter._async.pauses import Pauses
@@ -163,8 +163,10 @@ class DynamoTable:
             if isinstance(outcome, Unavailable) and outcome.ambiguous:
                 in_doubt = outcome
             # A throttle, a conflict, a lost connection say nothing of what became of a try before.
-            if in_doubt is None or isinstance(outcome, Committed | Cancelled):
+            if in_doubt is None or isinstance(outcome, Committed):
                 return outcome
+            if isinstance(outcome, Cancelled):
+                return replace(outcome, in_doubt=True)
             if not await pauses.wait():
                 return in_doubt
 

@@ -59,9 +59,13 @@ class Committed:
 
 @dataclass(slots=True, frozen=True)
 class Cancelled:
-    """No operation of the transaction was carried out; one reason per operation, None for one that could have been."""
+    """No operation of the transaction was carried out; one reason per operation, None for one that could have been.
+
+    ``in_doubt``: it was sent before without an answer, and what was sent then may arrive yet, and be carried out.
+    """
 
     reasons: tuple[Refused | Missing | None, ...]
+    in_doubt: bool = False
 
 
 @dataclass(slots=True, frozen=True)

@@ -193,9 +193,17 @@ class ShardClient:
         return terms, True
 
     async def _commit(
-        self, operations: Sequence[Operation], shards: Sequence[int], of: tuple[BucketId, Terms], until_s: float
+        self,
+        operations: Sequence[Operation],
+        shards: Sequence[int],
+        of: tuple[BucketId, Terms],
+        until_s: float,
+        *,
+        once: bool = False,
     ) -> bool:
         """Carry out writes to several shards, or none of them; False if one was refused, and learnt from.
+
+        ``once``: they must not be carried out in another form if these still may be.
 
         Raises:
             RateLimiterUnavailable: The table did not answer.
@@ -206,6 +214,8 @@ class ShardClient:
         self._learn_from(outcome, shards, bucket, terms)
         if isinstance(outcome, Unavailable):
             raise RateLimiterUnavailable(outcome.cause)
+        if once and isinstance(outcome, Cancelled) and outcome.in_doubt:
+            raise RateLimiterUnavailable(TimeoutError("no answer, and what was sent may be carried out yet"))
         return isinstance(outcome, Committed)
 
     def _learn_from(
@@ -359,7 +369,7 @@ class ShardClient:
         def charged(shards: Shards) -> dict[int, Settling]:
             return debit_across(shards, settlement.debits, self._table.now())
 
-        return await self._settle_all((bucket, terms), charged, until_s)
+        return await self._settle_all((bucket, terms), charged, until_s, once=False)
 
     async def give(self, bucket: BucketId, settlement: Settlement, terms: Terms, until_s: float) -> bool:
         """Give credits back to all shards at once, to each what it has room for; False if the bucket is gone.
@@ -371,12 +381,20 @@ class ShardClient:
         def given(shards: Shards) -> dict[int, Settling]:
             return credit_across(shards, settlement.credits, self._table.now())
 
-        return await self._settle_all((bucket, terms), given, until_s)
+        return await self._settle_all((bucket, terms), given, until_s, once=True)
 
     async def _settle_all(
-        self, of: tuple[BucketId, Terms], share_out: Callable[[Shards], dict[int, Settling]], until_s: float
+        self,
+        of: tuple[BucketId, Terms],
+        share_out: Callable[[Shards], dict[int, Settling]],
+        until_s: float,
+        *,
+        once: bool,
     ) -> bool:
-        """Settle with several shards in one transaction; False if the bucket is gone."""
+        """Settle with several shards in one transaction; False if the bucket is gone.
+
+        ``once``: it must not be settled twice, and is given up where it may have been, or may be yet.
+        """
         bucket, terms = of
         pauses = self.pauses(until_s)
         for _ in range(_TRANSACTIONS):
@@ -387,7 +405,7 @@ class ShardClient:
             parts = share_out(shards)
             nonces = self._means.nonces
             writes = [bucket_writes.settle(shards[shard], part, next(nonces)) for shard, part in parts.items()]
-            if not writes or await self._commit(writes, list(parts), of, until_s):
+            if not writes or await self._commit(writes, list(parts), of, until_s, once=once):
                 return True
             await pauses.wait_or_give_up()
         raise contended(bucket)
