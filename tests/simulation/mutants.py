@@ -13,7 +13,7 @@ from unittest import mock
 from tests import weakening as weak
 from tests.simulation import slips
 from tests.simulation.plan import CANCEL, CONFIG, EXPIRY, OWN, SHARDS, SKEW, USAGE, Plan, scenario_of
-from tests.simulation.port import LOST_REQUEST, LOST_RESPONSE, Port
+from tests.simulation.port import LATE, LOST_REQUEST, LOST_RESPONSE, Port
 from tests.simulation.server import Server
 from zae_limiter._async.limiter import cascade
 from zae_limiter._async.limiter.acquire import BucketClient
@@ -356,6 +356,15 @@ _TRANSACTIONS = (
         ((Server, "prepare", slips.forgetting_tokens),),
         LOST_RESPONSE,
         SHARDS,
+    ),
+    _mutant(
+        "credit across shards given in another way while in doubt",
+        "3.8 transaction",
+        _MISCOUNTED | _OVER,
+        ((ShardClient, "_commit", slips.given_in_doubt),),
+        LATE,
+        SHARDS,
+        OFTEN,
     ),
 )
 

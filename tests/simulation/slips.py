@@ -163,9 +163,18 @@ def _owes(part: Add) -> bool:
 def unconditional(commit: Real) -> Real:
     """Several shards are taken from by what was seen of them."""
 
-    async def carry_out(self: Any, operations: Any, *of: Any) -> bool:
-        done: bool = await commit(self, [weak.floorless(weak.baseless(one)) for one in operations], *of)
+    async def carry_out(self: Any, operations: Any, *of: Any, **how: Any) -> bool:
+        done: bool = await commit(self, [weak.floorless(weak.baseless(one)) for one in operations], *of, **how)
         return done
+
+    return carry_out
+
+
+def given_in_doubt(commit: Real) -> Real:
+    """Give back in another way what may have been given already, or be given yet."""
+
+    async def carry_out(self: Any, operations: Any, *of: Any, once: bool = False) -> bool:
+        return bool(await commit(self, operations, *of))
 
     return carry_out
 

@@ -22,6 +22,7 @@ FOUND = {
     "nothing of any limit, asked of several shards": plan_of(7068).less(None, 119, ("stale",)),
     "a give-back to a limit that an old read lacked": plan_of(959).less(None, 17, ("crash",)),
     "a flood on a small bucket": plan_of(7817),
+    "a give-back across shards that came late": plan_of(4572).less(None, 103),
 }
 """Runs that have found something wrong with the limiter, by what it was."""
 
