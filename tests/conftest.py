@@ -1,12 +1,19 @@
-"""Hypothesis profiles: no deadlines, since a busy machine is no failure, and the same examples on every CI run.
+"""What all tests start with: interrupts that interrupt, and profiles of Hypothesis.
+
+Profiles: no deadlines, since a busy machine is no failure, and the same examples on every CI run.
 
 HYPOTHESIS_PROFILE=search looks for new counterexamples, with many more of them. ``lean`` only asks
 whether there is a failure, with fewer examples, and does not make it small: it is for ``tools/mutants.py``.
 """
 
 import os
+import signal
 
 from hypothesis import HealthCheck, Phase, settings
+
+# Whatever a shell runs in the background ignores interrupts, and so does all that it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "default",
