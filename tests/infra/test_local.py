@@ -232,8 +232,9 @@ class TestLog:
     def test_it_is_followed_to_the_end(self, aws):
         """From the last lines on, without a gap, until the server has ended."""
         aws.up(anywhere())
-        followed: list[str] = []
-        follower = threading.Thread(target=lambda: followed.extend(aws.follow(3)), daemon=True)
+        lines = iter(aws.follow(3))
+        followed = [next(lines)]
+        follower = threading.Thread(target=lambda: followed.extend(lines), daemon=True)
         follower.start()
         aws.down()
         follower.join(60)
