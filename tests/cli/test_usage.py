@@ -135,15 +135,16 @@ class TestPage:
         assert "<title>Usage of acme</title>" in page.read_text()
         assert [page] == list(tmp_path.glob("*.html*"))
 
-    def test_another_file_is_not_replaced_without_yes(self, usage, tmp_path):
+    @pytest.mark.parametrize("command", ["list", "summary"])
+    def test_another_file_is_not_replaced_without_yes(self, usage, tmp_path, command):
         """A slip of the hand costs nobody a file."""
         other = tmp_path / "notes.html"
         other.write_text("<p>My notes")
-        refused = usage("list", "-e", "acme", "--html", str(other))
+        refused = usage(command, "-e", "acme", "--html", str(other))
 
         assert (2, "<p>My notes") == (refused.exit_code, other.read_text())
         assert "is there already, and no page of usage; give --yes to replace it" in refused.stderr
-        assert 0 == usage("list", "-e", "acme", "--html", str(other), "--yes").exit_code
+        assert 0 == usage(command, "-e", "acme", "--html", str(other), "--yes").exit_code
         assert "My notes" not in other.read_text()
 
     def test_a_file_that_cannot_be_written_is_one_line(self, usage, tmp_path):
@@ -230,15 +231,6 @@ class TestSummary:
         assert "<title>Usage of globex</title>" in top
         assert "Of 32 hourly snapshots, 2026-01-12 06:00 to 2026-01-13 21:00 UTC." in top
         assert "<h2>The numbers</h2>" in below
-
-    def test_a_page_of_another_kind_is_not_replaced(self, usage, tmp_path):
-        """Neither by a summary."""
-        other = tmp_path / "notes.html"
-        other.write_text("<p>My notes")
-        refused = usage("summary", "-e", "acme", "--html", str(other))
-
-        assert (2, "<p>My notes") == (refused.exit_code, other.read_text())
-        assert "give --yes to replace it" in refused.stderr
 
 
 class TestNothing:

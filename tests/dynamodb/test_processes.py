@@ -11,6 +11,8 @@ from tests.stress.fleet import Fleet, most_allowed, most_in_any_window
 from zae_limiter import Limit, SyncRepository
 
 SECONDS = 2.0
+LONGER_S = 6.0
+"""Enough for the last that starts to be sure of the server's time, on a busy machine too."""
 PROCESSES = 4
 EACH = 4
 DEADLINE_S = 10.0
@@ -62,15 +64,14 @@ def test_processes_share_a_bucket(tmp_path: Path, url: str, kind: str) -> None:
     limit = Limit.per_second("rps", 100)
     with fleet_of(tmp_path, limit, url) as fleet:
         fleet.start(kind, PROCESSES, EACH)
-        fleet.work_for(SECONDS)
+        fleet.work_for(LONGER_S)
         codes = fleet.exit_codes()
         admissions = fleet.all_admissions()
 
         assert [0] * PROCESSES == codes
         assert len(admissions) == fleet.consumed()
         assert most_in_any_window(admissions, limit) <= most_allowed(admissions, limit)
-        # One that starts last, and is not yet sure of the server's time, may come too late for all of it.
-        assert 1 < sum(bool(fleet.admissions(number)) for number in range(PROCESSES))
+        assert all(fleet.admissions(number) for number in range(PROCESSES))
 
 
 def test_processes_on_a_bucket_that_is_never_full_lose_no_take(tmp_path: Path, url: str) -> None:

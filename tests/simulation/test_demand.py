@@ -1,13 +1,24 @@
-"""From below: whoever is in want gets at least 98 % of what a limit offers."""
+"""From below: whoever is in want gets at least 98 % of what a limit offers, and nobody waits in vain."""
 
 import pytest
 
-from tests.simulation.demand import LEAST, Demand, supply
+from tests.simulation.demand import in_want
+from tests.simulation.flood import flooded
+from tests.simulation.supply import LEAST
 
 
 @pytest.mark.parametrize("seed", [0, 8, 9, 12])
 def test_what_a_limit_offers_is_admitted(seed: int) -> None:
     """Under demand that never ends, contention loses next to nothing."""
-    found = supply(Demand.of(seed))
+    found = in_want(seed)
 
+    assert LEAST <= found.share, found
+
+
+@pytest.mark.parametrize("seed", [4, 15, 28])
+def test_a_flood_is_told_that_there_is_too_little(seed: int) -> None:
+    """Nobody waits in a queue until there is no time left, and what is earned is admitted all the same."""
+    found = flooded(seed)
+
+    assert found.away == 0, found
     assert LEAST <= found.share, found

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from zae_limiter._sync.caches import Bounded, BucketId, NamespaceCaches
+from zae_limiter._sync.caches import Bounded, BucketId, NamespaceCaches, Remembered
 from zae_limiter._sync.limiter.asking import Asking, Rejection
 from zae_limiter._sync.limiter.convoy import Convoy
 from zae_limiter._sync.limiter.pair import Paired
@@ -116,29 +116,39 @@ class GroupCommit:
             return 1
         if under_way >= _WRITES_UNDER_WAY:
             return 0
-        remembered = self._caches.buckets.get(askings[0].bucket)
-        known = None if remembered is None else remembered.limits
-        if remembered is None or known is None or known.terms is None:
+        known = self._known(askings[0].bucket)
+        if known is None:
             return 0 if under_way else 1
+        remembered, terms = known
         everyone = min(len(askings), _MOST_TOGETHER)
         view = remembered.expected()
         if not under_way or view is None or remembered.sharded:
             return everyone
-        return everyone if fitting((askings[0].consume,), room_of(view, known.terms, self._now())) else 0
+        return everyone if fitting((askings[0].consume,), room_of(view, terms, self._now())) else 0
 
-    def _how_many_at_once(self, askings: Sequence[Asking], *, hoping: bool) -> int:
-        """Say how many, from the first, are asked for in one: no more than the bucket can ever give at once.
+    def _known(self, bucket: BucketId) -> tuple[Remembered, Terms] | None:
+        """Return what is remembered of a bucket, and its limits; None while these are not known."""
+        remembered = self._caches.buckets.get(bucket)
+        limits = None if remembered is None else remembered.limits
+        if remembered is None or limits is None or limits.terms is None:
+            return None
+        return remembered, limits.terms
 
-        ``hoping``: and no more than it is thought to have, unless that is too little for the first.
-        """
-        remembered = self._caches.buckets.get(askings[0].bucket)
-        known = None if remembered is None else remembered.limits
-        if remembered is None or known is None or known.terms is None:
+    def _most_at_once(self, askings: Sequence[Asking]) -> int:
+        """Say how many, from the first, may be asked for in one: no more than the bucket can ever give at once."""
+        known = self._known(askings[0].bucket)
+        if known is None:
             return len(askings)
-        requests = [asking.consume for asking in askings]
-        most = max(1, fitting(requests, capacities_of(known.terms)))
-        view = remembered.expected() if hoping and not remembered.sharded else None
-        enough = 0 if view is None else fitting(requests, room_of(view, known.terms, self._now()))
+        return max(1, fitting([asking.consume for asking in askings], capacities_of(known[1])))
+
+    def _expected_at_once(self, askings: Sequence[Asking]) -> int:
+        """Say how many of them the bucket is thought to have enough for; most, where not even for the first."""
+        most = self._most_at_once(askings)
+        known = self._known(askings[0].bucket)
+        view = None if known is None or known[0].sharded else known[0].expected()
+        if known is None or view is None:
+            return most
+        enough = fitting([asking.consume for asking in askings], room_of(view, known[1], self._now()))
         return min(most, enough) or most
 
     def _take_all(self, askings: Sequence[Asking]) -> Sequence[Verdict | ZAELimiterError]:
@@ -146,17 +156,18 @@ class GroupCommit:
         if len(askings) == 1:
             return [self._take_one(askings[0])]
         verdicts: dict[int, Verdict | ZAELimiterError] = {}
-        waiting = list(range(len(askings)))
-        for number in range(_ROUNDS):
-            if len(waiting) > 1:
-                some = [askings[place] for place in waiting]
-                # Once some were admitted, the others are judged by what that has left, all of them at once.
-                count = self._how_many_at_once(some, hoping=not number)
-                verdicts.update(zip(waiting, self._take_together(some, count), strict=True))
-                waiting = [place for place in waiting if verdicts[place] is _AGAIN]
-        for place in waiting:
-            verdicts[place] = self._take_one(askings[place])
-        return [verdicts[place] for place in range(len(askings))]
+        waiting, count = list(range(len(askings))), self._expected_at_once(askings)
+        for _ in range(_ROUNDS):
+            some = [askings[number] for number in waiting]
+            verdicts.update(zip(waiting, self._take_together(some, count), strict=True))
+            waiting = [number for number in waiting if verdicts[number] is _AGAIN]
+            if len(waiting) <= 1:
+                break
+            # Once some were admitted, the others are judged by what that has left, all of them at once.
+            count = self._most_at_once([askings[number] for number in waiting])
+        for number in waiting:
+            verdicts[number] = self._take_one(askings[number])
+        return [verdicts[number] for number in range(len(askings))]
 
     def _take_together(self, askings: Sequence[Asking], count: int) -> Sequence[Verdict | ZAELimiterError]:
         """Take once for the first ``count``; where that is too much, all are judged by what there is.

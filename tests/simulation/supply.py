@@ -1,0 +1,161 @@
+"""One bucket that clients ask for while nothing goes wrong: what it offers in a while, and what they get of it.
+
+It is counted from a few seconds on, when the bucket is drained and every client has found out the time.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from tests.simulation.fleet import RESOURCE, Fleet, Process, prepare
+from tests.simulation.loop import Timeline
+from tests.simulation.plan import Plan, Scenario
+from tests.simulation.server import Lags, Server
+from tests.simulation.table import Partitions
+from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded
+from zae_limiter.core.settings import make_settings
+
+LEAST = 0.98
+NAME = "rpm"
+LASTS_S = 20.0
+"""For how long they ask."""
+
+_SECONDS = 15.0
+_BUCKET = ("user-1", RESOURCE)
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """Who asks for what, of a bucket of so many shards."""
+
+    seed: int
+    clients: int
+    limit: Limit
+    amount: int
+    shards: int
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """What was offered and admitted, in tokens; how many asked, and how many were told that the store is away."""
+
+    clients: Clients
+    offered: float
+    admitted: float
+    asked: int
+    away: int
+
+    @property
+    def share(self) -> float:
+        """The part of what was offered that was admitted."""
+        return self.admitted / self.offered
+
+
+class Users:
+    """The users of one client."""
+
+    def __init__(self, fleet: Fleet, limiter: RateLimiter, amount: int) -> None:
+        self._fleet = fleet
+        self._limiter = limiter
+        self._amount = {NAME: amount}
+
+    @property
+    def now_s(self) -> float:
+        """The time."""
+        return self._fleet.timeline.now_s
+
+    async def ask(self) -> float:
+        """Ask once, and return how long to wait before the next time."""
+        self._fleet.tally["acquires"] += 1
+        self._fleet.holdings.may_take(_BUCKET, self._amount)
+        try:
+            async with self._limiter.acquire(*_BUCKET, self._amount):
+                return 0.0
+        except RateLimitExceeded as exceeded:
+            return exceeded.retry_after_seconds
+        except RateLimiterUnavailable:
+            self._fleet.tally["away"] += 1
+            return 0.0
+
+
+def supply(clients: Clients, come: Callable[[Users], Awaitable[None]]) -> Supply:
+    """Let users come to all clients for a while, and return what they got.
+
+    Raises:
+        Violation: Something else that is promised did not hold.
+    """
+    timeline = Timeline()
+    plan = Plan(clients.seed, clients.clients, 0, frozenset())
+    scenario = Scenario((_BUCKET[0],), {}, (clients.limit,), _SECONDS, {}, 60, 1, 1, 0, 1_000, 0.0)
+    server = Server(timeline, plan.part("server"), Partitions(), Lags())
+    fleet = Fleet(plan, scenario, timeline, server)
+    server.watchers.append(fleet.books.step)
+    run = _Run(fleet, clients, come)
+    try:
+        timeline.run(run.live())
+    finally:
+        timeline.close()
+    offered = clients.limit.refill_amount * _SECONDS
+    return Supply(clients, offered, run.admitted / 1000, fleet.tally["acquires"], fleet.tally["away"])
+
+
+class _Run:
+    """The clients of one bucket."""
+
+    def __init__(self, fleet: Fleet, clients: Clients, come: Callable[[Users], Awaitable[None]]) -> None:
+        self._fleet = fleet
+        self._clients = clients
+        self._come = come
+        self.admitted = 0
+
+    async def live(self) -> None:
+        """Let users come for a while."""
+        fleet = self._fleet
+        first = Process(fleet, "preparation", fleet.calm)
+        first.start(prepare)
+        await first.ended
+        clients = [Process(fleet, f"client {number}", fleet.calm) for number in range(self._clients.clients)]
+        for client in clients:
+            client.start(self._serve)
+        await asyncio.sleep(LASTS_S - _SECONDS)
+        account = fleet.holdings.accounts[_BUCKET, NAME]
+        before = account.total
+        await asyncio.sleep(_SECONDS)
+        self.admitted = account.total - before
+        for client in clients:
+            await client.ended
+
+    async def _serve(self, process: Process) -> None:
+        limiter = await process.open(make_settings())
+        if process.name == "client 0":
+            await self._split(limiter)
+        await self._come(Users(self._fleet, limiter, self._clients.amount))
+
+    async def _split(self, limiter: RateLimiter) -> None:
+        """Make as many shards as there are to be, once there is a bucket."""
+        client = limiter._client
+        self._fleet.holdings.may_take(_BUCKET, {NAME: 0})
+        async with limiter.acquire(*_BUCKET, {NAME: 0}):
+            pass
+        while (count := len(self._fleet.books.buckets[_BUCKET].shards)) < self._clients.shards:
+            for number in range(count):
+                view = await client.buckets.look((_BUCKET, number), None, client.until_s())
+                assert view is not None, "nothing expires here"
+                await client.shards.split((_BUCKET, number), view, client.until_s())
+
+
+def print_each(description: str | None, run: Callable[[int], Supply]) -> int:
+    """Print what came of each seed; 1 if too little was admitted, or anybody was told that the store is away."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=50)
+    parser.add_argument("--first", type=int, default=0)
+    chosen = parser.parse_args()
+    bad = 0
+    for seed in range(chosen.first, chosen.first + chosen.seeds):
+        found = run(seed)
+        bad += found.away > 0 or found.share < LEAST
+        told = f"{found.share:7.2%} of {found.offered:6.0f}, {found.asked:6} asked, {found.away} told away"
+        sys.stdout.write(f"{seed:5} {told}: {found.clients}\n")
+    return int(bad > 0)
