@@ -187,7 +187,7 @@ async def test_background_work_runs_beside_the_caller():
     before = ended.is_set()
     go_on.set()
 
-    assert (False, True) == (before, ended.wait(timeout=30))
+    assert (False, True) == (before, ended.wait(timeout=300))
 
 
 async def test_background_work_is_left_out_when_no_thread_can_be_started(monkeypatch):

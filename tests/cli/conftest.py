@@ -41,6 +41,6 @@ def shell(database):
 
     def start(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "zae_limiter", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ.copy(), timeout=30)
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ.copy(), timeout=300)
 
     return start

@@ -354,6 +354,6 @@ class TestTheRun:
             process.stdout.readline()
             time.sleep(0.1)
             process.send_signal(signal.SIGINT)
-            _, told = process.communicate(timeout=10)
+            _, told = process.communicate(timeout=120)
 
         assert (130, "") == (process.returncode, told)

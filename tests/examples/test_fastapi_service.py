@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from http.client import HTTPMessage
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -69,7 +71,9 @@ def served(folder: Path, workers: int) -> Iterator[Service]:
     url = f"sqlite:///{folder / 'limits.db'}"
     with SyncRepository.open(url) as repo:
         repo.set_resource_defaults("chat", LIMITS)
-    options = ["--app-dir", str(FOLDER), "--port", "0", "--workers", str(workers), "app:app"]
+    options = ["--app-dir", str(FOLDER), "--port", "0", "--workers", str(workers)]
+    # On a busy machine a worker may be slow to answer its supervisor, and would be killed for it.
+    options += ["--timeout-worker-healthcheck", str(PATIENCE_S), "app:app"]
     process = subprocess.Popen(
         [sys.executable, "-m", "uvicorn", *options],
         env={**os.environ, "ZAE_LIMITER_URL": url},
@@ -88,15 +92,27 @@ def served(folder: Path, workers: int) -> Iterator[Service]:
 
 
 def awaited_address(process: subprocess.Popen[str], workers: int) -> str:
-    """Where it listens, once all its workers do."""
+    """Where it listens, once all its workers are up and one of them does: they say the first before the second."""
     address, started = "", 0
     for line in process.stderr or ():
         if found := re.search(r"http://[\d.]+:\d+", line):
             address = found[0]
         started += "Application startup complete" in line
         if address and started == workers:
+            await_listener(address)
             return address
     raise AssertionError(f"it ended with {process.wait()}")
+
+
+def await_listener(address: str) -> None:
+    """Return when a connection is taken there."""
+    url = urlsplit(address)
+    for _ in range(6_000):
+        with socket.socket() as knock:
+            if knock.connect_ex((url.hostname, url.port)) == 0:
+                return
+        threading.Event().wait(0.1)
+    raise AssertionError(f"nobody listens at {address}")
 
 
 @pytest.fixture(scope="module")

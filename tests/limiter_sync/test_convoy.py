@@ -227,7 +227,7 @@ GREENLETS = """
             gevent.sleep(0)
         if number % 4 == 0:
             greenlets[chance.randrange(len(greenlets))].kill(block=False)
-    print(len(gevent.joinall(greenlets, timeout=30)))
+    print(len(gevent.joinall(greenlets, timeout=300)))
     carried = [number for some in carrier.carried for number in some]
     undone = {int(number) for number in carrier.undone}
     print(len(carried) == len(set(carried)), len(undone) == len(carrier.undone), bool(undone & set(arrived)))
@@ -244,7 +244,7 @@ GREENLETS = """
     led.kill(block=False)
     gevent.sleep(0)
     carrier.held.set()
-    print(len(gevent.joinall([led, leads], timeout=30)), carrier.carried, carrier.undone, leader.outcome)
+    print(len(gevent.joinall([led, leads], timeout=300)), carrier.carried, carrier.undone, leader.outcome)
 """
 
 

@@ -195,7 +195,7 @@ GREENLETS = """
     with staged(parallel=Parallel("gevent")) as stage:
         family(stage.repo)
         greenlets = [gevent.spawn(take, stage.far, 1, f"child-{number % 16}") for number in range(160)]
-        print(len(gevent.joinall(greenlets, timeout=30)))
+        print(len(gevent.joinall(greenlets, timeout=300)))
         children = sum(stage.counted(entity_id=f"child-{number}") for number in range(16))
         print(children, stage.counted(entity_id="org"), stage.table.drain("org") < 160)
         def quiet():
@@ -210,7 +210,7 @@ GREENLETS = """
                 gevent.sleep(0.0003)
                 chance.choice(greenlets).kill(block=False)
         convoys = stage.far._client.group._takes
-        print(len(gevent.joinall(greenlets, timeout=30)), sum(not convoy.idle for convoy in convoys.values()))
+        print(len(gevent.joinall(greenlets, timeout=300)), sum(not convoy.idle for convoy in convoys.values()))
         print(take(stage.far, 1, "user-1").consumed, stage.counted() <= 201)
 """
 

@@ -46,7 +46,7 @@ def run_script(source: str) -> list[str]:
 
 def test_a_threadpool_runs_both_at_once(threadpool):
     """Each of a pair may wait for the other to begin; the first stays on the caller's thread."""
-    meeting = threading.Barrier(2, timeout=30)
+    meeting = threading.Barrier(2, timeout=300)
 
     def meet():
         meeting.wait()
@@ -113,7 +113,7 @@ def test_work_the_pool_has_not_begun_is_run_in_place_once(workers):
     """While every worker is held, the caller makes both calls itself, and no worker makes them again."""
     with several_cpus():
         parallel = Parallel("threadpool", workers=workers)
-    held, gate, calls = threading.Barrier(workers + 1, timeout=30), threading.Event(), []
+    held, gate, calls = threading.Barrier(workers + 1, timeout=300), threading.Event(), []
 
     def hold():
         held.wait()
@@ -141,7 +141,7 @@ def test_every_thread_that_waits_for_a_promise_gets_its_value():
         waiter.start()
     promise.set("value")
     for waiter in waiters:
-        waiter.join(timeout=30)
+        waiter.join(timeout=300)
 
     assert ["value"] * 8 == values
 
@@ -295,7 +295,7 @@ def test_on_a_single_cpu_auto_is_serial_and_a_threadpool_warns():
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 def test_on_several_cpus_auto_is_a_threadpool():
     """The silent default uses what there is."""
-    meeting = threading.Barrier(2, timeout=30)
+    meeting = threading.Barrier(2, timeout=300)
     parallel = Parallel("auto")
 
     parallel.both(meeting.wait, meeting.wait)
@@ -314,7 +314,7 @@ def test_a_forked_child_makes_a_pool_of_its_own():
         warnings.simplefilter("ignore")
         parallel = Parallel("threadpool")
         def meet():
-            meeting = threading.Barrier(2, timeout=30)
+            meeting = threading.Barrier(2, timeout=300)
             parallel.both(meeting.wait, meeting.wait)
         meet()
         child = os.fork()
