@@ -158,12 +158,12 @@ async def test_a_change_that_had_to_be_tried_again_is_told_once(repo):
 async def test_a_change_that_others_keep_overtaking_is_given_up_and_not_told(repo):
     """The caller is told, and may try again."""
     one, two = another(repo), another(repo, Overtaken)
-    two.scope.table.overtakers = [lambda: one.set_limits("user-1", LIMITS, principal="faster")] * 16
+    two.scope.table.overtakers = [lambda: one.set_limits("user-1", LIMITS, principal="faster")] * 64
 
     with pytest.raises(RateLimiterUnavailable, match="kept changing"):
         await two.set_limits("user-1", LIMITS, principal="slower")
 
-    assert ["faster"] * 16 == principals(await repo.get_audit_events("user-1"))
+    assert ["faster"] * 64 == principals(await repo.get_audit_events("user-1"))
 
 
 async def test_events_come_newest_first(repo, clock):

@@ -355,7 +355,7 @@ def raise_version(path):
 @pytest.mark.parametrize("mode", ["auto", "serial"])
 async def test_parallel_modes_that_never_warn(mode):
     """Either limits as the other does."""
-    async with await Repository.open("memory://", parallel_mode=mode) as repo:
+    async with await Repository.open("memory://", parallel_mode=mode, clock=SettableClock()) as repo:
         await repo.set_system_defaults(LIMITS)
         await take(RateLimiter(repo), {"rpm": 1})
 
@@ -366,7 +366,7 @@ async def test_parallel_modes_that_never_warn(mode):
 @pytest.mark.parametrize("mode", ["gevent", "threadpool"])
 async def test_parallel_modes_that_may_warn_where_they_do_little_good(mode):
     """They work all the same."""
-    async with await Repository.open("memory://", parallel_mode=mode) as repo:
+    async with await Repository.open("memory://", parallel_mode=mode, clock=SettableClock()) as repo:
         await repo.set_system_defaults(LIMITS)
         await take(RateLimiter(repo), {"rpm": 1})
 

@@ -284,9 +284,9 @@ async def test_changing_limits_while_the_store_is_away_raises(away):
 
 async def test_whether_the_store_is_away_can_be_asked(away):
     """``ping`` and ``is_available`` tell, and never raise."""
-    answers = [await away.is_available(), await away.repository.ping()]
+    answers = [await away.is_available(timeout=60), await away.repository.ping()]
     table_of(away).away = True
-    answers += [await away.is_available(), await away.repository.ping()]
+    answers += [await away.is_available(timeout=60), await away.repository.ping()]
 
     assert [True, True, False, False] == answers
 

@@ -355,7 +355,7 @@ def raise_version(path):
 @pytest.mark.parametrize("mode", ["auto", "serial"])
 def test_parallel_modes_that_never_warn(mode):
     """Either limits as the other does."""
-    with SyncRepository.open("memory://", parallel_mode=mode) as repo:
+    with SyncRepository.open("memory://", parallel_mode=mode, clock=SettableClock()) as repo:
         repo.set_system_defaults(LIMITS)
         take(SyncRateLimiter(repo), {"rpm": 1})
 
@@ -366,7 +366,7 @@ def test_parallel_modes_that_never_warn(mode):
 @pytest.mark.parametrize("mode", ["gevent", "threadpool"])
 def test_parallel_modes_that_may_warn_where_they_do_little_good(mode):
     """They work all the same."""
-    with SyncRepository.open("memory://", parallel_mode=mode) as repo:
+    with SyncRepository.open("memory://", parallel_mode=mode, clock=SettableClock()) as repo:
         repo.set_system_defaults(LIMITS)
         take(SyncRateLimiter(repo), {"rpm": 1})
 

@@ -284,9 +284,9 @@ def test_changing_limits_while_the_store_is_away_raises(away):
 
 def test_whether_the_store_is_away_can_be_asked(away):
     """``ping`` and ``is_available`` tell, and never raise."""
-    answers = [away.is_available(), away.repository.ping()]
+    answers = [away.is_available(timeout=60), away.repository.ping()]
     table_of(away).away = True
-    answers += [away.is_available(), away.repository.ping()]
+    answers += [away.is_available(timeout=60), away.repository.ping()]
 
     assert [True, True, False, False] == answers
 

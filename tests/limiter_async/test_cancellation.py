@@ -177,10 +177,10 @@ class TestInFlight:
         """And is a timeout for the caller."""
         await warm(far)
         slow.after.shut()
-        asyncio.get_running_loop().call_later(0.05, slow.after.open)
 
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
+                asyncio.get_running_loop().call_later(0.05, slow.after.open)
                 await keep(far, 10)
 
         assert 999 == await left(limiter)

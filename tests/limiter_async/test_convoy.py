@@ -202,7 +202,7 @@ class TestLeaving:
         for number in order:
             tasks[1 + number].cancel()
             await ticks(apart)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(300):
             await asyncio.gather(*tasks, return_exceptions=True)
 
         assert "3" == await tasks[3]
@@ -215,7 +215,7 @@ class TestLeaving:
         await ticks(at)
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(300):
             await asyncio.gather(*tasks, return_exceptions=True)
             await ticks(20)
 
@@ -230,7 +230,7 @@ class TestStorms:
         random = Random(seed)
         carrier = Wayward(random)
         tasks = []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(300):
             for number in range(150):
                 tasks.append(carrier.send(number))
                 if random.random() < 0.4:

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from zae_limiter._sync.limiter.convoy import Convoy
 from zae_limiter.core.errors import RateLimiterUnavailable
 
-PATIENCE_S = 30
+PATIENCE_S = 300
 
 
 class Carrier:

@@ -251,7 +251,7 @@ GREENLETS = """
 def test_greenlets_that_are_killed_at_any_moment_strand_nobody():
     """Under gevent a wait may end by a kill: nobody is carried twice, and what arrived and was left is undone once."""
     finished = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(GREENLETS)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", textwrap.dedent(GREENLETS)], capture_output=True, text=True, timeout=600, check=False
     )
 
     assert "" == finished.stderr

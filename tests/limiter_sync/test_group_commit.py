@@ -218,7 +218,7 @@ GREENLETS = """
 def test_greenlets_travel_together_and_strand_nobody():
     """Nested pairs too, and when some are killed."""
     finished = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(GREENLETS)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", textwrap.dedent(GREENLETS)], capture_output=True, text=True, timeout=600, check=False
     )
 
     assert "" == finished.stderr

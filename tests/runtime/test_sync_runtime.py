@@ -36,7 +36,7 @@ def run_script(source: str) -> list[str]:
         [sys.executable, "-c", textwrap.dedent(source)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
@@ -102,7 +102,7 @@ def test_nested_pairs_do_not_deadlock_on_a_small_pool(workers):
     sums = []
     caller = threading.Thread(target=lambda: sums.extend(nested(6) for _ in range(20)), daemon=True)
     caller.start()
-    caller.join(timeout=60)
+    caller.join(timeout=300)
     parallel.close()
 
     assert [64] * 20 == sums
@@ -113,6 +113,8 @@ def test_work_the_pool_has_not_begun_is_run_in_place_once(workers):
     """While every worker is held, the caller makes both calls itself, and no worker makes them again."""
     with several_cpus():
         parallel = Parallel("threadpool", workers=workers)
+    # Its pool is made before those who would each make one.
+    parallel.both(lambda: None, lambda: None)
     held, gate, calls = threading.Barrier(workers + 1, timeout=300), threading.Event(), []
 
     def hold():
@@ -191,7 +193,7 @@ def test_the_pool_is_made_by_the_first_pair_and_ended_by_close():
         _, worker = threading.enumerate()
         print(worker.name)
         parallel.close()
-        worker.join(30)
+        worker.join(300)
         print(worker.is_alive())
         """)
 
@@ -236,7 +238,7 @@ def test_patched_gevent_runs_both_at_once_on_greenlets():
             def meet(mine, other):
                 greenlets.append(gevent.getcurrent())
                 begun[mine].set()
-                assert begun[other].wait(30)
+                assert begun[other].wait(300)
                 return real_thread()
             first, second = Parallel(mode).both(lambda: meet(0, 1), lambda: meet(1, 0))
             print(mode, first == second == real_thread(), len(set(greenlets)))
@@ -352,7 +354,7 @@ def test_background_work_does_not_keep_the_interpreter_alive():
                 begun.set()
                 threading.Event().wait()
             in_background(hang)
-            print(begun.wait(30))
+            print(begun.wait(300))
             """)
 
         assert ["True"] == printed

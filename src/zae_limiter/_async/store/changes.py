@@ -13,7 +13,8 @@ from zae_limiter.schema import audit_item, namespace_item
 from zae_limiter.schema.operations import Operation
 
 _SECONDS_PER_DAY = 24 * 3600
-_MOST_TRIES = 16
+# A second and a half, with the pauses between them.
+_MOST_TRIES = 64
 _FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.05
 
