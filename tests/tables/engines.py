@@ -8,7 +8,7 @@ from pathlib import Path
 import botocore.session
 from botocore.credentials import Credentials
 
-from tests.dynamodb import engines
+from tests.dynamodb import engines, raw
 from zae_limiter._async.dynamo_table import DynamoTable, Patience
 from zae_limiter._async.embedded_table import EmbeddedTable
 from zae_limiter._async.table import Table
@@ -19,7 +19,7 @@ from zae_limiter.schema.operations import Key, Query
 from zae_limiter.tables.memory import MemoryTable
 from zae_limiter.tables.sqlite import SqliteTable
 
-DEADLINE_S = 5.0
+DEADLINE_S = 60.0
 
 
 class FixedClock:
@@ -52,7 +52,7 @@ def account(engine: str) -> Account:
 
 
 async def dynamo(engine: str) -> DynamoTable:
-    """A new table on an engine.
+    """A new table on an engine, which removes nothing by itself.
 
     Raises:
         EngineAbsentError: the engine is not installed.
@@ -60,8 +60,11 @@ async def dynamo(engine: str) -> DynamoTable:
     clock = SystemClock()
     server = ServerClock(clock)
     caller = Transport(account(engine), clock, server)
-    table = DynamoTable(engines.fresh_table_name(), caller, server, Patience(clock, DEADLINE_S, lambda: 0.5))
+    name = engines.fresh_table_name()
+    table = DynamoTable(name, caller, server, Patience(clock, DEADLINE_S, lambda: 0.5))
     await table.create()
+    never = {"TableName": name, "TimeToLiveSpecification": {"AttributeName": "ttl", "Enabled": False}}
+    assert 200 == raw.call(engines.running(engine).url, "UpdateTimeToLive", never).status
     return table
 
 
