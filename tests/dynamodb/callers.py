@@ -19,17 +19,23 @@ from zae_limiter.tables.dynamodb.wire import Answer
 
 __all__ = ["KINDS", "Caller", "SkippingClock", "account_at"]
 
-WITHIN_S = 10.0
+WITHIN_S = 60.0
+PATIENCE_S = 120.0
 
 
 class SkippingClock(SystemClock):
-    """The machine's clock, with time that is skipped."""
+    """The machine's clock, with time that is skipped; it may stand still otherwise."""
 
     def __init__(self) -> None:
         self.skipped_s = 0.0
+        self._stopped_s: float | None = None
+
+    def stop(self) -> None:
+        """Stand still, however long the machine takes."""
+        self._stopped_s = time.monotonic()
 
     def monotonic_s(self) -> float:
-        return time.monotonic() + self.skipped_s
+        return (self._stopped_s or time.monotonic()) + self.skipped_s
 
 
 def account_at(url: str) -> Account:
@@ -73,7 +79,7 @@ class Caller:
 
     def call(self, call: Call, within_s: float = WITHIN_S) -> Answer | Unavailable:
         """Make a call and wait for it."""
-        return self.begin(call, within_s).result(60)
+        return self.begin(call, within_s).result(PATIENCE_S)
 
     def replace_keys(self, within_s: float = WITHIN_S) -> None:
         """Find keys anew."""
@@ -85,6 +91,6 @@ class Caller:
 
     def _wait(self, what: Any, *arguments: Any) -> None:
         if self._kind == "async":
-            asyncio.run_coroutine_threadsafe(what(*arguments), self._loop).result(60)
+            asyncio.run_coroutine_threadsafe(what(*arguments), self._loop).result(PATIENCE_S)
         else:
             what(*arguments)

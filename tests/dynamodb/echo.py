@@ -13,6 +13,8 @@ from tests.dynamodb import messages
 from tests.dynamodb.certificate import Certificate
 from zae_limiter.tables.dynamodb.calls import Call
 
+WAIT_S = 120.0
+
 
 def ask(number: int = 0, **wishes: Any) -> Call:
     """A numbered call with wishes: `delay_ms`, `held` (until `release`), `hang`, `headers`, `then` (close or more)."""
@@ -29,6 +31,8 @@ class Counts:
     """What the server has seen."""
 
     accepted: int = 0
+    # Answers that nobody had asked for.
+    unasked: int = 0
     open: int = 0
     most_open: int = 0
     # The access keys that requests were signed with, in order.
@@ -54,13 +58,13 @@ class Echo:
         self._thread.start()
         context = None if self._tls is None else self._tls.server_context()
         listening = asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=context, backlog=512)
-        self._server = asyncio.run_coroutine_threadsafe(listening, self._loop).result(10)
+        self._server = asyncio.run_coroutine_threadsafe(listening, self._loop).result(WAIT_S)
         self.port = self._server.sockets[0].getsockname()[1]
         self.url = f"{'http' if self._tls is None else 'https'}://127.0.0.1:{self.port}"
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(WAIT_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -77,9 +81,17 @@ class Echo:
         """Wait until so many requests have come."""
         self._wait(lambda: len(self.counts.numbers) >= requests)
 
+    def wait_for_unasked(self) -> None:
+        """Wait until an answer was sent that nobody had asked for."""
+        self._wait(lambda: self.counts.unasked > 0)
+
+    def hang_up(self) -> None:
+        """End all connections, whatever is under way."""
+        self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in self._tasks])
+
     def _wait(self, reached: Any) -> None:
         with self._changed:
-            assert self._changed.wait_for(reached, 10), self.counts
+            assert self._changed.wait_for(reached, WAIT_S), self.counts
 
     async def _end(self) -> None:
         self._server.close()
@@ -95,6 +107,7 @@ class Echo:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             await self._converse(reader, writer)
         writer.transport.abort()
+        await asyncio.sleep(0)  # the socket is closed by then
         self._count(-1)
         self._tasks.discard(task)
 
@@ -120,6 +133,9 @@ class Echo:
                 case "more":
                     await asyncio.sleep(0.01)
                     writer.write(self._answer(b'{"number": -1}', {}, key))
+                    with self._changed:
+                        self.counts.unasked += 1
+                        self._changed.notify_all()
 
     def _answer(self, body: bytes, wishes: dict[str, Any], key: str) -> bytes:
         status = 200

@@ -45,7 +45,7 @@ def session_with(config: botocore.config.Config | None = None) -> botocore.sessi
     return session
 
 
-def account(session: Any = None, url: str = URL, attempt_s: float = 2.0) -> Account:
+def account(session: Any = None, url: str = URL, attempt_s: float = 60.0) -> Account:
     return Account(Place(TABLE, "us-east-1", url, attempt_s), session or session_with())
 
 
@@ -170,7 +170,7 @@ def table(request: pytest.FixtureRequest, proxied: Proxy) -> Iterator[DynamoTabl
         session.register("before-send.dynamodb", nothing)
     with Caller("sync", account(session, proxied.url)) as caller:
         made = DynamoTable(
-            engines.fresh_table_name(), caller.transport, caller.server, Patience(caller.clock, 4.0, lambda: 0.5)
+            engines.fresh_table_name(), caller.transport, caller.server, Patience(caller.clock, 60.0, lambda: 0.5)
         )
         made.create()
         assert (request.param == "carried") == isinstance(caller.transport, SyncCarriedTransport)
@@ -271,7 +271,7 @@ class TestOutcomes:
         assert 1_700_000_000_000 - 10_000 < low <= high < 1_700_000_000_000 + 10_000
 
 
-def carried_account(url: str, attempt_s: float = 2.0, **settings: Any) -> Account:
+def carried_account(url: str, attempt_s: float = 60.0, **settings: Any) -> Account:
     session = session_with(botocore.config.Config(**settings))
     session.register("before-send.dynamodb", nothing)
     return account(session, url, attempt_s)
@@ -335,10 +335,11 @@ class TestFailures:
         assert isinstance(outcome, Unavailable)
         assert not outcome.ambiguous
 
-    def test_a_server_that_is_silent_leaves_doubt_at_the_deadline(self, kind: str):
+    def test_a_server_that_is_silent_leaves_doubt_at_the_deadline(self, kind: str, proxied: Proxy):
         """Whatever botocore's own patience is."""
-        with Echo() as echo, Caller(kind, carried_account(echo.url)) as caller:
-            outcome = caller.call(Call("DynamoDB_20120810.ListTables", b'{"Limit": 1}'), within_s=2)
+        proxied.always(faults.Stall(applied=False))
+        with Caller(kind, carried_account(proxied.url)) as caller:
+            outcome = caller.call(Call("DynamoDB_20120810.ListTables", b'{"Limit": 1}'), within_s=1)
             sent = caller.call(Call("DynamoDB_20120810.ListTables", b"{}"), within_s=0)
 
         assert isinstance(outcome, Unavailable)

@@ -17,7 +17,7 @@ from zae_limiter.aws.account import Account
 from zae_limiter.core.outcome import Unavailable
 from zae_limiter.tables.dynamodb.wire import Answer
 
-LONG_S = 30.0
+LONG_S = 60.0
 
 
 @pytest.fixture
@@ -65,6 +65,7 @@ class TestKeeping:
         self, echo: Echo, caller: Caller, rested_s: float, accepted: int
     ):
         """Something on the way may have forgotten it."""
+        caller.clock.stop()
         caller.call(ask())
         caller.clock.skipped_s += rested_s
         found = caller.call(ask(7))
@@ -103,6 +104,7 @@ class TestKeeping:
     def test_what_comes_unasked_is_no_answer(self, echo: Echo, caller: Caller):
         """It ends the connection, and the next call gets its own answer."""
         caller.call(ask(1, then="more"))
+        echo.wait_for_unasked()
         time.sleep(0.05)
         found = caller.call(ask(2))
 
@@ -113,11 +115,13 @@ class TestKeeping:
 class TestDoubt:
     def test_a_connection_whose_answer_is_late_is_closed(self, echo: Echo, caller: Caller):
         """Its answer would be taken for that of the next call."""
-        late = caller.call(ask(1, delay_ms=4_000), within_s=1)
+        late = caller.call(ask(1, held=True), within_s=3)
         found = caller.call(ask(2))
+        echo.release()
 
         assert doubt(late)
         assert [2] == numbers([found])
+        assert 1 == caller.transport._pool._open
         echo.wait_until_open(1)
 
     def test_no_time_left_means_nothing_was_sent(self, echo: Echo, caller: Caller):
@@ -132,8 +136,7 @@ class TestDoubt:
         """The call may have been carried out."""
         begun = caller.begin(ask(1, hang=True), within_s=LONG_S)
         echo.wait_for(1)
-        for task in list(echo._tasks):
-            echo._loop.call_soon_threadsafe(task.cancel)
+        echo.hang_up()
 
         assert doubt(begun.result(60))
 
@@ -167,7 +170,9 @@ class TestSharing:
 
     def test_places_of_connections_that_are_given_up_are_taken_in_turn(self, echo: Echo, caller: Caller):
         """After 64 calls that end in doubt there is room for 64 again."""
-        lost = [caller.begin(ask(1, hang=True), within_s=3) for _ in range(64)]
+        lost = [caller.begin(ask(1, hang=True), within_s=LONG_S) for _ in range(64)]
+        echo.wait_for(64)
+        echo.hang_up()
         doubts = [doubt(future.result(60)) for future in lost]
         begun = [caller.begin(ask(number, delay_ms=20)) for number in range(100)]
 
@@ -217,6 +222,7 @@ class TestClosing:
         """Those that wait for an answer are in doubt, those that wait for a connection were not sent."""
         begun = [caller.begin(ask(number, hang=True), within_s=LONG_S) for number in range(80)]
         echo.wait_for(64)
+        wait_until(lambda: len(caller.transport._pool._waiting) == 16)
         started_s = time.monotonic()
         caller.close()
         outcomes = [doubt(future.result(60)) for future in begun]
