@@ -59,7 +59,7 @@ from tests.dynamodb import raw
 ROOT = Path(__file__).resolve().parents[2]
 INSTALLED = ROOT / ".engines" / "node_modules" / "@dynoxide"
 
-START_S = 30.0
+START_S = 300.0
 POLL_S = 0.02
 PORTS_TRIED = 3
 SHOWN_OUTPUT_BYTES = 4_000

@@ -23,12 +23,12 @@ class Forwarder:
     def __enter__(self) -> Self:
         self._thread.start()
         listening = asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self._server = asyncio.run_coroutine_threadsafe(listening, self._loop).result(10)
+        self._server = asyncio.run_coroutine_threadsafe(listening, self._loop).result(120)
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(120)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-WAIT_S = 10.0
+WAIT_S = 120.0
 PIECE_BYTES = 65_536
 # The kernel takes one more than it is told.
 FILLERS = 2

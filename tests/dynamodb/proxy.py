@@ -22,7 +22,7 @@ from tests.dynamodb.exchange import Client, Upstream
 from tests.dynamodb.faults import Fault, Nothing
 from tests.dynamodb.messages import Message
 
-WAIT_S = 10.0
+WAIT_S = 120.0
 ENGINE_LIMIT_BYTES = 32 << 20
 
 Clock = Callable[[], float]

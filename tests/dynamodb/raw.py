@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 120.0
 VERSION = "DynamoDB_20120810"
 # Engines want the form of a signature, and check nothing of it.
 AUTHORIZATION = (

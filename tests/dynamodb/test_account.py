@@ -96,7 +96,7 @@ class TestPlaces:
         places = [found.signer.endpoint]
         for _ in range(2):
             issuer.leave(60)
-            found.renew().result(10)
+            found.renew().result(60)
             places.append(found.signer.endpoint)
 
         assert [f"{account_id}.ddb.us-east-1.amazonaws.com" for account_id in issuer.account_ids] == [
@@ -110,7 +110,7 @@ class TestPlaces:
         issuer = Issuer()
         issuer.account_ids = ["111111111111", "222222222222"]
         found = account_of(issuer, None)
-        found.replace(found.signer).result(10)
+        found.replace(found.signer).result(60)
 
         assert "222222222222.ddb.us-east-1.amazonaws.com" == found.signer.endpoint.host
 
@@ -239,7 +239,7 @@ class TestFreshness:
         bare(monkeypatch, tmp_path, **KEYS, **REGION)
         found = account()
         before = found.signer
-        found.replace(before).result(10)
+        found.replace(before).result(60)
 
         assert (Freshness.FRESH, False, True) == (found.freshness(), found.changes, found.signer is before)
 
@@ -252,7 +252,7 @@ class TestFreshness:
         found = account_of(issuer)
         before, issuer.failure = found.signer, RuntimeError("the words of the provider")
         issuer.leave(300)
-        found.renew().result(10)
+        found.renew().result(60)
         ours = [record.getMessage() for record in caplog.records if record.name.startswith("zae_limiter")]
 
         assert found.signer is before
@@ -268,7 +268,7 @@ class TestFreshness:
         issuer.failure = LookupError("no keys")
         issuer.leave(-1)
         with pytest.raises(LookupError, match="no keys"):
-            found.renew().result(10)
+            found.renew().result(60)
 
     def test_many_who_renew_at_once_ask_the_provider_once(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         """They share one renewal."""
@@ -280,7 +280,7 @@ class TestFreshness:
         renewals = [found.renew() for _ in range(50)]
         issuer.open.set()
         for renewal in renewals:
-            renewal.result(10)
+            renewal.result(60)
 
         assert (2, 1) == (issuer.issued, len(set(renewals)))
 
@@ -293,6 +293,6 @@ class TestFreshness:
         before = found.signer
         issuer.leave(300)
         session.get_credentials().get_frozen_credentials()
-        found.renew().result(10)
+        found.renew().result(60)
 
         assert (2, False) == (issuer.issued, found.signer is before)

@@ -28,7 +28,7 @@ def run_script(text: str, *arguments: str) -> list[str]:
         [sys.executable, "-c", textwrap.dedent(text), *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
@@ -88,7 +88,7 @@ def test_a_child_forked_while_keys_are_renewed_renews_its_own(echo: Echo):
         if child == 0:
             os._exit(0 if account._renewal.begin() is not hanging else 1)
         _, status = os.waitpid(child, 0)
-        hanging.result(10)
+        hanging.result(60)
         print(status, issuer.issued)
         """
     )

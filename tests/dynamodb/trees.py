@@ -18,7 +18,7 @@ from zae_limiter.clock import SystemClock
 from zae_limiter.core.location import DynamoLocation
 
 KINDS = ("async", "sync")
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 
 @functools.cache
