@@ -28,7 +28,7 @@ from tests.dynamodb.proxy import Proxy
 from tests.dynamodb.trees import tree
 from zae_limiter import Limit, RateLimiterUnavailable, RateLimitExceeded
 
-PATIENT_S = 3.0
+PATIENT_S = 30.0
 CONSUME = {"rpm": 1, "tpm": 10}
 # So slow that a test earns nothing.
 LIMITS = [Limit.per_day("rpm", 1_000), Limit.per_day("tpm", 10_000)]
@@ -59,7 +59,7 @@ class WorkFailedError(Exception):
 
 
 class Stage:
-    """A table, the proxy before it, and clients that are opened once for each deadline."""
+    """A table, the proxy before it, and clients that are opened once for each deadline, and may be hurried later."""
 
     def __init__(self, kind: str, stack: ExitStack) -> None:
         engine = quick_engine()
@@ -86,9 +86,20 @@ class Stage:
         self._stack.callback(repo.close)
         return self._tree.limiter(repo, speculative_writes=speculative)
 
+    def hurry(self, deadline_s: float) -> None:
+        """Let what clients begin from now on have so long, until `calm`: a busy machine is slow while all is well."""
+        for limiter in self._limiters.values():
+            limiter._client._deadline_s = deadline_s
+
+    def calm(self) -> None:
+        """No more faults, and as much time as before."""
+        self.proxy.calm()
+        for (deadline_s, _), limiter in self._limiters.items():
+            limiter._client._deadline_s = deadline_s
+
     def actor(self, deadline_s: float = PATIENT_S) -> "Actor":
         """An entity nobody has used yet, as a client with this deadline sees it; no fault is left over."""
-        self.proxy.calm()
+        self.calm()
         self.proxy.forget()
         self.limiter(deadline_s)  # opened before anything goes wrong
         return Actor(self, f"user-{next(self._numbers)}", deadline_s)

@@ -11,7 +11,8 @@ from tests.dynamodb.stage import FAULTS, PATIENT_S, Actor, Stage
 from tests.dynamodb.test_shard_throttles import split_by_another
 from tests.dynamodb.trees import KINDS
 
-STALLED_S = 1.6
+# A stalled call is given up after half of the deadline.
+STALLED_S = 2.0
 # More than half of what there is.
 LARGE = {"rpm": 600, "tpm": 10}
 ALL = {**FAULTS, "conflict": conflict()}
@@ -23,9 +24,15 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
         yield Stage(request.param, stack)
 
 
-def sharded(stage: Stage, fault: Fault) -> Actor:
+def plant(stage: Stage, fault: Fault) -> None:
+    """Make the next transaction go wrong."""
+    stage.hurry(STALLED_S if isinstance(fault, Stall) else PATIENT_S)
+    stage.proxy.next(fault, 1, "TransactWriteItems")
+
+
+def sharded(stage: Stage) -> Actor:
     """An actor whose bucket has two shards, and who knows it."""
-    actor = stage.actor(STALLED_S if isinstance(fault, Stall) else PATIENT_S)
+    actor = stage.actor()
     actor.take()
     split_by_another(stage.new_limiter(PATIENT_S), actor)
     actor.take()
@@ -35,8 +42,8 @@ def sharded(stage: Stage, fault: Fault) -> Actor:
 @pytest.mark.parametrize("fault", ALL.values(), ids=ALL)
 def test_a_request_larger_than_a_share_is_charged_once(stage: Stage, fault: Fault):
     """Whatever became of the first answer."""
-    actor = sharded(stage, fault)
-    stage.proxy.next(fault, 1, "TransactWriteItems")
+    actor = sharded(stage)
+    plant(stage, fault)
     with actor.limiter.acquire(actor.entity_id, RESOURCE, LARGE):
         pass
 
@@ -46,10 +53,10 @@ def test_a_request_larger_than_a_share_is_charged_once(stage: Stage, fault: Faul
 @pytest.mark.parametrize("fault", ALL.values(), ids=ALL)
 def test_a_debit_that_is_spread_is_charged_once(stage: Stage, fault: Fault):
     """Whatever became of the first answer."""
-    actor = sharded(stage, fault)
+    actor = sharded(stage)
     with actor.acquire() as lease:
         lease.adjust(rpm=700)
-        stage.proxy.next(fault, 1, "TransactWriteItems")
+        plant(stage, fault)
 
     assert {"rpm": 703, "tpm": 30} == actor.used
     # A balance is less than what is there by what was earned since, which is next to nothing.
@@ -59,10 +66,12 @@ def test_a_debit_that_is_spread_is_charged_once(stage: Stage, fault: Fault):
 @pytest.mark.parametrize("fault", ALL.values(), ids=ALL)
 def test_a_split_is_made_once(stage: Stage, fault: Fault):
     """What there was is there, on two shards or still on one."""
-    actor = stage.actor(PATIENT_S)
+    actor = stage.actor()
     actor.take()
+    another = stage.new_limiter(PATIENT_S)
+    another._client._deadline_s = STALLED_S
     stage.proxy.next(fault, 1, "TransactWriteItems")
-    split_by_another(stage.new_limiter(STALLED_S), actor)
+    split_by_another(another, actor)
     actor.take()
     shards = stage.ledger.shards(actor.entity_id)
 

@@ -13,6 +13,8 @@ from tests.dynamodb.stage import CONSUME, PATIENT_S, Actor, Stage
 from tests.dynamodb.trees import KINDS
 
 TAKES = 20
+# A shard that is shut is tried for a part of the deadline.
+SHUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +88,11 @@ def test_shard_0_is_bypassed_while_it_is_shut(stage: Stage):
     actor = stage.actor()
     actor.take()
     split_by_another(stage.new_limiter(PATIENT_S), actor)
+    stage.hurry(SHUT_S)
     stage.proxy.always(ShardShut(0, ("UpdateItem", "GetItem", "TransactWriteItems")))
     for _ in range(3):
         actor.take()
-    stage.proxy.calm()
+    stage.calm()
 
     assert times(4) == actor.used
     assert 30 == stage.ledger.shards(actor.entity_id)[1]["b_tpm_tc"] // 1000
