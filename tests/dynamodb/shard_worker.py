@@ -41,7 +41,7 @@ async def work(limiter: RateLimiter, random: Random, large: int, tally: Tally) -
 async def main() -> None:
     url, count, large, seed = sys.argv[1:]
     tally = Tally()
-    async with await Repository.open(url, deadline_s=10, reject_locally_s=0) as repo:
+    async with await Repository.open(url, deadline_s=60, reject_locally_s=0) as repo:
         limiter = RateLimiter(repo)
         await limiter.available(*BUCKET)
         sys.stdout.write("ready\n")

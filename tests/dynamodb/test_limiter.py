@@ -12,7 +12,7 @@ from zae_limiter import Limit, RateLimitExceeded
 TEN_YEARS_S = 10 * 365 * 24 * 3600
 SLOW = [Limit.custom("rpm", 10, 1, TEN_YEARS_S), Limit.custom("tpm", 1_000, 1, TEN_YEARS_S)]
 """Limits of which nothing comes back while a test runs, whatever the server's clock."""
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture(params=KINDS)
@@ -169,14 +169,14 @@ def test_a_bucket_follows_its_limits(kind: Any, url: str, repo: Any, limiter: An
 
 
 def test_tokens_come_back_by_the_servers_clock(limiter: Any) -> None:
-    """A limit that fills fast is waited for, and then admits."""
-    fast = [Limit.per_second("rps", 50)]
-    with limiter.acquire("user-1", "gpt-4", {"rps": 50}, limits=fast):
+    """A limit that was used up is waited for, as long as it takes to fill."""
+    fast = [Limit.per_minute("rpm", 50)]
+    with limiter.acquire("user-1", "gpt-4", {"rpm": 50}, limits=fast):
         pass
-    wait_s = limiter.time_until_available("user-1", "gpt-4", {"rps": 50}, limits=fast)
+    wait_s = limiter.time_until_available("user-1", "gpt-4", {"rpm": 50}, limits=fast)
 
     # The server's clock is known to a second at first, and counts to the strict side.
-    assert 0 < wait_s <= 2.5
+    assert 0 < wait_s <= 61.5
 
 
 def test_large_amounts_are_exact(limiter: Any) -> None:
