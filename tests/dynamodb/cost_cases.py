@@ -16,7 +16,6 @@ from zae_limiter.schema.bucket_item import bucket_key
 ENTITY, PARENT = "5f0c6b3e-8a1d-4c57-9e42-d1b7a9036c28", "c9a4e7d2-16f8-4b0e-a35c-7d2e90b1f486"
 RESOURCE = "openai/gpt-4o"
 LIMITS = [Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 6_000)]
-MEETING_S = 0.2
 
 
 class Scene:
@@ -43,9 +42,9 @@ class Scene:
         for opened in self._opened:
             await opened.table.close()
 
-    def measure(self, slow_s: float = 0.0) -> None:
-        """What the client does from here on is what the case costs."""
-        self.client.ledger.begin(slow_s)
+    def measure(self, *, meeting: bool = False) -> None:
+        """What the client does from here on is what the case costs; ``meeting``: it begins with two calls at once."""
+        self.client.ledger.begin(meeting=meeting)
 
     def advance(self, milliseconds: int) -> None:
         """Let time pass."""
@@ -232,7 +231,7 @@ async def debit_to_a_missing_bucket(scene: Scene) -> None:
 async def cascade(scene: Scene) -> None:
     await scene.create_family()
     await scene.take(rpm=1)
-    scene.measure(MEETING_S)
+    scene.measure(meeting=True)
     await scene.take(rpm=1, tpm=500)
 
 
@@ -240,14 +239,14 @@ async def cascade_adjusted(scene: Scene) -> None:
     await scene.create_family()
     async with scene.client.limiter.acquire(ENTITY, RESOURCE, {"rpm": 1, "tpm": 500}) as lease:
         await lease.adjust(tpm=230)
-        scene.measure(MEETING_S)
+        scene.measure(meeting=True)
 
 
 async def cascade_refused_by_the_parent(scene: Scene) -> None:
     await scene.create_family()
     await scene.take(rpm=1)
     await scene.others_take(PARENT, tpm=6_000)
-    scene.measure(MEETING_S)
+    scene.measure(meeting=True)
     await scene.rejected(tpm=500)
 
 

@@ -4,7 +4,7 @@ Time is the test's: the table's clock stands still until it is moved. Calls take
 """
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -32,7 +32,9 @@ from zae_limiter.tables.dynamodb import answers
 from zae_limiter.tables.dynamodb.calls import Call
 from zae_limiter.tables.dynamodb.wire import Answer
 
-DEADLINE_S = 20.0
+DEADLINE_S = 120.0
+MEETING_S = 60.0
+POLL_S = 0.001
 
 
 class StandingClock:
@@ -81,12 +83,21 @@ class Ledger:
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
-        self.slow_s = 0.0
         self._open = False
+        self._to_meet = 0
+        self._arrived: list[Call] = []
 
-    def begin(self, slow_s: float = 0.0) -> None:
-        """Write down what is called from now on; ``slow_s`` holds each call up, so that calls at the same time meet."""
-        self._open, self.slow_s = True, slow_s
+    def begin(self, *, meeting: bool = False) -> None:
+        """Write down what is called from now on; ``meeting`` has the first two calls wait until both have begun."""
+        self._open, self._to_meet = True, 2 if meeting else 0
+        self._arrived.clear()
+
+    def meet(self, call: Call) -> Iterator[None]:
+        """Arrive with a call; goes on while another is to be met, though not for ever."""
+        self._arrived.append(call)
+        end_s = time.monotonic() + MEETING_S
+        while len(self._arrived) < self._to_meet and time.monotonic() < end_s:
+            yield
 
     def enter(self, call: Call, began_s: float, answer: object) -> None:
         """Write a call down that was answered."""
@@ -150,7 +161,8 @@ class AsyncRecorder:
 
     async def call(self, call: Call, until_s: float) -> Any:
         began_s = time.monotonic()
-        await async_runtime.sleep(self._ledger.slow_s)
+        for _ in self._ledger.meet(call):
+            await async_runtime.sleep(POLL_S)
         answer = await self._caller.call(call, until_s)
         self._ledger.enter(call, began_s, answer)
         return answer
@@ -161,7 +173,8 @@ class SyncRecorder(AsyncRecorder):
 
     def call(self, call: Call, until_s: float) -> Any:
         began_s = time.monotonic()
-        time.sleep(self._ledger.slow_s)
+        for _ in self._ledger.meet(call):
+            time.sleep(POLL_S)
         answer = self._caller.call(call, until_s)
         self._ledger.enter(call, began_s, answer)
         return answer

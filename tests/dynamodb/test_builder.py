@@ -26,6 +26,7 @@ from zae_limiter import (
     VersionMismatchError,
 )
 from zae_limiter._sync.store.versions import VersionStore
+from zae_limiter.core.settings import make_settings
 from zae_limiter.core.version import SCHEMA_VERSION, VersionRecord
 from zae_limiter.infra import clients as infra_clients
 from zae_limiter.infra.clients import Clients
@@ -381,6 +382,11 @@ class TestOnAws:
 
 
 class TestDeprecated:
+    @pytest.fixture(autouse=True)
+    def patience(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """They name no deadline, and a busy machine is slower than the default one."""
+        monkeypatch.setitem(make_settings.__kwdefaults__, "deadline_s", PATIENCE_S)
+
     def test_a_repository_is_named_then_deployed(self, side: Side, stack: Stack) -> None:
         repo = side.named("repository", stack_options=BARE)
         before = stack.describe()

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.dynamodb.engines import Engine, free_port
-from zae_limiter.cli import main
+from zae_limiter.cli import acquire, available, main
 
 Run = Callable[..., Result]
 
@@ -17,7 +17,9 @@ LIMIT = ("-l", "rpd:10/d")
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command, with keys in the environment that no engine checks."""
+    """Run a command, with keys in the environment that no engine checks, and time enough for a busy machine."""
+    for command in (acquire, available):
+        monkeypatch.setattr(command, "QUICK_S", 60.0)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "engine")
 
@@ -88,8 +90,9 @@ def test_a_missing_table_is_one_line(run: Run, place: str, table_name: str) -> N
     assert failed.stderr.startswith(f"Error: There is no limiter {table_name!r}")
 
 
-def test_an_engine_that_is_away_is_one_line(run: Run, table_name: str) -> None:
+def test_an_engine_that_is_away_is_one_line(run: Run, table_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The exit code says that the store cannot be reached."""
+    monkeypatch.setattr(available, "QUICK_S", 1.0)
     nowhere = f"dynamodb://{table_name}?region=us-east-1&endpoint_url=http://127.0.0.1:{free_port()}"
     failed = run("available", "user-1", "gpt-4", "--url", nowhere)
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from tests.dynamodb.engines import EngineAbsentError, fresh_table_name, running
 from zae_limiter._sync.dynamo_opening import open_table
-from zae_limiter.cli import main
+from zae_limiter.cli import acquire, main
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.location import DynamoLocation
 
@@ -24,6 +24,7 @@ def location(monkeypatch: pytest.MonkeyPatch) -> DynamoLocation:
         engine = running("dynoxide")
     except EngineAbsentError as absent:
         pytest.skip(str(absent))
+    monkeypatch.setattr(acquire, "QUICK_S", 60.0)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "engine")
     found = DynamoLocation(fresh_table_name(), "us-east-1", engine.url)

@@ -21,7 +21,7 @@ from zae_limiter._sync import dynamo_table as sync_table
 TEN_YEARS_S = 10 * 365 * 24 * 3600
 SLOW = [Limit.custom("rpm", 10, 1, TEN_YEARS_S)]
 """A limit of which nothing comes back while a test runs."""
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture(params=KINDS)
@@ -57,7 +57,7 @@ def take(limiter: Any, entity_id: str = "user-1", resource: str = "gpt-4", **con
 class TestOpening:
     def test_what_was_created_is_found_without_creating(self, kind: Any, place: str, repo: Any) -> None:
         """A URL without create opens the same table; what is stored is there."""
-        with kind.open(place) as other:
+        with kind.open(place, deadline_s=DEADLINE_S) as other:
             assert place == other.name
             assert SLOW == other.get_system_defaults()[0]
 
@@ -70,7 +70,7 @@ class TestOpening:
     def test_a_missing_table_is_named(self, kind: Any, place: str, table_name: str) -> None:
         """The message says what to do about it."""
         with pytest.raises(InfrastructureNotFoundError) as caught:
-            kind.open(place)
+            kind.open(place, deadline_s=DEADLINE_S)
         assert table_name == caught.value.name
         assert f"There is no limiter {table_name!r}" in str(caught.value)
 
@@ -85,13 +85,13 @@ class TestOpening:
         """By its name, and with its own data."""
         repo.register_namespace("team-a")
 
-        with kind.open(place, namespace="team-a") as other:
+        with kind.open(place, namespace="team-a", deadline_s=DEADLINE_S) as other:
             assert [] == other.get_system_defaults()[0]
 
     def test_the_table_answers_a_ping(self, repo: Any, limiter: Any) -> None:
         """It is there."""
         assert repo.ping()
-        assert limiter.is_available()
+        assert limiter.is_available(DEADLINE_S)
 
     def test_what_the_table_can_do_is_told(self, repo: Any) -> None:
         """A deployed table has partitions that take so many writes, and a stream."""
@@ -105,7 +105,7 @@ async def test_connect_finds_what_was_created(engine: Engine, table_name: str) -
     url = f"dynamodb://{table_name}?region=us-east-1&endpoint_url={engine.url}&create=true"
     async with await Repository.open(url, session=session(), deadline_s=DEADLINE_S) as made:
         await made.set_system_defaults(SLOW)
-    options = {"endpoint_url": engine.url, "session": session()}
+    options = {"endpoint_url": engine.url, "session": session(), "deadline_s": DEADLINE_S}
 
     async with await Repository.connect(table_name, "us-east-1", **options) as repo:
         assert (SLOW, None) == await repo.get_system_defaults()
