@@ -5,15 +5,19 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from struct import Struct
 
-from tests.stress.worker import BUCKET, CONSUME, RECORD, REJECTED
+from tests.stress.worker import BUCKET, CONSUME, DEADLINE_S, RECORD, REJECTED, REJECTION
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 from zae_limiter.schema.bucket_item import bucket_key
 
 ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 120
+POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +30,10 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """The time just before an acquire that was rejected, and the capacity of the limit it was judged by."""
+    """The times just before and just after an acquire that was rejected, and the capacity it was judged by."""
 
     before_ns: int
+    after_ns: int
     capacity: int
 
 
@@ -36,13 +41,13 @@ class Fleet:
     """Processes that take from one bucket of one limit, each with so many threads or tasks."""
 
     def __init__(self, directory: Path, limit: Limit) -> None:
+        directory.mkdir(exist_ok=True)
         self._directory = directory
         self.path = directory / "limiter.db"
         self.url = f"sqlite:///{self.path}"
         self._limit = limit
         self._processes: list[subprocess.Popen[str]] = []
-        self.until_ns = 0
-        with SyncRepository.open(self.url) as repo:
+        with SyncRepository.open(self.url, deadline_s=DEADLINE_S) as repo:
             repo.set_system_defaults([limit])
 
     def start(self, kind: str, processes: int, each: int, config_cache_ttl: float = 60) -> None:
@@ -57,20 +62,29 @@ class Fleet:
             assert process.stdout is not None
             assert "ready\n" == process.stdout.readline()
 
-    def work_for(self, seconds: float) -> None:
+    def begin(self) -> None:
         """Let all of them work."""
-        self.until_ns = time.time_ns() + int(seconds * 1e9)
-        for process in self._processes:
-            assert process.stdin is not None
-            process.stdin.write(f"{self.until_ns}\n")
-            process.stdin.flush()
+        self._tell("begin")
+
+    def work_for(self, seconds: float) -> None:
+        """Let all of them work for so long."""
+        self.begin()
+        time.sleep(seconds)
+
+    def work_until(self, is_done: Callable[[], object]) -> None:
+        """Let them go on until something has come about, or patience is over; whoever needs it asserts it."""
+        end_s = time.monotonic() + PATIENCE_S
+        while not is_done() and time.monotonic() < end_s:
+            time.sleep(POLL_S)
 
     def kill(self, number: int) -> None:
         """End one of them without a warning."""
         self._processes[number].kill()
+        self._processes[number].wait()
 
     def exit_codes(self) -> list[int]:
-        """Wait for all of them."""
+        """Let all of them stop, and wait for them."""
+        self._tell("stop")
         for process in self._processes:
             process.communicate()
         return [process.returncode for process in self._processes]
@@ -84,7 +98,7 @@ class Fleet:
 
     def admissions(self, number: int) -> list[Admission]:
         """Return what a process has logged, but for a record it was killed in."""
-        return [Admission(*record) for record in _records(self._log(number))]
+        return [Admission(*record) for record in _records(self._log(number), RECORD)]
 
     def all_admissions(self) -> list[Admission]:
         """Return what all have logged."""
@@ -93,17 +107,17 @@ class Fleet:
     def all_rejections(self) -> list[Rejection]:
         """Return the rejections that all have logged."""
         logs = [self._log(number) for number in range(len(self._processes))]
-        return [Rejection(*record) for log in logs for record in _records(Path(f"{log}{REJECTED}"))]
+        return [Rejection(*record) for log in logs for record in _records(Path(f"{log}{REJECTED}"), REJECTION)]
 
     def consumed(self) -> int:
         """Return the total that the bucket itself has counted, on all its shards."""
-        with SyncRepository.open(self.url) as repo:
+        with SyncRepository.open(self.url, deadline_s=DEADLINE_S) as repo:
             found = [one for one in repo.get_buckets(*BUCKET) if one.limit_name == self._limit.name]
             return sum(one.total_consumed_milli for one in found) // 1000
 
     def stored(self, attribute: str) -> int:
         """Return a number that is stored with the bucket."""
-        with SyncRepository.open(self.url) as repo:
+        with SyncRepository.open(self.url, deadline_s=DEADLINE_S) as repo:
             item = repo.scope.table.get(bucket_key(repo.scope.namespace_id, *BUCKET))
             assert item is not None
             number: int = item[attribute]
@@ -111,7 +125,7 @@ class Fleet:
 
     def takes_one_more(self) -> bool:
         """Say whether the bucket, given the time to earn it, admits another request."""
-        with SyncRepository.open(self.url) as repo:
+        with SyncRepository.open(self.url, deadline_s=DEADLINE_S) as repo:
             limiter = SyncRateLimiter(repo)
             time.sleep(limiter.time_until_available(*BUCKET, CONSUME))
             with limiter.acquire(*BUCKET, CONSUME) as lease:
@@ -124,6 +138,14 @@ class Fleet:
             return connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         finally:
             connection.close()
+
+    def _tell(self, word: str) -> None:
+        for process in self._processes:
+            assert process.stdin is not None
+            # One that was killed, or failed, is told in vain.
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(f"{word}\n")
+                process.stdin.flush()
 
     def _log(self, number: int) -> Path:
         return self._directory / f"{number}.log"
@@ -139,11 +161,11 @@ def fleet_of(directory: Path, limit: Limit) -> Iterator[Fleet]:
         fleet.stop()
 
 
-def _records(log: Path) -> Iterator[tuple[int, int]]:
+def _records(log: Path, record: Struct) -> Iterator[tuple[int, ...]]:
     """Return what was logged, but for a record that was not finished."""
     data = log.read_bytes() if log.exists() else b""
-    whole = len(data) - len(data) % RECORD.size
-    return RECORD.iter_unpack(data[:whole])
+    whole = len(data) - len(data) % record.size
+    return record.iter_unpack(data[:whole])
 
 
 def most_allowed(admissions: Sequence[Admission], limit: Limit) -> float:
@@ -151,10 +173,29 @@ def most_allowed(admissions: Sequence[Admission], limit: Limit) -> float:
     return limit.capacity + limit.refill_rate * (0.001 + longest_s(admissions)) + 0.001
 
 
-def available(admissions: Sequence[Admission], limit: Limit, until_ns: int) -> float:
-    """Return what the limit had to offer from the first request to the end."""
-    first_ns = min(one.before_ns for one in admissions)
-    return limit.capacity + limit.refill_rate * (until_ns - first_ns) / 1e9
+def offered(rejections: Sequence[Rejection], limit: Limit) -> float:
+    """Return what the limit had to offer while there was demand: a full bucket, and what it earned between rejections.
+
+    A rejection says that all there was is taken. Where none comes for long, the bucket fills and earns no more.
+    """
+    first_ns = min(one.after_ns for one in rejections)
+    times_ns = [first_ns, *sorted(one.before_ns for one in rejections if one.before_ns > first_ns)]
+    earned = (limit.refill_rate * (later - sooner) / 1e9 for sooner, later in pairwise(times_ns))
+    return limit.capacity + sum(min(limit.capacity, one) for one in earned)
+
+
+def demand_s(rejections: Sequence[Rejection]) -> float:
+    """Return for how long there was demand for more than there was: from the first rejection to the last."""
+    times_ns = [one.before_ns for one in rejections]
+    return (max(times_ns) - min(times_ns)) / 1e9 if times_ns else 0.0
+
+
+def taken(admissions: Sequence[Admission], rejections: Sequence[Rejection], limit: Limit) -> int:
+    """Return how much of what was offered was taken: before the first rejection a full bucket, then all to the last."""
+    first_ns = min(one.after_ns for one in rejections)
+    last_ns = max(rejections, key=lambda one: one.before_ns).after_ns
+    before = sum(one.after_ns <= first_ns for one in admissions)
+    return min(limit.capacity, before) + sum(one.after_ns > first_ns and one.before_ns < last_ns for one in admissions)
 
 
 def longest_s(admissions: Sequence[Admission]) -> float:

@@ -2,9 +2,9 @@
 
     python -m tests.stress.worker URL LOG threads|tasks COUNT CONFIG_CACHE_TTL
 
-It says ``ready``, waits for the time to stop at (ns since the epoch) on stdin, works, and exits with 0.
+It says ``ready``, waits for a line on stdin, works until the next or the end of stdin, and exits with 0.
 A record of the log is two numbers: the times just before and just after an acquire that was admitted, in ns.
-Beside it, LOG.rejected has the time just before each that was rejected, and the capacity it was judged by.
+Beside it, LOG.rejected has both times of each that was rejected, and the capacity it was judged by.
 Records are written as they come, so that those of a process that is killed are there too.
 """
 
@@ -18,9 +18,12 @@ import time
 from zae_limiter import RateLimiter, RateLimitExceeded, Repository, SyncRateLimiter, SyncRepository
 
 RECORD = struct.Struct("<qq")
+REJECTION = struct.Struct("<qqq")
 REJECTED = ".rejected"
 SLEEP_S = 0.02
 """After a rejection. Tokens gather meanwhile, up to the capacity, so waiting longer than need be loses none."""
+DEADLINE_S = 120
+"""More than any machine stands still for."""
 
 BUCKET = ("shared", "api")
 CONSUME = {"rps": 1}
@@ -37,19 +40,28 @@ class Log:
         os.write(self._admitted, RECORD.pack(before_ns, time.time_ns()))
 
     def add_rejection(self, before_ns: int, error: RateLimitExceeded) -> None:
-        os.write(self._rejected, RECORD.pack(before_ns, error.primary_violation.limit.capacity))
+        os.write(self._rejected, REJECTION.pack(before_ns, time.time_ns(), error.primary_violation.limit.capacity))
 
 
-def until() -> int:
-    """Say that all is ready, and wait to be told when to stop."""
+def begun() -> threading.Event:
+    """Say that all is ready, wait to be told to begin, and return what is set when told to stop."""
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    return int(sys.stdin.readline())
+    sys.stdin.readline()
+    stop = threading.Event()
+
+    def listen() -> None:
+        sys.stdin.readline()
+        stop.set()
+
+    threading.Thread(target=listen, daemon=True).start()
+    return stop
 
 
-def work(limiter: SyncRateLimiter, log: Log, until_ns: int) -> None:
+def work(limiter: SyncRateLimiter, log: Log, stop: threading.Event) -> None:
     """Take one token after the other."""
-    while (before_ns := time.time_ns()) < until_ns:
+    while not stop.is_set():
+        before_ns = time.time_ns()
         try:
             with limiter.acquire(*BUCKET, CONSUME):
                 log.add(before_ns)
@@ -60,15 +72,15 @@ def work(limiter: SyncRateLimiter, log: Log, until_ns: int) -> None:
 
 def run_threads(url: str, log: Log, count: int, config_cache_ttl: float) -> None:
     """Work in threads of one limiter."""
-    with SyncRepository.open(url, deadline_s=10, config_cache_ttl=config_cache_ttl) as repo:
+    with SyncRepository.open(url, deadline_s=DEADLINE_S, config_cache_ttl=config_cache_ttl) as repo:
         limiter = SyncRateLimiter(repo)
         limiter.available(*BUCKET)
-        until_ns = until()
+        stop = begun()
         failures: list[BaseException] = []
 
         def guarded() -> None:
             try:
-                work(limiter, log, until_ns)
+                work(limiter, log, stop)
             except BaseException as error:
                 failures.append(error)
                 raise
@@ -82,9 +94,10 @@ def run_threads(url: str, log: Log, count: int, config_cache_ttl: float) -> None
             sys.exit(1)
 
 
-async def work_in_task(limiter: RateLimiter, log: Log, until_ns: int) -> None:
+async def work_in_task(limiter: RateLimiter, log: Log, stop: threading.Event) -> None:
     """Take one token after the other."""
-    while (before_ns := time.time_ns()) < until_ns:
+    while not stop.is_set():
+        before_ns = time.time_ns()
         try:
             async with limiter.acquire(*BUCKET, CONSUME):
                 log.add(before_ns)
@@ -97,11 +110,11 @@ async def work_in_task(limiter: RateLimiter, log: Log, until_ns: int) -> None:
 
 async def run_tasks(url: str, log: Log, count: int, config_cache_ttl: float) -> None:
     """Work in tasks of one limiter."""
-    async with await Repository.open(url, deadline_s=10, config_cache_ttl=config_cache_ttl) as repo:
+    async with await Repository.open(url, deadline_s=DEADLINE_S, config_cache_ttl=config_cache_ttl) as repo:
         limiter = RateLimiter(repo)
         await limiter.available(*BUCKET)
-        until_ns = until()
-        await asyncio.gather(*(work_in_task(limiter, log, until_ns) for _ in range(count)))
+        stop = begun()
+        await asyncio.gather(*(work_in_task(limiter, log, stop) for _ in range(count)))
 
 
 def main() -> None:
