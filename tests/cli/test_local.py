@@ -11,6 +11,7 @@ import pytest
 
 from tests.dynamodb.engines import free_port
 from tests.infra.local_servers import BROKEN, SILENT, in_place_of_ministack, stopped_in_the_end
+from tests.patience import PATIENT
 from zae_limiter import SyncRepository
 from zae_limiter.infra.clients import Clients
 from zae_limiter.infra.local import session_of
@@ -36,8 +37,9 @@ def port() -> str:
     return str(free_port())
 
 
-def test_up_prints_where_it_is_and_how_to_use_it(run, aws, port):
+def test_up_prints_where_it_is_and_how_to_use_it(run, aws, port, monkeypatch):
     """Status prints the same; a program reads it as JSON."""
+    monkeypatch.setattr("zae_limiter.infra.local._HEALTH_S", 60.0)
     up, status, as_json = run("local", "up", "--port", port), run("local", "status"), run("local", "status", "--json")
 
     running = aws.status()
@@ -75,7 +77,7 @@ def test_a_shell_that_evaluates_the_environment_uses_the_limiter_in_it(run, aws,
     """The limiter of the name is there after up, and data commands work on it, whatever keys the user has."""
     done = run("local", "up", "--port", port, "--name", "my-app")
     shell = {"PATH": os.environ["PATH"], "LIMITER": f"{sys.executable} -m zae_limiter", "AWS_PROFILE": "mine"}
-    shell["ZAE_LIMITER_LOCAL_DIR"] = str(aws.directory)
+    shell |= {"ZAE_LIMITER_LOCAL_DIR": str(aws.directory), **PATIENT}
     used = subprocess.run(["sh", "-c", UP_AND_USE], env=shell, capture_output=True, text=True, timeout=120, check=False)
 
     assert 'eval "$(zae-limiter local env --name my-app)"' in done.stderr
@@ -86,6 +88,7 @@ def test_what_was_deployed_goes_on_after_a_restart(run, aws, port, monkeypatch):
     """Stack, table and balances are there, and the aggregator counts on; deploying again leaves them as they are."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setattr("zae_limiter.cli.acquire.QUICK_S", 60.0)
     endpoint_url = f"http://127.0.0.1:{port}"
     url = f"dynamodb://my-app?region=us-east-1&endpoint_url={endpoint_url}"
     left, counted = [], []

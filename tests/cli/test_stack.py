@@ -235,8 +235,9 @@ class TestStatus:
         assert 69 == done.exit_code
         assert ("not answering", None) == (json.loads(done.stdout)["health"], json.loads(done.stdout)["table_status"])
 
-    def test_a_table_without_a_stack_is_a_limiter_too(self, aws, name):
+    def test_a_table_without_a_stack_is_a_limiter_too(self, aws, name, monkeypatch):
         """As create=true makes it."""
+        monkeypatch.setattr("zae_limiter.cli.available.QUICK_S", 60.0)
         invoke("available", "user-1", "api", "-l", "rpm:1", "--url", f"dynamodb://{name}?create=true")
         facts = told(invoke("status", "-n", name, "--json"))
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from tests.docs.pages import ROOT, SHELLS, blocks
 from tests.dynamodb.engines import free_port
 from tests.infra.local_servers import stopped_in_the_end
+from tests.patience import PATIENT
 
 PAGES = (ROOT / "README.md", ROOT / "docs" / "getting-started.md")
 # Whoever runs the tests has the extra.
@@ -18,11 +20,12 @@ INSTALLING = "pip install "
 
 
 def script(page: Path, port: int) -> str:
-    """The lines of a page that start a local AWS, deploy to it and use it, on another port."""
+    """The lines of a page that start a local AWS, deploy to it and use it, on another port and patiently."""
     (text,) = [block.text for block in blocks(page, *SHELLS) if "zae-limiter deploy" in block.text]
     lines = [line for line in text.splitlines() if not line.startswith(INSTALLING)]
+    patiently = "".join(f"{name}={shlex.quote(value)} " for name, value in PATIENT.items())
     started = "\n".join(lines).replace("zae-limiter local up", f"zae-limiter local up --port {port}")
-    return f"set -e\n{started}\n"
+    return "set -e\n" + re.sub(r"^(?=zae-limiter acquire)", patiently, started, count=1, flags=re.MULTILINE) + "\n"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

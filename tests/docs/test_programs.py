@@ -14,6 +14,7 @@ import pytest
 from tests.docs.pages import PAGES, Block, named, programs
 from tests.dynamodb.engines import start
 from tests.infra import cdk
+from tests.patience import PATIENT
 from zae_limiter import Limit, SyncRepository
 
 RUNNER = Path(__file__).with_name("runner.py")
@@ -34,7 +35,7 @@ def aws() -> Iterator[str]:
         with pytest.MonkeyPatch.context() as environment:
             for name, value in keys(engine.url).items():
                 environment.setenv(name, value)
-            with SyncRepository.open("dynamodb://my-app?region=us-east-1&create=true") as repo:
+            with SyncRepository.open("dynamodb://my-app?region=us-east-1&create=true", deadline_s=60) as repo:
                 repo.set_system_defaults([Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 10_000)])
         yield engine.url
     finally:
@@ -59,7 +60,7 @@ def faults(shown: list[Block], folder: Path, url: str | None) -> list[str]:
         "PATH": str(Path(sys.executable).parent),
         "HOME": str(folder),
     }
-    environment |= keys(url) if url else {}
+    environment |= keys(url) | PATIENT if url else {}
     texts = [PLACE.sub(url, block.text) if url else block.text for block in shown]
     answers = zip(shown, ended(texts, folder, environment), strict=True)
     return [f"{block.place}: {told}" for block, answer in answers if (told := fault(block, answer)) is not None]
@@ -75,6 +76,7 @@ def ended(texts: list[str], folder: Path, environment: dict[str, str], *path: Pa
         asked.append({"folder": str(where), "environment": environment, "path": [str(one) for one in path]})
     done = subprocess.run(
         [sys.executable, "-W", "error", str(RUNNER)],
+        env=os.environ | environment,
         input=json.dumps(asked),
         capture_output=True,
         text=True,

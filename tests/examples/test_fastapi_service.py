@@ -21,12 +21,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.patience import PATIENT
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "fastapi_service"
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 REQUESTS = 20
-TOKENS = 20_000
+TOKENS = 1_000_000
 # So little is earned that nothing is while a test runs.
 LIMITS = [Limit.custom("rpm", REQUESTS, 1, 86_400), Limit.custom("tpm", TOKENS, 1, 86_400)]
 PATIENCE_S = 600
@@ -53,7 +54,7 @@ class Service:
                 return error.code, error.headers, error.read().decode()
 
     def left(self, caller: str) -> dict[str, int]:
-        with SyncRepository.open(self.url) as repo:
+        with SyncRepository.open(self.url, deadline_s=60) as repo:
             return SyncRateLimiter(repo).available(caller, "chat")
 
     def comes_to_have(self, caller: str, left: dict[str, int]) -> bool:
@@ -76,7 +77,7 @@ def served(folder: Path, workers: int) -> Iterator[Service]:
     options += ["--timeout-worker-healthcheck", str(PATIENCE_S), "app:app"]
     process = subprocess.Popen(
         [sys.executable, "-m", "uvicorn", *options],
-        env={**os.environ, "ZAE_LIMITER_URL": url},
+        env={**os.environ, "ZAE_LIMITER_URL": url, **PATIENT},
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
