@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 import pytest
 from rich.console import Console
 
+from tests.patience import PATIENT
 from zae_limiter import RateLimiter, Repository, SystemClock
 from zae_limiter.cli.demo.ledger import Ledger
 from zae_limiter.cli.demo.live import LiveView, drawing
@@ -34,6 +36,8 @@ STANDINGS = [
 ]
 RAISING = RaiseProgress(RAISED, 10.0, 10.0, 10.9)
 FRAME = Frame(4.2, 20.0, STANDINGS, RAISING, [f"event {number}" for number in range(20)])
+# A busy machine shows little in a second; then a demo is run again for twice as long, up to this.
+LONGEST_S = 16
 
 
 def report_with(highest_share: float) -> Report:
@@ -59,6 +63,17 @@ class SettableClock:
 async def take_tokens(limiter, amount):
     async with limiter.acquire("demo-key-1a", RESOURCE, {"tpm": amount}):
         pass
+
+
+async def run_showing(repository: Repository, seconds: float, shows: Callable[[Report], object]) -> Report:
+    """Run a demo, for as long as it takes to show something."""
+    stage = Stage(RateLimiter(repository), repository, SystemClock(), Random(7))
+    while True:
+        await prepare(repository)
+        report = await run(stage, seconds, PlainView())
+        if shows(report) or seconds > LONGEST_S:
+            return report
+        seconds *= 2
 
 
 class TestThePlan:
@@ -246,8 +261,7 @@ class TestTheRun:
     async def test_it_admits_and_rejects_and_stays_within_the_limits(self):
         """Users see both, in a second already; a project counts what its keys do."""
         async with await Repository.open("memory://") as repository:
-            await prepare(repository)
-            report = await run(Stage(RateLimiter(repository), repository, SystemClock(), Random(7)), 1.2, PlainView())
+            report = await run_showing(repository, 1.2, lambda seen: seen.total.admitted > 10 and seen.total.rejected)
 
         assert report.total.admitted > 10
         assert report.total.rejected > 0
@@ -258,9 +272,7 @@ class TestTheRun:
     async def test_usage_snapshots_agree_with_what_the_demo_counted(self):
         """To the token, and of this run alone; the second is in the same hour, as a rule."""
         async with await Repository.open("memory://") as repository:
-            await prepare(repository)
-            stage = Stage(RateLimiter(repository), repository, SystemClock(), Random(7))
-            reports = [await run(stage, 0.6, PlainView()) for _ in range(2)]
+            reports = [await run_showing(repository, 0.6, lambda seen: seen.total.used) for _ in range(2)]
 
         for report in reports:
             counted = {line.member.entity_id: line.counts.used for line in report.lines if line.member.is_key}
@@ -284,8 +296,7 @@ class TestTheRun:
     async def test_the_raised_limit_reaches_the_callers(self):
         """It is stored, resolved, and seen."""
         async with await Repository.open("memory://") as repository:
-            await prepare(repository)
-            report = await run(Stage(RateLimiter(repository), repository, SystemClock(), Random(7)), 0.6, PlainView())
+            report = await run_showing(repository, 0.6, lambda seen: seen.effect.raised.seen_s)
             resolved = await repository.resolve_limits(RAISED.entity_id, RESOURCE)
 
         assert report.effect.raised.seen_s is not None
@@ -318,17 +329,24 @@ class TestTheRun:
     def test_in_a_pipe_it_prints_lines_and_a_summary(self, shell, database):
         """Lines as it goes, a summary in the end, nothing on stderr; and again on the same file."""
         for _ in range(2):
-            done = shell("demo", "--seconds", "1")
+            for seconds in (1, 2, 4, 8, LONGEST_S):
+                done = shell("demo", "--seconds", str(seconds))
+                first = re.search(r"^  0 s +0 +0 ", done.stdout, re.MULTILINE)
+                raised = re.search(r"120,000 -> 480,000, in force at \d+\.\d s", done.stdout)
+                if first and raised:
+                    break
 
             assert (0, "") == (done.returncode, done.stderr)
-            assert re.search(r"^  0 s +0 +0 ", done.stdout, re.MULTILINE)
-            assert re.search(r"^  1 s +\d+ +\d+ ", done.stdout, re.MULTILINE)
-            assert re.search(r"120,000 -> 480,000, in force at 0\.\d s", done.stdout)
+            assert first
+            assert re.search(rf"^{seconds:3} s +\d+ +\d+ ", done.stdout, re.MULTILINE)
+            assert raised
             assert "never exceeded" in done.stdout
             assert str(database) in done.stdout
 
-    def test_two_at_once_on_one_file_are_told_apart(self, shell, database):
+    def test_two_at_once_on_one_file_are_told_apart(self, shell, monkeypatch):
         """A limit that the other one raised is no offence of this one."""
+        for name, value in PATIENT.items():
+            monkeypatch.setenv(name, value)
         with ThreadPoolExecutor() as pool:
             first = pool.submit(shell, "demo", "--seconds", "3")
             time.sleep(1.0)

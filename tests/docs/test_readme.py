@@ -47,6 +47,6 @@ def test_the_error_is_as_described(tmp_path):
     (tmp_path / "program.py").write_text(program)
     done = run([sys.executable, "program.py"], tmp_path)
 
-    assert re.search(r"\b2[0-4]\d\d available, 4000 requested", done.stdout)
-    assert re.search(r"^(12\.0|11\.\d+|10\.\d+|9\.\d+)$", done.stdout, re.MULTILINE)
-    assert re.search(r"^(12|11|10)$", done.stdout, re.MULTILINE)
+    assert re.search(r"\b[23]\d\d\d available, 4000 requested", done.stdout)
+    assert re.search(r"^(12\.0|1[01]\.\d+|\d\.\d+)$", done.stdout, re.MULTILINE)
+    assert re.search(r"^(12|11|10|\d)$", done.stdout, re.MULTILINE)
