@@ -5,6 +5,7 @@ import gzip
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -125,8 +126,11 @@ def stream_of(table_name: str) -> list[dict[str, Any]]:
 
 
 def used(repo: SyncRepository) -> list[tuple[str, int, int]]:
-    snapshots, _ = repo.get_usage_snapshots("user-1")
-    return sorted((one.window_type, one.counters["rpm"], one.counters["tpm"]) for one in snapshots)
+    """What was counted, by the kind of window; an hour may end in between."""
+    sums: dict[str, Counter[str]] = {}
+    for one in repo.get_usage_snapshots("user-1")[0]:
+        sums.setdefault(one.window_type, Counter()).update(one.counters)
+    return sorted((kind, counters["rpm"], counters["tpm"]) for kind, counters in sums.items())
 
 
 def archived(bucket: str) -> list[list[dict[str, Any]]]:

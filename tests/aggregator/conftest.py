@@ -1,0 +1,12 @@
+"""What all tests of the aggregator share."""
+
+import pytest
+
+from zae_limiter_aggregator import caller
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine on a busy machine may take its time."""
+    monkeypatch.setattr(caller, "_CONNECT_S", 60)
+    monkeypatch.setattr(caller, "_READ_S", 60)
