@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import IO
 
 from tests.dynamodb import raw
@@ -71,6 +72,12 @@ wait $engine; kill $watcher; wait $watcher 2>/dev/null
 kill -9 0
 """
 
+# Below the range that systems draw from, a part for each worker of pytest: a port stays free until it is used.
+PORTS = range(20_000, 32_000)
+PARTS = 16
+
+_part = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % PARTS
+_ports = itertools.cycle(Random().sample(PORTS[_part::PARTS], len(PORTS) // PARTS))
 _table_numbers = itertools.count()
 
 
@@ -185,10 +192,17 @@ def start_as(name: str, command: Command, port: int) -> Engine:
 
 
 def free_port() -> int:
-    """A port nobody listens on just now."""
-    with socket.socket() as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        return int(chosen.getsockname()[1])
+    """A port nobody listens on just now, and that the system gives to nobody who asks for any."""
+    return next(port for port in _ports if _is_free(port))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as tried:
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def fresh_table_name() -> str:
