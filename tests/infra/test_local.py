@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.infra.local_servers import BROKEN, STUBBORN, anywhere, in_place_of_ministack, stopped_in_the_end
+from tests.infra.local_servers import BROKEN, SILENT, STUBBORN, anywhere, in_place_of_ministack, stopped_in_the_end
 from zae_limiter.core.errors import LocalAwsError
 from zae_limiter.infra import local
 from zae_limiter.infra.local import LocalAws, Wanted, session_of
-from zae_limiter.infra.local_files import LogReader
+from zae_limiter.infra.local_files import LocalFiles, LogReader, Server
 
 AN_UP = """
 import sys, pathlib
@@ -117,7 +117,7 @@ class TestUpAndDown:
         running = aws.up(anywhere())
 
         assert (running.server, None, None) == (aws.down(), aws.status(), aws.down())
-        assert not process_lives(running.pid)
+        assert ends(lambda: process_lives(running.pid))
 
     def test_what_does_not_end_is_ended_with_all_it_started(self, aws, tmp_path, monkeypatch):
         """Functions of Lambda are processes too, and none is left behind."""
@@ -127,11 +127,10 @@ class TestUpAndDown:
         child = int((aws.directory / "state" / "child").read_text())
         aws.down()
 
-        # Told to end, it ends when the machine comes round to it.
-        ended = ends(lambda: process_lives(child))
+        # Told to end, they end when the machine comes round to them.
+        ended = [ends(lambda pid=pid: process_lives(pid)) for pid in (child, running.pid)]
 
-        assert ended
-        assert (False, None) == (process_lives(running.pid), aws.status())
+        assert ([True, True], None) == (ended, aws.status())
 
 
 class TestLeftBehind:
@@ -196,6 +195,21 @@ class TestNotUp:
 
         assert ("no such luck",) == caught.value.log_lines == again.value.log_lines
         assert aws.up(anywhere()).answers
+
+    def test_an_interrupt_while_it_is_started_leaves_nothing_behind(self, aws, tmp_path, monkeypatch):
+        """At whatever moment it comes, here the first after the process is there."""
+        monkeypatch.setenv("PYTHONPATH", in_place_of_ministack(tmp_path, SILENT))
+        start = local.local_process.start
+
+        def interrupted(files: LocalFiles, server: Server) -> None:
+            start(files, server)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(local.local_process, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            aws.up(anywhere())
+
+        assert (None, False) == (aws.status(), (aws.directory / "server.json").exists())
 
     def test_without_ministack_it_is_said_how_to_get_it(self, aws, monkeypatch):
         """It is an extra."""

@@ -147,14 +147,14 @@ class LocalAws:
         started_at = datetime.now(UTC).isoformat(timespec="seconds")
         server = Server(kind, wanted.port or DEFAULT_PORT, wanted.region or DEFAULT_REGION, started_at)
         said_before = self._files.turn_log()
-        if wanted.in_docker:
-            state = self._files.state / "container"
-            container = local_container.start(server, wanted.image or local_container.IMAGE, state)
-            server = replace(server, container=container)
-            self._files.write_record(server)
-        else:
-            local_process.start(self._files, server)
         try:
+            if wanted.in_docker:
+                state = self._files.state / "container"
+                container = local_container.start(server, wanted.image or local_container.IMAGE, state)
+                server = replace(server, container=container)
+                self._files.write_record(server)
+            else:
+                local_process.start(self._files, server)
             self._await_answer(server, said_before)
         except BaseException:
             self._stop(server, _ABANDON_S)
