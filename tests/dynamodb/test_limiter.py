@@ -170,10 +170,10 @@ def test_a_bucket_follows_its_limits(kind: Any, url: str, repo: Any, limiter: An
 
 def test_tokens_come_back_by_the_servers_clock(limiter: Any) -> None:
     """A limit that was used up is waited for, as long as it takes to fill."""
-    fast = [Limit.per_minute("rpm", 50)]
-    with limiter.acquire("user-1", "gpt-4", {"rpm": 50}, limits=fast):
+    limits = [Limit.per_minute("rpm", 50)]
+    with limiter.acquire("user-1", "gpt-4", {"rpm": 50}, limits=limits):
         pass
-    wait_s = limiter.time_until_available("user-1", "gpt-4", {"rpm": 50}, limits=fast)
+    wait_s = limiter.time_until_available("user-1", "gpt-4", {"rpm": 50}, limits=limits)
 
     # The server's clock is known to a second at first, and counts to the strict side.
     assert 0 < wait_s <= 61.5
