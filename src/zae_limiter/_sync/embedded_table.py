@@ -171,9 +171,10 @@ class EmbeddedTable:
             until_s = started_s + self._deadline_s
         longest_s = 0.0
         while True:
-            left_s = until_s - self._clock.monotonic_s()
+            now_s = self._clock.monotonic_s()
+            left_s = until_s - now_s
             if left_s <= 0:
-                raise TimeoutError(f"the file was locked by others for {until_s - started_s:.1f} s")
+                raise TimeoutError(f"the file was locked by others for {now_s - started_s:.1f} s")
             runtime.sleep(min(left_s, longest_s * (0.5 + self._jitter() / 2)))
             try:
                 return call(argument)
