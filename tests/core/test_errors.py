@@ -34,6 +34,7 @@ EVERY_ERROR = [
     errors.RateLimiterUnavailable(None),
     errors.StorageError("limits.db", "it is read-only"),
     errors.CorruptItemError("ns/ENTITY#a #META", "name must be a string"),
+    errors.RepositoryClosedError("memory://"),
     errors.UnsupportedByBackendError("ensure_infrastructure", "sqlite"),
     errors.StackOperationError("my-app", "rolled back", ["Table: no quota"]),
     errors.StackCreationError("my-app", "rolled back"),

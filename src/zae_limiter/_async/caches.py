@@ -169,6 +169,12 @@ class NamespaceCaches:
         """Remember a shard of a bucket as it was seen, None that there is none."""
         self.of(bucket).keep(shard, view)
 
+    def forget(self) -> None:
+        """Forget every bucket and all limits."""
+        self.active_until_ms = 0
+        self.buckets.clear()
+        self.own_terms.clear()
+
     def forget_limits(self) -> None:
         """Read all limits again when they are next needed, and ask whether the namespace is still there."""
         self.active_until_ms = 0

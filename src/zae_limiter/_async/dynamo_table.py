@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from zae_limiter._async.pauses import Pauses
 from zae_limiter.clock import Clock, ServerClock
 from zae_limiter.core.bucket import Moment
-from zae_limiter.core.errors import RateLimiterUnavailable, ZAELimiterError
+from zae_limiter.core.errors import RateLimiterUnavailable, RepositoryClosedError, ZAELimiterError
 from zae_limiter.core.outcome import (
     Cancelled,
     Committed,
@@ -67,6 +67,41 @@ class Caller(Protocol):
         """Let go of everything."""
 
 
+class _Closed:
+    """The caller of a closed table; every use of it raises, so an open table pays for no check."""
+
+    def __init__(self, table_name: str) -> None:
+        self._location = f"dynamodb://{table_name}"
+
+    @property
+    def signer(self) -> Signer:
+        """Refuse.
+
+        Raises:
+            RepositoryClosedError: Always.
+        """
+        raise RepositoryClosedError(self._location)
+
+    async def call(self, call: Call, until_s: float) -> Answer | Unavailable:
+        """Refuse.
+
+        Raises:
+            RepositoryClosedError: Always.
+        """
+        raise RepositoryClosedError(self._location)
+
+    async def replace_keys(self, refused: Signer, until_s: float) -> None:
+        """Refuse.
+
+        Raises:
+            RepositoryClosedError: Always.
+        """
+        raise RepositoryClosedError(self._location)
+
+    async def close(self) -> None:
+        """Do nothing: the table is closed already."""
+
+
 @dataclass(frozen=True, slots=True)
 class Patience:
     """How long calls may take: those an acquire waits for, and those of administration, which move more."""
@@ -93,7 +128,7 @@ class DynamoTable:
         self, table_name: str, caller: Caller, server: ServerClock, patience: Patience, meter: Meter | None = None
     ) -> None:
         self._name = table_name
-        self._caller = caller
+        self._caller: Caller = caller
         self._patience = patience
         self._monotonic_s = patience.clock.monotonic_s
         self._meter = meter
@@ -213,8 +248,9 @@ class DynamoTable:
         """Nothing: DynamoDB counts every six hours, and tells whoever may ask about tables."""
 
     async def close(self) -> None:
-        """Let go of everything; no other call may follow."""
-        await self._caller.close()
+        """Close the connections for good; calls in flight and later calls raise RepositoryClosedError."""
+        caller, self._caller = self._caller, _Closed(self._name)
+        await caller.close()
 
     def _until_s(self) -> float:
         return self._monotonic_s() + self._patience.deadline_s

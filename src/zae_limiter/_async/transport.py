@@ -38,6 +38,7 @@ class Transport:
         self._monotonic_s = clock.monotonic_s
         self._server = server
         self._pool: _Pool | None = None
+        self._closed = False
         self._check_keys_at_s = clock.monotonic_s() + _CHECK_KEYS_EVERY_S
         self._replace_keys_at_s = clock.monotonic_s()
 
@@ -80,7 +81,8 @@ class Transport:
         return self._account.signer
 
     async def close(self) -> None:
-        """Close every connection; calls under way end without an answer."""
+        """Close every connection for good; calls in flight end without an answer."""
+        self._closed = True
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.close()
@@ -88,7 +90,13 @@ class Transport:
             await asyncio.sleep(0)
 
     def _pool_here(self) -> "_Pool":
-        """Return the pool of this loop: connections belong to a loop, and are not shared with a forked child."""
+        """Return the pool of this loop: connections belong to a loop, and are not shared with a forked child.
+
+        Raises:
+            ConnectionError: The transport is closed.
+        """
+        if self._closed:
+            raise ConnectionError("the connections were closed")
         home = (asyncio.get_running_loop(), os.getpid())
         pool = self._pool
         if pool is None or pool.home != home:

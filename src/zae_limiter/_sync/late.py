@@ -11,7 +11,7 @@ from zae_limiter._sync import runtime
 from zae_limiter._sync.runtime import ParallelMode
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter._sync.verbs import AdminVerbs
-from zae_limiter.core.errors import StorageError
+from zae_limiter.core.errors import RepositoryClosedError, StorageError
 from zae_limiter.core.status import OnUnavailable
 from zae_limiter.infra.options import StackOptions
 
@@ -49,6 +49,7 @@ class LateScope:
         self._provides = provides
         self._lock = runtime.Lock()
         self._scope: Scope | None = None
+        self.closed = False
 
     def get(self) -> Scope:
         """Return the scope, opened now if it is not yet."""
@@ -60,21 +61,36 @@ class LateScope:
 
     def _get(self, opens: Callable[[], Scope]) -> Scope:
         with self._lock:
-            if self._scope is None:
+            if self._scope is None and not self.closed:
                 self._scope = opens()
-            return self._scope
+            scope = self._scope
+        if self.closed:
+            # close() was called before or during the opening.
+            if scope is not None:
+                scope.client.close()
+            raise RepositoryClosedError(self.location)
+        assert scope is not None, "an open late scope has a scope"
+        return scope
+
+    def close(self) -> None:
+        """Close for good; a scope that is being opened is closed by the call that opens it."""
+        self.closed = True
+        if self._scope is not None:
+            self._scope.client.close()
 
 
 class Unopened:
     """Stands in the place of a scope that is not open yet, and says what is to be done where it is used too early."""
 
     def __init__(self, late: LateScope) -> None:
-        self._location = late.location
+        self._late = late
 
     def error(self) -> StorageError:
-        """Return the error of whoever comes too early."""
+        """Return the error of a use before the opening, or after ``close()``."""
+        if self._late.closed:
+            return RepositoryClosedError(self._late.location)
         reason = "it is not open yet; call ensure_infrastructure(), or open it with connect() or builder()"
-        return StorageError(self._location, reason)
+        return StorageError(self._late.location, reason)
 
     def __getattr__(self, name: str) -> Any:
         """Say that it is not open yet.

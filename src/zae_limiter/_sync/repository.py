@@ -13,7 +13,7 @@ from zae_limiter._sync.store.namespaces import NamespaceStore
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter._sync.verbs import AdminVerbs
 from zae_limiter.clock import Clock, SystemClock
-from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
+from zae_limiter.core.errors import RateLimiterUnavailable, RepositoryClosedError, ValidationError
 from zae_limiter.core.location import DynamoLocation, deployed_at
 from zae_limiter.core.names import check_namespace
 from zae_limiter.core.settings import make_settings
@@ -47,9 +47,10 @@ class SyncRepository(MaybeLate, AdminVerbs):
         elif named:
             raise ValidationError("repository", sorted(named), "is open already: choose these where it is opened")
         self._owns_table = owns_table
+        self._closed = False
         if isinstance(scope, LateScope):
             self.wait_for(scope)
-            open_first(self, (*ADMIN_VERBS, "namespace", "ping"), self.opened)
+            open_first(self, (*ADMIN_VERBS, "namespace"), self.opened)
         else:
             self._scope = scope
 
@@ -150,8 +151,11 @@ class SyncRepository(MaybeLate, AdminVerbs):
 
         Raises:
             UnsupportedByBackendError: It is a file, or memory, which have no infrastructure.
+            RepositoryClosedError: The repository is closed.
             InfrastructureError: It cannot be done; the text says why, and what to do.
         """
+        if self._closed:
+            raise RepositoryClosedError(self.name)
         if self.late is None or self.is_open:
             deployed_at(self.name, "ensure_infrastructure")
         else:
@@ -189,17 +193,27 @@ class SyncRepository(MaybeLate, AdminVerbs):
         return self._scope.table.capabilities
 
     def ping(self) -> bool:
-        """Say whether the table answers."""
+        """Return whether the table answers; False after ``close()``."""
         try:
-            self._scope.table.get(system_place(self._scope.namespace_id).key)
-        except RateLimiterUnavailable:
+            scope = self.opened()
+            scope.table.get(system_place(scope.namespace_id).key)
+        except (RateLimiterUnavailable, RepositoryClosedError):
             return False
         return True
 
     def close(self) -> None:
-        """Let go of the table; closing a repository that ``namespace`` returned leaves the table open."""
-        if self._owns_table and self.is_open:
-            self._scope.table.close()
+        """Close the table for good, for every namespace of it; a second call does nothing.
+
+        Afterwards every verb that needs the table raises ``RepositoryClosedError``, and so do calls in flight that the
+        table has not answered. Closing a repository that ``namespace`` returned has no effect.
+        """
+        if not self._owns_table:
+            return
+        self._closed = True
+        if self.late is not None:
+            self.late.close()
+        elif self.is_open:
+            self._scope.client.close()
 
     def __enter__(self) -> "SyncRepository":
         """Enter."""

@@ -38,6 +38,7 @@ class Transport:
         self._monotonic_s = clock.monotonic_s
         self._server = server
         self._pool = _Pool(account.tls, clock)
+        self._closed = False
         self._check_keys_at_s = clock.monotonic_s() + _CHECK_KEYS_EVERY_S
         self._replace_keys_at_s = clock.monotonic_s()
 
@@ -80,9 +81,9 @@ class Transport:
         return self._account.signer
 
     def close(self) -> None:
-        """Close every connection; calls under way end without an answer."""
-        pool, self._pool = self._pool, _Pool(self._account.tls, self._clock)
-        pool.close()
+        """Close every connection for good; calls in flight end without an answer."""
+        self._closed = True
+        self._pool.close()
 
     def _pool_here(self) -> "_Pool":
         """Return the pool of this process: connections are not shared with a forked child."""
@@ -90,6 +91,8 @@ class Transport:
         if pool.process != os.getpid():
             pool.abandon()
             self._pool = pool = _Pool(self._account.tls, self._clock)
+            if self._closed:
+                pool.close()
         return pool
 
     def _check_keys(self, until_s: float) -> None:

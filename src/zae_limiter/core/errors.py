@@ -16,7 +16,8 @@ Every error keeps its arguments in ``args``, so it survives pickling, and builds
     ├── InfrastructureError
     │   ├── RateLimiterUnavailable
     │   ├── StorageError
-    │   │   └── CorruptItemError
+    │   │   ├── CorruptItemError
+    │   │   └── RepositoryClosedError
     │   ├── UnsupportedByBackendError
     │   ├── StackOperationError
     │   │   └── StackCreationError
@@ -217,6 +218,14 @@ class CorruptItemError(StorageError):
 
     def __str__(self) -> str:
         return f"The item {self.location} is damaged: {self.reason}. Delete it, or restore it from a backup."
+
+
+class RepositoryClosedError(StorageError):
+    """A verb was called on a repository after ``close()``, or ``close()`` ended a call in flight."""
+
+    def __init__(self, location: str) -> None:
+        super().__init__(location, "this repository is closed; open a new one")
+        self.args = (location,)
 
 
 class UnsupportedByBackendError(InfrastructureError):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
-from zae_limiter.core.errors import StorageError
+from zae_limiter.core.errors import RepositoryClosedError
 from zae_limiter.core.outcome import Applied, Cancelled, Committed, Item, Missing, Refused
 from zae_limiter.core.status import TableSize
 from zae_limiter.schema.operations import Change, Check, Key, Operation, Page, Query, Write
@@ -25,15 +25,15 @@ _COMMITTED = Committed()
 
 
 class _Closed:
-    """The lock of a table that was closed: nobody gets past it."""
+    """The lock of a closed table; acquiring it raises."""
 
     def acquire(self) -> bool:
         """Refuse.
 
         Raises:
-            StorageError: Always.
+            RepositoryClosedError: Always.
         """
-        raise StorageError("memory://", "it was closed. Open it again.")
+        raise RepositoryClosedError("memory://")
 
     def release(self) -> None:
         """Do nothing: nobody has acquired it."""

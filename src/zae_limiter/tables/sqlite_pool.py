@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TypeVar
 from weakref import WeakSet
 
-from zae_limiter.core.errors import StorageError, ValidationError
+from zae_limiter.core.errors import RepositoryClosedError, ValidationError
 from zae_limiter.tables.sqlite_file import connect, is_busy, prepare
 
 A = TypeVar("A")
@@ -70,7 +70,8 @@ class Pool:
         """Make a call with a cursor for it alone.
 
         Raises:
-            StorageError: the pool is closed, or the file was replaced by one that cannot be used.
+            RepositoryClosedError: the pool is closed.
+            StorageError: the file was replaced by one that cannot be used.
             sqlite3.Error: no connection could be made, or the call met it.
         """
         self._loans += 1
@@ -110,7 +111,7 @@ class Pool:
         """A cursor of a new connection."""
         with _gate:
             if self._closed:
-                raise StorageError(self._path, "it was closed. Open it again.")
+                raise RepositoryClosedError(self._path)
             cursor = connect(self._path)
             self._open.add(cursor)
             return cursor

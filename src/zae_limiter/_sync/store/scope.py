@@ -33,6 +33,14 @@ class Client:
         caches = self.caches.setdefault(namespace_id, NamespaceCaches())
         return Scope(self, namespace, namespace_id, caches)
 
+    def close(self) -> None:
+        """Close the table, and forget every view: a rejection from memory would hide that it is closed."""
+        try:
+            self.table.close()
+        finally:
+            for caches in list(self.caches.values()):
+                caches.forget()
+
     def under(self, record: VersionRecord | None) -> "Client":
         """Return the same client, that behaves as the table's record asks of all."""
         if record is None or record.audit_retention_days is None:
