@@ -74,7 +74,7 @@ def located(url: str | None) -> Location:
     Raises:
         ValidationError: The URL is none of those there are.
     """
-    return SqliteLocation(default_path()) if url is None else parse_location(url)
+    return SqliteLocation(default_path(), is_default=True) if url is None else parse_location(url)
 
 
 def own_version() -> str:
@@ -108,8 +108,8 @@ async def open_client(opening: Opening, parallel: Parallel) -> Client:
     match opening.location:
         case MemoryLocation():
             table, where = _embedded(MemoryTable(), opening), "memory://"
-        case SqliteLocation(path=path):
-            table, where = _embedded(_file(path), opening), sqlite_url(path)
+        case SqliteLocation() as file:
+            table, where = _embedded(_file(file), opening), sqlite_url(file.path)
         case DynamoLocation() as place:
             table, where = await _dynamo(place, opening), dynamo_url(place)
         case never:
@@ -122,10 +122,14 @@ def _embedded(table: BlockingTable, opening: Opening) -> EmbeddedTable:
     return EmbeddedTable(table, opening.clock, opening.settings.deadline_s, opening.random.random)
 
 
-def _file(path: str) -> BlockingTable:
+def _file(location: SqliteLocation) -> BlockingTable:
+    from zae_limiter.tables.private_file import tighten
     from zae_limiter.tables.sqlite import SqliteTable
 
-    return SqliteTable(path)
+    if location.is_default:
+        # Earlier versions created the user's own file with the modes of the umask.
+        tighten(location.path)
+    return SqliteTable(location.path)
 
 
 async def _dynamo(place: DynamoLocation, opening: Opening) -> Table:

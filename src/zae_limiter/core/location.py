@@ -16,9 +16,10 @@ class MemoryLocation:
 
 @dataclass(frozen=True, slots=True)
 class SqliteLocation:
-    """A file."""
+    """A file; ``is_default`` if it is the user's own, which the package chose."""
 
     path: str
+    is_default: bool = False
 
 
 @dataclass(frozen=True, slots=True)

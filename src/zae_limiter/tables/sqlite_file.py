@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from zae_limiter.core.errors import IncompatibleSchemaError, StorageError
+from zae_limiter.tables.private_file import create_directory, create_file
 
 APPLICATION_ID = 0x5A41454C
 """The letters ZAEL, which mark the files of this package."""
@@ -56,14 +57,16 @@ _REASONS = {
 
 
 def prepare(path: str) -> None:
-    """Make the file, with its directories, unless it is there; several processes may do so at once.
+    """Create the file and its directories unless they exist. Several processes may do so at the same time.
+
+    What is created is private to this user.
 
     Raises:
         StorageError: the file is damaged, not writable or not ours.
         IncompatibleSchemaError: a newer version of this package made it.
     """
     try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        create_directory(os.path.dirname(path))
     except OSError as error:
         reason = f"its directory cannot be made ({error.strerror}). Name a file in a directory that is writable."
         raise StorageError(path, reason) from error
@@ -72,6 +75,10 @@ def prepare(path: str) -> None:
     for place in (path, os.path.dirname(path)):
         if os.path.exists(place) and not os.access(place, os.W_OK):
             raise StorageError(path, _REASONS[sqlite3.SQLITE_READONLY])
+    try:
+        create_file(path)
+    except OSError as error:
+        raise StorageError(path, _REASONS[sqlite3.SQLITE_CANTOPEN]) from error
     try:
         connection = sqlite3.connect(path, timeout=_OPENING_WAIT_S, isolation_level=None)
         try:
