@@ -9,11 +9,11 @@ from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.status import (
     BucketState,
+    CapacityTotals,
     EntityCapacity,
     LimitStatus,
     OnUnavailable,
     check_on_unavailable,
-    total_capacity,
 )
 
 RPM = Limit.per_minute("rpm", 100, burst=150)
@@ -57,8 +57,11 @@ def test_tokens_of_a_bucket_are_rounded_down(milli: int, tokens: int) -> None:
 
 @given(st.lists(st.builds(EntityCapacity, st.just("user-1"), st.integers(1, 1000), st.integers(-1000, 1000))))
 def test_the_capacity_of_a_resource_is_that_of_its_entities(entities: list[EntityCapacity]) -> None:
-    """Totals are sums."""
-    total = total_capacity("gpt-4", "rpm", entities)
+    """Totals are sums, though the entities are added some at a time."""
+    totals = CapacityTotals("gpt-4", "rpm")
+    totals.add(entities[:3])
+    totals.add(entities[3:])
+    total = totals.capacity()
 
     assert sum(entity.capacity for entity in entities) == total.total_capacity
     assert sum(entity.available for entity in entities) == total.total_available
@@ -71,8 +74,10 @@ def test_utilization_is_the_part_in_use() -> None:
     debt = EntityCapacity("user-2", 100, -50)
 
     assert (50.0, 150.0) == (half.utilization_pct, debt.utilization_pct)
-    assert 100.0 == total_capacity("gpt-4", "rpm", [half, debt]).utilization_pct
-    assert 0.0 == total_capacity("gpt-4", "rpm", []).utilization_pct
+    totals = CapacityTotals("gpt-4", "rpm")
+    assert 0.0 == totals.capacity().utilization_pct
+    totals.add([half, debt])
+    assert 100.0 == totals.capacity().utilization_pct
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,13 @@
 
 The wait is here, so a caller that is cancelled is cancelled between two tries, with nothing in flight, and a lock
 held by another process never stops an event loop. Sweeps and checkpoints are started here, every so many writes.
+
+A long read is made in slices, and other tasks of the loop run between two of them.
 """  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import TypeVar
 
 from zae_limiter._sync import runtime
@@ -28,7 +32,10 @@ _SWEEP_EVERY_MS = 60_000
 # Four items looked at for every write: a sweep outruns any number of items being created.
 _ITEMS_PER_SWEEP = 4 * _WRITES_BETWEEN_UPKEEP
 _KEYS_PER_DELETE = 100
-_BUCKETS_PER_LOOK = 200
+_BUCKETS_PER_LOOK = 64
+_ITEMS_PER_PAGE = 100
+_KEYS_IN_PASSING = 32
+"""A read of more keys than this belongs to a report, not to an acquire."""
 
 
 class EmbeddedTable:
@@ -72,13 +79,18 @@ class EmbeddedTable:
         self, keys: Sequence[Key], *, consistent: bool = False, until_s: float | None = None
     ) -> list[Item | None]:
         """The items in the order of their keys, None for each that is absent, all as of one moment."""
+        if len(keys) > _KEYS_IN_PASSING:
+            runtime.sleep(0)
         try:
             return self._table.batch_get(keys)
         except Busy:
             return self._read_when_free(self._table.batch_get, keys, until_s)
 
     def query(self, query: Query) -> Page:
-        """One page of a partition of the table or of an index."""
+        """One page of a partition of the table or of an index, shorter than its limit where that is large."""
+        if query.limit is None or query.limit > _ITEMS_PER_PAGE:
+            query = replace(query, limit=_ITEMS_PER_PAGE)
+        runtime.sleep(0)
         try:
             return self._table.query(query)
         except Busy:
@@ -130,7 +142,10 @@ class EmbeddedTable:
         self._read_when_free(self._table.trim, up_to)
 
     def size(self) -> TableSize:
-        """How much it holds; every item is counted."""
+        """How much it holds; every item is counted, on a thread where that reads a file."""
+        if self._table.upkeep_waits:
+            with suppress(Busy):
+                return runtime.in_thread(self._table.size)
         return self._read_when_free(lambda _: self._table.size(), None)
 
     def close(self) -> None:

@@ -121,12 +121,27 @@ class ResourceCapacity:
     entities: list[EntityCapacity]
 
 
-def total_capacity(resource: str, limit_name: str, entities: Sequence[EntityCapacity]) -> ResourceCapacity:
-    """Add up the entities of a resource."""
-    capacity = sum(entity.capacity for entity in entities)
-    available = sum(entity.available for entity in entities)
-    used = utilization_pct(capacity, available)
-    return ResourceCapacity(resource, limit_name, capacity, available, used, list(entities))
+class CapacityTotals:
+    """The entities of a resource, added up some at a time."""
+
+    def __init__(self, resource: str, limit_name: str) -> None:
+        self._resource = resource
+        self._limit_name = limit_name
+        self._capacity = 0
+        self._available = 0
+        self._entities: list[EntityCapacity] = []
+
+    def add(self, entities: Sequence[EntityCapacity]) -> None:
+        """Add entities, in the order in which they are to be reported."""
+        self._capacity += sum(entity.capacity for entity in entities)
+        self._available += sum(entity.available for entity in entities)
+        self._entities += entities
+
+    def capacity(self) -> ResourceCapacity:
+        """Return what all entities so far may take, and have left."""
+        capacity, available = self._capacity, self._available
+        used = utilization_pct(capacity, available)
+        return ResourceCapacity(self._resource, self._limit_name, capacity, available, used, self._entities)
 
 
 def utilization_pct(capacity: int, available: int) -> float:

@@ -114,20 +114,40 @@ def window_of_key(key: str) -> Window | None:
     return window if window.key == key else None
 
 
+class UsageTotals:
+    """Sums over snapshots that are added some at a time; none of them is kept."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._total: Counter[str] = Counter()
+        self._first: str | None = None
+        self._last: str | None = None
+
+    def add(self, snapshots: Iterable[UsageSnapshot]) -> None:
+        """Add snapshots to the sums."""
+        for snapshot in snapshots:
+            start = snapshot.window_start
+            self._count += 1
+            self._total.update(snapshot.counters)
+            self._first = start if self._first is None else min(self._first, start)
+            self._last = start if self._last is None else max(self._last, start)
+
+    def summary(self) -> UsageSummary:
+        """Return the summary so far; the mean of a limit is over all snapshots, also those that lack it."""
+        return UsageSummary(
+            snapshot_count=self._count,
+            total=dict(self._total),
+            average={name: amount / self._count for name, amount in self._total.items()},
+            min_window_start=self._first,
+            max_window_start=self._last,
+        )
+
+
 def summarize(snapshots: Iterable[UsageSnapshot]) -> UsageSummary:
-    """Add up snapshots; the mean of a limit is over all of them, also those that lack it."""
-    found = list(snapshots)
-    total: Counter[str] = Counter()
-    for snapshot in found:
-        total.update(snapshot.counters)
-    starts = [snapshot.window_start for snapshot in found]
-    return UsageSummary(
-        snapshot_count=len(found),
-        total=dict(total),
-        average={name: amount / len(found) for name, amount in total.items()},
-        min_window_start=min(starts, default=None),
-        max_window_start=max(starts, default=None),
-    )
+    """Add up snapshots."""
+    totals = UsageTotals()
+    totals.add(snapshots)
+    return totals.summary()
 
 
 def _window_from(window_type: str, moment: datetime) -> Window:

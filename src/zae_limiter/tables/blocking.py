@@ -46,7 +46,7 @@ class BlockingTable(Protocol):
         """Look at the next ``limit`` items, and remove those whose ``ttl`` is past."""
 
     def log_open(self, start: int, limit: int) -> int | None:
-        """Log what about ``limit`` buckets have used so far, and answer where to go on, None after the last."""
+        """Log what about ``limit`` buckets have used so far; return where to go on, None after the last."""
 
     def changes(self, after: int, limit: int) -> list[Change]:
         """The next of the logged changes after a sequence, at most so many, in their order."""

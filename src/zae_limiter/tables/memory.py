@@ -59,7 +59,7 @@ class MemoryTable:
         self._rounds: OrderedDict[Key, None] = OrderedDict()
         self._unswept = 0
         self._hour = 0
-        self._opened: dict[Key, Opened] = {}
+        self._opened: OrderedDict[Key, Opened] = OrderedDict()
         # Of usage that nobody ever asks for the oldest goes, so that it does not fill the memory.
         self._log: deque[Change] = deque(maxlen=_LONGEST_LOG)
         self._sequence = 0
@@ -171,14 +171,22 @@ class MemoryTable:
             self._unswept = max(0, self._unswept - looked_at) if self._rounds else 0
             return Swept(removed, not self._unswept)
 
-    def log_open(self, start: int, limit: int) -> None:
-        """Log what all buckets have used so far."""
+    def log_open(self, start: int, limit: int) -> int | None:
+        """Log what the next ``limit`` buckets have used so far; return how many are left, None if none are.
+
+        ``start`` is 0 at first, then what the call before returned. Buckets take turns: each that was open at first has
+        had one by the end, also if other calls come in between.
+        """
         with self._lock:
-            for key, opened in self._opened.items():
+            left = start or len(self._opened)
+            for _ in range(min(limit, left, len(self._opened))):
+                key, opened = next(iter(self._opened.items()))
                 item = self._find(key)
                 if item is not opened.totals:
                     self._append(key, opened.hour, added(opened.totals, item))
                     self._opened[key] = Opened(opened.hour, item)
+                self._opened.move_to_end(key)
+            return left - limit if left > limit else None
 
     def changes(self, after: int, limit: int) -> list[Change]:
         """The next of the logged changes after a sequence, at most so many, in their order."""

@@ -43,6 +43,7 @@ _LEAVE = "DELETE FROM entries WHERE place = ? AND part = ? AND sort = ? AND pk =
 _SCAN = "SELECT id, pk, sk, ttl FROM items WHERE id > ? ORDER BY id LIMIT ?"
 
 _REMEMBERED = 4096
+_REMEMBERED_AT_ONCE = 32
 _TRIES = 2
 _READS_AFTER_LOSING = 8
 _WRITES_PER_CHECKPOINT = 2000
@@ -337,7 +338,14 @@ class SqliteTable:
             self._rows.pop(key, None)
 
     def _read(self, cursor: sqlite3.Cursor, key: Key) -> Row:
-        """The row of a key, decoded anew only if its text is not the one last seen."""
+        """The row of a key, kept for the next conditions."""
+        row = self._look_at(cursor, key)
+        if row is not NO_ROW:
+            self._remember(key, row)
+        return row
+
+    def _look_at(self, cursor: sqlite3.Cursor, key: Key) -> Row:
+        """The row of a key, decoded only if its text is not the one last seen."""
         found = _select(cursor, (_SELECT, (key.pk, key.sk)))
         if not found:
             return NO_ROW
@@ -347,13 +355,14 @@ class SqliteTable:
             row = row_of_text(key, text, hour or 0, row_id)
         elif row.id != row_id or hour not in (None, row.hour):
             row = row._replace(hour=hour or 0, id=row_id)
-        self._remember(key, row)
         return row
 
     def _read_all(self, cursor: sqlite3.Cursor, keys: Sequence[Key]) -> list[Row]:
         """The rows of keys, as of one moment."""
+        # The rows of a report would displace those that the next writes need.
+        read = self._read if len(keys) <= _REMEMBERED_AT_ONCE else self._look_at
         with transaction(cursor, "BEGIN"):
-            return [self._read(cursor, key) for key in keys]
+            return [read(cursor, key) for key in keys]
 
     def _item(self, key: Key, text: str) -> Item:
         """The item that has a text, decoded anew only if it is not the text last seen of that key."""

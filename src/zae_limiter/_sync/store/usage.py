@@ -20,7 +20,7 @@ from zae_limiter_aggregator.apply import Answer, Ask, Asking, Means, Pause, Read
 from zae_limiter_aggregator.plan import Count, Rules, accounts_of, groups
 from zae_limiter_aggregator.records import from_log
 
-_CHANGES_AT_ONCE = 1000
+_CHANGES_AT_ONCE = 100
 _MOST_PER_PAGE = 100
 _RULES = Rules(apart=False)
 
@@ -66,6 +66,8 @@ class UsageStore:
             records = [from_log(change) for change in logged]
             accounts = accounts_of(record for record in records if record is not None)
             for some in groups(accounts):
+                # One group is a slice: other tasks run before the next.
+                runtime.sleep(0)
                 self._add(some)
             log.trim(logged[-1].sequence)
         return len(logged) == _CHANGES_AT_ONCE

@@ -7,8 +7,8 @@ from zae_limiter._sync.store.standings import StandingStore
 from zae_limiter._sync.store.usage import UsageStore
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.names import check_entity_id, check_limit_name, check_resource, check_whole_number
-from zae_limiter.core.status import BucketState, ResourceCapacity, total_capacity
-from zae_limiter.core.usage import UsageFilter, UsageSnapshot, UsageSummary, summarize
+from zae_limiter.core.status import BucketState, CapacityTotals, ResourceCapacity
+from zae_limiter.core.usage import UsageFilter, UsageSnapshot, UsageSummary, UsageTotals
 
 _LARGEST_PAGE = 10_000
 _SUMMED_AT_ONCE = 1_000
@@ -66,15 +66,19 @@ class UsageVerbs:
         wanted = UsageFilter(entity_id, resource, window_type or "hourly", start_time, end_time)
         store = UsageStore(self._scope)
         store.count()
-        found = store.find(wanted, _SUMMED_AT_ONCE, None)
-        snapshots = found.snapshots
-        while found.next is not None:
-            found = store.find(wanted, _SUMMED_AT_ONCE, found.next)
-            snapshots += found.snapshots
-        return summarize(snapshots)
+        totals = UsageTotals()
+        start: Mapping[str, str] | None = None
+        while True:
+            found = store.find(wanted, _SUMMED_AT_ONCE, start)
+            totals.add(found.snapshots)
+            start = found.next
+            if start is None:
+                return totals.summary()
 
     def get_buckets(self, entity_id: str, resource: str | None = None) -> list[BucketState]:
         """Return the limits of an entity's buckets, with their balances as of the last refill.
+
+        Buckets are read some at a time: each is reported as of the moment it was read.
 
         Raises:
             ValidationError: A name is not what it must be.
@@ -89,7 +93,8 @@ class UsageVerbs:
     ) -> ResourceCapacity:
         """Return what all entities that have used a resource may take of a limit, and have left now.
 
-        With ``parents_only`` those that have a parent do not count.
+        With ``parents_only`` those that have a parent do not count. Buckets are read some at a time: each is reported
+        as of the moment it was read, and acquires go on between them.
 
         Raises:
             ValidationError: A name is not what it must be.
@@ -97,11 +102,12 @@ class UsageVerbs:
         check_resource(resource)
         check_limit_name(limit_name, "limit_name")
         store = StandingStore(self._scope)
-        entities = store.of_resource(resource, limit_name)
-        if parents_only:
-            parents = store.without_parents([entity.entity_id for entity in entities])
-            entities = [entity for entity in entities if entity.entity_id in parents]
-        return total_capacity(resource, limit_name, entities)
+        totals = CapacityTotals(resource, limit_name)
+        walk = store.walk_resource(resource)
+        while walk.query is not None:
+            entities = store.next_capacities(walk, limit_name)
+            totals.add(store.without_parents(entities) if parents_only else entities)
+        return totals.capacity()
 
 
 def _check_next_key(next_key: object, *, indexed: bool) -> None:

@@ -1,0 +1,146 @@
+"""How long acquires wait beside each report, on memory and on a SQLite file. Asserts nothing.
+
+An acquire is due every 10 ms. Its latency counts from the moment it was due, so that a blocked event loop delays every
+acquire that came due meanwhile. Each report alternates with a control of the same length without a report.
+"""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from zae_limiter import Limit, RateLimiter, Repository
+
+_LIMITS = [Limit.per_minute("rpm", 1_000_000), Limit.per_minute("tpm", 100_000_000)]
+_RESOURCE = "gpt-4"
+_TAKEN = {"rpm": 1, "tpm": 500}
+_DUE_EVERY_S = 0.01
+_SHORTEST_CONTROL_S = 1.0
+_GOAL_MS = 50.0
+
+Report = Callable[[], Awaitable[object]]
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--buckets", type=int, default=60_000, help="entities that use the resource (60000)")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each report runs, in turn with a control (3)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only lines with this in their title")
+    return parser.parse_args()
+
+
+class Traffic:
+    """Acquires that are due every 10 ms, one after the other, and how long each took from the moment it was due."""
+
+    def __init__(self, limiter: RateLimiter, buckets: int) -> None:
+        self._limiter = limiter
+        self._buckets = buckets
+        self._number = 0
+
+    async def beside(self, report: Report) -> tuple[float, list[float]]:
+        """Run a report beside the traffic; return its seconds and the latencies in milliseconds."""
+        latencies_ms: list[float] = []
+        driver = asyncio.create_task(self._drive(latencies_ms))
+        await asyncio.sleep(5 * _DUE_EVERY_S)
+        began_s = time.perf_counter()
+        await report()
+        spent_s = time.perf_counter() - began_s
+        await asyncio.sleep(5 * _DUE_EVERY_S)
+        driver.cancel()
+        return spent_s, latencies_ms
+
+    async def _drive(self, latencies_ms: list[float]) -> None:
+        due_s = time.perf_counter()
+        while True:
+            due_s += _DUE_EVERY_S
+            await asyncio.sleep(max(0.0, due_s - time.perf_counter()))
+            await self.acquire(self._number % self._buckets)
+            self._number += 7
+            latencies_ms.append((time.perf_counter() - due_s) * 1000)
+
+    async def acquire(self, number: int) -> None:
+        async with self._limiter.acquire(f"user-{number:06}", _RESOURCE, _TAKEN):
+            pass
+
+    async def touch_all(self) -> None:
+        """Acquire once from every bucket, so that there is usage to count."""
+        for number in range(self._buckets):
+            await self.acquire(number)
+            if not number % 100:
+                await asyncio.sleep(0)
+
+
+@dataclass
+class Line:
+    """The latencies of all rounds of one report, and of its controls, in milliseconds."""
+
+    title: str
+    spent_s: list[float] = field(default_factory=list)
+    beside: list[list[float]] = field(default_factory=list)
+    control: list[list[float]] = field(default_factory=list)
+
+    def print(self) -> None:
+        worst = min(max(ours) - max(control) for ours, control in zip(self.beside, self.control, strict=True))
+        every = max(max(ours) - max(control) for ours, control in zip(self.beside, self.control, strict=True))
+        print(
+            f"{self.title:<34} {max(self.spent_s):>7.1f} {_highest(self.control):>12.1f} {_highest(self.beside):>12.1f}"
+            f" {worst:>12.1f} {every:>12.1f}  {'met' if every <= _GOAL_MS else 'MISSED'}"
+        )
+
+
+def _highest(rounds_ms: list[list[float]]) -> float:
+    return max(max(one) for one in rounds_ms)
+
+
+def _reports(repository: Repository) -> dict[str, tuple[Report, bool]]:
+    """The reports by name, and whether each has usage to count first."""
+    return {
+        "get_resource_capacity": (lambda: repository.get_resource_capacity(_RESOURCE, "tpm"), False),
+        "the same, parents_only": (lambda: repository.get_resource_capacity(_RESOURCE, "tpm", True), False),
+        "get_usage_snapshots": (lambda: repository.get_usage_snapshots(resource=_RESOURCE, limit=10_000), True),
+        "get_usage_summary": (lambda: repository.get_usage_summary(resource=_RESOURCE), True),
+        "the same, all counted": (lambda: repository.get_usage_summary(resource=_RESOURCE), False),
+        "get_status": (repository.get_status, False),
+    }
+
+
+async def _measure(store: str, url: str, options: argparse.Namespace) -> None:
+    repository = await Repository.open(url, config_cache_ttl=3600)
+    await repository.set_system_defaults(_LIMITS)
+    traffic = Traffic(RateLimiter(repository), options.buckets)
+    for name, (report, counts) in _reports(repository).items():
+        line = Line(f"{store} {name}")
+        if options.only not in line.title:
+            continue
+        for number in range(options.rounds):
+            if counts or not number:
+                await traffic.touch_all()
+            spent_s, beside = await traffic.beside(report)
+            _, control = await traffic.beside(lambda s=spent_s: asyncio.sleep(max(_SHORTEST_CONTROL_S, s)))
+            line.spent_s.append(spent_s)
+            line.beside.append(beside)
+            line.control.append(control)
+            print(f"\r{line.title}: round {number + 1} of {options.rounds}   ", end="", file=sys.stderr, flush=True)
+        print("\r" + " " * 70 + "\r", end="", file=sys.stderr)
+        line.print()
+    await repository.close()
+
+
+def main() -> None:
+    options = _arguments()
+    print(f"Acquires due every 10 ms beside reports on {options.buckets:,} buckets; latency from the due time, in ms")
+    print(f"Goal: no acquire waits more than {_GOAL_MS:.0f} ms longer than in the control of the same round.")
+    print()
+    heads = ("control, max", "beside, max", "least excess", "most excess")
+    print(f"{'':<34} {'s each':>7} " + " ".join(f"{head:>12}" for head in heads))
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        asyncio.run(_measure("memory", "memory://", options))
+        asyncio.run(_measure("SQLite", f"sqlite:///{Path(folder) / 'reports.db'}", options))
+
+
+if __name__ == "__main__":
+    main()

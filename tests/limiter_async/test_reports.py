@@ -1,0 +1,120 @@
+"""Reports beside traffic: a report hands the loop back between slices of its work, however much there is to report."""
+
+import asyncio
+import sys
+
+import pytest
+
+from zae_limiter import Limit, RateLimiter, Repository
+
+LIMITS = [Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 6_000)]
+ITEMS = 600
+MOST_CALLS = 48_000
+"""Between two turns of the loop: what a slice of 100 items takes, and far less than all items would."""
+
+
+class CallCounter:
+    """Counts the calls, of Python and of C functions, that are made between two turns of the running loop."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        self._calls = 0
+
+    async def __aenter__(self):
+        self._ticker = asyncio.create_task(self._tick())
+        await asyncio.sleep(0)
+        sys.setprofile(self._count)
+        return self
+
+    async def __aexit__(self, *_):
+        sys.setprofile(None)
+        self.most = max(self.most, self._calls)
+        self._ticker.cancel()
+
+    async def _tick(self):
+        while True:
+            self.most = max(self.most, self._calls)
+            self._calls = 0
+            await asyncio.sleep(0)
+
+    def _count(self, frame, event, argument):
+        if event in ("call", "c_call"):
+            self._calls += 1
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def repo(request, tmp_path):
+    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'limiter.db'}"
+    opened = await Repository.open(url)
+    await opened.set_system_defaults(LIMITS)
+    yield opened
+    await opened.close()
+
+
+async def use(repo, buckets):
+    limiter = RateLimiter(repo)
+    for entity_id, resource in buckets:
+        async with limiter.acquire(entity_id, resource, {"rpm": 1, "tpm": 10}):
+            pass
+
+
+async def calls_in_a_slice(report):
+    async with CallCounter() as counted:
+        await report()
+    return counted.most
+
+
+def entities():
+    return [(f"user-{number:04}", "gpt-4") for number in range(ITEMS)]
+
+
+async def test_capacity_of_a_resource_with_many_entities_is_reported_in_slices(repo):
+    """The buckets of a resource are read, judged and added up some at a time."""
+    await use(repo, entities())
+
+    assert await calls_in_a_slice(lambda: repo.get_resource_capacity("gpt-4", "rpm")) <= MOST_CALLS
+    assert await calls_in_a_slice(lambda: repo.get_resource_capacity("gpt-4", "rpm", True)) <= MOST_CALLS
+
+
+async def test_usage_of_many_buckets_is_counted_and_listed_in_slices(repo):
+    """What was used is logged, counted into snapshots and read back some at a time."""
+    await use(repo, entities())
+
+    assert await calls_in_a_slice(lambda: repo.get_usage_snapshots(resource="gpt-4", limit=2 * ITEMS)) <= MOST_CALLS
+
+
+async def test_usage_of_many_buckets_is_summed_in_slices(repo):
+    """Snapshots are added up as they are read: none of them is kept."""
+    await use(repo, entities())
+
+    assert await calls_in_a_slice(lambda: repo.get_usage_summary(resource="gpt-4")) <= MOST_CALLS
+
+
+async def test_buckets_of_an_entity_with_many_resources_are_listed_in_slices(repo):
+    """The buckets of an entity are read and judged some at a time."""
+    await use(repo, [("user-1", f"model-{number:04}") for number in range(ITEMS)])
+
+    assert await calls_in_a_slice(lambda: repo.get_buckets("user-1")) <= MOST_CALLS
+
+
+async def test_lists_of_many_entities_are_read_in_slices(repo):
+    """Children, entities with limits of their own and audit events are read page by page."""
+    await repo.create_entity("parent")
+    for number in range(ITEMS // 2):
+        await repo.create_entity(f"user-{number:04}", parent_id="parent")
+        await repo.set_limits(f"user-{number:04}", LIMITS, "gpt-4")
+
+    assert await calls_in_a_slice(lambda: repo.get_children("parent")) <= MOST_CALLS
+    assert await calls_in_a_slice(lambda: repo.list_entities_with_custom_limits("gpt-4")) <= MOST_CALLS
+    assert await calls_in_a_slice(lambda: repo.get_audit_events("user-0001")) <= MOST_CALLS
+
+
+async def test_namespace_with_many_buckets_is_purged_in_slices(repo):
+    """Items are found and removed some at a time."""
+    await repo.register_namespace("team")
+    team = await repo.namespace("team")
+    await team.set_system_defaults(LIMITS)
+    await use(team, entities())
+    deleted = await repo.delete_namespace("team")
+
+    assert await calls_in_a_slice(lambda: repo.purge_namespace(deleted.id)) <= MOST_CALLS
