@@ -19,7 +19,8 @@ def test_it_answers_and_tells_its_versions(repo, limiter):
     """There is nothing around it."""
     own = importlib.metadata.version("zae-limiter")
     known = repo.get_status()
-    size = {"table_item_count": known.table_item_count, "table_size_bytes": known.table_size_bytes}
+    names = ("table_item_count", "table_size_bytes", "log_size_bytes", "log_held_back")
+    size = {name: getattr(known, name) for name in names}
     expected = Status(available=True, latency_ms=0.0, schema_version=SCHEMA_VERSION, client_version=own, **size)
 
     assert expected == known == limiter.get_status()

@@ -254,7 +254,7 @@ class TestStatus:
         assert facts["table_item_count"] >= 1
         assert facts["table_size_bytes"] >= 4096
         assert f"items    {facts['table_item_count']}, " in plain
-        assert ["LIMITER", "store", "health", "latency", "items", "client", "schema"] == [
+        assert ["LIMITER", "store", "health", "latency", "items", "log", "client", "schema"] == [
             line.split()[0] for line in plain.splitlines()
         ]
 

@@ -12,7 +12,6 @@ from zae_limiter.schema.operations import Key, Put, Query, Update
 from zae_limiter.tables.blocking import BlockingTable
 from zae_limiter.tables.memory import MemoryTable
 from zae_limiter.tables.sqlite import SqliteTable
-from zae_limiter.tables.sqlite_file import connect
 
 NOW_S = 1_700_000_000
 
@@ -117,27 +116,3 @@ async def test_writes_keep_the_log_short(tmp_path: Path, clock: FixedClock) -> N
 
     assert 1 == len(set(sizes))
     assert not (tmp_path / "limiter.db-wal").exists()
-
-
-def test_a_long_log_is_closed_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a reader keeps the log from being used up, it starts again once the reader is gone."""
-    monkeypatch.setattr("zae_limiter.tables.sqlite._LONG_LOG", 10)
-    table, reader = SqliteTable(tmp_path / "limiter.db"), SqliteTable(tmp_path / "limiter.db")
-    table.write(Put(item(x=0)))
-    cursor = connect(str(tmp_path / "limiter.db"))
-    cursor.execute("BEGIN")
-    cursor.execute("SELECT * FROM items").fetchall()
-    for _ in range(50):
-        table.write(Update(Key("part", "sort"), add={"x": 1}))
-    table.checkpoint()
-    size = (tmp_path / "limiter.db-wal").stat().st_size
-    cursor.execute("COMMIT")
-    cursor.connection.close()
-    table.checkpoint()
-    for _ in range(40):
-        table.write(Update(Key("part", "sort"), add={"x": 1}))
-
-    assert size == (tmp_path / "limiter.db-wal").stat().st_size
-    assert item(x=90) == reader.get(Key("part", "sort"))
-    table.close()
-    reader.close()

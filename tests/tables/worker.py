@@ -13,7 +13,7 @@ from zae_limiter._async.embedded_table import EmbeddedTable
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.errors import ZAELimiterError
 from zae_limiter.core.outcome import Applied, Refused
-from zae_limiter.schema.operations import AtLeast, Equals, ItemExists, Key, Update
+from zae_limiter.schema.operations import AtLeast, Equals, ItemExists, Key, Query, Update
 from zae_limiter.tables.sqlite import SqliteTable
 
 
@@ -85,6 +85,34 @@ def hold(path: str) -> None:
     connection.close()
 
 
+def read(path: str) -> None:
+    """Keep a read transaction open until told to end it, as a program of others may."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN")
+    connection.execute("SELECT count(*) FROM items").fetchone()
+    say("ready")
+    sys.stdin.readline()
+    connection.close()
+
+
+def write_much(path: str, number: str) -> None:
+    """Replace items of 20 KiB this many times as fast as possible, and read all of them now and then."""
+
+    async def writing() -> None:
+        table = EmbeddedTable(SqliteTable(path), SystemClock(), 30.0, random.random)
+        say("ready")
+        sys.stdin.readline()
+        for count in range(int(number)):
+            text = f"{count:020}" * 1024
+            outcome = await table.write(Update(Key("part", str(count % 50)), set={"text": text}))
+            assert isinstance(outcome, Applied), outcome
+            if not count % 100:
+                await table.query(Query("part"))
+        await table.close()
+
+    asyncio.run(writing())
+
+
 def open_unprivileged(path: str) -> None:
     """Open the file as a user who may not do everything, and say what comes of it."""
     if os.geteuid() == 0:
@@ -132,6 +160,6 @@ def port_add(table: SqliteTable, name: str) -> None:
 
 
 if __name__ == "__main__":
-    {verb.__name__: verb for verb in (add, acknowledge, use, create, hold, open_unprivileged, fork)}[sys.argv[1]](
-        *sys.argv[2:]
-    )
+    {verb.__name__: verb for verb in (add, acknowledge, use, create, hold, read, write_much, open_unprivileged, fork)}[
+        sys.argv[1]
+    ](*sys.argv[2:])

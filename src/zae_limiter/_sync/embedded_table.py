@@ -6,6 +6,7 @@ held by another process never stops an event loop. Sweeps and checkpoints are st
 A long read is made in slices, and other tasks of the loop run between two of them.
 """  # generated from _async by tools/mirror.py; do not edit
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -22,6 +23,8 @@ from zae_limiter.tables.blocking import BlockingTable
 from zae_limiter.tables.busy import Busy
 from zae_limiter.tables.totals import HOUR_MS
 
+_log = logging.getLogger("zae_limiter")
+
 A = TypeVar("A")
 R = TypeVar("R")
 
@@ -36,6 +39,14 @@ _BUCKETS_PER_LOOK = 64
 _ITEMS_PER_PAGE = 100
 _KEYS_IN_PASSING = 32
 """A read of more keys than this belongs to a report, not to an acquire."""
+# An operation of a transaction usually changes several pages: an item, its keys and its places in indexes.
+_WRITES_PER_OPERATION = 4
+_LOG_PAUSES = 20
+_HELD_BACK_EVERY_MS = 60_000
+_HELD_BACK = (
+    "The write-ahead log has grown to %.1f MiB and cannot be shortened. Another program probably keeps a read "
+    "transaction open on the file, such as a SQLite shell or a copy in progress; end it."
+)
 
 
 class EmbeddedTable:
@@ -51,8 +62,9 @@ class EmbeddedTable:
         self._now_ms = clock.now_ms
         self._deadline_s = deadline_s
         self._jitter = jitter
-        self._writes = 0
+        self._writes_to_upkeep = _WRITES_BETWEEN_UPKEEP
         self._sweep_due_ms = 0
+        self._held_back_due_ms = 0
         self._upkeep_runs = False
         self._turn_hour(clock.now_ms())
 
@@ -98,8 +110,8 @@ class EmbeddedTable:
 
     def write(self, operation: Write, until_s: float | None = None) -> WriteOutcome:
         """Carry out one operation, if its conditions hold."""
-        self._writes += 1
-        if not self._writes % _WRITES_BETWEEN_UPKEEP:
+        self._writes_to_upkeep -= 1
+        if self._writes_to_upkeep <= 0:
             self._keep_up()
         try:
             return self._table.write(operation)
@@ -110,6 +122,7 @@ class EmbeddedTable:
         self, operations: Sequence[Operation], token: str, *, until_s: float | None = None
     ) -> TransactOutcome:
         """Carry out all operations, or none; the token is not needed, for nothing here is ever ambiguous."""
+        self._count(len(operations))
         try:
             return self._table.transact(operations)
         except Busy:
@@ -120,6 +133,7 @@ class EmbeddedTable:
         self.now()
         for start in range(0, len(keys), _KEYS_PER_DELETE):
             some = keys[start : start + _KEYS_PER_DELETE]
+            self._count(len(some))
             try:
                 self._table.batch_delete(some)
             except Busy:
@@ -131,6 +145,7 @@ class EmbeddedTable:
         self.now()
         start: int | None = 0
         while start is not None:
+            self._count(_BUCKETS_PER_LOOK)
             start = self._read_when_free(self._log_some, start)
 
     def changes(self, after: int, limit: int) -> list[Change]:
@@ -142,8 +157,14 @@ class EmbeddedTable:
         self._read_when_free(self._table.trim, up_to)
 
     def size(self) -> TableSize:
-        """How much it holds; every item is counted, on a thread where that reads a file."""
+        """Count the items, on a thread where that reads a file.
+
+        A log that has grown long is shortened first, so that the size shows whether that works.
+        """
         if self._table.upkeep_waits:
+            if not self._upkeep_runs and self._table.wants_checkpoint():
+                self._upkeep_runs = True
+                runtime.in_thread(self._tidy, False)
             with suppress(Busy):
                 return runtime.in_thread(self._table.size)
         return self._read_when_free(lambda _: self._table.size(), None)
@@ -205,33 +226,58 @@ class EmbeddedTable:
         self._table.hour = hour = now_ms // HOUR_MS
         self._hour_ends_ms = (hour + 1) * HOUR_MS
 
+    def _count(self, operations: int) -> None:
+        """Count operations other than single writes, before they are carried out."""
+        self._writes_to_upkeep -= _WRITES_PER_OPERATION * operations
+        if self._writes_to_upkeep <= 0:
+            self._keep_up()
+
     def _keep_up(self) -> None:
-        """Start a sweep or a checkpoint if one is due; where they may wait they run on a thread, one at a time."""
+        """Start a sweep or a checkpoint if one is due, and pause if the log is too long for further writes."""
+        self._writes_to_upkeep = _WRITES_BETWEEN_UPKEEP
         now_ms = self._clock.now_ms()
         if now_ms < self._hour_ends_ms - HOUR_MS:
             # The clock was set back.
             self._turn_hour(now_ms)
         sweeps = now_ms >= self._sweep_due_ms
-        if self._upkeep_runs or not (sweeps or self._table.wants_checkpoint()):
-            return
-        self._upkeep_runs = True
-        if self._table.upkeep_waits:
-            runtime.in_background(self._tidy, sweeps)
-        else:
-            self._tidy(sweeps)
+        if not self._upkeep_runs and (sweeps or self._table.wants_checkpoint()):
+            self._upkeep_runs = True
+            if self._table.upkeep_waits:
+                runtime.in_background(self._tidy, sweeps)
+            else:
+                self._tidy(sweeps)
+        self._pause()
+
+    def _pause(self) -> None:
+        """Wait a moment for a checkpoint in the background while the log is close to its limit."""
+        for _ in range(_LOG_PAUSES):
+            if not (self._upkeep_runs and self._table.is_crowded()):
+                return
+            runtime.sleep(_LONGEST_WAIT_S)
 
     def _tidy(self, sweeps: bool) -> None:
         """Run a checkpoint if one is wanted, and look for expired items; a busy file is left for next time.
 
-        Whoever uses the table next is told what is wrong with its file; and it may have been closed meanwhile.
+        The next call to the table raises what is wrong with its file; and it may have been closed meanwhile.
         """
         try:
-            if self._table.wants_checkpoint():
-                self._table.checkpoint()
+            self._shorten_log()
             now_ms = self._clock.now_ms()
             if sweeps and self._table.sweep(now_ms // 1000, _ITEMS_PER_SWEEP).finished:
                 self._sweep_due_ms = now_ms + _SWEEP_EVERY_MS
+            self._shorten_log()
         except (Busy, RateLimiterUnavailable, StorageError):
             pass
         finally:
             self._upkeep_runs = False
+
+    def _shorten_log(self) -> None:
+        """Run a checkpoint if one is wanted, and warn now and then if others prevent it."""
+        if not self._table.wants_checkpoint():
+            return
+        self._table.checkpoint()
+        size_bytes = self._table.held_back_bytes()
+        now_ms = self._clock.now_ms()
+        if size_bytes is not None and now_ms >= self._held_back_due_ms:
+            self._held_back_due_ms = now_ms + _HELD_BACK_EVERY_MS
+            _log.warning(_HELD_BACK, size_bytes / 2**20)

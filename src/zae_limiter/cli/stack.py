@@ -208,6 +208,10 @@ def status_rows(standing: Standing) -> list[tuple[str, str | None]]:
     if found.table_item_count is not None:
         size = "" if found.table_size_bytes is None else f", {in_bytes(found.table_size_bytes)}"
         items = f"{found.table_item_count:,}{size}{' (counted every 6 hours)' if found.table_status else ''}"
+    log = None
+    if found.log_size_bytes is not None:
+        held_back = ", held back by another program that keeps a read transaction open" if found.log_held_back else ""
+        log = f"{in_bytes(found.log_size_bytes)}{held_back}"
     aggregator = found.lambda_version or ("of unknown version" if found.aggregator_enabled else "none")
     return [
         ("name", found.name),
@@ -218,6 +222,7 @@ def status_rows(standing: Standing) -> list[tuple[str, str | None]]:
         ("stack", found.stack_status),
         ("table", found.table_status),
         ("items", items),
+        ("log", log),
         ("client", found.client_version),
         ("aggregator", None if found.name is None else aggregator),
         ("schema", found.schema_version or "not recorded"),

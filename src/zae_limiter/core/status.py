@@ -172,15 +172,21 @@ class BackendCapabilities:
 
 
 class TableSize(NamedTuple):
-    """How many items a table holds, and how many bytes they take, None where nobody knows; named as in a status."""
+    """The number of items in a table and their bytes, None if unknown; the fields are named as in ``Status``."""
 
     table_item_count: int
     table_size_bytes: int | None
+    log_size_bytes: int | None = None
+    log_held_back: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The limiter as a whole; None is what does not apply to the backend, or is not known."""
+    """The limiter as a whole; None is what does not apply to the backend, or is not known.
+
+    ``log_size_bytes`` is the size of a SQLite file's write-ahead log. ``log_held_back`` is True if the log is long
+    because another program keeps a read transaction open.
+    """
 
     available: bool
     latency_ms: float | None = None
@@ -197,3 +203,5 @@ class Status:
     app_role_arn: str | None = None
     admin_role_arn: str | None = None
     readonly_role_arn: str | None = None
+    log_size_bytes: int | None = None
+    log_held_back: bool | None = None

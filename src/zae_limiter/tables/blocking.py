@@ -60,6 +60,12 @@ class BlockingTable(Protocol):
     def wants_checkpoint(self) -> bool:
         """Say whether enough was written for a checkpoint."""
 
+    def is_crowded(self) -> bool:
+        """Say whether writers have to pause until a checkpoint is over."""
+
+    def held_back_bytes(self) -> int | None:
+        """Return the size of the log if others kept the last checkpoint from shortening it, else None."""
+
     def checkpoint(self) -> None:
         """Bring what was written to where it is kept for good."""
 

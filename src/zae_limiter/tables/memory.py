@@ -208,6 +208,13 @@ class MemoryTable:
         """Say that there is nothing to bring to a disk."""
         return False
 
+    def is_crowded(self) -> bool:
+        """Say that writers never have to pause."""
+        return False
+
+    def held_back_bytes(self) -> None:
+        """Return None: there is no log."""
+
     def checkpoint(self) -> None:
         """Do nothing."""
 

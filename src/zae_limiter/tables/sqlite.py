@@ -13,6 +13,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from zae_limiter.core.checkpoint import LIMIT_BYTES
 from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
 from zae_limiter.core.outcome import Applied, Cancelled, Committed, Item, Missing, Refused, Unavailable
 from zae_limiter.core.status import TableSize
@@ -22,6 +23,7 @@ from zae_limiter.tables.blocking import Swept
 from zae_limiter.tables.busy import Busy
 from zae_limiter.tables.evaluate import apply, check_transaction, keeps_place, moves, places
 from zae_limiter.tables.paging import keys_of, page_of
+from zae_limiter.tables.sqlite_checkpoint import WriteAheadLog
 from zae_limiter.tables.sqlite_file import is_busy, transaction
 from zae_limiter.tables.sqlite_pool import Pool
 from zae_limiter.tables.sqlite_query import Statement, statement_of
@@ -46,9 +48,6 @@ _REMEMBERED = 4096
 _REMEMBERED_AT_ONCE = 32
 _TRIES = 2
 _READS_AFTER_LOSING = 8
-_WRITES_PER_CHECKPOINT = 2000
-_LONG_LOG = 4 * _WRITES_PER_CHECKPOINT
-_CHECKPOINT_WAIT_MS = 100
 _REMOVED_AT_ONCE = 64
 _LOGGED_AT_ONCE = 64
 _LARGEST = 2**63 - 1
@@ -74,9 +73,10 @@ class SqliteTable:
 
     upkeep_waits = True
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], log_limit_bytes: int = LIMIT_BYTES) -> None:
         self.path = os.path.abspath(os.fspath(path))
         self._pool = Pool(self.path)
+        self._log = WriteAheadLog(self.path, log_limit_bytes)
         # Rows as last seen. One that others have changed since does no harm: its text no longer matches.
         self._rows: dict[Key, Row] = {}
         self._reads_first = 0
@@ -160,17 +160,25 @@ class SqliteTable:
         self._changing(sqlite_log.trim, up_to)
 
     def size(self) -> TableSize:
-        """How many items there are, and how large the file is once its log is in it; every item is counted."""
-        return TableSize(*self._reading(_size, None))
+        """Count the items, and measure the file as it is once its log is in it, and the log."""
+        return TableSize(*self._reading(_size, None), self._log.size_bytes, self._log.held_back)
 
     def wants_checkpoint(self) -> bool:
-        """Say whether this process has written enough for a checkpoint."""
-        return self._since_checkpoint >= _WRITES_PER_CHECKPOINT
+        """Say whether this process has written enough for a checkpoint, or the log has grown long."""
+        return self._log.is_due(self._since_checkpoint)
+
+    def is_crowded(self) -> bool:
+        """Say whether the log is so long that writers have to pause until a checkpoint is over."""
+        return self._log.is_crowded()
+
+    def held_back_bytes(self) -> int | None:
+        """Return the size of the log if others kept the last checkpoint from shortening it, else None."""
+        return self._log.size_bytes if self._log.held_back else None
 
     def checkpoint(self) -> None:
         """Bring the log into the file; this syncs, so it belongs on a thread."""
         self._since_checkpoint = 0
-        self._reading(_checkpoint, _LONG_LOG)
+        self._reading(self._log.bring_in, None)
 
     def close(self) -> None:
         """Close the file; the last to close it brings the log into it."""
@@ -389,19 +397,6 @@ def _size(cursor: sqlite3.Cursor, _: None) -> tuple[int, int]:
     questions = ("SELECT count(*) FROM items", "PRAGMA page_count", "PRAGMA page_size")
     items, pages, bytes_per_page = (cursor.execute(question).fetchone()[0] for question in questions)
     return items, pages * bytes_per_page
-
-
-def _checkpoint(cursor: sqlite3.Cursor, long_log: int) -> None:
-    """Bring the log into the file while others go on writing.
-
-    Only a log that has grown long because they never pause is closed off by holding them up, for the moment that its
-    last part takes.
-    """
-    _, logged, done = cursor.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-    if logged > max(done, long_log):
-        cursor.execute(f"PRAGMA busy_timeout = {_CHECKPOINT_WAIT_MS}").fetchone()
-        cursor.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
-        cursor.execute("PRAGMA busy_timeout = 0").fetchone()
 
 
 def _drops_one(operation: Update) -> bool:

@@ -1,0 +1,116 @@
+"""Decide when and how SQLite's write-ahead log is copied into its file, so that the log stays short.
+
+Writers append pages to the log. A *copy* brings pages into the file while writers go on; it stops at the oldest page
+that a reader still needs. After a complete copy the log may *restart* at its beginning, which holds writers up for a
+moment. *Truncating* it also shrinks the log's file. All bounds are parts of one limit, in bytes.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+LIMIT_BYTES = 32 * 2**20
+"""The size that the log's file stays below, unless a reader keeps its pages for long."""
+
+WRITES_PER_COPY = 2000
+"""A process copies the log after this many writes of its own."""
+
+COPIES = 6
+_FIRST_WAIT_S = 0.002
+_FRAME_HEADER_BYTES = 24
+_SHORTEST_HOLD_UP_MS = 20
+_LONGEST_HOLD_UP_MS = 200
+
+
+class LogCopy(NamedTuple):
+    """What a copy found: pages in the log, pages copied so far, and the size of the log's file.
+
+    ``is_blocked`` is True if another connection is copying; the page counts are then unknown.
+    """
+
+    is_blocked: bool
+    pages: int
+    copied: int
+    page_bytes: int
+    file_bytes: int
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every page of the log is in the file."""
+        return not self.is_blocked and self.copied >= self.pages
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Leave the log as it is; ``held_back`` is True if it is long because others keep it from being copied."""
+
+    held_back: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CopyAgain:
+    """Copy again after this many seconds: a short read may be over by then."""
+
+    wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CloseOff:
+    """Copy the rest while writers wait, and let the log begin again; wait this long for readers."""
+
+    truncates: bool
+    wait_ms: int
+
+
+Step = Leave | CopyAgain | CloseOff
+
+
+def is_due(writes: int, file_bytes: int, tried_bytes: int, limit_bytes: int) -> bool:
+    """Say whether to copy the log, after this many writes of this process.
+
+    ``tried_bytes`` is the size at which the last attempt was held back, 0 if it was not. A further attempt then waits
+    for writes or for growth.
+    """
+    long_bytes = max(limit_bytes // 4, tried_bytes + tried_bytes // 4)
+    return writes >= WRITES_PER_COPY or file_bytes >= long_bytes
+
+
+def is_crowded(file_bytes: int, limit_bytes: int) -> bool:
+    """Say whether the log is so close to its limit that writers have to pause for it."""
+    return file_bytes >= limit_bytes * 3 // 4
+
+
+def next_step(seen: LogCopy, copies: int, held_back: bool, limit_bytes: int) -> Step:
+    """Decide what follows a copy, which was the ``copies``-th of this attempt.
+
+    ``held_back`` is the result of the last attempt. While it holds, writers are not held up again for nothing.
+    """
+    is_urgent = _is_urgent(seen, limit_bytes)
+    if seen.is_complete:
+        truncates = seen.file_bytes >= limit_bytes // 4
+        if truncates or seen.pages * (seen.page_bytes + _FRAME_HEADER_BYTES) >= limit_bytes // 16:
+            return CloseOff(truncates, _hold_up_ms(seen.file_bytes, limit_bytes))
+        return Leave(held_back=False)
+    if copies < COPIES and (is_urgent or not seen.is_blocked):
+        return CopyAgain(_FIRST_WAIT_S * 2 ** (copies - 1))
+    if is_urgent and not held_back and not seen.is_blocked:
+        return CloseOff(truncates=True, wait_ms=_hold_up_ms(seen.file_bytes, limit_bytes))
+    return Leave(is_held_back(seen, limit_bytes))
+
+
+def is_held_back(seen: LogCopy, limit_bytes: int) -> bool:
+    """Say whether others keep a log, found like this after all attempts, from being copied.
+
+    A copy of another process is normal. Only beyond the limit it means that this process hangs.
+    """
+    if seen.is_blocked:
+        return seen.file_bytes >= limit_bytes
+    return not seen.is_complete and _is_urgent(seen, limit_bytes)
+
+
+def _is_urgent(seen: LogCopy, limit_bytes: int) -> bool:
+    return seen.file_bytes >= limit_bytes * 3 // 8
+
+
+def _hold_up_ms(file_bytes: int, limit_bytes: int) -> int:
+    """Return how long to wait for readers: the longer the log, the longer."""
+    return min(_LONGEST_HOLD_UP_MS, _SHORTEST_HOLD_UP_MS + _LONGEST_HOLD_UP_MS * file_bytes // limit_bytes)

@@ -1,0 +1,188 @@
+"""The write-ahead log of a SQLite file stays short, whatever is written and whoever reads."""
+
+import asyncio
+import itertools
+import logging
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.tables.engines import KEY, FixedClock, item, new_token
+from tests.tables.test_sqlite_processes import Start, go, line, start, whole
+from zae_limiter._async.embedded_table import EmbeddedTable
+from zae_limiter.clock import SystemClock
+from zae_limiter.core.checkpoint import LIMIT_BYTES
+from zae_limiter.schema.operations import Key, Put, Query, Update
+from zae_limiter.tables.sqlite import SqliteTable
+
+__all__ = ["start"]
+
+SMALL_LIMIT = 2**20
+PATIENCE_S = 60.0
+TEXT = "word" * 5_000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "limiter.db"
+
+
+def opened(path: Path, limit_bytes: int = LIMIT_BYTES) -> EmbeddedTable:
+    return EmbeddedTable(SqliteTable(path, limit_bytes), SystemClock(), PATIENCE_S, lambda: 0.5)
+
+
+def log_bytes(path: Path) -> int:
+    log = path.with_name(f"{path.name}-wal")
+    return log.stat().st_size if log.exists() else 0
+
+
+class LogSize:
+    """The largest size that the log of a file was found to have."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self.largest = 0
+
+    def __enter__(self) -> "LogSize":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(0.002):
+            self.largest = max(self.largest, log_bytes(self._path))
+
+
+async def test_transactions_keep_the_log_short(path: Path) -> None:
+    """48 MiB of transactions and batch deletes, and no single write among them."""
+    table = EmbeddedTable(SqliteTable(path), SystemClock(), PATIENCE_S, lambda: 0.5)
+    with LogSize(path) as log:
+        for number in range(160):
+            puts = [Put(item("part", f"{number}-{count}", text=TEXT)) for count in range(12)]
+            await table.transact(puts, new_token())
+            await table.batch_delete([Key("part", f"{number - 1}-{count}") for count in range(12)])
+    await table.close()
+
+    assert 0 < log.largest < LIMIT_BYTES
+    assert whole(path)
+
+
+def test_writes_of_several_processes_keep_the_log_short(path: Path, start: Start) -> None:
+    """Three processes write 72 MiB as fast as they can and read everything now and then."""
+    SqliteTable(path).close()
+    workers = [start("write_much", path, 1200) for _ in range(3)]
+    assert ["ready"] * 3 == [line(worker) for worker in workers]
+    with LogSize(path) as log:
+        for worker in workers:
+            go(worker)
+        assert [0] * 3 == [worker.wait() for worker in workers]
+
+    assert 0 < log.largest < LIMIT_BYTES
+    assert whole(path)
+
+
+async def test_an_inherited_log_is_brought_in(path: Path, tmp_path: Path, start: Start) -> None:
+    """A long log that a crash has left goes with the next writes, though others have the file open."""
+    first = SqliteTable(path)
+    first.write(Put(item(x=0)))
+    for number in range(100):
+        first.write(Put(item("part", str(number), text=TEXT)))
+    crashed = tmp_path / "crashed.db"
+    for end in ("", "-wal"):
+        shutil.copyfile(f"{path}{end}", f"{crashed}{end}")
+    first.close()
+    reader = start("read", crashed)
+    assert "ready" == line(reader)
+    table = opened(crashed, SMALL_LIMIT)
+    before = log_bytes(crashed)
+    go(reader)
+    await written_until(table, lambda: log_bytes(crashed) < SMALL_LIMIT)
+
+    assert before > SMALL_LIMIT
+    assert 100 == len([one for one in (await table.query(Query("part"))).items if "text" in one])
+    await table.close()
+
+
+async def written_until(table: EmbeddedTable, is_done: Callable[[], object]) -> None:
+    """Write on until something has come about."""
+    for number in itertools.count():
+        if is_done():
+            return
+        await table.write(Update(KEY, add={"x": 1}, set={"other": f"{number:05}" * 1_000}))
+        await asyncio.sleep(0)
+
+
+async def test_a_foreign_reader_is_reported_until_it_is_gone(
+    path: Path, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is named once a minute and in the size, though not in one of this package's own reads; writes go on."""
+    caplog.set_level(logging.WARNING, "zae_limiter")
+    clock = FixedClock()
+    table = EmbeddedTable(SqliteTable(path, SMALL_LIMIT), clock, PATIENCE_S, lambda: 0.5)
+    await table.write(Put(item(x=0)))
+    reader = start("read", path)
+    assert "ready" == line(reader)
+    await written_until(table, lambda: log_bytes(path) > 2 * SMALL_LIMIT and caplog.messages)
+    held = await table.size()
+    await written_until(table, lambda: log_bytes(path) > 4 * SMALL_LIMIT)
+    said = len(caplog.messages)
+    newcomer = opened(path, SMALL_LIMIT)
+    other = await newcomer.size()
+    await newcomer.close()
+    clock.time_ms += 60_000
+    await written_until(table, lambda: len(caplog.messages) > said + 1)
+    go(reader)
+    reader.wait()
+    await written_until(table, lambda: log_bytes(path) < SMALL_LIMIT)
+    free = await table.size()
+
+    assert (1, True, True) == (said, held.log_held_back, other.log_held_back)
+    assert (held.log_size_bytes or 0) > SMALL_LIMIT
+    assert "cannot be shortened" in caplog.messages[0]
+    assert False is free.log_held_back
+    assert (free.log_size_bytes or 0) < SMALL_LIMIT
+    await table.close()
+
+
+class SlowCheckpoints(SqliteTable):
+    """A file on a disk that takes its time to sync."""
+
+    def __init__(self, path: Path, limit_bytes: int) -> None:
+        super().__init__(path, limit_bytes)
+        self.goes_on = threading.Event()
+        self.begun = threading.Event()
+
+    def checkpoint(self) -> None:
+        self.begun.set()
+        self.goes_on.wait()
+        super().checkpoint()
+
+
+async def test_writers_pause_for_a_checkpoint_that_is_slow(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log close to its limit makes every so many writes wait, up to a bound and only while a checkpoint runs."""
+    pauses: list[float] = []
+
+    async def noted(seconds: float) -> None:
+        pauses.append(seconds)
+
+    blocking = SlowCheckpoints(path, SMALL_LIMIT)
+    table = EmbeddedTable(blocking, SystemClock(), PATIENCE_S, lambda: 0.5)
+    monkeypatch.setattr("zae_limiter._async.runtime.sleep", noted)
+    for number in range(255):
+        await table.write(Put(item("part", str(number % 10), text=f"{number:05}" * 4_000)))
+    before = len(pauses)
+    await table.write(Put(item("part", "last")))
+    blocking.goes_on.set()
+
+    assert blocking.begun.wait(PATIENCE_S)
+    assert 0 == before
+    assert 20 == len(pauses)
+    await table.close()
