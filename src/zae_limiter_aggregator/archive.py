@@ -31,7 +31,8 @@ def object_of(events: Sequence[ExpiredEvent]) -> ArchiveObject:
     day = utc_from_ms(first.at_ms).strftime("year=%Y/month=%m/day=%d")
     lines = "".join(_line(one) + "\n" for one in events)
     # Without a time in it, the same events give the same bytes.
-    body = gzip.compress(lines.encode(), mtime=0)
+    # A lone surrogate, which no table keeps but JSON can spell, is escaped: one event must not stop the others.
+    body = gzip.compress(lines.encode(errors="backslashreplace"), mtime=0)
     return ArchiveObject(f"audit/{day}/{first.sequence}-{last.sequence}.jsonl.gz", body)
 
 

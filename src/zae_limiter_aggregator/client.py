@@ -12,7 +12,7 @@ from random import random
 from typing import TypeVar
 
 from zae_limiter.core.bucket import Moment
-from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.errors import CorruptItemError, RateLimiterUnavailable
 from zae_limiter.core.outcome import Cancelled, Committed, Item, TransactOutcome, Unavailable, WriteOutcome
 from zae_limiter.core.server_time import Offset, narrowed, offset_of
 from zae_limiter.schema.operations import Key, Operation, Write
@@ -28,6 +28,8 @@ _OK = 200
 _MOST_TRIES = 5
 _FIRST_PAUSE_S = 0.05
 _TOO_LATE = TimeoutError("no time is left")
+_MOST_READ_BYTES = 1 << 20
+"""More than any batch of items that this package writes. Parsed, a larger one could take all the function's memory."""
 _UNPROCESSED = TimeoutError("DynamoDB put parts of a batch off, again and again")
 
 
@@ -56,6 +58,7 @@ class Table:
             RateLimiterUnavailable: A read was not answered, or there is no time left.
             InfrastructureNotFoundError: There is no such table.
             ValidationError: DynamoDB would not carry out what was asked for.
+            CorruptItemError: An item that was read is damaged, or too large to be one of this package's.
         """
         self._in_time = in_time
         return drive(asking, self._answer)
@@ -84,6 +87,8 @@ class Table:
                 break
             told = self._call(self._calls.batch_get(left, consistent))
             if isinstance(told, bytes):
+                if len(told) > _MOST_READ_BYTES:
+                    raise CorruptItemError(left[0].pk, f"it and those read with it have {len(told)} bytes")
                 items, left = answers.batch_of(told)
                 found.update({Key(item["PK"], item["SK"]): item for item in items})
                 if not left:

@@ -1,7 +1,8 @@
 """What happened to an item, out of a row of an embedded table's log or a record of a DynamoDB stream. Pure.
 
-What follows from it is ``plan``'s business. Of a stream only two kinds of record tell something: a bucket that was
-written to, and an audit event that expired. A record that cannot be read is told of, and stops no other.
+What follows from it is ``plan``'s business. Of a stream only two kinds of record are used: a bucket that was written
+to, and an audit event that expired. Any tenant can write any item to its own partitions, so every value of a record is
+checked for its type and its bounds. A record that fails a check is set aside with its key, and stops no other.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,13 +11,32 @@ from typing import Any, NamedTuple
 
 from zae_limiter.core.audit import AuditEvent
 from zae_limiter.core.errors import ZAELimiterError
-from zae_limiter.core.names import RESERVED_LIMIT_NAME
+from zae_limiter.core.names import RESERVED_LIMIT_NAME, check_entity_id, check_limit_name, check_resource
+from zae_limiter.core.sharding import MOST_SHARDS
 from zae_limiter.schema import attributes, audit_item, keys
 from zae_limiter.schema.operations import Change
-from zae_limiter.schema.usage_item import pad_sequence
+from zae_limiter.schema.usage_item import SEQUENCE_LENGTH, pad_sequence
 
+_UNREADABLE = (
+    ZAELimiterError,
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
 _EXPIRED_BY = "dynamodb.amazonaws.com"
 """Who removes what has expired; whoever else removes an audit event means it to be gone."""
+
+
+_LARGEST_TOTAL = 10**30
+"""No total is larger, in millitokens: a billion times the largest amount."""
+_TOTAL_DIGITS = 31
+_COUNT_DIGITS = 2
+_LATEST_S = 253_402_300_799
+"""The end of the year 9999, after which there are no windows."""
+_SHOWN_LENGTH = 200
 
 
 class Standing(NamedTuple):
@@ -53,10 +73,11 @@ class ExpiredEvent:
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """A record that could not be read, and why; ``sequence`` is empty where it has none."""
+    """A record that was set aside, and why; ``sequence`` and ``key`` are empty where it has none."""
 
     sequence: str
     reason: str
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +95,19 @@ class Batch:
 
 
 def read_all(records: Sequence[Mapping[str, Any]]) -> Batch:
-    """Read the records of one delivery."""
+    """Read the records of one delivery. Never raises: a record that cannot be read is set aside."""
     changes: list[BucketChange] = []
     expired: list[ExpiredEvent] = []
     damaged: list[Damaged] = []
     order: dict[str, str] = {}
     for record in records:
         try:
-            sequence = record["dynamodb"]["SequenceNumber"]
+            sequence = _sequence(record["dynamodb"])
             order.setdefault(pad_sequence(sequence), sequence)
             told = from_stream(record)
-        except (ZAELimiterError, KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
-            damaged.append(Damaged(_sequence_of(record), f"{type(error).__name__}: {error}"))
+        except _UNREADABLE as error:
+            reason = f"{type(error).__name__}: {error}"[:_SHOWN_LENGTH]
+            damaged.append(Damaged(_sequence_of(record), reason, _key_of(record)))
             continue
         if isinstance(told, BucketChange):
             changes.append(told)
@@ -97,45 +119,71 @@ def read_all(records: Sequence[Mapping[str, Any]]) -> Batch:
 
 def from_log(change: Change) -> BucketChange | None:
     """The change that a row of the log tells of, None if it is not of a bucket."""
-    return _bucket_change(change.key.pk, str(change.sequence), change.at_ms, change.added)
+    bucket = keys.parse_bucket_pk(change.key.pk)
+    if bucket is None:
+        return None
+    return _bucket_change(bucket, str(change.sequence), change.at_ms, change.added)
 
 
 def from_stream(record: Mapping[str, Any]) -> BucketChange | ExpiredEvent | None:
     """What a stream record tells, None if it is neither of a bucket that was written to nor of an expired event.
 
     Raises:
-        CorruptItemError, KeyError, ValueError, TypeError, AttributeError: The record is damaged.
+        ZAELimiterError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError:
+            A value of the record is missing, has another type, or is out of bounds.
     """
     told = record["dynamodb"]
-    pk, sk = told["Keys"]["PK"]["S"], told["Keys"]["SK"]["S"]
+    key = told["Keys"]
+    pk, sk = _text(key["PK"]), _text(key["SK"])
     new = told.get("NewImage")
     if sk == keys.sk_state() and new is not None:
         return _written(pk, told, new, told.get("OldImage") or {})
     if new is None and sk.startswith(keys.SK_AUDIT_PREFIX) and _by_expiry(record):
-        return _expired(pk, told)
+        return _expired(pk, sk, told)
     return None
 
 
-def _written(pk: str, told: Mapping[str, Any], new: Mapping[str, Any], old: Mapping[str, Any]) -> BucketChange | None:
+def _written(pk: str, told: Mapping[str, Any], new: Mapping[str, Any], old: Mapping[str, Any]) -> BucketChange:
+    bucket = keys.parse_bucket_pk(pk)
+    if bucket is None:
+        raise ValueError("the key is not that of a bucket")
+    check_entity_id(bucket.entity_id)
+    check_resource(bucket.resource)
     added = {
-        name: int(value["N"]) - int(old[name]["N"] if name in old else 0)
+        name: _total(value) - (_total(old[name]) if name in old else 0)
         for name, value in new.items()
         if attributes.is_total(name)
     }
-    count, counter = new.get(attributes.SHARD_COUNT), new.get(attributes.WRITE_COUNTER)
-    standing = None if count is None or counter is None else Standing(int(count["N"]), int(counter["N"]))
-    return _bucket_change(pk, told["SequenceNumber"], _at_ms(told), added, standing)
+    change = _bucket_change(bucket, _sequence(told), _at_ms(told), added, _standing(new, bucket.shard_id))
+    for name in change.spent_milli:
+        # A snapshot keeps totals under the names of their limits, beside attributes of its own.
+        check_limit_name(name)
+        if name in added:
+            raise ValueError(f"{name} is the total of no limit")
+    return change
 
 
-def _expired(pk: str, told: Mapping[str, Any]) -> ExpiredEvent:
+def _expired(pk: str, sk: str, told: Mapping[str, Any]) -> ExpiredEvent:
     # Who only counts, as embedded tables do, need not load it.
     from zae_limiter.tables.dynamodb.codec import decode_item
 
     where = keys.parse_audit_pk(pk)
     if where is None:
-        raise ValueError(f"{pk!r} is not the key of an audit event")
+        raise ValueError("the key is not that of an audit event")
     event = audit_item.from_item(decode_item(told["OldImage"]))
-    return ExpiredEvent(where.namespace_id, pad_sequence(told["SequenceNumber"]), _at_ms(told), event)
+    if (event.entity_id, event.event_id) != (where.name, keys.parse_audit_sk(sk)):
+        raise ValueError("the key and the attributes of the audit event differ")
+    return ExpiredEvent(where.namespace_id, pad_sequence(_sequence(told)), _at_ms(told), event)
+
+
+def _standing(new: Mapping[str, Any], shard_id: int) -> Standing | None:
+    """How a shard stands, None where the item lacks the count or the counter."""
+    if attributes.SHARD_COUNT not in new or attributes.WRITE_COUNTER not in new:
+        return None
+    count = _number(new[attributes.SHARD_COUNT], _COUNT_DIGITS)
+    if not shard_id < count <= MOST_SHARDS or count & (count - 1):
+        raise ValueError(f"{count} shards cannot be, with one numbered {shard_id}")
+    return Standing(count, _total(new[attributes.WRITE_COUNTER]))
 
 
 def _by_expiry(record: Mapping[str, Any]) -> bool:
@@ -145,15 +193,44 @@ def _by_expiry(record: Mapping[str, Any]) -> bool:
 
 
 def _at_ms(told: Mapping[str, Any]) -> int:
-    return int(told["ApproximateCreationDateTime"] * 1000)
+    at_s = told["ApproximateCreationDateTime"]
+    if type(at_s) not in (int, float) or not 0 <= at_s <= _LATEST_S:
+        raise ValueError("the time is not a number of seconds up to the year 9999")
+    return int(at_s * 1000)
+
+
+def _sequence(told: Mapping[str, Any]) -> str:
+    sequence = told["SequenceNumber"]
+    if type(sequence) is not str or not sequence.isalnum() or len(sequence) > SEQUENCE_LENGTH:
+        raise ValueError("the sequence number is not text of letters and digits")
+    return sequence
+
+
+def _text(value: Mapping[str, Any]) -> str:
+    text = value["S"]
+    if type(text) is not str:
+        raise TypeError("a part of the key is not text")
+    return text
+
+
+def _total(value: Mapping[str, Any]) -> int:
+    total = _number(value, _TOTAL_DIGITS)
+    if not -_LARGEST_TOTAL <= total <= _LARGEST_TOTAL:
+        raise ValueError("a total is out of bounds")
+    return total
+
+
+def _number(value: Mapping[str, Any], most_digits: int) -> int:
+    """Read an integer of the stream, of so many digits at most."""
+    text = value["N"]
+    if type(text) is not str or len(text.lstrip("-")) > most_digits:
+        raise ValueError(f"a number is not text of at most {most_digits} digits")
+    return int(text)
 
 
 def _bucket_change(
-    pk: str, sequence: str, at_ms: int, added: Mapping[str, int], standing: Standing | None = None
-) -> BucketChange | None:
-    bucket = keys.parse_bucket_pk(pk)
-    if bucket is None:
-        return None
+    bucket: keys.BucketKey, sequence: str, at_ms: int, added: Mapping[str, int], standing: Standing | None = None
+) -> BucketChange:
     spent = {limit_name(name): amount for name, amount in added.items()}
     writes = spent.pop(RESERVED_LIMIT_NAME, 0)
     return BucketChange(bucket, pad_sequence(sequence), at_ms, spent, writes, standing)
@@ -169,4 +246,14 @@ def _sequence_of(record: object) -> str:
     """The sequence of a record of which nothing is sure."""
     told = record.get("dynamodb") if isinstance(record, Mapping) else None
     sequence = told.get("SequenceNumber") if isinstance(told, Mapping) else None
-    return sequence if isinstance(sequence, str) else ""
+    return sequence[:SEQUENCE_LENGTH] if isinstance(sequence, str) else ""
+
+
+def _key_of(record: object) -> str:
+    """The key of a record of which nothing is sure, shortened for a log."""
+    found = record
+    for member in ("dynamodb", "Keys"):
+        found = found.get(member) if isinstance(found, Mapping) else None
+    parts = [found.get(name) for name in ("PK", "SK")] if isinstance(found, Mapping) else []
+    texts = [part.get("S") for part in parts if isinstance(part, Mapping)]
+    return " ".join(text[:_SHOWN_LENGTH] for text in texts if isinstance(text, str))

@@ -2,7 +2,8 @@
 
 Usage and the archive must not be lost, so what fails of them is reported and delivered again, from the first record it
 concerns on: what comes after it and was counted is known by its marker. A split or a merge that fails is left to
-the next batch. What can never succeed, because an item is damaged, is told of and holds up nothing.
+the next batch. What can never succeed, because an item is damaged or forged, is set aside: it is logged with its key,
+counted, and holds up nothing.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -62,6 +63,7 @@ class Report:
     archived: int
     troubles: Sequence[Trouble]
     first_failure: str | None
+    set_aside: int = 0
 
     def response(self) -> dict[str, Any]:
         """Return what the function answers with: what is to be delivered again, and how much of what was done."""
@@ -80,6 +82,7 @@ class Report:
             "merges": self.merges,
             "archived": self.archived,
             "troubles": len(self.troubles),
+            "set_aside": self.set_aside,
         }
 
 
@@ -115,6 +118,7 @@ class Worker:
             archived=archived,
             troubles=[*_unread(batch), *effects.troubles],
             first_failure=_first(batch, effects.failed),
+            set_aside=len(batch.damaged) + effects.set_aside,
         )
 
     def _merged(self, effects: "_Effects", merging: Merge) -> int:
@@ -135,6 +139,7 @@ class _Effects:
         self._in_time = in_time
         self.troubles: list[Trouble] = []
         self.failed: set[str] = set()
+        self.set_aside = 0
 
     def tried(self, what: str, asking: Asking[T]) -> T | None:
         """Carry out what is not lost if it fails; None if it did, or there is no time for it."""
@@ -143,6 +148,7 @@ class _Effects:
         try:
             return self._table.run(asking, self._in_time)
         except Exception as error:  # noqa: BLE001 - one effect must not stop the others
+            self.set_aside += isinstance(error, _HOPELESS)
             self.troubles.append(Trouble(what, error, again=False))
             return None
 
@@ -155,6 +161,7 @@ class _Effects:
         except _HOPELESS as error:
             if len(counts) > 1:
                 return sum(self.counted([one]) for one in counts)
+            self.set_aside += 1
             self.troubles.append(Trouble(_named(counts), error, again=False))
             return 0
         except Exception as error:  # noqa: BLE001 - one effect must not stop the others
@@ -188,11 +195,14 @@ class _Effects:
 def _named(counts: Sequence[Count]) -> str:
     bucket, window = counts[0].account
     more = f" and {len(counts) - 1} more" if len(counts) > 1 else ""
-    return f"usage of {bucket.entity_id} {bucket.resource} in {window.key}{more}"
+    return f"usage of {bucket.namespace_id}/{bucket.entity_id} {bucket.resource} in {window.key}{more}"
 
 
 def _unread(batch: Batch) -> list[Trouble]:
-    return [Trouble(f"record {one.sequence}", ValueError(one.reason), again=False) for one in batch.damaged]
+    return [
+        Trouble(f"record {one.sequence} {one.key}".strip(), ValueError(one.reason), again=False)
+        for one in batch.damaged
+    ]
 
 
 def _first(batch: Batch, failed: Iterable[str]) -> str | None:

@@ -94,7 +94,7 @@ def test_an_audit_event_that_somebody_removed_is_not_told() -> None:
 def test_a_damaged_record_stops_no_other() -> None:
     """Each is told of with its reason, and the order of all that have a sequence is kept."""
     stream = Stream()
-    bucket = {"PK": PK, "SK": "#STATE", "b_rpm_tc": 1_000, "b_wcu_tc": 1, "shard_count": 1}
+    bucket = {"PK": PK, "SK": "#STATE", "b_rpm_tc": 1_000, "b_wcu_tc": 1, "shard_count": 4}
     audit = audit_item.to_item("ns", EVENT, 1)
     stream.add(0, None, bucket)
     stream.add(0, None, {**bucket, "b_rpm_tc": "many"})

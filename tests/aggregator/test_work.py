@@ -148,6 +148,7 @@ def test_the_report_counts_what_was_done():
         "merges": 0,
         "archived": 1,
         "troubles": 1,
+        "set_aside": 1,
     } == report.response()
     assert [("record 999", False)] == [(trouble.what, trouble.again) for trouble in report.troubles]
 

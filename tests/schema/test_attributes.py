@@ -73,3 +73,9 @@ def test_totals_are_told_from_other_fields(limit_name: str, field: str) -> None:
     assert expected == attributes.is_total(attributes.bucket_attribute(limit_name, field))
     assert attributes.is_total(attributes.WRITE_COUNTER)
     assert not attributes.is_total(attributes.config_attribute(limit_name, field))
+
+
+@pytest.mark.parametrize("name", ["s_", "s_x", "s_\u00b2", f"s_{'1' * 5_000}"])
+def test_a_name_that_numbers_no_shard_is_no_sequence_marker(name: str) -> None:
+    """Attribute names of an item are arbitrary, and longer than the longest number that is read from text."""
+    assert attributes.parse_sequence_attribute(name) is None

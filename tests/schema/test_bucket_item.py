@@ -11,7 +11,7 @@ from tests.one_bucket import NOON, after, at, created, stored, taking, view
 from zae_limiter.core.errors import CorruptItemError
 from zae_limiter.core.limit import Limit
 from zae_limiter.schema import keys
-from zae_limiter.schema.bucket_item import bucket_key, capacity_of, frame_of, states_of
+from zae_limiter.schema.bucket_item import bucket_key, capacity_of, frame_of, states_of, view_of
 from zae_limiter.schema.bucket_writes import Owner, create
 from zae_limiter.schema.operations import Key
 
@@ -101,6 +101,13 @@ def test_a_shard_reads_its_share() -> None:
         {"b_rps_cp": 1_500},
         {"b_rps_cp": "ten"},
         {"b_rps_ra": -1_000},
+        *({"shard_count": count} for count in (0, -1, 3, 65, 10**7, "1", True)),
+        *({"b_rps_tk": number} for number in ("many", True, 10**31, -(10**31))),
+        *({name: "5"} for name in ("rf", "cv", "gn", "tf", "b_rps_tc", "b_rps_hc", "b_wcu_tc", "cascade")),
+        *({name: 5} for name in ("ld", "parent_id")),
+        {"b_wcu_tc": None},
+        {"PK": 5},
+        {"PK": "ns000000000/BUCKET#user-1#gpt-4#1"},
         {"PK": "ns000000000/ENTITY#user-1"},
     ],
     ids=str,
@@ -113,7 +120,18 @@ def test_a_damaged_item_is_told_as_such(damage: dict[str, Any]) -> None:
     with pytest.raises(CorruptItemError) as told:
         view(item)
 
-    assert item["PK"] in str(told.value)
+    assert str(item["PK"]) in str(told.value)
+
+
+@pytest.mark.parametrize("damage", [{"b_rps_tk": "many"}, {"b_wcu_tc": None}, {"b_rps_tc": 10**31}], ids=str)
+def test_a_known_item_with_damaged_numbers_is_corrupt(damage: dict[str, Any]) -> None:
+    """Numbers are checked whenever an item is read, also where everything else is as it was seen before."""
+    before = view(created(stored(RPS)))
+    item = {**created(stored(RPS)), **damage}
+    item = {name: value for name, value in item.items() if value is not None}
+
+    with pytest.raises(CorruptItemError):
+        view_of(item, NOON, before)
 
 
 def test_states_are_what_users_see() -> None:

@@ -43,6 +43,7 @@ PARSERS = [
 OTHER_KEYS = [
     *("", "/", "#", "ns", "ns/", "ns/OTHER#a", "/ENTITY#a", "ns/ENTITY#"),
     *("ns/BUCKET#a#b", "ns/BUCKET#a#b#x", "ns/BUCKET#a#b#²", "ns/BUCKET#a#b#0#1"),
+    *("ns/BUCKET#a#b#64", "ns/BUCKET#a#b#007", f"ns/BUCKET#a#b#{'1' * 5_000}", "BUCKET#a#64"),
     *("#USAGE#", "#USAGE#gpt-4", "#USAGE##2024", "USAGE#2024"),
     *("BUCKET#a", "BUCKET##1", "BUCKET#a#", "BUCKET#a#x", "#CONFIG", "#CONFIG#", "#AUDIT#", "CHILD#"),
 ]

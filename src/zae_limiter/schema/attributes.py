@@ -45,6 +45,7 @@ _CONFIG_PREFIX = "l_"
 _REGISTRY_PREFIX = "r_"
 _SEQUENCE_PREFIX = "s_"
 _TOTAL_SUFFIX = f"_{TOTAL_CONSUMED}"
+_SHARD_DIGITS = 4
 
 
 class LimitAttribute(NamedTuple):
@@ -97,7 +98,8 @@ def sequence_attribute(shard_id: int) -> str:
 def parse_sequence_attribute(name: str) -> int | None:
     """The shard of ``sequence_attribute``."""
     shard = name.removeprefix(_SEQUENCE_PREFIX) if name.startswith(_SEQUENCE_PREFIX) else ""
-    return int(shard) if shard.isascii() and shard.isdigit() else None
+    # An attribute name may hold 65,535 digits, more than an int is read from.
+    return int(shard) if shard.isascii() and shard.isdigit() and len(shard) <= _SHARD_DIGITS else None
 
 
 def _parse(name: str, prefix: str, fields: frozenset[str]) -> LimitAttribute | None:

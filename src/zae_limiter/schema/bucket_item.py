@@ -15,10 +15,13 @@ from zae_limiter.core.outcome import Item
 from zae_limiter.core.sharding import MOST_SHARDS
 from zae_limiter.core.status import BucketState
 from zae_limiter.core.view import Amounts, Frame, Terms, View, pace_after
-from zae_limiter.schema import attributes, keys
+from zae_limiter.schema import attributes, fields, keys
 from zae_limiter.schema.operations import Key, Matches
 
 BucketView = View["BucketFrame"]
+
+LARGEST_NUMBER = 10**30
+"""No balance or total is larger, in millitokens: a billion times the largest amount."""
 
 _HELD = (
     attributes.BASELINE,
@@ -71,11 +74,27 @@ def view_of(
         CorruptItemError: The item is no bucket, or a damaged one.
     """
     if before is not None and before.frame.terms is terms and before.frame.describes(item):
-        numbers = before.frame.read_numbers(item)
+        numbers = _numbers(before.frame, item)
         return View(before.frame, numbers, now_ms, pace_after(before, numbers, own, now_ms))
     frame = frame_of(item, terms)
     pace = before.pace if before is not None and len(before.frame.baselines) == len(frame.baselines) else None
     return View(frame, frame.read_numbers(item), now_ms, pace)
+
+
+def _numbers(frame: BucketFrame, item: Item) -> tuple[int, ...]:
+    """Return the balances, the totals and the write counter of an item that is on a frame.
+
+    Raises:
+        CorruptItemError: One of them is missing, or is not an integer of a size that the writers can reach.
+    """
+    try:
+        numbers = frame.read_numbers(item)
+    except KeyError as missing:
+        raise CorruptItemError(fields.location(item), f"it is not a whole bucket: {missing} is missing") from None
+    for number in numbers:
+        if type(number) is not int or not -LARGEST_NUMBER <= number <= LARGEST_NUMBER:
+            raise CorruptItemError(fields.location(item), "a balance or a total is not an integer within bounds")
+    return numbers
 
 
 def frame_of(item: Item, terms: Terms | None = None) -> BucketFrame:
@@ -86,15 +105,17 @@ def frame_of(item: Item, terms: Terms | None = None) -> BucketFrame:
     """
     try:
         frame = _parse(item)
-        frame.read_numbers(item)
+        _numbers(frame, item)
     except (KeyError, TypeError, ValueError, ValidationError) as error:
-        raise CorruptItemError(f"{item.get('PK')} {item.get('SK')}", f"it is not a whole bucket: {error}") from error
+        raise CorruptItemError(fields.location(item), f"it is not a whole bucket: {error}") from error
     return replace(frame, terms=terms) if terms is not None and frame.follows(terms) else frame
 
 
 def _parse(item: Item) -> BucketFrame:
     shard = _owner(item).shard_id
-    shard_count, start_ms = item[attributes.SHARD_COUNT], item[attributes.BASELINE]
+    shard_count, start_ms = shard_count_of(item), fields.number(item, attributes.BASELINE)
+    if shard >= shard_count:
+        raise ValueError(f"shard {shard} of {shard_count} does not exist")
     names = _limit_names(item)
     dormant = [name for name in names if attributes.bucket_attribute(name, attributes.DORMANT) in item]
     limits = tuple(_limit(item, name) for name in names if name not in dormant)
@@ -105,22 +126,35 @@ def _parse(item: Item) -> BucketFrame:
         baselines=tuple(Baseline.of(limit, start_ms, shard, shard_count) for limit in shown),
         limits=limits,
         start_ms=start_ms,
-        stamp=item[attributes.STAMP],
-        digest=item[attributes.OWN_LIMITS_DIGEST],
+        stamp=fields.number(item, attributes.STAMP),
+        digest=fields.text(item, attributes.OWN_LIMITS_DIGEST),
         shard=shard,
         shard_count=shard_count,
-        fill_time_ms=item[attributes.FILL_TIME],
+        fill_time_ms=fields.number(item, attributes.FILL_TIME),
         highest=tuple(_highest(item, limit) for limit in shown),
         terms=None,
-        generation=item[attributes.GENERATION],
+        generation=fields.number(item, attributes.GENERATION),
         key=Key(item["PK"], item["SK"]),
         balance_names=balance_names,
         total_names=total_names,
         guard=Matches(_HELD, tuple(item[name] for name in _HELD)),
         read_numbers=_reader((*balance_names, *total_names, attributes.WRITE_COUNTER)),
-        parent_id=item.get(attributes.PARENT_ID),
-        cascade=item.get(attributes.CASCADE, False),
+        parent_id=fields.optional_text(item, attributes.PARENT_ID),
+        cascade=fields.flag(item, attributes.CASCADE),
     )
+
+
+def shard_count_of(item: Item) -> int:
+    """Return how many shards an item counts: a power of two, at most ``MOST_SHARDS``.
+
+    Raises:
+        CorruptItemError: The item does not hold such a number.
+    """
+    count = fields.number(item, attributes.SHARD_COUNT)
+    # Readers read that many keys, so an item must not be able to name any number.
+    if not 0 < count <= MOST_SHARDS or count & (count - 1):
+        fields.damaged(item, attributes.SHARD_COUNT, f"a power of two up to {MOST_SHARDS}")
+    return count
 
 
 def _reader(names: tuple[str, ...]) -> Callable[[Item], tuple[int, ...]]:
@@ -128,7 +162,7 @@ def _reader(names: tuple[str, ...]) -> Callable[[Item], tuple[int, ...]]:
 
 
 def _owner(item: Item) -> keys.BucketKey:
-    owner = keys.parse_bucket_pk(item["PK"])
+    owner = keys.parse_bucket_pk(fields.text(item, "PK"))
     if owner is None:
         raise ValueError("its key is not the key of a bucket")
     return owner
@@ -150,14 +184,16 @@ def _limit(item: Item, name: str) -> Limit:
 
 
 def _highest(item: Item, limit: Limit) -> int:
-    return int(item.get(attributes.bucket_attribute(limit.name, attributes.HIGHEST_CAPACITY), limit.capacity_milli))
+    name = attributes.bucket_attribute(limit.name, attributes.HIGHEST_CAPACITY)
+    highest = fields.optional_number(item, name)
+    return limit.capacity_milli if highest is None else highest
 
 
 def _whole(item: Item, name: str) -> int:
-    whole, rest = divmod(item[name], 1000)
+    whole, rest = divmod(fields.number(item, name), 1000)
     if rest:
         raise ValueError(f"{name} is not a whole number of thousands")
-    return int(whole)
+    return whole
 
 
 def counts_of(shards: Iterable[Item]) -> dict[int, int]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from zae_limiter.core.audit import is_namespace_audit_id
 from zae_limiter.core.names import RESERVED_NAMESPACE
+from zae_limiter.core.sharding import MOST_SHARDS
 
 _SYSTEM = "SYSTEM#"
 _RESOURCE = "RESOURCE#"
@@ -18,6 +19,7 @@ _PARENT = "PARENT#"
 _CHILD = "CHILD#"
 _ENTITY_CONFIG = "ENTITY_CONFIG#"
 _USAGE = "USAGE#"
+_SHARD_DIGITS = len(str(MOST_SHARDS))
 
 SK_CONFIG_PREFIX = "#CONFIG#"
 SK_USAGE_PREFIX = "#USAGE#"
@@ -349,4 +351,7 @@ def _sharded(sk: str) -> Sharded | None:
 
 
 def _is_shard(text: str) -> bool:
-    return text.isascii() and text.isdigit()
+    """Whether a text is the number of a shard, written the one way that ``pk_bucket`` writes it."""
+    # A key may hold 2,000 digits; the length is checked before they become a number.
+    canonical = text.isascii() and text.isdigit() and len(text) <= _SHARD_DIGITS and str(int(text)) == text
+    return canonical and int(text) < MOST_SHARDS
