@@ -1,9 +1,16 @@
 """A convoy whose carrier can be held up, fails on demand, and remembers what it carried."""
 
 import asyncio
+import time
 
 from zae_limiter._async.limiter.convoy import Convoy
 from zae_limiter.core.errors import RateLimiterUnavailable
+
+
+class Number(int):
+    """A request."""
+
+    until_s = float(2**31)
 
 
 class Carrier:
@@ -19,7 +26,7 @@ class Carrier:
         self.failing = None
         self.held = asyncio.Event()
         self.held.set()
-        self.convoy = Convoy(self.carry, self.room)
+        self.convoy = Convoy(self.carry, self.room, time.monotonic)
 
     def room(self, requests, under_way):
         return min(len(requests), self.most_together) if under_way < self.most_under_way else 0
@@ -43,7 +50,7 @@ class Carrier:
 
     def send(self, number):
         """Let a task join with a number."""
-        return asyncio.create_task(self.convoy.join(number, self.undo))
+        return asyncio.create_task(self.convoy.join(Number(number), self.undo))
 
     async def sent(self, *numbers):
         """Let tasks join, one after the other, until each has set out or waits."""
@@ -54,7 +61,7 @@ class Carrier:
     def rests(self):
         """Say whether nobody is left behind."""
         convoy = self.convoy
-        return convoy.idle and not convoy._departing and not convoy._under_way and not self.under_way
+        return convoy.idle and not convoy._departing and not convoy._in_flight and not self.under_way
 
 
 async def ticks(count):

@@ -4,10 +4,16 @@ import threading
 import time
 from concurrent.futures import Future
 
-from zae_limiter._sync.limiter.convoy import Convoy
+from zae_limiter._sync.limiter.convoy import Convoy, _Batch, _Waiter
 from zae_limiter.core.errors import RateLimiterUnavailable
 
 PATIENCE_S = 300
+
+
+class Number(int):
+    """A request."""
+
+    until_s = float(2**31)
 
 
 class Carrier:
@@ -24,7 +30,7 @@ class Carrier:
         self.held = threading.Event()
         self.held.set()
         self.lock = threading.Lock()
-        self.convoy = Convoy(self.carry, self.room)
+        self.convoy = Convoy(self.carry, self.room, time.monotonic)
 
     def room(self, requests, under_way):
         return min(len(requests), self.most_together) if under_way < self.most_under_way else 0
@@ -49,7 +55,7 @@ class Carrier:
 
     def send(self, number):
         """Let a thread join with a number."""
-        return in_thread(lambda: self.convoy.join(number, self.undo))
+        return in_thread(lambda: self.convoy.join(Number(number), self.undo))
 
     def sent(self, *numbers):
         """Let threads join, one after the other, each once the one before has set out or waits."""
@@ -68,7 +74,15 @@ class Carrier:
     def rests(self):
         """Say whether nobody is left behind."""
         convoy = self.convoy
-        return convoy.idle and not convoy._departing and not convoy._under_way and not self.under_way
+        return convoy.idle and not convoy._departing and not convoy._in_flight and not self.under_way
+
+
+def departing(convoy, number):
+    """Let a number be about to set out, and return its batch; nothing leads it yet."""
+    batch = _Batch([_Waiter(Number(number))])
+    convoy._in_flight[batch] = None
+    convoy._departing = batch
+    return batch
 
 
 def in_thread(call):

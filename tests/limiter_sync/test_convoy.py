@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from tests.limiter_sync.convoys import PATIENCE_S, Carrier, away, in_thread, outcomes, until
+from tests.limiter_sync.convoys import PATIENCE_S, Carrier, Number, away, departing, in_thread, outcomes, until
 from zae_limiter._sync.runtime import Slot
 from zae_limiter.core.errors import RateLimiterUnavailable
 
@@ -25,7 +25,7 @@ class TestTravelling:
         carry = carrier.carry
         carrier.convoy._carry = lambda requests: (threads.append(threading.get_ident()), carry(requests))[1]
 
-        assert "1" == carrier.convoy.join(1, carrier.undo)
+        assert "1" == carrier.convoy.join(Number(1), carrier.undo)
         assert [threading.get_ident()] == threads
         assert carrier.rests()
 
@@ -55,14 +55,12 @@ class TestTravelling:
 
     def test_who_comes_while_one_is_about_to_set_out_is_taken_along(self, carrier):
         """It is seen that somebody departs, and nobody else does."""
-        carrier.convoy._departing = True
-        carrier.convoy._under_way = 1
+        batch = departing(carrier.convoy, 1)
         results = carrier.sent(2, 3)
-        leader = FakeLeader(1)
-        carrier.convoy._set_out([leader])
+        carrier.convoy._set_out(batch)
 
         assert ["2", "3"] == outcomes(results)
-        assert ([[1, 2, 3]], "1") == (carrier.carried, leader.outcome)
+        assert ([[1, 2, 3]], "1") == (carrier.carried, batch.waiters[0].outcome)
 
 
 class TestFailing:
@@ -95,7 +93,7 @@ class TestFailing:
         carrier.held.clear()
         results = carrier.sent(1)
         with interrupted_waits():
-            results.append(in_thread(lambda: carrier.convoy.join(2, carrier.undo)))
+            results.append(in_thread(lambda: carrier.convoy.join(Number(2), carrier.undo)))
             assert isinstance(results[1].exception(PATIENCE_S), KeyboardInterrupt)
         results += carrier.sent(3)
         carrier.held.set()
@@ -105,14 +103,13 @@ class TestFailing:
 
     def test_one_that_is_interrupted_under_way_is_undone(self, carrier):
         """By itself, once it has arrived."""
-        carrier.convoy._departing = True
-        carrier.convoy._under_way = 1
+        batch = departing(carrier.convoy, 1)
         entered, go_on = threading.Event(), threading.Event()
         with interrupted_waits(entered, go_on):
-            result = in_thread(lambda: carrier.convoy.join(2, carrier.undo))
+            result = in_thread(lambda: carrier.convoy.join(Number(2), carrier.undo))
             assert entered.wait(PATIENCE_S)
             carrier.held.clear()
-            leading = in_thread(lambda: carrier.convoy._set_out([FakeLeader(1)]))
+            leading = in_thread(lambda: carrier.convoy._set_out(batch))
             until(lambda: carrier.carried)
             go_on.set()
             waits = not result.done()
@@ -125,13 +122,6 @@ class TestFailing:
         until(carrier.rests)
 
 
-class FakeLeader:
-    """Stands for a thread that is about to set out."""
-
-    def __init__(self, request):
-        self.request, self.outcome = request, None
-
-
 class interrupted_waits:  # noqa: N801 - it reads as a verb
     """Interrupts the first wait for a turn, once it may go on; a later one waits."""
 
@@ -140,9 +130,9 @@ class interrupted_waits:  # noqa: N801 - it reads as a verb
         self._wait, self._done = Slot.wait, False
 
     def __enter__(self):
-        def wait(slot):
-            if self._done or slot._filled:
-                return self._wait(slot)
+        def wait(slot, within_s):
+            if self._done or slot.filled:
+                return self._wait(slot, within_s)
             self._done = True
             if self._entered is not None:
                 self._entered.set()
@@ -166,7 +156,7 @@ def test_nobody_is_left_behind(seed):
         came = []
         for number in range(first, first + 40):
             try:
-                came.append(carrier.convoy.join(number, carrier.undo))
+                came.append(carrier.convoy.join(Number(number), carrier.undo))
             except (RateLimiterUnavailable, SystemExit):
                 came.append(None)
         return came
@@ -184,24 +174,35 @@ class TestSlot:
     def test_who_waits_is_woken_by_the_value(self):
         """In another thread."""
         slot = Slot()
-        waiting = in_thread(slot.wait)
+        waiting = in_thread(lambda: slot.wait(PATIENCE_S))
         slot.set("value")
+        waiting.result(PATIENCE_S)
 
-        assert "value" == waiting.result(PATIENCE_S)
+        assert "value" == slot.value
 
     def test_a_value_that_is_there_is_had_again(self):
         """Who was interrupted just as it came asks once more."""
         slot = Slot()
         slot.set(None)
+        slot.wait(PATIENCE_S)
+        slot.wait(PATIENCE_S)
 
-        assert (None, None) == (slot.wait(), slot.wait())
+        assert (True, None) == (slot.filled, slot.value)
+
+    def test_a_wait_ends_without_a_value(self):
+        """After the time it was given, or at once if none is left."""
+        slot = Slot()
+        slot.wait(0.001)
+        slot.wait(-1)
+
+        assert not slot.filled
 
 
 GREENLETS = """
     from gevent import monkey
     monkey.patch_all()
     import gevent, random
-    from tests.limiter_sync.convoys import Carrier, away
+    from tests.limiter_sync.convoys import Carrier, Number, away, departing
 
     carrier, chance = Carrier(2, 5), random.Random(3)
     carry = carrier.carry
@@ -214,7 +215,7 @@ GREENLETS = """
     carrier.failing = {number: away() for number in chance.sample(range(300), 10)}
     arrived = []
     def work(number):
-        arrived.append(int(carrier.convoy.join(number, carrier.undo)))
+        arrived.append(int(carrier.convoy.join(Number(number), carrier.undo)))
     def quiet(number):
         try:
             work(number)
@@ -235,16 +236,15 @@ GREENLETS = """
 
     carrier = Carrier()
     carrier.held.clear()
-    carrier.convoy._departing, carrier.convoy._under_way = True, 1
-    led = gevent.spawn(carrier.convoy.join, 2, carrier.undo)
+    batch = departing(carrier.convoy, 1)
+    led = gevent.spawn(carrier.convoy.join, Number(2), carrier.undo)
     gevent.sleep(0)
-    leader = type("Leader", (), {"request": 1})()
-    leads = gevent.spawn(carrier.convoy._set_out, [leader])
+    leads = gevent.spawn(carrier.convoy._set_out, batch)
     gevent.sleep(0)
     led.kill(block=False)
     gevent.sleep(0)
     carrier.held.set()
-    print(len(gevent.joinall([led, leads], timeout=300)), carrier.carried, carrier.undone, leader.outcome)
+    print(len(gevent.joinall([led, leads], timeout=300)), carrier.carried, carrier.undone, batch.waiters[0].outcome)
 """
 
 

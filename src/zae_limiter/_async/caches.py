@@ -55,6 +55,17 @@ class KnownLimits:
         return self.read_ms <= now_ms < self.expires_ms
 
 
+class Flight:
+    """A take in flight: by how much it changes which balances of a frame, and when it must be answered."""
+
+    __slots__ = ("changes", "frame", "until_s")
+
+    def __init__(self, frame: object, changes: Sequence[tuple[int, int]], until_s: float) -> None:
+        self.frame = frame
+        self.changes = changes
+        self.until_s = until_s
+
+
 class Remembered:
     """What a client remembers of one bucket: the limits in force, and the bucket as last seen.
 
@@ -62,38 +73,50 @@ class Remembered:
     bucket has but one.
     """
 
-    __slots__ = ("_aloft", "limits", "shards", "under_way", "view")
+    __slots__ = ("_flights", "limits", "shards", "view")
 
     def __init__(self) -> None:
         self.limits: KnownLimits | None = None
         self.view: BucketView | None = None
         self.shards: dict[int, BucketView | None] | None = None
-        self.under_way = 0
-        # A frame, and by how much the takes under way change the balances on it; one value, read and replaced as one.
-        self._aloft: tuple[object, tuple[int, ...]] = (None, ())
+        # The takes in flight; None if there is none.
+        self._flights: dict[Flight, None] | None = None
+
+    @property
+    def in_flight(self) -> int:
+        """How many takes are in flight."""
+        return len(self._flights or ())
 
     def expected(self) -> BucketView | None:
-        """Return shard 0 as it will be once the takes that are under way have been applied."""
-        view, (frame, aloft) = self.view, self._aloft
-        if not self.under_way or view is None or frame is not view.frame:
+        """Return shard 0 as it will be once the takes in flight have been applied."""
+        view, flights = self.view, self._flights
+        if not flights or view is None:
             return view
-        balances = [balance + change for balance, change in zip(view.numbers, aloft, strict=False)]
-        return View(view.frame, (*balances, *view.numbers[len(aloft) :]), view.seen_ms, view.pace)
+        frame, balances = view.frame, list(view.numbers)
+        for flight in list(flights):
+            if flight.frame is frame:
+                for position, change in flight.changes:
+                    balances[position] += change
+        return View(frame, tuple(balances), view.seen_ms, view.pace)
 
-    def send(self, view: BucketView, changes: Sequence[tuple[int, int]]) -> None:
-        """Note a take that sets out: by how much it changes which balances."""
-        frame, aloft = self._aloft
-        if frame is not view.frame or not self.under_way:
-            aloft = (0,) * len(view.frame.baselines)
-        self._aloft = view.frame, _changed(aloft, changes, 1)
-        self.under_way += 1
+    def send(self, flight: "Flight", lost_before_s: float) -> None:
+        """Note a take that is sent; drop those due before this time, whose callers were interrupted."""
+        flights = self._flights
+        if flights is None:
+            self._flights = flights = {}
+        elif flights:
+            for other in [other for other in list(flights) if other.until_s < lost_before_s]:
+                flights.pop(other, None)
+        flights[flight] = None
 
-    def arrive(self, view: BucketView, changes: Sequence[tuple[int, int]]) -> None:
-        """Note that a take is no longer under way."""
-        self.under_way -= 1
-        frame, aloft = self._aloft
-        if frame is view.frame:
-            self._aloft = frame, _changed(aloft, changes, -1)
+    def arrive(self, flight: "Flight") -> None:
+        """Note that a take is no longer in flight."""
+        flights = self._flights
+        if flights is not None:
+            flights.pop(flight, None)
+            if not flights:
+                # A take that is noted at the same time may be forgotten; the next answer shows it.
+                self._flights = None
 
     @property
     def sharded(self) -> bool:
@@ -127,13 +150,6 @@ class Remembered:
         """Return the shards that are known to be there."""
         shards: dict[int, BucketView | None] = {0: self.view, **(self.shards or {})}
         return {number: view for number, view in shards.items() if view is not None}
-
-
-def _changed(aloft: tuple[int, ...], changes: Sequence[tuple[int, int]], sign: int) -> tuple[int, ...]:
-    changed = list(aloft)
-    for position, change in changes:
-        changed[position] += sign * change
-    return tuple(changed)
 
 
 class NamespaceCaches:

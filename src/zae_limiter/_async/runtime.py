@@ -104,27 +104,38 @@ class Promise(Generic[T]):
 
 
 class Slot(Generic[T]):
-    """A place where one waits for a value that another puts there once; who was cancelled may wait again."""
+    """A single-waiter value that another task sets once; ``wait()`` may be called again after a cancellation."""
 
-    __slots__ = ("_filled", "_future", "_value")
+    __slots__ = ("_future", "filled", "value")
 
     def __init__(self) -> None:
-        self._value: T | None = None
-        self._filled = False
+        self.value: T | None = None
+        self.filled = False
         self._future: asyncio.Future[None] | None = None
 
     def set(self, value: T | None) -> None:
-        """Puts the value there and wakes who waits."""
-        self._value, self._filled = value, True
+        """Set the value and wake the waiter."""
+        self.value = value
+        self.filled = True
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
 
-    async def wait(self) -> T | None:
-        """Waits for the value."""
-        if not self._filled:
-            self._future = asyncio.get_running_loop().create_future()
-            await self._future
-        return self._value
+    async def wait(self, within_s: float) -> None:
+        """Wait until the value is set, or for this many seconds."""
+        if self.filled:
+            return
+        loop = asyncio.get_running_loop()
+        self._future = future = loop.create_future()
+        timer = loop.call_later(max(0.0, within_s), _wake, future)
+        try:
+            await future
+        finally:
+            timer.cancel()
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class Mutex:

@@ -187,28 +187,31 @@ def _resolve(mode: ParallelMode) -> Literal["gevent", "threadpool", "serial"]:
 
 
 class Slot(Generic[T]):
-    """A place where one waits for a value that another puts there once; who was interrupted may wait again."""
+    """A single-waiter value that another thread sets once; ``wait()`` may be called again after an interrupt."""
 
-    __slots__ = ("_filled", "_gate", "_value")
+    __slots__ = ("_gate", "filled", "value")
 
     def __init__(self) -> None:
-        self._value: T | None = None
-        self._filled = False
-        # Held until there is a value.
+        self.value: T | None = None
+        self.filled = False
+        # Locked until there is a value.
         self._gate = threading.Lock()
         self._gate.acquire()
 
     def set(self, value: T | None) -> None:
-        """Puts the value there and wakes who waits."""
-        self._value, self._filled = value, True
-        self._gate.release()
+        """Set the value and wake the waiter; setting it again wakes a waiter that an interrupt left asleep."""
+        self.value = value
+        self.filled = True
+        try:
+            self._gate.release()
+        except RuntimeError:
+            # It was released before.
+            return
 
-    def wait(self) -> T | None:
-        """Waits for the value."""
-        if not self._filled:
-            with self._gate:
-                pass
-        return self._value
+    def wait(self, within_s: float) -> None:
+        """Wait until the value is set, or for this many seconds."""
+        if not self.filled:
+            self._gate.acquire(timeout=min(max(0.0, within_s), threading.TIMEOUT_MAX))
 
 
 def sleep(seconds: float) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from zae_limiter._sync import runtime
-from zae_limiter._sync.caches import BucketId, Remembered
+from zae_limiter._sync.caches import BucketId, Flight, Remembered
 from zae_limiter._sync.limiter.asking import Asking, Rejection, about, contended
 from zae_limiter._sync.limiter.availability import chosen
 from zae_limiter._sync.limiter.errand import MOST_STEPS, Errand, Means
@@ -57,10 +57,9 @@ class BucketClient:
         self._means = Means(scope.table, self.buckets, self.resolver, self.nonces)
         self.shards = ShardClient(scope, self._means, self._first)
         self._splits = self.buckets.splits
-        self._mutex = runtime.Mutex()
         self._first_touch = FirstTouch(self._means, self._configs, self._first)
         self._wary = replace(self._first, trust_ms=0)
-        clocks = self.now, self.until_s
+        clocks = self.now, self.until_s, self._monotonic_s
         self.group = GroupCommit(self._attempt_with_parent, self._settle_alone, self._caches, clocks, together=together)
 
     def take(self, asking: Asking) -> Terms | Paired:
@@ -132,7 +131,7 @@ class BucketClient:
         if not amounts:
             return terms
         view, until_s = memory.expected(), asking.until_s
-        first = self._wary if memory.under_way else self._first
+        first = self._wary if memory.in_flight else self._first
         step = next_step(view, terms, amounts, now, first)
         if type(step) is not Take or view is None:
             if type(step) is Reject:
@@ -143,13 +142,13 @@ class BucketClient:
             (position, -taken if balance is None else balance - view.numbers[position])
             for position, taken, _, _, balance in step.bounds
         ]
-        with self._mutex:
-            memory.send(view, changes)
+        flight = Flight(view.frame, changes, until_s)
         try:
+            # A take that was due one deadline before this one began.
+            memory.send(flight, until_s - 2 * self._deadline_s)
             outcome = self._write(update, until_s)
         finally:
-            with self._mutex:
-                memory.arrive(view, changes)
+            memory.arrive(flight)
         if type(outcome) is not Applied:
             fate = self.buckets.fate(update, outcome, update, until_s)
             errand = Errand(self._means, asking, terms, first)

@@ -25,8 +25,8 @@ Verdict = Terms | Paired | Rejection
 Attempt = Callable[[Asking], Verdict]
 Settle = Callable[[BucketId, Settlement, Terms, float], None]
 
-Times = tuple[Callable[[], Moment], Callable[[], float]]
-"""What time it is, and by when what is begun now must be answered."""
+Times = tuple[Callable[[], Moment], Callable[[], float], Callable[[], float]]
+"""The time, the deadline of a call that begins now, and the monotonic clock that deadlines are on."""
 
 _WRITES_UNDER_WAY = 8
 """Writes to one bucket that a process has under way: with fewer, who waits for the next would wait for long."""
@@ -57,7 +57,7 @@ class GroupCommit:
         self._attempt = attempt
         self._settle = settle
         self._caches = caches
-        self._now, self._until_s = times
+        self._now, self._until_s, self._monotonic_s = times
         self._takes: Bounded[tuple[BucketId, bool, int], Convoy[Asking, Verdict]] = Bounded(_CONVOYS)
         self._settlements: Bounded[tuple[BucketId, str, int], Convoy[Share, bool]] = Bounded(_CONVOYS)
         self._together = together
@@ -79,7 +79,7 @@ class GroupCommit:
             check_bucket(asking.bucket)
             raise
         if convoy is None or not shared:
-            convoy = Convoy(self._take_all, self._room_for_takes if shared else _always)
+            convoy = Convoy(self._take_all, self._room_for_takes if shared else _always, self._monotonic_s)
             if shared:
                 self._takes.keep(key, convoy)
         elif not convoy.idle:
@@ -96,7 +96,8 @@ class GroupCommit:
         key = (bucket, terms.digest, os.getpid())
         convoy = self._settlements.get(key) if self._together else None
         if convoy is None:
-            convoy = Convoy(lambda some: self._settle_all(bucket, some), _some_under_way if self._together else _always)
+            room = _some_under_way if self._together else _always
+            convoy = Convoy(lambda some: self._settle_all(bucket, some), room, self._monotonic_s)
             if self._together:
                 self._settlements.keep(key, convoy)
         convoy.join(Share(settlement, terms, until_s), _nothing)
