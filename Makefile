@@ -32,7 +32,7 @@ fast: ## the fast loop: the pure parts, in seconds
 	@tools/setup.sh dev
 	@$(BIN)/python -m pytest tests/core tests/schema -q
 
-soak: ## real processes that are killed and stopped while they share a table; ARGS="--seconds 600"
+soak: ## real processes on one table: killed and stopped, or at a steady rate; ARGS="--sqlite-rate 1000 --seconds 3600"
 	@tools/setup.sh dev
 	@$(BIN)/python -m tests.soak $(ARGS)
 

@@ -1,9 +1,13 @@
 """Real processes on one table while they are killed and stopped and the table's engine goes away.
 
     python -m tests.soak --seconds 60 --processes 4 --table sqlite|dynamodb|both --engine ministack|dynoxide --seed N
+    python -m tests.soak --sqlite-rate 1000 --seconds 3600
 
 In the end the promise is checked by the table itself and by what all have written down; the exit code is 1 if it is
 broken. A seed draws the same work and the same faults, though whom they meet depends on who comes first.
+
+With ``--sqlite-rate`` nothing is killed. Processes write to a SQLite file at that rate, and log, file, memory, open
+files and threads have to stay level; the exit code is 1 if one does not, and 3 if the machine is too slow for the rate.
 """
 
 import argparse
@@ -12,6 +16,7 @@ import sys
 import time
 
 from tests.dynamodb.engines import ENGINES, EngineAbsentError
+from tests.soak import steady
 from tests.soak.checks import Margin
 from tests.soak.run import Options, Report, soak
 from tests.soak.watching import FLAWS
@@ -26,6 +31,7 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--table", choices=TABLES, default="both", help="where (both)")
     parser.add_argument("--engine", choices=ENGINES, default=None, help="of DynamoDB (dynoxide, else ministack)")
     parser.add_argument("--seed", type=int, default=None, help="draws work and faults again (a new one)")
+    parser.add_argument("--sqlite-rate", type=float, default=None, help="writes per second on a file that stays level")
     parser.add_argument("--weaken", choices=FLAWS, default=None, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
@@ -72,8 +78,18 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
+def soak_steadily(options: steady.Options) -> int:
+    """Write at a fixed rate, and say whether everything stayed level."""
+    say(f"soak of sqlite, {options.writes_per_second:,.0f} writes/s for {options.seconds:,.0f} s")
+    report = steady.soak(options, say)
+    say(steady.told(report))
+    return 1 if report.violations else 3 if report.too_slow else 0
+
+
 def main(arguments: list[str]) -> int:
     asked = parsed(arguments)
+    if asked.sqlite_rate is not None:
+        return soak_steadily(steady.Options(asked.seconds, asked.sqlite_rate, asked.processes))
     seed = asked.seed if asked.seed is not None else time.time_ns() % 1_000_000
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         os.environ.setdefault(name, "engine")

@@ -13,12 +13,12 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.dynamodb.trees import AsyncTree, Blocking, SyncTree, tree
 from tests.soak.journal import Journal, Outcome, current_step
@@ -40,6 +40,8 @@ from zae_limiter import (
     Repository,
     SyncRepository,
 )
+
+T = TypeVar("T")
 
 THREADS = 4
 LONGEST_PAUSE_S = 0.02
@@ -241,13 +243,13 @@ def until() -> int:
     return int(sys.stdin.readline())
 
 
-def run(works: list[Callable[[int], None]], until_ns: int) -> None:
+def run(works: Sequence[Callable[[T], None]], until: T) -> None:
     """Work in threads; the failure of one ends the process."""
     failures: list[BaseException] = []
 
-    def guarded(work: Callable[[int], None]) -> None:
+    def guarded(work: Callable[[T], None]) -> None:
         try:
-            work(until_ns)
+            work(until)
         except BaseException as error:
             failures.append(error)
             raise
