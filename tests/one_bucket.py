@@ -32,7 +32,7 @@ from zae_limiter.core.status import LimitStatus
 from zae_limiter.core.view import Terms, own_terms, terms_of
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView, view_of
-from zae_limiter.schema.bucket_writes import Owner
+from zae_limiter.schema.bucket_writes import Owner, Signature
 from zae_limiter.schema.operations import Operation, Put, Update
 from zae_limiter.tables import evaluate
 
@@ -43,6 +43,7 @@ NOON = 1_700_000_000_000
 """A time to start from, in milliseconds."""
 
 _nonces = count(1)
+_births = count(2)
 
 
 def at(time_ms: int) -> Moment:
@@ -62,12 +63,17 @@ def own(*limits: Limit, stamp: int = 1, ttl: int = 0) -> Terms:
     return own_terms(Resolution((), stamp, None, None, None), limits, ttl)
 
 
-def created(terms: Terms, spent: Mapping[str, int] | None = None, now_ms: int = NOON) -> Item:
+def created(terms: Terms, spent: Mapping[str, int] | None = None, now_ms: int = NOON, birth: int = 1) -> Item:
     """The item of a bucket just created with so many whole tokens gone."""
     milli = {name: tokens * 1000 for name, tokens in (spent or {}).items()}
-    new = evaluate.apply(bucket_writes.create(OWNER, terms, milli, now_ms, next(_nonces)), {})
+    new = evaluate.apply(bucket_writes.create(OWNER, terms, milli, now_ms, Signature(next(_nonces), birth)), {})
     assert isinstance(new, dict)
     return new
+
+
+def without_birth(item: Item) -> Item:
+    """The item as a version before birth numbers would have created it."""
+    return {name: value for name, value in item.items() if name != "bi"}
 
 
 def balance(item: Mapping[str, Any], name: str) -> int:
@@ -125,7 +131,7 @@ def write_of(chosen: Step, seen: BucketView | None, terms: Terms, consume: Mappi
             return bucket_writes.rebase(seen, rebasing, next(_nonces))
         case Create():
             milli = {name: tokens * 1000 for name, tokens in consume.items()}
-            return bucket_writes.create(OWNER, terms, milli, now[1], next(_nonces))
+            return bucket_writes.create(OWNER, terms, milli, now[1], Signature(next(_nonces), next(_births)))
     return None
 
 

@@ -147,6 +147,13 @@ def keeping_expiry(write: Any) -> Any:
     return replace(write, remove=tuple(name for name in write.remove if name != "ttl"))
 
 
+def unborn(one: Any) -> Any:
+    """Return the new shard of a split, without a birth number."""
+    if not isinstance(one, Put):
+        return one
+    return replace(one, item={name: value for name, value in one.item.items() if name != "bi"})
+
+
 def both_whole(split: Writer) -> Writer:
     """Return a split that halves nothing."""
 
@@ -209,8 +216,8 @@ def forgetful(write: Update) -> Update:
 def expiring_soon(create: Writer) -> Writer:
     """Return a writer of buckets that expire before they are full."""
 
-    def write(owner: Any, terms: Any, spent: Any, now_ms: int, nonce: int) -> Any:
-        made = create(owner, terms, spent, now_ms, nonce)
+    def write(owner: Any, terms: Any, spent: Any, now_ms: int, signature: Any) -> Any:
+        made = create(owner, terms, spent, now_ms, signature)
         return replace(made, item={**made.item, "ttl": now_ms // 1000 - 1})
 
     return write

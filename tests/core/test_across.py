@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.many_shards import Items, applied, grown, have, level, looks, shaken, total
-from tests.one_bucket import NOON, apply, at, stored
+from tests.one_bucket import NOON, apply, at, stored, without_birth
 from zae_limiter.core.acquire import GUESSES, Take
-from zae_limiter.core.across import combined, credit_across, debit_across, share_out, take_across
+from zae_limiter.core.across import combined, credit_across, debit_across, due_across, share_out, take_across
 from zae_limiter.core.bucket import Moment
+from zae_limiter.core.composite import Settlement
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Applied, Refused
 from zae_limiter.core.view import Pace
@@ -270,13 +271,13 @@ class TestDebit:
         assert [fullest] == list(charges)
 
     def test_a_debit_holds(self) -> None:
-        """It depends on the baseline that was seen."""
+        """It depends on the bucket being as it was seen."""
         items = with_rpm(1_000, 0)
         views = looks(items)
         write = bucket_writes.settle(views[0], debit_across(views, [("rpm", 500)], at(NOON))[0], 1)
 
         assert isinstance(apply(write, items[0]), Applied)
-        assert isinstance(apply(write, {**items[0], "rf": NOON + 5}), Refused)
+        assert isinstance(apply(write, {**items[0], "gn": 9}), Refused)
 
     def test_at_an_unsure_time_they_have_what_they_surely_have(self) -> None:
         """The rest is owed by both, though it may have been earned."""
@@ -336,7 +337,7 @@ class TestCredits:
     @pytest.mark.parametrize(("balances", "emptiest"), [((2_500, -500), 1), ((-500, 2_500), 0)])
     def test_the_emptiest_gets_it_first(self, balances: tuple[int, int], emptiest: int) -> None:
         """One write does where one shard has the room."""
-        given = credit_across(looks(with_rpm(*balances)), [("rpm", 3_000)], at(NOON))
+        given = credit_across(looks(with_rpm(*balances)), Settlement(credits=(("rpm", 3_000),)), at(NOON))
 
         assert [emptiest] == list(given)
 
@@ -344,7 +345,8 @@ class TestCredits:
         """It is applied though the bucket was rebased since it was seen."""
         items = with_rpm(0, 3_500)
         views = looks(items)
-        write = bucket_writes.settle(views[0], credit_across(views, [("rpm", 1_000)], at(NOON))[0], 1)
+        settlement = Settlement(credits=(("rpm", 1_000),))
+        write = bucket_writes.settle(views[0], credit_across(views, settlement, at(NOON))[0], 1)
 
         assert 1_000 == applied(write, {**items[0], "rf": NOON + 5, "cv": 9})["b_rpm_tk"]
 
@@ -359,15 +361,36 @@ class TestCredits:
 
         assert 90_000 == have(given_back, "tpm", NOON)
 
+    def test_credits_of_a_birth_reach_only_shards_that_have_it(self) -> None:
+        """Each credit also requires the birth number, for a shard may be re-created before it arrives."""
+        items = with_rpm(0, 0)
+        views = looks({0: items[0], 1: without_birth(items[1])})
+        given = credit_across(views, Settlement(credits=(("rpm", 1_000),), birth=1), at(NOON))
+        write = bucket_writes.settle(views[0], given[0], 1)
+
+        assert [0] == list(given)
+        assert 1_000 == applied(write, items[0])["b_rpm_tk"]
+        assert isinstance(apply(write, {**items[0], "bi": 2}), Refused)
+        assert {} == credit_across(views, Settlement(credits=(("rpm", 1_000),), birth=2), at(NOON))
+
+    def test_what_is_due_to_all_shards_is_netted_if_they_have_one_birth(self) -> None:
+        """Shards with and without a birth number are charged in full, and credited one by one."""
+        items = with_rpm(0, 0)
+        owed = Settlement((("rpm", 3_000),), (("rpm", 1_000),), 1)
+        mixed = looks({0: items[0], 1: without_birth(items[1])})
+
+        assert Settlement((("rpm", 2_000),), (), 1) == due_across(looks(items), owed)
+        assert owed == due_across(mixed, owed)
+
     def test_a_limit_that_is_no_more_is_left_out(self) -> None:
         """There is nowhere to give it back to."""
-        assert {} == credit_across(looks(grown(TERMS, [0])), [("gone", 9_000)], at(NOON))
+        assert {} == credit_across(looks(grown(TERMS, [0])), Settlement(credits=(("gone", 9_000),)), at(NOON))
 
     @staticmethod
     def credited(items: Items, credits: Mapping[str, int], now: Moment) -> Items:
         """The shards once they were given something back."""
         views = looks(items)
-        parts = credit_across(views, list(credits.items()), now)
+        parts = credit_across(views, Settlement(credits=tuple(credits.items())), now)
         writes = {shard: bucket_writes.settle(views[shard], part, 1) for shard, part in parts.items()}
         return {**items, **{shard: applied(write, items[shard]) for shard, write in writes.items()}}
 

@@ -253,12 +253,12 @@ class TestCredit:
         assert 14_000 == balance(after(settling(view(gone), at(NOON), credits={"rps": 4, "rpm": 1}), gone), "rps")
 
     def test_beside_a_debit_it_holds(self) -> None:
-        """The debit depends on the baseline that was seen."""
+        """The debit depends on the bucket being as it was seen."""
         item = created(stored(RPS, RPM))
         write = settling(view(item), at(NOON), debits={"rps": 1, "gone": 1}, credits={"rpm": 1})
 
         assert (9_000, 101_000) == tuple(balance(after(write, item), name) for name in ("rps", "rpm"))
-        assert isinstance(apply(write, {**item, "rf": NOON + 1}), Refused)
+        assert isinstance(apply(write, {**item, "gn": 9}), Refused)
 
 
 class TestExactness:

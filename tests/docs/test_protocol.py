@@ -60,6 +60,7 @@ def test_every_attribute_of_a_bucket_is_told():
         attributes.SHARD_COUNT,
         attributes.STAMP,
         attributes.GENERATION,
+        attributes.BIRTH,
         attributes.OWN_LIMITS_DIGEST,
         attributes.FILL_TIME,
         attributes.NONCE,

@@ -46,7 +46,7 @@ class Config:
     being the last. ``late``: of so many clients, a write that is given up for lost may still arrive. ``exact``: what
     the bucket offers is at all times what a token bucket in one place would. ``turns``: times fold after so many turns
     of all grids. ``forgets``: who is idle forgets a view that no write that holds could be made by, which loses nothing
-    as long as holds hold; that they do is explored where it is off.
+    as long as holds hold; that they do is explored where it is off. ``deletes``: the bucket may be deleted at any time.
     """
 
     name: str
@@ -73,6 +73,7 @@ class Config:
     most_debt: int = 2
     turns: int = 1
     forgets: bool = False
+    deletes: bool = False
     deeper: Mapping[str, Any] = field(default_factory=dict)
 
     def deepened(self) -> "Config":
@@ -254,7 +255,28 @@ CONFIGS = (
         lossy=(),
         deeper={"lossy": (0, 1), "late": 1},
     ),
+    Config(
+        "deleted",
+        "the bucket is deleted and created again at any time, while what was taken is given back or charged",
+        ((FAST,),),
+        debts=({"fast": 1},),
+        refunds=({"fast": 1},),
+        most_debt=1,
+        deletes=True,
+        exact=True,
+        lossy=(),
+        deeper={"lossy": (0, 1), "late": 1},
+    ),
     _SHARDS,
+    replace(
+        _SHARDS,
+        name="reborn",
+        about="a bucket of several shards is deleted and created again, while what was taken is given back",
+        refunds=({"fast": 1},),
+        deletes=True,
+        forgets=True,
+        deeper={"forgets": False},
+    ),
     replace(
         _SHARDS,
         name="rivals",

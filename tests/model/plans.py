@@ -15,6 +15,7 @@ from zae_limiter.core.guess import Effort
 from zae_limiter.core.sharding import is_complete
 from zae_limiter.core.splitting import merge, split
 from zae_limiter.schema.bucket_item import BucketView
+from zae_limiter.schema.bucket_writes import Signature
 
 
 class Plan(NamedTuple):
@@ -40,6 +41,14 @@ class Learn(NamedTuple):
     """Nothing is written: the configuration is to be read again."""
 
 
+class Marks(NamedTuple):
+    """The nonce of a write, the birth number that it draws if it creates, and that of the bucket its sender charged."""
+
+    nonce: int
+    fresh: int
+    birth: int
+
+
 Writes = Iterable[tuple[int, Any]]
 """Operations, each with the shard it is for."""
 
@@ -58,31 +67,32 @@ class Planner:
         self._known: dict[object, Decision] = {}
 
     def plan(
-        self, order: Order, seen: tuple[tuple[int, ...], int], now_ms: int, nonce: int, *, again: bool = False
+        self, order: Order, seen: tuple[tuple[int, ...], int], now_ms: int, marks: Marks, *, again: bool = False
     ) -> Decision:
         """What an actor with these views, that goes by these terms, writes for an order; ``again``: once more."""
-        key = order, seen, now_ms, nonce, again
+        key = order, seen, now_ms, marks, again
         if key not in self._known:
-            decided = self._decide(order, seen, (now_ms, now_ms), nonce, again)
+            decided = self._decide(order, seen, (now_ms, now_ms), marks, again)
             if again and isinstance(decided, Plan) and not decided.token:
-                decided = decided._replace(
-                    writes=tuple((shard, self._rules.sent_again(write)) for shard, write in decided.writes)
-                )
+                birth = self._rules.birth(marks.fresh, marks.nonce)
+                writes = tuple((shard, self._rules.sent_again(write, birth)) for shard, write in decided.writes)
+                decided = decided._replace(writes=writes)
             self._known[key] = decided
         return self._known[key]
 
     def _decide(
-        self, order: Order, seen: tuple[tuple[int, ...], int], now: Moment, nonce: int, again: bool
+        self, order: Order, seen: tuple[tuple[int, ...], int], now: Moment, marks: Marks, again: bool
     ) -> Decision:
         numbers, terms = seen
+        nonce = marks.nonce
         views = {shard: view for shard, one in enumerate(numbers) if (view := self._pool.view(one, terms)) is not None}
         match order.kind:
             case "ask":
-                return self._ask(order, (views.get(order.shard), terms), now, nonce)
+                return self._ask(order, (views.get(order.shard), terms), now, marks)
             case "across":
                 return self._across(order, views, terms, now, nonce)
             case "settle":
-                return self._settle(order, views.get(order.shard), now, nonce, again)
+                return self._settle(order, views.get(order.shard), now, marks, again)
             case "split":
                 return self._split(order, views.get(order.shard), now, nonce)
             case _:
@@ -100,8 +110,9 @@ class Planner:
                 amounts.append((position, milli))
         return amounts
 
-    def _ask(self, order: Order, seen: tuple[BucketView | None, int], now: Moment, nonce: int) -> Decision:
+    def _ask(self, order: Order, seen: tuple[BucketView | None, int], now: Moment, marks: Marks) -> Decision:
         view, index = seen
+        nonce = marks.nonce
         terms, amounts = self._config.terms[index], self._amounts(order.takes, index)
         if amounts is None:
             return None
@@ -109,9 +120,9 @@ class Planner:
             if order.shard or order.effort:
                 return None
             spent = {terms.limits[position].name: milli for position, milli in amounts}
-            return self._plan(
-                "create", [(0, self._rules.create(OWNER, terms, spent, now[1], nonce))], order, takes=True
-            )
+            birth = self._rules.birth(marks.fresh, nonce)
+            write = self._rules.create(OWNER, terms, spent, now[1], Signature(nonce, birth))
+            return self._plan("create", [(0, write)], order, takes=True)
         effort = Effort(sure=True, yielding=order.effort)
         match next_step(view, terms, amounts, now, Progress(trust_ms=0, looked=True, effort=effort)):
             case Take() as step:
@@ -138,18 +149,20 @@ class Planner:
         writes = [(k, self._rules.take(views[k], Take(bounds, None, ()), nonce)) for k, bounds in written.items()]
         return self._plan("take across", writes, order, takes=True, token=True)
 
-    def _settle(self, order: Order, view: BucketView | None, now: Moment, nonce: int, again: bool) -> Decision:
+    def _settle(self, order: Order, view: BucketView | None, now: Moment, marks: Marks, again: bool) -> Decision:
         if view is None:
             return None
-        settling = settle(view, Settlement(self._named(order.debits), self._named(order.credits)), now, 0)
-        credits = order.credits
+        birth = None if self._rules.credits_any else marks.birth
+        owed = Settlement(self._named(order.debits), self._named(order.credits), birth)
+        settling = settle(view, owed, now, 0)
+        credits = order.credits if self._rules.credits_any or view.frame.birth == marks.birth else self._none
         if again and not self._rules.resends_credits:
             settling = Settling([part for part in settling.parts if part.spent >= 0], settling.held)
             credits = self._none
         if not settling.parts:
             return None
         kind = "debit" if any(order.debits) else "credit"
-        write = self._rules.settle(view, settling, nonce)
+        write = self._rules.settle(view, settling, marks.nonce)
         return self._plan(kind, [(order.shard, write)], order._replace(credits=credits))
 
     def _split(self, order: Order, view: BucketView | None, now: Moment, nonce: int) -> Decision:

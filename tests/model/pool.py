@@ -2,12 +2,12 @@
 
 Times fold: after ``fold_ms`` all limits are at the same place in their grids again, so a state in which everything is
 that much later is the same state. A baseline long past is moved forward, with the balances counted from it. Totals
-are left out once they were checked, what no reader of a view looks at is left out of views, and generations are
-told by their order.
+are left out once they were checked, what no reader of a view looks at is left out of views, generations are told by
+their order, and birth numbers by where they occur first.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.many_shards import level, offered
 from tests.model.configs import BASE_MS, Config
@@ -20,10 +20,17 @@ _PAST_S = BASE_MS // 1000 - 100_000
 """Stands for every time of expiry that is past."""
 
 _HELD = ("rf", "gn", "cv", "ld", "shard_count")
-"""What a write holds on to."""
+"""What a write holds on to, beside the birth number."""
 
-Place = tuple[int, int]
-"""A baseline and a generation."""
+Place = tuple[int, int, int]
+"""A baseline, a generation and a birth number."""
+
+
+class Told(NamedTuple):
+    """How places are told now, and birth numbers."""
+
+    places: dict[Place, Place]
+    births: dict[int, int]
 
 
 class Pool:
@@ -32,14 +39,14 @@ class Pool:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.items: list[Item] = [NO_ITEM]
-        self.places: list[Place] = [(0, 0)]
+        self.places: list[Place] = [(0, 0, 0)]
         self.frames: list[tuple[Any, ...]] = [()]
         self._numbers: dict[tuple[tuple[str, Any], ...], int] = {}
         self._views: dict[tuple[int, int], BucketView] = {}
         self._seen: dict[int, int] = {ABSENT: ABSENT}
         self._trimmed: dict[tuple[int, int, bool], int] = {}
         self._moved: dict[tuple[int, Place], int] = {}
-        self._folds: dict[tuple[int, tuple[Place, ...]], dict[Place, Place] | None] = {}
+        self._folds: dict[tuple[int, tuple[Place, ...], tuple[int, ...]], Told | None] = {}
         # No bound of any write reaches this far above the capacity, however long ago it was decided.
         most = {name: max(caps) + 1_000 for name, caps in zip(config.names, config.capacities, strict=True)}
         self._brim = {name: milli + config.most_earned(name, config.deadline_ticks) for name, milli in most.items()}
@@ -53,8 +60,8 @@ class Pool:
         if found is None:
             found = self._numbers[key] = len(self.items)
             self.items.append(item)
-            self.places.append((item["rf"], item["gn"]))
-            self.frames.append(tuple([item[name] for name in _HELD]))
+            self.places.append((item["rf"], item["gn"], item.get("bi", 0)))
+            self.frames.append((item.get("bi", 0), *(item[name] for name in _HELD)))
         return found
 
     def view(self, number: int, terms: int) -> BucketView | None:
@@ -108,18 +115,22 @@ class Pool:
         """The limits of an item."""
         return [name[2:-3] for name in item if name.startswith("b_") and name.endswith("_tk")]
 
-    def fold(self, phase: int, numbers: Sequence[int]) -> dict[Place, Place] | None:
-        """How baselines and generations are told in a state with these items and views; None if as they are."""
+    def fold(self, phase: int, numbers: Sequence[int], held: tuple[int, ...]) -> Told | None:
+        """How items and views of a state are told, and the birth numbers that leases have; None if as they are."""
         places = tuple([self.places[number] for number in numbers])
-        key = phase, places
+        key = phase, places, held
         if key not in self._folds:
-            told = self._told({place for place in places if place[0]})
-            self._folds[key] = told if any(place != new for place, new in told.items()) else None
+            # Birth numbers only compare equal or not: they are told by where they occur first.
+            births = dict.fromkeys([*(place[2] for place in places if place[0]), *filter(None, held)])
+            names = {birth: rank for rank, birth in enumerate(births, start=1)} | {0: 0}
+            told = self._told({place for place in places if place[0]}, names)
+            changed = any(place != new for place, new in told.items()) or any(a != b for a, b in names.items())
+            self._folds[key] = Told(told, names) if changed else None
         return self._folds[key]
 
-    def _told(self, places: Iterable[Place]) -> dict[Place, Place]:
-        baselines = sorted({start for start, _ in places}, reverse=True)
-        ranks = {generation: rank for rank, generation in enumerate(sorted({gn for _, gn in places}), start=1)}
+    def _told(self, places: Iterable[Place], names: dict[int, int]) -> dict[Place, Place]:
+        baselines = sorted({start for start, _, _ in places}, reverse=True)
+        ranks = {generation: rank for rank, generation in enumerate(sorted({gn for _, gn, _ in places}), start=1)}
         fold_ms = self.config.fold_ms
         reach_ms = -(-(self.config.deadline_ticks + 1) * self.config.tick_ms // fold_ms) * fold_ms
         floor, told = BASE_MS - reach_ms, {}
@@ -130,17 +141,17 @@ class Pool:
                 # Each older one goes to a window of its own, so that no two that differ become the same.
                 floor -= fold_ms
                 told[start] = floor + (start - floor) % fold_ms
-        return {place: (told[place[0]], ranks[place[1]]) for place in places}
+        return {place: (told[place[0]], ranks[place[1]], names[place[2]]) for place in places}
 
     def moved(self, number: int, told: dict[Place, Place]) -> int:
-        """An item or view on the baseline and generation as they are told now."""
+        """An item or view on the baseline, generation and birth number as they are told now."""
         place = self.places[number]
         if number == ABSENT or told[place] == place:
             return number
         key = number, told[place]
         if key not in self._moved:
-            start, generation = told[place]
-            item = {**self.items[number], "rf": start, "gn": generation}
+            start, generation, birth = told[place]
+            item = {**self.items[number], "rf": start, "gn": generation} | ({"bi": birth} if birth else {})
             earlier, later = sorted((start, place[0]))
             sign = 1 if start > place[0] else -1
             for name in self.names(item):

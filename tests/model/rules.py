@@ -16,9 +16,17 @@ def bears_its_nonce(write: Put | Update, item: Item) -> bool:
     return bool(item) and written[attributes.NONCE] == item[attributes.NONCE]
 
 
+def drawn(fresh: int, nonce: int) -> int:
+    """The birth number of a create: one that no bucket, view or lease has."""
+    return fresh
+
+
 @dataclass(frozen=True)
 class Rules:
-    """One function per writer, and what becomes of a write whose answer is lost."""
+    """One function per writer, and what becomes of a write whose answer is lost.
+
+    ``credits_any``: credits reach any bucket of the name.
+    """
 
     take: Callable[..., Any] = bucket_writes.take
     settle: Callable[..., Any] = bucket_writes.settle
@@ -30,6 +38,21 @@ class Rules:
     is_mine: Callable[[Put | Update, Item], bool] = bears_its_nonce
     resends_credits: bool = False
     honours_tokens: bool = True
+    birth: Callable[[int, int], int] = drawn
+    credits_any: bool = False
+
+
+def create_without_birth(*given: Any) -> Put:
+    """The create of a version before birth numbers."""
+    write = bucket_writes.create(*given)
+    return Put({name: value for name, value in write.item.items() if name != attributes.BIRTH}, write.when)
+
+
+def _as_it_was(write: Put | Update, birth: int) -> Put | Update:
+    return write if isinstance(write, Put) else bucket_writes.sent_again(write, birth)
 
 
 REAL = Rules()
+
+OLDER = Rules(create=create_without_birth, sent_again=_as_it_was)
+"""Those of a version before birth numbers."""

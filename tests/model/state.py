@@ -32,16 +32,21 @@ class Ghost(NamedTuple):
     views: tuple[int, ...]
     terms: int
     orphan: bool
+    birth: int = 0
 
 
 class Actor(NamedTuple):
-    """A client, or the aggregator: the shards as it last saw them, the terms it goes by, and what it is at."""
+    """A client, or the aggregator: the shards as it last saw them, the terms it goes by, and what it is at.
+
+    ``birth`` is the birth number of the bucket that it holds something of.
+    """
 
     views: tuple[int, ...]
     terms: int
     held: Milli
     job: Job | None = None
     ghost: Ghost | None = None
+    birth: int = 0
 
 
 class State(NamedTuple):

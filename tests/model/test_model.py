@@ -8,6 +8,7 @@ import pytest
 from tests.model import __main__ as command
 from tests.model.configs import CONFIGS, Config, config
 from tests.model.explorer import explore
+from tests.model.rules import OLDER
 from tests.model.state import State
 from tests.model.weakened import WEAKENED, Weakened
 from tests.model.world import World
@@ -23,7 +24,9 @@ WRITES = {
     "own": {"create", "rebase", "take"},
     "added": {"create", "rebase", "take"},
     "expiry": {"create", "take", "debit"},
+    "deleted": {"create", "take", "debit", "credit"},
     "shards": {"take", "split", "merge"},
+    "reborn": {"create", "take", "credit", "split", "merge"},
     "rivals": {"take", "split", "merge"},
     "torn": {"take", "split", "merge"},
     "across": {"take", "take across", "split", "merge"},
@@ -39,6 +42,14 @@ def test_no_invariant_is_broken_whatever_happens(explored: Config) -> None:
 
     assert result.violation is None, str(result)
     assert WRITES[explored.name] == result.writes
+
+
+@pytest.mark.parametrize("name", ["expiry", "own", "rivals"])
+def test_no_invariant_is_broken_without_birth_numbers(name: str) -> None:
+    """Items of an older version are held by baseline, stamp, digest, shard count and generation."""
+    result = explore(config(name), OLDER)
+
+    assert result.violation is None, str(result)
 
 
 @pytest.mark.parametrize("weakened", WEAKENED, ids=lambda one: one.name)

@@ -7,9 +7,9 @@ from typing import Any
 from tests import weakening as weak
 from tests.model import invariants
 from tests.model.configs import Config, config
-from tests.model.rules import REAL, Rules
+from tests.model.rules import REAL, Rules, create_without_birth
 from zae_limiter.schema import bucket_writes
-from zae_limiter.schema.operations import Ranges
+from zae_limiter.schema.operations import Equals, Ranges
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Weakened:
 
 _TAKES, _SETTLE, _OWN, _SHARDS = config("takes"), config("settle"), config("own"), config("shards")
 _TORN, _ACROSS, _REFUNDS, _EXPIRY = config("torn"), config("across"), config("refunds"), config("expiry")
-_RIVALS = config("rivals")
+_RIVALS, _DELETED = config("rivals"), config("deleted")
 _TORN_RIVALS = replace(_RIVALS, lossy=(1,))
 _OWN_REFUNDS = replace(_OWN, refunds=({"fast": 1},), lossy=())
 _PROMISE, _BELIEF, _KEPT = invariants.PROMISE, invariants.BELIEF, invariants.KEPT
@@ -51,7 +51,7 @@ WEAKENED = (
     _weakened("take that adds where it must set", _TAKES, _PROMISE, 5, take=_changed(_take, weak.adding)),
     _weakened("take that is not counted", _TAKES, invariants.TOTALS, 2, take=_changed(_take, weak.uncounted)),
     _weakened("create over another", _TAKES, _PROMISE, 2, create=_changed(_create, weak.over_another)),
-    _weakened("take resent without its nonce", _TAKES, _BELIEF, 4, sent_again=lambda write: write),
+    _weakened("take resent without its nonce", _TAKES, _BELIEF, 4, sent_again=lambda write, birth: write),
     _weakened("nonce not recognised", _TAKES, _BELIEF, 2, is_mine=lambda write, item: False),
     _weakened("any refusal taken for one's own", _TAKES, _BELIEF, 3, is_mine=lambda write, item: True),
     _weakened("debit without its upper bound", _SETTLE, _PROMISE, 9, settle=_changed(_settle, weak.ceilingless)),
@@ -67,7 +67,27 @@ WEAKENED = (
         "limit taken out without a trace", config("added"), _PROMISE, 6, rebase=_changed(_rebase, weak.forgetful)
     ),
     _weakened("item that expires before it is full", _EXPIRY, _PROMISE, 5, create=weak.expiring_soon(_create)),
-    _weakened("hold without the baseline", _EXPIRY, invariants.DEBT, 11, take=_changed(_take, weak.holding_less("rf"))),
+    _weakened(
+        "hold without the birth number", _EXPIRY, invariants.DEBT, 11, take=_changed(_take, weak.holding_less("bi"))
+    ),
+    _weakened("hold without the generation", _OWN, _PROMISE, 7, take=_changed(_take, weak.holding_less("gn"))),
+    _weakened("credit to another bucket of the name", _DELETED, _PROMISE, 6, credits_any=True),
+    _weakened(
+        "credit that does not require its birth number",
+        _DELETED,
+        _PROMISE,
+        6,
+        settle=_changed(_settle, weak.without(Equals)),
+    ),
+    _weakened("create that draws no birth number", _DELETED, _PROMISE, 7, birth=lambda fresh, nonce: 1),
+    _weakened(
+        "hold of an older item without the baseline",
+        _EXPIRY,
+        invariants.DEBT,
+        11,
+        create=create_without_birth,
+        take=_changed(_take, weak.holding_less("rf")),
+    ),
     _weakened("debit that leaves the expiry", _EXPIRY, _PROMISE, 12, settle=_changed(_settle, weak.keeping_expiry)),
     _weakened("split that gives both halves the whole", _SHARDS, _PROMISE, 8, split=weak.both_whole(_split)),
     _weakened("split with a new half that is full", _SHARDS, _PROMISE, 7, split=_changed(_split, weak.new_half_full)),
@@ -79,7 +99,7 @@ WEAKENED = (
     _weakened(
         "merge that deletes what was not seen", _SHARDS, _PROMISE, 8, merge=_changed(_merge, weak.without(Ranges))
     ),
-    _weakened("merge without its hold", _TORN_RIVALS, _KEPT, 9, merge=_changed(_merge, weak.unguarded)),
+    _weakened("merge without its hold", _TORN_RIVALS, _KEPT, 8, merge=_changed(_merge, weak.unguarded)),
     _weakened("merge that moves the baseline back", _SHARDS, _PROMISE, 8, merge=_changed(_merge, weak.moved_back)),
     _weakened("merge without the delete", _SHARDS, invariants.SHARDS, 3, merge=weak.only_first(_merge)),
     _weakened("transaction resent without its token", _TORN, _BELIEF, 3, honours_tokens=False),

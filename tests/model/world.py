@@ -8,11 +8,12 @@ from typing import Any
 
 from tests.model.configs import BASE_MS, Config, Milli, Order
 from tests.model.invariants import ALL, Invariants
-from tests.model.plans import Learn, Plan, Planner
+from tests.model.plans import Learn, Marks, Plan, Planner
 from tests.model.pool import Pool
 from tests.model.rules import REAL, Rules
 from tests.model.state import ABSENT, Actor, Ghost, Job, Move, State
-from tests.one_bucket import created
+from tests.one_bucket import OWNER
+from zae_limiter.schema.bucket_writes import Signature
 from zae_limiter.tables import evaluate
 
 ANSWERED, ANSWER_LOST, REQUEST_LOST, LATE = "answered", "answer lost", "request lost", "late"
@@ -41,7 +42,8 @@ class World:
         shards = config.most_shards
         items = [ABSENT] * shards
         if config.created:
-            items[0] = self.pool.stored({**created(config.terms[0], now_ms=BASE_MS), "op": 0}, 0)
+            item = self._rules.create(OWNER, config.terms[0], {}, BASE_MS, Signature(0, 1)).item
+            items[0] = self.pool.stored(dict(item), 0)
         actors = [
             Actor((ABSENT,) * shards, who % len(config.versions) if config.own else 0, self._none)
             for who in range(config.clients)
@@ -69,6 +71,8 @@ class World:
         yield Move("tick")
         if self.config.ttl:
             yield Move("expires")
+        if self.config.deletes:
+            yield Move("deletes")
         if not self.config.own and state.version + 1 < len(self.config.versions):
             yield Move("configures")
 
@@ -102,6 +106,8 @@ class World:
                 new = self._tick(state)
             case "expires":
                 new = self._expire(state)
+            case "deletes":
+                new = self._delete(state)
             case "configures":
                 new = state._replace(version=state.version + 1)
             case _:
@@ -163,7 +169,13 @@ class World:
 
     def _plan(self, state: State, by: Actor | Ghost, job: Job, nonce: int) -> Any:
         decided_ms = self.config.now_ms(state.phase) - job.age * self.config.tick_ms
-        return self._planner.plan(job.order, (by.views, by.terms), decided_ms, nonce, again=job.again)
+        marks = Marks(nonce, self._fresh(state), by.birth)
+        return self._planner.plan(job.order, (by.views, by.terms), decided_ms, marks, again=job.again)
+
+    def _fresh(self, state: State) -> int:
+        """A birth number that no bucket, view or lease has."""
+        places = self.pool.places
+        return 1 + max(max(places[one][2] for one in _numbers(state)), *_held_births(state))
 
     def _arrive(self, state: State, who: int, fate: str) -> State | None:
         actor = state.actors[who]
@@ -172,7 +184,7 @@ class World:
         if fate == REQUEST_LOST:
             return self._in_doubt(state, who)
         if fate == LATE:
-            ghost = Ghost(job, actor.views, actor.terms, orphan=False)
+            ghost = Ghost(job, actor.views, actor.terms, orphan=False, birth=actor.birth)
             return self._in_doubt(_with(state, who, actor._replace(ghost=ghost)), who)
         plan: Plan = self._plan(state, actor, job, who + 1)
         if self._owes_too_much(state, job.order):
@@ -180,7 +192,9 @@ class World:
         committed = plan.token and job.acted > 0 and self._rules.honours_tokens
         done = None if committed else self._write(state, plan, job)
         if done is not None:
-            state = self._booked(state, done, (plan, who), given=job.acted == 0)
+            state = self._booked(
+                state, done, (plan, who), given=job.acted == 0 and self._is_its_own(state, plan, actor)
+            )
             job = job._replace(acted=min(2, job.acted + 1))
             state = _with(state, who, state.actors[who]._replace(job=job))
         if fate == ANSWER_LOST:
@@ -242,6 +256,7 @@ class World:
             held = _less(held, plan.credits) if done and not any(plan.debits) else self._none if done else held
         elif applied and (self.config.debts or self.config.refunds):
             held = plan.takes
+            seen = seen._replace(birth=self.pool.places[seen.views[shards[0]]][2])
         return self._ended(_with(state, who, seen), who, held)
 
     def _ended(self, state: State, who: int, held: Milli) -> State:
@@ -273,7 +288,12 @@ class World:
         if done is None:
             return state
         # Its actor may be at something else by now, whose nonce it overwrites.
-        return self._booked(state, done, (plan, -1 if alive is None else who), given=acted == 0)
+        given = acted == 0 and self._is_its_own(state, plan, ghost)
+        return self._booked(state, done, (plan, -1 if alive is None else who), given=given)
+
+    def _is_its_own(self, state: State, plan: Plan, by: Actor | Ghost) -> bool:
+        """Say whether a write goes to the bucket that its sender has charged."""
+        return self.pool.places[state.items[plan.writes[0][0]]][2] == by.birth
 
     # Time and other powers.
 
@@ -313,27 +333,32 @@ class World:
         gone = state._replace(items=(ABSENT, *state.items[1:]))
         return _disturbed(gone, {item["op"] - 1})
 
+    def _delete(self, state: State) -> State:
+        """Somebody deletes the bucket with all its shards: whatever is created in its place begins anew."""
+        signed = {self.pool.items[one].get("op", 0) - 1 for one in state.items}
+        ledger = tuple(tuple(0 for _ in used) for used in state.ledger)
+        gone = state._replace(items=(ABSENT,) * len(state.items), ledger=ledger)
+        return _disturbed(gone, signed)
+
     def _folded(self, state: State) -> State:
         """The same state, told so that it is recognised."""
         if self.config.forgets:
             state = state._replace(actors=tuple([self._forgetting(actor, state.items) for actor in state.actors]))
-        numbers = list(state.items)
-        for actor in state.actors:
-            numbers += actor.views
-            if actor.ghost is not None:
-                numbers += actor.ghost.views
-        told = self.pool.fold(state.phase, numbers)
+        state = state._replace(actors=tuple([one if any(one.held) else one._replace(birth=0) for one in state.actors]))
+        told = self.pool.fold(state.phase, _numbers(state), _held_births(state))
         if told is None:
             return state
-        moved = self.pool.moved
+        moved, births = self.pool.moved, told.births
 
         def retold(ones: tuple[int, ...]) -> tuple[int, ...]:
-            return tuple([moved(one, told) for one in ones])
+            return tuple([moved(one, told.places) for one in ones])
 
         actors = []
         for actor in state.actors:
-            ghost = None if actor.ghost is None else actor.ghost._replace(views=retold(actor.ghost.views))
-            actors.append(actor._replace(views=retold(actor.views), ghost=ghost))
+            ghost = actor.ghost
+            if ghost is not None:
+                ghost = ghost._replace(views=retold(ghost.views), birth=births[ghost.birth])
+            actors.append(actor._replace(views=retold(actor.views), ghost=ghost, birth=births[actor.birth]))
         return state._replace(items=retold(state.items), actors=tuple(actors))
 
     def _forgetting(self, actor: Actor, items: tuple[int, ...]) -> Actor:
@@ -343,6 +368,22 @@ class World:
         frames = self.pool.frames
         pairs = zip(actor.views, items, strict=True)
         return actor._replace(views=tuple([view if frames[view] == frames[item] else ABSENT for view, item in pairs]))
+
+
+def _numbers(state: State) -> list[int]:
+    """All items and views of a state."""
+    numbers = list(state.items)
+    for actor in state.actors:
+        numbers += actor.views
+        if actor.ghost is not None:
+            numbers += actor.ghost.views
+    return numbers
+
+
+def _held_births(state: State) -> tuple[int, ...]:
+    """The birth numbers that leases and late writes have."""
+    births = [actor.birth for actor in state.actors]
+    return (*births, *(actor.ghost.birth for actor in state.actors if actor.ghost is not None))
 
 
 def _with(state: State, who: int, actor: Actor) -> State:

@@ -25,6 +25,7 @@ from zae_limiter.core.splitting import merge, split
 from zae_limiter.core.view import Terms, terms_of
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView, view_of
+from zae_limiter.schema.bucket_writes import Signature
 from zae_limiter.schema.keys import parse_bucket_pk
 from zae_limiter.tables import evaluate
 
@@ -225,7 +226,7 @@ class ShardWorld:
 
     def _create(self) -> None:
         now_ms = self.now_ms + max(high for _, high in self.scenario.clocks)
-        put = bucket_writes.create(OWNER, self.terms, {}, now_ms, next(self._nonces))
+        put = bucket_writes.create(OWNER, self.terms, {}, now_ms, Signature(next(self._nonces), next(self._nonces)))
         new = evaluate.apply(put, {})
         assert isinstance(new, dict)
         assert parse_bucket_pk(new["PK"]) is not None

@@ -33,7 +33,7 @@ from zae_limiter.core.limit import Limit
 from zae_limiter.core.view import Terms, own_terms, terms_of
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView, view_after_take, view_of
-from zae_limiter.schema.bucket_writes import Owner
+from zae_limiter.schema.bucket_writes import Owner, Signature
 from zae_limiter.schema.operations import Put, Update
 from zae_limiter.tables import evaluate
 
@@ -125,6 +125,7 @@ class World:
         self.leases: list[Lease] = []
         self.admitted = self.rejected = 0
         self._nonces = count(1)
+        self._births = count(1)
         self._meddle = meddle
 
     # What may happen.
@@ -264,7 +265,9 @@ class World:
             case Rebase(rebasing=rebasing), _ if client.view is not None:
                 return bucket_writes.rebase(client.view, rebasing, nonce)
             case Create(), milli:
-                return bucket_writes.create(OWNER, terms, milli, self._moment(client)[1], nonce)
+                return bucket_writes.create(
+                    OWNER, terms, milli, self._moment(client)[1], Signature(nonce, next(self._births))
+                )
         raise BrokenPromiseError(f"no such step: {chosen}")
 
     def _decide_settlement(self, client: Client, job: Job, settlement: Settlement) -> None:
@@ -276,7 +279,10 @@ class World:
             client.job = None if not debits else job
             use = Use("debit", debits=debits)
             job.sent = Sent(
-                bucket_writes.create(OWNER, terms, debits, now[1], next(self._nonces)), self.now_ms, now, use
+                bucket_writes.create(OWNER, terms, debits, now[1], Signature(next(self._nonces), next(self._births))),
+                self.now_ms,
+                now,
+                use,
             )
             return
         parts = settle(client.view, settlement, now, job.progress.refusals)
@@ -309,7 +315,7 @@ class World:
             nonce = sent.operation.set["op"] if isinstance(sent.operation, Update) else 0
             sent.operation = bucket_writes.settle(client.view, Settling(debits, sent.parts.held), nonce)
             sent.use = Use("debit", debits=sent.use.debits, may_yield=sent.use.may_yield)
-        sent.operation, sent.lost = bucket_writes.sent_again(sent.operation), True
+        sent.operation, sent.lost = bucket_writes.sent_again(sent.operation, next(self._births)), True
 
     def _hear(self, client: Client, job: Job, sent: Sent, new: Item | None) -> None:
         terms = self._known(job)

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import strategies as some
-from tests.one_bucket import NOON, after, at, created, stored, taking, view
+from tests.one_bucket import NOON, after, at, created, stored, taking, view, without_birth
 from zae_limiter.core.errors import CorruptItemError
 from zae_limiter.core.limit import Limit
 from zae_limiter.schema import keys
 from zae_limiter.schema.bucket_item import bucket_key, capacity_of, frame_of, states_of, view_of
-from zae_limiter.schema.bucket_writes import Owner, create
+from zae_limiter.schema.bucket_writes import Owner, Signature, create
 from zae_limiter.schema.operations import Key
 
 RPS = Limit("rps", 10, 10, 1)
@@ -28,7 +28,7 @@ RPM = Limit("rpm", 100, 100, 60)
 def test_what_was_created_is_read_back(owner: Owner, limits: tuple[Limit, ...], now_ms: int, stamp: int) -> None:
     """Limits, baseline, stamp, key and full balances."""
     terms = stored(*limits, stamp=stamp)
-    item = create(owner, terms, {}, now_ms, 1).item
+    item = create(owner, terms, {}, now_ms, Signature(1, 5)).item
 
     seen = view(dict(item), now_ms)
 
@@ -61,11 +61,25 @@ def test_a_view_on_the_frame_it_had_shares_it() -> None:
     assert seen.frame is view(item, NOON + 1, seen, terms).frame
 
 
-@pytest.mark.parametrize("change", [{"rf": NOON + 1}, {"cv": 2}, {"ld": "x"}, {"shard_count": 2}])
+@pytest.mark.parametrize("change", [{"bi": 9}, {"gn": 2}])
 def test_a_view_on_another_frame_reads_all_of_it(change: dict[str, Any]) -> None:
-    """Baseline, stamp, digest and shard count tell."""
+    """Birth number and generation tell."""
     terms = stored(RPS)
     item = created(terms)
+    seen = view(item, NOON, None, terms)
+
+    again = view({**item, **change}, NOON + 1, seen, terms)
+
+    assert seen.frame is not again.frame
+    assert not seen.frame.describes({**item, **change})
+
+
+@pytest.mark.parametrize("change", [{"rf": NOON + 1}, {"cv": 2}, {"ld": "x"}, {"shard_count": 2}, {"gn": 2}, {"bi": 9}])
+def test_view_of_an_item_without_birth_number_is_told_by_five_attributes(change: dict[str, Any]) -> None:
+    """Baseline, stamp, digest, shard count and generation; a rebase adds the birth number and raises the last."""
+    terms = stored(RPS)
+    item = without_birth(created(terms))
+    change = {"gn": 2, **change} if "bi" in change else change
     seen = view(item, NOON, None, terms)
 
     again = view({**item, **change}, NOON + 1, seen, terms)
@@ -93,6 +107,7 @@ def test_a_shard_reads_its_share() -> None:
         {"ld": None},
         {"tf": None},
         {"shard_count": None},
+        {"bi": "one"},
         {"rf": "soon"},
         {"b_rps_cp": None},
         {"b_rps_ra": None},

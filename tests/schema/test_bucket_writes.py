@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 
 from tests import strategies as some
-from tests.one_bucket import NOON, OWNER, after, apply, at, created, own, settling, stored, taking, view
+from tests.one_bucket import NOON, OWNER, after, apply, at, created, own, settling, stored, taking, view, without_birth
 from zae_limiter.core.config import EntityFacts, Resolution
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Applied, Missing, Refused
 from zae_limiter.core.view import own_terms
-from zae_limiter.schema.bucket_writes import create, sent_again
+from zae_limiter.schema.bucket_writes import Signature, create, sent_again
 from zae_limiter.schema.operations import Put, Update
 
 RPS = Limit("rps", 10, 10, 1)
@@ -74,10 +74,22 @@ def test_no_writer_names_an_attribute_twice(writer: Writer) -> None:
 
 
 @HOLDING
-@pytest.mark.parametrize("change", [{"rf": NOON - 1}, {"cv": 0}, {"shard_count": 2}, {"ld": "other"}], ids=str)
+@pytest.mark.parametrize("change", [{"bi": 0}, {"gn": 2}], ids=str)
 def test_take_debit_and_rebase_hold_on_to_what_was_seen(writer: Writer, change: dict[str, Any]) -> None:
-    """Baseline, stamp, shard count and digest."""
+    """Birth number and generation."""
     item = created(TERMS)
+
+    assert isinstance(apply(writer(item), item), Applied)
+    assert isinstance(apply(writer(item), {**item, **change}), Refused)
+
+
+@HOLDING
+@pytest.mark.parametrize(
+    "change", [{"rf": NOON - 1}, {"cv": 0}, {"shard_count": 2}, {"ld": "other"}, {"gn": 2}], ids=str
+)
+def test_writes_to_an_item_without_a_birth_number_hold_five_attributes(writer: Writer, change: dict[str, Any]) -> None:
+    """Baseline, stamp, shard count, digest and generation."""
+    item = without_birth(created(TERMS))
 
     assert isinstance(apply(writer(item), item), Applied)
     assert isinstance(apply(writer(item), {**item, **change}), Refused)
@@ -88,27 +100,29 @@ def test_a_write_that_is_sent_again_is_applied_once(writer: Writer) -> None:
     """If the first was applied, the second finds its own nonce."""
     item = created(TERMS)
     write = writer(item)
-    again = sent_again(write)
+    again = sent_again(write, 99)
 
     assert isinstance(apply(again, item), Applied)
     assert isinstance(apply(again, after(write, item)), Refused)
-    assert again == sent_again(again)
+    assert again == sent_again(again, 98)
 
 
-def test_a_creation_that_is_sent_again_is_the_same() -> None:
-    """It is refused by the item it made, which bears its nonce."""
-    write = create(OWNER, TERMS, {}, NOON, 7)
+def test_create_sent_again_has_its_nonce_and_another_birth_number() -> None:
+    """The item that the first attempt made refuses it and has its nonce; after a delete it makes another bucket."""
+    write = create(OWNER, TERMS, {}, NOON, Signature(7, 70))
+    again = sent_again(write, 71)
 
-    assert write is sent_again(write)
-    assert Refused(write.item) == apply(write, dict(write.item))
-    assert 7 == write.item["op"]
+    assert isinstance(again, Put)
+    assert Refused(write.item) == apply(again, dict(write.item))
+    assert [(7, 70), (7, 71)] == [(one.item["op"], one.item["bi"]) for one in (write, again)]
+    assert again.when == write.when
 
 
 @given(limits=some.limit_sets(), now_ms=some.times_ms)
 def test_a_creation_writes_a_whole_item(limits: tuple[Limit, ...], now_ms: int) -> None:
     """Full but for what is taken, if there is no item."""
     first = sorted(limits, key=lambda limit: limit.name)[0]
-    write = create(OWNER, stored(*limits), {first.name: first.capacity_milli}, now_ms, 1)
+    write = create(OWNER, stored(*limits), {first.name: first.capacity_milli}, now_ms, Signature(1, 1))
     item = write.item
 
     assert isinstance(write, Put)

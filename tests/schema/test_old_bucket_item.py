@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.old_buckets import START_MS, OldLimit, old_bucket, old_level_milli
 from zae_limiter.core.errors import CorruptItemError
 from zae_limiter.schema.bucket_item import frame_of
-from zae_limiter.schema.bucket_writes import Owner
+from zae_limiter.schema.bucket_writes import Owner, Signature
 from zae_limiter.schema.old_bucket_item import moved, owner_of
 from zae_limiter.schema.operations import ItemAbsent, Key, Matches
 
@@ -30,7 +30,7 @@ old_limits = st.builds(
 @given(st.dictionaries(st.sampled_from(["rpm", "tpm", "a_b.c"]), old_limits, min_size=1), st.integers(0, 10**9))
 def test_the_level_is_kept_at_any_time(limits: dict[str, OldLimit], elapsed_ms: int) -> None:
     """To the millitoken: what is earned is read off an absolute grid now, and the burst is the capacity."""
-    put, _ = moved(old_bucket("ns", "user-1", "gpt-4", limits), 7, 1)
+    put, _ = moved(old_bucket("ns", "user-1", "gpt-4", limits), 7, Signature(1, 5))
     frame, now_ms = frame_of(put.item), START_MS + elapsed_ms
 
     for baseline, name in zip(frame.baselines, frame.balance_names, strict=True):
@@ -40,7 +40,7 @@ def test_the_level_is_kept_at_any_time(limits: dict[str, OldLimit], elapsed_ms: 
 
 def test_it_stands_in_a_partition_of_its_own_and_is_found_by_the_indexes() -> None:
     """Whole, as if it had been created here."""
-    put, delete = moved(old_bucket("ns", "user-1", "gpt-4", {"rpm": RPM}, ttl=1), 7, 77)
+    put, delete = moved(old_bucket("ns", "user-1", "gpt-4", {"rpm": RPM}, ttl=1), 7, Signature(77, 5))
 
     assert (Key("ns/BUCKET#user-1#gpt-4#0", "#STATE"), (ItemAbsent(),)) == (put.key, put.when)
     assert Key("ns/ENTITY#user-1", "#BUCKET#gpt-4") == delete.key
@@ -67,7 +67,7 @@ def test_it_stands_in_a_partition_of_its_own_and_is_found_by_the_indexes() -> No
 
 def test_what_was_used_before_is_not_counted_again() -> None:
     """Totals start from nothing."""
-    put, _ = moved(old_bucket("ns", "user-1", "gpt-4", {"rpm": RPM, "tpm": TPM}), 7, 1)
+    put, _ = moved(old_bucket("ns", "user-1", "gpt-4", {"rpm": RPM, "tpm": TPM}), 7, Signature(1, 5))
 
     assert (0, 0) == (put.item["b_rpm_tc"], put.item["b_tpm_tc"])
 
@@ -77,12 +77,12 @@ def test_without_a_burst_the_capacity_is_the_ceiling() -> None:
     item = old_bucket("ns", "user-1", "gpt-4", {"rpm": RPM})
     del item["b_rpm_bx"]
 
-    assert 60_000 == moved(item, 7, 1)[0].item["b_rpm_cp"]
+    assert 60_000 == moved(item, 7, Signature(1, 5))[0].item["b_rpm_cp"]
 
 
 def test_it_goes_only_as_it_was_seen() -> None:
     """One that was written to since is read again."""
-    _, delete = moved(old_bucket("ns", "user-1", "gpt-4", {"rpm": RPM, "tpm": TPM}), 7, 1)
+    _, delete = moved(old_bucket("ns", "user-1", "gpt-4", {"rpm": RPM, "tpm": TPM}), 7, Signature(1, 5))
 
     assert (Matches(("rf", "b_rpm_tk", "b_tpm_tk"), (START_MS, 40_000, -7_000)),) == delete.when
 
@@ -100,7 +100,7 @@ def test_it_expires_as_buckets_do_here(
     limits: dict[str, OldLimit], others: dict[str, int], expected: int | None
 ) -> None:
     """If it did before, when it is surely full, and never while it is in debt."""
-    put, _ = moved(old_bucket("ns", "user-1", "gpt-4", limits, **others), 7, 1)
+    put, _ = moved(old_bucket("ns", "user-1", "gpt-4", limits, **others), 7, Signature(1, 5))
 
     assert expected == put.item.get("ttl")
 
@@ -108,7 +108,7 @@ def test_it_expires_as_buckets_do_here(
 def test_the_reserved_limit_and_facts_of_the_entity() -> None:
     """The one is hidden and counted anew, the others go along."""
     item = old_bucket("ns", "user-1", "gpt-4", {"rpm": RPM, "wcu": RPM}, parent_id="team", cascade=True)
-    put, _ = moved(item, 7, 1)
+    put, _ = moved(item, 7, Signature(1, 5))
 
     assert ("team", True, 1) == (put.item["parent_id"], put.item["cascade"], put.item["b_wcu_tc"])
     assert "b_wcu_tk" not in put.item
@@ -116,7 +116,7 @@ def test_the_reserved_limit_and_facts_of_the_entity() -> None:
 
 def test_any_configuration_is_newer_than_it() -> None:
     """So whoever takes first puts it on the limits in force."""
-    put, _ = moved(old_bucket("ns", "user-1", "gpt-4", {"rpm": RPM}), 7, 1)
+    put, _ = moved(old_bucket("ns", "user-1", "gpt-4", {"rpm": RPM}), 7, Signature(1, 5))
 
     assert frame_of(put.item).stamp < 0
 
@@ -141,13 +141,13 @@ def test_a_damaged_one_is_a_named_error(change: dict[str, Any]) -> None:
     item = old_bucket("ns", "user-1", "gpt-4", {"rpm": RPM}) | change
 
     with pytest.raises(CorruptItemError, match=item["PK"]):
-        moved(item, 7, 1)
+        moved(item, 7, Signature(1, 5))
 
 
 def test_one_without_limits_is_damaged() -> None:
     """There is nothing to keep a level of."""
     with pytest.raises(CorruptItemError, match="no bucket of the old layout"):
-        moved(old_bucket("ns", "user-1", "gpt-4", {}), 7, 1)
+        moved(old_bucket("ns", "user-1", "gpt-4", {}), 7, Signature(1, 5))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.many_shards import Item, after_merge, after_split, applied, grown, level, merging, splitting
-from tests.one_bucket import NOON, after, at, created, stored, taking, view
+from tests.one_bucket import NOON, after, at, created, stored, taking, view, without_birth
 from zae_limiter.core.config import EntityFacts, Resolution
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.view import terms_of
@@ -104,13 +104,19 @@ class TestSplit:
 
         assert level(item, "rpm", NOON + gap) == sum(level(one, "rpm", NOON + gap) for one in items.values())
 
-    @pytest.mark.parametrize("held", ["rf", "cv", "shard_count", "ld", "gn"])
+    def test_shard_of_an_item_without_birth_number_has_none(self) -> None:
+        """Only a rebase adds one, to shard 0 first."""
+        items = after_split({0: without_birth(created(TERMS))}, 0, at(NOON))
+
+        assert [False, False] == ["bi" in item for item in items.values()]
+
+    @pytest.mark.parametrize("held", ["bi", "gn"])
     def test_it_holds_on_to_what_was_seen(self, held: str) -> None:
-        """Rebased, split or merged since: refused."""
+        """Rebased, split, merged or re-created since: refused."""
         item = created(TERMS)
         old, _ = split_writes({0: item})
 
-        assert refused(old, {**item, held: "x" if held == "ld" else item[held] + 1})
+        assert refused(old, {**item, held: item[held] + 1})
 
     def test_a_shard_that_is_there_is_not_put_again(self) -> None:
         """Two who split at once must not both."""
@@ -167,12 +173,12 @@ class TestMerge:
 
             assert level(merged, "rpm", now_ms) <= sum(level(one, "rpm", now_ms) for one in now.values())
 
-    @pytest.mark.parametrize("held", ["rf", "cv", "shard_count", "ld", "gn"])
+    @pytest.mark.parametrize("held", ["bi", "gn"])
     def test_it_holds_on_to_what_was_seen_of_both(self, held: str) -> None:
-        """Rebased, split or merged since: refused, whichever of them was."""
+        """Rebased, split, merged or re-created since: refused, whichever of them was."""
         items = grown(TERMS, [0])
         stays, goes = merge_writes(items)
-        changed = [{**item, held: "x" if held == "ld" else item[held] + 1} for item in items.values()]
+        changed = [{**item, held: item[held] + 1} for item in items.values()]
 
         assert refused(stays, changed[0])
         assert refused(goes, changed[1])

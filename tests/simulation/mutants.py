@@ -117,7 +117,7 @@ _TAKES = (
         "take resent without its nonce",
         "3.8 ambiguous take",
         "twice",
-        ((bucket_writes, "sent_again", lambda real: lambda write: write),),
+        ((bucket_writes, "sent_again", lambda real: lambda write, birth: write),),
         LOST_RESPONSE,
     ),
     _mutant(
@@ -174,61 +174,8 @@ _SETTLEMENTS = (
 
 _HOLDS = (
     _mutant("hold on nothing", "3.2 hold", _OVER, _writes(weak.unguarded, *HELD), CONFIG),
-    _mutant("hold without rf", "3.2 hold", _OVER, _writes(weak.holding_less("rf"), *HELD), FLEETING),
-    _redundant(
-        _mutant(
-            "hold without stamp",
-            "3.2 hold",
-            _OVER,
-            _writes(weak.holding_less("cv"), *HELD),
-            CONFIG,
-        ),
-        "every rebase raises gn",
-    ),
-    _redundant(
-        _mutant(
-            "hold without digest",
-            "3.2 hold",
-            _OVER,
-            _writes(weak.holding_less("ld"), *HELD),
-            OWN,
-        ),
-        "every rebase raises gn",
-    ),
-    _redundant(
-        _mutant(
-            "hold without shard_count",
-            "3.5 hold",
-            _OVER,
-            _writes(weak.holding_less("shard_count"), *HELD),
-            SHARDS,
-        ),
-        "every split and merge raises gn",
-    ),
-    _redundant(
-        _mutant(
-            "hold without gn",
-            "3.2 hold",
-            _OVER | {"expiry"},
-            _writes(weak.holding_less("gn"), *HELD),
-            OWN,
-        ),
-        "rf, stamp, digest and shard_count tell the limits in force",
-    ),
-    _mutant(
-        "hold on the limits unchecked",
-        "3.2 hold",
-        _OVER,
-        _writes(weak.holding_less("gn", "cv", "ld"), *HELD),
-        OFTEN,
-    ),
-    _mutant(
-        "hold on the shards unchecked",
-        "3.5 hold",
-        _OVER | {"shards"},
-        _writes(weak.holding_less("gn", "shard_count"), *HELD),
-        SHARDS,
-    ),
+    _mutant("hold without bi", "3.2 hold", _OVER, _writes(weak.holding_less("bi"), *HELD), FLEETING),
+    _mutant("hold without gn", "3.2 hold", _OVER | {"shards"}, _writes(weak.holding_less("gn"), *HELD), OFTEN),
 )
 
 _REBASES = (

@@ -9,7 +9,7 @@ from typing import Any
 
 from zae_limiter.core.acquire import GUESSES, Standing, standings
 from zae_limiter.core.bucket import Baseline, Moment
-from zae_limiter.core.composite import Add, Reset, Settling, take
+from zae_limiter.core.composite import Add, Reset, Settlement, Settling, take
 from zae_limiter.core.guess import HALFWAY, Bounds, Effort
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.sharding import MOST_SHARDS
@@ -122,12 +122,20 @@ def take_across(views: Views, amounts: Amounts, now: Moment, refusals: int) -> d
     return written
 
 
-def credit_across(views: Views, credits: Sequence[tuple[str, int]], now: Moment) -> dict[int, Settling]:
+def due_across(views: Views, settlement: Settlement) -> Settlement:
+    """Return what all shards together are charged or credited."""
+    births = {view.frame.birth for view in views.values()}
+    # An older version splits off shards without a birth number: each shard then decides on the credits by itself.
+    return settlement.due(births.pop()) if len(births) == 1 else settlement
+
+
+def credit_across(views: Views, settlement: Settlement, now: Moment) -> dict[int, Settling]:
     """Return how tokens are given back to all shards: to each what it has room for, and any rest to one."""
     given: dict[int, Settling] = {}
-    for name, milli in credits:
+    reached = {shard: view for shard, view in views.items() if settlement.credits_reach(view.frame.birth)}
+    for name, milli in settlement.credits:
         places = {
-            shard: position for shard, view in views.items() if (position := view.frame.position(name)) is not None
+            shard: position for shard, view in reached.items() if (position := view.frame.position(name)) is not None
         }
         rooms = {shard: _room(views[shard], position, now[0]) for shard, position in places.items()}
         left = milli
@@ -139,7 +147,7 @@ def credit_across(views: Views, credits: Sequence[tuple[str, int]], now: Moment)
             amount, left = part + left, 0
             if amount:
                 credit = Add(places[shard], -amount, amount, None, None)
-                given.setdefault(shard, Settling([], held=False)).parts.append(credit)
+                given.setdefault(shard, Settling([], held=False, birth=settlement.birth)).parts.append(credit)
     return given
 
 

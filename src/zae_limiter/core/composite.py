@@ -105,29 +105,58 @@ def solvency(view: View[Any], amounts: Amounts, now: Moment) -> Floors | None:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What a lease owes a bucket when it ends, or is given back: debits and credits in millitokens, by limit."""
+    """What a lease owes a bucket when it ends, or is given back: debits and credits in millitokens, by limit.
+
+    Only a bucket with the birth number ``birth`` gets the credits. None: the bucket that was charged had no birth
+    number, and any bucket gets them.
+    """
 
     debits: tuple[tuple[str, int], ...] = ()
     credits: tuple[tuple[str, int], ...] = ()
+    birth: int | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
         """The limits it speaks of."""
         return tuple(name for name, _ in self.debits + self.credits)
 
+    def credits_reach(self, birth: int | None) -> bool:
+        """Say whether a bucket with this birth number gets the credits, if there are any."""
+        return not self.credits or self.birth is None or self.birth == birth
+
+    def due(self, birth: int | None) -> "Settlement":
+        """Return what a bucket with this birth number is charged or credited.
+
+        Credits for another bucket are left out. Debits and credits of one limit become their difference.
+        """
+        if not self.credits_reach(birth):
+            return Settlement(self.debits)
+        if not self.debits or not self.credits:
+            return self
+        owed = dict(self.debits)
+        for name, milli in self.credits:
+            owed[name] = owed.get(name, 0) - milli
+        debits = tuple((name, milli) for name, milli in owed.items() if milli > 0)
+        return Settlement(debits, tuple((name, -milli) for name, milli in owed.items() if milli < 0), self.birth)
+
 
 @dataclass(slots=True)
 class Settling:
-    """The parts of a settlement; ``held`` where a debit depends on the bucket being as it was seen."""
+    """The parts of a settlement; ``held`` if a debit requires the bucket to be as it was seen.
+
+    ``birth`` is the birth number that credits require, None if they require none.
+    """
 
     parts: list[Part]
     held: bool
+    birth: int | None = None
 
 
 def settle(view: View[Any], settlement: Settlement, now: Moment, tries: int) -> Settling:
     """Return the parts that charge debits and give credits. Limits the bucket no longer has are left out."""
     frame = view.frame
     parts: list[Part] = []
+    settlement = settlement.due(frame.birth)
     for name, milli in settlement.debits:
         position = frame.position(name)
         if position is not None:
@@ -137,7 +166,7 @@ def settle(view: View[Any], settlement: Settlement, now: Moment, tries: int) -> 
         position = frame.position(name)
         if position is not None:
             parts.append(Add(position, -milli, milli, None, None))
-    return Settling(parts, held)
+    return Settling(parts, held, settlement.birth)
 
 
 def _debit(view: View[Any], position: int, debt: int, at: tuple[int, int]) -> Part:

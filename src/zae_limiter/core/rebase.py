@@ -36,7 +36,8 @@ class Rebasing:
 
     ``parts`` speak of the limits that stay, ``dormant`` of those among them that are not in force; ``dropped`` of those
     that go, with the floor they must be at; ``highest`` tells the largest capacity each limit ever had, where that is
-    more than it has now. ``expires_s`` None: the bucket stays.
+    more than it has now. ``expires_s`` None: the bucket stays. ``birth`` is the birth number that the bucket gets, None
+    to leave it as it is.
     """
 
     terms: Terms
@@ -48,6 +49,20 @@ class Rebasing:
     dropped: list[tuple[int, int]]
     dormant: list[int]
     highest: dict[str, int]
+    birth: int | None = None
+
+
+def missing_birth(frame: Frame, first: Frame | None, drawn: int) -> int | None:
+    """Return the birth number that a rebase adds to a shard, None to add none.
+
+    Shard 0 gets the number ``drawn``. Every other shard gets that of ``first``, shard 0 as it was last seen, because
+    all shards of a bucket must have the same number.
+    """
+    if frame.birth is not None:
+        return None
+    if frame.shard == 0:
+        return drawn
+    return None if first is None else first.birth
 
 
 def rebase(view: View[Any], terms: Terms, amounts: Amounts, now: Moment) -> Rebasing | Short:

@@ -37,6 +37,17 @@ class Terms:
     cascade: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What admitted a take: the terms, and the birth number of the bucket that was charged.
+
+    ``birth`` is None if the bucket has no birth number, or if nothing was taken from it.
+    """
+
+    terms: Terms
+    birth: int | None
+
+
 def terms_of(resolution: Resolution, ttl_multiplier: int, known: Terms | None = None) -> Terms | None:
     """Return the terms of limits read from the configuration, None where there are none.
 
@@ -74,7 +85,8 @@ class Frame:
 
     ``baselines`` are the limits in force, in the order of their names, then the dormant ones: limits that are no
     longer in force. ``highest`` is the largest capacity each ever had, of all shards together, in millitokens.
-    ``terms`` are those it was seen to follow, if any.
+    ``terms`` are those it was seen to follow, if any, and ``grant`` is what a take by them is admitted with. ``birth``
+    is the number drawn when the bucket was created, None if it has none.
     """
 
     baselines: tuple[Baseline, ...]
@@ -86,7 +98,9 @@ class Frame:
     shard_count: int
     fill_time_ms: int
     highest: tuple[int, ...]
+    birth: int | None
     terms: Terms | None
+    grant: Grant | None
 
     @property
     def in_force(self) -> tuple[Baseline, ...]:
@@ -107,6 +121,11 @@ class Frame:
     def follows(self, terms: Terms) -> bool:
         """Say whether the bucket was built from these terms."""
         return self.terms is terms or self._agrees(terms)
+
+    def granted(self, terms: Terms) -> Grant:
+        """Return what a take from this bucket is admitted with by these terms."""
+        grant = self.grant
+        return grant if grant is not None and grant.terms is terms else Grant(terms, self.birth)
 
     def _agrees(self, terms: Terms) -> bool:
         return self.stamp == terms.stamp and self.digest == terms.digest and self.limits == terms.limits

@@ -14,7 +14,7 @@ from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.sharding import MOST_SHARDS
 from zae_limiter.core.status import BucketState
-from zae_limiter.core.view import Amounts, Frame, Terms, View, pace_after
+from zae_limiter.core.view import Amounts, Frame, Grant, Terms, View, pace_after
 from zae_limiter.schema import attributes, fields, keys
 from zae_limiter.schema.operations import Key, Matches
 
@@ -23,7 +23,13 @@ BucketView = View["BucketFrame"]
 LARGEST_NUMBER = 10**30
 """No balance or total is larger, in millitokens: a billion times the largest amount."""
 
-_HELD = (
+BIRTH_BITS = 32
+"""The size of a birth number, which is drawn at random."""
+
+_HELD = (attributes.BIRTH, attributes.GENERATION)
+"""The attributes that every held write requires unchanged. Whatever changes the frame changes one of them."""
+
+_HELD_WITHOUT_BIRTH = (
     attributes.BASELINE,
     attributes.STAMP,
     attributes.SHARD_COUNT,
@@ -108,7 +114,9 @@ def frame_of(item: Item, terms: Terms | None = None) -> BucketFrame:
         _numbers(frame, item)
     except (KeyError, TypeError, ValueError, ValidationError) as error:
         raise CorruptItemError(fields.location(item), f"it is not a whole bucket: {error}") from error
-    return replace(frame, terms=terms) if terms is not None and frame.follows(terms) else frame
+    if terms is None or not frame.follows(terms):
+        return frame
+    return replace(frame, terms=terms, grant=Grant(terms, frame.birth))
 
 
 def _parse(item: Item) -> BucketFrame:
@@ -132,12 +140,14 @@ def _parse(item: Item) -> BucketFrame:
         shard_count=shard_count,
         fill_time_ms=fields.number(item, attributes.FILL_TIME),
         highest=tuple(_highest(item, limit) for limit in shown),
+        birth=_birth(item),
         terms=None,
+        grant=None,
         generation=fields.number(item, attributes.GENERATION),
         key=Key(item["PK"], item["SK"]),
         balance_names=balance_names,
         total_names=total_names,
-        guard=Matches(_HELD, tuple(item[name] for name in _HELD)),
+        guard=_guard(item),
         read_numbers=_reader((*balance_names, *total_names, attributes.WRITE_COUNTER)),
         parent_id=fields.optional_text(item, attributes.PARENT_ID),
         cascade=fields.flag(item, attributes.CASCADE),
@@ -159,6 +169,15 @@ def shard_count_of(item: Item) -> int:
 
 def _reader(names: tuple[str, ...]) -> Callable[[Item], tuple[int, ...]]:
     return itemgetter(*names)
+
+
+def _birth(item: Item) -> int | None:
+    return fields.number(item, attributes.BIRTH) if attributes.BIRTH in item else None
+
+
+def _guard(item: Item) -> Matches:
+    held = _HELD if attributes.BIRTH in item else _HELD_WITHOUT_BIRTH
+    return Matches(held, tuple(item[name] for name in held))
 
 
 def _owner(item: Item) -> keys.BucketKey:

@@ -1,11 +1,12 @@
 """The writers of a bucket item: take, settle (debit and credit), create, rebase, split, merge. There are no others.
 
-Every writer adds one to the write counter and leaves its nonce. All but a pure credit *hold*: they require the
-baseline, stamp, digest and shard count that the client saw, so that the parts decided on the view fit the item.
+Every writer adds one to the write counter and leaves its nonce. All but a pure credit *hold*: they require the birth
+number and the generation that the client saw, so that the parts decided on the view fit the item. So a writer that
+changes the baseline, the stamp, the digest or the shard count also raises the generation.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from zae_limiter.core.acquire import Take
 from zae_limiter.core.bucket import Baseline
@@ -26,6 +27,7 @@ from zae_limiter.schema.operations import (
     Condition,
     Delete,
     Differs,
+    Equals,
     ItemAbsent,
     Put,
     Ranges,
@@ -42,6 +44,13 @@ class Owner:
     namespace_id: str
     entity_id: str
     resource: str
+
+
+class Signature(NamedTuple):
+    """The numbers that identify a create and the bucket that it makes: the nonce, and the birth number."""
+
+    nonce: int
+    birth: int
 
 
 def take(view: BucketView, taking: Take, nonce: int) -> Update:
@@ -67,10 +76,13 @@ def take(view: BucketView, taking: Take, nonce: int) -> Update:
     return Update(frame.key, add, put, (), (frame.guard, Ranges(ranges)))
 
 
-def sent_again(write: Put | Update) -> Put | Update:
-    """Return a write to be sent once more after an answer was lost: if it was applied, it is refused with its nonce."""
+def sent_again(write: Put | Update, birth: int) -> Put | Update:
+    """Return a write to be sent once more after an answer was lost: if it was applied, it is refused with its nonce.
+
+    A create gets the new birth number ``birth``: both may be applied, with a delete in between.
+    """
     if isinstance(write, Put):
-        return write
+        return Put({**write.item, attributes.BIRTH: birth}, write.when)
     unless_applied = Differs(attributes.NONCE, write.set[attributes.NONCE])
     if unless_applied in write.when:
         return write
@@ -78,25 +90,34 @@ def sent_again(write: Put | Update) -> Put | Update:
 
 
 def settle(view: BucketView, settling: Settling, nonce: int) -> Update:
-    """Return the write that charges debits and gives credits; only a debit holds, and only a debit ends expiry."""
+    """Return the write that charges debits and gives credits; only a debit holds, and only a debit ends expiry.
+
+    A credit alone requires the birth number of the bucket that was charged.
+    """
     frame = view.frame
     add = {attributes.WRITE_COUNTER: 1}
     put: dict[str, Any] = {attributes.NONCE: nonce}
     when: list[Condition] = [frame.guard] if settling.held else []
+    if settling.birth is not None and not settling.held:
+        when.append(Equals(attributes.BIRTH, settling.birth))
     for part in settling.parts:
         _write_part(frame, part, add, put)
         when.append(_condition(frame.balance_names[part.position], part))
     return Update(frame.key, add, put, (attributes.TTL,) if settling.held else (), tuple(when))
 
 
-def create(owner: Owner, terms: Terms, spent: dict[str, int], now_ms: int, nonce: int) -> Put:
-    """Return the write that creates a bucket with ``spent`` millitokens, by limit, gone from full."""
+def create(owner: Owner, terms: Terms, spent: dict[str, int], now_ms: int, signature: Signature) -> Put:
+    """Return the write that creates a bucket with ``spent`` millitokens, by limit, gone from full.
+
+    Every create draws a new birth number, by which credits find only the bucket that was charged.
+    """
     item = _identity(owner, 0)
     item[attributes.BASELINE] = now_ms
     item[attributes.SHARD_COUNT] = 1
     item[attributes.GENERATION] = 1
+    item[attributes.BIRTH] = signature.birth
     item[attributes.WRITE_COUNTER] = 1
-    item[attributes.NONCE] = nonce
+    item[attributes.NONCE] = signature.nonce
     _put_terms(item, terms)
     item[attributes.FILL_TIME] = fill_time_ms = longest_fill_ms(terms.limits)
     for limit in terms.limits:
@@ -117,6 +138,8 @@ def rebase(view: BucketView, rebasing: Rebasing, nonce: int) -> Update:
     add = {attributes.WRITE_COUNTER: 1}
     put: dict[str, Any] = {attributes.NONCE: nonce, attributes.BASELINE: rebasing.start_ms}
     put[attributes.GENERATION] = frame.generation + 1
+    if rebasing.birth is not None:
+        put[attributes.BIRTH] = rebasing.birth
     remove: list[str] = []
     when: list[Condition] = [frame.guard]
     for part in rebasing.parts:
@@ -186,6 +209,8 @@ def _split_off(frame: BucketFrame, splitting: Splitting, nonce: int) -> dict[str
     item |= _recounted(frame, splitting.shard_count, nonce)
     item[attributes.BASELINE] = frame.start_ms
     item[attributes.WRITE_COUNTER] = 1
+    if frame.birth is not None:
+        item[attributes.BIRTH] = frame.birth
     item[attributes.STAMP] = frame.stamp
     item[attributes.OWN_LIMITS_DIGEST] = frame.digest
     item[attributes.CASCADE] = frame.cascade

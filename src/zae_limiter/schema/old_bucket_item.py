@@ -10,7 +10,7 @@ from zae_limiter.core.names import RESERVED_LIMIT_NAME
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.view import Terms
 from zae_limiter.schema import attributes, bucket_writes, fields, keys
-from zae_limiter.schema.bucket_writes import Owner
+from zae_limiter.schema.bucket_writes import Owner, Signature
 from zae_limiter.schema.operations import Delete, Key, Matches, Put
 
 SK_PREFIX = "#BUCKET#"
@@ -29,7 +29,7 @@ def owner_of(key: Key) -> Owner | None:
     return Owner(entity.namespace_id, entity.name, resource)
 
 
-def moved(item: Item, ttl_multiplier: int, nonce: int) -> tuple[Put, Delete]:
+def moved(item: Item, ttl_multiplier: int, signature: Signature) -> tuple[Put, Delete]:
     """Return the two writes, of one transaction, that move a bucket to a partition of its own.
 
     Its totals start from nothing: what was used before has been counted. It expires as buckets do here, if it did.
@@ -38,12 +38,12 @@ def moved(item: Item, ttl_multiplier: int, nonce: int) -> tuple[Put, Delete]:
         CorruptItemError: the item is no bucket of the old layout, or a damaged one.
     """
     try:
-        return _moved(item, ttl_multiplier, nonce)
+        return _moved(item, ttl_multiplier, signature)
     except ValidationError as error:
         raise CorruptItemError(fields.location(item), f"it is not a whole bucket: {error}") from error
 
 
-def _moved(item: Item, ttl_multiplier: int, nonce: int) -> tuple[Put, Delete]:
+def _moved(item: Item, ttl_multiplier: int, signature: Signature) -> tuple[Put, Delete]:
     old = Key(fields.text(item, "PK"), fields.text(item, "SK"))
     owner = owner_of(old)
     names = sorted(name for name in _limit_names(item) if name != RESERVED_LIMIT_NAME)
@@ -62,7 +62,7 @@ def _moved(item: Item, ttl_multiplier: int, nonce: int) -> tuple[Put, Delete]:
         cascade=fields.flag(item, attributes.CASCADE),
     )
     spent = {limit.name: limit.capacity_milli - balances[limit.name] for limit in limits}
-    new = bucket_writes.create(owner, terms, spent, start_ms, nonce)
+    new = bucket_writes.create(owner, terms, spent, start_ms, signature)
     uncounted = {attributes.bucket_attribute(name, attributes.TOTAL_CONSUMED): 0 for name in names}
     held = {attributes.BASELINE: start_ms}
     held |= {attributes.bucket_attribute(name, attributes.TOKENS): balances[name] for name in names}

@@ -27,7 +27,7 @@ from zae_limiter.core.composite import Add, Settlement, Settling, settle
 from zae_limiter.core.errors import NamespaceNotFoundError, RateLimiterUnavailable
 from zae_limiter.core.outcome import Applied, Refused, Throttled
 from zae_limiter.core.status import OnUnavailable
-from zae_limiter.core.view import Amounts, Terms
+from zae_limiter.core.view import Amounts, Grant, Terms
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView, view_after_take
 from zae_limiter.schema.operations import Put
@@ -62,8 +62,8 @@ class BucketClient:
         clocks = self.now, self.until_s, self._monotonic_s
         self.group = GroupCommit(self._attempt_with_parent, self._settle_alone, self._caches, clocks, together=together)
 
-    async def take(self, asking: Asking) -> Terms | Paired:
-        """Take from a bucket and return the terms it was judged by, with the parent's if that was taken from too.
+    async def take(self, asking: Asking) -> Grant | Paired:
+        """Take from a bucket and return what admitted it, with the parent's if that was taken from too.
 
         Raises:
             RateLimitExceeded: The bucket lacks the tokens.
@@ -77,8 +77,8 @@ class BucketClient:
 
     async def attempt(
         self, bucket: BucketId, consume: dict[str, int], own: OwnLimits, until_s: float | None, partly: bool = False
-    ) -> Terms | Rejection:
-        """Take from a bucket in place, in one write as a rule, and return the terms it was judged by, or the rejection.
+    ) -> Grant | Rejection:
+        """Take from a bucket in place, in one write as a rule, and return what admitted it, or the rejection.
 
         ``until_s`` None: as long as anything that is begun now may take. ``partly``: what the bucket does not limit is
         not asked of it.
@@ -119,17 +119,17 @@ class BucketClient:
                 memory.view = after
             else:
                 self.buckets.learn_taken(bucket, after)
-            return terms
+            return view.frame.granted(terms)
         asking = Asking(bucket, consume, own, until_s or self.until_s(), partly)
         fate = await self.buckets.fate(update, outcome, update, asking.until_s)
         errand = Errand(self._means, asking, terms, self._first)
         return await self._run(errand, asking, errand.hear(fate, now))
 
-    async def _attempt_aloft(self, asking: Asking, memory: Remembered, terms: Terms, now: Moment) -> Terms | Rejection:
+    async def _attempt_aloft(self, asking: Asking, memory: Remembered, terms: Terms, now: Moment) -> Grant | Rejection:
         """Take where several takes may be under way: each reckons with those before it, but none rejects by them."""
         amounts = asking.amounts(terms)
         if not amounts:
-            return terms
+            return Grant(terms, None)
         view, until_s = memory.expected(), asking.until_s
         first = self._wary if memory.in_flight else self._first
         step = next_step(view, terms, amounts, now, first)
@@ -158,14 +158,14 @@ class BucketClient:
         self.buckets.learn_taken(asking.bucket, after)
         if self._splits:
             await self.shards.watch((asking.bucket, 0), after, until_s)
-        return terms
+        return view.frame.granted(terms)
 
-    async def _run(self, errand: Errand, asking: Asking, verdict: ShardVerdict | None = None) -> Terms | Rejection:
+    async def _run(self, errand: Errand, asking: Asking, verdict: ShardVerdict | None = None) -> Grant | Rejection:
         """Run an errand on shard 0 to its end, and turn to the other shards where that is not all there is."""
         while True:
             verdict = await errand.run() if verdict is None else verdict
             sharded = errand.view is not None and errand.view.frame.shard_count > 1
-            if isinstance(verdict, Terms):
+            if isinstance(verdict, Grant):
                 if self._splits:
                     await self.shards.watch((asking.bucket, 0), errand.view, asking.until_s)
                 return verdict
@@ -187,7 +187,7 @@ class BucketClient:
         await self.shards.relieve(place, terms, until_s)
         await self.shards.holds.wait(place, until_s)
 
-    async def _take_as_stranger(self, asking: Asking) -> Terms | Rejection:
+    async def _take_as_stranger(self, asking: Asking) -> Grant | Rejection:
         """Take from a bucket whose terms are not at hand; where it was not seen either, both are read at once."""
         bucket, own, until_s = asking.bucket, asking.own, asking.until_s
         check_bucket(bucket)
@@ -254,8 +254,8 @@ class BucketClient:
         memory = self._caches.of(bucket)
         shard = self.shards.shard_to_settle(memory, settlement) if memory.sharded else 0
         view = memory.seen(shard)
-        if view is None or not view.frame.has_all(settlement.names):
-            # What is settled with a limit that an old read lacks would be dropped.
+        if view is None or not view.frame.has_all(settlement.names) or not settlement.credits_reach(view.frame.birth):
+            # An old view may lack a limit or show an earlier bucket, and what is settled with it would be dropped.
             view = await self.buckets.look((bucket, shard), terms, until_s, newest=True)
         refusals = 0
         for _ in range(MOST_STEPS):
@@ -293,13 +293,13 @@ class BucketClient:
         bucket, view = seen
         terms, until_s, refusals = by
         now_ms = self.now()[0]
-        if settlement.debits and _owes(view, settlement, now_ms, refusals):
-            if await self.shards.charge(bucket, settlement, terms, until_s):
-                settlement = replace(settlement, debits=())
-        elif settlement.credits and not settlement.debits and _overflows(view, settlement, now_ms):
-            given = await self.shards.give(bucket, settlement, terms, until_s)
-            settlement = Settlement() if given else settlement
-        return settlement
+        due = settlement if view is None else settlement.due(view.frame.birth)
+        left: Settlement | None = None
+        if due.debits and _owes(view, due, now_ms, refusals):
+            left = await self.shards.charge(bucket, settlement, terms, until_s)
+        elif due.credits and not due.debits and _overflows(view, due, now_ms):
+            left = await self.shards.give(bucket, settlement, terms, until_s)
+        return settlement if left is None else left
 
     async def _settle_once(
         self, place: Place, view: BucketView | None, settlement: Settlement, by: tuple[Terms, float, int]
@@ -334,7 +334,7 @@ class BucketClient:
 
     def _charged_from_full(self, bucket: BucketId, settlement: Settlement, terms: Terms) -> Put:
         owner, spent = self.buckets.owner(bucket), dict(settlement.debits)
-        return bucket_writes.create(owner, terms, spent, self.now()[1], next(self.nonces))
+        return bucket_writes.create(owner, terms, spent, self.now()[1], self.buckets.signature())
 
     async def standings(self, bucket: BucketId, own: OwnLimits) -> tuple[Sequence[Stands], Terms]:
         """Look at a bucket and return how its limits stand, and the terms."""
@@ -369,7 +369,7 @@ def _solvent(view: BucketView, settling: Settling, now_ms: int) -> Settling:
         else part
         for part in settling.parts
     ]
-    return Settling(parts, settling.held)
+    return Settling(parts, settling.held, settling.birth)
 
 
 def _overflows(view: BucketView | None, settlement: Settlement, now_ms: int) -> bool:

@@ -13,7 +13,7 @@ from zae_limiter._async.limiter.resolve import NoLimitsInForceError
 from zae_limiter.core.cascade import Denied, Failed, Taken, verdict
 from zae_limiter.core.composite import Settlement
 from zae_limiter.core.errors import RateLimiterUnavailable, ZAELimiterError
-from zae_limiter.core.view import Terms
+from zae_limiter.core.view import Grant, Terms
 
 _log = logging.getLogger("zae_limiter")
 
@@ -24,10 +24,10 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Holding:
-    """A bucket that was taken from, by which terms, and which of the limits asked for it has."""
+    """A bucket that was taken from, what admitted the take, and which of the requested limits it has."""
 
     bucket: BucketId
-    terms: Terms
+    grant: Grant
     names: Collection[str]
 
     def settlement(self, changes: dict[str, int]) -> Settlement | None:
@@ -36,7 +36,8 @@ class Holding:
         if not mine:
             return None
         debits = tuple((name, milli) for name, milli in mine if milli > 0)
-        return Settlement(debits, tuple((name, -milli) for name, milli in mine if milli < 0))
+        credits = tuple((name, -milli) for name, milli in mine if milli < 0)
+        return Settlement(debits, credits, self.grant.birth)
 
 
 async def take(client: BucketClient, asking: Asking) -> list[Holding]:
@@ -52,14 +53,13 @@ async def take(client: BucketClient, asking: Asking) -> list[Holding]:
         return await _take_at_once(client, asking, known)
     taken = await client.take(Asking(*asking[:5], with_parent=True))
     if isinstance(taken, Paired):
-        above = Holding(taken.parent, taken.parent_terms, taken.parent_terms.positions)
-        return [Holding(asking.bucket, taken.terms, asking.consume), above]
-    terms = taken
-    child = Holding(asking.bucket, terms, asking.consume)
-    if not terms.cascade:
+        above = Holding(taken.parent, taken.parent_grant, taken.parent_grant.terms.positions)
+        return [Holding(asking.bucket, taken.grant, asking.consume), above]
+    child = Holding(asking.bucket, taken, asking.consume)
+    if not taken.terms.cascade:
         return [child]
     try:
-        parent = await take_parent(client, terms, client.with_time_to_give_back(asking))
+        parent = await take_parent(client, taken.terms, client.with_time_to_give_back(asking))
     except BaseException:
         await give_back(client, child, asking.consume, asking.until_s)
         raise
@@ -92,8 +92,8 @@ async def _take_at_once(client: BucketClient, asking: Asking, known: Terms) -> l
     return holdings
 
 
-def _alone(taken: Terms | Paired) -> Terms:
-    """Return the terms of what was taken from without its parent, as it was asked for."""
+def _alone(taken: Grant | Paired) -> Grant:
+    """Return what admitted a take without the parent, as it was requested."""
     assert not isinstance(taken, Paired), "only who asks for the parent too gets it"
     return taken
 
@@ -106,7 +106,7 @@ async def take_parent(client: BucketClient, terms: Terms, asking: Asking) -> Hol
         taken = _alone(await client.take(Asking(above, asking.consume, None, asking.until_s, partly=True)))
     except NoLimitsInForceError:
         return None
-    return Holding(above, taken, taken.positions)
+    return Holding(above, taken, taken.terms.positions)
 
 
 async def take_parent_in_place(
@@ -121,7 +121,7 @@ async def take_parent_in_place(
         return None
     if isinstance(verdict, Rejection):
         raise verdict.error()
-    return Holding(above, verdict, verdict.positions)
+    return Holding(above, verdict, verdict.terms.positions)
 
 
 async def give_back(client: BucketClient, holding: Holding, amounts: dict[str, int], until_s: float) -> None:
@@ -171,7 +171,7 @@ def _settling(
     """Return a call that settles with one bucket and tells what came of it."""
 
     async def settle_one() -> None:
-        await client.settle(holding.bucket, settlement, holding.terms, until_s)
+        await client.settle(holding.bucket, settlement, holding.grant.terms, until_s)
 
     return lambda: _outcome(settle_one)
 

@@ -19,9 +19,9 @@ from zae_limiter.core.batch import admitted, are_amounts, capacities_of, fitting
 from zae_limiter.core.bucket import Moment
 from zae_limiter.core.composite import Settlement
 from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError, ZAELimiterError
-from zae_limiter.core.view import Terms
+from zae_limiter.core.view import Grant, Terms
 
-Verdict = Terms | Paired | Rejection
+Verdict = Grant | Paired | Rejection
 Attempt = Callable[[Asking], Awaitable[Verdict]]
 Settle = Callable[[BucketId, Settlement, Terms, float], Awaitable[None]]
 
@@ -59,7 +59,7 @@ class GroupCommit:
         self._caches = caches
         self._now, self._until_s, self._monotonic_s = times
         self._takes: Bounded[tuple[BucketId, bool, int], Convoy[Asking, Verdict]] = Bounded(_CONVOYS)
-        self._settlements: Bounded[tuple[BucketId, str, int], Convoy[Share, bool]] = Bounded(_CONVOYS)
+        self._settlements: Bounded[tuple[BucketId, str, int | None, int], Convoy[Share, bool]] = Bounded(_CONVOYS)
         self._together = together
 
     async def take(self, asking: Asking) -> Verdict:
@@ -84,7 +84,7 @@ class GroupCommit:
                 self._takes.keep(key, convoy)
         elif not convoy.idle:
             self._check(asking)
-        return await convoy.join(asking, lambda terms: self._give_back(asking, terms))
+        return await convoy.join(asking, lambda verdict: self._give_back(asking, verdict))
 
     async def settle(self, bucket: BucketId, settlement: Settlement, terms: Terms, until_s: float) -> None:
         """Charge debits and give credits back, together with others if there are any.
@@ -93,7 +93,8 @@ class GroupCommit:
             ZAELimiterError: As a settlement that goes alone.
         """
         # A bucket that is gone is made anew by the terms of those who settle: a caller's own are for its own.
-        key = (bucket, terms.digest, os.getpid())
+        # Credits of another birth number are for another bucket under the same name.
+        key = (bucket, terms.digest, settlement.birth, os.getpid())
         convoy = self._settlements.get(key) if self._together else None
         if convoy is None:
             room = _some_under_way if self._together else _always
@@ -212,23 +213,24 @@ class GroupCommit:
         if len(some) == 1:
             await self._settle(bucket, *some[0])
         else:
-            net = _net([one.settlement for one in some])
-            if net.debits or net.credits:
-                await self._settle(bucket, net, some[-1].terms, min(one.until_s for one in some))
+            whole = _sum([one.settlement for one in some])
+            if whole.names:
+                await self._settle(bucket, whole, some[-1].terms, min(one.until_s for one in some))
         return [True] * len(some)
 
     async def _give_back(self, asking: Asking, verdict: Verdict) -> None:
         """Credit what was taken for a caller who has left."""
         if isinstance(verdict, Paired):
-            await self._credit(verdict.parent, asking.consume, verdict.parent_terms)
-            await self._credit(asking.bucket, asking.consume, verdict.terms)
-        elif isinstance(verdict, Terms):
+            await self._credit(verdict.parent, asking.consume, verdict.parent_grant)
+            await self._credit(asking.bucket, asking.consume, verdict.grant)
+        elif isinstance(verdict, Grant):
             await self._credit(asking.bucket, asking.consume, verdict)
 
-    async def _credit(self, bucket: BucketId, consume: dict[str, int], terms: Terms) -> None:
+    async def _credit(self, bucket: BucketId, consume: dict[str, int], grant: Grant) -> None:
+        terms = grant.terms
         held = tuple((name, amount * 1000) for name, amount in consume.items() if amount and name in terms.positions)
         if held:
-            await self._settle(bucket, Settlement(credits=held), terms, self._until_s())
+            await self._settle(bucket, Settlement(credits=held, birth=grant.birth), terms, self._until_s())
 
 
 async def _nothing(_: object) -> None:
@@ -265,13 +267,13 @@ def _rejection(asking: Asking, whole: Rejection, taken: Mapping[str, int]) -> Re
     return Rejection(whole.bucket, stands, amounts, whole.judged, whole.now)
 
 
-def _net(settlements: Sequence[Settlement]) -> Settlement:
-    """Return one settlement that does what several do."""
-    owed: dict[str, int] = {}
+def _sum(settlements: Sequence[Settlement]) -> Settlement:
+    """Return one settlement that does what several of one birth number do."""
+    debits: dict[str, int] = {}
+    credits: dict[str, int] = {}
     for settlement in settlements:
         for name, milli in settlement.debits:
-            owed[name] = owed.get(name, 0) + milli
+            debits[name] = debits.get(name, 0) + milli
         for name, milli in settlement.credits:
-            owed[name] = owed.get(name, 0) - milli
-    debits = tuple((name, milli) for name, milli in owed.items() if milli > 0)
-    return Settlement(debits, tuple((name, -milli) for name, milli in owed.items() if milli < 0))
+            credits[name] = credits.get(name, 0) + milli
+    return Settlement(tuple(debits.items()), tuple(credits.items()), settlements[0].birth)

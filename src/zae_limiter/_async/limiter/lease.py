@@ -16,7 +16,7 @@ from zae_limiter._async.limiter.resolve import OwnLimits
 from zae_limiter.core.errors import LeaseExpiredError, RateLimiterUnavailable, ValidationError
 from zae_limiter.core.names import MAX_AMOUNT, check_amount, check_whole_number
 from zae_limiter.core.status import OnUnavailable, check_on_unavailable
-from zae_limiter.core.view import Terms
+from zae_limiter.core.view import Grant
 
 _log = logging.getLogger("zae_limiter")
 
@@ -45,13 +45,13 @@ class Lease:
         "_bucket",
         "_client",
         "_consume",
+        "_grant",
         "_on_unavailable",
         "_open",
         "_own",
         "_parent",
         "_pending",
         "_taken",
-        "_terms",
     )
 
     def __init__(
@@ -83,19 +83,19 @@ class Lease:
         self._taken = taken = consume.copy()
         self._open = True
         client = self._client
-        self._terms: Terms | None = None
+        self._grant: Grant | None = None
         self._parent: Holding | None = None
         try:
             if client.inline:
                 verdict = await client.attempt(self._bucket, taken, self._own, None)
                 if isinstance(verdict, Rejection):
                     raise verdict.error()
-                self._terms = terms = verdict
-                if terms.cascade:
-                    self._parent = await cascade.take_parent_in_place(client, terms, self._bucket[1], taken)
+                self._grant = verdict
+                if verdict.terms.cascade:
+                    self._parent = await cascade.take_parent_in_place(client, verdict.terms, self._bucket[1], taken)
             else:
                 child, *above = await self._take(taken)
-                self._terms, self._parent = child.terms, above[0] if above else None
+                self._grant, self._parent = child.grant, above[0] if above else None
         except RateLimiterUnavailable as error:
             await self._give_child_back()
             self._go_without_store(error)
@@ -139,7 +139,7 @@ class Lease:
     @property
     def degraded(self) -> bool:
         """True if the store was away and the request was let through unlimited."""
-        return self._terms is None
+        return self._grant is None
 
     async def adjust(self, /, **amounts: int) -> None:
         """Correct what was consumed, up or down, once the true cost is known; a balance may go below zero.
@@ -209,9 +209,9 @@ class Lease:
 
     def _buckets(self) -> list[Holding]:
         """Return the buckets the lease holds something of."""
-        if self._terms is None:
+        if self._grant is None:
             return []
-        child = Holding(self._bucket, self._terms, self._held())
+        child = Holding(self._bucket, self._grant, self._held())
         return [child] if self._parent is None else [child, self._parent]
 
     def _forget_untaken(self, amounts: dict[str, int], taken: list[Holding]) -> None:
@@ -219,13 +219,13 @@ class Lease:
         if self._parent is not None:
             given = {name for one in taken if one.bucket == self._parent.bucket for name in one.names}
             names = [name for name in self._parent.names if name in given or name not in amounts]
-            self._parent = Holding(self._parent.bucket, self._parent.terms, names)
+            self._parent = Holding(self._parent.bucket, self._parent.grant, names)
 
     async def _give_child_back(self) -> None:
         """Give back what was taken of the child, where the parent then refused."""
-        if self._terms is not None:
-            child = Holding(self._bucket, self._terms, self._held())
-            self._terms = None
+        if self._grant is not None:
+            child = Holding(self._bucket, self._grant, self._held())
+            self._grant = None
             await cascade.give_back(self._client, child, self._held(), self._client.until_s())
 
     def _go_without_store(self, error: RateLimiterUnavailable) -> None:

@@ -17,19 +17,19 @@ from zae_limiter.core.bucket import Moment
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.limit import check_limits
 from zae_limiter.core.outcome import Cancelled, Committed, Refused, Unavailable
-from zae_limiter.core.view import Terms
-from zae_limiter.schema import bucket_writes
+from zae_limiter.core.view import Grant, Terms
+from zae_limiter.schema import attributes, bucket_writes
 from zae_limiter.schema.bucket_item import BucketView
 from zae_limiter.schema.operations import Put, Update
 
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """A child and its parent were both taken from: the terms of the child, the parent's bucket, and its terms."""
+    """A child and its parent were both taken from: the grant of the child, the parent's bucket, and its grant."""
 
-    terms: Terms
+    grant: Grant
     parent: BucketId
-    parent_terms: Terms
+    parent_grant: Grant
 
 
 @dataclass(slots=True)
@@ -92,7 +92,10 @@ class FirstTouch:
         if isinstance(outcome, Unavailable):
             raise RateLimiterUnavailable(outcome.cause)
         self._learn((child, parent), operations, outcome)
-        return Paired(child.terms, above, parent.terms) if isinstance(outcome, Committed) else None
+        if not isinstance(outcome, Committed):
+            return None
+        charged = [_granted(met, operation) for met, operation in zip((child, parent), operations, strict=True)]
+        return Paired(charged[0], above, charged[1])
 
     def _written(self, met: Met, now: Moment) -> Put | Update | Rejection | None:
         """Return how a bucket is taken from, that it lacks the tokens, or None if it takes more than one step."""
@@ -106,7 +109,7 @@ class FirstTouch:
             case Create():
                 spent = {met.terms.limits[position].name: taken for position, taken in amounts}
                 owner = self._means.buckets.owner(met.asking.bucket)
-                return bucket_writes.create(owner, met.terms, spent, now[1], next(self._means.nonces))
+                return bucket_writes.create(owner, met.terms, spent, now[1], self._means.buckets.signature())
             case Reject(at=at) if met.found is None or met.found.frame.shard_count == 1:
                 return Rejection(met.asking.bucket, standings(met.found, met.terms, at), amounts, at, now)
         return None
@@ -120,3 +123,11 @@ class FirstTouch:
                 self._means.buckets.learn(place, reason.old if isinstance(reason, Refused) else None, met.terms)
             elif isinstance(outcome, Committed) and isinstance(operation, Put):
                 self._means.buckets.learn(place, operation.item, met.terms)
+
+
+def _granted(met: Met, operation: Put | Update) -> Grant:
+    """Return what admitted a take that was carried out by this operation."""
+    if isinstance(operation, Put):
+        return Grant(met.terms, operation.item[attributes.BIRTH])
+    assert met.found is not None, "only a bucket that was found is updated"
+    return met.found.frame.granted(met.terms)

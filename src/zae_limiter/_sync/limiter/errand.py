@@ -4,7 +4,7 @@ What to do next is decided in ``core.acquire``; here it is done, and what was le
 """  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from zae_limiter._sync.limiter.asking import Asking, Rejection, contended
@@ -25,15 +25,16 @@ from zae_limiter.core.acquire import (
 )
 from zae_limiter.core.bucket import Moment
 from zae_limiter.core.outcome import Applied, Missing, Refused, Throttled
-from zae_limiter.core.view import Terms
+from zae_limiter.core.rebase import Rebasing, missing_birth
+from zae_limiter.core.view import Grant, Terms
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView
 from zae_limiter.schema.operations import Put, Update
 
 MOST_STEPS = 64
 
-Verdict = Terms | Rejection | Missing | Throttled
-"""The terms a request was admitted by, or that the shard lacks the tokens, is gone, or takes no writes for now."""
+Verdict = Grant | Rejection | Missing | Throttled
+"""What admitted a request, or that the shard lacks the tokens, does not exist, or takes no writes for now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Errand:
         """
         for _ in range(MOST_STEPS):
             if not self._amounts:
-                return self.terms
+                return Grant(self.terms, None)
             now = self._means.table.now()
             verdict = self._carry_out(next_step(self.view, self.terms, self._amounts, now, self._progress), now)
             if verdict is not None:
@@ -103,7 +104,7 @@ class Errand:
             case Take():
                 return self._send(bucket_writes.take(self._known_view(), step, next(nonces)), now)
             case Rebase(rebasing=rebasing, takes=takes):
-                rebased = self._send(bucket_writes.rebase(self._known_view(), rebasing, next(nonces)), now)
+                rebased = self._send(self._rebase(rebasing), now)
                 return rebased if takes or isinstance(rebased, Missing | Throttled) else None
             case never:
                 assert_never(never)
@@ -129,7 +130,7 @@ class Errand:
             case Applied(new=new):
                 self.view = self._buckets.learn(self._place, new, self.terms, self._amounts)
                 self._progress = self._progress.after_look()
-                return self.terms
+                return self._known_view().frame.granted(self.terms)
             case Refused(old=old):
                 guessed = self.view is not None and self.view.frame.describes(old)
                 self.view = self._buckets.learn(self._place, old, self.terms)
@@ -144,11 +145,18 @@ class Errand:
                 assert_never(never)
         return None
 
+    def _rebase(self, rebasing: Rebasing) -> Update:
+        view, first = self._known_view(), self._buckets.remembered(self._asking.bucket)
+        if view.frame.birth is None:
+            birth = missing_birth(view.frame, None if first is None else first.frame, self._buckets.draw_birth())
+            rebasing = replace(rebasing, birth=birth)
+        return bucket_writes.rebase(view, rebasing, next(self._means.nonces))
+
     def _creation(self, now: Moment) -> Put:
         terms = self.terms
         spent = {terms.limits[position].name: taken for position, taken in self._amounts}
         owner = self._buckets.owner(self._asking.bucket)
-        return bucket_writes.create(owner, terms, spent, now[1], next(self._means.nonces))
+        return bucket_writes.create(owner, terms, spent, now[1], self._buckets.signature())
 
     def _known_view(self) -> BucketView:
         assert self.view is not None, "a shard is written to only once it was seen"

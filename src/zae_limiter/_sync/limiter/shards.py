@@ -5,6 +5,7 @@ Which shard, whether to split, and what each gives is decided in ``core``; here 
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from random import Random
 
 from zae_limiter._sync.caches import Bounded, BucketId, Remembered
@@ -15,7 +16,7 @@ from zae_limiter._sync.pauses import Pauses
 from zae_limiter._sync.store.buckets import Place
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.core.acquire import Progress, Take
-from zae_limiter.core.across import combined, credit_across, debit_across, share_out, take_across
+from zae_limiter.core.across import combined, credit_across, debit_across, due_across, share_out, take_across
 from zae_limiter.core.bucket import Moment
 from zae_limiter.core.composite import Settlement, Settling
 from zae_limiter.core.errors import RateLimiterUnavailable
@@ -41,7 +42,7 @@ from zae_limiter.core.sharding import (
     write_rate,
 )
 from zae_limiter.core.splitting import merge, split
-from zae_limiter.core.view import Amounts, Terms
+from zae_limiter.core.view import Amounts, Grant, Terms
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView
 from zae_limiter.schema.operations import Operation
@@ -75,7 +76,7 @@ class ShardClient:
         self._splitting: set[Place] = set()
         self.holds = Holds(scope.client.clock, self._random.random)
 
-    def take(self, asking: Asking, terms: Terms) -> Terms | Rejection:
+    def take(self, asking: Asking, terms: Terms) -> Grant | Rejection:
         """Take from one of the shards, from another if that lacks the tokens, or from several at once."""
         memory = self._scope.caches.of(asking.bucket)
         amounts = asking.amounts(terms)
@@ -90,7 +91,7 @@ class ShardClient:
             errand = Errand(self._means, asking, terms, self._first, shard)
             verdict = errand.run()
             match verdict:
-                case Terms():
+                case Grant():
                     self.watch((asking.bucket, shard), errand.view, asking.until_s)
                     return verdict
                 case Rejection():
@@ -141,7 +142,7 @@ class ShardClient:
         lacking = any(stands[position].available_milli(now) < milli for position, milli in amounts)
         return Rejection(bucket, stands, amounts, now, now) if lacking else None
 
-    def _take_across(self, asking: Asking, terms: Terms) -> Terms | Rejection:
+    def _take_across(self, asking: Asking, terms: Terms) -> Grant | Rejection:
         """Take from as many shards as it needs, in one transaction, or reject by what all of them have.
 
         Whoever comes too late for what there was is rejected, and does not wait for what comes after it.
@@ -169,7 +170,7 @@ class ShardClient:
             ]
             # Of limits that nothing is asked of there is nothing to write.
             if not takes or self._commit(takes, list(written), (bucket, terms), asking.until_s):
-                return terms
+                return _granted(terms, [shards[shard] for shard in written])
             refusals += 1
             pauses.wait_or_give_up()
         raise contended(bucket)
@@ -359,29 +360,41 @@ class ShardClient:
             with suppress(RateLimiterUnavailable):
                 self._split_in_time(place, view, until_s)
 
-    def charge(self, bucket: BucketId, settlement: Settlement, terms: Terms, until_s: float) -> bool:
-        """Charge debits to all shards at once, first to what they have; False if the bucket is gone.
+    def charge(self, bucket: BucketId, settlement: Settlement, terms: Terms, until_s: float) -> Settlement | None:
+        """Charge debits to all shards in one transaction, first to what they have.
+
+        Return the rest of the settlement, None if the bucket does not exist.
 
         Raises:
             RateLimiterUnavailable: The table did not answer, or others kept changing the shards.
         """
+        left: Settlement | None = None
 
         def charged(shards: Shards) -> dict[int, Settling]:
-            return debit_across(shards, settlement.debits, self._table.now())
+            nonlocal left
+            due = due_across(shards, settlement)
+            left = replace(due, debits=())
+            return debit_across(shards, due.debits, self._table.now())
 
-        return self._settle_all((bucket, terms), charged, until_s, once=False)
+        return left if self._settle_all((bucket, terms), charged, until_s, once=False) else None
 
-    def give(self, bucket: BucketId, settlement: Settlement, terms: Terms, until_s: float) -> bool:
-        """Give credits back to all shards at once, to each what it has room for; False if the bucket is gone.
+    def give(self, bucket: BucketId, settlement: Settlement, terms: Terms, until_s: float) -> Settlement | None:
+        """Give credits back to all shards in one transaction, to each what it has room for.
+
+        Return the rest of the settlement, None if the bucket does not exist.
 
         Raises:
             RateLimiterUnavailable: The table did not answer, or others kept changing the shards.
         """
+        left: Settlement | None = None
 
         def given(shards: Shards) -> dict[int, Settling]:
-            return credit_across(shards, settlement.credits, self._table.now())
+            nonlocal left
+            due = due_across(shards, settlement)
+            left = replace(due, credits=())
+            return credit_across(shards, due, self._table.now())
 
-        return self._settle_all((bucket, terms), given, until_s, once=True)
+        return left if self._settle_all((bucket, terms), given, until_s, once=True) else None
 
     def _settle_all(
         self,
@@ -413,6 +426,8 @@ class ShardClient:
     def shard_to_settle(self, memory: Remembered, settlement: Settlement) -> int:
         """Return the shard that has the most for debits, or that credits would fill up the least."""
         now_ms = self._table.now()[0]
+        first = memory.view
+        due = settlement if first is None else settlement.due(first.frame.birth)
 
         def level(view: BucketView) -> float:
             found = [view.frame.position(name) for name in settlement.names]
@@ -421,11 +436,21 @@ class ShardClient:
             return min(levels, default=0.0)
 
         views = memory.views()
-        # One that lacks a limit for now would drop what is settled with it.
-        having = {shard: view for shard, view in views.items() if view.frame.has_all(settlement.names)}
+        # One that lacks a limit for now, or has another birth number, would drop what is settled with it.
+        having = {
+            shard: view
+            for shard, view in views.items()
+            if view.frame.has_all(settlement.names) and settlement.credits_reach(view.frame.birth)
+        }
         views = having or views
-        choose = max if settlement.debits else min
+        choose = max if due.debits else min
         return choose(views, key=lambda shard: level(views[shard]), default=0)
+
+
+def _granted(terms: Terms, charged: Sequence[BucketView]) -> Grant:
+    """Return what admitted a take from several shards: the birth number that one of them has."""
+    births = [view.frame.birth for view in charged if view.frame.birth is not None]
+    return Grant(terms, births[0] if births else None)
 
 
 def _may_fit(memory: Remembered, amounts: Amounts) -> bool:

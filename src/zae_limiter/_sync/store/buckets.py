@@ -31,6 +31,8 @@ class BucketStore:
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
         self._caches = scope.caches
+        self.signature = scope.client.signature
+        self.draw_birth = scope.client.draw_birth
         self.splits = scope.table.capabilities.partition_writes_per_second is not None
 
     def key(self, bucket: BucketId, shard: int = 0) -> Key:
@@ -108,7 +110,7 @@ class BucketStore:
                 case Unavailable(cause=cause, ambiguous=ambiguous):
                     if not ambiguous or again is None:
                         raise RateLimiterUnavailable(cause)
-                    operation = again = bucket_writes.sent_again(again)
+                    operation = again = bucket_writes.sent_again(again, self.draw_birth())
                     # One try's share of the deadline would say little.
                     failure = self._too_late("no answer") if isinstance(cause, TimeoutError) else cause
                 case Throttled():

@@ -93,7 +93,7 @@ class OldBuckets:
                 # Somebody else has moved it.
                 return Tally()
             try:
-                put, delete = old_bucket_item.moved(seen, self._multiplier, next(self._client.nonces))
+                put, delete = old_bucket_item.moved(seen, self._multiplier, self._client.signature())
             except CorruptItemError as error:
                 return Tally(damaged=(error.location,))
             if self._dry_run:

@@ -12,6 +12,8 @@ from zae_limiter._sync.table import Table
 from zae_limiter.clock import Clock
 from zae_limiter.core.settings import Settings
 from zae_limiter.core.version import VersionRecord
+from zae_limiter.schema.bucket_item import BIRTH_BITS
+from zae_limiter.schema.bucket_writes import Signature
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,14 @@ class Client:
         finally:
             for caches in list(self.caches.values()):
                 caches.forget()
+
+    def draw_birth(self) -> int:
+        """Return the birth number of a bucket to be created."""
+        return self.random.getrandbits(BIRTH_BITS)
+
+    def signature(self) -> Signature:
+        """Return the numbers of a bucket to be created."""
+        return Signature(next(self.nonces), self.draw_birth())
 
     def under(self, record: VersionRecord | None) -> "Client":
         """Return the same client, that behaves as the table's record asks of all."""

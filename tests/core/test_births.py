@@ -1,0 +1,133 @@
+"""Birth numbers: which bucket credits reach, what a settlement owes to which bucket, and who adds a missing number."""
+
+import pytest
+
+from tests.many_shards import after_split
+from tests.one_bucket import NOON, Item, after, apply, at, created, settling, stored, taking, view, without_birth
+from zae_limiter.core.composite import Settlement, settle
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.outcome import Applied, Refused
+from zae_limiter.core.rebase import missing_birth
+from zae_limiter.core.view import Grant
+from zae_limiter.schema import bucket_writes
+
+RPM = Limit("rpm", 100, 100, 60)
+TPM = Limit("tpm", 9, 1, 60)
+TERMS = stored(RPM, TPM)
+CREDIT = (("rpm", 4_000),)
+DEBIT = (("rpm", 1_000),)
+
+
+def written(item: Item, settlement: Settlement) -> bucket_writes.Update | None:
+    """The write of a settlement with a bucket as it was seen, None if nothing of it is due."""
+    seen = view(item)
+    parts = settle(seen, settlement, at(NOON), 0)
+    return bucket_writes.settle(seen, parts, 77) if parts.parts else None
+
+
+class TestDue:
+    """What a bucket of some birth number is charged or credited."""
+
+    @pytest.mark.parametrize(("birth", "credits"), [(5, CREDIT), (6, ()), (None, ())])
+    def test_credits_reach_only_their_bucket(self, birth: int | None, credits: tuple[tuple[str, int], ...]) -> None:
+        """A bucket without a birth number is another one."""
+        assert credits == Settlement((), CREDIT, 5).due(birth).credits
+
+    @pytest.mark.parametrize("birth", [5, None])
+    def test_credits_of_a_bucket_without_birth_number_reach_any_bucket(self, birth: int | None) -> None:
+        """As before birth numbers."""
+        assert CREDIT == Settlement((), CREDIT).due(birth).credits
+
+    @pytest.mark.parametrize("birth", [5, 6, None])
+    def test_debits_are_due_to_any_bucket(self, birth: int | None) -> None:
+        """Use is counted, whatever bucket there is to count it."""
+        assert DEBIT == Settlement(DEBIT, (), 5).due(birth).debits
+
+    def test_debits_and_credits_of_the_same_bucket_are_netted(self) -> None:
+        """Limit by limit; what cancels out is left out."""
+        owed = Settlement((("rpm", 3), ("tpm", 1), ("rpd", 7)), (("rpm", 1), ("tpm", 5), ("rpd", 7)), 5)
+
+        assert Settlement((("rpm", 2),), (("tpm", 4),), 5) == owed.due(5)
+
+    def test_debits_are_due_in_full_where_the_credits_are_not(self) -> None:
+        """A credit for another bucket must not pay a debt of this one."""
+        assert Settlement((("rpm", 3),)) == Settlement((("rpm", 3),), (("rpm", 1),), 5).due(6)
+
+
+class TestCredit:
+    """The write of a credit."""
+
+    def test_credit_requires_the_birth_of_the_bucket_that_was_charged(self) -> None:
+        """It is refused by a bucket that was created in its place since it was seen."""
+        item = created(TERMS, {"rpm": 10}, birth=5)
+        write = written(item, Settlement((), CREDIT, 5))
+        assert write is not None
+
+        assert isinstance(apply(write, item), Applied)
+        assert isinstance(apply(write, created(TERMS, {"rpm": 10}, birth=6)), Refused)
+        assert isinstance(apply(write, without_birth(item)), Refused)
+
+    def test_credit_holds_no_generation(self) -> None:
+        """It is applied though the bucket was rebased or split since it was seen."""
+        item = created(TERMS, {"rpm": 10}, birth=5)
+        write = written(item, Settlement((), CREDIT, 5))
+        assert write is not None
+
+        assert isinstance(apply(write, {**item, "gn": 8, "rf": NOON + 5, "cv": 9}), Applied)
+
+    def test_credit_seen_to_be_for_another_bucket_is_not_written(self) -> None:
+        """There is nothing left to write."""
+        assert written(created(TERMS, birth=6), Settlement((), CREDIT, 5)) is None
+
+    def test_credit_beside_a_debit_is_held_with_it(self) -> None:
+        """The hold has the birth number of the bucket as it was seen, which the credit is for."""
+        item = created(TERMS, {"rpm": 10}, birth=5)
+        write = written(item, Settlement((("tpm", 1_000),), CREDIT, 5))
+        assert write is not None
+
+        assert isinstance(apply(write, item), Applied)
+        assert isinstance(apply(write, {**item, "bi": 6}), Refused)
+
+
+class TestMissing:
+    """The birth number that a rebase adds."""
+
+    def test_shard_0_gets_the_drawn_number(self) -> None:
+        """Of a bucket that an older version created."""
+        item = without_birth(created(TERMS))
+
+        assert 9 == missing_birth(view(item).frame, None, 9)
+
+    def test_bucket_that_has_a_number_keeps_it(self) -> None:
+        """A rebase is no birth."""
+        assert missing_birth(view(created(TERMS)).frame, None, 9) is None
+
+    def test_other_shards_get_the_number_of_shard_0(self) -> None:
+        """None while that has none, or was not seen: two clients would draw two numbers."""
+        items = after_split({0: created(TERMS, birth=5)}, 0, at(NOON))
+        frame = view(without_birth(items[1])).frame
+
+        assert 5 == missing_birth(frame, view(items[0]).frame, 9)
+        assert missing_birth(frame, view(without_birth(items[0])).frame, 9) is None
+        assert missing_birth(frame, None, 9) is None
+
+
+def test_frame_gives_the_grant_of_its_own_terms_without_making_it_again() -> None:
+    """Other terms that agree with the bucket get a grant of their own."""
+    item, agreeing = created(TERMS, birth=5), stored(RPM, TPM)
+    frame = view(item, terms=TERMS).frame
+
+    assert frame.granted(TERMS) is frame.granted(TERMS)
+    assert Grant(agreeing, 5) == frame.granted(agreeing)
+    assert Grant(TERMS, None) == view(without_birth(item)).frame.granted(TERMS)
+
+
+def test_every_write_that_changes_the_frame_raises_the_generation() -> None:
+    """Birth number and generation stand for baseline, stamp, digest and shard count in every hold."""
+    item = created(TERMS)
+    rebased = taking(view(item), stored(RPM, stamp=2), {"rpm": 1}, at(NOON + 5))
+    plain = [taking(view(item), TERMS, {"rpm": 1}, at(NOON)), settling(view(item), at(NOON), debits={"rpm": 1})]
+    shards = after_split({0: after(rebased, item)}, 0, at(NOON))
+
+    assert item["gn"] < after(rebased, item)["gn"] < min(shard["gn"] for shard in shards.values())
+    assert not [name for write in plain if write for name in ("rf", "cv", "ld", "shard_count") if name in write.set]
