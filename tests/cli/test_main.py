@@ -21,8 +21,10 @@ def every_command(command=main, path=()):
             yield from every_command(command.get_command(context, name), (*path, name))
 
 
-# Commands on other things than the data of a limiter.
+# Commands on other things than the data of a limiter, or on all of it.
 NOT_ON_DATA = {
+    "backup",
+    "restore",
     "completion",
     "local",
     "deploy",

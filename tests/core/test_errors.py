@@ -36,6 +36,7 @@ EVERY_ERROR = [
     errors.CorruptItemError("ns/ENTITY#a #META", "name must be a string"),
     errors.RepositoryClosedError("memory://"),
     errors.UnsupportedByBackendError("ensure_infrastructure", "sqlite"),
+    errors.UnsupportedByBackendError("backup", "dynamodb", "use point-in-time recovery"),
     errors.StackOperationError("my-app", "rolled back", ["Table: no quota"]),
     errors.StackCreationError("my-app", "rolled back"),
     errors.StackAlreadyExistsError("my-app"),

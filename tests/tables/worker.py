@@ -7,6 +7,7 @@ import random
 import sqlite3
 import sys
 import threading
+from contextlib import suppress
 
 from tests.tables.engines import KEY
 from zae_limiter._async.embedded_table import EmbeddedTable
@@ -14,7 +15,10 @@ from zae_limiter.clock import SystemClock
 from zae_limiter.core.errors import ZAELimiterError
 from zae_limiter.core.outcome import Applied, Refused
 from zae_limiter.schema.operations import AtLeast, Equals, ItemExists, Key, Query, Update
+from zae_limiter.tables import sqlite_backup
+from zae_limiter.tables.busy import Busy
 from zae_limiter.tables.sqlite import SqliteTable
+from zae_limiter.tables.sqlite_backup import Progress
 
 
 def say(word: object) -> None:
@@ -125,6 +129,28 @@ def open_unprivileged(path: str) -> None:
         say("opened")
 
 
+def pair(path: str) -> None:
+    """Add to two items in one transaction for ever, and print a line after each."""
+    table = SqliteTable(path)
+    while True:
+        with suppress(Busy):
+            table.transact([Update(Key("pair", name), add={"x": 1}) for name in "ab"])
+            say("written")
+
+
+def restore(path: str, backup: str) -> None:
+    """Restore a backup; wait for a line in the middle of it."""
+
+    def pause(progress: Progress) -> None:
+        if progress.step == "Restoring" and progress.done_bytes < progress.total_bytes:
+            say("restoring")
+            sys.stdin.readline()
+
+    sqlite_backup._BYTES_PER_STEP = 4096
+    sqlite_backup.restore(backup, path, pause)
+    say("restored")
+
+
 def fork(path: str, number: str) -> None:
     """Fork while a thread writes; every child adds too and ends as a program does."""
     table = SqliteTable(path)
@@ -160,6 +186,5 @@ def port_add(table: SqliteTable, name: str) -> None:
 
 
 if __name__ == "__main__":
-    {verb.__name__: verb for verb in (add, acknowledge, use, create, hold, read, write_much, open_unprivileged, fork)}[
-        sys.argv[1]
-    ](*sys.argv[2:])
+    VERBS = (add, acknowledge, use, create, hold, read, write_much, open_unprivileged, pair, restore, fork)
+    {verb.__name__: verb for verb in VERBS}[sys.argv[1]](*sys.argv[2:])

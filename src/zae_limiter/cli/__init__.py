@@ -17,6 +17,10 @@ COMMANDS = {
     ),
     "audit": LazyCommand("zae_limiter.cli.audit", "audit", "Who changed what, and when."),
     "usage": LazyCommand("zae_limiter.cli.usage", "usage", "What was used, by hour, day and month."),
+    "backup": LazyCommand("zae_limiter.cli.backup", "backup_command", "Copy a SQLite store to a file."),
+    "restore": LazyCommand(
+        "zae_limiter.cli.backup", "restore_command", "Replace the content of a SQLite store by a backup."
+    ),
     "deploy": LazyCommand("zae_limiter.cli.stack", "deploy", "Deploy a limiter to AWS."),
     "status": LazyCommand("zae_limiter.cli.stack", "status", "Show how a limiter is."),
     "list": LazyCommand("zae_limiter.cli.stack", "list_deployed", "List the limiters of a region."),

@@ -1,4 +1,4 @@
-"""Asking before anything is deleted."""
+"""Asking before anything is deleted or replaced."""
 
 import sys
 
@@ -8,16 +8,16 @@ from zae_limiter.cli._failures import FAILED
 from zae_limiter.cli._output import paused, print_note, visible
 
 
-def require_consent(question: str) -> None:
-    """Ask whether something may be deleted, and end the command unless it may.
+def require_consent(question: str, declined: str = "Nothing was deleted.", action: str = "delete it") -> None:
+    """Ask before something is deleted or replaced, and end the command unless the user agrees.
 
     Raises:
-        click.UsageError: Nobody is there to ask.
+        click.UsageError: There is no terminal to ask in.
     """
     if not somebody_is_there():
-        raise click.UsageError("nobody is there to ask; give --yes to delete it", click.get_current_context())
+        raise click.UsageError(f"nobody is there to ask; give --yes to {action}", click.get_current_context())
     if not _agrees(question):
-        print_note("Nothing was deleted.")
+        print_note(declined)
         raise click.exceptions.Exit(FAILED)
 
 

@@ -229,15 +229,17 @@ class RepositoryClosedError(StorageError):
 
 
 class UnsupportedByBackendError(InfrastructureError):
-    """The backend in use cannot do what was asked."""
+    """The backend in use cannot do what was asked; ``hint`` says what to do instead, if anything."""
 
-    def __init__(self, operation: str, backend: str) -> None:
+    def __init__(self, operation: str, backend: str, hint: str | None = None) -> None:
         self.operation = operation
         self.backend = backend
-        super().__init__(operation, backend)
+        self.hint = hint
+        super().__init__(operation, backend, hint)
 
     def __str__(self) -> str:
-        return f"{self.operation} is not supported by the {self.backend} backend; see repository.capabilities."
+        hint = "see repository.capabilities" if self.hint is None else self.hint
+        return f"{self.operation} is not supported by the {self.backend} backend; {hint}."
 
 
 class StackOperationError(InfrastructureError):

@@ -82,12 +82,46 @@ def prepare(path: str) -> None:
     try:
         connection = sqlite3.connect(path, timeout=_OPENING_WAIT_S, isolation_level=None)
         try:
-            _make(connection.cursor(), path)
+            cursor = connection.cursor()
+            make_tables(cursor, path)
+            _use_log(cursor)
         finally:
             connection.close()
     except sqlite3.Error as error:
-        reason = _REASONS.get(primary_code(error), f"{error}. Check the disk, or name another file.")
-        raise StorageError(path, reason) from error
+        raise storage_error(path, error) from error
+
+
+def require_ours(cursor: sqlite3.Cursor, path: str) -> None:
+    """Require a file that this version of the package can use, or upgrade.
+
+    Raises:
+        StorageError: It is empty, or another program made it.
+        IncompatibleSchemaError: A newer version of this package made it.
+    """
+    if _missing(cursor, path) is _MAKING:
+        raise StorageError(path, "it is empty. Name another file.")
+
+
+def make_tables(cursor: sqlite3.Cursor, path: str) -> None:
+    """Create the tables of an empty file, or upgrade those of an older version, unless another process is faster.
+
+    Raises:
+        StorageError: Another program made it.
+        IncompatibleSchemaError: A newer version of this package made it.
+    """
+    with transaction(cursor, "BEGIN"):
+        missing = _missing(cursor, path)
+    if missing is _MAKING:
+        cursor.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+    if missing:
+        with transaction(cursor, "BEGIN IMMEDIATE"):
+            for statement in _missing(cursor, path):
+                cursor.execute(statement)
+
+
+def storage_error(path: str, error: sqlite3.Error) -> StorageError:
+    """Return what an error of SQLite means for a file, and what to do."""
+    return StorageError(path, _REASONS.get(primary_code(error), f"{error}. Check the disk, or name another file."))
 
 
 def connect(path: str) -> sqlite3.Cursor:
@@ -127,19 +161,6 @@ def transaction(cursor: sqlite3.Cursor, begin: str) -> Iterator[None]:
         if cursor.connection.in_transaction:
             cursor.execute("ROLLBACK")
         raise
-
-
-def _make(cursor: sqlite3.Cursor, path: str) -> None:
-    """Make the tables of a file that has none, or the newer ones, unless another process is faster."""
-    with transaction(cursor, "BEGIN"):
-        missing = _missing(cursor, path)
-    if missing is _MAKING:
-        cursor.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
-    if missing:
-        with transaction(cursor, "BEGIN IMMEDIATE"):
-            for statement in _missing(cursor, path):
-                cursor.execute(statement)
-    _use_log(cursor)
 
 
 def _missing(cursor: sqlite3.Cursor, path: str) -> tuple[str, ...]:

@@ -1,0 +1,50 @@
+"""Progress of a copy: a bar in a terminal, a line for each step elsewhere."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from zae_limiter.cli._files import in_bytes
+from zae_limiter.cli._output import print_note
+from zae_limiter.tables.sqlite_backup import Listener, Progress
+
+_LARGE_BYTES = 64 * 10**6
+"""From this size on, a step that is not watched reports every tenth of its bytes."""
+
+
+@contextmanager
+def copying_shown() -> Iterator[Listener]:
+    """Show each step on stderr, and how far it is."""
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield _Lines().hear
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TaskProgressColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), DownloadColumn())
+    with Bar(*columns, console=Console(stderr=True, highlight=False), transient=True) as bar:
+        task = bar.add_task("Opening", total=None)
+
+        def hear(progress: Progress) -> None:
+            total = progress.total_bytes or None
+            bar.update(task, description=progress.step, completed=progress.done_bytes, total=total)
+
+        yield hear
+
+
+class _Lines:
+    """Prints a line when a step begins, and for a large one at every tenth."""
+
+    def __init__(self) -> None:
+        self._last = ("", -1)
+
+    def hear(self, progress: Progress) -> None:
+        """Print a line if there is something new."""
+        tenth = progress.done_bytes * 10 // progress.total_bytes if progress.total_bytes >= _LARGE_BYTES else 0
+        if self._last == (progress.step, tenth):
+            return
+        self._last = (progress.step, tenth)
+        size = f" {in_bytes(progress.total_bytes)}" if progress.total_bytes else ""
+        print_note(f"{progress.step}{size}{f', {tenth}0 %' if tenth else ''} ...")
