@@ -1,10 +1,10 @@
 """Stored limits: set, read, deleted and listed at each level, and resolved for a bucket through the cache."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 
 from zae_limiter._async.caches import BucketId, KnownLimits
 from zae_limiter._async.store.changes import make_change
+from zae_limiter._async.store.index_reader import IndexReader
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.core.audit import Change
 from zae_limiter.core.config import ConfigRecord, resolve
@@ -25,6 +25,7 @@ class ConfigStore:
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
+        self._index = IndexReader(scope.table)
 
     async def get(self, place: ConfigPlace) -> ConfigRecord | None:
         """Return the record of a place, None if there is none or it was deleted."""
@@ -62,16 +63,10 @@ class ConfigStore:
 
     async def entities(self, resource: str, limit: int | None, after: str | None) -> tuple[list[str], str | None]:
         """Return the entities after ``after`` that have limits for a resource, and the last of them if more follow."""
-        found: list[str] = []
         query = config_item.entities_query(self._scope.namespace_id, resource, limit, after)
-        while True:
-            page = await self._scope.table.query(query)
-            found += config_item.entities_of(page)
-            if page.next is None:
-                return found, None
-            if limit is not None and len(found) >= limit:
-                return found, found[-1]
-            query = replace(query, start=page.next, limit=None if limit is None else limit - len(found))
+        page = await self._index.read(query)
+        found = config_item.entities_of(page)
+        return found, None if page.next is None else found[-1]
 
     async def resources(self, registry: Key) -> list[str]:
         """Return the resources a registry counts, in order."""

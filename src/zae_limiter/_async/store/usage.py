@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar, assert_never
 
 from zae_limiter._async import runtime
+from zae_limiter._async.store.index_reader import IndexReader
 from zae_limiter._async.store.scope import Scope
 from zae_limiter._async.table import ChangeLog
 from zae_limiter.core.errors import RateLimiterUnavailable
@@ -39,6 +40,7 @@ class UsageStore:
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
+        self._index = IndexReader(scope.table)
 
     async def count(self) -> None:
         """Count what was used since usage was last read, in every namespace of the table."""
@@ -53,7 +55,7 @@ class UsageStore:
         """Return the next snapshots that are wanted, at most so many."""
         found: list[UsageSnapshot] = []
         while True:
-            page = await self._scope.table.query(self._query(wanted, min(limit - len(found), _MOST_PER_PAGE), start))
+            page = await self._index.read(self._query(wanted, min(limit - len(found), _MOST_PER_PAGE), start))
             found += [usage_item.from_item(item) for item in await self._whole(wanted, page)]
             start = page.next
             if start is None or len(found) >= limit:

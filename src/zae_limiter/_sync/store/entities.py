@@ -1,9 +1,9 @@
 """Entities: created, read and deleted, with all that belongs to them."""  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from zae_limiter._sync.store.changes import make_change
+from zae_limiter._sync.store.index_reader import IndexReader
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter._sync.store.whole_buckets import WholeBuckets, highest_shards
 from zae_limiter.core.audit import Change
@@ -24,6 +24,7 @@ class EntityStore:
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
         self._namespace_id = scope.namespace_id
+        self._index = IndexReader(scope.table)
 
     def get(self, entity_id: str) -> Entity | None:
         """Return an entity, None if there is none."""
@@ -59,7 +60,7 @@ class EntityStore:
             EntityHasChildrenError: It has children.
         """
         item = self._require_childless(entity_id)
-        configs = self._pages(Query(item["PK"], prefix=keys.SK_CONFIG_PREFIX))
+        configs = (self._index.read(Query(item["PK"], prefix=keys.SK_CONFIG_PREFIX))).items
         for start in range(0, len(configs), _CONFIGS_AT_ONCE):
             self._delete_configs(entity_id, configs[start : start + _CONFIGS_AT_ONCE], change)
 
@@ -76,13 +77,13 @@ class EntityStore:
     def children(self, parent_id: str) -> list[Entity]:
         """Return the children of an entity, in the order of their ids."""
         index = keys.gsi1_pk_parent(self._namespace_id, parent_id)
-        found = self._pages(Query(index, index="GSI1", prefix=keys.GSI_CHILD_PREFIX))
+        found = self._index.read(Query(index, index="GSI1", prefix=keys.GSI_CHILD_PREFIX))
         entities = []
-        for start in range(0, len(found), _PAGE):
-            some = [Key(item["PK"], item["SK"]) for item in found[start : start + _PAGE]]
+        for start in range(0, len(found.items), _PAGE):
+            some = [Key(item["PK"], item["SK"]) for item in found.items[start : start + _PAGE]]
             for item in self._scope.table.batch_get(some):
                 entity = None if item is None else entity_item.from_item(item)
-                if entity is not None:
+                if entity is not None and entity.parent_id == parent_id:
                     entities.append(entity)
         return entities
 
@@ -120,19 +121,10 @@ class EntityStore:
     def _delete_buckets(self, entity_id: str) -> None:
         """Delete the buckets of an entity; a client that still knows one finds it gone and reads its limits again."""
         index = keys.gsi3_pk_entity(self._namespace_id, entity_id)
-        found = self._pages(Query(index, index="GSI3", prefix=keys.GSI_BUCKET_PREFIX))
+        found = self._index.read(Query(index, index="GSI3", prefix=keys.GSI_BUCKET_PREFIX))
         buckets = WholeBuckets(self._scope.client)
-        for bucket, known in highest_shards(Key(item["PK"], item["SK"]) for item in found).items():
+        for bucket, known in highest_shards(Key(item["PK"], item["SK"]) for item in found.items).items():
             buckets.remove(bucket, known)
-
-    def _pages(self, query: Query) -> list[Item]:
-        """Return all items a query finds."""
-        page = self._scope.table.query(query)
-        found = list(page.items)
-        while page.next is not None:
-            page = self._scope.table.query(replace(query, start=page.next))
-            found += page.items
-        return found
 
 
 def _together(updates: Sequence[Update]) -> Update:

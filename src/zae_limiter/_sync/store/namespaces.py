@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 from zae_limiter._sync import runtime
 from zae_limiter._sync.store.changes import Plan, make_changes
+from zae_limiter._sync.store.index_reader import IndexReader
 from zae_limiter._sync.store.scope import Client
 from zae_limiter._sync.store.whole_buckets import WholeBuckets, highest_shards
 from zae_limiter.core import namespace as life
 from zae_limiter.core.audit import AuditAction, Change, check_principal, namespace_audit_id
-from zae_limiter.core.errors import NamespaceNotFoundError, NamespaceStateError
+from zae_limiter.core.errors import CorruptItemError, NamespaceNotFoundError, NamespaceStateError
 from zae_limiter.core.names import RESERVED_NAMESPACE, check_namespace
 from zae_limiter.core.namespace import Namespace, NamespaceStatus, check_namespace_id
 from zae_limiter.core.timestamp import iso_from_ms
@@ -39,6 +40,7 @@ class NamespaceStore:
         self._client = client
         self._table = client.table
         self._registry = client.scope(RESERVED_NAMESPACE, RESERVED_NAMESPACE)
+        self._index = IndexReader(client.table)
 
     def find(self, name: str) -> Namespace:
         """Return an active namespace.
@@ -205,7 +207,7 @@ class NamespaceStore:
         start: Mapping[str, str] | None = None
         while True:
             everything = Query(keys.gsi4_pk(namespace_id), index="GSI4", limit=_KEYS_PER_PAGE, start=start)
-            page = self._table.query(everything)
+            page = self._index.page(everything)
             done = self._remove([Key(item["PK"], item["SK"]) for item in page.items], page.next is not None)
             removed += done
             progress(done)
@@ -214,13 +216,19 @@ class NamespaceStore:
                 return removed
 
     def _remove(self, found: Sequence[Key], more: bool) -> int:
-        """Remove the items of a page, each bucket of several shards as a whole, and return how many there were."""
+        """Remove the items of a page, each bucket of several shards as a whole, and return how many there were.
+
+        A bucket that cannot be read is removed item by item, as it was found: nothing may stop a purge.
+        """
         # The bucket that a page ends with may have other shards on the next.
         last = highest_shards(found[-1:]) if more else {}
         buckets = {bucket: known for bucket, known in highest_shards(found).items() if known or bucket in last}
         removed = 0
-        for bucket, known in buckets.items():
-            removed += WholeBuckets(self._client).remove(bucket, known)
+        for bucket, known in list(buckets.items()):
+            try:
+                removed += WholeBuckets(self._client).remove(bucket, known)
+            except CorruptItemError:
+                del buckets[bucket]
         single = [key for key in found if not highest_shards([key]).keys() & buckets.keys()]
         self._table.batch_delete(single)
         return removed + len(single)

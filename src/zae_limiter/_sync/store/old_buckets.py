@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from zae_limiter._sync import runtime
+from zae_limiter._sync.store.index_reader import IndexReader
 from zae_limiter._sync.store.scope import Client
 from zae_limiter.core.errors import CorruptItemError, RateLimiterUnavailable
 from zae_limiter.core.outcome import Committed, Item, Unavailable
@@ -48,6 +49,7 @@ class OldBuckets:
         self._client = client
         self._table = client.table
         self._dry_run = dry_run
+        self._index = IndexReader(client.table)
 
     def move_all(self, namespace_ids: Sequence[str]) -> Tally:
         """Move what is found, until nothing is found in two looks as far apart as an index may lag."""
@@ -73,7 +75,7 @@ class OldBuckets:
             keys.gsi4_pk(namespace_id), index="GSI4", prefix=keys.pk_entity(namespace_id, ""), limit=_KEYS_PER_PAGE
         )
         while True:
-            page = self._table.query(replace(beside, start=start))
+            page = self._index.page(replace(beside, start=start))
             found = [Key(item["PK"], item["SK"]) for item in page.items]
             old = [key for key in found if old_bucket_item.owner_of(key) is not None]
             for first in range(0, len(old), _ITEMS_AT_ONCE):

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from zae_limiter._sync.store.index_reader import IndexReader
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter._sync.store.whole_buckets import WholeBuckets
 from zae_limiter.core.outcome import Item
@@ -32,6 +33,7 @@ class StandingStore:
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
         self._buckets = WholeBuckets(scope.client)
+        self._index = IndexReader(scope.table)
 
     def of_entity(self, entity_id: str, resource: str | None) -> list[BucketState]:
         """Return the limits of an entity's buckets, of one resource or of all."""
@@ -68,7 +70,7 @@ class StandingStore:
     def _next_buckets(self, walk: Walk) -> list[list[Item]]:
         """Return the buckets of the next page, each with all its shards."""
         assert walk.query is not None, "the walk is not over"
-        page = self._scope.table.query(walk.query)
+        page = self._index.read(walk.query)
         found = self._read([Key(item["PK"], item["SK"]) for item in page.items])
         items = walk.open_shards + [item for item in found if item is not None]
         # Shards of one bucket are neighbours in an index, and a page may end between them.

@@ -98,4 +98,4 @@ def highest_shards(wanted: Iterable[Key]) -> dict[BucketKey, int]:
 def _removal(item: Item) -> Delete:
     """Remove a shard, unless it was split or merged since: its other half would be left."""
     count = item.get(attributes.SHARD_COUNT)
-    return Delete(Key(item["PK"], item["SK"]), () if count is None else (Equals(attributes.SHARD_COUNT, count),))
+    return Delete(Key(item["PK"], item["SK"]), (Equals(attributes.SHARD_COUNT, count),) if type(count) is int else ())

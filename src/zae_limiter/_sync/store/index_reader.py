@@ -1,0 +1,63 @@
+"""Indexes, read without trust: an entry counts only if the key of its own item says that it belongs there."""  # generated from _async by tools/mirror.py; do not edit
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from zae_limiter._sync.table import Table
+from zae_limiter.core.outcome import Item
+from zae_limiter.schema.index_entries import is_genuine
+from zae_limiter.schema.operations import Page, Query
+
+_FULL_PAGE = 1000
+_MOST_REPORTED = 1000
+
+_log = logging.getLogger("zae_limiter")
+
+
+class IndexReader:
+    """Reads indexes of a table, and passes over entries that other tenants have put there."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._reported: set[str] = set()
+
+    def page(self, query: Query) -> Page:
+        """Return the genuine entries of one page, which may be none of it; a query of the table is not filtered."""
+        page = self._table.query(query)
+        if query.index is None:
+            return page
+        genuine = [entry for entry in page.items if is_genuine(query.index, entry)]
+        if len(genuine) < len(page.items) and query.pk not in self._reported:
+            self._report(query, page.items)
+        return Page(genuine, page.next)
+
+    def read(self, query: Query) -> Page:
+        """Return the next ``query.limit`` genuine entries, or all that follow; without a limit, all there are.
+
+        Foreign entries are passed over 1,000 at a time, however small the limit is.
+        """
+        limit, found = query.limit, list[Item]()
+        while True:
+            page = self.page(query)
+            found += page.items
+            if page.next is None or (limit is not None and len(found) >= limit):
+                break
+            # A page that is not full had foreign entries, or more bytes than one answer has.
+            query = replace(query, start=page.next, limit=None if limit is None else max(limit, _FULL_PAGE))
+        if limit is None or len(found) <= limit:
+            return Page(found, page.next)
+        return Page(found[:limit], _start_after(query, found[:limit]))
+
+    def _report(self, query: Query, entries: Sequence[Item]) -> None:
+        """Log once for each partition that it has foreign entries, and the key of the first."""
+        if len(self._reported) < _MOST_REPORTED:
+            self._reported.add(query.pk)
+        first = next(entry for entry in entries if not is_genuine(query.index or "", entry))
+        _log.warning("Foreign entries skipped in %s of %s; the first is %s", query.pk, query.index, first["PK"])
+
+
+def _start_after(query: Query, found: Sequence[Item]) -> dict[str, str]:
+    """Return where the page begins that follows the last of these entries."""
+    prefixes = ("",) if query.index is None else ("", query.index)
+    return {f"{prefix}{part}": found[-1][f"{prefix}{part}"] for prefix in prefixes for part in ("PK", "SK")}

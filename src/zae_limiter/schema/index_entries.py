@@ -1,0 +1,64 @@
+"""Whether an entry of an index belongs into the partition it was found in.
+
+IAM restricts the partition key of an item. It does not restrict the attributes that put the item into an index: a
+tenant can write an item to its own namespace that appears in an index partition of another. So a reader of an index
+decides by the key of the item itself, which every entry carries and IAM protects.
+"""
+
+from zae_limiter.core.outcome import Item
+from zae_limiter.schema import keys
+from zae_limiter.schema.operations import Key
+
+
+def is_genuine(index: str, entry: Item) -> bool:
+    """Say whether an index entry has the index key that its own key implies.
+
+    An entry of another namespace never has, nor has one that claims another entity, resource, window or shard.
+    """
+    pk, sk = entry["PK"], entry["SK"]
+    partition, sort = entry[f"{index}PK"], entry[f"{index}SK"]
+    match index:
+        case "GSI1":
+            return _is_child(Key(pk, sk), partition, sort)
+        case "GSI2":
+            return (partition, sort) == _in_resource(Key(pk, sk))
+        case "GSI3":
+            return (partition, sort) == _in_entity(Key(pk, sk))
+        case _:
+            return bool(keys.parse_namespace_id(pk) == partition)
+
+
+def _is_child(key: Key, partition: str, sort: str) -> bool:
+    """Say whether an entry is that of an entity; the parent is in the item, not in its key."""
+    entity, parent = keys.parse_entity_pk(key.pk), keys.parse_gsi1_pk_parent(partition)
+    if entity is None or parent is None or key.sk != keys.sk_meta():
+        return False
+    return entity.namespace_id == parent.namespace_id and sort == keys.gsi1_sk_child(entity.name)
+
+
+def _in_resource(key: Key) -> tuple[str, str] | None:
+    """Return the key on GSI2 of a bucket or a usage snapshot, None for another item."""
+    bucket = _bucket(key)
+    if bucket is not None:
+        partition = keys.gsi2_pk_resource(bucket.namespace_id, bucket.resource)
+        return partition, keys.gsi2_sk_bucket(bucket.entity_id, bucket.shard_id)
+    entity, usage = keys.parse_entity_pk(key.pk), keys.parse_usage_sk(key.sk)
+    if entity is None or usage is None:
+        return None
+    return keys.gsi2_pk_resource(entity.namespace_id, usage.name), keys.gsi2_sk_usage(usage.window_key, entity.name)
+
+
+def _in_entity(key: Key) -> tuple[str, str] | None:
+    """Return the key on GSI3 of a bucket or of an entity's limits, None for another item."""
+    bucket = _bucket(key)
+    if bucket is not None:
+        partition = keys.gsi3_pk_entity(bucket.namespace_id, bucket.entity_id)
+        return partition, keys.gsi3_sk_bucket(bucket.resource, bucket.shard_id)
+    entity, resource = keys.parse_entity_pk(key.pk), keys.parse_entity_config_sk(key.sk)
+    if entity is None or resource is None:
+        return None
+    return keys.gsi3_pk_entity_config(entity.namespace_id, resource), keys.gsi3_sk_entity(entity.name)
+
+
+def _bucket(key: Key) -> keys.BucketKey | None:
+    return keys.parse_bucket_pk(key.pk) if key.sk == keys.sk_state() else None
