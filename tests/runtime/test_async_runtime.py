@@ -1,12 +1,13 @@
 """What the async runtime does when its caller is cancelled."""
 
 import asyncio
+import contextvars
 import gc
 import threading
 
 import pytest
 
-from zae_limiter._async.runtime import Parallel, Promise, finish, in_thread, outlast
+from zae_limiter._async.runtime import Parallel, Promise, finish, finish_in_place, in_thread, outlast
 
 
 class Call:
@@ -288,19 +289,88 @@ async def test_cancelled_finishing_work_is_finished():
     assert ("done",) == call.ending
 
 
-def test_a_loop_that_shuts_down_breaks_lasting_work_off():
-    """The end of the loop is the one thing that work does not outlast: it would hang the interpreter."""
-    endings = []
+@pytest.mark.parametrize("run", [finish, finish_in_place])
+def test_a_loop_that_shuts_down_waits_for_lasting_work(run):
+    """Shutdown cancels every task; the call belongs to none and reaches its end. Its caller is cancelled after that."""
+    seen = []
 
     async def main():
-        call = Call()
-        endings.append(call)
-        task = asyncio.create_task(finish(call))
+        call = Call("done")
+        task = asyncio.create_task(run(call))
         await call.begun.wait()
-        endings.append(task)
+        seen.extend((call, task))
+        asyncio.get_running_loop().call_later(0.01, call.let_go.set)
 
     asyncio.run(main())
-    call, task = endings
+    call, task = seen
 
-    assert "cancelled" == call.ending
+    assert ("done",) == call.ending
     assert task.cancelled()
+
+
+async def test_a_call_that_never_waits_is_finished_in_place():
+    """Leases on an embedded table settle without a turn of the loop."""
+    turn = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(turn.set_result, None)
+
+    async def settle():
+        return "settled"
+
+    assert "settled" == await finish_in_place(settle)
+    assert not turn.done()
+    await turn
+
+
+@pytest.mark.parametrize("cancellations", [1, 3])
+async def test_a_call_that_is_cancelled_where_it_waits_goes_on_from_there(cancellations):
+    """What it did before it waited is not repeated."""
+    steps = []
+    first, second = asyncio.Event(), asyncio.Event()
+
+    async def settle():
+        steps.append("child")
+        await first.wait()
+        steps.append("parent")
+        await asyncio.sleep(0)
+        await second.wait()
+        steps.append("end")
+
+    task = asyncio.create_task(finish_in_place(settle))
+    await turns()
+    for _ in range(cancellations):
+        task.cancel()
+        await turns()
+    first.set()
+    await turns()
+    task.cancel()
+    await turns()
+    waiting = not task.done()
+    second.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert waiting
+    assert ["child", "parent", "end"] == steps
+
+
+async def test_an_error_of_a_call_that_waited_is_raised():
+    """The caller hears of it as if it had run the call itself."""
+
+    async def failing():
+        await asyncio.sleep(0)
+        raise KeyError("failed")
+
+    with pytest.raises(KeyError):
+        await finish_in_place(failing)
+
+
+async def test_a_call_finished_in_place_keeps_the_callers_context():
+    """Log records of a settlement carry the context variables of the request."""
+    request = contextvars.ContextVar("request")
+    request.set("r-1")
+
+    async def settle():
+        await asyncio.sleep(0)
+        return request.get()
+
+    assert "r-1" == await finish_in_place(settle)

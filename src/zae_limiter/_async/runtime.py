@@ -4,10 +4,11 @@ Written by hand in both trees under the same names. It knows nothing of limits o
 """
 
 import asyncio
+import contextvars
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import Generic, Literal, TypeVar, TypeVarTuple, get_args
+from typing import Any, Generic, Literal, TypeVar, TypeVarTuple, cast, get_args
 
 from zae_limiter.core.errors import ValidationError
 
@@ -19,9 +20,9 @@ __all__ = [
     "Promise",
     "Slot",
     "finish",
+    "finish_in_place",
     "in_background",
     "in_thread",
-    "insist",
     "outlast",
     "sleep",
     "within",
@@ -170,47 +171,139 @@ def in_background(call: Callable[[*Ts], object], *args: *Ts) -> None:
 
 
 async def outlast(call: Callable[[], Awaitable[T]], undo: Callable[[T], Awaitable[object]]) -> T:
-    """Runs the call to its end even though the caller is cancelled, and then undoes it.
+    """Run a call once, to its end, even if the caller is cancelled; then undo it.
 
-    A cancelled caller waits for the result, however often it is cancelled again, undoes it and is then cancelled;
-    an error of the call or of the undoing is the cancellation's cause.
+    A cancelled caller waits for the result, however often it is cancelled again. It undoes the result and is then
+    cancelled. An error of the call or of the undo becomes the cause of the cancellation. The call starts in the next
+    turn of the loop.
     """
-    loop = asyncio.get_running_loop()
-    # Waited for in place of the task: a cancelled caller cancels what it waits for, and a task tells a turn later.
-    ended: asyncio.Future[None] = loop.create_future()
-    task = loop.create_task(_told(call, ended))
-    try:
-        await ended
-    except asyncio.CancelledError as cancellation:
-        await _ended(task)
-        failure = _failure(task)
-        raise cancellation from (await _undone(task.result(), undo) if failure is None else failure)
-    return task.result()
+    detached = _Detached(_awaited(call))
+    detached.start()
+    cancellation = await detached.ended()
+    if cancellation is None:
+        return detached.result()
+    failure = detached.failure
+    if failure is None:
+        undoing = _Detached(_awaited(lambda: undo(detached.result())))
+        undoing.start()
+        await undoing.ended()
+        failure = undoing.failure
+    raise cancellation from failure
 
 
 async def finish(call: Callable[[], Awaitable[T]]) -> T:
-    """Runs the call to its end even though the caller is cancelled, and only then is the caller cancelled."""
+    """Run a call once, to its end, even if the caller is cancelled; the caller is cancelled after that.
+
+    The call starts in the next turn of the loop.
+    """
     return await outlast(call, _keep)
 
 
-async def insist(call: Callable[[], Awaitable[T]]) -> T:
-    """Makes a call that, when it is cancelled, has done nothing; a cancelled caller makes it once more, to its end."""
+async def finish_in_place(call: Callable[[], Awaitable[T]]) -> T:
+    """Run a call as `finish` does, but start it in place: a call that never waits costs no turn of the loop."""
+    coroutine = _awaited(call)
     try:
-        return await call()
-    except asyncio.CancelledError as cancellation:
-        task = asyncio.create_task(_awaited(call))
-        await _ended(task)
-        raise cancellation from _failure(task)
+        pending = coroutine.send(None)
+    except StopIteration as end:
+        return cast("T", end.value)
+    detached = _Detached(coroutine)
+    detached.resume_after(pending)
+    cancellation = await detached.ended()
+    if cancellation is not None:
+        raise cancellation from detached.failure
+    return detached.result()
 
 
 async def within(seconds: float, call: Callable[[], Awaitable[T]]) -> T:
-    """Waits for the call so long and no longer.
+    """Wait for the call for at most this many seconds.
 
     Raises:
-        TimeoutError: it took longer.
+        TimeoutError: The call took longer.
     """
-    async with asyncio.timeout(seconds):
-        return await call()
+    # A task of its own, because asyncio.timeout() needs one and detached code runs in none.
+    task = asyncio.create_task(_awaited(call))
+    try:
+        await asyncio.wait((task,), timeout=seconds)
+    except asyncio.CancelledError:
+        task.cancel()
+        await _ended(task)
+        _failure(task)
+        raise
+    if not task.done():
+        task.cancel()
+        await _ended(task)
+        failure = _failure(task)
+        if isinstance(failure, asyncio.CancelledError):
+            raise TimeoutError
+    return task.result()
+
+
+class _Detached(Generic[T]):
+    """A coroutine that runs to its end outside of any task.
+
+    Cancelling a task throws into the coroutine that it runs, at whatever it waits for. A settlement that was broken
+    off there could only be repeated or lost. This one belongs to no task, so nothing can cancel it, and the loop's
+    own shutdown does not either. Its end is bounded by the deadline of what it calls.
+    """
+
+    __slots__ = ("_context", "_coroutine", "_loop", "_result", "_waiter", "done", "failure")
+
+    def __init__(self, coroutine: Coroutine[Any, None, T]) -> None:
+        self._coroutine = coroutine
+        self._loop = asyncio.get_running_loop()
+        self._context = contextvars.copy_context()
+        self._waiter: asyncio.Future[None] | None = None
+        self._result: T | None = None
+        self.done = False
+        self.failure: BaseException | None = None
+
+    def start(self) -> None:
+        """Run the coroutine from the next turn of the loop on."""
+        self._loop.call_soon(self._step, context=self._context)
+
+    def resume_after(self, pending: Any) -> None:
+        """Continue the coroutine once the future that it waits for is done; None is a bare turn of the loop."""
+        if pending is None:
+            self.start()
+        else:
+            # The mark by which a task recognizes a future that was awaited; a task takes it off again.
+            pending._asyncio_future_blocking = False  # noqa: SLF001 - the protocol between futures and what awaits them
+            pending.add_done_callback(self._step, context=self._context)
+
+    async def ended(self) -> asyncio.CancelledError | None:
+        """Wait for the end; return the first cancellation of the waiter meanwhile, None if there was none."""
+        cancellation = None
+        while not self.done:
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            except asyncio.CancelledError as error:
+                cancellation = cancellation or error
+        return cancellation
+
+    def result(self) -> T:
+        """Return what the coroutine returned, or raise what it raised."""
+        if self.failure is not None:
+            raise self.failure
+        return cast("T", self._result)
+
+    def _step(self, _: object = None) -> None:
+        try:
+            pending = self._coroutine.send(None)
+        except StopIteration as end:
+            self._end(cast("T", end.value), None)
+        except (KeyboardInterrupt, SystemExit) as error:
+            self._end(None, error)
+            raise
+        except BaseException as error:  # noqa: BLE001 - it is raised again where the end is waited for
+            self._end(None, error)
+        else:
+            self.resume_after(pending)
+
+    def _end(self, result: T | None, failure: BaseException | None) -> None:
+        self._result, self.failure, self.done = result, failure, True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
 
 async def _keep(result: object) -> None:
@@ -220,22 +313,6 @@ async def _keep(result: object) -> None:
 async def _awaited(call: Callable[[], Awaitable[T]]) -> T:
     """Makes the call inside the task, so that a call that fails before it waits fails there too."""
     return await call()
-
-
-async def _told(call: Callable[[], Awaitable[T]], ended: asyncio.Future[None]) -> T:
-    """Makes the call inside the task, and tells of its end at once."""
-    try:
-        return await call()
-    finally:
-        if not ended.done():
-            ended.set_result(None)
-
-
-async def _undone(result: T, undo: Callable[[T], Awaitable[object]]) -> BaseException | None:
-    """Undoes the result to the end and returns what went wrong."""
-    undoing = asyncio.create_task(_awaited(lambda: undo(result)))
-    await _ended(undoing)
-    return _failure(undoing)
 
 
 async def _cancelled(left: asyncio.Task[T], right: asyncio.Task[U]) -> None:

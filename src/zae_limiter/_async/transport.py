@@ -256,8 +256,7 @@ class _Pool:
         if connection is None:
             left_s = until_s - self._clock.monotonic_s()
             try:
-                async with asyncio.timeout(left_s):
-                    connection = await self._wait_or_connect(endpoint, until_s)
+                connection = await self._connected_within(left_s, endpoint, until_s)
             except TimeoutError:
                 where = f"{endpoint.host}:{endpoint.port}"
                 raise TimeoutError(f"no connection to {where} within {left_s:.3f} s") from None
@@ -265,6 +264,32 @@ class _Pool:
         if self._closed:
             connection.close()
         return connection
+
+    async def _connected_within(self, left_s: float, endpoint: Endpoint, until_s: float) -> _Connection:
+        """Return a connection in a task of its own: a settlement runs in none, and asyncio.timeout() needs one.
+
+        Raises:
+            OSError: It cannot be connected, or not in time, or the loop shuts down.
+        """
+
+        async def connect() -> _Connection:
+            async with asyncio.timeout(left_s):
+                return await self._wait_or_connect(endpoint, until_s)
+
+        task = asyncio.create_task(connect())
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError:
+            task.cancel()
+            while not task.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait((task,))
+            if not task.cancelled() and task.exception() is None:
+                self.give_back(task.result())
+            raise
+        if task.cancelled():
+            raise ConnectionError("the loop shuts down")
+        return task.result()
 
     def give_back(self, connection: _Connection) -> None:
         """Take a connection back, for the next who waits, or to lie idle; one in doubt is closed."""
@@ -398,8 +423,15 @@ async def _shared(future: Future[T], within_s: float | None) -> T:
     """
     if future.done():
         return future.result()
-    async with asyncio.timeout(within_s):
-        return await asyncio.wrap_future(future)
+    wrapped = asyncio.wrap_future(future)
+    try:
+        # Not asyncio.timeout(), which needs a task: a settlement runs in none.
+        await asyncio.wait((wrapped,), timeout=within_s)
+        if not wrapped.done():
+            raise TimeoutError
+        return wrapped.result()
+    finally:
+        wrapped.cancel()
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

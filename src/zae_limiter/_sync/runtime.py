@@ -25,9 +25,9 @@ __all__ = [
     "Promise",
     "Slot",
     "finish",
+    "finish_in_place",
     "in_background",
     "in_thread",
-    "insist",
     "outlast",
     "sleep",
     "within",
@@ -243,8 +243,8 @@ def finish(call: Callable[[], T]) -> T:
     return call()
 
 
-def insist(call: Callable[[], T]) -> T:
-    """Makes the call."""
+def finish_in_place(call: Callable[[], T]) -> T:
+    """Run the call: a thread is not cancelled."""
     return call()
 
 

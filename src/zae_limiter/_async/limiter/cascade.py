@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import TypeVar
 
+from zae_limiter._async import runtime
 from zae_limiter._async.caches import BucketId
 from zae_limiter._async.limiter.acquire import BucketClient
 from zae_limiter._async.limiter.asking import Asking, Rejection
@@ -61,7 +62,7 @@ async def take(client: BucketClient, asking: Asking) -> list[Holding]:
     try:
         parent = await take_parent(client, taken.terms, client.with_time_to_give_back(asking))
     except BaseException:
-        await give_back(client, child, asking.consume, asking.until_s)
+        await give_back(client, [child], asking.consume, asking.until_s)
         raise
     return [child] if parent is None else [child, parent]
 
@@ -82,12 +83,12 @@ async def _take_at_once(client: BucketClient, asking: Asking, known: Terms) -> l
     try:
         child, parent = await client.parallel.both(lambda: _outcome(take_child), lambda: _outcome(take_above))
     except BaseException:
-        await _give_all_back(client, holdings, consume, asking.until_s)
+        await give_back(client, holdings, consume, asking.until_s)
         raise
     holdings.sort(key=lambda holding: holding.bucket != bucket)
     judged = verdict(child, parent)
     if isinstance(judged, Denied):
-        await _give_all_back(client, holdings, consume, asking.until_s)
+        await give_back(client, holdings, consume, asking.until_s)
         raise judged.error
     return holdings
 
@@ -124,17 +125,11 @@ async def take_parent_in_place(
     return Holding(above, verdict, verdict.terms.positions)
 
 
-async def give_back(client: BucketClient, holding: Holding, amounts: dict[str, int], until_s: float) -> None:
-    """Credit a bucket with amounts, in tokens, that were taken from it, to the end though the caller is cancelled.
+async def give_back(client: BucketClient, holdings: list[Holding], amounts: dict[str, int], until_s: float) -> None:
+    """Credit every bucket, once, with the tokens that were taken from it, even if the caller is cancelled.
 
-    A store that is away keeps them: what the request failed of is what the caller is to hear.
+    If the store is unavailable, this is logged: the caller hears why the request failed.
     """
-    await _give_all_back(client, [holding], amounts, until_s)
-
-
-async def _give_all_back(
-    client: BucketClient, holdings: list[Holding], amounts: dict[str, int], until_s: float
-) -> None:
     changes = {name: -amount for name, amount in amounts.items()}
     try:
         await client.see_through(lambda: settle(client, holdings, changes, until_s))
@@ -155,7 +150,9 @@ async def settle(
     owed = [(holding, holding.settlement(changes)) for holding in holdings]
     calls = [_settling(client, one, settlement, by_s) for one, settlement in owed if settlement is not None]
     if len(calls) == _PAIR and not client.inline:
-        outcomes = [*await client.parallel.both(*calls)]
+        # Each to its end, though a loop that shuts down cancels the tasks that they are started in.
+        first, second = calls
+        outcomes = [*await client.parallel.both(lambda: runtime.finish(first), lambda: runtime.finish(second))]
     else:
         outcomes = []
         for call in calls:

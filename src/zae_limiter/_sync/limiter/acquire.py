@@ -57,6 +57,7 @@ class BucketClient:
         self._means = Means(scope.table, self.buckets, self.resolver, self.nonces)
         self.shards = ShardClient(scope, self._means, self._first)
         self._splits = self.buckets.splits
+        self.lease_mutex = runtime.Mutex()
         self._first_touch = FirstTouch(self._means, self._configs, self._first)
         self._wary = replace(self._first, trust_ms=0)
         clocks = self.now, self.until_s, self._monotonic_s
@@ -225,8 +226,8 @@ class BucketClient:
         return chosen(asked, self._scope)
 
     def see_through(self, settling: Callable[[], None]) -> None:
-        """Settle to the end, though the caller is cancelled."""
-        (runtime.insist(settling) if self.inline else runtime.finish(settling))
+        """Settle once, to the end, even if the caller is cancelled."""
+        runtime.finish_in_place(settling)
 
     def until_s(self) -> float:
         """Return when the store must have answered what is begun now, by the clock that never goes back."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TypeVar
 
+from zae_limiter._sync import runtime
 from zae_limiter._sync.caches import BucketId
 from zae_limiter._sync.limiter.acquire import BucketClient
 from zae_limiter._sync.limiter.asking import Asking, Rejection
@@ -61,7 +62,7 @@ def take(client: BucketClient, asking: Asking) -> list[Holding]:
     try:
         parent = take_parent(client, taken.terms, client.with_time_to_give_back(asking))
     except BaseException:
-        give_back(client, child, asking.consume, asking.until_s)
+        give_back(client, [child], asking.consume, asking.until_s)
         raise
     return [child] if parent is None else [child, parent]
 
@@ -82,12 +83,12 @@ def _take_at_once(client: BucketClient, asking: Asking, known: Terms) -> list[Ho
     try:
         child, parent = client.parallel.both(lambda: _outcome(take_child), lambda: _outcome(take_above))
     except BaseException:
-        _give_all_back(client, holdings, consume, asking.until_s)
+        give_back(client, holdings, consume, asking.until_s)
         raise
     holdings.sort(key=lambda holding: holding.bucket != bucket)
     judged = verdict(child, parent)
     if isinstance(judged, Denied):
-        _give_all_back(client, holdings, consume, asking.until_s)
+        give_back(client, holdings, consume, asking.until_s)
         raise judged.error
     return holdings
 
@@ -124,17 +125,11 @@ def take_parent_in_place(
     return Holding(above, verdict, verdict.terms.positions)
 
 
-def give_back(client: BucketClient, holding: Holding, amounts: dict[str, int], until_s: float) -> None:
-    """Credit a bucket with amounts, in tokens, that were taken from it, to the end though the caller is cancelled.
+def give_back(client: BucketClient, holdings: list[Holding], amounts: dict[str, int], until_s: float) -> None:
+    """Credit every bucket, once, with the tokens that were taken from it, even if the caller is cancelled.
 
-    A store that is away keeps them: what the request failed of is what the caller is to hear.
+    If the store is unavailable, this is logged: the caller hears why the request failed.
     """
-    _give_all_back(client, [holding], amounts, until_s)
-
-
-def _give_all_back(
-    client: BucketClient, holdings: list[Holding], amounts: dict[str, int], until_s: float
-) -> None:
     changes = {name: -amount for name, amount in amounts.items()}
     try:
         client.see_through(lambda: settle(client, holdings, changes, until_s))
@@ -155,7 +150,9 @@ def settle(
     owed = [(holding, holding.settlement(changes)) for holding in holdings]
     calls = [_settling(client, one, settlement, by_s) for one, settlement in owed if settlement is not None]
     if len(calls) == _PAIR and not client.inline:
-        outcomes = [*client.parallel.both(*calls)]
+        # Each to its end, though a loop that shuts down cancels the tasks that they are started in.
+        first, second = calls
+        outcomes = [*client.parallel.both(lambda: runtime.finish(first), lambda: runtime.finish(second))]
     else:
         outcomes = []
         for call in calls:

@@ -20,6 +20,9 @@ from zae_limiter.core.view import Grant
 
 _log = logging.getLogger("zae_limiter")
 
+_NEW, _ENTERED, _LEAVING, _ENDED = range(4)
+"""The stages of a lease. Verbs need an entered one; only the step from entered to leaving settles anything."""
+
 
 @dataclass(frozen=True, slots=True)
 class LeaseEntry:
@@ -39,6 +42,9 @@ class SyncLease:
             answer = call_model()
             lease.adjust(tpm=answer.tokens - 500)
         ```
+
+    A lease is entered once and left once. Leaving it again, or from a second task or thread at the same time, does
+    nothing and returns at once. The verbs raise ``LeaseExpiredError`` from the moment on at which it is left.
     """
 
     __slots__ = (
@@ -47,10 +53,10 @@ class SyncLease:
         "_consume",
         "_grant",
         "_on_unavailable",
-        "_open",
         "_own",
         "_parent",
         "_pending",
+        "_stage",
         "_taken",
     )
 
@@ -69,6 +75,7 @@ class SyncLease:
         self._on_unavailable = on_unavailable
         self._taken: dict[str, int] | None = None
         self._pending: dict[str, int] | None = None
+        self._stage = _NEW
 
     def __enter__(self) -> "SyncLease":
         """Take, or raise."""
@@ -81,7 +88,6 @@ class SyncLease:
             check_on_unavailable(self._on_unavailable)
         # The caller's dictionary may change while the take is in flight.
         self._taken = taken = consume.copy()
-        self._open = True
         client = self._client
         self._grant: Grant | None = None
         self._parent: Holding | None = None
@@ -102,24 +108,46 @@ class SyncLease:
         except BaseException:
             self._give_child_back()
             raise
+        self._stage = _ENTERED
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Write the adjustments, or after a failure give everything back."""
-        self._open = False
-        if kind is None and not self._pending:
+        """Write the adjustments, or after a failure give everything back; a lease that was left already is not left."""
+        if self._stage != _ENTERED:
             return
-        changes = self._pending or {} if kind is None else {name: -taken for name, taken in self._held().items()}
+        if kind is None and not self._pending:
+            # In this order: an adjustment from another thread either is seen here, or sees that the lease has ended.
+            self._stage = _ENDED
+            if not self._pending:
+                return
+        changes = self._leave(failed=kind is not None)
+        if changes:
+            self._settle_on_leaving(changes, failed=kind is not None)
+
+    def _leave(self, *, failed: bool) -> dict[str, int]:
+        """Return what is left to settle; nothing for an exit that another exit was faster than."""
+        with self._client.lease_mutex:
+            if self._stage == _LEAVING or (failed and self._stage != _ENTERED):
+                return {}
+            self._stage = _LEAVING
+            if failed:
+                return _negative(self._held())
+            pending, self._taken, self._pending = self._pending or {}, self.consumed, None
+            return pending
+
+    def _settle_on_leaving(self, changes: dict[str, int], *, failed: bool) -> None:
         try:
             self._client.see_through(lambda: self._settle(changes))
         except RateLimiterUnavailable as away:
             # A lost credit limits others for a while; a lost debit would be use that nobody counts.
-            owes = kind is None and any(amount > 0 for amount in changes.values())
+            owes = not failed and any(amount > 0 for amount in changes.values())
             if owes and self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
                 raise about(away, self._bucket) from away.cause
             _log.warning("Not settled, for the store is away: %s of %s: %s", changes, self._bucket, away)
+        finally:
+            self._stage = _ENDED
 
     @property
     def consumed(self) -> dict[str, int]:
@@ -150,10 +178,11 @@ class SyncLease:
             ValidationError: A limit that was not named in the acquire, or more given back than is held.
             LeaseExpiredError: The lease has ended.
         """
-        self._check("adjust", amounts, -MAX_AMOUNT)
-        for name, amount in amounts.items():
-            self._check_held(name, -amount)
-        self._put_off(amounts)
+        with self._client.lease_mutex:
+            self._check("adjust", amounts, -MAX_AMOUNT)
+            for name, amount in amounts.items():
+                self._check_held(name, -amount)
+            self._put_off("adjust", amounts)
 
     def consume(self, /, **amounts: int) -> None:
         """Take more, now.
@@ -161,7 +190,7 @@ class SyncLease:
         Raises:
             RateLimitExceeded: The bucket lacks the tokens; the lease keeps what it has.
             ValidationError: A limit that was not named in the acquire, or more than its capacity.
-            LeaseExpiredError: The lease has ended.
+            LeaseExpiredError: The lease has ended, maybe while the call was in flight; what it took was given back.
         """
         self._check("consume", amounts, 0)
         if self.degraded or not amounts:
@@ -172,9 +201,12 @@ class SyncLease:
             if self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
                 raise about(away, self._bucket) from away.cause
             # Let through, and charged with the adjustments once the lease ends.
-            return self._put_off(amounts)
-        self._forget_untaken(amounts, taken)
-        return self._hold(amounts)
+            with self._client.lease_mutex:
+                return self._put_off("consume", amounts)
+        if self._keep(amounts, taken):
+            return None
+        cascade.give_back(self._client, taken, amounts, self._client.until_s())
+        raise LeaseExpiredError("consume", *self._bucket)
 
     def release(self, /, **amounts: int) -> None:
         """Give tokens back, now.
@@ -184,22 +216,36 @@ class SyncLease:
             LeaseExpiredError: The lease has ended.
             RateLimiterUnavailable: The table did not answer, and calls are not let through; they may have been given.
         """
-        self._check("release", amounts, 0)
-        for name, amount in amounts.items():
-            self._check_held(name, amount)
-        now, later = {}, {}
-        for name, amount in amounts.items():
-            # What was only put off was never written: it is taken off there first.
-            put_off = min(amount, max(0, (self._pending or {}).get(name, 0)))
-            later[name], now[name] = -put_off, amount - put_off
-        self._put_off(later)
-        self._hold({name: -amount for name, amount in now.items()})
+        now = self._let_go(amounts)
         try:
             self._client.see_through(lambda: self._settle(_negative(now)))
         except RateLimiterUnavailable as away:
             if self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
                 raise about(away, self._bucket) from away.cause
             _log.warning("Not given back, for the store is away: %s of %s: %s", now, self._bucket, away)
+
+    def _let_go(self, amounts: dict[str, int]) -> dict[str, int]:
+        """Stop holding amounts, and return what of them was written and is to be given back."""
+        now, later = {}, {}
+        with self._client.lease_mutex:
+            self._check("release", amounts, 0)
+            for name, amount in amounts.items():
+                self._check_held(name, amount)
+                # What was only put off was never written: it is taken off there first.
+                put_off = min(amount, max(0, (self._pending or {}).get(name, 0)))
+                later[name], now[name] = -put_off, amount - put_off
+            self._put_off("release", later)
+            self._hold(_negative(now))
+        return now
+
+    def _keep(self, amounts: dict[str, int], taken: list[Holding]) -> bool:
+        """Hold what was taken; False if the lease has ended meanwhile."""
+        with self._client.lease_mutex:
+            if self._stage == _ENTERED:
+                self._forget_untaken(amounts, taken)
+                self._hold(amounts)
+                return True
+            return False
 
     def _take(self, amounts: dict[str, int]) -> list[Holding]:
         return cascade.take(self._client, Asking(self._bucket, amounts, self._own, self._client.until_s()))
@@ -226,7 +272,7 @@ class SyncLease:
         if self._grant is not None:
             child = Holding(self._bucket, self._grant, self._held())
             self._grant = None
-            cascade.give_back(self._client, child, self._held(), self._client.until_s())
+            cascade.give_back(self._client, [child], self._held(), self._client.until_s())
 
     def _go_without_store(self, error: RateLimiterUnavailable) -> None:
         """Let the request through unlimited, if that is allowed."""
@@ -247,7 +293,9 @@ class SyncLease:
 
     def _check(self, verb: str, amounts: dict[str, int], least: int) -> None:
         held = self._held()
-        if not self._open:
+        if self._stage != _ENTERED:
+            if self._stage == _NEW:
+                raise RuntimeError("an acquire takes nothing before it is entered")
             raise LeaseExpiredError(verb, *self._bucket)
         for name, amount in amounts.items():
             if name not in held:
@@ -260,9 +308,19 @@ class SyncLease:
         if amount > held:
             raise ValidationError(name, amount, f"is more than the lease holds of it ({held})")
 
-    def _put_off(self, amounts: dict[str, int]) -> None:
-        pending = self._pending or {}
-        self._pending = {**pending, **{name: pending.get(name, 0) + amount for name, amount in amounts.items()}}
+    def _put_off(self, verb: str, amounts: dict[str, int]) -> None:
+        """Note changes that are written when the lease ends.
+
+        Raises:
+            LeaseExpiredError: The lease has ended.
+        """
+        before = self._pending
+        known = before or {}
+        self._pending = {**known, **{name: known.get(name, 0) + amount for name, amount in amounts.items()}}
+        # An exit that found nothing to settle has not waited for the mutex.
+        if self._stage != _ENTERED:
+            self._pending = before
+            raise LeaseExpiredError(verb, *self._bucket)
 
 
 def _negative(amounts: dict[str, int]) -> dict[str, int]:

@@ -1,0 +1,109 @@
+"""A lease is entered once and left once, and its verbs end with it."""
+
+import pytest
+
+from zae_limiter import LeaseExpiredError, Limit, RateLimitExceeded, ValidationError
+
+from .clients import take
+
+LIMITS = [Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 6_000)]
+
+
+@pytest.fixture(autouse=True)
+async def _limits(limiter):
+    await limiter.set_system_defaults(LIMITS)
+
+
+async def left(limiter):
+    return (await limiter.available("user-1", "gpt-4"))["rpm"]
+
+
+def acquire(limiter, amount=10):
+    return limiter.acquire("user-1", "gpt-4", {"rpm": amount})
+
+
+async def leave(lease, failure=None):
+    await lease.__aexit__(None if failure is None else type(failure), failure, None)
+
+
+async def test_a_lease_left_by_an_exception_again_gives_nothing_back(limiter):
+    """The second exit is no exit: others hold what is available by then."""
+    await take(limiter, {"rpm": 10})
+    lease = await acquire(limiter).__aenter__()
+    for _ in range(3):
+        await leave(lease, KeyError("failed"))
+
+    assert 50 == await left(limiter)
+
+
+async def test_a_lease_left_normally_and_then_by_an_exception_keeps_its_tokens(limiter):
+    """The first exit decides."""
+    lease = await acquire(limiter).__aenter__()
+    await leave(lease)
+    await leave(lease, KeyError("failed"))
+
+    assert 50 == await left(limiter)
+
+
+async def test_a_lease_left_twice_writes_its_adjustments_once(limiter):
+    """And still says what it consumed."""
+    lease = await acquire(limiter).__aenter__()
+    await lease.adjust(rpm=5)
+    await leave(lease)
+    await leave(lease)
+
+    assert {"rpm": 15} == lease.consumed
+    assert 45 == await left(limiter)
+
+
+async def test_a_lease_that_was_never_entered_is_left_without_effect(limiter):
+    """There is nothing to give back."""
+    await leave(acquire(limiter), KeyError("failed"))
+
+    assert 60 == await left(limiter)
+
+
+@pytest.mark.parametrize("failure", [None, KeyError("failed")])
+@pytest.mark.parametrize("verb", ["adjust", "consume", "release"])
+async def test_a_verb_after_the_end_raises_and_changes_nothing(limiter, verb, failure):
+    """However the lease was left."""
+    lease = await acquire(limiter).__aenter__()
+    await leave(lease, failure)
+    before = await left(limiter)
+
+    with pytest.raises(LeaseExpiredError):
+        await getattr(lease, verb)(rpm=1)
+    assert before == await left(limiter)
+
+
+@pytest.mark.parametrize("verb", ["adjust", "consume", "release"])
+async def test_a_verb_of_a_lease_whose_acquire_was_rejected_raises(limiter, verb):
+    """It holds nothing, so there is nothing to change."""
+    await take(limiter, {"rpm": 55})
+    lease = acquire(limiter)
+    with pytest.raises(RateLimitExceeded):
+        await lease.__aenter__()
+
+    with pytest.raises(RuntimeError):
+        await getattr(lease, verb)(rpm=1)
+    assert 5 == await left(limiter)
+
+
+async def test_a_lease_is_entered_once(limiter):
+    """Not even after its end."""
+    lease = await acquire(limiter).__aenter__()
+    await leave(lease)
+
+    with pytest.raises(RuntimeError):
+        await lease.__aenter__()
+    assert 50 == await left(limiter)
+
+
+async def test_releases_give_back_at_most_what_is_held(limiter):
+    """The second one sees what the first has left."""
+    async with acquire(limiter) as lease:
+        await lease.release(rpm=6)
+        with pytest.raises(ValidationError):
+            await lease.release(rpm=6)
+
+    assert 56 == await left(limiter)
