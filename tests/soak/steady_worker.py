@@ -25,6 +25,7 @@ CONSUME = {"rpm": 1, "tpm": 500}
 DEADLINE_S = 5.0
 ADMINISTER_EVERY_S = 5.0
 TELL_EVERY_S = 1.0
+MADE_UP_FOR_S = 60.0
 ONE_CASCADE_IN = 5
 ONE_FAILURE_IN = 11
 
@@ -59,7 +60,7 @@ class Worker:
         self.done: Counter[str] = Counter()
 
     def work(self, until_s: float) -> None:
-        """Write at the rate until it is time to stop. What the machine was too slow for is not made up for later."""
+        """Write at the rate until it is time to stop; a process that was held up makes up for a minute at most."""
         due_s = tell_s = time.monotonic()
         end_s = due_s + until_s - time.time()
         while (now_s := time.monotonic()) < end_s:
@@ -67,7 +68,7 @@ class Worker:
                 self.tell()
                 tell_s = now_s + TELL_EVERY_S
             writes = self._tried(self._lease)
-            due_s = max(due_s + writes / self._assignment.writes_per_second, now_s - TELL_EVERY_S)
+            due_s = max(due_s + writes / self._assignment.writes_per_second, now_s - MADE_UP_FOR_S)
             time.sleep(max(0.0, due_s - time.monotonic()))
 
     def administer(self, until_s: float) -> None:

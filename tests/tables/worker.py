@@ -89,6 +89,16 @@ def hold(path: str) -> None:
     connection.close()
 
 
+def lock(path: str) -> None:
+    """Keep everybody else out of the file until told to let go."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    connection.execute("BEGIN EXCLUSIVE")
+    say("ready")
+    sys.stdin.readline()
+    connection.close()
+
+
 def read(path: str) -> None:
     """Keep a read transaction open until told to end it, as a program of others may."""
     connection = sqlite3.connect(path, isolation_level=None)
@@ -186,5 +196,5 @@ def port_add(table: SqliteTable, name: str) -> None:
 
 
 if __name__ == "__main__":
-    VERBS = (add, acknowledge, use, create, hold, read, write_much, open_unprivileged, pair, restore, fork)
+    VERBS = (add, acknowledge, use, create, hold, lock, read, write_much, open_unprivileged, pair, restore, fork)
     {verb.__name__: verb for verb in VERBS}[sys.argv[1]](*sys.argv[2:])

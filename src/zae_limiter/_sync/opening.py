@@ -5,6 +5,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, assert_never
 
+from zae_limiter._sync import runtime
 from zae_limiter._sync.embedded_table import EmbeddedTable
 from zae_limiter._sync.runtime import Parallel
 from zae_limiter._sync.store.namespaces import NamespaceStore
@@ -12,6 +13,7 @@ from zae_limiter._sync.store.scope import Client, Scope, nonces
 from zae_limiter._sync.store.versions import VersionStore
 from zae_limiter._sync.table import Table
 from zae_limiter.clock import Clock
+from zae_limiter.core.errors import StorageError
 from zae_limiter.core.location import (
     DynamoLocation,
     Location,
@@ -25,7 +27,10 @@ from zae_limiter.core.namespace import DEFAULT_NAMESPACE
 from zae_limiter.core.settings import Settings
 from zae_limiter.core.version import VersionRecord, check_client, check_schema
 from zae_limiter.tables.blocking import BlockingTable
+from zae_limiter.tables.busy import Busy
 from zae_limiter.tables.memory import MemoryTable
+
+_OPENING_WAIT_S = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +114,7 @@ def open_client(opening: Opening, parallel: Parallel) -> Client:
         case MemoryLocation():
             table, where = _embedded(MemoryTable(), opening), "memory://"
         case SqliteLocation() as file:
-            table, where = _embedded(_file(file), opening), sqlite_url(file.path)
+            table, where = _embedded(_open_file(file, opening), opening), sqlite_url(file.path)
         case DynamoLocation() as place:
             table, where = _dynamo(place, opening), dynamo_url(place)
         case never:
@@ -122,6 +127,24 @@ def _embedded(table: BlockingTable, opening: Opening) -> EmbeddedTable:
     return EmbeddedTable(table, opening.clock, opening.settings.deadline_s, opening.random.random)
 
 
+def _open_file(location: SqliteLocation, opening: Opening) -> BlockingTable:
+    """Open a file on a thread, for that reads and syncs a disk; a locked one is tried again until the deadline.
+
+    Raises:
+        StorageError: The file cannot be used, or was locked all the time.
+    """
+    started_s = opening.clock.monotonic_s()
+    while True:
+        try:
+            return runtime.in_thread(_file, location)
+        except Busy as busy:
+            waited_s = opening.clock.monotonic_s() - started_s
+            if waited_s >= opening.settings.deadline_s:
+                reason = f"another program has kept it locked for {waited_s:.1f} s. End that program, or try again."
+                raise StorageError(location.path, reason) from busy
+        runtime.sleep(min(_OPENING_WAIT_S, opening.settings.deadline_s - waited_s))
+
+
 def _file(location: SqliteLocation) -> BlockingTable:
     from zae_limiter.tables.private_file import tighten
     from zae_limiter.tables.sqlite import SqliteTable
@@ -129,7 +152,7 @@ def _file(location: SqliteLocation) -> BlockingTable:
     if location.is_default:
         # Earlier versions created the user's own file with the modes of the umask.
         tighten(location.path)
-    return SqliteTable(location.path)
+    return SqliteTable(location.path, wait_s=0)
 
 
 def _dynamo(place: DynamoLocation, opening: Opening) -> Table:

@@ -24,7 +24,7 @@ from zae_limiter.tables.busy import Busy
 from zae_limiter.tables.evaluate import apply, check_transaction, keeps_place, moves, places
 from zae_limiter.tables.paging import keys_of, page_of
 from zae_limiter.tables.sqlite_checkpoint import WriteAheadLog
-from zae_limiter.tables.sqlite_file import is_busy, transaction
+from zae_limiter.tables.sqlite_file import OPENING_WAIT_S, is_busy, transaction
 from zae_limiter.tables.sqlite_pool import Pool
 from zae_limiter.tables.sqlite_query import Statement, statement_of
 from zae_limiter.tables.sqlite_text import NO_ROW, Row, row_after, row_of_item, row_of_text
@@ -66,16 +66,21 @@ class _Change(NamedTuple):
 class SqliteTable:
     """A table in a file, made with its directories if it is not there.
 
+    While another process keeps the file locked, opening blocks for about ``wait_s`` seconds. Later calls never do.
+
     Raises:
-        StorageError: the file is damaged, not writable or not ours.
+        Busy: another process keeps the file locked, and ``wait_s`` is 0.
+        StorageError: the file is damaged, not writable, not ours, or was locked for ``wait_s``.
         IncompatibleSchemaError: a newer version of this package made it.
     """
 
     upkeep_waits = True
 
-    def __init__(self, path: str | os.PathLike[str], log_limit_bytes: int = LIMIT_BYTES) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], log_limit_bytes: int = LIMIT_BYTES, wait_s: float = OPENING_WAIT_S
+    ) -> None:
         self.path = os.path.abspath(os.fspath(path))
-        self._pool = Pool(self.path)
+        self._pool = Pool(self.path, wait_s)
         self._log = WriteAheadLog(self.path, log_limit_bytes)
         # Rows as last seen. One that others have changed since does no harm: its text no longer matches.
         self._rows: dict[Key, Row] = {}

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from zae_limiter.core.errors import IncompatibleSchemaError, StorageError
+from zae_limiter.tables.busy import Busy
 from zae_limiter.tables.private_file import create_directory, create_file
 
 APPLICATION_ID = 0x5A41454C
@@ -39,8 +40,7 @@ _MAKING = (_ITEMS, _ENTRIES, _CHANGES, *_MARKS)
 # What brings a file of an older version to the next one. Buckets are opened by the next write to them.
 _STEPS = {1: ("ALTER TABLE items ADD COLUMN hour INTEGER", "ALTER TABLE items ADD COLUMN totals TEXT", _CHANGES)}
 _PAGE_BYTES = 1024
-_OPENING_WAIT_S = 10.0
-_WAL_TRIES = 1000
+OPENING_WAIT_S = 10.0
 _WAL_WAIT_S = 0.01
 
 _BUSY = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL))
@@ -56,13 +56,14 @@ _REASONS = {
 }
 
 
-def prepare(path: str) -> None:
+def prepare(path: str, wait_s: float = OPENING_WAIT_S) -> None:
     """Create the file and its directories unless they exist. Several processes may do so at the same time.
 
-    What is created is private to this user.
+    What is created is private to this user. Each lock of another process is waited for up to ``wait_s`` seconds.
 
     Raises:
-        StorageError: the file is damaged, not writable or not ours.
+        Busy: another process keeps the file locked, and ``wait_s`` is 0.
+        StorageError: the file is damaged, not writable or not ours, or another process kept it locked for ``wait_s``.
         IncompatibleSchemaError: a newer version of this package made it.
     """
     try:
@@ -80,14 +81,16 @@ def prepare(path: str) -> None:
     except OSError as error:
         raise StorageError(path, _REASONS[sqlite3.SQLITE_CANTOPEN]) from error
     try:
-        connection = sqlite3.connect(path, timeout=_OPENING_WAIT_S, isolation_level=None)
+        connection = sqlite3.connect(path, timeout=wait_s, isolation_level=None)
         try:
             cursor = connection.cursor()
             make_tables(cursor, path)
-            _use_log(cursor)
+            _use_log(cursor, wait_s)
         finally:
             connection.close()
     except sqlite3.Error as error:
+        if is_busy(error) and not wait_s:
+            raise Busy from error
         raise storage_error(path, error) from error
 
 
@@ -177,9 +180,9 @@ def _missing(cursor: sqlite3.Cursor, path: str) -> tuple[str, ...]:
     return _MAKING
 
 
-def _use_log(cursor: sqlite3.Cursor) -> None:
+def _use_log(cursor: sqlite3.Cursor, wait_s: float) -> None:
     """Switch the file to a write-ahead log; SQLite does not wait by itself for others who are about to do the same."""
-    for _ in range(_WAL_TRIES):
+    for _ in range(int(wait_s / _WAL_WAIT_S)):
         try:
             cursor.execute("PRAGMA journal_mode = WAL").fetchone()
             return

@@ -8,12 +8,13 @@ import os
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 from weakref import WeakSet
 
 from zae_limiter.core.errors import RepositoryClosedError, ValidationError
+from zae_limiter.tables.busy import Busy
 from zae_limiter.tables.sqlite_file import connect, is_busy, prepare
 
 A = TypeVar("A")
@@ -21,6 +22,7 @@ R = TypeVar("R")
 
 _LOANS_BETWEEN_LOOKS = 16
 _PATIENCE_S = 0.01
+_GATE_WAIT_S = 0.01
 _FORK_WAIT_S = 0.001
 _FORK_WAITS = 1000
 
@@ -54,7 +56,7 @@ class Pool:
     ``turn`` is held by the thread of this process that writes.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, wait_s: float) -> None:
         self.turn = Turn()
         self._path = path
         self._idle: deque[sqlite3.Cursor] = deque()
@@ -62,7 +64,7 @@ class Pool:
         self._loans = 0
         self._closed = False
         with _gate:
-            prepare(path)
+            prepare(path, wait_s)
             self._identity = _identity(path)
             _pools.add(self)
 
@@ -70,6 +72,7 @@ class Pool:
         """Make a call with a cursor for it alone.
 
         Raises:
+            Busy: the file was replaced by one that another process keeps locked.
             RepositoryClosedError: the pool is closed.
             StorageError: the file was replaced by one that cannot be used.
             sqlite3.Error: no connection could be made, or the call met it.
@@ -109,7 +112,7 @@ class Pool:
 
     def _connect(self) -> sqlite3.Cursor:
         """A cursor of a new connection."""
-        with _gate:
+        with _passing_gate():
             if self._closed:
                 raise RepositoryClosedError(self._path)
             cursor = connect(self._path)
@@ -126,10 +129,12 @@ class Pool:
         """Let go of a file that was deleted or replaced, and make or open the one that is there now."""
         if _identity(self._path) == self._identity:
             return
-        with _gate:
+        # If this fails, the next call looks again: the new file may lack its tables.
+        self._loans = -1
+        with _passing_gate():
             if not self._closed:
                 self._drop_idle()
-                prepare(self._path)
+                prepare(self._path, wait_s=0)
                 self._identity = _identity(self._path)
 
     def _drop_idle(self) -> None:
@@ -143,6 +148,21 @@ class Pool:
         with suppress(sqlite3.Error):
             cursor.connection.close()
         self._open.discard(cursor)
+
+
+@contextmanager
+def _passing_gate() -> Iterator[None]:
+    """Hold the gate, but do not wait for a file that another thread is long in opening.
+
+    Raises:
+        Busy: the gate is held by others.
+    """
+    if not _gate.acquire(timeout=_GATE_WAIT_S):
+        raise Busy
+    try:
+        yield
+    finally:
+        _gate.release()
 
 
 def _identity(path: str) -> tuple[int, int] | None:
