@@ -14,6 +14,7 @@ import zae_limiter
 
 T = TypeVar("T")
 
+_DELIVERING = ("CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD", "RESUME", "SEND")
 _LIBRARY = str(Path(zae_limiter.__file__).parent)
 
 
@@ -22,12 +23,17 @@ class Interrupt(BaseException):
 
 
 class Strike:
-    """Traces the calling thread, and raises at the bytecode of this number; ``struck`` is where that was."""
+    """Traces the calling thread, and raises at the bytecode of this number; ``struck`` is where that was.
+
+    It raises where CPython runs signal handlers: at the start of a function, after a call, and at the end of a loop's
+    round.
+    """
 
     def __init__(self, number: int, within: str = "") -> None:
         self.struck: str | None = None
         self._left = number
         self._within = within
+        self._last: dict[FrameType, int] = {}
 
     def __enter__(self) -> "Strike":
         self._before = sys.gettrace()
@@ -46,33 +52,34 @@ class Strike:
         return self._step
 
     def _step(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if event == "opcode" and self.struck is None and frame.f_lasti not in _never_struck(frame.f_code):
-            self._left -= 1
-            if self._left == 0:
-                self.struck = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} {frame.f_code.co_qualname}"
-                raise Interrupt(self.struck)
+        if event == "return":
+            self._last.pop(frame, None)
+        if event == "opcode" and self.struck is None:
+            before, self._last[frame] = self._last.get(frame), frame.f_lasti
+            if before is None or _may_raise(frame.f_code, before, frame.f_lasti):
+                self._left -= 1
+                if self._left == 0:
+                    self.struck = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} {frame.f_code.co_name}"
+                    self._last.clear()
+                    raise Interrupt(self.struck)
         return self._step
 
 
 @functools.cache
-def _never_struck(code: CodeType) -> frozenset[int]:
-    """Return the offsets between the end of a with block and its exit.
+def _may_raise(code: CodeType, before: int, now: int) -> bool:
+    """Return whether a signal handler may run after one bytecode, and its exception can be raised at the next.
 
-    CPython delivers no signal there, and a lock is only as safe as that.
+    CPython raises it at the call itself. Where that is in another try or with statement than the next bytecode, it
+    cannot be imitated.
     """
-    found: set[int] = set()
-    instructions = list(dis.get_instructions(code))
-    for index in range(len(instructions) - 4):
-        nones = instructions[index : index + 3]
-        if not all(one.opname == "LOAD_CONST" and one.argval is None for one in nones):
-            continue
-        calls = [one for one in instructions[index + 3 : index + 5] if one.opname in ("PRECALL", "CALL")]
-        if calls and calls[0] is instructions[index + 3]:
-            found.update(one.offset for one in (*nones, *calls))
-            before = instructions[index - 1]
-            if before.opname == "SWAP":
-                found.add(before.offset)
-    return frozenset(found)
+    names, handlers = _names(code), dis._parse_exception_table(code)  # type: ignore[attr-defined] # there is no other
+    targets = [[one.target for one in handlers if one.start <= offset < one.end] for offset in (before, now)]
+    return names[before] in _DELIVERING and targets[0] == targets[1]
+
+
+@functools.cache
+def _names(code: CodeType) -> dict[int, str]:
+    return {one.offset: one.opname for one in dis.get_instructions(code)}
 
 
 def strikes(

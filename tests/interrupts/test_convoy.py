@@ -1,4 +1,4 @@
-"""A convoy whose caller is interrupted at any bytecode: no other caller hangs, and nothing is carried twice."""
+"""A convoy whose caller is interrupted at any moment: no other caller hangs, and nothing is carried twice."""
 
 import time
 from collections import Counter
@@ -47,17 +47,17 @@ def check(carrier, where, others=()):
     assert not carrier.convoy._queue, where
 
 
-def test_a_leader_that_is_interrupted_at_any_bytecode_leaves_a_convoy_that_works():
+def test_a_leader_that_is_interrupted_at_any_moment_leaves_a_convoy_that_works():
     """Alone, from joining to the answer; what it took is undone or stays charged."""
     count = 0
     for carrier, where in strikes(Carrier, lambda carrier: join(carrier, 1), within="convoy.py"):
         count += 1
         check(carrier, where)
 
-    assert count > 100
+    assert count > 30
 
 
-def test_a_leader_that_is_interrupted_at_any_bytecode_strands_no_follower():
+def test_a_leader_that_is_interrupted_at_any_moment_strands_no_follower():
     """They are carried by another, or end with their deadline."""
 
     def prepare():
@@ -74,11 +74,11 @@ def test_a_leader_that_is_interrupted_at_any_bytecode_strands_no_follower():
         carrier.convoy._carry = carry_with_followers
         return carrier
 
-    for carrier, where in strikes(prepare, lambda carrier: join(carrier, 1), within="convoy.py", step=3):
+    for carrier, where in strikes(prepare, lambda carrier: join(carrier, 1), within="convoy.py"):
         check(carrier, where, carrier.others)
 
 
-def test_a_follower_that_is_interrupted_at_any_bytecode_leaves_a_convoy_that_works():
+def test_a_follower_that_is_interrupted_at_any_moment_leaves_a_convoy_that_works():
     """It leaves the queue, or waits for the answer and undoes it."""
 
     def prepare():
@@ -94,5 +94,5 @@ def test_a_follower_that_is_interrupted_at_any_bytecode_leaves_a_convoy_that_wor
         carrier.held.set()
         return "released"
 
-    for carrier, where in strikes(prepare, lambda carrier: join(carrier, 2), within="convoy.py", step=2):
+    for carrier, where in strikes(prepare, lambda carrier: join(carrier, 2), within="convoy.py"):
         check(carrier, where, carrier.others)

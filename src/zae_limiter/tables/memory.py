@@ -2,14 +2,17 @@
 
 One lock guards everything; nothing under it waits. Items written to in this hour are kept apart from the idle ones, so
 that the first write to a bucket in an hour is noticed at no cost to the others.
+
+A signal handler may raise between any two steps. So a change of several parts is planned first, and a plan that was
+interrupted is carried out by the next caller. Each step of it may be carried out again.
 """
 
 import threading
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from zae_limiter.core.errors import RepositoryClosedError
 from zae_limiter.core.outcome import Applied, Cancelled, Committed, Item, Missing, Refused
@@ -18,7 +21,7 @@ from zae_limiter.schema.operations import Change, Check, Key, Operation, Page, Q
 from zae_limiter.tables.blocking import Swept
 from zae_limiter.tables.evaluate import NO_ITEM, Place, apply, check_transaction, moves, places
 from zae_limiter.tables.paging import Entry, keys_of, page_of, range_of, start_of
-from zae_limiter.tables.totals import BUCKET, HOUR_MS, RETENTION_HOURS, Opened, added, change, logged
+from zae_limiter.tables.totals import BUCKET, HOUR_MS, RETENTION_HOURS, Logged, Opened, added, change, logged
 
 _LONGEST_LOG = 100_000
 _COMMITTED = Committed()
@@ -45,13 +48,25 @@ class _Closed:
         self.release()
 
 
+class _Step(NamedTuple):
+    """An item to be stored under a key, None to leave it as it is, with what changes in the orders and in the log."""
+
+    key: Key
+    new: dict[str, Any] | None
+    leaves: tuple[Place, ...]
+    enters: tuple[Place, ...]
+    logged: Logged | None
+    change: Change | None
+
+
 class MemoryTable:
     """A table in this process's memory, safe for threads."""
 
     upkeep_waits = False
 
     def __init__(self) -> None:
-        self._lock: threading.Lock | _Closed = threading.Lock()
+        # Its release raises in a thread that does not hold it: so a caller that was interrupted knows whether it does.
+        self._lock: threading.RLock | _Closed = threading.RLock()
         self._items: dict[Key, dict[str, Any]] = {}
         self._idle: dict[Key, dict[str, Any]] = {}
         self._orders: dict[tuple[str, str], list[Entry]] = {}
@@ -63,6 +78,8 @@ class MemoryTable:
         # Of usage that nobody ever asks for the oldest goes, so that it does not fill the memory.
         self._log: deque[Change] = deque(maxlen=_LONGEST_LOG)
         self._sequence = 0
+        # What an interrupted caller has left to do. The keys in it are not in ``_items``.
+        self._unfinished: tuple[_Step, ...] = ()
 
     @property
     def hour(self) -> int:
@@ -73,9 +90,10 @@ class MemoryTable:
     def hour(self, hour: int) -> None:
         with self._lock:
             if hour != self._hour:
-                self._hour = hour
+                self._finish()
                 self._idle.update(self._items)
                 self._items.clear()
+                self._hour = hour
 
     def get(self, key: Key) -> Item | None:
         """The item, None if there is none."""
@@ -93,6 +111,7 @@ class MemoryTable:
         start = start_of(query)
         most = None if query.limit is None else query.limit + 1
         with self._lock:
+            self._finish()
             order = self._orders.get((query.index or "", query.pk), [])
             low = bisect_left(order, (wanted.low,))
             high = len(order)
@@ -113,21 +132,32 @@ class MemoryTable:
     def write(self, operation: Write) -> Applied | Refused | Missing:
         """Carry out one operation, if its conditions hold."""
         key, items, lock = operation.key, self._items, self._lock
-        # Twice as fast as a with statement, and this is where every acquire passes.
-        lock.acquire()
+        # Faster than a with statement, and every acquire comes through here. An interrupt may strike as soon as the
+        # lock is acquired, so that is inside the try statement.
         try:
+            lock.acquire()
             written = items.get(key)
-            new = apply(operation, written or self._find(key))
-            if type(new) is not dict:
-                return new  # type: ignore[return-value] # mypy does not narrow on type()
-            # A limit is dropped with all its fields: who removes no more than one attribute drops no total.
-            if not moves(operation) and written and len(operation.remove) < 2:  # type: ignore[union-attr] # an Update
-                items[key] = new
-            else:
-                self._replace(key, new, places(new))
-            return Applied(new)
-        finally:
-            lock.release()
+            outcome: Any
+            outcome = new = apply(operation, written or self._find(key))
+            if type(new) is dict:
+                outcome = Applied(new)
+                # A limit is dropped with all its fields: an update that removes one attribute drops no total.
+                if moves(operation) or not written or len(operation.remove) > 1:  # type: ignore[union-attr] # an Update
+                    self._carry_out((self._plan(key, new, places(new)),))
+                # A signal handler of this thread may have written meanwhile, for the lock is its own.
+                elif key in items and items[key] is written:
+                    items[key] = new
+                else:
+                    outcome = self.write(operation)
+        except BaseException:
+            try:  # noqa: SIM105 - a context manager could be interrupted before the lock is released
+                lock.release()
+            except RuntimeError:
+                pass
+            raise
+        lock.release()
+        found: Applied | Refused | Missing = outcome
+        return found
 
     def transact(self, operations: Sequence[Operation]) -> Committed | Cancelled:
         """Carry out all operations, or none."""
@@ -137,32 +167,32 @@ class MemoryTable:
             results = [apply(operation, self._find(operation.key)) for operation in operations]
             if any(type(result) is not dict for result in results):
                 return Cancelled(tuple(None if isinstance(result, dict) else result for result in results))
-            planned = []
+            planned: list[_Step] = []
             for operation, new in zip(operations, results, strict=True):
                 if type(operation) is not Check and isinstance(new, dict):
                     moves(operation)
-                    planned.append((operation.key, new, places(new)))
-            for key, new, stands in planned:
-                self._replace(key, new, stands)
+                    planned.append(self._plan(operation.key, new, places(new), planned))
+            self._carry_out(tuple(planned))
         return _COMMITTED
 
     def batch_delete(self, keys: Iterable[Key]) -> None:
         """Remove items, without a condition and not as one transaction."""
         for key in keys:
             with self._lock:
-                self._replace(key, NO_ITEM, ())
+                self._carry_out((self._plan(key, NO_ITEM, ()),))
 
     def sweep(self, now_s: int, limit: int) -> Swept:
         """Look at the next ``limit`` items, and remove those whose ``ttl`` is past."""
         removed = 0
         with self._lock:
+            self._finish()
             self._unswept = self._unswept or len(self._rounds)
             looked_at = min(limit, len(self._rounds))
             for _ in range(looked_at):
                 key = next(iter(self._rounds))
                 expires_s = self._find(key).get("ttl")
                 if type(expires_s) is int and expires_s < now_s:
-                    self._replace(key, NO_ITEM, ())
+                    self._carry_out((self._plan(key, NO_ITEM, ()),))
                     removed += 1
                 else:
                     self._rounds.move_to_end(key)
@@ -178,24 +208,27 @@ class MemoryTable:
         had one by the end, also if other calls come in between.
         """
         with self._lock:
+            self._finish()
             left = start or len(self._opened)
             for _ in range(min(limit, left, len(self._opened))):
                 key, opened = next(iter(self._opened.items()))
                 item = self._find(key)
                 if item is not opened.totals:
-                    self._append(key, opened.hour, added(opened.totals, item))
-                    self._opened[key] = Opened(opened.hour, item)
+                    found = Logged(opened.hour, added(opened.totals, item), Opened(opened.hour, item))
+                    self._carry_out((_Step(key, None, (), (), found, self._change(key, found)),))
                 self._opened.move_to_end(key)
             return left - limit if left > limit else None
 
     def changes(self, after: int, limit: int) -> list[Change]:
         """The next of the logged changes after a sequence, at most so many, in their order."""
         with self._lock:
+            self._finish()
             return list(islice((one for one in self._log if one.sequence > after), limit))
 
     def trim(self, up_to: int) -> None:
         """Forget the logged changes up to a sequence, included."""
         with self._lock:
+            self._finish()
             while self._log and self._log[0].sequence <= up_to:
                 self._log.popleft()
 
@@ -234,52 +267,82 @@ class MemoryTable:
 
     def _find(self, key: Key) -> dict[str, Any]:
         """The item of a key, empty if there is none."""
+        found = self._items.get(key)
+        if found:
+            return found
+        self._finish()
         return self._items.get(key) or self._idle.get(key, NO_ITEM)
 
-    def _replace(self, key: Key, new: dict[str, Any], stands: tuple[Place, ...]) -> None:
-        """Put ``new`` in the place of the item of that key, in every order; nothing in here can fail halfway."""
+    def _plan(self, key: Key, new: dict[str, Any], stands: tuple[Place, ...], before: Sequence[_Step] = ()) -> _Step:
+        """Plan to put ``new`` in the place of the item of that key, in every order; ``before`` is planned already."""
         old = self._find(key)
-        self._count(key, old, new)
-        stood = places(old)
-        for place in stood:
-            if place not in stands:
-                self._leave(place, key)
-        for place in stands:
-            if place not in stood:
-                self._enter(place, key)
-        self._idle.pop(key, None)
-        if new:
-            key = Key(*key)
-            self._items[key] = new
-            self._rounds.setdefault(key)
-        else:
-            self._items.pop(key, None)
-            self._rounds.pop(key, None)
-
-    def _count(self, key: Key, old: dict[str, Any], new: dict[str, Any]) -> None:
-        """Log what a bucket has used, if this write ends its hour or the bucket itself."""
         found = logged(self._opened.get(key), old, new, self._hour) if key[1] == BUCKET else None
-        if found is None:
-            return
-        self._append(key, found.hour, found.added)
-        if found.opened is None:
-            del self._opened[key]
-        else:
-            self._opened[Key(*key)] = found.opened
+        stood = places(old)
+        leaves = tuple(place for place in stood if place not in stands)
+        enters = tuple(place for place in stands if place not in stood)
+        noted = sum(step.change is not None for step in before)
+        return _Step(Key(*key), new, leaves, enters, found, None if found is None else self._change(key, found, noted))
 
-    def _append(self, key: Key, hour: int, amounts: dict[str, int]) -> None:
-        """Log a difference, if there is one."""
-        if amounts:
-            self._sequence += 1
-            self._log.append(change(self._sequence, key, hour, amounts))
+    def _change(self, key: Key, found: Logged, noted: int = 0) -> Change | None:
+        """Return what is to be logged, None if nothing was used; ``noted`` changes are logged before it."""
+        return change(self._sequence + noted + 1, key, found.hour, found.added) if found.added else None
+
+    def _carry_out(self, steps: tuple[_Step, ...]) -> None:
+        """Carry out a plan. From the moment it is noted it will be, though the caller is interrupted."""
+        items = self._items
+        for step in steps:
+            # Only a key that is not found there makes a writer look for what is unfinished.
+            if step.key in items:
+                self._idle[step.key] = items[step.key]
+                del items[step.key]
+        self._unfinished = steps
+        self._finish()
+
+    def _finish(self) -> None:
+        """Carry out what is noted, unless there is nothing."""
+        if self._unfinished:
+            for step in self._unfinished:
+                self._carry_out_step(step)
+            self._unfinished = ()
+
+    def _carry_out_step(self, step: _Step) -> None:
+        """Carry out a step; doing it again changes nothing."""
+        key, new, leaves, enters, found, noted = step
+        for place in leaves:
+            self._leave(place, key)
+        for place in enters:
+            self._enter(place, key)
+        if noted is not None:
+            if (self._log[-1].sequence if self._log else 0) < noted.sequence:
+                self._log.append(noted)
+            self._sequence = noted.sequence
+        if found is not None and found.opened is None:
+            self._opened.pop(key, None)
+        elif found is not None and found.opened is not None:
+            self._opened[key] = found.opened
+        if new:
+            self._rounds.setdefault(key)
+            self._items[key] = new
+            self._idle.pop(key, None)
+        elif new is not None:
+            self._items.pop(key, None)
+            self._idle.pop(key, None)
+            self._rounds.pop(key, None)
 
     def _enter(self, place: Place, key: Key) -> None:
         """Give an item its place in an order."""
-        insort(self._orders.setdefault((place.order, place.partition), []), (place.sort, *key))
+        order = self._orders.setdefault((place.order, place.partition), [])
+        entry = (place.sort, *key)
+        index = bisect_left(order, entry)
+        if index == len(order) or order[index] != entry:
+            order.insert(index, entry)
 
     def _leave(self, place: Place, key: Key) -> None:
-        """Take an item's place in an order away."""
-        order = self._orders[place.order, place.partition]
-        del order[bisect_left(order, (place.sort, *key))]
+        """Take an item out of an order."""
+        order = self._orders.get((place.order, place.partition), [])
+        entry = (place.sort, *key)
+        index = bisect_left(order, entry)
+        if index < len(order) and order[index] == entry:
+            del order[index]
         if not order:
-            del self._orders[place.order, place.partition]
+            self._orders.pop((place.order, place.partition), None)

@@ -1,0 +1,130 @@
+"""A table in memory whose caller is interrupted at any moment: it stays whole, and its lock is not lost."""
+
+import threading
+
+import pytest
+
+from tests.interrupts.strike import strikes
+from zae_limiter.schema.operations import Delete, ItemAbsent, Key, Put, Query, Update
+from zae_limiter.tables.evaluate import places
+from zae_limiter.tables.memory import MemoryTable
+
+ONE, TWO = Key("ns/BUCKET#a#r#0", "#STATE"), Key("ns/ENTITY#a", "#META")
+
+
+def item(key, number, place="x"):
+    """An item that an index lists, with a total that is logged."""
+    return {"PK": key.pk, "SK": key.sk, "number": number, "b_rpm_tc": number, "GSI1PK": "p", "GSI1SK": place}
+
+
+def filled():
+    """A table with one item of two, in its second hour."""
+    table = MemoryTable()
+    table.hour = 1
+    table.write(Put(item(ONE, 1)))
+    table.hour = 2
+    return table
+
+
+def numbers(table):
+    """The numbers of both items, None for one that is absent."""
+    return [None if found is None else found["number"] for found in table.batch_get((ONE, TWO))]
+
+
+def in_another_thread(call):
+    """Make a call in another thread, which would wait for a lock that was lost; return what it returned."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(call()), daemon=True)
+    thread.start()
+    thread.join(20)
+    assert found, "the lock was lost"
+    return found[0]
+
+
+def check(table):
+    """Require that items, orders and the log belong together."""
+    items = {**table._idle, **table._items}
+    listed = {(order, partition, entry) for (order, partition), entries in table._orders.items() for entry in entries}
+    expected = {(p.order, p.partition, (p.sort, *key)) for key, found in items.items() for p in places(found)}
+
+    assert expected == listed
+    assert set(items) == set(table._rounds)
+    assert sum(map(len, table._orders.values())) == len(listed)
+    sequences = [one.sequence for one in table.changes(0, 100)]
+    assert sorted(set(sequences)) == sequences
+    assert not table._unfinished
+
+
+OPERATIONS = {
+    "an update": (Update(ONE, set={"number": 2}), [[1, None], [2, None]]),
+    "a move": (Update(ONE, set={"number": 2, "GSI1SK": "y"}), [[1, None], [2, None]]),
+    "a new item": (Put(item(TWO, 5)), [[1, None], [1, 5]]),
+    "a delete": (Delete(ONE), [[1, None], [None, None]]),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_write_that_is_interrupted_at_any_moment_is_whole_or_nothing(name):
+    """The next caller sees either."""
+    operation, allowed = OPERATIONS[name]
+    seen = []
+    for table, where in strikes(filled, lambda table: table.write(operation)):
+        seen.append(in_another_thread(lambda table=table: numbers(table)))
+        assert seen[-1] in allowed, where
+        check(table)
+
+    assert {str(one) for one in seen} == {str(one) for one in allowed}
+
+
+def test_a_transaction_that_is_interrupted_at_any_moment_is_whole_or_nothing():
+    """All operations, or none."""
+    operations = [Put(item(TWO, 5), (ItemAbsent(),)), Update(ONE, set={"number": 2, "GSI1SK": "y"})]
+    seen = []
+    for table, where in strikes(filled, lambda table: table.transact(operations)):
+        seen.append(in_another_thread(lambda table=table: numbers(table)))
+        assert seen[-1] in ([1, None], [2, 5]), where
+        check(table)
+
+    assert [1, None] in seen
+    assert [2, 5] in seen
+
+
+@pytest.mark.parametrize("verb", ["query", "sweep", "log", "hour"])
+def test_any_other_call_that_is_interrupted_at_any_moment_leaves_the_table_whole(verb):
+    """Reading, sweeping, logging, and the turn of the hour."""
+
+    def act(table):
+        if verb == "query":
+            table.query(Query("p", index="GSI1"))
+        elif verb == "sweep":
+            table.sweep(10**12, 10)
+        elif verb == "log":
+            table.log_open(0, 10)
+        else:
+            table.hour = 3
+
+    for table, _ in strikes(filled, act):
+        in_another_thread(lambda table=table: numbers(table))
+        check(table)
+
+
+class HandlerRuns:
+    """A condition during which a signal handler writes, once."""
+
+    def __init__(self, table):
+        self._table = table
+
+    def holds(self, found):
+        table, self._table = self._table, None
+        if table is not None:
+            table.write(Update(ONE, add={"number": 10}))
+        return True
+
+
+def test_a_signal_handler_may_write_while_its_thread_does():
+    """Neither waits for the other, and both writes count."""
+    table = filled()
+    table.write(Update(ONE, set={"number": 2}))
+    table.write(Update(ONE, add={"number": 100}, when=(HandlerRuns(table),)))
+
+    assert [112, None] == numbers(table)
