@@ -6,13 +6,14 @@ NOON_S = 1_700_000_000
 
 
 class Steady:
-    """A clock that is moved by hand; the machine's time of day is of no interest."""
+    """A clock that is moved by hand; the machine's time of day is ahead of the server's by this many seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, ahead_s: int = 0) -> None:
         self.time_s = 1_000.0
+        self.ahead_s = ahead_s
 
     def now_ms(self) -> int:
-        return 0
+        return round((NOON_S + self.ahead_s + self.time_s - 1_000) * 1000)
 
     def monotonic_s(self) -> float:
         return self.time_s
@@ -32,8 +33,9 @@ def test_before_the_first_answer_it_is_the_machines() -> None:
     """There is nothing else to go by."""
     server = ServerClock(Steady())
 
-    assert (0, 0) == server.now()
+    assert (NOON_S * 1000, NOON_S * 1000) == server.now()
     assert not server.known
+    assert not server.unconfirmed
 
 
 def test_it_goes_on_between_answers() -> None:
@@ -48,15 +50,75 @@ def test_it_goes_on_between_answers() -> None:
     assert high - low < 50
 
 
-def test_a_clock_that_was_set_is_noticed_at_once() -> None:
-    """Though answers that say nothing new are heard only now and then: the next call must be signed by it."""
+def test_one_response_from_another_time_moves_nothing() -> None:
+    """Neither writes nor signatures use it, though responses that say nothing new are heard only now and then."""
     clock = Steady()
     server = known_well(clock)
-    clock.time_s += 0.001
-    server.hear(NOON_S + 3_601, clock.time_s, clock.time_s)
+    before, signing_s = server.now(), server.signing_s()
+    server.hear(NOON_S + 3_601, clock.time_s, clock.time_s, connection=1)
 
-    assert abs(server.signing_s() - (NOON_S + 3_601)) <= 1
+    assert server.suspicious
+    assert before == server.now()
+    assert signing_s == server.signing_s()
+
+
+def test_a_clock_that_was_set_is_followed_once_another_connection_confirms_it() -> None:
+    """The same connection again is no second witness."""
+    clock = Steady()
+    server = known_well(clock)
+    before = server.now()
+    for connection in (1, 1):
+        server.hear(NOON_S + 3_601, clock.time_s, clock.time_s, connection)
+    once = server.now()
+    server.hear(NOON_S + 3_601, clock.time_s, clock.time_s, connection=2)
+
+    assert before == once
     assert server.now()[0] >= (NOON_S + 3_600) * 1000
+    assert abs(server.signing_s() - (NOON_S + 3_601)) <= 1
+    assert not server.suspicious
+
+
+def test_a_response_that_agrees_clears_the_suspect() -> None:
+    """Then a later response from another time is the first of its kind again."""
+    clock = Steady()
+    server = known_well(clock)
+    before = server.now()
+    server.hear(NOON_S + 3_601, clock.time_s, clock.time_s, connection=1)
+    server.hear(NOON_S + 1, clock.time_s, clock.time_s, connection=1)
+    cleared = not server.suspicious
+    server.hear(NOON_S + 3_601, clock.time_s, clock.time_s, connection=2)
+
+    assert cleared
+    assert before == server.now()
+
+
+def test_a_machine_that_is_off_has_nothing_confirmed_by_one_connection() -> None:
+    """The first response differs from the machine's clock, and either may be wrong."""
+    clock = Steady(ahead_s=10)
+    server = ServerClock(clock)
+    server.hear(NOON_S, clock.time_s, clock.time_s, connection=1)
+    waits = server.unconfirmed
+    server.hear(NOON_S, clock.time_s, clock.time_s, connection=2)
+
+    assert waits
+    assert not server.unconfirmed
+    assert server.known
+    assert server.now()[1] <= (NOON_S + 1) * 1000
+
+
+def test_a_request_refused_for_its_time_is_signed_by_the_refusal() -> None:
+    """A wrong signature time only causes another refusal; what is written is not decided by it."""
+    clock = Steady()
+    server = known_well(clock)
+    before = server.now()
+    server.hear(NOON_S + 3_601, clock.time_s, clock.time_s, connection=1)
+    server.sign_by_suspect()
+    by_suspect_s = server.signing_s()
+    server.hear(NOON_S + 1, clock.time_s, clock.time_s, connection=1)
+
+    assert abs(by_suspect_s - (NOON_S + 3_601)) <= 1
+    assert abs(server.signing_s() - (NOON_S + 1)) <= 1
+    assert before == server.now()
 
 
 def test_an_answer_without_a_date_says_nothing() -> None:

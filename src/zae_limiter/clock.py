@@ -6,11 +6,12 @@ from functools import partial
 from typing import Protocol
 
 from zae_limiter.core.bucket import Moment
-from zae_limiter.core.server_time import Offset, narrowed, offset_of
+from zae_limiter.core.server_time import Heard, ServerTime, judged, machine_offset, offset_of
 
 _KNOWN_WELL_MS = 10
 _LISTEN_EVERY_S = 0.05
 _SIGN_FOR_S = 0.5
+_FAR_MS = 500
 _NOTHING_NEW_S = 2
 """How far a date may be from the time that requests are signed by and still say nothing new."""
 
@@ -46,45 +47,87 @@ class SystemClock:
 
 
 class ServerClock:
-    """A server's clock, as its answers tell it; before the first of them, the machine's."""
+    """The server's clock as its responses show it; before the first accepted response, the machine's clock."""
 
-    __slots__ = ("_clock", "_hear_at_s", "_monotonic_s", "_offset", "_sign_until_s", "_signing_s")
+    __slots__ = (
+        "_clock",
+        "_hear_at_s",
+        "_monotonic_s",
+        "_refused",
+        "_sign_until_s",
+        "_signing_s",
+        "_time",
+        "suspicious",
+        "unconfirmed",
+    )
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._monotonic_s = clock.monotonic_s
-        self._offset: Offset | None = None
+        self._time = ServerTime()
         self._hear_at_s = self._sign_until_s = 0.0
         self._signing_s = 0
+        self._refused = False
+        # Attributes and no properties: every write reads them.
+        self.suspicious = False
+        """Whether a response contradicts what is known, and no other connection has confirmed it."""
+        self.unconfirmed = False
+        """Whether responses have come, and none of them can be trusted yet: nothing may be written."""
 
     @property
     def known(self) -> bool:
-        """Whether an answer has told the time."""
-        return self._offset is not None
+        """Whether a response has shown the time."""
+        return self._time.known is not None
 
     def now(self) -> Moment:
         """Return the earliest and the latest that the server's clock may show, in milliseconds since the epoch."""
-        if self._offset is None:
+        known = self._time.known
+        if known is None:
             now_ms = self._clock.now_ms()
             return now_ms, now_ms
-        return self._offset.at(int(self._monotonic_s() * 1000))
+        return known.at(int(self._monotonic_s() * 1000))
 
     def signing_s(self) -> int:
-        """Return the time to sign a request by, in seconds since the epoch; it is taken for some minutes off."""
+        """Return the time to sign a request by, in seconds since the epoch; it may be some minutes off."""
         now_s = self._monotonic_s()
         if now_s >= self._sign_until_s:
-            self._signing_s = sum(self.now()) // 2000
+            suspect = self._time.suspect
+            by_suspect = self._refused and suspect is not None
+            bounds = suspect.offset.at(int(now_s * 1000)) if by_suspect and suspect is not None else self.now()
+            self._signing_s = sum(bounds) // 2000
             self._sign_until_s = now_s + _SIGN_FOR_S
         return self._signing_s
 
-    def hear(self, date_s: int | None, sent_s: float, received_s: float) -> None:
-        """Learn from an answer that was given at ``date_s``; the other two are by the clock that never goes back."""
+    def sign_by_suspect(self) -> None:
+        """Sign by the suspect's time from now on, because a request was refused for its time.
+
+        A wrong signature time only causes another refusal, and that one shows the time again.
+        """
+        self._refused = True
+        self._sign_until_s = 0.0
+
+    def hear(self, date_s: int | None, sent_s: float, received_s: float, connection: int = 0) -> None:
+        """Learn from a response dated ``date_s``; the times are by the clock that never goes back.
+
+        ``connection`` is the number of the connection that it came on.
+        """
         if date_s is None or (received_s < self._hear_at_s and abs(date_s - self._signing_s) <= _NOTHING_NEW_S):
             return
-        known = self._offset
-        self._offset = narrowed(known, offset_of(date_s, int(sent_s * 1000), int(received_s * 1000)))
-        if known is None or abs(self._offset.low_ms - known.low_ms) > _SIGN_FOR_S * 1000:
+        before, received_ms = self._time, int(received_s * 1000)
+        heard = Heard(offset_of(date_s, int(sent_s * 1000), received_ms), connection)
+        machine = machine_offset(self._clock.now_ms(), received_ms)
+        self._time = after = judged(before, heard, machine)
+        known, suspect = after.known, after.suspect
+        self.suspicious = suspect is not None
+        self.unconfirmed = suspect is not None and known is None
+        if suspect is None:
+            self._refused = False
+        if known is None:
+            self._hear_at_s = 0.0
+            return
+        if before.known is None or before.suspect is not suspect or abs(known.low_ms - before.known.low_ms) > _FAR_MS:
             self._sign_until_s = 0.0
-        low, high = self._offset.at(int(received_s * 1000))
-        # Where it is known well, one answer in a while is enough, but for one that tells of a clock that was set.
-        self._hear_at_s = received_s + _LISTEN_EVERY_S if high - low <= _KNOWN_WELL_MS else 0.0
+        low, high = known.at(received_ms)
+        # Where it is known well, one response in a while is enough, except one that shows a clock that was set.
+        well = suspect is None and high - low <= _KNOWN_WELL_MS
+        self._hear_at_s = received_s + _LISTEN_EVERY_S if well else 0.0

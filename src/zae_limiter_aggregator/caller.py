@@ -53,6 +53,13 @@ class Caller(Protocol):
     def call(self, call: Call, now_s: int) -> Answer | Unavailable:
         """Make a call, which is signed at ``now_s`` seconds since the epoch."""
 
+    @property
+    def connection(self) -> int:
+        """The number of the connection that the last call used."""
+
+    def reconnect(self) -> None:
+        """Make the next call on a new connection."""
+
 
 def caller_of(session: Any, environment: Mapping[str, str]) -> Caller:
     """Return what makes calls with the keys of a botocore session, to where its client would make them."""
@@ -76,6 +83,7 @@ class Direct:
         self._signer: Signer | None = None
         self._socket: socket.socket | None = None
         self._used_s = 0.0
+        self.connection = 0
 
     def call(self, call: Call, now_s: int) -> Answer | Unavailable:
         """Make a call, which is signed at ``now_s`` seconds since the epoch."""
@@ -101,6 +109,10 @@ class Direct:
             return Unavailable(OSError("an answer was damaged on its way"), ambiguous=True)
         return Answer(response.status, body, response.headers.get("x-amzn-errortype"), response.headers.get("date"))
 
+    def reconnect(self) -> None:
+        """Make the next call on a new connection."""
+        self.close()
+
     def close(self) -> None:
         """End the connection; the next call makes another."""
         if self._socket is not None:
@@ -121,6 +133,7 @@ class Direct:
                 self.close()
         if self._socket is None:
             self._socket = self._connect()
+            self.connection += 1
         return self._socket
 
     def _connect(self) -> socket.socket:
@@ -144,6 +157,12 @@ class Carried:
 
     def __init__(self, client: Any) -> None:
         self._client = client
+        self.connection = 0
+
+    def reconnect(self) -> None:
+        """Close the connections of the client; it makes new ones."""
+        self._client.close()
+        self.connection += 1
 
     def call(self, call: Call, now_s: int) -> Answer | Unavailable:
         """Make a call; the client signs it by a clock of its own."""

@@ -14,7 +14,8 @@ from typing import TypeVar
 from zae_limiter.core.bucket import Moment
 from zae_limiter.core.errors import CorruptItemError, RateLimiterUnavailable
 from zae_limiter.core.outcome import Cancelled, Committed, Item, TransactOutcome, Unavailable, WriteOutcome
-from zae_limiter.core.server_time import Offset, narrowed, offset_of
+from zae_limiter.core.server_time import Heard, ServerTime, judged, machine_offset, offset_of
+from zae_limiter.schema import version_item
 from zae_limiter.schema.operations import Key, Operation, Write
 from zae_limiter.tables.dynamodb import answers, errors
 from zae_limiter.tables.dynamodb.calls import Call, Calls
@@ -25,6 +26,8 @@ from zae_limiter_aggregator.caller import Caller
 T = TypeVar("T")
 
 _OK = 200
+_CONFIRMATIONS = 3
+"""Reads on new connections that confirm or refute a date, at the most."""
 _MOST_TRIES = 5
 _FIRST_PAUSE_S = 0.05
 _TOO_LATE = TimeoutError("no time is left")
@@ -34,22 +37,23 @@ _UNPROCESSED = TimeoutError("DynamoDB put parts of a batch off, again and again"
 
 
 class Table:
-    """A table. The time is the server's, as its answers tell it; before the first of them, the machine's."""
+    """A table. The time is the server's, as its responses show it; before the first accepted one, the machine's."""
 
     def __init__(self, caller: Caller, table_name: str, sleep: Callable[[float], None] = time.sleep) -> None:
         self._caller = caller
         self._name = table_name
         self._calls = Calls(table_name)
         self._sleep = sleep
-        self._offset: Offset | None = None
+        self._time = ServerTime()
         self._in_time: Callable[[], bool] = lambda: True
 
     def now(self) -> Moment:
         """Return the earliest and the latest that the server's clock may show, in milliseconds since the epoch."""
-        if self._offset is None:
+        known = self._time.known
+        if known is None:
             now_ms = time.time_ns() // 1_000_000
             return now_ms, now_ms
-        return self._offset.at(_steady_ms())
+        return known.at(_steady_ms())
 
     def run(self, asking: Asking[T], in_time: Callable[[], bool]) -> T:
         """Do whatever is asked for, to the end, as long as there is time.
@@ -131,14 +135,28 @@ class Table:
         return errors.transact_outcome(told, count) if isinstance(told, Failure) else told
 
     def _call(self, call: Call) -> bytes | Failure | Unavailable:
-        """Make one call, once: the JSON of its answer, how it failed, or that nothing is known of it."""
+        """Make one call, once: the JSON of its response, how it failed, or that nothing is known of it.
+
+        A date that contradicts what is known is confirmed or refuted on other connections before anything is decided.
+        """
+        result = self._made(call)
+        for _ in range(_CONFIRMATIONS):
+            if self._time.suspect is None:
+                break
+            self._caller.reconnect()
+            self._made(self._calls.batch_get([version_item.key()], consistent=False))
+        return result
+
+    def _made(self, call: Call) -> bytes | Failure | Unavailable:
         sent_ms = _steady_ms()
         answer = self._caller.call(call, sum(self.now()) // 2000)
         if isinstance(answer, Unavailable):
             return answer
-        date = parsedate(answer.date)
+        date, received_ms = parsedate(answer.date), _steady_ms()
         if date is not None:
-            self._offset = narrowed(self._offset, offset_of(timegm(date), sent_ms, _steady_ms()))
+            heard = Heard(offset_of(timegm(date), sent_ms, received_ms), self._caller.connection)
+            machine = machine_offset(time.time_ns() // 1_000_000, received_ms)
+            self._time = judged(self._time, heard, machine)
         if answer.status == _OK:
             return answer.body
         return errors.failure_of(answer.status, answer.error_type, answer.body, self._name)

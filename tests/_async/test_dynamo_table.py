@@ -228,12 +228,12 @@ async def test_a_transaction_refused_for_its_time_is_decided_on_again(table_of):
 
 
 async def test_a_call_refused_for_its_time_again_is_refused(table_of):
-    """The clock is not what is wrong."""
+    """The clock is not what is wrong: the write is not sent again, and the read of the item is signed twice more."""
     responder = Responder(SKEWED)
 
     outcome = await table_of(responder).write(TAKE)
     assert (AccessRefused, False) == (type(outcome.cause), outcome.ambiguous)
-    assert 3 == len(responder.calls)
+    assert 4 == len(responder.calls)
     assert [] == responder.refused_keys
 
 

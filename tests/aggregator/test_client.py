@@ -16,7 +16,7 @@ from botocore.config import Config
 
 from tests.aggregator.stage import BUCKETS, change, namespace
 from tests.dynamodb.engines import ENGINES, EngineAbsentError, fresh_table_name, running
-from tests.dynamodb.faults import Drop, Fault, conflict, server_error, throttled
+from tests.dynamodb.faults import Drop, Fault, Misdated, conflict, server_error, throttled
 from tests.dynamodb.proxy import Proxy
 from tests.many_shards import grown
 from tests.one_bucket import NOON, at, stored
@@ -198,6 +198,34 @@ def test_the_time_is_the_servers(url: str, table: Table):
     assert low < high
     assert low - 2_000 <= later_ms
     assert sooner_ms <= high + 2_000
+
+
+@pytest.mark.parametrize("kind", ["direct", "carried"])
+@pytest.mark.parametrize("off_s", [3600, -3600])
+def test_a_single_wrong_date_moves_nothing(kind: str, off_s: int, proxy: Proxy):
+    """Neither the first of all responses nor a later one: a read on a new connection refutes it."""
+    with table_by(kind, proxy.url, new_table(running().url)) as table:
+        times = []
+        for _ in range(2):
+            proxy.next(Misdated(off_s))
+            ask(table, Read([KEY], consistent=True))
+            times.append(table.now())
+        first, second = times
+
+    assert abs(first[0] - time.time() * 1000) < 600_000
+    assert first[0] <= second[0] <= second[1] < first[1] + 600_000
+
+
+@pytest.mark.parametrize("kind", ["direct", "carried"])
+def test_a_step_of_the_server_is_followed(kind: str, proxy: Proxy):
+    """Two connections agree on it."""
+    with table_by(kind, proxy.url, new_table(running().url)) as table:
+        ask(table, Read([KEY], consistent=True))
+        proxy.manner.date_s = lambda: NOON / 1000
+        ask(table, Read([KEY], consistent=True))
+        low, high = table.now()
+
+    assert low - 60_000 <= NOON <= high + 60_000
 
 
 def test_a_table_that_is_not_there_is_named(url: str):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from zae_limiter.core.server_time import Offset, narrowed, offset_of
+from zae_limiter.core.server_time import Heard, Offset, ServerTime, judged, machine_offset, narrowed, offset_of
 
 MOST_PPM = 200
 MICRO = 1_000
@@ -162,3 +162,105 @@ def test_bounds_are_whole_milliseconds(ahead_us: int, calls: list[Exchange]):
     values = (known.low_ms, known.low_at_ms, known.high_ms, known.high_at_ms, *known.at(world.local_ms))
 
     assert {int} == set(map(type, values))
+
+
+MACHINE = machine_offset(1_000_000, 0)
+KNOWN = ServerTime(offset_of(1_000, 0, 10))
+STEPS_S = [-3_600, -60, 60, 3_600]
+
+
+def response(date_s: int, at_ms: int, connection: int = 1) -> Heard:
+    """A response that took 10 ms."""
+    return Heard(offset_of(date_s, at_ms, at_ms + 10), connection)
+
+
+def after(*heard: Heard, before: ServerTime = KNOWN, machine: Offset = MACHINE) -> ServerTime:
+    """What is known after these responses."""
+    for one in heard:
+        before = judged(before, one, machine)
+    return before
+
+
+@pytest.mark.parametrize("step_s", STEPS_S)
+def test_a_single_response_from_another_time_is_only_suspected(step_s: int):
+    """What is known stays as it was."""
+    wrong = response(1_000 + step_s, 100)
+
+    assert ServerTime(KNOWN.known, wrong) == after(wrong)
+
+
+@pytest.mark.parametrize("step_s", STEPS_S)
+def test_a_second_connection_that_agrees_confirms_a_step(step_s: int):
+    """From then on both of them are all that is known."""
+    first, second = response(1_000 + step_s, 100, 1), response(1_000 + step_s, 200, 2)
+
+    assert ServerTime(narrowed(first.offset, second.offset)) == after(first, second)
+
+
+@pytest.mark.parametrize("step_s", STEPS_S)
+def test_the_same_connection_confirms_nothing(step_s: int):
+    """Its two responses may come from one host with one wrong clock; what both say is suspected."""
+    first, second = response(1_000 + step_s, 100, 1), response(1_000 + step_s, 200, 1)
+
+    assert ServerTime(KNOWN.known, Heard(narrowed(first.offset, second.offset), 1)) == after(first, second)
+
+
+def test_a_response_that_agrees_with_what_is_known_clears_the_suspect():
+    """Two wrong responses with a right one between them confirm nothing."""
+    right = response(1_000, 200, 2)
+    found = after(response(4_600, 100, 1), right, response(4_600, 300, 3))
+
+    assert narrowed(KNOWN.known, right.offset) == found.known
+    assert found.suspect == response(4_600, 300, 3)
+
+
+def test_two_wrong_responses_that_disagree_confirm_nothing():
+    """The newer one is suspected in place of the older."""
+    newer = response(8_200, 200, 2)
+
+    assert ServerTime(KNOWN.known, newer) == after(response(4_600, 100, 1), newer)
+
+
+@pytest.mark.parametrize("gap_ms", [1, 500])
+def test_a_slight_contradiction_is_accepted_at_once(gap_ms: int):
+    """Hosts of one service differ by some milliseconds, and clocks are corrected by as much."""
+    known = Offset(1_000_000, 1_000, 1_000_000, 1_000)
+    heard = Offset(1_000_001 + gap_ms, 1_000, 1_000_999, 1_000)
+
+    assert ServerTime(heard) == judged(ServerTime(known), Heard(heard, 1), MACHINE)
+
+
+def test_a_larger_contradiction_is_suspected():
+    """Half a second is the limit."""
+    known = Offset(1_000_000, 1_000, 1_000_000, 1_000)
+    heard = Heard(Offset(1_000_502, 1_000, 1_001_500, 1_000), 1)
+
+    assert ServerTime(known, heard) == judged(ServerTime(known), heard, MACHINE)
+
+
+@pytest.mark.parametrize("ahead_ms", [-1_999, 0, 1_999])
+def test_a_first_response_near_the_machines_clock_is_accepted(ahead_ms: int):
+    """Up to two seconds and the second that a date does not resolve."""
+    heard = response(1_000, 0)
+
+    assert ServerTime(heard.offset) == after(
+        heard, before=ServerTime(), machine=machine_offset(1_000_500 + ahead_ms, 0)
+    )
+
+
+@pytest.mark.parametrize("ahead_ms", [-3_600_000, -10_000, 10_000, 3_600_000])
+def test_a_first_response_far_from_the_machines_clock_needs_another_connection(ahead_ms: int):
+    """One of the two clocks is wrong, and a second connection decides."""
+    machine = machine_offset(1_000_500 + ahead_ms, 0)
+    first, second = response(1_000, 0, 1), response(1_000, 100, 2)
+    once = after(first, before=ServerTime(), machine=machine)
+
+    assert ServerTime(None, first) == once
+    assert ServerTime(narrowed(first.offset, second.offset)) == judged(once, second, machine)
+
+
+def test_a_second_response_near_the_machines_clock_refutes_a_wrong_first_one():
+    """The machine's clock and the second connection agree."""
+    right = response(1_000, 100, 2)
+
+    assert ServerTime(right.offset) == after(response(4_600, 0, 1), right, before=ServerTime())

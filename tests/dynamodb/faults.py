@@ -6,6 +6,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from email.utils import formatdate, parsedate_to_datetime
 from typing import Literal, Protocol
 
 from tests.dynamodb import messages
@@ -212,6 +213,18 @@ class Rewrite:
         body = self.change(answer.body)
         changed = Message(answer.first_line, answer.headers, body).with_header("Content-Length", str(len(body)))
         await exchange.send(exchange.finished(changed).bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Misdated:
+    """The answer's Date is off by this many seconds."""
+
+    off_s: int
+
+    async def play(self, exchange: Exchange) -> None:
+        answer = await exchange.forward()
+        date_s = parsedate_to_datetime(answer.header("date") or "").timestamp() + self.off_s
+        await exchange.send(answer.with_header("Date", formatdate(date_s, usegmt=True)).bytes)
 
 
 def server_error(applied: bool) -> Refuse:

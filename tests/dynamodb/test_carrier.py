@@ -17,6 +17,7 @@ from tests.dynamodb.echo import Echo, ask
 from tests.dynamodb.forwarder import Forwarder
 from tests.dynamodb.issuer import TABLE, Issuer, bare, fresh_session, session_of
 from tests.dynamodb.proxy import Proxy
+from tests.dynamodb.trees import wait_for_time
 from zae_limiter._async.carried import CarriedTransport
 from zae_limiter._async.transport import Transport
 from zae_limiter._sync.carried import CarriedTransport as SyncCarriedTransport
@@ -263,12 +264,24 @@ class TestOutcomes:
             table.write(Update(KEY, add={"n": 1}))
 
     def test_the_servers_clock_is_heard(self, table: DynamoTable, proxied: Proxy):
-        """By the date of its answers."""
+        """By the dates of two responses on two connections, whichever transport carries the calls."""
         proxied.manner.date_s = lambda: 1_700_000_000
         table.get(KEY)
+        wait_for_time(table)
         low, high = table.now()
 
         assert 1_700_000_000_000 - 10_000 < low <= high < 1_700_000_000_000 + 10_000
+
+    def test_a_single_wrong_date_is_not_heard(self, table: DynamoTable, proxied: Proxy):
+        """The connections of botocore count as one witness of the time, so a new client confirms or refutes it."""
+        table.get(KEY)
+        before = table.now()
+        proxied.next(faults.Misdated(3600))
+        table.get(KEY)
+        wait_for_time(table)
+        low, high = table.now()
+
+        assert before[0] <= low <= high <= before[1] + 600_000
 
 
 def carried_account(url: str, attempt_s: float = 60.0, **settings: Any) -> Account:

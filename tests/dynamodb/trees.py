@@ -7,6 +7,7 @@ import asyncio
 import functools
 import inspect
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from random import Random
@@ -19,6 +20,7 @@ from zae_limiter.core.location import DynamoLocation
 
 KINDS = ("async", "sync")
 PATIENCE_S = 300.0
+MOST_LOOKS, LOOK_EVERY_S = 12_000, 0.005
 
 
 @functools.cache
@@ -120,6 +122,19 @@ class SyncTree:
         opening = (SystemClock(), Random())
         table = dynamo_opening.open_table(_location(endpoint_url), deadline_s, opening, session())
         return SyncRepository(_moved(repo.scope, table, deadline_s), owns_table=True)
+
+
+def wait_for_time(table: Any) -> None:
+    """Wait until another connection has confirmed or refuted what the last response said of the time.
+
+    Raises:
+        TimeoutError: Neither happened within a minute.
+    """
+    for _ in range(MOST_LOOKS):
+        if not table._server.suspicious:
+            return
+        time.sleep(LOOK_EVERY_S)
+    raise TimeoutError("a suspect date was neither confirmed nor refuted")
 
 
 def _location(endpoint_url: str) -> DynamoLocation:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from zae_limiter._async.pauses import Pauses
+from zae_limiter._async.time_probe import TimeProbe
 from zae_limiter.clock import Clock, ServerClock
 from zae_limiter.core.bucket import Moment
 from zae_limiter.core.errors import RateLimiterUnavailable, RepositoryClosedError, ZAELimiterError
@@ -24,6 +25,7 @@ from zae_limiter.core.outcome import (
     WriteOutcome,
 )
 from zae_limiter.core.status import BackendCapabilities
+from zae_limiter.schema import version_item
 from zae_limiter.schema.operations import Key, Operation, Page, Query, Write
 from zae_limiter.tables.dynamodb import answers, errors
 from zae_limiter.tables.dynamodb.calls import MOST_DELETED, MOST_READ, Call, Calls
@@ -37,10 +39,13 @@ _CREATION_S = 300.0
 _INDEX_LAG_S = 5.0
 _PARTITION_WRITES_PER_SECOND = 1000
 _OK = 200
+_SIGNED_AGAIN = 2
+"""How often a call that was refused for its time is signed again."""
 _DATED = ("UpdateItem", "PutItem", "DeleteItem", "TransactWriteItems")
 """Calls whose content was decided on by the time: they do not mean the same at another."""
 
 _UNPROCESSED = TimeoutError("DynamoDB put parts of a batch off, again and again")
+_UNCONFIRMED = Unavailable(TimeoutError("the server's time could not be confirmed"), ambiguous=False)
 _UNREADY = TimeoutError(f"the table could not be used within {_CREATION_S:.0f} s")
 
 Tried = tuple[Signer, Answer | Unavailable]
@@ -59,6 +64,9 @@ class Caller(Protocol):
 
     async def call(self, call: Call, until_s: float) -> Answer | Unavailable:
         """Make one call, once."""
+
+    async def call_alone(self, call: Call, until_s: float) -> Answer | Unavailable:
+        """Make one call, once, on a new connection that is closed afterwards."""
 
     async def replace_keys(self, refused: Signer, until_s: float) -> None:
         """Find keys anew, after the server has refused those of a signer as expired."""
@@ -83,6 +91,14 @@ class _Closed:
         raise RepositoryClosedError(self._location)
 
     async def call(self, call: Call, until_s: float) -> Answer | Unavailable:
+        """Refuse.
+
+        Raises:
+            RepositoryClosedError: Always.
+        """
+        raise RepositoryClosedError(self._location)
+
+    async def call_alone(self, call: Call, until_s: float) -> Answer | Unavailable:
         """Refuse.
 
         Raises:
@@ -133,7 +149,9 @@ class DynamoTable:
         self._monotonic_s = patience.clock.monotonic_s
         self._meter = meter
         self._calls = Calls(table_name, metered=meter is not None)
+        self._server = server
         self.now: Callable[[], Moment] = server.now
+        self._probe = TimeProbe(caller, self._calls.get(version_item.key(), consistent=False), server, patience.clock)
 
     async def get(self, key: Key, *, consistent: bool = False, until_s: float | None = None) -> Item | None:
         """The item, None if there is none."""
@@ -173,9 +191,14 @@ class DynamoTable:
         call = self._calls.write(operation)
         now_s = self._monotonic_s()
         by_s = until_s or now_s + self._patience.deadline_s
+        if self._server.unconfirmed:
+            confirmed = await self._probe.confirm(by_s)
+            return await self._seen(operation, by_s) if confirmed else _UNCONFIRMED
         signer = self._caller.signer
         first = await self._caller.call(call, (now_s + by_s) / 2)
         if isinstance(first, Answer) and first.status == _OK and self._meter is None:
+            if self._server.suspicious:
+                self._probe.start()
             return answers.applied_of(operation, first.body)
         answer = await self._send(call, by_s, again=False, first=(signer, first))
         if isinstance(answer, Answer):
@@ -192,6 +215,8 @@ class DynamoTable:
         until_s = until_s or self._admin_until_s()
         pauses = self._pauses(until_s)
         in_doubt: Unavailable | None = None
+        if self._server.unconfirmed:
+            return Conflict() if await self._probe.confirm(until_s) else _UNCONFIRMED
         while True:
             answer = await self._send(call, until_s, again=False)
             outcome = _transacted(answer, len(operations))
@@ -250,7 +275,9 @@ class DynamoTable:
     async def close(self) -> None:
         """Close the connections for good; calls in flight and later calls raise RepositoryClosedError."""
         caller, self._caller = self._caller, _Closed(self._name)
+        await self._probe.stop()
         await caller.close()
+        self._probe.join()
 
     def _until_s(self) -> float:
         return self._monotonic_s() + self._patience.deadline_s
@@ -328,6 +355,8 @@ class DynamoTable:
             answer = await self._make(call, until_s, attempt_s, first)
             first = None
             if not isinstance(answer, Unavailable):
+                if self._server.suspicious:
+                    await self._confirm_time(until_s)
                 return answer
             if answer.ambiguous:
                 hopeless = not again
@@ -341,9 +370,10 @@ class DynamoTable:
     ) -> Answer | Failure | Unavailable:
         """Make a call once; where only its signature was refused, sign and make it again.
 
-        It is for its keys, or, unless its content goes by the time too, for its time.
+        It is for its keys, or, unless its content goes by the time too, for its time. The date of one refusal may be
+        wrong, so there are two more tries.
         """
-        signed_again = False
+        signed_again = 0
         dated = call.target.endswith(_DATED)
         while True:
             if first is None or signed_again:
@@ -358,12 +388,22 @@ class DynamoTable:
                     self._meter(call.target.rpartition(".")[2], answers.consumed_of(answer.body))
                 return answer
             failure = errors.failure_of(answer.status, answer.error_type, answer.body, self._name)
-            late = not dated and errors.clock_refused(failure)
-            if signed_again or not (late or errors.credentials_expired(failure)):
+            late = errors.clock_refused(failure)
+            if late:
+                self._server.sign_by_suspect()
+            may_sign = late and not dated and signed_again < _SIGNED_AGAIN
+            if not may_sign and (signed_again or not errors.credentials_expired(failure)):
                 return failure
-            signed_again = True
+            signed_again += 1
             if errors.credentials_expired(failure) and not await self._replaced(signer, until_s):
                 return failure
+
+    async def _confirm_time(self, until_s: float) -> None:
+        """Have a suspect date confirmed in the background; before any date is confirmed, wait for that."""
+        if self._server.unconfirmed:
+            await self._probe.confirm(until_s)
+        else:
+            self._probe.start()
 
     async def _replaced(self, refused: Signer, until_s: float) -> bool:
         """Find keys anew; False if there are none but those that were refused."""

@@ -5,6 +5,7 @@ Written by hand in both trees under the same names. It knows nothing of limits o
 
 import asyncio
 import contextvars
+import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
@@ -13,6 +14,7 @@ from typing import Any, Generic, Literal, TypeVar, TypeVarTuple, cast, get_args
 from zae_limiter.core.errors import ValidationError
 
 __all__ = [
+    "Background",
     "Lock",
     "Mutex",
     "Parallel",
@@ -137,6 +139,43 @@ class Slot(Generic[T]):
 def _wake(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+class Background:
+    """Optional work beside all callers, one piece at a time; it ends with `stop`, or with its loop."""
+
+    __slots__ = ("_process", "_task")
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[None] | None = None
+        self._process = 0
+
+    def start(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Starts the work, unless some is running already."""
+        task = self._task
+        running = task is not None and not task.done() and not task.get_loop().is_closed()
+        if not running or self._process != os.getpid():
+            self._process = os.getpid()
+            self._task = asyncio.get_running_loop().create_task(_awaited(work))
+
+    async def pause(self, seconds: float) -> bool:
+        """Waits inside the work; returns False if the work has to end."""
+        await asyncio.sleep(seconds)
+        return True
+
+    async def stop(self) -> None:
+        """Cancels the work, and waits for its end if it runs on this loop."""
+        task, self._task = self._task, None
+        if task is None or task.done() or task.get_loop().is_closed() or self._process != os.getpid():
+            return
+        if task.get_loop() is asyncio.get_running_loop():
+            task.cancel()
+            await _ended(task)
+        else:
+            task.get_loop().call_soon_threadsafe(task.cancel)
+
+    def join(self) -> None:
+        """Does nothing: `stop` has waited for the end."""
 
 
 class Mutex:

@@ -10,6 +10,7 @@ import socket
 import ssl
 from collections import deque
 from contextlib import suppress
+from itertools import count
 from typing import TypeVar, cast
 
 from zae_limiter.aws.account import Account, Freshness
@@ -25,6 +26,9 @@ _MOST_CONNECTIONS = 64
 _LONGEST_IDLE_S = 20.0
 _CHECK_KEYS_EVERY_S = 5.0
 _RENEW_EVERY_S = 60.0
+
+_numbers = count(1)
+"""The numbers of connections: responses on two connections are two witnesses of the server's time."""
 
 T = TypeVar("T")
 
@@ -59,7 +63,25 @@ class Transport:
             # A connection whose caller was cancelled has an answer under way, and is closed here.
             pool.give_back(connection)
         if isinstance(answer, Answer):
-            self._server.hear(answer.date_s, sent_s, connection.heard_s)
+            self._server.hear(answer.date_s, sent_s, connection.heard_s, connection.number)
+        return answer
+
+    async def call_alone(self, call: Call, until_s: float) -> Answer | Unavailable:
+        """Make one call, once, on a new connection that is closed afterwards."""
+        try:
+            signer = self._account.signer
+            pool = self._pool_here()
+            connection = await pool.connect_alone(signer.endpoint, until_s)
+        except Exception as error:  # noqa: BLE001 - a resolver of names may raise anything
+            return Unavailable(error, ambiguous=False)
+        try:
+            sent_s = self._monotonic_s()
+            answer = await connection.ask(signer.request(call, self._server.signing_s()), until_s - sent_s)
+        finally:
+            connection.usable = False
+            pool.give_back(connection)
+        if isinstance(answer, Answer):
+            self._server.hear(answer.date_s, sent_s, connection.heard_s, connection.number)
         return answer
 
     async def replace_keys(self, refused: Signer, until_s: float) -> None:
@@ -130,6 +152,7 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self, endpoint: Endpoint, connected: socket.socket, clock: Clock) -> None:
         self.endpoint = endpoint
+        self.number = next(_numbers)
         self._loop = asyncio.get_running_loop()
         self._socket = connected
         self._monotonic_s = clock.monotonic_s
@@ -290,6 +313,24 @@ class _Pool:
         if task.cancelled():
             raise ConnectionError("the loop shuts down")
         return task.result()
+
+    async def connect_alone(self, endpoint: Endpoint, until_s: float) -> _Connection:
+        """Return a new connection, in excess of the maximum if need be.
+
+        Raises:
+            OSError: It cannot be connected (a TimeoutError is one, and so is an error of TLS).
+        """
+        self._open += 1
+        try:
+            async with asyncio.timeout(until_s - self._clock.monotonic_s()):
+                connection = await self._connect(endpoint, until_s)
+        except BaseException:
+            self._release()
+            raise
+        self._lent.add(connection)
+        if self._closed:
+            connection.close()
+        return connection
 
     def give_back(self, connection: _Connection) -> None:
         """Take a connection back, for the next who waits, or to lie idle; one in doubt is closed."""

@@ -1,7 +1,10 @@
 """Calls that botocore carries, where a proxy, an event hook or another kind of signature asks for it."""  # generated from _async by tools/mirror.py; do not edit
 
+from itertools import count
+
 from zae_limiter._sync import runtime
 from zae_limiter.aws.account import Account
+from zae_limiter.aws.carrier import Carrier
 from zae_limiter.clock import Clock, ServerClock
 from zae_limiter.core.outcome import Unavailable
 from zae_limiter.tables.dynamodb.calls import Call
@@ -17,6 +20,7 @@ class CarriedTransport:
         self._carrier = account.carrier()
         self._monotonic_s = clock.monotonic_s
         self._server = server
+        self._witnesses = count(1)
 
     @property
     def signer(self) -> Signer:
@@ -24,24 +28,38 @@ class CarriedTransport:
         return self._account.signer
 
     def call(self, call: Call, until_s: float) -> Answer | Unavailable:
-        """Make one call, once."""
+        """Make one call, once.
+
+        Botocore does not say which of its connections it used, so all of them count as one witness of the time.
+        """
+        return self._call(self._carrier, 0, call, until_s)
+
+    def call_alone(self, call: Call, until_s: float) -> Answer | Unavailable:
+        """Make one call, once, with a new botocore client, which has connections of its own."""
+        carrier = runtime.in_thread(self._account.new_carrier)
+        try:
+            return self._call(carrier, next(self._witnesses), call, until_s)
+        finally:
+            carrier.close()
+
+    def _call(self, carrier: Carrier, connection: int, call: Call, until_s: float) -> Answer | Unavailable:
         sent_s = self._monotonic_s()
         left_s = until_s - sent_s
         if left_s <= 0:
             return Unavailable(TimeoutError("no time was left to send the request"), ambiguous=False)
         try:
-            answer = runtime.within(left_s, lambda: runtime.in_thread(self._carry, call, until_s))
+            answer = runtime.within(left_s, lambda: runtime.in_thread(self._carry, carrier, call, until_s))
         except TimeoutError:
             return Unavailable(TimeoutError(f"no answer within {left_s:.3f} s"), ambiguous=True)
         if isinstance(answer, Answer):
-            self._server.hear(answer.date_s, sent_s, self._monotonic_s())
+            self._server.hear(answer.date_s, sent_s, self._monotonic_s(), connection)
         return answer
 
-    def _carry(self, call: Call, until_s: float) -> Answer | Unavailable:
+    def _carry(self, carrier: Carrier, call: Call, until_s: float) -> Answer | Unavailable:
         """Make a call, on a thread, unless one was to be had only when nobody waits for the answer any more."""
         if self._monotonic_s() >= until_s:
             return Unavailable(TimeoutError("no time was left to send the request"), ambiguous=False)
-        return self._carrier.call(call)
+        return carrier.call(call)
 
     def replace_keys(self, refused: Signer, until_s: float) -> None:
         """Leave it to botocore."""

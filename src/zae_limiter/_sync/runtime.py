@@ -18,6 +18,7 @@ from typing import Generic, Literal, TypeVar, TypeVarTuple, cast, get_args
 from zae_limiter.core.errors import ValidationError
 
 __all__ = [
+    "Background",
     "Lock",
     "Mutex",
     "Parallel",
@@ -34,6 +35,9 @@ __all__ = [
 ]
 
 ParallelMode = Literal["auto", "gevent", "threadpool", "serial"]
+
+_JOIN_S = 1.0
+"""How long a close waits for background work whose connections were closed."""
 
 Lock = threading.Lock
 Mutex = threading.Lock
@@ -212,6 +216,46 @@ class Slot(Generic[T]):
         """Wait until the value is set, or for this many seconds."""
         if not self.filled:
             self._gate.acquire(timeout=min(max(0.0, within_s), threading.TIMEOUT_MAX))
+
+
+class Background:
+    """Optional work beside all callers, one piece at a time, on a daemon thread; it ends with `stop`."""
+
+    __slots__ = ("_starting", "_stop", "_thread")
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._stop = threading.Event()
+
+    def start(self, work: Callable[[], None]) -> None:
+        """Starts the work, unless some is running already."""
+        thread = self._thread
+        # A thread of the parent process counts as ended in a forked child.
+        if (thread is not None and thread.is_alive()) or not self._starting.acquire(blocking=False):
+            return
+        try:
+            if not self._stop.is_set():
+                self._thread = threading.Thread(target=work, daemon=True)
+                # No thread can be started while the interpreter exits: the work is optional.
+                with suppress(RuntimeError):
+                    self._thread.start()
+        finally:
+            self._starting.release()
+
+    def pause(self, seconds: float) -> bool:
+        """Waits inside the work; returns False if the work has to end."""
+        return not self._stop.wait(seconds)
+
+    def stop(self) -> None:
+        """Lets the work end at its next pause, and no other begin."""
+        self._stop.set()
+
+    def join(self) -> None:
+        """Waits for the end of the work for a while, once everything that it waits for was closed."""
+        thread = self._thread
+        if thread is not None and thread.is_alive() and thread is not threading.current_thread():
+            thread.join(_JOIN_S)
 
 
 def sleep(seconds: float) -> None:

@@ -11,6 +11,7 @@ import ssl
 import threading
 from collections import deque
 from contextlib import suppress
+from itertools import count
 
 from zae_limiter.aws.account import Account, Freshness
 from zae_limiter.aws.lookup import Address, Lookup
@@ -27,6 +28,9 @@ _SURELY_OPEN_S = 0.01
 _CHECK_KEYS_EVERY_S = 5.0
 _RENEW_EVERY_S = 60.0
 _BYTES_AT_ONCE = 64 * 1024
+
+_numbers = count(1)
+"""The numbers of connections: responses on two connections are two witnesses of the server's time."""
 
 
 class Transport:
@@ -59,7 +63,25 @@ class Transport:
             # A connection whose caller was interrupted has an answer under way, and is closed here.
             pool.give_back(connection)
         if isinstance(answer, Answer):
-            self._server.hear(answer.date_s, sent_s, connection.heard_s)
+            self._server.hear(answer.date_s, sent_s, connection.heard_s, connection.number)
+        return answer
+
+    def call_alone(self, call: Call, until_s: float) -> Answer | Unavailable:
+        """Make one call, once, on a new connection that is closed afterwards."""
+        try:
+            signer = self._account.signer
+            pool = self._pool_here()
+            connection = pool.connect_alone(signer.endpoint, until_s)
+        except Exception as error:  # noqa: BLE001 - a resolver of names may raise anything
+            return Unavailable(error, ambiguous=False)
+        try:
+            sent_s = self._monotonic_s()
+            answer = connection.ask(signer.request(call, self._server.signing_s()), until_s)
+        finally:
+            connection.usable = False
+            pool.give_back(connection)
+        if isinstance(answer, Answer):
+            self._server.hear(answer.date_s, sent_s, connection.heard_s, connection.number)
         return answer
 
     def replace_keys(self, refused: Signer, until_s: float) -> None:
@@ -120,6 +142,7 @@ class _Connection:
 
     def __init__(self, endpoint: Endpoint, connected: socket.socket, clock: Clock) -> None:
         self.endpoint = endpoint
+        self.number = next(_numbers)
         self._socket = connected
         self._monotonic_s = clock.monotonic_s
         self._reader = AnswerReader()
@@ -232,6 +255,21 @@ class _Pool:
         except TimeoutError:
             where = f"{endpoint.host}:{endpoint.port}"
             raise TimeoutError(f"no connection to {where} within {left_s:.3f} s") from None
+        with self._lock:
+            self._lent.add(connection)
+            if self._closed:
+                connection.usable = False
+        return connection
+
+    def connect_alone(self, endpoint: Endpoint, until_s: float) -> _Connection:
+        """Return a new connection, in excess of the maximum if need be.
+
+        Raises:
+            OSError: It cannot be connected (a TimeoutError is one, and so is an error of TLS).
+        """
+        with self._lock:
+            self._open += 1
+        connection = self._connect(endpoint, until_s)
         with self._lock:
             self._lent.add(connection)
             if self._closed:

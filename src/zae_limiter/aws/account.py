@@ -97,6 +97,10 @@ class Account:
         """Return what carries calls where ``reason_to_carry`` names a reason not to use the lean transport."""
         return Carrier(self.client)
 
+    def new_carrier(self) -> Carrier:
+        """Return the same with a new client, which shares no connection with the first."""
+        return Carrier(self._make_client(None))
+
     @property
     def region(self) -> str:
         """The region, as configured or as named."""

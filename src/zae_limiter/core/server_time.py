@@ -1,16 +1,25 @@
-"""The server's clock, as far as its answers bound it: pure values, with both ends kept.
+"""The server's clock, as far as its responses bound it: pure values, with both ends kept.
 
-Every answer carries the second in which it was given. It was given after the call was sent and before the answer was
-received, so each one bounds how far the server's clock is ahead of a local clock that never goes back; together they
-narrow that to milliseconds. A local clock may drift, so a bound is worth less the older it is.
+Every response carries the second in which it was made. It was made after the call was sent and before the response
+was received. So each response bounds how far the server's clock is ahead of a local clock that never goes back.
+Together they narrow that to milliseconds. A local clock may drift, so a bound is worth less the older it is.
+
+A single response may carry a wrong date. One that contradicts what is known is a suspect: no decision uses it until a
+response on another connection agrees with it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zae_limiter.core.bucket import Moment
 
 _DRIFT = 5_000
 """A local clock gains or loses at most one part in so many (200 ppm)."""
+
+_SLIGHT_MS = 500
+"""A contradiction up to this size is accepted at once: the hosts of a service differ by some milliseconds."""
+
+_MACHINE_MS = 2_000
+"""How far the machine's time of day may differ from the first response of a client that is accepted at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +44,60 @@ def offset_of(date_s: int, sent_ms: int, received_ms: int) -> Offset:
     return Offset(date_s * 1000 - received_ms - 1, received_ms, date_s * 1000 + 999 - sent_ms, sent_ms)
 
 
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What one response says, and the number of the connection that it came on."""
+
+    offset: Offset
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTime:
+    """What is known of the server's clock; None until a response is accepted.
+
+    ``suspect`` is a response that contradicts it and that no other connection has confirmed; None if there is none.
+    """
+
+    known: Offset | None = None
+    suspect: Heard | None = None
+
+
+def machine_offset(now_ms: int, local_ms: int) -> Offset:
+    """Return the bounds that the machine's time of day suggests before any response is accepted."""
+    ahead_ms = now_ms - local_ms
+    return Offset(ahead_ms - _MACHINE_MS, local_ms, ahead_ms + _MACHINE_MS, local_ms)
+
+
+def judged(before: ServerTime, heard: Heard, machine: Offset) -> ServerTime:
+    """Return what is known after one more response.
+
+    A response that agrees with what is known narrows it and clears the suspect. A response that contradicts it becomes
+    the suspect. A suspect is accepted once a response on another connection agrees with it. ``machine`` stands in for
+    what is known as long as nothing is.
+    """
+    known, suspect, offset = before.known, before.suspect, heard.offset
+    gap_ms = _gap_ms(machine if known is None else known, offset)
+    if gap_ms == 0 or (known is not None and gap_ms <= _SLIGHT_MS):
+        return ServerTime(narrowed(known, offset))
+    if suspect is None or _gap_ms(suspect.offset, offset):
+        return ServerTime(known, heard)
+    both = narrowed(suspect.offset, offset)
+    if heard.connection == suspect.connection:
+        return ServerTime(known, replace(suspect, offset=both))
+    return ServerTime(both)
+
+
+def _gap_ms(known: Offset, heard: Offset) -> int:
+    """Return the milliseconds between the two as of the newer response; 0 if they overlap."""
+    now_ms = heard.low_at_ms
+    earliest, latest = known.at(now_ms)
+    first, last = heard.at(now_ms)
+    return max(0, earliest - last, first - latest)
+
+
 def narrowed(known: Offset | None, heard: Offset) -> Offset:
-    """Return what is known after one more answer; if it contradicts the others a clock was set, and it alone holds."""
+    """Return what both say; if they contradict each other, what was heard last."""
     if known is None:
         return heard
     now_ms = heard.low_at_ms

@@ -1,0 +1,83 @@
+"""Reads that ask for nothing but the server's time.
+
+A response that contradicts what is known of the server's clock is confirmed or refuted by a read on a new connection.
+The read is a GetItem of the version record: half a read unit, and every client may read it.
+"""
+
+from typing import Protocol
+
+from zae_limiter._async import runtime
+from zae_limiter.clock import Clock, ServerClock
+from zae_limiter.core.outcome import Unavailable
+from zae_limiter.tables.dynamodb import errors
+from zae_limiter.tables.dynamodb.calls import Call
+from zae_limiter.tables.dynamodb.wire import Answer
+
+_READ_S = 2.0
+"""How long one read may take."""
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 10.0
+_FORGET_S = 60.0
+"""After this many seconds without a suspect, the pauses begin short again."""
+_CONFIRMATIONS = 5
+"""Reads that the first write of a client waits for, at the most."""
+_OK = 200
+
+
+class Alone(Protocol):
+    """A transport that can make a call on a connection of its own."""
+
+    async def call_alone(self, call: Call, until_s: float) -> Answer | Unavailable:
+        """Make one call, once, on a new connection that is closed afterwards."""
+
+
+class TimeProbe:
+    """Confirms or refutes suspect responses, one read at a time, beside all callers."""
+
+    def __init__(self, caller: Alone, call: Call, server: ServerClock, clock: Clock) -> None:
+        self._caller = caller
+        self._call = call
+        self._server = server
+        self._monotonic_s = clock.monotonic_s
+        self._background = runtime.Background()
+        self._pause_s = _FIRST_PAUSE_S
+        self._not_before_s = clock.monotonic_s()
+
+    def start(self) -> None:
+        """Ask in the background, unless that is being done; after false alarms less and less often."""
+        now_s = self._monotonic_s()
+        if now_s >= self._not_before_s:
+            if now_s >= self._not_before_s + _FORGET_S:
+                self._pause_s = _FIRST_PAUSE_S
+            self._background.start(self._run)
+
+    async def confirm(self, until_s: float) -> bool:
+        """Ask until a second connection has confirmed the time; False if none has by the deadline."""
+        for _ in range(_CONFIRMATIONS):
+            if not self._server.unconfirmed or self._monotonic_s() >= until_s:
+                break
+            await self._ask(until_s)
+        return not self._server.unconfirmed
+
+    async def stop(self) -> None:
+        """End the work in the background."""
+        await self._background.stop()
+
+    def join(self) -> None:
+        """Wait for the end of the work, once the transport is closed."""
+        self._background.join()
+
+    async def _run(self) -> None:
+        asked = True
+        while asked and self._server.suspicious:
+            await self._ask(self._monotonic_s() + _READ_S)
+            self._pause_s = min(_LONGEST_PAUSE_S, self._pause_s * 2)
+            self._not_before_s = self._monotonic_s() + self._pause_s
+            asked = await self._background.pause(self._pause_s)
+
+    async def _ask(self, until_s: float) -> None:
+        answer = await self._caller.call_alone(self._call, until_s)
+        if isinstance(answer, Answer) and answer.status != _OK:
+            failure = errors.failure_of(answer.status, answer.error_type, answer.body, "")
+            if errors.clock_refused(failure):
+                self._server.sign_by_suspect()
