@@ -270,7 +270,7 @@ async def keep(process: Process) -> None:
         if not places:
             continue
         if fleet.scenario.habits.greedy:
-            places = fleet.books.indebted(fleet.timeline.now_ms()) or places
+            places = fleet.books.indebted(fleet.server.now_ms()) or places
         try:
             await keeper.act(random.choice(places))
         except (RateLimiterUnavailable, KeyError):

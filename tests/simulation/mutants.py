@@ -13,8 +13,9 @@ from unittest import mock
 from tests import weakening as weak
 from tests.simulation import slips
 from tests.simulation.plan import CANCEL, CONFIG, EXPIRY, OWN, SHARDS, SKEW, USAGE, Plan, scenario_of
-from tests.simulation.port import LATE, LOST_REQUEST, LOST_RESPONSE, Port
+from tests.simulation.port import LATE, LOST_REQUEST, LOST_RESPONSE, WRONG_DATE, Port
 from tests.simulation.server import Server
+from zae_limiter import clock
 from zae_limiter._async.limiter import cascade
 from zae_limiter._async.limiter.acquire import BucketClient
 from zae_limiter._async.limiter.group_commit import GroupCommit
@@ -316,6 +317,7 @@ _TRANSACTIONS = (
 )
 
 _CLOCKS = (
+    _mutant("single wrong date trusted", "3.7", _OVER, ((clock, "judged", slips.date_trusted),), WRONG_DATE),
     _mutant("local clock trusted", "3.7", _OVER, ((Port, "__init__", slips.local_clock),), SKEW),
     _mutant("only the early end of the time", "3.7", _OVER, ((Port, "__init__", slips.one_end(0)),)),
     _mutant("only the late end of the time", "3.7", _OVER, ((Port, "__init__", slips.one_end(1)),)),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from tests.simulation.port import NETWORK_FAULTS, THROTTLE
+from tests.simulation.port import NETWORK_FAULTS, THROTTLE, WRONG_DATE
 from zae_limiter import Limit
 
 CRASH, SKEW, STALE, CANCEL, CONFIG, SHARDS, PARTITIONS, EXPIRY, OWN, USAGE = (
@@ -23,7 +23,13 @@ CRASH, SKEW, STALE, CANCEL, CONFIG, SHARDS, PARTITIONS, EXPIRY, OWN, USAGE = (
     "own-limits",
     "usage",
 )
-FAULTS = (*NETWORK_FAULTS, CRASH, SKEW, STALE, CANCEL, CONFIG, SHARDS, PARTITIONS, EXPIRY, OWN, USAGE)
+_DRAWN = (*NETWORK_FAULTS, CRASH, SKEW, STALE, CANCEL, CONFIG, SHARDS, PARTITIONS, EXPIRY, OWN, USAGE)
+
+STEP = "step"
+_CLOCK_FAULTS = (WRONG_DATE, STEP)
+"""What goes wrong with the server's clock: single answers dated off, and a clock that is set forward."""
+
+FAULTS = (*_DRAWN, *_CLOCK_FAULTS)
 """What can go wrong, or change, while clients are at work."""
 
 LOSSES = frozenset(NETWORK_FAULTS) | {CRASH, PARTITIONS}
@@ -127,7 +133,10 @@ def plan_of(seed: int) -> Plan:
     random = Random(f"plan {seed}")
     clients = random.choice((1, 2, 2, 3, 3, 4, 5, 6))
     kept = random.choice((0.0, 0.0, 0.25, 0.5, 0.75, 1.0))
-    faults = frozenset(fault for fault in FAULTS if random.random() < kept * _RARELY.get(fault, 1.0))
+    faults = frozenset(fault for fault in _DRAWN if random.random() < kept * _RARELY.get(fault, 1.0))
+    # Chance of their own, so that all else of a seed is as it would be without them.
+    clocks = Random(f"clocks {seed}")
+    faults |= {fault for fault in _CLOCK_FAULTS if clocks.random() < kept / 2}
     # What goes well goes fast, so there is more of it, and what comes in crowds goes faster still.
     few = random.randint(200, 250)
     plan = Plan(seed, clients, few, faults)

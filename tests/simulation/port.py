@@ -2,24 +2,41 @@
 
 It answers as ``DynamoTable`` does: a write whose answer was lost is ambiguous and its caller's to judge, a transaction
 is sent again with its token, a read is made again, all within the deadline. Every answer tells the server's time in
-whole seconds, and the client's clock is the real ``ServerClock`` over a local clock that is off and drifts.
+whole seconds, and the client's clock is the real ``ServerClock`` over a local clock that is off and drifts. Single
+answers may be dated wrongly; the real ``TimeProbe`` asks on another connection then.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.simulation.loop import START_MS, ProcessLoop, Timeline
 from tests.simulation.server import Sent, Server, nonce_of
+from zae_limiter._async.time_probe import TimeProbe
 from zae_limiter.clock import ServerClock
 from zae_limiter.core.bucket import Moment
 from zae_limiter.core.errors import RateLimiterUnavailable
-from zae_limiter.core.outcome import Cancelled, Committed, Item, Throttled, TransactOutcome, Unavailable, WriteOutcome
+from zae_limiter.core.outcome import (
+    Cancelled,
+    Committed,
+    Conflict,
+    Item,
+    Missing,
+    Refused,
+    Throttled,
+    TransactOutcome,
+    Unavailable,
+    WriteOutcome,
+)
 from zae_limiter.core.status import BackendCapabilities
+from zae_limiter.schema import version_item
 from zae_limiter.schema.operations import Key, Operation, Page, Query, Write
+from zae_limiter.tables.dynamodb.calls import Call, Calls
+from zae_limiter.tables.dynamodb.wire import Answer as Response
 
 Answer = Any
 
@@ -30,12 +47,17 @@ LOST_REQUEST, LOST_RESPONSE, LATE, THROTTLE, UNREACHABLE = (
     "throttle",
     "unreachable",
 )
+WRONG_DATE = "wrong-date"
 NETWORK_FAULTS = (LOST_REQUEST, LOST_RESPONSE, LATE, THROTTLE, UNREACHABLE)
 
 _NO_ANSWER = Unavailable(TimeoutError("no answer"), ambiguous=True)
 _RESET = Unavailable(ConnectionResetError("the connection was reset"), ambiguous=True)
 _REFUSED = Unavailable(ConnectionRefusedError("nobody listens"), ambiguous=False)
+_UNCONFIRMED = Unavailable(TimeoutError("the server's time could not be confirmed"), ambiguous=False)
+_ANSWERED = Response(200, b"{}", None, "")
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.2
+_WRONG_BY_S = (60, 86_400)
+"""How far a date may be off, at the least and at the most; hardly two agree."""
 
 
 class LocalClock:
@@ -92,6 +114,12 @@ class Port:
         self._server_clock = ServerClock(of.clock)
         self.now: Callable[[], Moment] = self._server_clock.now
         self._thresholds = _thresholds(network)
+        probe = Calls("simulated").get(version_item.key())
+        self._probe = TimeProbe(self, probe, self._server_clock, of.clock)
+        # Chance of its own: dates are drawn for every answer, and change nothing else.
+        self._dates = Random(f"dates {of.random.getrandbits(64)}") if network.chances.get(WRONG_DATE) else None
+        self._connections = count(1)
+        self._idle: list[int] = []
         # Writes that are sent again were decided on when they were sent first.
         self._decided: dict[Any, Moment] = {}
 
@@ -110,6 +138,8 @@ class Port:
     async def write(self, operation: Write, until_s: float | None = None) -> WriteOutcome:
         now_s = self._clock.monotonic_s()
         by_s = until_s or now_s + self._deadline_s
+        if self._server_clock.unconfirmed:
+            return await self._seen(operation, by_s) if await self._probe.confirm(by_s) else _UNCONFIRMED
         moment = self._moment(operation)
         server, process = self._server, self._loop.name
 
@@ -117,6 +147,8 @@ class Port:
             answer(server.write(operation, Sent(process, moment, not (heard and self._loop.alive))))
 
         outcome = await self._send(act, (by_s - now_s) / 2)
+        if self._server_clock.suspicious:
+            self._probe.start()
         if outcome.__class__ is Unavailable or outcome.__class__ is Throttled:
             self.troubles += 1
             if len(self._decided) > 1000:
@@ -141,14 +173,28 @@ class Port:
         def commit(heard: bool, answer: Callable[[Answer], None]) -> None:
             answer(server.commit(operations, token, Sent(process, moment, not (heard and self._loop.alive))))
 
-        return await self._transacted(act, until_s or self._clock.monotonic_s() + 5 * self._deadline_s)
+        by_s = until_s or self._clock.monotonic_s() + 5 * self._deadline_s
+        if self._server_clock.unconfirmed:
+            return Conflict() if await self._probe.confirm(by_s) else _UNCONFIRMED
+        return await self._transacted(act, by_s)
 
     async def batch_delete(self, keys: Sequence[Key]) -> None:
         sent = Sent(self._loop.name, self._server_clock.now(), unheard=False)
         await self._read(lambda: self._server.delete(list(keys), sent), None)
 
+    async def call_alone(self, call: Call, until_s: float) -> Response | Unavailable:
+        """Make a call that asks for nothing but the time, on a new connection."""
+        attempt_s = until_s - self._clock.monotonic_s()
+        answer = await self._send(lambda heard, answer: answer(_ANSWERED), attempt_s, alone=True)
+        return answer if isinstance(answer, Response) else _NO_ANSWER
+
     async def close(self) -> None:
         """Let go of nothing."""
+
+    async def _seen(self, operation: Write, until_s: float) -> WriteOutcome:
+        """Answer for a write that was not sent with the item it was meant for."""
+        item = await self.get(operation.key, consistent=True, until_s=until_s)
+        return Missing() if item is None else Refused(item)
 
     async def _transacted(self, act: "Act", until_s: float) -> TransactOutcome:
         """Send a transaction, and again while it is in doubt."""
@@ -176,6 +222,10 @@ class Port:
         while True:
             answer = await self._send(lambda heard, answer: answer(read()), (by_s - self._clock.monotonic_s()) / 2)
             if not isinstance(answer, Unavailable | Throttled):
+                if self._server_clock.unconfirmed:
+                    await self._probe.confirm(by_s)
+                elif self._server_clock.suspicious:
+                    self._probe.start()
                 return answer
             self.troubles += 1
             if self._clock.monotonic_s() + pause_s >= by_s:
@@ -191,8 +241,11 @@ class Port:
                 return decided
         return self._server_clock.now()
 
-    def _send(self, act: "Act", attempt_s: float) -> "asyncio.Future[Answer]":
-        """Send a request once; the answer, or that there is none, comes by the end of the attempt."""
+    def _send(self, act: "Act", attempt_s: float, *, alone: bool = False) -> "asyncio.Future[Answer]":
+        """Send a request once; the answer, or that there is none, comes by the end of the attempt.
+
+        ``alone``: on a new connection, which is not kept. One whose request failed is not kept either.
+        """
         loop, network, random = self._loop, self._network, self._random
         future = loop.create_future()
         sent_s = self._clock.monotonic_s()
@@ -200,10 +253,12 @@ class Port:
         there_s = network.least_s + network.extra_s * random.random() * random.random()
         back_s = network.least_s + network.extra_s * random.random() * random.random()
         attempt_s = max(0.001, attempt_s)
+        connection = self._idle.pop() if self._idle and not alone else next(self._connections)
         if fault is None and there_s + back_s + 0.01 < attempt_s:
 
             def answer(outcome: Answer) -> None:
-                loop.call_later(back_s, self._hear, future, outcome, (self._server.date_s(), sent_s))
+                told = Told(self._dated(self._server.date_s()), sent_s, connection, kept=not alone)
+                loop.call_later(back_s, self._hear, future, outcome, told)
 
             self._timeline.network.call_later(there_s, act, True, answer)
             return future
@@ -233,11 +288,29 @@ class Port:
                 return fault
         return None
 
-    def _hear(self, future: "asyncio.Future[Answer]", outcome: Answer, told: tuple[int, float]) -> None:
-        date_s, sent_s = told
-        self._server_clock.hear(date_s, sent_s, self._clock.monotonic_s())
+    def _dated(self, date_s: int) -> int:
+        """Return the date of an answer, now and then off by minutes or hours."""
+        dates = self._dates
+        if dates is None or dates.random() >= self._network.chances[WRONG_DATE]:
+            return date_s
+        self.faults[WRONG_DATE] += 1
+        return date_s + dates.choice((-1, 1)) * dates.randint(*_WRONG_BY_S)
+
+    def _hear(self, future: "asyncio.Future[Answer]", outcome: Answer, told: "Told") -> None:
+        self._server_clock.hear(told.date_s, told.sent_s, self._clock.monotonic_s(), told.connection)
+        if told.kept:
+            self._idle.append(told.connection)
         if not future.done():
             future.set_result(outcome)
+
+
+class Told(NamedTuple):
+    """What an answer says of the time, when its request was sent, on which connection, and whether that is kept."""
+
+    date_s: int
+    sent_s: float
+    connection: int
+    kept: bool
 
 
 Act = Callable[[bool, Callable[[Answer], None]], None]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tests.simulation.books import Violation
+from tests.simulation.clocks import Followed, set_forward
 from tests.simulation.fleet import Fleet, Process, Users, administer, keep, prepare
 from tests.simulation.loop import StalledError, Timeline
 from tests.simulation.plan import CRASH, LOSSES, STALE, USAGE, Plan, plan_of, scenario_of
@@ -91,6 +92,7 @@ def _fleet(plan: Plan, timeline: Timeline) -> Fleet:
     server = Server(timeline, plan.part("server"), partitions, lags)
     fleet = Fleet(plan, scenario, timeline, server)
     server.watchers.append(fleet.books.step)
+    server.watchers.append(Followed().watch)
     server.expiry_watchers.append(fleet.books.expire)
     if USAGE in plan.faults:
         server.watchers.append(fleet.stream.watch)
@@ -106,10 +108,12 @@ async def _live(fleet: Fleet) -> None:
     clients = [_Client(fleet, f"client {number}", share) for number in range(fleet.plan.clients)]
     lanes = fleet.stream.lanes if USAGE in fleet.plan.faults else []
     counters = [_Aggregator(fleet, f"aggregator {number}", lane) for number, lane in enumerate(lanes)]
+    steps = fleet.timeline.network.create_task(set_forward(fleet))
     if CRASH in fleet.plan.faults:
         await _crash_some(fleet, [*clients, *counters])
     for process in (*(one.process for one in clients), *helpers):
         await process.ended
+    await steps
     await asyncio.sleep(_SETTLE_S)
     fleet.over = True
     for counter in counters:

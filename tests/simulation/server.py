@@ -89,10 +89,19 @@ class Server:
         self.throttles = 0
         self.conflicts = 0
         self.expiries = 0
+        self._ahead_ms = 0
+
+    def step(self, ahead_ms: int) -> None:
+        """Set the server's clock forward."""
+        self._ahead_ms += ahead_ms
+
+    def now_ms(self) -> int:
+        """Return the time of day that counts: the server's."""
+        return self._timeline.now_ms() + self._ahead_ms
 
     def date_s(self) -> int:
         """Return the second in which an answer is given."""
-        return self._timeline.now_ms() // 1000
+        return self.now_ms() // 1000
 
     def items(self) -> list[Item]:
         """Return every item that is stored, for checks to look at."""
@@ -208,14 +217,14 @@ class Server:
             if new is not None and "ttl" in new and key not in self._expiring and key.sk == _STATE:
                 self._expiring.add(key)
                 self._expire_at(key, new["ttl"])
-        now_ms = self._timeline.now_ms()
+        now_ms = self.now_ms()
         for watch in self.watchers:
             watch(now_ms, changes, sent)
 
     def _expire_at(self, key: Key, ttl_s: int) -> None:
         # Soon as a rule, and now and then long after.
         late_s = self._random.random() ** 3 * self._lags.expired_s
-        due_s = ttl_s - self._timeline.now_ms() / 1000 + late_s
+        due_s = ttl_s - self.now_ms() / 1000 + late_s
         self._timeline.network.call_later(max(0.001, due_s), self._expire, key)
 
     def _expire(self, key: Key) -> None:
@@ -224,7 +233,7 @@ class Server:
         self._expiring.discard(key)
         if item is None or type(item.get("ttl")) is not int:
             return
-        if item["ttl"] >= self._timeline.now_ms() // 1000 or self._busy(key):
+        if item["ttl"] >= self.now_ms() // 1000 or self._busy(key):
             self._expiring.add(key)
             self._expire_at(key, item["ttl"])
             return
@@ -232,7 +241,7 @@ class Server:
         self.expiries += 1
         self._before[key] = (self._timeline.now_s, item)
         for watch in self.expiry_watchers:
-            watch(self._timeline.now_ms(), Change(key, item, None, None))
+            watch(self.now_ms(), Change(key, item, None, None))
 
 
 def nonce_of(operation: Operation) -> Any:

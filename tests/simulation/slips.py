@@ -9,6 +9,7 @@ from zae_limiter.core import acquire, rebase
 from zae_limiter.core.composite import Add, Settlement
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.outcome import Applied, Unavailable
+from zae_limiter.core.server_time import ServerTime, narrowed
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.attributes import sequence_attribute
 from zae_limiter.schema.operations import AtLeast
@@ -199,6 +200,11 @@ def local_clock(real: Real) -> Real:
         self.now = lambda: (clock.now_ms(), clock.now_ms())
 
     return init
+
+
+def date_trusted(real: Real) -> Real:
+    """The newest date is believed, whatever it contradicts."""
+    return lambda before, heard, machine: ServerTime(narrowed(before.known, heard.offset))
 
 
 def one_end(which: int) -> Callable[[Real], Real]:

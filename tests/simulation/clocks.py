@@ -1,0 +1,49 @@
+"""The server's clock is set forward while clients are at work, and all of them follow it."""
+
+import asyncio
+from collections.abc import Sequence
+
+from tests.simulation.books import Violation
+from tests.simulation.fleet import Fleet
+from tests.simulation.plan import STEP
+from tests.simulation.server import Change, Sent
+
+_STEPS_S = (60, 600, 3_600, 86_400)
+_FAR_MS = 30_000
+"""No request is late by as much, so a write that was decided further off had a wrong clock."""
+_STATE = "#STATE"
+_FOLLOW_MS = 30_000
+"""A client follows within about a second of traffic; lost answers and false alarms before take their time."""
+
+
+async def set_forward(fleet: Fleet) -> None:
+    """Set the server's clock forward, once or twice."""
+    if STEP not in fleet.plan.faults:
+        return
+    random = fleet.plan.part("steps")
+    for _ in range(random.randint(1, 2)):
+        await asyncio.sleep(fleet.scenario.seconds / 2 * random.random())
+        fleet.server.step(1000 * random.choice(_STEPS_S))
+        fleet.tally[STEP] += 1
+
+
+class Followed:
+    """Watches that no client writes by a clock that is far off for long."""
+
+    def __init__(self) -> None:
+        self._off_since_ms: dict[str, int] = {}
+
+    def watch(self, now_ms: int, changes: Sequence[Change], sent: Sent) -> None:
+        """Hear of a step.
+
+        Raises:
+            Violation: Its sender has not followed the server's clock.
+        """
+        if not any(change.key.sk == _STATE for change in changes):
+            # Of other writes it is not known when they were decided on.
+            return
+        low, high = sent.moment
+        if low - _FAR_MS <= now_ms <= high + _FAR_MS:
+            self._off_since_ms.pop(sent.process, None)
+        elif now_ms - self._off_since_ms.setdefault(sent.process, now_ms) > _FOLLOW_MS:
+            raise Violation("clock", sent.process, "writes by", sent.moment, "at", now_ms)
