@@ -108,8 +108,7 @@ class SqliteTable:
     def write(self, operation: Write) -> Applied | Refused | Missing | Unavailable:
         """Carry out one operation, if its conditions hold."""
         # As _writing, without the call.
-        turn = self._pool.turn
-        turn.begin()
+        turn = self._pool.turn.begin()
         try:
             return self._pool.lend(self._write, operation)
         except sqlite3.Error as error:
@@ -117,7 +116,7 @@ class SqliteTable:
                 raise Busy from error
             return Unavailable(error, ambiguous=False)
         finally:
-            turn.end()
+            turn.release()
 
     def transact(self, operations: Sequence[Operation]) -> Committed | Cancelled | Unavailable:
         """Carry out all operations, or none."""
@@ -209,8 +208,7 @@ class SqliteTable:
         Raises:
             Busy: the file is locked.
         """
-        turn = self._pool.turn
-        turn.begin()
+        turn = self._pool.turn.begin()
         try:
             return self._pool.lend(call, argument)
         except sqlite3.Error as error:
@@ -218,7 +216,7 @@ class SqliteTable:
                 raise Busy from error
             return Unavailable(error, ambiguous=False)
         finally:
-            turn.end()
+            turn.release()
 
     def _changing(self, call: Callable[[sqlite3.Cursor, A], None], argument: A) -> None:
         """Make a call that writes and answers nothing, in one transaction.

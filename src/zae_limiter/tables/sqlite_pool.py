@@ -22,6 +22,7 @@ R = TypeVar("R")
 
 _LOANS_BETWEEN_LOOKS = 16
 _PATIENCE_S = 0.01
+_LONGEST_TURN_S = 0.5
 _GATE_WAIT_S = 0.01
 _FORK_WAIT_S = 0.001
 _FORK_WAITS = 1000
@@ -33,21 +34,39 @@ _gate = threading.RLock()
 class Turn:
     """A lock for threads that come back for it at once: one that has waited long goes before them.
 
-    A plain lock would be taken again and again by the thread that has just let go of it, for a second and more.
+    A plain lock would be taken again and again by the thread that has just released it, for a second and more.
+
+    A thread may be interrupted before it can end its turn. So a turn that lasts too long is over: the lock is replaced.
+    If its thread is only slow, two threads write at the same time, and SQLite lets one of them try again.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._urgent = threading.Lock()
-        self.end = self._lock.release
 
-    def begin(self) -> None:
-        """Wait for the turn; whoever has it ends it."""
+    def begin(self) -> threading.Lock:
+        """Wait for the turn, and return the lock whose release ends it."""
         lock = self._lock
         if not self._urgent.locked() and (lock.acquire(False) or lock.acquire(True, _PATIENCE_S)):
-            return
-        with self._urgent:
-            lock.acquire()
+            return lock
+        urgent = self._urgent
+        mine = urgent.acquire(True, _LONGEST_TURN_S)
+        try:
+            if not mine and urgent is self._urgent:
+                self._urgent = threading.Lock()
+            return self._next_turn()
+        finally:
+            if mine:
+                urgent.release()
+
+    def _next_turn(self) -> threading.Lock:
+        """Wait for the turn, before all others."""
+        while True:
+            lock = self._lock
+            if lock.acquire(True, _LONGEST_TURN_S):
+                return lock
+            if lock is self._lock:
+                self._lock = threading.Lock()
 
 
 class Pool:
@@ -60,7 +79,9 @@ class Pool:
         self.turn = Turn()
         self._path = path
         self._idle: deque[sqlite3.Cursor] = deque()
-        self._open: set[sqlite3.Cursor] = set()
+        # Weak: a cursor whose borrower was interrupted before it could give it back is closed with its last reference.
+        self._open: WeakSet[sqlite3.Cursor] = WeakSet()
+        self._doomed: deque[sqlite3.Cursor] = deque()
         self._loans = 0
         self._closed = False
         with _gate:
@@ -80,17 +101,24 @@ class Pool:
         self._loans += 1
         if not self._loans % _LOANS_BETWEEN_LOOKS:
             self._look()
+        if self._doomed:
+            self._drop_doomed()
         try:
             cursor = self._idle.pop()
         except IndexError:
             cursor = self._connect()
         try:
             answer = call(cursor, argument)
-        except BaseException as error:
-            if isinstance(error, ValidationError) or (isinstance(error, sqlite3.Error) and is_busy(error)):
+        except (ValidationError, sqlite3.Error) as error:
+            if isinstance(error, ValidationError) or is_busy(error):
                 self._give_back(cursor)
             else:
                 self._drop(cursor)
+            raise
+        except BaseException:
+            # Noted first: if another interrupt ends this one's cleanup, the next borrower closes the connection.
+            self._doomed.append(cursor)
+            self._drop_doomed()
             raise
         self._idle.append(cursor)
         if self._closed:
@@ -143,6 +171,13 @@ class Pool:
             while True:
                 self._drop(self._idle.pop())
 
+    def _drop_doomed(self) -> None:
+        """Close the connections whose borrowers were interrupted."""
+        for cursor in list(self._doomed):
+            self._drop(cursor)
+            with suppress(ValueError):
+                self._doomed.remove(cursor)
+
     def _drop(self, cursor: sqlite3.Cursor) -> None:
         """Close the connection of a cursor; what it had not committed is rolled back."""
         with suppress(sqlite3.Error):
@@ -157,12 +192,15 @@ def _passing_gate() -> Iterator[None]:
     Raises:
         Busy: the gate is held by others.
     """
-    if not _gate.acquire(timeout=_GATE_WAIT_S):
-        raise Busy
     try:
+        # Inside, for an interrupt may strike as soon as it is acquired.
+        if not _gate.acquire(timeout=_GATE_WAIT_S):
+            raise Busy
         yield
     finally:
-        _gate.release()
+        # The release raises if this thread does not hold it.
+        with suppress(RuntimeError):
+            _gate.release()
 
 
 def _identity(path: str) -> tuple[int, int] | None:

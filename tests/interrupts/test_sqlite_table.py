@@ -1,0 +1,73 @@
+"""A table in a file whose caller is interrupted at any moment: other threads and processes go on writing."""
+
+import pytest
+
+from tests.interrupts.strike import Interrupt, Strike, strikes
+from tests.interrupts.test_memory_table import ONE, TWO, in_another_thread, item, numbers
+from zae_limiter.schema.operations import ItemAbsent, Put, Update
+from zae_limiter.tables import sqlite_pool
+from zae_limiter.tables.sqlite import SqliteTable
+
+WRITES = {
+    "an update": lambda table: table.write(Update(ONE, add={"number": 1})),
+    "a new item": lambda table: table.write(Put(item(TWO, 5))),
+    "a transaction": lambda table: table.transact(
+        [Put(item(TWO, 5), (ItemAbsent(),)), Update(ONE, set={"number": 2, "GSI1SK": "y"})]
+    ),
+    "a read": lambda table: table.get(ONE),
+}
+
+
+@pytest.fixture(autouse=True)
+def short_turns(monkeypatch):
+    """Let a turn that nothing ends be over soon."""
+    monkeypatch.setattr(sqlite_pool, "_LONGEST_TURN_S", 0.02)
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_call_that_is_interrupted_at_any_moment_leaves_no_lock_behind(name, tmp_path):
+    """Neither of this process nor on the file."""
+    table = SqliteTable(tmp_path / "limiter.db")
+    other = SqliteTable(tmp_path / "limiter.db")
+
+    def prepare():
+        table.write(Put(item(ONE, 1)))
+        table.batch_delete([TWO])
+        table._rows.clear()
+        return table
+
+    for _, where in strikes(prepare, WRITES[name]):
+        found = in_another_thread(lambda: table.write(Update(ONE, add={"total": 1})))
+        assert found.new["total"] == 1, where
+        assert other.write(Update(ONE, add={"total": 1})).new["total"] == 2, where
+        assert numbers(table) in ([1, None], [2, None], [1, 5], [2, 5]), where
+    table.close()
+    other.close()
+
+
+def test_a_second_interrupt_during_the_cleanup_leaves_no_lock_on_the_file(tmp_path):
+    """The next caller closes the connection, though the exception and its traceback are kept."""
+    table = SqliteTable(tmp_path / "limiter.db")
+    other = SqliteTable(tmp_path / "limiter.db")
+    table.write(Put(item(ONE, 1)))
+
+    def doomed(cursor, argument):
+        cursor.execute("BEGIN IMMEDIATE")
+        raise Interrupt("the first")
+
+    kept = []
+    for number in range(1, 200):
+        strike = Strike(number, "sqlite_pool")
+        with strike:
+            try:
+                table._writing(doomed, None)
+            except Interrupt as error:
+                kept.append(error)
+        in_another_thread(lambda: table.write(Update(ONE, add={"total": 1})))
+        assert other.write(Update(ONE, add={"number": 1})).new["number"] == number + 1, strike.struck
+        if strike.struck is None:
+            break
+
+    assert number > 10
+    table.close()
+    other.close()
