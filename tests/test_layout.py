@@ -25,6 +25,7 @@ BY_HAND_IN_BOTH = (PACKAGE / "_sync" / "runtime.py",)
 EXEMPT_FROM_PARAMETER_COUNT = {
     "Repository.open": "the options of an embedded store, all keyword-only with defaults",
     "Repository.connect": "the options of a deployed store, all keyword-only with defaults",
+    "make_settings": "the options of a client, all keyword-only with defaults",
     "EntityVerbs.create_entity": "the facts of an entity and who creates it",
     "UsageVerbs.get_usage_snapshots": "filters that combine, all optional",
     "Repository.get_usage_snapshots": "filters that combine, all optional",

@@ -196,6 +196,8 @@ async def test_a_bad_url_in_the_environment_is_refused(monkeypatch):
         ("reject_locally_s", 61),
         ("reject_locally_s", float("nan")),
         ("reject_locally_s", "1"),
+        ("remembered_buckets", 0),
+        ("remembered_buckets", 1.5),
         ("parallel_mode", "threads"),
         ("parallel_mode", None),
         ("parallel_mode", 2),

@@ -15,6 +15,7 @@ CHOSEN: dict[str, Any] = {
     "bucket_ttl_multiplier": 7,
     "deadline_s": 1.0,
     "reject_locally_s": 1,
+    "remembered_buckets": 100_000,
 }
 
 
@@ -62,6 +63,7 @@ def test_a_multiplier_of_zero_is_for_buckets_that_never_expire() -> None:
         ("config_cache_ttl_s", 10**9, "config_cache_ttl"),
         ("reject_locally_s", 61, "reject_locally_s"),
         ("reject_locally_s", math.nan, "reject_locally_s"),
+        *(("remembered_buckets", value, "remembered_buckets") for value in (0, -1, 10_000_001, 1.0, True, "1", None)),
         ("on_unavailable", "maybe", "on_unavailable"),
     ],
 )

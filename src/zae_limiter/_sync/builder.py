@@ -107,6 +107,10 @@ class SyncRepositoryBuilder(Generic[R]):
         """Wait for the table for so long."""
         return self._set(deadline_s=seconds)
 
+    def remembered_buckets(self, buckets: int) -> "SyncRepositoryBuilder[R]":
+        """Cache this many buckets per namespace; the oldest are forgotten and read again when they are next used."""
+        return self._set(remembered_buckets=buckets)
+
     def stack_options(self, options: StackOptions) -> "SyncRepositoryBuilder[R]":
         """Choose all options of the stack at once; those chosen one by one count more."""
         self._base = options

@@ -1,12 +1,15 @@
 """What a client remembers of one namespace: bucket views and limits in force. Nothing in here waits.
 
-Both are bounded: the oldest entries go first, and what is gone is read again.
+Both are bounded: the oldest entries go first, and what is gone is read again. What is equal for many buckets (limits,
+terms, layouts) is one object: a cached bucket of its own has five that the garbage collector visits.
 """  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Generic, TypeVar
 
+from zae_limiter._sync import runtime
 from zae_limiter.core.config import Resolution
 from zae_limiter.core.status import CacheStats, OnUnavailable
 from zae_limiter.core.view import Terms, View
@@ -16,13 +19,17 @@ BucketId = tuple[str, str]
 """Entity and resource."""
 
 MOST_ENTRIES = 100_000
+_FORGOTTEN_AT_ONCE = 32
+_SHARED_LIMITS = 4096
+_SHARED_FOR = 64
+"""For this part of the cache's time to live, buckets with equal limits share what was read for the first of them."""
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 class Bounded(dict[K, V], Generic[K, V]):
-    """A dictionary that forgets its oldest eighth when it grows too large."""
+    """A dictionary that forgets its oldest entries, a few at a time, when it grows too large."""
 
     __slots__ = ("_most",)
 
@@ -34,7 +41,8 @@ class Bounded(dict[K, V], Generic[K, V]):
         """Remember a value."""
         self[key] = value
         if len(self) > self._most:
-            for oldest in list(self)[: self._most // 8 + 1]:
+            # A dictionary finds its oldest key slowly once many were removed before it: so a few in one go.
+            for oldest in list(islice(self, min(_FORGOTTEN_AT_ONCE, self._most // 8 + 1))):
                 self.pop(oldest, None)
 
 
@@ -158,6 +166,10 @@ class NamespaceCaches:
     def __init__(self, most: int = MOST_ENTRIES) -> None:
         self.buckets: Bounded[BucketId, Remembered] = Bounded(most)
         self.own_terms: Bounded[tuple[object, ...], Terms] = Bounded(most)
+        # The resources of all buckets, by which those of one entity are found.
+        self._resources: set[str] = set()
+        self._mutex = runtime.Mutex()
+        self._shared_limits: Bounded[Resolution, KnownLimits] = Bounded(min(most, _SHARED_LIMITS))
         self.on_unavailable: OnUnavailable | None = None
         self.active_until_ms = 0
         self.hits = 0
@@ -191,16 +203,31 @@ class NamespaceCaches:
         self.buckets.clear()
         self.own_terms.clear()
 
+    def share_limits(self, resolution: Resolution, terms: Terms | None, now_ms: int, ttl_ms: int) -> KnownLimits:
+        """Return limits that were just read, as the object that buckets with equal limits share."""
+        newest = self._shared_limits.get(resolution)
+        if newest is None:
+            newest = KnownLimits(resolution, terms, now_ms, now_ms + ttl_ms)
+        elif 0 <= now_ms - newest.read_ms < ttl_ms // _SHARED_FOR:
+            # They are read again a little earlier than they have to be.
+            return newest
+        else:
+            newest = KnownLimits(newest.resolution, newest.terms, now_ms, now_ms + ttl_ms)
+        self._shared_limits.keep(resolution, newest)
+        return newest
+
     def forget_limits(self) -> None:
         """Read all limits again when they are next needed, and ask whether the namespace is still there."""
         self.active_until_ms = 0
-        for bucket in list(self.buckets):
-            self.keep_limits(bucket, None)
+        for known in list(self.buckets.values()):
+            known.limits = None
 
     def forget_limits_of(self, entity_id: str) -> None:
         """Read one entity's limits again when they are next needed."""
-        for bucket in [bucket for bucket in list(self.buckets) if bucket[0] == entity_id]:
-            self.keep_limits(bucket, None)
+        for resource in list(self._resources):
+            known = self.buckets.get((entity_id, resource))
+            if known is not None:
+                known.limits = None
 
     def stats(self, ttl_seconds: float) -> CacheStats:
         """Say how the memory of limits is doing."""
@@ -212,5 +239,9 @@ class NamespaceCaches:
         found = self.buckets.get(bucket)
         if found is None:
             found = Remembered()
-            self.buckets.keep(bucket, found)
+            with self._mutex:
+                self.buckets.keep(bucket, found)
+                self._resources.add(bucket[1])
+                if len(self._resources) > 2 * len(self.buckets):
+                    self._resources = {resource for _, resource in list(self.buckets)}
         return found

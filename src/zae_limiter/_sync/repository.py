@@ -74,6 +74,7 @@ class SyncRepository(MaybeLate, AdminVerbs):
         bucket_ttl_multiplier: int = 7,
         deadline_s: float = 1.0,
         reject_locally_s: float = 1.0,
+        remembered_buckets: int = 100_000,
         parallel_mode: ParallelMode = "auto",
         clock: Clock | None = None,
         random: Random | None = None,
@@ -97,6 +98,7 @@ class SyncRepository(MaybeLate, AdminVerbs):
             bucket_ttl_multiplier=bucket_ttl_multiplier,
             deadline_s=deadline_s,
             reject_locally_s=reject_locally_s,
+            remembered_buckets=remembered_buckets,
         )
         chosen = url if url is not None else os.environ.get(URL_VARIABLE) or None
         opening = Opening(located(chosen), settings, clock or SystemClock(), random or Random(), session)
@@ -113,6 +115,7 @@ class SyncRepository(MaybeLate, AdminVerbs):
         config_cache_ttl: float = 60,
         auto_update: bool | None = None,
         deadline_s: float = 1.0,
+        remembered_buckets: int = 100_000,
         parallel_mode: ParallelMode = "auto",
         session: Any = None,
     ) -> "SyncRepository":
@@ -131,6 +134,7 @@ class SyncRepository(MaybeLate, AdminVerbs):
         place = DynamoLocation(name, region, endpoint_url)
         builder: SyncRepositoryBuilder[SyncRepository] = SyncRepositoryBuilder(place, cls, parallel_mode, session)
         builder.namespace(namespace).config_cache_ttl(config_cache_ttl).auto_update(auto_update).deadline_s(deadline_s)
+        builder.remembered_buckets(remembered_buckets)
         return builder.connect()
 
     @classmethod

@@ -163,11 +163,12 @@ def next_step(view: View[Any] | None, terms: Terms, amounts: Amounts, now: Momen
         return Reject(progress.asked)
     bounds = take(view, amounts, now, progress.effort)
     if type(bounds) is list:
-        if not terms.ttl_multiplier or frame.shard_count != 1:
+        layout = frame.layout
+        if not terms.ttl_multiplier or layout.shard_count != 1:
             return Take(bounds, None, ())
-        floors = () if len(amounts) == len(frame.baselines) else solvency(view, amounts, now)
+        floors = () if len(amounts) == len(layout.shares) else solvency(view, amounts, now)
         # A limit that owes must not be forgotten, though this take does not touch it.
-        expires_s = None if floors is None else expiry_s(now[1], frame.fill_time_ms, terms.ttl_multiplier)
+        expires_s = None if floors is None else expiry_s(now[1], layout.fill_time_ms, terms.ttl_multiplier)
         return Take(bounds, expires_s, floors or ())
     if bounds is UNSURE:
         return LOOK
@@ -204,11 +205,11 @@ def _effort(refusals: int) -> Effort:
 
 
 def _is_short(view: View[Any], amounts: Amounts, at: Moment) -> bool:
-    baselines = view.frame.baselines
-    return any(taken > baselines[position].level(view.numbers[position], at[0]) for position, taken in amounts)
+    frame, numbers = view.frame, view.numbers
+    return any(taken > frame.baseline(position).level(numbers[position], at[0]) for position, taken in amounts)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Standing:
     """One limit of a bucket as it would be judged now."""
 
@@ -245,14 +246,15 @@ def standings(view: View[Any] | None, terms: Terms, now: Moment) -> list[Standin
         return [_full(limit, now) for limit in terms.limits]
     frame = view.frame
     if frame.follows(terms):
-        return [Standing(base, balance) for base, balance in zip(frame.in_force, view.numbers, strict=False)]
+        numbers = view.numbers
+        return [Standing(frame.baseline(position), numbers[position]) for position in range(len(frame.limits))]
     result = []
     for limit in terms.limits:
         position = frame.position(limit.name)
         if position is None:
             result.append(_full(limit, now, frame.shard, frame.shard_count))
             continue
-        level = frame.baselines[position].level(view.numbers[position], now[0])
+        level = frame.baseline(position).level(view.numbers[position], now[0])
         capacity = share(limit.capacity_milli, frame.shard, frame.shard_count)
         start_ms = max(now[0], frame.start_ms)
         baseline = Baseline.of(limit, start_ms, frame.shard, frame.shard_count)

@@ -153,7 +153,7 @@ def credit_across(views: Views, settlement: Settlement, now: Moment) -> dict[int
 
 def _room(view: View[Any], position: int, at_ms: int) -> int:
     """Return what a shard lacks to be full."""
-    baseline: Baseline = view.frame.baselines[position]
+    baseline: Baseline = view.frame.baseline(position)
     return baseline.capacity_milli - baseline.level(view.numbers[position], at_ms)
 
 
@@ -189,7 +189,7 @@ def _charges(views: Views, levels: Mapping[int, int], debt: int) -> dict[int, in
 
 
 def _charge(view: View[Any], position: int, debt: int, now_ms: int) -> Add | Reset:
-    baseline = view.frame.baselines[position]
+    baseline = view.frame.baseline(position)
     ceiling = baseline.capacity_milli - baseline.earned(now_ms)
     if view.numbers[position] <= ceiling:
         return Add(position, debt, -debt, None, ceiling)
@@ -202,5 +202,5 @@ def _fullest_first(views: Views, position: int, at_ms: int) -> list[tuple[int, i
 
 
 def _level(view: View[Any], position: int, at_ms: int) -> int:
-    baseline: Baseline = view.frame.baselines[position]
+    baseline: Baseline = view.frame.baseline(position)
     return baseline.level(view.numbers[position], at_ms)

@@ -20,10 +20,10 @@ def grid(at_ms: int, amount_milli: int, period_ms: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Baseline:
-    """One limit of one shard, and the time its balance is counted from.
+class LimitShare:
+    """One limit on one shard, at any time: ``capacity_milli`` is the shard's share, the refill is undivided.
 
-    ``capacity_milli`` is the shard's share; ``grid_milli`` is the shard's share of the grid at the baseline.
+    All buckets with the same limit share one of these.
     """
 
     limit: Limit
@@ -31,39 +31,70 @@ class Baseline:
     capacity_milli: int
     amount_milli: int
     period_ms: int
-    start_ms: int
-    grid_milli: int
     shard: int
     shard_count: int
 
     @classmethod
+    def of(cls, limit: Limit, shard: int = 0, shard_count: int = 1) -> "LimitShare":
+        """Return the share of one shard of a bucket in a limit."""
+        capacity = share(limit.capacity_milli, shard, shard_count)
+        return cls(limit, limit.name, capacity, limit.refill_amount_milli, limit.refill_period_ms, shard, shard_count)
+
+    def offered(self, at_ms: int) -> int:
+        """Return the shard's share of the grid at ``at_ms``."""
+        whole = grid(at_ms, self.amount_milli, self.period_ms)
+        return whole if self.shard_count == 1 else share(whole, self.shard, self.shard_count)
+
+
+@dataclass(slots=True)
+class Baseline:
+    """One limit of one shard, and the time its balance is counted from; ``grid_milli`` is what was offered by then.
+
+    Made for each use, and never kept: a bucket keeps the two numbers.
+    """
+
+    share: LimitShare
+    start_ms: int
+    grid_milli: int
+
+    @classmethod
     def of(cls, limit: Limit, start_ms: int, shard: int = 0, shard_count: int = 1) -> "Baseline":
         """Return the limit's baseline at ``start_ms``, on one shard of a bucket."""
-        amount, period = limit.refill_amount_milli, limit.refill_period_ms
-        return cls(
-            limit=limit,
-            name=limit.name,
-            capacity_milli=share(limit.capacity_milli, shard, shard_count),
-            amount_milli=amount,
-            period_ms=period,
-            start_ms=start_ms,
-            grid_milli=share(grid(start_ms, amount, period), shard, shard_count),
-            shard=shard,
-            shard_count=shard_count,
-        )
+        part = LimitShare.of(limit, shard, shard_count)
+        return cls(part, start_ms, part.offered(start_ms))
+
+    @property
+    def limit(self) -> Limit:
+        """The limit, undivided."""
+        return self.share.limit
+
+    @property
+    def name(self) -> str:
+        """The limit's name."""
+        return self.share.name
+
+    @property
+    def capacity_milli(self) -> int:
+        """The shard's share of the capacity."""
+        return self.share.capacity_milli
+
+    @property
+    def shard(self) -> int:
+        """The shard's number."""
+        return self.share.shard
+
+    @property
+    def shard_count(self) -> int:
+        """The shard's count."""
+        return self.share.shard_count
 
     def earned(self, now_ms: int) -> int:
         """Return what has been earned since the baseline; nothing if ``now_ms`` is not after it."""
-        if now_ms <= self.start_ms:
-            return 0
-        offered = now_ms * self.amount_milli // self.period_ms
-        if self.shard_count != 1:
-            offered = share(offered, self.shard, self.shard_count)
-        return offered - self.grid_milli
+        return self.share.offered(now_ms) - self.grid_milli if now_ms > self.start_ms else 0
 
     def level(self, balance_milli: int, now_ms: int) -> int:
         """Return what is available at ``now_ms``; below zero the limit is in debt."""
-        return min(self.capacity_milli, balance_milli + self.earned(now_ms))
+        return min(self.share.capacity_milli, balance_milli + self.earned(now_ms))
 
     def ready_ms(self, balance_milli: int, needed_milli: int) -> int:
         """Return the first millisecond at which the level reaches ``needed_milli``, 0 if it did at the baseline.
@@ -73,5 +104,6 @@ class Baseline:
         lacking = needed_milli - balance_milli
         if lacking <= 0:
             return 0
-        offered = least_whole(self.grid_milli + lacking, self.shard, self.shard_count)
-        return -(-offered * self.period_ms // self.amount_milli)
+        part = self.share
+        offered = least_whole(self.grid_milli + lacking, part.shard, part.shard_count)
+        return -(-offered * part.period_ms // part.amount_milli)

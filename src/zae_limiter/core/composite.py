@@ -60,23 +60,24 @@ def take(view: View[Any], amounts: Amounts, now: Moment, effort: Effort) -> list
     """Return how a take is written, limit by limit: subtract where it is not full, set where it is."""
     low_ms, high_ms = now
     frame = view.frame
-    baselines = frame.baselines
-    unsharded = frame.shard_count == 1 and low_ms > frame.start_ms
+    layout, grids = frame.layout, frame.grids
+    shares = layout.shares
+    unsharded = layout.shard_count == 1 and low_ms > frame.start_ms
     numbers = view.numbers
     alone = view.pace is None and not effort.yielding
     bounds: list[Bounds] = []
     for position, taken in amounts:
-        baseline = baselines[position]
+        share = shares[position]
         balance = numbers[position]
-        capacity = baseline.capacity_milli
+        capacity = share.capacity_milli
         if unsharded:
             # What ``earned`` says, written out: this is done for every limit of every acquire.
-            earned = low_ms * baseline.amount_milli // baseline.period_ms - baseline.grid_milli
+            earned = low_ms * share.amount_milli // share.period_ms - grids[position]
         else:
-            earned = baseline.earned(low_ms)
+            earned = frame.baseline(position).earned(low_ms)
         if taken > balance + earned or taken > capacity:
             return SHORT
-        ceiling = capacity - (earned if high_ms == low_ms else baseline.earned(high_ms))
+        ceiling = capacity - (earned if high_ms == low_ms else frame.baseline(position).earned(high_ms))
         if not alone:
             guessed = guess(view, Spend(position, taken, earned, capacity - ceiling), now, effort)
             if guessed is None:
@@ -92,11 +93,12 @@ def take(view: View[Any], amounts: Amounts, now: Moment, effort: Effort) -> list
 
 def solvency(view: View[Any], amounts: Amounts, now: Moment) -> Floors | None:
     """Return the floors below which a limit that a take does not touch would owe; None if one does."""
+    frame = view.frame
     touched = {position for position, _ in amounts}
     floors = []
-    for position, baseline in enumerate(view.frame.baselines):
+    for position in range(len(frame.grids)):
         if position not in touched:
-            floor = -baseline.earned(now[0])
+            floor = -frame.baseline(position).earned(now[0])
             if view.numbers[position] < floor:
                 return None
             floors.append((position, floor))
@@ -172,7 +174,7 @@ def settle(view: View[Any], settlement: Settlement, now: Moment, tries: int) -> 
 def _debit(view: View[Any], position: int, debt: int, at: tuple[int, int]) -> Part:
     """Return the part of a debit: it always fits, but must not charge an overflow that nobody was owed."""
     now_ms, tries = at
-    baseline = view.frame.baselines[position]
+    baseline = view.frame.baseline(position)
     balance = view.numbers[position]
     earned = baseline.earned(now_ms)
     ceiling = baseline.capacity_milli - earned

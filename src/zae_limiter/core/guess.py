@@ -54,9 +54,9 @@ class Spend:
 
 def guess(view: View[Any], spend: Spend, now: Moment, effort: Effort) -> Bounds | None:
     """Return how a take is written to one limit where others are at work, None if it is better to look first."""
-    baseline = view.frame.baselines[spend.position]
+    share = view.frame.layout.shares[spend.position]
     balance = view.numbers[spend.position]
-    capacity = baseline.capacity_milli
+    capacity = share.capacity_milli
     over = balance + spend.most - capacity
     if effort.yielding == UTMOST or (effort.yielding and over > 0):
         return _set(spend, _yielded(min(capacity, balance + spend.earned), spend.taken, effort.yielding))
@@ -66,7 +66,7 @@ def guess(view: View[Any], spend: Spend, now: Moment, effort: Effort) -> Bounds 
         return None if drained and not effort.sure else _add(spend, capacity)
     pace = view.pace
     assert pace is not None, "who is alone, and yields nothing, does not guess"
-    offered = baseline.amount_milli / baseline.period_ms / baseline.shard_count
+    offered = share.amount_milli / share.period_ms / share.shard_count
     slack = capacity // SLACK_DIVISOR
     if _takes_while_filling(pace, spend, slack, offered) >= _CROWD:
         # Whoever finds it full sets it back by all the slack, and then all others add until it is full again.

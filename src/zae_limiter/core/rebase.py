@@ -104,7 +104,7 @@ def _kept(view: View[Any], position: int, new: tuple[Limit, int | None], result:
     """Return the part of a limit that stays in force; what is taken of it is None where it is not touched."""
     limit, taken = new
     frame = view.frame
-    baseline = frame.baselines[position]
+    baseline = frame.baseline(position)
     highest = max(frame.highest[position], limit.capacity_milli)
     if highest > limit.capacity_milli:
         result.highest[limit.name] = highest
@@ -115,7 +115,7 @@ def _kept(view: View[Any], position: int, new: tuple[Limit, int | None], result:
 def _retired(view: View[Any], position: int, result: Rebasing) -> Part | Short | None:
     """Return the part of a limit that is not in force any more; None if it is as full as it ever could be, and goes."""
     frame = view.frame
-    baseline = frame.baselines[position]
+    baseline = frame.baseline(position)
     floor = share(frame.highest[position], frame.shard, frame.shard_count) - baseline.earned(result.start_ms)
     if view.numbers[position] >= floor:
         result.dropped.append((position, floor))
@@ -127,7 +127,7 @@ def _retired(view: View[Any], position: int, result: Rebasing) -> Part | Short |
 def _moved(view: View[Any], spend: tuple[int, int | None], capacity: int, result: Rebasing) -> Part | Short:
     """Return the part that moves a limit to a new baseline and takes from it, Short if it holds too little."""
     position, taken = spend
-    earned = view.frame.baselines[position].earned(result.start_ms)
+    earned = view.frame.baseline(position).earned(result.start_ms)
     balance = view.numbers[position]
     spent = taken or 0
     if taken is not None and taken > min(capacity, balance + earned):
@@ -163,9 +163,9 @@ def _expiry(view: View[Any], terms: Terms, now: Moment) -> int | None:
 def _fill_time(frame: Frame, terms: Terms) -> int:
     """Return how long the slowest limit the bucket ever had takes to fill, dormant ones to their largest capacity."""
     retired = [
-        -(-highest * baseline.period_ms // baseline.amount_milli)
-        for baseline, highest in zip(frame.baselines, frame.highest, strict=True)
-        if baseline.name not in terms.positions
+        -(-highest * part.period_ms // part.amount_milli)
+        for part, highest in zip(frame.layout.shares, frame.highest, strict=True)
+        if part.name not in terms.positions
     ]
     return max(frame.fill_time_ms, longest_fill_ms(terms.limits), *retired)
 

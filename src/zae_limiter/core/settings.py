@@ -4,16 +4,21 @@ from dataclasses import dataclass
 
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.expiry import LEAST_MULTIPLIER
+from zae_limiter.core.names import check_whole_number
 from zae_limiter.core.status import OnUnavailable, check_on_unavailable
 
 _MOST_SECONDS = 365 * 24 * 3600
 _MOST_LOCAL_S = 60
 _MOST_MULTIPLIER = 1_000_000
+_MOST_BUCKETS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a client behaves. ``bucket_ttl_multiplier`` is 0 where buckets never expire."""
+    """How a client behaves.
+
+    ``bucket_ttl_multiplier`` is 0 if buckets never expire. ``remembered_buckets`` are cached per namespace.
+    """
 
     config_cache_ttl_ms: int = 60_000
     on_unavailable: OnUnavailable | None = None
@@ -21,6 +26,7 @@ class Settings:
     deadline_s: float = 1.0
     reject_locally_ms: int = 1_000
     audit_retention_days: int = 90
+    remembered_buckets: int = 100_000
 
 
 def make_settings(
@@ -30,6 +36,7 @@ def make_settings(
     bucket_ttl_multiplier: int = 7,
     deadline_s: float = 1.0,
     reject_locally_s: float = 1.0,
+    remembered_buckets: int = 100_000,
 ) -> Settings:
     """Return the settings a user chose.
 
@@ -43,12 +50,14 @@ def make_settings(
         raise ValidationError("bucket_ttl_multiplier", bucket_ttl_multiplier, reason)
     if _seconds("deadline_s", deadline_s, _MOST_SECONDS) == 0:
         raise ValidationError("deadline_s", deadline_s, "must be above zero")
+    check_whole_number("remembered_buckets", remembered_buckets, 1, _MOST_BUCKETS)
     return Settings(
         config_cache_ttl_ms=round(_seconds("config_cache_ttl", config_cache_ttl_s, _MOST_SECONDS) * 1000),
         on_unavailable=check_on_unavailable(on_unavailable),
         bucket_ttl_multiplier=bucket_ttl_multiplier,
         deadline_s=deadline_s,
         reject_locally_ms=round(_seconds("reject_locally_s", reject_locally_s, _MOST_LOCAL_S) * 1000),
+        remembered_buckets=remembered_buckets,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from zae_limiter.core.bucket import Baseline
+from zae_limiter.core.bucket import Baseline, LimitShare
 from zae_limiter.core.config import Resolution
 from zae_limiter.core.limit import Limit, digest
 
@@ -80,37 +80,98 @@ def _terms(resolution: Resolution, limits: tuple[Limit, ...], own: str, ttl_mult
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """What stays the same for a bucket between two rebases.
+class BucketLayout:
+    """What all buckets on the same limits have in common. Equal layouts are one object.
 
-    ``baselines`` are the limits in force, in the order of their names, then the dormant ones: limits that are no
-    longer in force. ``highest`` is the largest capacity each ever had, of all shards together, in millitokens.
-    ``terms`` are those it was seen to follow, if any, and ``grant`` is what a take by them is admitted with. ``birth``
-    is the number drawn when the bucket was created, None if it has none.
+    ``shares`` are the limits in force, in the order of their names, then the dormant ones: limits that are no longer
+    in force. ``highest`` is the largest capacity each ever had, of all shards together, in millitokens.
     """
 
-    baselines: tuple[Baseline, ...]
+    shares: tuple[LimitShare, ...]
     limits: tuple[Limit, ...]
-    start_ms: int
     stamp: int
     digest: str
     shard: int
     shard_count: int
     fill_time_ms: int
     highest: tuple[int, ...]
+
+    def agrees(self, terms: Terms) -> bool:
+        """Say whether buckets of this layout were built from these terms."""
+        return self.stamp == terms.stamp and self.digest == terms.digest and self.limits == terms.limits
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What stays the same for a bucket between two rebases: its layout, and the time its balances are counted from.
+
+    ``grids`` is what each limit had offered by then. ``birth`` is the number drawn when the bucket was created, None if
+    it has none. ``terms`` are those it was seen to follow, None if it follows none that are known. ``grant`` is what a
+    take by them is admitted with.
+    """
+
+    layout: BucketLayout
+    start_ms: int
+    grids: tuple[int, ...]
     birth: int | None
     terms: Terms | None
     grant: Grant | None
 
     @property
+    def limits(self) -> tuple[Limit, ...]:
+        """The limits in force."""
+        return self.layout.limits
+
+    @property
+    def stamp(self) -> int:
+        """The stamp of the configuration its limits came from."""
+        return self.layout.stamp
+
+    @property
+    def digest(self) -> str:
+        """The digest of limits that a caller brought along, empty for stored ones."""
+        return self.layout.digest
+
+    @property
+    def shard(self) -> int:
+        """The shard's number."""
+        return self.layout.shard
+
+    @property
+    def shard_count(self) -> int:
+        """The shard's count."""
+        return self.layout.shard_count
+
+    @property
+    def fill_time_ms(self) -> int:
+        """How long the slowest of its limits takes to fill."""
+        return self.layout.fill_time_ms
+
+    @property
+    def highest(self) -> tuple[int, ...]:
+        """The largest capacity each limit ever had, of all shards together, in millitokens."""
+        return self.layout.highest
+
+    @property
+    def baselines(self) -> tuple[Baseline, ...]:
+        """The baselines of all limits, dormant ones included; use ``baseline`` for one of them."""
+        start_ms = self.start_ms
+        pairs = zip(self.layout.shares, self.grids, strict=True)
+        return tuple([Baseline(share, start_ms, grid) for share, grid in pairs])
+
+    @property
     def in_force(self) -> tuple[Baseline, ...]:
         """The baselines of the limits in force."""
-        return self.baselines[: len(self.limits)]
+        return self.baselines[: len(self.layout.limits)]
+
+    def baseline(self, position: int) -> Baseline:
+        """Return the baseline of one limit."""
+        return Baseline(self.layout.shares[position], self.start_ms, self.grids[position])
 
     def position(self, name: str) -> int | None:
-        """Return where a limit stands among the baselines, dormant ones included; None if the bucket lacks it."""
-        for position, baseline in enumerate(self.baselines):
-            if baseline.name == name:
+        """Return where a limit is among the baselines, dormant ones included; None if the bucket lacks it."""
+        for position, share in enumerate(self.layout.shares):
+            if share.name == name:
                 return position
         return None
 
@@ -120,15 +181,12 @@ class Frame:
 
     def follows(self, terms: Terms) -> bool:
         """Say whether the bucket was built from these terms."""
-        return self.terms is terms or self._agrees(terms)
+        return self.terms is terms or self.layout.agrees(terms)
 
     def granted(self, terms: Terms) -> Grant:
         """Return what a take from this bucket is admitted with by these terms."""
         grant = self.grant
         return grant if grant is not None and grant.terms is terms else Grant(terms, self.birth)
-
-    def _agrees(self, terms: Terms) -> bool:
-        return self.stamp == terms.stamp and self.digest == terms.digest and self.limits == terms.limits
 
 
 F = TypeVar("F", bound=Frame)
@@ -167,7 +225,7 @@ class View(Generic[F]):
 
     def total(self, position: int) -> int:
         """Return the total ever consumed of one limit, less what was given back."""
-        return self.numbers[len(self.frame.baselines) + position]
+        return self.numbers[len(self.frame.grids) + position]
 
 
 def pace_after(before: View[F], numbers: tuple[int, ...], own: Amounts, now_ms: int) -> Pace | None:
@@ -180,7 +238,7 @@ def pace_after(before: View[F], numbers: tuple[int, ...], own: Amounts, now_ms: 
     if not others and known is None:
         return None
     elapsed_ms = max(1, now_ms - before.seen_ms)
-    count = len(before.frame.baselines)
+    count = len(before.frame.grids)
     used = [float(numbers[count + position] - before.numbers[count + position]) for position in range(count)]
     for position, taken in own:
         used[position] -= taken

@@ -3,11 +3,10 @@
 What is written to a bucket item is ``bucket_writes``' business.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from operator import itemgetter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from sys import intern
 
-from zae_limiter.core.bucket import Baseline
 from zae_limiter.core.errors import CorruptItemError, ValidationError
 from zae_limiter.core.folding import Holding, available, fold
 from zae_limiter.core.limit import Limit
@@ -16,6 +15,7 @@ from zae_limiter.core.sharding import MOST_SHARDS
 from zae_limiter.core.status import BucketState
 from zae_limiter.core.view import Amounts, Frame, Grant, Terms, View, pace_after
 from zae_limiter.schema import attributes, fields, keys
+from zae_limiter.schema.bucket_layout import ItemLayout, layout_of, owner_of
 from zae_limiter.schema.operations import Key, Matches
 
 BucketView = View["BucketFrame"]
@@ -40,16 +40,32 @@ _HELD_WITHOUT_BIRTH = (
 
 @dataclass(frozen=True, slots=True)
 class BucketFrame(Frame):
-    """A frame and how it stands in its item: key, attribute names, and the condition every held write makes."""
+    """A frame and how it is stored in its item: its key, and the condition every held write makes."""
 
+    layout: ItemLayout
     key: Key
-    balance_names: tuple[str, ...]
-    total_names: tuple[str, ...]
     generation: int
     guard: Matches
-    read_numbers: Callable[[Item], tuple[int, ...]]
-    parent_id: str | None
-    cascade: bool
+
+    @property
+    def balance_names(self) -> tuple[str, ...]:
+        """The names of the balances, in the order of the baselines."""
+        return self.layout.balance_names
+
+    @property
+    def total_names(self) -> tuple[str, ...]:
+        """The names of the totals, in the order of the baselines."""
+        return self.layout.total_names
+
+    @property
+    def parent_id(self) -> str | None:
+        """The parent of its entity, None if it has none."""
+        return self.layout.parent_id
+
+    @property
+    def cascade(self) -> bool:
+        """Whether acquires take from the parent as well."""
+        return self.layout.cascade
 
     def describes(self, item: Item) -> bool:
         """Say whether the item is still on this frame."""
@@ -63,7 +79,7 @@ def bucket_key(namespace_id: str, entity_id: str, resource: str, shard: int = 0)
 
 def view_after_take(before: BucketView, item: Item, amounts: Amounts, now_ms: int) -> BucketView:
     """Return the view that the answer to this client's own take gives: the frame is the one it held on to."""
-    numbers = before.frame.read_numbers(item)
+    numbers = before.frame.layout.read_numbers(item)
     if before.pace is None and numbers[-1] == before.numbers[-1] + 1:
         return View(before.frame, numbers, now_ms, None)
     return View(before.frame, numbers, now_ms, pace_after(before, numbers, amounts, now_ms))
@@ -83,8 +99,8 @@ def view_of(
         numbers = _numbers(before.frame, item)
         return View(before.frame, numbers, now_ms, pace_after(before, numbers, own, now_ms))
     frame = frame_of(item, terms)
-    pace = before.pace if before is not None and len(before.frame.baselines) == len(frame.baselines) else None
-    return View(frame, frame.read_numbers(item), now_ms, pace)
+    pace = before.pace if before is not None and len(before.frame.grids) == len(frame.grids) else None
+    return View(frame, frame.layout.read_numbers(item), now_ms, pace)
 
 
 def _numbers(frame: BucketFrame, item: Item) -> tuple[int, ...]:
@@ -94,7 +110,7 @@ def _numbers(frame: BucketFrame, item: Item) -> tuple[int, ...]:
         CorruptItemError: One of them is missing, or is not an integer of a size that the writers can reach.
     """
     try:
-        numbers = frame.read_numbers(item)
+        numbers = frame.layout.read_numbers(item)
     except KeyError as missing:
         raise CorruptItemError(fields.location(item), f"it is not a whole bucket: {missing} is missing") from None
     for number in numbers:
@@ -110,65 +126,29 @@ def frame_of(item: Item, terms: Terms | None = None) -> BucketFrame:
         CorruptItemError: The item is no bucket, or a damaged one.
     """
     try:
-        frame = _parse(item)
+        frame = _parse(item, terms)
         _numbers(frame, item)
     except (KeyError, TypeError, ValueError, ValidationError) as error:
         raise CorruptItemError(fields.location(item), f"it is not a whole bucket: {error}") from error
-    if terms is None or not frame.follows(terms):
-        return frame
-    return replace(frame, terms=terms, grant=Grant(terms, frame.birth))
+    return frame
 
 
-def _parse(item: Item) -> BucketFrame:
-    shard = _owner(item).shard_id
-    shard_count, start_ms = shard_count_of(item), fields.number(item, attributes.BASELINE)
-    if shard >= shard_count:
-        raise ValueError(f"shard {shard} of {shard_count} does not exist")
-    names = _limit_names(item)
-    dormant = [name for name in names if attributes.bucket_attribute(name, attributes.DORMANT) in item]
-    limits = tuple(_limit(item, name) for name in names if name not in dormant)
-    shown = limits + tuple(_limit(item, name) for name in dormant)
-    balance_names = tuple(attributes.bucket_attribute(limit.name, attributes.TOKENS) for limit in shown)
-    total_names = tuple(attributes.bucket_attribute(limit.name, attributes.TOTAL_CONSUMED) for limit in shown)
+def _parse(item: Item, terms: Terms | None) -> BucketFrame:
+    layout = layout_of(item)
+    start_ms, birth = fields.number(item, attributes.BASELINE), _birth(item)
+    followed = terms if terms is not None and layout.agrees(terms) else None
     return BucketFrame(
-        baselines=tuple(Baseline.of(limit, start_ms, shard, shard_count) for limit in shown),
-        limits=limits,
+        layout=layout,
         start_ms=start_ms,
-        stamp=fields.number(item, attributes.STAMP),
-        digest=fields.text(item, attributes.OWN_LIMITS_DIGEST),
-        shard=shard,
-        shard_count=shard_count,
-        fill_time_ms=fields.number(item, attributes.FILL_TIME),
-        highest=tuple(_highest(item, limit) for limit in shown),
-        birth=_birth(item),
-        terms=None,
-        grant=None,
+        grids=tuple([part.offered(start_ms) for part in layout.shares]),
+        birth=birth,
+        terms=followed,
+        grant=None if followed is None else Grant(followed, birth),
+        # All buckets have one sort key: each item that was decoded brings its own copy of it.
+        key=Key(item["PK"], intern(fields.text(item, "SK"))),
         generation=fields.number(item, attributes.GENERATION),
-        key=Key(item["PK"], item["SK"]),
-        balance_names=balance_names,
-        total_names=total_names,
         guard=_guard(item),
-        read_numbers=_reader((*balance_names, *total_names, attributes.WRITE_COUNTER)),
-        parent_id=fields.optional_text(item, attributes.PARENT_ID),
-        cascade=fields.flag(item, attributes.CASCADE),
     )
-
-
-def shard_count_of(item: Item) -> int:
-    """Return how many shards an item counts: a power of two, at most ``MOST_SHARDS``.
-
-    Raises:
-        CorruptItemError: The item does not hold such a number.
-    """
-    count = fields.number(item, attributes.SHARD_COUNT)
-    # Readers read that many keys, so an item must not be able to name any number.
-    if not 0 < count <= MOST_SHARDS or count & (count - 1):
-        fields.damaged(item, attributes.SHARD_COUNT, f"a power of two up to {MOST_SHARDS}")
-    return count
-
-
-def _reader(names: tuple[str, ...]) -> Callable[[Item], tuple[int, ...]]:
-    return itemgetter(*names)
 
 
 def _birth(item: Item) -> int | None:
@@ -177,42 +157,7 @@ def _birth(item: Item) -> int | None:
 
 def _guard(item: Item) -> Matches:
     held = _HELD if attributes.BIRTH in item else _HELD_WITHOUT_BIRTH
-    return Matches(held, tuple(item[name] for name in held))
-
-
-def _owner(item: Item) -> keys.BucketKey:
-    owner = keys.parse_bucket_pk(fields.text(item, "PK"))
-    if owner is None:
-        raise ValueError("its key is not the key of a bucket")
-    return owner
-
-
-def _limit_names(item: Item) -> list[str]:
-    """Return the names of the limits a bucket has, in their order; the write counter is none of them."""
-    found = (attributes.parse_bucket_attribute(name) for name in item)
-    return sorted(one.limit_name for one in found if one is not None and one.field == attributes.TOKENS)
-
-
-def _limit(item: Item, name: str) -> Limit:
-    return Limit(
-        name,
-        _whole(item, attributes.bucket_attribute(name, attributes.CAPACITY)),
-        _whole(item, attributes.bucket_attribute(name, attributes.REFILL_AMOUNT)),
-        _whole(item, attributes.bucket_attribute(name, attributes.REFILL_PERIOD)),
-    )
-
-
-def _highest(item: Item, limit: Limit) -> int:
-    name = attributes.bucket_attribute(limit.name, attributes.HIGHEST_CAPACITY)
-    highest = fields.optional_number(item, name)
-    return limit.capacity_milli if highest is None else highest
-
-
-def _whole(item: Item, name: str) -> int:
-    whole, rest = divmod(fields.number(item, name), 1000)
-    if rest:
-        raise ValueError(f"{name} is not a whole number of thousands")
-    return whole
+    return Matches(held, tuple([item[name] for name in held]))
 
 
 def counts_of(shards: Iterable[Item]) -> dict[int, int]:
@@ -220,7 +165,7 @@ def counts_of(shards: Iterable[Item]) -> dict[int, int]:
     counts = {}
     for item in shards:
         count = item.get(attributes.SHARD_COUNT)
-        counts[_owner(item).shard_id] = count if type(count) is int and 0 < count <= MOST_SHARDS else 1
+        counts[owner_of(item).shard_id] = count if type(count) is int and 0 < count <= MOST_SHARDS else 1
     return counts
 
 
@@ -231,7 +176,7 @@ def states_of(shards: Sequence[Item]) -> list[BucketState]:
         CorruptItemError: A shard is no bucket, or a damaged one.
     """
     frames = [frame_of(item) for item in shards]
-    owner = _owner(shards[0])
+    owner = owner_of(shards[0])
     states = []
     for limit in _newest(frames).limits:
         folded = fold(_holdings(shards, frames, limit))
@@ -278,5 +223,5 @@ def _holdings(shards: Sequence[Item], frames: Sequence[BucketFrame], limit: Limi
             holdings.append(Holding.untouched(limit, frame.start_ms, frame.shard, frame.shard_count))
         else:
             balance, total = item[frame.balance_names[position]], item[frame.total_names[position]]
-            holdings.append(Holding(frame.baselines[position], balance, total))
+            holdings.append(Holding(frame.baseline(position), balance, total))
     return holdings

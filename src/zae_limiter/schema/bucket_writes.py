@@ -56,7 +56,8 @@ class Signature(NamedTuple):
 def take(view: BucketView, taking: Take, nonce: int) -> Update:
     """Return the write that takes from a bucket."""
     frame = view.frame
-    balance_names, total_names = frame.balance_names, frame.total_names
+    layout = frame.layout
+    balance_names, total_names = layout.balance_names, layout.total_names
     add = {_WRITE_COUNTER: 1}
     put: dict[str, Any] = {_NONCE: nonce}
     ranges: list[tuple[str, int, int | None]] = []
@@ -147,7 +148,7 @@ def rebase(view: BucketView, rebasing: Rebasing, nonce: int) -> Update:
         when.append(_condition(frame.balance_names[part.position], part))
     for position, floor in rebasing.dropped:
         when.append(AtLeast(frame.balance_names[position], floor))
-        name = frame.baselines[position].name
+        name = frame.layout.shares[position].name
         remove += sorted(attributes.bucket_attribute(name, field) for field in attributes.BUCKET_FIELDS)
     for fresh in rebasing.added:
         tokens = attributes.bucket_attribute(fresh.baseline.name, attributes.TOKENS)
@@ -183,9 +184,9 @@ def merge(staying: BucketView, leaving: BucketView, merging: Merging, nonce: int
     for part in merging.parts:
         _write_part(frame, part, add, put)
         when.append(_condition(frame.balance_names[part.position], part))
-    for baseline, highest in zip(frame.baselines, merging.highest, strict=True):
-        if highest > baseline.limit.capacity_milli:
-            put[attributes.bucket_attribute(baseline.name, attributes.HIGHEST_CAPACITY)] = highest
+    for share, highest in zip(frame.layout.shares, merging.highest, strict=True):
+        if highest > share.limit.capacity_milli:
+            put[attributes.bucket_attribute(share.name, attributes.HIGHEST_CAPACITY)] = highest
     names = leaving.frame.balance_names
     ranges = [(name, low, high) for name, (low, high) in zip(names, merging.leaving, strict=True)]
     gone = Delete(leaving.frame.key, (leaving.frame.guard, Ranges(ranges)))
@@ -217,14 +218,14 @@ def _split_off(frame: BucketFrame, splitting: Splitting, nonce: int) -> dict[str
     item[attributes.FILL_TIME] = frame.fill_time_ms
     if frame.parent_id is not None:
         item[attributes.PARENT_ID] = frame.parent_id
-    for position, baseline in enumerate(frame.baselines):
-        _put_limit(item, baseline.limit)
-        name = baseline.name
+    for position, part in enumerate(frame.layout.shares):
+        _put_limit(item, part.limit)
+        name = part.name
         item[frame.balance_names[position]] = splitting.new_balances[position]
         item[frame.total_names[position]] = 0
         if position >= len(frame.limits):
             item[attributes.bucket_attribute(name, attributes.DORMANT)] = True
-        if frame.highest[position] > baseline.limit.capacity_milli:
+        if frame.highest[position] > part.limit.capacity_milli:
             item[attributes.bucket_attribute(name, attributes.HIGHEST_CAPACITY)] = frame.highest[position]
     return item
 
@@ -244,7 +245,7 @@ def _rewrite_terms(frame: BucketFrame, rebasing: Rebasing, put: dict[str, Any], 
             remove.append(highest)
     for position in rebasing.dormant:
         # A dormant limit fills up to the largest capacity it ever had, and is dropped once it has.
-        name = frame.baselines[position].name
+        name = frame.layout.shares[position].name
         put[attributes.bucket_attribute(name, attributes.DORMANT)] = True
         put[attributes.bucket_attribute(name, attributes.CAPACITY)] = frame.highest[position]
         remove.append(attributes.bucket_attribute(name, attributes.HIGHEST_CAPACITY))

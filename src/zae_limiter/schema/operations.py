@@ -7,6 +7,7 @@ How an operation is written down for DynamoDB is ``tables.dynamodb``'s business;
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 from zae_limiter.core.outcome import Item
 
 _ABSENT = object()
+_READERS = 1024
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -77,6 +79,12 @@ class Equals:
         return type(found) is type(self.value) and found == self.value
 
 
+@lru_cache(_READERS)
+def _reader(names: tuple[str, ...]) -> Callable[[Item], Any]:
+    """Return a reader of several attributes; every condition on the same names shares it."""
+    return itemgetter(*names)
+
+
 @dataclass(slots=True)
 class Matches:
     """Every one of several attributes is there, with its value: as many Equals at the price of one.
@@ -90,7 +98,7 @@ class Matches:
 
     def __post_init__(self) -> None:
         """Prepare the reading of all attributes at once."""
-        self._read = itemgetter(*self.names)
+        self._read = _reader(self.names)
 
     def holds(self, item: Item) -> bool:
         """Say whether the condition holds of the item."""

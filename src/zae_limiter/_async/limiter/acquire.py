@@ -357,7 +357,7 @@ def _owes(view: BucketView | None, settlement: Settlement, now_ms: int, refusals
         return True
     for name, debt in settlement.debits:
         position = view.frame.position(name)
-        if position is not None and view.frame.baselines[position].level(view.numbers[position], now_ms) < debt:
+        if position is not None and view.frame.baseline(position).level(view.numbers[position], now_ms) < debt:
             return True
     return False
 
@@ -365,7 +365,7 @@ def _owes(view: BucketView | None, settlement: Settlement, now_ms: int, refusals
 def _solvent(view: BucketView, settling: Settling, now_ms: int) -> Settling:
     """Let debits be refused by a shard that has too little: it is charged to all of them then."""
     parts = [
-        replace(part, low=part.spent - view.frame.baselines[part.position].earned(now_ms))
+        replace(part, low=part.spent - view.frame.baseline(part.position).earned(now_ms))
         if isinstance(part, Add) and part.spent > 0
         else part
         for part in settling.parts
@@ -380,7 +380,7 @@ def _overflows(view: BucketView | None, settlement: Settlement, now_ms: int) -> 
     for name, milli in settlement.credits:
         position = view.frame.position(name)
         if position is not None:
-            baseline = view.frame.baselines[position]
+            baseline = view.frame.baseline(position)
             if baseline.level(view.numbers[position], now_ms) + milli > baseline.capacity_milli:
                 return True
     return False

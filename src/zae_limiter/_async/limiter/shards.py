@@ -431,7 +431,7 @@ class ShardClient:
 
         def level(view: BucketView) -> float:
             found = [view.frame.position(name) for name in settlement.names]
-            baselines = [(view.frame.baselines[one], view.numbers[one]) for one in found if one is not None]
+            baselines = [(view.frame.baseline(one), view.numbers[one]) for one in found if one is not None]
             levels = [base.level(balance, now_ms) / max(1, base.capacity_milli) for base, balance in baselines]
             return min(levels, default=0.0)
 
@@ -457,7 +457,7 @@ def _may_fit(memory: Remembered, amounts: Amounts) -> bool:
     """Say whether the share of any shard is large enough for a request."""
     views = memory.views()
     fits = [
-        all(milli <= view.frame.baselines[position].capacity_milli for position, milli in amounts)
+        all(milli <= view.frame.baseline(position).capacity_milli for position, milli in amounts)
         for view in views.values()
         if len(view.frame.limits) > max((position for position, _ in amounts), default=0)
     ]

@@ -152,7 +152,7 @@ class ConfigStore:
         before = caches.limits(bucket)
         terms = terms_of(resolution, settings.bucket_ttl_multiplier, None if before is None else before.terms)
         now_ms = scope.now_ms()
-        known = KnownLimits(resolution, terms, now_ms, now_ms + settings.config_cache_ttl_ms)
+        known = caches.share_limits(resolution, terms, now_ms, settings.config_cache_ttl_ms)
         caches.misses += 1
         caches.keep_limits(bucket, known)
         caches.on_unavailable = resolution.on_unavailable

@@ -32,7 +32,9 @@ class Client:
 
     def scope(self, namespace: str, namespace_id: str) -> "Scope":
         """Return the client's view of one namespace; its memory is shared with every other view of it."""
-        caches = self.caches.setdefault(namespace_id, NamespaceCaches())
+        caches = self.caches.get(namespace_id)
+        if caches is None:
+            caches = self.caches.setdefault(namespace_id, NamespaceCaches(self.settings.remembered_buckets))
         return Scope(self, namespace, namespace_id, caches)
 
     def close(self) -> None:

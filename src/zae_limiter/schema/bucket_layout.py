@@ -1,0 +1,168 @@
+"""The layout of a bucket item: what all buckets on the same limits have in common. Equal layouts are one object.
+
+A client knows many buckets, and most of them have the same limits. So names of attributes, limits and readers are
+made once and shared, and a bucket keeps only its own numbers.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import itemgetter
+from typing import NamedTuple
+
+from zae_limiter.core.bucket import LimitShare
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.outcome import Item
+from zae_limiter.core.sharding import MOST_SHARDS
+from zae_limiter.core.view import BucketLayout
+from zae_limiter.schema import attributes, fields, keys
+
+_SHARED = 1024
+"""How many layouts are shared, the last used ones; a bucket of another layout has its own."""
+
+_Described = tuple[int, int, int, int | None]
+"""Capacity, refill amount, refill period and highest capacity of one limit; the last is None if it is the capacity."""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemLayout(BucketLayout):
+    """A layout, the names of its attributes in an item, and a reader of its balances, totals and write counter."""
+
+    balance_names: tuple[str, ...]
+    total_names: tuple[str, ...]
+    read_numbers: Callable[[Item], tuple[int, ...]]
+    parent_id: str | None
+    cascade: bool
+
+
+class _Shape(NamedTuple):
+    """The limits of an item, first the ``in_force`` ones, and the names of the attributes that describe each."""
+
+    in_force: int
+    names: tuple[str, ...]
+    described_by: tuple[tuple[str, str, str, str], ...]
+
+
+class _Identity(NamedTuple):
+    """What a layout depends on besides its limits."""
+
+    stamp: int
+    digest: str
+    shard: int
+    shard_count: int
+    fill_time_ms: int
+    parent_id: str | None
+    cascade: bool
+
+
+def layout_of(item: Item) -> ItemLayout:
+    """Return the layout of a bucket item, the same object for equal ones.
+
+    Raises:
+        CorruptItemError, KeyError, ValueError, ValidationError: The item is no bucket, or a damaged one.
+    """
+    shard, shard_count = owner_of(item).shard_id, shard_count_of(item)
+    if shard >= shard_count:
+        raise ValueError(f"shard {shard} of {shard_count} does not exist")
+    identity = _Identity(
+        fields.number(item, attributes.STAMP),
+        fields.text(item, attributes.OWN_LIMITS_DIGEST),
+        shard,
+        shard_count,
+        fields.number(item, attributes.FILL_TIME),
+        fields.optional_text(item, attributes.PARENT_ID),
+        fields.flag(item, attributes.CASCADE),
+    )
+    shape = _shape(tuple(item))
+    # The types are checked here: a float or a boolean would pass for the equal number of a known layout.
+    described = [
+        (
+            fields.number(item, capacity),
+            fields.number(item, amount),
+            fields.number(item, period),
+            fields.optional_number(item, highest),
+        )
+        for capacity, amount, period, highest in shape.described_by
+    ]
+    return _layout(shape, tuple(described), identity)
+
+
+def shard_count_of(item: Item) -> int:
+    """Return how many shards an item counts: a power of two, at most ``MOST_SHARDS``.
+
+    Raises:
+        CorruptItemError: The item does not hold such a number.
+    """
+    count = fields.number(item, attributes.SHARD_COUNT)
+    # Readers read that many keys, so an item must not be able to name any number.
+    if not 0 < count <= MOST_SHARDS or count & (count - 1):
+        fields.damaged(item, attributes.SHARD_COUNT, f"a power of two up to {MOST_SHARDS}")
+    return count
+
+
+def owner_of(item: Item) -> keys.BucketKey:
+    """Return whose bucket an item is, and which shard of it.
+
+    Raises:
+        CorruptItemError, ValueError: Its key is not the key of a bucket.
+    """
+    owner = keys.parse_bucket_pk(fields.text(item, "PK"))
+    if owner is None:
+        raise ValueError("its key is not the key of a bucket")
+    return owner
+
+
+@lru_cache(_SHARED)
+def _shape(attribute_names: tuple[str, ...]) -> _Shape:
+    """Return the shape of an item that has these attributes; the write counter is no limit."""
+    found = (attributes.parse_bucket_attribute(name) for name in attribute_names)
+    names = sorted(one.limit_name for one in found if one is not None and one.field == attributes.TOKENS)
+    dormant = [name for name in names if attributes.bucket_attribute(name, attributes.DORMANT) in attribute_names]
+    ordered = (*(name for name in names if name not in dormant), *dormant)
+    described_by = [
+        (
+            attributes.bucket_attribute(name, attributes.CAPACITY),
+            attributes.bucket_attribute(name, attributes.REFILL_AMOUNT),
+            attributes.bucket_attribute(name, attributes.REFILL_PERIOD),
+            attributes.bucket_attribute(name, attributes.HIGHEST_CAPACITY),
+        )
+        for name in ordered
+    ]
+    return _Shape(len(names) - len(dormant), ordered, tuple(described_by))
+
+
+@lru_cache(_SHARED)
+def _layout(shape: _Shape, described: tuple[_Described, ...], identity: _Identity) -> ItemLayout:
+    limits = [
+        Limit(name, _whole(capacity), _whole(amount), _whole(period))
+        for name, (capacity, amount, period, _) in zip(shape.names, described, strict=True)
+    ]
+    highest = [limit.capacity_milli if one[3] is None else one[3] for limit, one in zip(limits, described, strict=True)]
+    balance_names = tuple([attributes.bucket_attribute(name, attributes.TOKENS) for name in shape.names])
+    total_names = tuple([attributes.bucket_attribute(name, attributes.TOTAL_CONSUMED) for name in shape.names])
+    return ItemLayout(
+        shares=tuple([LimitShare.of(limit, identity.shard, identity.shard_count) for limit in limits]),
+        limits=tuple(limits[: shape.in_force]),
+        stamp=identity.stamp,
+        digest=identity.digest,
+        shard=identity.shard,
+        shard_count=identity.shard_count,
+        fill_time_ms=identity.fill_time_ms,
+        highest=tuple(highest),
+        balance_names=balance_names,
+        total_names=total_names,
+        read_numbers=_reader((*balance_names, *total_names, attributes.WRITE_COUNTER)),
+        parent_id=identity.parent_id,
+        cascade=identity.cascade,
+    )
+
+
+def _reader(names: tuple[str, ...]) -> Callable[[Item], tuple[int, ...]]:
+    return itemgetter(*names)
+
+
+def _whole(milli: int) -> int:
+    whole, rest = divmod(milli, 1000)
+    if rest:
+        raise ValueError(f"{milli} is not a whole number of thousands")
+    return whole

@@ -1,0 +1,111 @@
+"""What a client keeps in memory for each bucket, and that it keeps no more buckets than it may."""
+
+import gc
+import tracemalloc
+
+import pytest
+
+from zae_limiter import Limit, RateLimiter, Repository
+from zae_limiter._async.caches import Bounded, NamespaceCaches
+
+LIMITS = [Limit.per_minute("rpm", 1_000_000), Limit.per_minute("tpm", 100_000_000)]
+BUCKETS = 1_000
+MOST_OBJECTS = 6
+MOST_BYTES = 1_200
+
+
+@pytest.fixture(autouse=True)
+def few_rows(monkeypatch):
+    """A SQLite table keeps the rows of few buckets, so that what the client keeps is all there is."""
+    monkeypatch.setattr("zae_limiter.tables.sqlite._REMEMBERED", 4)
+
+
+async def use(limiter, buckets):
+    for number in range(buckets):
+        async with limiter.acquire(f"user-{number:06}", "gpt-4", {"rpm": 1, "tpm": 500}) as lease:
+            await lease.adjust(tpm=number % 2)
+
+
+def collected():
+    """Collect garbage until nothing changes; a tuple of tuples is untracked a collection after its parts are."""
+    for _ in range(3):
+        gc.collect()
+
+
+async def test_cached_bucket_with_two_limits_has_few_tracked_objects(repo, limiter):
+    """The garbage collector visits at most 6 objects per bucket: equal limits, names and readers are shared."""
+    await limiter.set_system_defaults(LIMITS)
+    await use(limiter, BUCKETS)
+    collected()
+    before = len(gc.get_objects())
+    repo.scope.caches.buckets.clear()
+    collected()
+
+    assert before - len(gc.get_objects()) <= MOST_OBJECTS * BUCKETS
+
+
+async def test_cached_bucket_with_two_limits_takes_little_memory(repo, limiter):
+    """At most 1.2 KB per bucket, with its key in the cache."""
+    await limiter.set_system_defaults(LIMITS)
+    await use(limiter, 1)
+    tracemalloc.start()
+    try:
+        await use(limiter, BUCKETS)
+        collected()
+        before = tracemalloc.get_traced_memory()[0]
+        repo.scope.caches.buckets.clear()
+        collected()
+        freed = before - tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+    assert freed <= MOST_BYTES * BUCKETS
+
+
+async def test_client_remembers_no_more_buckets_than_it_may(url, clock, random):
+    """The oldest are forgotten, and an acquire from one of them reads it again."""
+    async with await Repository.open(url, clock=clock, random=random, remembered_buckets=10) as repo:
+        limiter = RateLimiter(repo)
+        await limiter.set_system_defaults(LIMITS)
+        await use(limiter, 25)
+        remembered = [entity_id for entity_id, _ in repo.scope.caches.buckets]
+        await use(limiter, 1)
+
+        assert len(remembered) <= 10
+        assert [f"user-{number:06}" for number in range(25)][-len(remembered) :] == remembered
+        assert 999_998 == (await repo.get_buckets("user-000000", "gpt-4"))[0].tokens
+
+
+def test_bounded_dictionary_forgets_its_oldest_entries():
+    """Few at a time, so that no insertion takes long; the newest stay."""
+    kept = Bounded(1_000)
+    for number in range(5_000):
+        kept.keep(number, str(number))
+
+        assert len(kept) <= 1_000
+    assert list(range(5_000 - len(kept), 5_000)) == list(kept)
+    assert len(kept) > 900
+
+
+async def test_changed_limits_of_one_entity_are_read_again_for_all_its_resources(repo, limiter):
+    """Whichever resources it uses; limits of other entities stay cached."""
+    await limiter.set_system_defaults(LIMITS)
+    for resource in ("gpt-4", "gpt-4o", "claude"):
+        await limiter.available("user-1", resource)
+        await limiter.available("user-2", resource)
+    await limiter.set_limits("user-1", [Limit.per_minute("rpm", 7)])
+
+    for resource in ("gpt-4", "gpt-4o", "claude"):
+        assert {"rpm": 7} == await limiter.available("user-1", resource)
+        assert repo.scope.caches.limits(("user-2", resource)) is not None
+
+
+def test_resources_without_buckets_are_forgotten():
+    """A client that meets ever new resources keeps no more of them than twice its buckets."""
+    caches = NamespaceCaches(4)
+    for number in range(100):
+        caches.of(("user-1", f"model-{number}"))
+    caches.keep_limits(("user-1", "model-99"), object())
+    caches.forget_limits_of("user-1")
+
+    assert caches.limits(("user-1", "model-99")) is None
