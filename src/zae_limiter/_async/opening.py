@@ -157,6 +157,8 @@ def _file(location: SqliteLocation) -> BlockingTable:
 
 async def _dynamo(place: DynamoLocation, opening: Opening) -> Table:
     """Open a table of DynamoDB; where it is to be created and is not there, make it."""
+    # On a thread at first: loading botocore takes long.
+    await runtime.in_thread(_load_opening)
     from zae_limiter._async.dynamo_opening import open_table
 
     table = await open_table(place, opening.settings.deadline_s, (opening.clock, opening.random), opening.session)
@@ -167,6 +169,11 @@ async def _dynamo(place: DynamoLocation, opening: Opening) -> Table:
             await table.close()
             raise
     return table
+
+
+def _load_opening() -> None:
+    """Load what opens a table of DynamoDB."""
+    from zae_limiter._async.dynamo_opening import open_table  # noqa: F401 - only to load it
 
 
 def default_path() -> str:

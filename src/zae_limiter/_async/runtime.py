@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Generic, Literal, TypeVar, TypeVarTuple, cast, get_args
+from typing import Any, Generic, Literal, Protocol, TypeVar, TypeVarTuple, cast, get_args
 
 from zae_limiter.core.errors import ValidationError
 
@@ -26,6 +26,7 @@ __all__ = [
     "in_background",
     "in_thread",
     "outlast",
+    "shared",
     "sleep",
     "within",
 ]
@@ -35,8 +36,22 @@ ParallelMode = Literal["auto", "gevent", "threadpool", "serial"]
 Lock = asyncio.Lock
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 Ts = TypeVarTuple("Ts")
+
+
+class Shared(Protocol[T_co]):
+    """A result that a thread sets once, and that many may wait for."""
+
+    def done(self) -> bool:
+        """Return whether there is a result."""
+
+    def result(self, within_s: float | None = None) -> T_co:
+        """Return the result, or raise the error."""
+
+    def when_done(self, callback: Callable[[], object]) -> None:
+        """Call back once there is a result, from any thread."""
 
 
 class Parallel:
@@ -251,6 +266,27 @@ async def finish_in_place(call: Callable[[], Awaitable[T]]) -> T:
     if cancellation is not None:
         raise cancellation from detached.failure
     return detached.result()
+
+
+async def shared(result: Shared[T], within_s: float) -> T:
+    """Wait for a shared result for this many seconds; the call goes on without this caller.
+
+    Raises:
+        TimeoutError: It took longer.
+    """
+    if not result.done():
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+
+        def wake() -> None:
+            # The loop may have ended before the call.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(_wake, ended)
+
+        result.when_done(wake)
+        async with asyncio.timeout(within_s):
+            await ended
+    return result.result(0)
 
 
 async def within(seconds: float, call: Callable[[], Awaitable[T]]) -> T:

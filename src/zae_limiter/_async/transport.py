@@ -11,11 +11,11 @@ import ssl
 from collections import deque
 from contextlib import suppress
 from itertools import count
-from typing import TypeVar, cast
+from typing import cast
 
+from zae_limiter._async import runtime
 from zae_limiter.aws.account import Account, Freshness
 from zae_limiter.aws.lookup import Address, Lookup
-from zae_limiter.aws.shared_call import Future
 from zae_limiter.clock import Clock, ServerClock
 from zae_limiter.core.outcome import Unavailable
 from zae_limiter.tables.dynamodb.calls import Call
@@ -29,8 +29,6 @@ _RENEW_EVERY_S = 60.0
 
 _numbers = count(1)
 """The numbers of connections: responses on two connections are two witnesses of the server's time."""
-
-T = TypeVar("T")
 
 
 class Transport:
@@ -94,7 +92,7 @@ class Transport:
         """
         now_s = self._monotonic_s()
         if refused is self._account.signer and now_s >= self._replace_keys_at_s:
-            await _shared(self._account.replace(refused), until_s - now_s)
+            await runtime.shared(self._account.replace(refused), until_s - now_s)
             self._replace_keys_at_s = self._monotonic_s() + _CHECK_KEYS_EVERY_S
 
     @property
@@ -133,11 +131,10 @@ class Transport:
         left_s = until_s - self._monotonic_s()
         match self._account.freshness():
             case Freshness.EXPIRED:
-                await _shared(self._account.renew(), left_s)
+                await runtime.shared(self._account.renew(), left_s)
             case Freshness.STALE:
-                # They are good for some minutes yet, so a renewal that takes longer goes on without its caller.
-                with suppress(TimeoutError):
-                    await _shared(self._account.renew(), left_s / 2)
+                # They are good for some minutes yet, so no caller waits.
+                self._account.renew()
             case Freshness.AGING:
                 again_s = _RENEW_EVERY_S
                 self._account.renew()
@@ -403,7 +400,7 @@ class _Pool:
         """Make a connection to the first address that answers."""
         if self._lookup is None or self._lookup.endpoint is not endpoint:
             self._lookup = Lookup(endpoint)
-        addresses = await _shared(self._lookup.begin(), None)
+        addresses = await runtime.shared(self._lookup.begin(), until_s - self._clock.monotonic_s())
         connected = await _connected(addresses, until_s, self._clock)
         connection = _Connection(endpoint, connected, self._clock)
         try:
@@ -454,25 +451,6 @@ async def _connected(addresses: list[Address], until_s: float, clock: Clock) -> 
         else:
             return plain
     raise failure
-
-
-async def _shared(future: Future[T], within_s: float | None) -> T:
-    """Wait so long and no longer for what others may be waiting for too.
-
-    Raises:
-        TimeoutError: It took longer.
-    """
-    if future.done():
-        return future.result()
-    wrapped = asyncio.wrap_future(future)
-    try:
-        # Not asyncio.timeout(), which needs a task: a settlement runs in none.
-        await asyncio.wait((wrapped,), timeout=within_s)
-        if not wrapped.done():
-            raise TimeoutError
-        return wrapped.result()
-    finally:
-        wrapped.cancel()
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

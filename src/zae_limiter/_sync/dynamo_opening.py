@@ -6,10 +6,11 @@ from typing import Any
 
 from zae_limiter._sync import runtime
 from zae_limiter._sync.carried import CarriedTransport
-from zae_limiter._sync.dynamo_table import Caller, DynamoTable, Patience
+from zae_limiter._sync.dynamo_table import ADMIN_FACTOR, Caller, DynamoTable, Patience
 from zae_limiter._sync.transport import Transport
-from zae_limiter.aws.account import Account, Place
+from zae_limiter.aws.account import Account, Place, load_account, loaded
 from zae_limiter.clock import Clock, ServerClock
+from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.location import DynamoLocation
 
 _log = logging.getLogger("zae_limiter")
@@ -23,14 +24,34 @@ def open_table(
     Raises:
         ValidationError: No region is configured.
         StorageError: There are no credentials, or the configuration cannot be used.
+        RateLimiterUnavailable: Loading the credentials took longer than a call of administration may.
     """
     clock, random = means
     place = Place(location.name, location.region, location.endpoint_url, deadline_s / 2)
-    account = runtime.in_thread(Account, place, session)
+    account = _account(place, session, deadline_s * ADMIN_FACTOR)
     server = ServerClock(clock)
     return DynamoTable(
         location.name, caller(account, clock, server), server, Patience(clock, deadline_s, random.random)
     )
+
+
+def _account(place: Place, session: Any, within_s: float) -> Account:
+    """Find credentials and endpoint, together with other callers that open the same table.
+
+    A load that takes longer goes on, and the next opening uses it.
+    """
+    load = load_account(place, session)
+    try:
+        runtime.shared(load, within_s)
+    except TimeoutError:
+        # It may also be the provider's own.
+        if not load.done():
+            late = TimeoutError(f"the credentials were not loaded within {within_s:.2f} s")
+            raise RateLimiterUnavailable(late, place.table) from None
+    finally:
+        if load.done():
+            loaded(place, session)
+    return load.result(0)
 
 
 def caller(account: Account, clock: Clock, server: ServerClock) -> Caller:

@@ -33,6 +33,8 @@ from zae_limiter.tables.dynamodb.errors import Failure, Retry
 from zae_limiter.tables.dynamodb.signing import Signer
 from zae_limiter.tables.dynamodb.wire import Answer
 
+ADMIN_FACTOR = 5
+"""How many deadlines of an acquire a call of administration may take."""
 _PAUSES_S = (0.02, 0.2)
 _CONNECTING_TRIES = 3
 _CREATION_S = 300.0
@@ -125,7 +127,7 @@ class Patience:
     clock: Clock
     deadline_s: float
     jitter: Callable[[], float]
-    admin_factor: int = 5
+    admin_factor: int = ADMIN_FACTOR
 
 
 class DynamoTable:

@@ -157,6 +157,8 @@ def _file(location: SqliteLocation) -> BlockingTable:
 
 def _dynamo(place: DynamoLocation, opening: Opening) -> Table:
     """Open a table of DynamoDB; where it is to be created and is not there, make it."""
+    # On a thread at first: loading botocore takes long.
+    runtime.in_thread(_load_opening)
     from zae_limiter._sync.dynamo_opening import open_table
 
     table = open_table(place, opening.settings.deadline_s, (opening.clock, opening.random), opening.session)
@@ -167,6 +169,11 @@ def _dynamo(place: DynamoLocation, opening: Opening) -> Table:
             table.close()
             raise
     return table
+
+
+def _load_opening() -> None:
+    """Load what opens a table of DynamoDB."""
+    from zae_limiter._sync.dynamo_opening import open_table  # noqa: F401 - only to load it
 
 
 def default_path() -> str:

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Generic, Literal, TypeVar, TypeVarTuple, cast, get_args
+from typing import Generic, Literal, Protocol, TypeVar, TypeVarTuple, cast, get_args
 
 from zae_limiter.core.errors import ValidationError
 
@@ -30,6 +30,7 @@ __all__ = [
     "in_background",
     "in_thread",
     "outlast",
+    "shared",
     "sleep",
     "within",
 ]
@@ -43,6 +44,7 @@ Lock = threading.Lock
 Mutex = threading.Lock
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 Ts = TypeVarTuple("Ts")
 
@@ -90,6 +92,19 @@ class Promise(Generic[T]):
             raise RuntimeError("The promise already has its result")
         self._value, self._error, self._settled = value, error, True
         self._gate.release()
+
+
+class Shared(Protocol[T_co]):
+    """A result that a thread sets once, and that many may wait for."""
+
+    def done(self) -> bool:
+        """Return whether there is a result."""
+
+    def result(self, within_s: float | None = None) -> T_co:
+        """Return the result, or raise the error."""
+
+    def when_done(self, callback: Callable[[], object]) -> None:
+        """Call back once there is a result, from any thread."""
 
 
 class Parallel:
@@ -290,6 +305,15 @@ def finish(call: Callable[[], T]) -> T:
 def finish_in_place(call: Callable[[], T]) -> T:
     """Run the call: a thread is not cancelled."""
     return call()
+
+
+def shared(result: Shared[T], within_s: float) -> T:
+    """Wait for a shared result for this many seconds; the call goes on without this caller.
+
+    Raises:
+        TimeoutError: It took longer.
+    """
+    return result.result(within_s)
 
 
 def within(seconds: float, call: Callable[[], T]) -> T:

@@ -125,9 +125,8 @@ class Transport:
             case Freshness.EXPIRED:
                 self._account.renew().result(left_s)
             case Freshness.STALE:
-                # They are good for some minutes yet, so a renewal that takes longer goes on without its caller.
-                with suppress(TimeoutError):
-                    self._account.renew().result(left_s / 2)
+                # They are good for some minutes yet, so no caller waits.
+                self._account.renew()
             case Freshness.AGING:
                 again_s = _RENEW_EVERY_S
                 self._account.renew()

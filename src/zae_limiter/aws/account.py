@@ -7,7 +7,6 @@ waits: keys are renewed on a thread of their own, and what is read meanwhile, ``
 import logging
 import os
 import ssl
-from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
@@ -21,7 +20,7 @@ from botocore.config import Config
 
 from zae_limiter.aws.carrier import Carrier, reason_to_carry
 from zae_limiter.aws.rehearsal import rehearse
-from zae_limiter.aws.shared_call import SharedCall, done
+from zae_limiter.aws.shared_call import SharedCall, SharedResult, done
 from zae_limiter.core.errors import StorageError, ValidationError
 from zae_limiter.tables.dynamodb.signing import Credentials, Endpoint, Signer
 
@@ -120,7 +119,7 @@ class Account:
         """Whether the keys may ever be others than they are."""
         return type(self._found) is not botocore.credentials.Credentials
 
-    def renew(self) -> Future[None]:
+    def renew(self) -> SharedResult[None]:
         """Begin to replace ``signer`` with newer keys, and return what will end with that.
 
         Where there are none yet, and the old ones are still good, they stay. Keys that others have renewed through
@@ -128,7 +127,7 @@ class Account:
         """
         return self._renewal.begin()
 
-    def replace(self, refused: Signer) -> Future[None]:
+    def replace(self, refused: Signer) -> SharedResult[None]:
         """Begin to find keys anew, after the server no longer took those of a signer; keys that never expire stay.
 
         It ends with whatever the provider of credentials raises.
@@ -225,6 +224,25 @@ class Account:
 
     def _unusable(self, reason: str) -> StorageError:
         return StorageError(f"dynamodb://{self._place.table}", reason)
+
+
+_loads: dict[tuple[Place, int], SharedCall[Account]] = {}
+"""Loads of accounts that no caller has used yet, by place and session. A load keeps its session alive."""
+
+
+def load_account(place: Place, session: Any = None) -> SharedResult[Account]:
+    """Begin to find credentials and endpoint, or join the load that is in flight for the same place.
+
+    The result is that of ``Account``. A caller that uses it calls ``loaded``.
+    """
+    key = (place, id(session))
+    # One atomic step, so that callers at the same time share one load.
+    return _loads.setdefault(key, SharedCall(lambda: Account(place, session))).first()
+
+
+def loaded(place: Place, session: Any = None) -> None:
+    """Forget a load whose result is used: the next caller begins another."""
+    _loads.pop((place, id(session)), None)
 
 
 def botocore_session(session: Any) -> Any:

@@ -1,10 +1,9 @@
 """The addresses of an endpoint. Resolving a name cannot be given a deadline, so it is done on a thread and shared."""
 
 import socket
-from concurrent.futures import Future
 from typing import Any
 
-from zae_limiter.aws.shared_call import SharedCall
+from zae_limiter.aws.shared_call import SharedCall, SharedResult
 from zae_limiter.tables.dynamodb.signing import Endpoint
 
 Address = tuple[socket.AddressFamily, Any]
@@ -22,14 +21,14 @@ class Lookup:
         self.endpoint = endpoint
         self._finding = SharedCall(self._find)
 
-    def begin(self) -> Future[list[Address]]:
+    def begin(self) -> SharedResult[list[Address]]:
         """Begin to look up, and return what will hold the addresses: at least one."""
         try:
             found = self._asked(socket.AI_NUMERICHOST)
         except OSError:
             return self._finding.begin()
-        known: Future[list[Address]] = Future()
-        known.set_result(found)
+        known: SharedResult[list[Address]] = SharedResult()
+        known.set(found)
         return known
 
     def _find(self) -> list[Address]:
