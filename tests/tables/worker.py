@@ -13,7 +13,7 @@ from tests.tables.engines import KEY
 from zae_limiter._async.embedded_table import EmbeddedTable
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.errors import ZAELimiterError
-from zae_limiter.core.outcome import Applied, Refused
+from zae_limiter.core.outcome import Applied, Committed, Refused
 from zae_limiter.schema.operations import AtLeast, Equals, ItemExists, Key, Query, Update
 from zae_limiter.tables import sqlite_backup
 from zae_limiter.tables.busy import Busy
@@ -148,6 +148,19 @@ def pair(path: str) -> None:
             say("written")
 
 
+def follow(path: str) -> None:
+    """For each line, add to two items in many transactions, which are more than it takes to notice another file."""
+    table = SqliteTable(path)
+    while sys.stdin.readline():
+        written = 0
+        while written < 100:
+            with suppress(Busy):
+                outcome = table.transact([Update(Key("pair", name), add={"x": 1}) for name in "ab"])
+                assert isinstance(outcome, Committed), outcome
+                written += 1
+        say("written")
+
+
 def restore(path: str, backup: str) -> None:
     """Restore a backup; wait for a line in the middle of it."""
 
@@ -196,5 +209,8 @@ def port_add(table: SqliteTable, name: str) -> None:
 
 
 if __name__ == "__main__":
-    VERBS = (add, acknowledge, use, create, hold, lock, read, write_much, open_unprivileged, pair, restore, fork)
+    VERBS = (
+        *(add, acknowledge, use, create, hold, lock, read, write_much),
+        *(open_unprivileged, pair, follow, restore, fork),
+    )
     {verb.__name__: verb for verb in VERBS}[sys.argv[1]](*sys.argv[2:])

@@ -23,6 +23,7 @@ from zae_limiter.tables.sqlite_file import (
     storage_error,
     transaction,
 )
+from zae_limiter.tables.sqlite_identity import discard_foreign_log
 
 SAVED = ".before-restore"
 """Appended to the name of a file for the copy of its content from before a restore."""
@@ -170,6 +171,8 @@ def _replace_content(staged: str, path: str, listener: Listener) -> None:
     """Copy all pages into a file in one transaction, then bring its log into it."""
     with closing(_connect(staged)) as source, closing(_connect(path, _LOCK_WAIT_S)) as live:
         live.execute("PRAGMA wal_autocheckpoint = 0")
+        # The log is synced after the transaction, by bringing it in: writers do not wait for the disk.
+        live.execute("PRAGMA synchronous = NORMAL")
         _copy_pages(source, live, _Report("Restoring", source, listener, path))
         listener(Progress("Finishing", 0, 0))
         _empty_log(live)
@@ -246,6 +249,7 @@ def _empty_log(live: sqlite3.Connection) -> None:
 def _open_store(path: str) -> sqlite3.Connection:
     if not os.path.exists(path):
         raise StorageError(path, "it does not exist. Name the file of a store with --url.")
+    discard_foreign_log(path)
     return _connect(f"file:{quote(path)}?mode=rw", _OPENING_WAIT_S)
 
 

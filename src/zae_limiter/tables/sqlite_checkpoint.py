@@ -14,13 +14,14 @@ from zae_limiter.core.checkpoint import (
     is_held_back,
     next_step,
 )
+from zae_limiter.tables.sqlite_identity import log_of
 
 
 class WriteAheadLog:
     """The log of one file, as one process sees it. It carries out what ``core.checkpoint`` decides."""
 
     def __init__(self, path: str, limit_bytes: int) -> None:
-        self._path = f"{path}-wal"
+        self._path = log_of(path)
         self._limit_bytes = limit_bytes
         self._tried_bytes = 0
         self.held_back = False

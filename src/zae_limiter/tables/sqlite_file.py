@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from zae_limiter.core.errors import IncompatibleSchemaError, StorageError
 from zae_limiter.tables.busy import Busy
 from zae_limiter.tables.private_file import create_directory, create_file
+from zae_limiter.tables.sqlite_identity import discard_foreign_log
 
 APPLICATION_ID = 0x5A41454C
 """The letters ZAEL, which mark the files of this package."""
@@ -76,6 +77,7 @@ def prepare(path: str, wait_s: float = OPENING_WAIT_S) -> None:
     for place in (path, os.path.dirname(path)):
         if os.path.exists(place) and not os.access(place, os.W_OK):
             raise StorageError(path, _REASONS[sqlite3.SQLITE_READONLY])
+    discard_foreign_log(path)
     try:
         create_file(path)
     except OSError as error:

@@ -16,6 +16,7 @@ from weakref import WeakSet
 from zae_limiter.core.errors import RepositoryClosedError, ValidationError
 from zae_limiter.tables.busy import Busy
 from zae_limiter.tables.sqlite_file import connect, is_busy, prepare
+from zae_limiter.tables.sqlite_identity import FileIdentity, discard_old_log, identity_of, log_of
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -84,9 +85,11 @@ class Pool:
         self._doomed: deque[sqlite3.Cursor] = deque()
         self._loans = 0
         self._closed = False
+        # The log of the file in use, known once there is a connection.
+        self._log: FileIdentity | None = None
         with _gate:
             prepare(path, wait_s)
-            self._identity = _identity(path)
+            self._identity = identity_of(path)
             _pools.add(self)
 
     def lend(self, call: Callable[[sqlite3.Cursor, A], R], argument: A) -> R:
@@ -103,15 +106,16 @@ class Pool:
             self._look()
         if self._doomed:
             self._drop_doomed()
+        idle = self._idle
         try:
-            cursor = self._idle.pop()
+            cursor = idle.pop()
         except IndexError:
-            cursor = self._connect()
+            cursor, idle = self._connect()
         try:
             answer = call(cursor, argument)
         except (ValidationError, sqlite3.Error) as error:
             if isinstance(error, ValidationError) or is_busy(error):
-                self._give_back(cursor)
+                self._give_back(cursor, idle)
             else:
                 self._drop(cursor)
             raise
@@ -120,56 +124,74 @@ class Pool:
             self._doomed.append(cursor)
             self._drop_doomed()
             raise
-        self._idle.append(cursor)
-        if self._closed:
-            self._drop_idle()
+        idle.append(cursor)
+        if idle is not self._idle:
+            self._drop_all(idle)
         return answer
 
     def close(self) -> None:
         """Close every connection, those on loan when they are given back."""
         self._closed = True
-        self._drop_idle()
+        idle, self._idle = self._idle, deque()
+        self._drop_all(idle)
 
     def rest(self) -> None:
         """Close every connection, and wait for those on loan, but not for ever."""
         for _ in range(_FORK_WAITS):
-            self._drop_idle()
+            self._drop_all(self._idle)
             if not self._open:
                 return
             threading.Event().wait(_FORK_WAIT_S)
 
-    def _connect(self) -> sqlite3.Cursor:
-        """A cursor of a new connection."""
+    def _connect(self) -> tuple[sqlite3.Cursor, deque[sqlite3.Cursor]]:
+        """Return a cursor of a new connection, and the idle ones that it belongs to."""
         with _passing_gate():
             if self._closed:
                 raise RepositoryClosedError(self._path)
+            if identity_of(self._path) != self._identity:
+                self._switch()
             cursor = connect(self._path)
             self._open.add(cursor)
-            return cursor
+            log = identity_of(log_of(self._path))
+            if identity_of(self._path) == self._identity:
+                # While a connection is open, SQLite does not delete the log, so it stays this one.
+                self._log = log
+            return cursor, self._idle
 
-    def _give_back(self, cursor: sqlite3.Cursor) -> None:
+    def _give_back(self, cursor: sqlite3.Cursor, idle: deque[sqlite3.Cursor]) -> None:
         """Take back a cursor that is in order, outside a transaction."""
-        self._idle.append(cursor)
-        if self._closed:
-            self._drop_idle()
+        idle.append(cursor)
+        if idle is not self._idle:
+            self._drop_all(idle)
 
     def _look(self) -> None:
-        """Let go of a file that was deleted or replaced, and make or open the one that is there now."""
-        if _identity(self._path) == self._identity:
+        """Switch to the file that the path leads to now, if the one in use was deleted or replaced."""
+        if identity_of(self._path) == self._identity:
             return
         # If this fails, the next call looks again: the new file may lack its tables.
         self._loans = -1
         with _passing_gate():
-            if not self._closed:
-                self._drop_idle()
-                prepare(self._path, wait_s=0)
-                self._identity = _identity(self._path)
+            if not self._closed and identity_of(self._path) != self._identity:
+                self._switch()
 
-    def _drop_idle(self) -> None:
-        """Close the connections that nobody uses."""
+    def _switch(self) -> None:
+        """Close the connections to a file that was deleted or replaced, and open or create the one of its name.
+
+        Connections on loan are closed when they are given back. SQLite leaves the log of a replaced file as it is
+        when its last connection is closed, so it is removed here before the new file is opened.
+        """
+        idle, self._idle = self._idle, deque()
+        if self._open:
+            discard_old_log(self._path, self._identity, self._log)
+        self._drop_all(idle)
+        prepare(self._path, wait_s=0)
+        self._identity = identity_of(self._path)
+
+    def _drop_all(self, idle: deque[sqlite3.Cursor]) -> None:
+        """Close connections that are not on loan."""
         with suppress(IndexError):
             while True:
-                self._drop(self._idle.pop())
+                self._drop(idle.pop())
 
     def _drop_doomed(self) -> None:
         """Close the connections whose borrowers were interrupted."""
@@ -201,15 +223,6 @@ def _passing_gate() -> Iterator[None]:
         # The release raises if this thread does not hold it.
         with suppress(RuntimeError):
             _gate.release()
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    """Which file the path leads to, None if to none."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _before_fork() -> None:

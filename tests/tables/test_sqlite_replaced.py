@@ -1,0 +1,196 @@
+"""A file that is replaced while processes use it: the log of the old file is never applied to the new one."""
+
+import os
+import sqlite3
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.tables.engines import KEY, item
+from tests.tables.test_sqlite_processes import Start, go, line, start, whole
+from zae_limiter.core.outcome import Applied
+from zae_limiter.schema.operations import Key, Put, Update
+from zae_limiter.tables.sqlite import SqliteTable
+from zae_limiter.tables.sqlite_identity import FileIdentity, discard_foreign_log, lock_holders
+
+__all__ = ["start"]
+
+OLD = Key("part", "old")
+ROUNDS = 4
+TRANSACTIONS = 100
+"""Those that a worker makes for each line."""
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux says which processes use a log")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "limiter.db"
+
+
+def prepared(path: Path, number: int) -> Path:
+    """A closed file with a number in it, under another name beside a file."""
+    other = path.with_name("prepared.db")
+    table = SqliteTable(other)
+    for part in range(50):
+        table.write(Put(item("filler", str(part), text="word" * 100)))
+    table.write(Put(item(x=number)))
+    table.close()
+    return other
+
+
+@pytest.fixture
+def table(path: Path) -> Iterator[SqliteTable]:
+    """A table with old content, most of it in the log."""
+    table = SqliteTable(path)
+    table.write(Put(item(*OLD)))
+    table.write(Put(item(x=0)))
+    yield table
+    table.close()
+
+
+def content(path: Path) -> tuple[object, object, object, object]:
+    """The number in a file, whether the old content is there, and both numbers of a pair."""
+    table = SqliteTable(path)
+    found = table.batch_get([KEY, OLD, Key("pair", "a"), Key("pair", "b")])
+    table.close()
+    number, old, one, other = (found_item or {} for found_item in found)
+    return number.get("x"), bool(old), one.get("x"), other.get("x")
+
+
+def test_processes_follow_a_replaced_file_and_never_bring_back_the_old(
+    path: Path, table: SqliteTable, start: Start
+) -> None:
+    """Moved over the file under load, the new file has its own content and later writes, and it is whole."""
+    workers = [start("follow", path) for _ in range(2)]
+    for number in range(1, ROUNDS + 1):
+        new = prepared(path, number)
+        for worker in workers:
+            go(worker)
+        os.replace(new, path)
+        for _ in range(2):
+            assert ["written"] * 2 == [line(worker) for worker in workers]
+            for worker in workers:
+                go(worker)
+        assert ["written"] * 2 == [line(worker) for worker in workers]
+        found, old, one, other = content(path)
+
+        assert (number, False) == (found, old)
+        assert one == other
+        assert TRANSACTIONS * 2 <= int(str(one)) <= TRANSACTIONS * 6
+        assert whole(path)
+
+
+@on_linux
+def test_a_process_that_opens_a_replaced_file_does_not_apply_the_log_of_others(
+    path: Path, table: SqliteTable, start: Start
+) -> None:
+    """The process that uses the old file has not noticed yet."""
+    worker = start("follow", path)
+    go(worker)
+    assert "written" == line(worker)
+    table.close()
+    os.replace(prepared(path, 1), path)
+
+    assert (1, False, None, None) == content(path)
+    assert whole(path)
+    go(worker)
+    assert "written" == line(worker)
+    assert (1, False) == content(path)[:2]
+
+
+@on_linux
+def test_the_log_of_a_file_in_use_is_no_foreign_one(path: Path, table: SqliteTable, start: Start) -> None:
+    """Opened by many processes again and again, a file keeps its log."""
+    worker = start("follow", path)
+    for _ in range(5):
+        go(worker)
+        for _ in range(10):
+            discard_foreign_log(str(path))
+        assert "written" == line(worker)
+
+    assert (0, True, 500, 500) == content(path)
+
+
+@on_linux
+def test_the_log_of_a_crashed_process_is_no_foreign_one(path: Path, start: Start) -> None:
+    """What it has written is found by the next process."""
+    worker = start("follow", path)
+    go(worker)
+    assert "written" == line(worker)
+    worker.kill()
+    discard_foreign_log(str(path))
+
+    assert (None, False, 100, 100) == content(path)
+
+
+def test_a_connection_on_loan_is_closed_after_the_file_was_replaced(path: Path, table: SqliteTable) -> None:
+    """A thread that is in the middle of a call does not keep the old file in the pool."""
+    begun, replaced = threading.Event(), threading.Event()
+
+    def read_late(cursor: sqlite3.Cursor, _: None) -> object:
+        begun.set()
+        replaced.wait()
+        return cursor.execute("SELECT count(*) FROM items").fetchone()
+
+    thread = threading.Thread(target=lambda: table._pool.lend(read_late, None))
+    thread.start()
+    begun.wait()
+    os.replace(prepared(path, 1), path)
+    for _ in range(20):
+        table.write(Update(KEY, add={"x": 1}))
+    replaced.set()
+    thread.join()
+    seen = {(table.get(KEY) or {})["x"] for _ in range(20)}
+
+    assert 1 == len(seen)
+    assert table.get(OLD) is None
+    table.close()
+    assert whole(path)
+
+
+def test_a_table_that_is_closed_after_its_file_was_replaced_leaves_the_new_log(path: Path, table: SqliteTable) -> None:
+    """Two tables of one process: one follows, one is closed without having noticed."""
+    late = SqliteTable(path)
+    late.get(KEY)
+    os.replace(prepared(path, 1), path)
+    for _ in range(20):
+        table.write(Update(KEY, add={"x": 1}))
+    late.close()
+
+    assert os.path.exists(f"{path}-wal")
+    assert isinstance(table.write(Update(KEY, add={"x": 1})), Applied)
+    assert not content(path)[1]
+
+
+def test_a_file_behind_a_link_is_followed(path: Path, tmp_path: Path) -> None:
+    """SQLite keeps the log beside the target of a link."""
+    (tmp_path / "elsewhere").mkdir()
+    target = tmp_path / "elsewhere" / "target.db"
+    path.symlink_to(target)
+    table = SqliteTable(path)
+    table.write(Put(item(*OLD)))
+    assert table.size().log_size_bytes
+    os.replace(prepared(path, 1), target)
+    for _ in range(20):
+        table.get(KEY)
+
+    assert item(x=1) == table.get(KEY)
+    assert table.get(OLD) is None
+    table.close()
+
+
+def test_holders_of_locks_are_read_from_the_text_of_the_kernel() -> None:
+    """Waiting requests, which begin with an arrow, and locks without an owner are left out."""
+    locks = (
+        "1: POSIX  ADVISORY  READ 11477 fe:00:2163825 128 128\n"
+        "1: -> POSIX  ADVISORY  WRITE 11478 fe:00:2163825 128 128\n"
+        "2: POSIX  ADVISORY  READ 11479 fe:00:2163793 1073741826 1073742335\n"
+        "3: OFDLCK ADVISORY  READ -1 fe:00:2163825 0 EOF\n"
+        "4: FLOCK\n"
+    )
+
+    assert [11477] == lock_holders(locks, FileIdentity(os.makedev(0xFE, 0), 2163825))
