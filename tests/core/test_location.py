@@ -115,3 +115,72 @@ def test_a_file_and_memory_are_not_deployed(backend: str) -> None:
 
     with pytest.raises(UnsupportedByBackendError, match=f"stack_name is not supported by the {backend} backend"):
         deployed_at(url, "stack_name")
+
+
+SURROGATES = ["\ud800", "\udc80", "a\udfffb"]
+
+
+@pytest.mark.parametrize("odd", SURROGATES, ids=ascii)
+@pytest.mark.parametrize(
+    "url",
+    [
+        "{}",
+        "{}://",
+        "memory://{}",
+        "sqlite:///{}.db",
+        "sqlite:////var/{}/limits.db",
+        "dynamodb://{}",
+        "dynamodb://my-app?region={}",
+        "dynamodb://my-app?endpoint_url=http://{}",
+        "dynamodb://my-app?{}=true",
+        "dynamodb://my-app?create={}",
+    ],
+)
+def test_a_url_with_a_lone_surrogate_is_refused(url: str, odd: str) -> None:
+    """It has no bytes, so no file, host or header can be named by it."""
+    with pytest.raises(ValidationError, match="no valid Unicode") as refused:
+        parse_location(url.format(odd))
+
+    assert "url" == refused.value.field
+    assert str(refused.value).encode()
+
+
+@pytest.mark.parametrize("url", ["sqlite:///%ff.db", "sqlite:///%ed%a0%80", "dynamodb://my-app?region=%ff"])
+def test_escapes_that_are_no_text_are_refused(url: str) -> None:
+    """Another file would be opened silently, with a sign in its name that stands for what cannot be read."""
+    with pytest.raises(ValidationError, match="not valid UTF-8"):
+        parse_location(url)
+
+
+@pytest.mark.parametrize("odd", [*SURROGATES, 5, b"us-east-1", "x" * 10_000], ids=lambda odd: ascii(odd)[:20])
+def test_a_location_that_no_url_was_read_from_is_checked_too(odd: object) -> None:
+    """Regions and endpoints also come as arguments, and the default file from the environment."""
+    with pytest.raises(ValidationError):
+        DynamoLocation("my-app", odd)  # type: ignore[arg-type]  # what a caller may pass
+    with pytest.raises(ValidationError):
+        DynamoLocation("my-app", None, odd)  # type: ignore[arg-type]  # what a caller may pass
+    with pytest.raises(ValidationError):
+        SqliteLocation(odd)  # type: ignore[arg-type]  # what a caller may pass
+
+
+def test_a_path_with_a_null_is_refused() -> None:
+    """No file system has it."""
+    with pytest.raises(ValidationError, match="no file name has"):
+        SqliteLocation("a\0b")
+
+
+@given(
+    st.sampled_from(
+        ["", "memory:", "sqlite:", "dynamodb:", "sqlite:///", "dynamodb://a?", "dynamodb://my-app?region="]
+    ),
+    st.text(st.characters(exclude_categories=()), max_size=30),
+)
+def test_any_text_is_a_location_or_refused(begin: str, rest: str) -> None:
+    """No other error comes of it, and what is a location can be written as a URL and read again."""
+    try:
+        location = parse_location(begin + rest)
+    except ValidationError:
+        return
+
+    if isinstance(location, SqliteLocation):
+        assert location == parse_location(sqlite_url(location.path))

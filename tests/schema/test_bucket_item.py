@@ -11,7 +11,7 @@ from tests.one_bucket import NOON, after, at, created, stored, taking, view, wit
 from zae_limiter.core.errors import CorruptItemError
 from zae_limiter.core.limit import Limit
 from zae_limiter.schema import keys
-from zae_limiter.schema.bucket_item import bucket_key, capacity_of, frame_of, states_of, view_of
+from zae_limiter.schema.bucket_item import bucket_key, capacity_of, frame_of, states_of, view_after_take, view_of
 from zae_limiter.schema.bucket_writes import Owner, Signature, create
 from zae_limiter.schema.operations import Key
 
@@ -183,3 +183,11 @@ def test_the_capacity_of_a_limit_is_given_with_its_level() -> None:
     assert (100_000, 50_000) == capacity_of([item], "rpm", NOON)
     assert (100_000, 60_000) == capacity_of([item], "rpm", NOON + 6_000)
     assert capacity_of([item], "tpm", NOON) is None
+
+
+def test_an_answer_to_a_take_without_its_numbers_is_corrupt() -> None:
+    """Something else than DynamoDB answers at the endpoint."""
+    before = view(created(stored(RPS)))
+
+    with pytest.raises(CorruptItemError, match="is missing"):
+        view_after_take(before, {}, (), NOON)

@@ -4,8 +4,11 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from zae_limiter.core.errors import UnsupportedByBackendError, ValidationError
-from zae_limiter.core.names import check_stack_name
+from zae_limiter.core.names import check_stack_name, check_text
 
+_LONGEST_URL = 8192
+_NO_FILE_NAME = "has a character that no file name has"
+_BAD_ESCAPES = "has escapes (%XX) that are not valid UTF-8"
 _FORMS = "memory://, sqlite:///file.db (sqlite:////absolute/path.db) or dynamodb://name?region=us-east-1"
 
 
@@ -16,20 +19,38 @@ class MemoryLocation:
 
 @dataclass(frozen=True, slots=True)
 class SqliteLocation:
-    """A file; ``is_default`` if it is the user's own, which the package chose."""
+    """A file; ``is_default`` if it is the user's own, which the package chose.
+
+    Raises:
+        ValidationError: The path has characters that no file name, or no URL, has.
+    """
 
     path: str
     is_default: bool = False
 
+    def __post_init__(self) -> None:
+        """Check the path: a URL cannot name a lone surrogate, and a file system cannot name a null."""
+        check_text("path", self.path, _LONGEST_URL)
+        if "\0" in self.path:
+            raise ValidationError("path", self.path, _NO_FILE_NAME)
+
 
 @dataclass(frozen=True, slots=True)
 class DynamoLocation:
-    """A DynamoDB table; ``create`` makes it where there is none."""
+    """A DynamoDB table; ``create`` makes it where there is none.
+
+    Raises:
+        ValidationError: The region or the endpoint is not text, or has characters that are no valid Unicode.
+    """
 
     name: str
     region: str | None = None
     endpoint_url: str | None = None
     create: bool = False
+
+    def __post_init__(self) -> None:
+        """Check what is not part of a URL where the location was not read from one."""
+        check_place(self.region, self.endpoint_url)
 
 
 Location = MemoryLocation | SqliteLocation | DynamoLocation
@@ -43,6 +64,7 @@ def parse_location(url: object) -> Location:
     """
     if not isinstance(url, str):
         raise ValidationError("url", url, f"must be one of {_FORMS}")
+    check_text("url", str(url), _LONGEST_URL)
     try:
         parts = urlsplit(url)
     except ValueError as error:
@@ -55,6 +77,17 @@ def parse_location(url: object) -> Location:
         case "dynamodb" if parts.netloc and parts.path in ("", "/") and not parts.fragment:
             return _dynamo(url, parts.netloc, parts.query)
     raise ValidationError("url", url, f"must be one of {_FORMS}")
+
+
+def check_place(region: object, endpoint_url: object) -> None:
+    """Require what botocore expects: text without lone surrogates, or None.
+
+    Raises:
+        ValidationError: The region or the endpoint is something else.
+    """
+    for field, value in (("region", region), ("endpoint_url", endpoint_url)):
+        if value is not None:
+            check_text(field, value, _LONGEST_URL)
 
 
 def sqlite_url(path: str) -> str:
@@ -82,14 +115,20 @@ def deployed_at(url: str, operation: str) -> DynamoLocation:
 
 
 def _path(url: str, path: str) -> str:
-    found = unquote(path)
+    try:
+        found = unquote(path, errors="strict")
+    except UnicodeDecodeError:
+        raise ValidationError("url", url, _BAD_ESCAPES) from None
     if "\0" in found:
-        raise ValidationError("url", url, "has a character that no file name has")
+        raise ValidationError("url", url, _NO_FILE_NAME)
     return found
 
 
 def _dynamo(url: str, name: str, query: str) -> DynamoLocation:
-    options = dict(parse_qsl(query, keep_blank_values=True))
+    try:
+        options = dict(parse_qsl(query, keep_blank_values=True, errors="strict"))
+    except UnicodeDecodeError:
+        raise ValidationError("url", url, _BAD_ESCAPES) from None
     create = options.pop("create", "false")
     region, endpoint_url = options.pop("region", None), options.pop("endpoint_url", None)
     if options:

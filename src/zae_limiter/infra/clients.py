@@ -10,6 +10,7 @@ from botocore.config import Config
 
 from zae_limiter.aws.account import NO_CREDENTIALS, botocore_session, region_of
 from zae_limiter.core.errors import StorageError, ValidationError
+from zae_limiter.core.location import check_place
 
 _CONFIG = Config(retries={"mode": "standard", "total_max_attempts": 4}, user_agent_extra="zae-limiter")
 
@@ -31,8 +32,9 @@ class Clients:
         """Find out who calls; ``session`` is the caller's own, of botocore or boto3.
 
         Raises:
-            ValidationError: The session is neither botocore's nor boto3's.
+            ValidationError: The session is neither botocore's nor boto3's, or the region or the endpoint is not text.
         """
+        check_place(region, endpoint_url)
         self._region = region
         self._endpoint_url = endpoint_url
         self._session = botocore_session(session)

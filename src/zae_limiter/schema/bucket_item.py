@@ -79,7 +79,10 @@ def bucket_key(namespace_id: str, entity_id: str, resource: str, shard: int = 0)
 
 def view_after_take(before: BucketView, item: Item, amounts: Amounts, now_ms: int) -> BucketView:
     """Return the view that the answer to this client's own take gives: the frame is the one it held on to."""
-    numbers = before.frame.layout.read_numbers(item)
+    try:
+        numbers = before.frame.layout.read_numbers(item)
+    except KeyError as missing:
+        raise CorruptItemError(fields.location(item), f"it is not a whole bucket: {missing} is missing") from None
     if before.pace is None and numbers[-1] == before.numbers[-1] + 1:
         return View(before.frame, numbers, now_ms, None)
     return View(before.frame, numbers, now_ms, pace_after(before, numbers, amounts, now_ms))

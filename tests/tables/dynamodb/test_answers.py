@@ -1,9 +1,12 @@
 """What DynamoDB's answers say."""
 
+import contextlib
 import json
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from zae_limiter.core.errors import CorruptItemError, StorageError
 from zae_limiter.core.outcome import Applied
@@ -114,3 +117,63 @@ def test_an_item_that_cannot_be_read_is_an_error() -> None:
     """Somebody else wrote it."""
     with pytest.raises(CorruptItemError):
         item_of(answer(Item={**WRITTEN_KEY, "x": {"SS": ["a"]}}))
+
+
+READERS = [item_of, batch_of, undeleted_of, page_of, active, consumed_of, lambda body: applied_of(Update(KEY), body)]
+ODD = [5, "text", True, [5], [[]], {"PK": 5}, {"PK": {"S": 5}, "SK": {"S": 5}}, {"PK": {"S": "part"}}, {"x": {"N": {}}}]
+MEMBERS = "Item Items Attributes Responses UnprocessedKeys UnprocessedItems LastEvaluatedKey Table ConsumedCapacity"
+
+TYPES = "PK SK S N M L B SS NULL BOOL Keys DeleteRequest Key"
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(TYPES.split()), inner),
+    max_leaves=12,
+)
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+@pytest.mark.parametrize("member", MEMBERS.split())
+@pytest.mark.parametrize("read", READERS)
+def test_a_member_of_another_type_is_a_named_error(read: Callable[[bytes], object], member: str, odd: object) -> None:
+    """Whatever stands where an item, a key or a list belongs: never an error of Python's own."""
+    for body in (answer(**{member: odd}), answer(**{member: {"limiter": odd}}), answer(**{member: [odd]})):
+        with contextlib.suppress(StorageError):
+            read(body)
+
+
+@given(st.dictionaries(st.sampled_from(MEMBERS.split()), json_values))
+def test_any_answer_is_read_or_a_named_error(members: dict[str, object]) -> None:
+    """Any JSON at all."""
+    for read in READERS:
+        with contextlib.suppress(StorageError):
+            read(answer(**members))
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_are_read_or_a_named_error(body: bytes) -> None:
+    """Neither JSON nor text."""
+    for read in READERS:
+        with contextlib.suppress(StorageError):
+            read(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"Item":' * 100_000,
+        b'{"Item":{"x":' + b'{"L":[' * 900 + b"]}" * 900 + b"}}",
+        b'{"Item":{"x":' + b'{"M":{"a":' * 400 + b'{"S":"a"}' + b"}}" * 400 + b"}}",
+        b'{"Item":{"PK":{"S":"part"},"x":{"N":"' + b"9" * 5_000 + b'"}}}',
+        b'{"Item":{"PK":{"S":"part"},"x":{"N":"1E400"}}}',
+        b'{"Item":{"PK":{"S":"part"},"x":{"N":1.5}}}',
+        b'{"Item":{"PK":{"S":"part"},"x":{"N":true}}}',
+        b'{"Item":{"PK":{"S":"part"},"x":{"BOOL":"no"}}}',
+        b'{"Item":{"PK":{"S":"part"},"x":{"S":"a","N":"x"}}}',
+        b'{"Item":{"PK":{"S":"\xff"}}}',
+    ],
+    ids=lambda body: repr(body[:40]),
+)
+def test_what_no_table_keeps_is_a_named_error(body: bytes) -> None:
+    """Nested too deep, numbers too large or not written as text, two types at once, no UTF-8."""
+    with pytest.raises(StorageError):
+        item_of(body)

@@ -1,10 +1,18 @@
 """What DynamoDB's errors mean."""
 
+import contextlib
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from zae_limiter.core.errors import InfrastructureNotFoundError, RateLimiterUnavailable, ValidationError
+from zae_limiter.core.errors import (
+    InfrastructureNotFoundError,
+    RateLimiterUnavailable,
+    ValidationError,
+    ZAELimiterError,
+)
 from zae_limiter.core.outcome import Cancelled, Conflict, Missing, Refused, Throttled, Unavailable
 from zae_limiter.tables.dynamodb.errors import (
     AccessRefused,
@@ -314,3 +322,27 @@ def test_what_was_made_already_is_told_from_what_cannot_be_made() -> None:
     assert not no_such_table(failure(400, "ResourceInUseException"))
     assert enabled_already(failure(400, "ValidationException", "TimeToLive is already enabled"))
     assert not enabled_already(failure(400, "ValidationException", "TimeToLive is being changed"))
+
+
+odd_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-9, 9)
+    | st.sampled_from(["ValidationError", "ConditionalCheckFailed", "x"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["Code", "Item", "PK", "S"]), inner),
+    max_leaves=8,
+)
+
+
+@given(
+    st.sampled_from([200, 400, 500]),
+    st.dictionaries(st.sampled_from(["__type", "message", "Message", "Item", "CancellationReasons"]), odd_values),
+    st.sampled_from(["TransactionCanceledException", "ConditionalCheckFailedException", "x"]),
+)
+def test_any_failure_is_an_outcome_or_a_named_error(status: int, body: dict[str, object], code: str) -> None:
+    """Whatever its members hold."""
+    for members in (body, {**body, "__type": code}):
+        found = failure_of(status, None, json.dumps(members).encode(), "limiter")
+        for outcome in (write_outcome, lambda one: transact_outcome(one, 1), read_problem):
+            with contextlib.suppress(ZAELimiterError):
+                outcome(found)

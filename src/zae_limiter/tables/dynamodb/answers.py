@@ -1,7 +1,7 @@
 """What DynamoDB's answers say, from their bytes. Pure; what an error says is the business of ``errors``."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from zae_limiter.core.errors import StorageError
 from zae_limiter.core.outcome import Applied, Item
@@ -10,6 +10,7 @@ from zae_limiter.tables.dynamodb.codec import StoredItem, decode_item
 from zae_limiter.tables.dynamodb.notation import JSONDecodeError, loads
 
 _REMOVED = Applied({})
+_NOTHING: dict[str, Any] = {}
 
 
 def item_of(body: bytes) -> Item | None:
@@ -17,6 +18,7 @@ def item_of(body: bytes) -> Item | None:
 
     Raises:
         StorageError: The answer is not DynamoDB's.
+        CorruptItemError: The item holds what this package never writes.
     """
     found = _parsed(body).get("Item")
     return decode_item(found) if found else None
@@ -27,10 +29,11 @@ def batch_of(body: bytes) -> tuple[list[Item], list[Key]]:
 
     Raises:
         StorageError: The answer is not DynamoDB's.
+        CorruptItemError: An item holds what this package never writes.
     """
     answer = _parsed(body)
-    items: list[Item] = [decode_item(item) for found in _tables(answer, "Responses") for item in found]
-    unread = [_key(key) for wanted in _tables(answer, "UnprocessedKeys") for key in wanted["Keys"]]
+    items: list[Item] = [_keyed(item) for found in _tables(answer, "Responses") for item in _listed(found)]
+    unread = [_key(key) for wanted in _tables(answer, "UnprocessedKeys") for key in _listed(_member(wanted, "Keys"))]
     return items, unread
 
 
@@ -40,8 +43,8 @@ def undeleted_of(body: bytes) -> list[Key]:
     Raises:
         StorageError: The answer is not DynamoDB's.
     """
-    requests = [request for left in _tables(_parsed(body), "UnprocessedItems") for request in left]
-    return [_key(request["DeleteRequest"]["Key"]) for request in requests]
+    requests = [request for left in _tables(_parsed(body), "UnprocessedItems") for request in _listed(left)]
+    return [_key(_member(_member(request, "DeleteRequest"), "Key")) for request in requests]
 
 
 def page_of(body: bytes) -> Page:
@@ -49,10 +52,11 @@ def page_of(body: bytes) -> Page:
 
     Raises:
         StorageError: The answer is not DynamoDB's.
+        CorruptItemError: An item holds what this package never writes.
     """
     answer = _parsed(body)
     last = answer.get("LastEvaluatedKey")
-    return Page([decode_item(item) for item in answer.get("Items", ())], decode_item(last) if last else None)
+    return Page([_keyed(item) for item in _listed(answer.get("Items"))], _keyed(last) if last else None)
 
 
 def applied_of(operation: Write, body: bytes) -> Applied:
@@ -63,7 +67,8 @@ def applied_of(operation: Write, body: bytes) -> Applied:
     """
     if type(operation) is Update:
         # Without attributes there is no item: DynamoDB creates none for an update that only removes.
-        return Applied(StoredItem(_parsed(body).get("Attributes", {})))
+        attributes = _parsed(body).get("Attributes", _NOTHING)
+        return Applied(StoredItem(attributes)) if type(attributes) is dict else _not_dynamodbs()
     return Applied(operation.item) if type(operation) is Put else _REMOVED
 
 
@@ -73,8 +78,8 @@ def active(body: bytes) -> bool:
     Raises:
         StorageError: The answer is not DynamoDB's.
     """
-    table = _parsed(body).get("Table", {})
-    indexes = table.get("GlobalSecondaryIndexes") or ()
+    table = _object(_parsed(body).get("Table", _NOTHING))
+    indexes = [_object(index) for index in _listed(table.get("GlobalSecondaryIndexes"))]
     # Local engines leave the status of an index out.
     statuses = [table.get("TableStatus"), *(index.get("IndexStatus", "ACTIVE") for index in indexes)]
     return all(status == "ACTIVE" for status in statuses)
@@ -87,7 +92,7 @@ def consumed_of(body: bytes) -> list[dict[str, Any]]:
         StorageError: The answer is not DynamoDB's.
     """
     consumed = _parsed(body).get("ConsumedCapacity") or []
-    return consumed if isinstance(consumed, list) else [consumed]
+    return [_object(one) for one in (consumed if isinstance(consumed, list) else [consumed])]
 
 
 def _parsed(body: bytes) -> dict[str, Any]:
@@ -96,15 +101,42 @@ def _parsed(body: bytes) -> dict[str, Any]:
         answer = loads(body)
     except JSONDecodeError:
         answer = None
-    if type(answer) is not dict:
-        raise StorageError("the table", "the answer to a call is not DynamoDB's; is the endpoint right?")
-    return answer
+    return answer if type(answer) is dict else _not_dynamodbs()
+
+
+def _not_dynamodbs() -> NoReturn:
+    raise StorageError("the table", "the answer to a call is not DynamoDB's; is the endpoint right?")
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if type(value) is dict else _not_dynamodbs()
+
+
+def _member(value: Any, name: str) -> Any:
+    """A member that an object must have."""
+    found = _object(value)
+    return found[name] if name in found else _not_dynamodbs()
+
+
+def _listed(value: Any) -> list[Any]:
+    """A list; None and nothing are an empty one."""
+    if value is None:
+        return []
+    return value if type(value) is list else _not_dynamodbs()
 
 
 def _tables(answer: Mapping[str, Any], member: str) -> list[Any]:
     """What a batch's answer says of each table; there is one."""
-    return list((answer.get(member) or {}).values())
+    return list(_object(answer.get(member) or _NOTHING).values())
 
 
-def _key(encoded: Mapping[str, Any]) -> Key:
-    return Key(encoded["PK"]["S"], encoded["SK"]["S"])
+def _key(encoded: Any) -> Key:
+    """A key, which DynamoDB repeats as it was sent."""
+    parts = [_member(_member(encoded, name), "S") for name in ("PK", "SK")]
+    return Key(*parts) if all(type(part) is str for part in parts) else _not_dynamodbs()
+
+
+def _keyed(encoded: Any) -> dict[str, Any]:
+    """An item of several, which is told from the others by its key."""
+    item = decode_item(encoded)
+    return item if type(item.get("PK")) is str and type(item.get("SK")) is str else _not_dynamodbs()

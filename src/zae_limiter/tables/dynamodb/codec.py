@@ -21,6 +21,7 @@ _DIGITS = 38
 _MAGNITUDE = 126
 _NUMBER_BOUND = 10**_MAGNITUDE
 _DEEPEST = 32
+_SHOWN_LENGTH = 80
 _NULL: Encoded = {"NULL": True}
 _UNKNOWN_TYPE = "a value must be str, int, bool, None, list, or dict with str keys"
 
@@ -74,7 +75,7 @@ def decode_item(encoded: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     try:
         # Numbers and strings are nearly all there is, and a call for each would cost more than reading it.
         return {
-            name: int(typed["N"]) if "N" in typed else typed["S"] if "S" in typed else decode_value(typed)
+            name: int(typed["N"], 10) if "N" in typed else typed["S"] if "S" in typed else decode_value(typed)
             for name, typed in encoded.items()
         }
     except (ValueError, TypeError, AttributeError, KeyError):
@@ -95,7 +96,7 @@ class StoredItem(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         typed = self._encoded[name]
         try:
-            return int(typed["N"])
+            return int(typed["N"], 10)
         except (KeyError, ValueError, TypeError):
             keys = {key: self._encoded[key] for key in ("PK", "SK") if key in self._encoded}
             return decode_item({**keys, name: typed})[name]
@@ -113,16 +114,20 @@ class StoredItem(Mapping[str, Any]):
         return repr(decode_item(self._encoded))
 
 
-def decode_value(typed: Mapping[str, Any]) -> Any:
-    """Read a value.
+def decode_value(typed: Mapping[str, Any], depth: int = 0) -> Any:
+    """Read a value, which is ``depth`` lists and dictionaries deep in its item.
 
     Raises:
-        ValueError: It is not of a type that this package writes.
+        ValueError, TypeError, AttributeError: It is not of a type that this package writes, or nested too deep.
     """
     [(kind, value)] = typed.items()
+    if kind in _CONTAINERS:
+        if depth >= _DEEPEST:
+            raise ValueError(f"it is nested more than {_DEEPEST} deep")
+        return _CONTAINERS[kind](value, depth + 1)
     decode = _DECODERS.get(kind)
     if decode is None:
-        raise ValueError(f"values of type {kind} are not known here")
+        raise ValueError(f"values of type {str(kind)[:_SHOWN_LENGTH]} are not known here")
     return decode(value)
 
 
@@ -148,18 +153,29 @@ def _encode_part(value: object, name: str, depth: int) -> Encoded:
 
 def _decode_one_by_one(encoded: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Read an item with a number that is written in an uncommon way, or find out what is wrong with it."""
+    if type(encoded) is not dict:
+        raise CorruptItemError("an item", f"it is not an object of attributes, but {type(encoded).__name__}")
     item: dict[str, Any] = {}
     for name, typed in encoded.items():
         try:
             item[name] = decode_value(typed)
         except (ValueError, TypeError, AttributeError) as error:
-            place = " ".join(str(value) for key in ("PK", "SK") for value in dict(encoded.get(key, {})).values())
-            raise CorruptItemError(place, f"attribute {name!r} cannot be read: {error}") from error
+            shown = name[:_SHOWN_LENGTH]
+            raise CorruptItemError(_place(encoded), f"attribute {shown!r} cannot be read: {error}") from error
     return item
 
 
-def _decode_number(text: str) -> int:
+def _place(encoded: Mapping[str, Any]) -> str:
+    """The key of an item of which nothing is sure."""
+    parts = [encoded.get(key) for key in ("PK", "SK")]
+    texts = [part.get("S") for part in parts if type(part) is dict]
+    return " ".join(text for text in texts if type(text) is str) or "an item without a key"
+
+
+def _decode_number(text: object) -> int:
     """Read a number; a whole one may be written as 1E+21 or 100.0."""
+    if type(text) is not str:
+        raise ValueError("a number is not written as text")
     try:
         return int(text)
     except ValueError:
@@ -180,11 +196,20 @@ def _decode_text(text: object) -> str:
     return text
 
 
+def _decode_flag(flag: object) -> bool:
+    """Read a truth value."""
+    if type(flag) is not bool:
+        raise ValueError("it is neither true nor false")
+    return flag
+
+
 _DECODERS: dict[str, Callable[[Any], Any]] = {
     "S": _decode_text,
     "N": _decode_number,
-    "BOOL": bool,
+    "BOOL": _decode_flag,
     "NULL": lambda _: None,
-    "L": lambda parts: [decode_value(part) for part in parts],
-    "M": lambda parts: {name: decode_value(part) for name, part in parts.items()},
+}
+_CONTAINERS: dict[str, Callable[[Any, int], Any]] = {
+    "L": lambda parts, depth: [decode_value(part, depth) for part in parts],
+    "M": lambda parts, depth: {name: decode_value(part, depth) for name, part in parts.items()},
 }

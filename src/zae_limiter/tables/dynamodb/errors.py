@@ -173,7 +173,7 @@ def transact_outcome(failure: Failure, count: int) -> Cancelled | Conflict | Thr
     if failure.code != _CANCELLED:
         return _outcome(failure)
     reasons = failure.body.get("CancellationReasons")
-    if type(reasons) is not list or len(reasons) != count:
+    if type(reasons) is not list or len(reasons) != count or any(type(reason) is not dict for reason in reasons):
         return Unavailable(_call_failed(failure), ambiguous=False)
     return _cancellation(failure, reasons)
 
@@ -239,7 +239,7 @@ def _cancellation(
     failure: Failure, reasons: Sequence[Mapping[str, Any]]
 ) -> Cancelled | Conflict | Throttled | Unavailable:
     """What the reasons of a cancelled transaction come to, the most definite first."""
-    codes = [reason.get("Code") or "None" for reason in reasons]
+    codes = [str(reason.get("Code") or "None") for reason in reasons]
     if _REASON_INVALID in codes:
         place = codes.index(_REASON_INVALID)
         told = _shown(str(reasons[place].get("Message") or "DynamoDB does not take it"))

@@ -23,7 +23,7 @@ except ModuleNotFoundError:
         """Read a value."""
         try:
             return json.loads(text)
-        except UnicodeDecodeError as error:
+        except (UnicodeDecodeError, RecursionError) as error:
             raise JSONDecodeError(str(error), "", 0) from None
 
 

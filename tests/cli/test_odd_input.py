@@ -1,0 +1,31 @@
+"""Arguments that are no text are refused in one line, by a command of its own process."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ODD = b"\x80"
+LIMITER = [os.fsencode(sys.executable), b"-c", b"from zae_limiter.cli import main; main()"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ([b"system", b"get-defaults", b"--url", b"sqlite:///" + ODD + b".db"], "url"),
+        ([b"list", b"--region", ODD], "region"),
+        ([b"list", b"--region", b"us-east-1", b"--endpoint-url", b"http://" + ODD], "endpoint_url"),
+    ],
+    ids=repr,
+)
+def test_an_argument_that_is_no_text_is_refused(arguments: list[bytes], named: str, tmp_path: Path) -> None:
+    """With exit code 2, a line that names the argument, no traceback and no file."""
+    done = subprocess.run([*LIMITER, *arguments], cwd=tmp_path, capture_output=True, check=False, timeout=120)
+    told = done.stderr.decode()
+
+    assert 2 == done.returncode, told
+    assert f"Error: Invalid {named} " in told
+    assert "Traceback" not in told
+    assert [] == list(tmp_path.iterdir())
