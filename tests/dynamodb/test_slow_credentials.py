@@ -80,26 +80,24 @@ def opened(kind: str, url: str, deadline_s: float) -> Any:
 @pytest.mark.parametrize("kind", KINDS)
 def test_opening_ends_with_its_deadline_and_the_next_uses_the_load(kind: str, provider: Provider, url: str) -> None:
     """The process runs once, though the caller that began the load has left."""
-    # Loading what opens is slow at first, and no part of the test.
-    opening = pytest.raises(RateLimiterUnavailable, match="credentials were not loaded within 0")
-    with opening:
+    with pytest.raises(RateLimiterUnavailable, match="credentials were not loaded within 0"):
         opened(kind, url, deadline_s=0.02)
     provider.open_gate()
     # The place has the deadline in it: how long one try may take.
-    answered = until_opened(kind, url, deadline_s=0.02)
+    until_opened(kind, url, deadline_s=0.02)
 
-    assert answered
     assert 1 == provider.runs
 
 
-def until_opened(kind: str, url: str, deadline_s: float) -> Any:
-    """Open until the deadline suffices: a busy machine is slower than a short one."""
+def until_opened(kind: str, url: str, deadline_s: float) -> None:
+    """Open until credentials are there, on however busy a machine; the table may still answer too late."""
     for _ in range(1_000):
         try:
-            return opened(kind, url, deadline_s)
+            opened(kind, url, deadline_s)
         except RateLimiterUnavailable as late:
-            if "credentials" not in str(late):
-                return True
+            if "credentials" in str(late):
+                continue
+        return
     raise AssertionError("it was never opened")
 
 

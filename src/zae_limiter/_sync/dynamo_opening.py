@@ -1,6 +1,7 @@
 """Opening a table of DynamoDB: who calls and where, and by which transport. Loaded only where such a table is used."""  # generated from _async by tools/mirror.py; do not edit
 
 import logging
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -41,16 +42,12 @@ def _account(place: Place, session: Any, within_s: float) -> Account:
     A load that takes longer goes on, and the next opening uses it.
     """
     load = load_account(place, session)
-    try:
+    with suppress(Exception):
         runtime.shared(load, within_s)
-    except TimeoutError:
-        # It may also be the provider's own.
-        if not load.done():
-            late = TimeoutError(f"the credentials were not loaded within {within_s:.2f} s")
-            raise RateLimiterUnavailable(late, place.table) from None
-    finally:
-        if load.done():
-            loaded(place, session)
+    if not load.done():
+        late = TimeoutError(f"the credentials were not loaded within {within_s:.2f} s")
+        raise RateLimiterUnavailable(late, place.table)
+    loaded(place, session)
     return load.result(0)
 
 
