@@ -144,6 +144,13 @@ async def take(limiter, consume, entity_id="user-1"):
         pass
 
 
+async def own_level(limiter, entity_id, resource="gpt-4"):
+    """Return what an entity's own bucket has of each limit, whatever its parent has."""
+    stands, _ = await limiter._client.standings((entity_id, resource), None)
+    now = limiter._client.now()
+    return {one.name: one.available_milli(now) // 1000 for one in stands}
+
+
 def everything_in(repo):
     """Return all items that are stored, by key, as they are now."""
     table = repo.scope.table

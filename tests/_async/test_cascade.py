@@ -7,7 +7,7 @@ import pytest
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded, Repository, ValidationError
 from zae_limiter._async.runtime import Parallel
 
-from .clients import FailingTable, another, counted
+from .clients import FailingTable, another, counted, own_level
 
 RPM = Limit.per_minute("rpm", 10)
 TPM = Limit.per_minute("tpm", 1_000)
@@ -24,7 +24,7 @@ async def family(repo):
 
 
 async def left(limiter, entity_id):
-    return await limiter.available(entity_id, "gpt-4")
+    return await own_level(limiter, entity_id)
 
 
 async def test_both_are_taken_from(family, limiter):

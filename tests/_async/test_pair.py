@@ -4,7 +4,7 @@ import pytest
 
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded
 
-from .clients import CountingTable, another, take
+from .clients import CountingTable, another, own_level, take
 
 
 class FarTable(CountingTable):
@@ -32,8 +32,8 @@ async def family(repo):
 
 
 async def available(limiter):
-    child = await limiter.available("user-1", "gpt-4")
-    parent = await limiter.available("project", "gpt-4")
+    child = await own_level(limiter, "user-1")
+    parent = await own_level(limiter, "project")
     return child["rpm"], parent["rpm"]
 
 

@@ -7,7 +7,7 @@ import pytest
 from zae_limiter import Limit, SyncRateLimiter, RateLimiterUnavailable, RateLimitExceeded, SyncRepository, ValidationError
 from zae_limiter._sync.runtime import Parallel
 
-from .clients import FailingTable, another, counted
+from .clients import FailingTable, another, counted, own_level
 
 RPM = Limit.per_minute("rpm", 10)
 TPM = Limit.per_minute("tpm", 1_000)
@@ -24,7 +24,7 @@ def family(repo):
 
 
 def left(limiter, entity_id):
-    return limiter.available(entity_id, "gpt-4")
+    return own_level(limiter, entity_id)
 
 
 def test_both_are_taken_from(family, limiter):

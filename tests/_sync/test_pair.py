@@ -4,7 +4,7 @@ import pytest
 
 from zae_limiter import Limit, SyncRateLimiter, RateLimitExceeded
 
-from .clients import CountingTable, another, take
+from .clients import CountingTable, another, own_level, take
 
 
 class FarTable(CountingTable):
@@ -32,8 +32,8 @@ def family(repo):
 
 
 def available(limiter):
-    child = limiter.available("user-1", "gpt-4")
-    parent = limiter.available("project", "gpt-4")
+    child = own_level(limiter, "user-1")
+    parent = own_level(limiter, "project")
     return child["rpm"], parent["rpm"]
 
 

@@ -36,6 +36,7 @@ from zae_limiter.core.acquire import (
     Standing,
     Take,
     amounts_of,
+    is_known_short,
     standings,
     statuses,
 )
@@ -125,6 +126,27 @@ def test_a_take_from_a_bucket_that_never_expires_asks_nothing_of_limits_it_does_
 
     assert isinstance(chosen, Take)
     assert (None, ()) == (chosen.expires_s, chosen.solvent)
+
+
+class TestKnownShort:
+    """A fresh view that is short rejects before anything is written to any bucket of the request."""
+
+    @pytest.mark.parametrize(("age_ms", "expected"), [(0, True), (999, True), (1_000, False), (-1, False)])
+    def test_only_a_fresh_view_is_evidence(self, age_ms: int, expected: bool) -> None:
+        """Other clients may return tokens, so an older view is read first."""
+        seen = view(with_balances(created(TERMS), rps=-50_000))
+
+        assert expected is is_known_short(seen, TERMS, [(0, 1_000)], at(NOON + age_ms), 1_000)
+
+    def test_a_view_that_has_enough_is_not_short(self) -> None:
+        """The request is written."""
+        assert not is_known_short(view(created(TERMS)), TERMS, [(0, 1_000)], at(NOON), 1_000)
+
+    def test_a_view_on_other_limits_is_no_evidence(self) -> None:
+        """What the bucket has under the limits in force is known after the rebase."""
+        seen = view(with_balances(created(stored(RPS, RPM)), rps=-50_000))
+
+        assert not is_known_short(seen, TERMS, [(0, 1_000)], at(NOON), 1_000)
 
 
 class TestRejecting:

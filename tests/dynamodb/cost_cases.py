@@ -250,6 +250,15 @@ async def cascade_refused_by_the_parent(scene: Scene) -> None:
     await scene.rejected(tpm=500)
 
 
+async def cascade_rejected_by_the_view_of_the_parent(scene: Scene) -> None:
+    await scene.create_family()
+    await scene.take(rpm=1)
+    await scene.others_take(PARENT, tpm=6_000)
+    await scene.rejected(tpm=500)
+    scene.measure(meeting=True)
+    await scene.rejected(tpm=500)
+
+
 async def looked_at(scene: Scene) -> None:
     await scene.take(rpm=1)
     scene.measure()
@@ -290,6 +299,7 @@ CASES = (
     Case("cascade, both admitted", cascade),
     Case("cascade, adjust", cascade_adjusted),
     Case("cascade, refused by the parent", cascade_refused_by_the_parent),
+    Case("cascade, rejected by the parent's view", cascade_rejected_by_the_view_of_the_parent),
     Case("available()", looked_at),
 )
 

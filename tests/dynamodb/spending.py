@@ -41,6 +41,7 @@ class StandingClock:
     """A server's clock that is moved by hand, and known from the beginning."""
 
     known = True
+    suspicious = unconfirmed = False
 
     def __init__(self) -> None:
         self.time_ms = time.time_ns() // 1_000_000
@@ -51,7 +52,7 @@ class StandingClock:
     def signing_s(self) -> int:
         return int(time.time())
 
-    def hear(self, date_s: int | None, sent_s: float, received_s: float) -> None:
+    def hear(self, date_s: int | None, sent_s: float, received_s: float, connection: int = 0) -> None:
         """Learn nothing."""
 
 

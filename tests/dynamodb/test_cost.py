@@ -167,6 +167,12 @@ class TestCascade:
 
         assert Cost(2, (UPDATE, UPDATE, UPDATE), rcu=0, wcu=3, index_wcu=0) == cost
 
+    async def test_a_parent_that_is_known_to_be_empty_rejects_for_free(self, cost_of):
+        """The child is not written: no call, no unit."""
+        cost = await cost_of(cases.cascade_rejected_by_the_view_of_the_parent)
+
+        assert Cost(0, (), rcu=0, wcu=0, index_wcu=0) == cost
+
 
 async def test_looking_is_half_a_read_unit(cost_of):
     """``available`` reads the bucket, whatever is remembered of it."""

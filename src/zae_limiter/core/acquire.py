@@ -209,6 +209,16 @@ def _is_short(view: View[Any], amounts: Amounts, at: Moment) -> bool:
     return any(taken > frame.baseline(position).level(numbers[position], at[0]) for position, taken in amounts)
 
 
+def is_fresh(view: View[Any], terms: Terms, now_ms: int, trust_ms: int) -> bool:
+    """Return whether a view may reject without a look: on these terms, and seen less than ``trust_ms`` ago."""
+    return 0 <= now_ms - view.seen_ms < trust_ms and view.frame.follows(terms)
+
+
+def is_known_short(view: View[Any], terms: Terms, amounts: Amounts, now: Moment, trust_ms: int) -> bool:
+    """Return whether a fresh view shows that a bucket lacks the tokens, so that a write to any other is in vain."""
+    return is_fresh(view, terms, now[1], trust_ms) and _is_short(view, amounts, now)
+
+
 @dataclass(slots=True)
 class Standing:
     """One limit of a bucket as it would be judged now."""

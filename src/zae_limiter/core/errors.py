@@ -72,7 +72,8 @@ class RateLimitError(ZAELimiterError):
 class RateLimitExceeded(RateLimitError):  # noqa: N818 - the specification names it
     """At least one limit has too few tokens; nothing was taken.
 
-    ``statuses`` holds every limit, exceeded or not, of the bucket that refused: the entity's, its parent's, or both.
+    ``statuses`` holds every limit, exceeded or not, of every bucket that the request takes from: the entity's own, and
+    its parent's if it cascades.
     """
 
     def __init__(self, statuses: "Sequence[LimitStatus]") -> None:

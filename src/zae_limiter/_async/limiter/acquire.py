@@ -15,18 +15,29 @@ from zae_limiter._async.limiter.errand import MOST_STEPS, Errand, Means
 from zae_limiter._async.limiter.errand import Verdict as ShardVerdict
 from zae_limiter._async.limiter.group_commit import GroupCommit, Verdict
 from zae_limiter._async.limiter.pair import FirstTouch, Paired
-from zae_limiter._async.limiter.resolve import OwnLimits, Resolver
+from zae_limiter._async.limiter.resolve import NoLimitsInForceError, OwnLimits, Resolver
 from zae_limiter._async.limiter.shards import ShardClient
 from zae_limiter._async.store.buckets import BucketStore, Fate, Place, check_bucket
 from zae_limiter._async.store.configs import ConfigStore
 from zae_limiter._async.store.scope import Scope
-from zae_limiter.core.acquire import Progress, Reject, Stands, Take, amounts_of, next_step, standings
+from zae_limiter.core.acquire import (
+    Progress,
+    Reject,
+    Stands,
+    Take,
+    amounts_of,
+    is_fresh,
+    is_known_short,
+    next_step,
+    standings,
+    statuses,
+)
 from zae_limiter.core.across import combined
 from zae_limiter.core.bucket import Moment
 from zae_limiter.core.composite import Add, Settlement, Settling, settle
 from zae_limiter.core.errors import NamespaceNotFoundError, RateLimiterUnavailable
 from zae_limiter.core.outcome import Applied, Refused, Throttled
-from zae_limiter.core.status import OnUnavailable
+from zae_limiter.core.status import LimitStatus, OnUnavailable
 from zae_limiter.core.view import Amounts, Grant, Terms
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView, view_after_take
@@ -63,26 +74,23 @@ class BucketClient:
         clocks = self.now, self.until_s, self._monotonic_s
         self.group = GroupCommit(self._attempt_with_parent, self._settle_alone, self._caches, clocks, together=together)
 
-    async def take(self, asking: Asking) -> Grant | Paired:
+    async def take(self, asking: Asking) -> Verdict:
         """Take from a bucket and return what admitted it, with the parent's if that was taken from too.
 
+        The rejection may be that of the parent, if its view shows that it would reject.
+
         Raises:
-            RateLimitExceeded: The bucket lacks the tokens.
             ValidationError: The request can never be admitted.
             RateLimiterUnavailable: The table did not answer.
         """
-        verdict = await (self.attempt(*asking[:5]) if self.inline else self.group.take(asking))
-        if isinstance(verdict, Rejection):
-            raise verdict.error()
-        return verdict
+        return await (self.attempt(*asking[:5]) if self.inline else self.group.take(asking))
 
     async def attempt(
         self, bucket: BucketId, consume: dict[str, int], own: OwnLimits, until_s: float | None, partly: bool = False
     ) -> Grant | Rejection:
         """Take from a bucket in place, in one write as a rule, and return what admitted it, or the rejection.
 
-        ``until_s`` None: as long as anything that is begun now may take. ``partly``: what the bucket does not limit is
-        not asked of it.
+        ``until_s`` None: the client's deadline from now on. ``partly``: take only from limits that the bucket has.
 
         Raises:
             ValidationError: The request can never be admitted.
@@ -102,6 +110,8 @@ class BucketClient:
             return await self._take_as_stranger(Asking(bucket, consume, own, until_s or self.until_s(), partly))
         terms = known.terms
         self._caches.hits += 1
+        if terms.cascade and not partly and (above := self.rejected_above(terms, bucket[1], consume)) is not None:
+            return above
         if partly and not consume.keys() <= terms.positions.keys():
             return await self._take_as_stranger(Asking(bucket, consume, own, until_s or self.until_s(), partly))
         amounts = amounts_of(consume, terms)
@@ -109,7 +119,7 @@ class BucketClient:
         step = next_step(view, terms, amounts, now, self._first)
         if type(step) is not Take or view is None:
             if type(step) is Reject:
-                return Rejection(bucket, standings(view, terms, step.at), amounts, step.at, now)
+                return Rejection(bucket, terms, standings(view, terms, step.at), amounts, step.at, now)
             asking = Asking(bucket, consume, own, until_s or self.until_s(), partly)
             return await self._run(Errand(self._means, asking, terms, self._first), asking)
         update = bucket_writes.take(view, step, next(self.nonces))
@@ -126,6 +136,70 @@ class BucketClient:
         errand = Errand(self._means, asking, terms, self._first)
         return await self._run(errand, asking, errand.hear(fate, now))
 
+    def rejected_above(self, terms: Terms, resource: str, consume: dict[str, int]) -> Rejection | None:
+        """Return the rejection that a fresh view of the parent's bucket shows to come; None if it may admit.
+
+        Before the child is written: a child that is taken from in vain costs two writes.
+
+        Raises:
+            ValidationError: The parent can never admit the request.
+        """
+        return self.rejected_by_view(Asking((terms.parent_id or "", resource), consume, None, 0.0, partly=True))
+
+    def rejected_by_view(self, asking: Asking) -> Rejection | None:
+        """Return the rejection that a fresh view of the bucket shows to come, without a call; None if it may admit.
+
+        Raises:
+            ValidationError: The bucket can never admit the request.
+        """
+        bucket = asking.bucket
+        memory = self._remembered.get(bucket)
+        if memory is None or memory.view is None:
+            return None
+        terms = self.resolver.known_terms(bucket, asking.own)
+        if terms is None:
+            return None
+        amounts, now = asking.amounts(terms), self.now()
+        if memory.sharded:
+            return self.shards.rejected_by_memory(memory, bucket, terms, amounts)
+        if not is_known_short(memory.view, terms, amounts, now, self._first.trust_ms):
+            return None
+        return Rejection(bucket, terms, standings(memory.view, terms, now), amounts, now, now)
+
+    async def statuses_of(self, asking: Asking) -> list[LimitStatus]:
+        """Return how a bucket compares with a request that another bucket rejects; a view that is not fresh is read.
+
+        Nothing if no limits are in force, or if the table does not answer and the bucket was never seen.
+
+        Raises:
+            ValidationError: The bucket can never admit the request.
+        """
+        bucket, until_s = asking.bucket, asking.until_s
+        memory = self._caches.of(bucket)
+        try:
+            terms = await self.resolver.terms(bucket, asking.own, until_s)
+        except (NoLimitsInForceError, RateLimiterUnavailable):
+            return []
+        amounts = asking.amounts(terms)
+        try:
+            stands = self._stands_in_memory(memory, terms) or await self._stands_now(bucket, terms, until_s)
+        except RateLimiterUnavailable:
+            if memory.view is None:
+                return []
+            stands = combined(list(memory.views().values()), terms, self.now())
+        return statuses(bucket, stands, amounts, self.now(), self.now())
+
+    def _stands_in_memory(self, memory: Remembered, terms: Terms) -> Sequence[Stands] | None:
+        """Return how the limits of a bucket stand by fresh views; None if it must be read."""
+        now = self.now()
+        if memory.sharded:
+            views = self.shards.fresh_views(memory, terms)
+            return None if views is None else combined(views, terms, now)
+        view = memory.view
+        if view is None or not is_fresh(view, terms, now[1], self._first.trust_ms):
+            return None
+        return standings(view, terms, now)
+
     async def _attempt_aloft(self, asking: Asking, memory: Remembered, terms: Terms, now: Moment) -> Grant | Rejection:
         """Take where several takes may be under way: each reckons with those before it, but none rejects by them."""
         amounts = asking.amounts(terms)
@@ -136,7 +210,8 @@ class BucketClient:
         step = next_step(view, terms, amounts, now, first)
         if type(step) is not Take or view is None:
             if type(step) is Reject:
-                return Rejection(asking.bucket, standings(view, terms, step.at), amounts, step.at, now)
+                stands = standings(view, terms, step.at)
+                return Rejection(asking.bucket, terms, stands, amounts, step.at, now)
             return await self._run(Errand(self._means, asking, terms, first), asking)
         update = bucket_writes.take(view, step, next(self.nonces))
         changes = [
@@ -192,13 +267,18 @@ class BucketClient:
         """Take from a bucket whose terms are not at hand; where it was not seen either, both are read at once."""
         bucket, own, until_s = asking.bucket, asking.own, asking.until_s
         check_bucket(bucket)
+        first = self._first
         if self.buckets.remembered(bucket) is not None or self.resolver.is_known(bucket):
             terms = await self.resolver.terms(bucket, own, until_s)
-            if self._caches.of(bucket).sharded:
-                return await self.shards.take(asking, terms)
-            return await self._run(Errand(self._means, asking, terms, self._first), asking)
-        met = await self._first_touch.meet(asking)
-        return await self._run(Errand(self._means, asking, met.terms, self._first.after_look()), asking)
+        else:
+            terms, first = (await self._first_touch.meet(asking)).terms, first.after_look()
+        if self.inline and terms.cascade and not asking.partly:
+            above = self.rejected_above(terms, bucket[1], asking.consume)
+            if above is not None:
+                return above
+        if self._caches.of(bucket).sharded:
+            return await self.shards.take(asking, terms)
+        return await self._run(Errand(self._means, asking, terms, first), asking)
 
     async def _attempt_with_parent(self, asking: Asking) -> Verdict:
         """Take from a bucket, and from its parent too where neither was ever seen."""
@@ -215,8 +295,12 @@ class BucketClient:
         if not asking.with_parent or not new:
             return await self._take_as_stranger(asking)
         met = await self._first_touch.meet(asking)
-        if met.terms.cascade and self.buckets.remembered((met.terms.parent_id or "", asking.bucket[1])) is None:
-            both = await self._first_touch.take_both(met)
+        if met.terms.cascade:
+            both: Paired | Rejection | None
+            if self.buckets.remembered((met.terms.parent_id or "", asking.bucket[1])) is None:
+                both = await self._first_touch.take_both(met)
+            else:
+                both = self.rejected_above(met.terms, asking.bucket[1], asking.consume)
             if both is not None:
                 return both
         return await self._run(Errand(self._means, asking, met.terms, self._first.after_look()), asking)
@@ -342,13 +426,26 @@ class BucketClient:
         until_s = self.until_s()
         try:
             terms = await self.resolver.terms(bucket, own, until_s)
-            view = await self.buckets.look((bucket, 0), terms, until_s)
-            if view is not None and view.frame.shard_count > 1:
-                shards = await self.shards.read_all(bucket, terms, until_s) or {0: view}
-                return combined(list(shards.values()), terms, self.now()), terms
+            return await self._stands_now(bucket, terms, until_s), terms
         except RateLimiterUnavailable as away:
             raise about(away, bucket) from away.cause
-        return standings(view, terms, self.now()), terms
+
+    async def standings_above(self, terms: Terms, resource: str) -> tuple[Sequence[Stands], Terms] | None:
+        """Look at the parent's bucket as ``standings`` does; None if an acquire would not take from it."""
+        if not terms.cascade or terms.parent_id is None:
+            return None
+        try:
+            return await self.standings((terms.parent_id, resource), None)
+        except NoLimitsInForceError:
+            return None
+
+    async def _stands_now(self, bucket: BucketId, terms: Terms, until_s: float) -> Sequence[Stands]:
+        """Read a bucket and return how its limits stand."""
+        view = await self.buckets.look((bucket, 0), terms, until_s)
+        if view is not None and view.frame.shard_count > 1:
+            shards = await self.shards.read_all(bucket, terms, until_s) or {0: view}
+            return combined(list(shards.values()), terms, self.now())
+        return standings(view, terms, self.now())
 
 
 def _owes(view: BucketView | None, settlement: Settlement, now_ms: int, refusals: int) -> bool:

@@ -8,7 +8,8 @@ from zae_limiter._async.caches import BucketId
 from zae_limiter._async.limiter.resolve import OwnLimits
 from zae_limiter.core.acquire import Stands, amounts_of, statuses
 from zae_limiter.core.bucket import Moment
-from zae_limiter.core.errors import RateLimiterUnavailable, RateLimitExceeded
+from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.status import LimitStatus
 from zae_limiter.core.view import Amounts, Terms
 
 
@@ -42,14 +43,15 @@ class Rejection:
     """A request that a bucket lacks the tokens for: how its limits stood when it was judged, and the time now."""
 
     bucket: BucketId
+    terms: Terms
     stands: Sequence[Stands]
     amounts: Amounts
     judged: Moment
     now: Moment
 
-    def error(self) -> RateLimitExceeded:
-        """Return the error that tells of it."""
-        return RateLimitExceeded(statuses(self.bucket, self.stands, self.amounts, self.judged, self.now))
+    def statuses(self) -> list[LimitStatus]:
+        """Return the status of every limit of the bucket."""
+        return statuses(self.bucket, self.stands, self.amounts, self.judged, self.now)
 
 
 def about(away: RateLimiterUnavailable, bucket: BucketId) -> RateLimiterUnavailable:

@@ -1,7 +1,7 @@
 """Child and parent together or not at all: taking from both, and giving back where only one of them admits."""
 
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ from zae_limiter._async.limiter.pair import Paired
 from zae_limiter._async.limiter.resolve import NoLimitsInForceError
 from zae_limiter.core.cascade import Denied, Failed, Taken, verdict
 from zae_limiter.core.composite import Settlement
-from zae_limiter.core.errors import RateLimiterUnavailable, ZAELimiterError
+from zae_limiter.core.errors import RateLimiterUnavailable, RateLimitExceeded, ZAELimiterError
 from zae_limiter.core.view import Grant, Terms
 
 _log = logging.getLogger("zae_limiter")
@@ -53,6 +53,8 @@ async def take(client: BucketClient, asking: Asking) -> list[Holding]:
     if known is not None:
         return await _take_at_once(client, asking, known)
     taken = await client.take(Asking(*asking[:5], with_parent=True))
+    if isinstance(taken, Rejection):
+        raise await exceeded(client, asking, [taken])
     if isinstance(taken, Paired):
         above = Holding(taken.parent, taken.parent_grant, taken.parent_grant.terms.positions)
         return [Holding(asking.bucket, taken.grant, asking.consume), above]
@@ -64,19 +66,33 @@ async def take(client: BucketClient, asking: Asking) -> list[Holding]:
     except BaseException:
         await give_back(client, [child], asking.consume, asking.until_s)
         raise
+    if isinstance(parent, Rejection):
+        await give_back(client, [child], asking.consume, asking.until_s)
+        raise await exceeded(client, asking, [parent])
     return [child] if parent is None else [child, parent]
 
 
 async def _take_at_once(client: BucketClient, asking: Asking, known: Terms) -> list[Holding]:
     bucket, consume = asking.bucket, asking.consume
+    rejected = client.rejected_above(known, bucket[1], consume) or client.rejected_by_view(asking)
+    if rejected is not None:
+        raise await exceeded(client, asking, [rejected])
     taking = client.with_time_to_give_back(asking)
     holdings: list[Holding] = []
+    rejections: list[Rejection] = []
 
     async def take_child() -> None:
-        holdings.append(Holding(bucket, _alone(await client.take(taking)), consume))
+        taken = _alone(await client.take(taking))
+        if isinstance(taken, Rejection):
+            rejections.append(taken)
+            raise RateLimitExceeded(())
+        holdings.append(Holding(bucket, taken, consume))
 
     async def take_above() -> None:
         parent = await take_parent(client, known, taking)
+        if isinstance(parent, Rejection):
+            rejections.append(parent)
+            raise RateLimitExceeded(())
         if parent is not None:
             holdings.append(parent)
 
@@ -89,17 +105,36 @@ async def _take_at_once(client: BucketClient, asking: Asking, known: Terms) -> l
     judged = verdict(child, parent)
     if isinstance(judged, Denied):
         await give_back(client, holdings, consume, asking.until_s)
-        raise judged.error
+        is_exceeded = isinstance(judged.error, RateLimitExceeded)
+        raise await exceeded(client, asking, rejections) if is_exceeded else judged.error
     return holdings
 
 
-def _alone(taken: Grant | Paired) -> Grant:
+async def exceeded(client: BucketClient, asking: Asking, rejections: Sequence[Rejection]) -> RateLimitExceeded:
+    """Return the error of a request, with the status of every limit of every bucket that it takes from.
+
+    What a bucket that did not reject has is known, or read once.
+    """
+    known = {rejection.bucket: rejection.statuses() for rejection in rejections}
+    first = rejections[0]
+    if first.bucket == asking.bucket and not first.terms.cascade:
+        return RateLimitExceeded(known[first.bucket])
+    if asking.bucket not in known:
+        known = {asking.bucket: await client.statuses_of(asking), **known}
+    parent_id = first.terms.parent_id if first.bucket == asking.bucket else first.bucket[0]
+    above = (parent_id or "", asking.bucket[1])
+    if above not in known:
+        known[above] = await client.statuses_of(asking._replace(bucket=above, own=None, partly=True))
+    return RateLimitExceeded([status for bucket in (asking.bucket, above) for status in known[bucket]])
+
+
+def _alone(taken: Grant | Paired | Rejection) -> Grant | Rejection:
     """Return what admitted a take without the parent, as it was requested."""
     assert not isinstance(taken, Paired), "only who asks for the parent too gets it"
     return taken
 
 
-async def take_parent(client: BucketClient, terms: Terms, asking: Asking) -> Holding | None:
+async def take_parent(client: BucketClient, terms: Terms, asking: Asking) -> Holding | Rejection | None:
     """Take from the parent what it limits of the request; None if it limits nothing at all."""
     assert terms.parent_id is not None, "what cascades has a parent"
     above = (terms.parent_id, asking.bucket[1])
@@ -107,12 +142,12 @@ async def take_parent(client: BucketClient, terms: Terms, asking: Asking) -> Hol
         taken = _alone(await client.take(Asking(above, asking.consume, None, asking.until_s, partly=True)))
     except NoLimitsInForceError:
         return None
-    return Holding(above, taken, taken.terms.positions)
+    return taken if isinstance(taken, Rejection) else Holding(above, taken, taken.terms.positions)
 
 
 async def take_parent_in_place(
     client: BucketClient, terms: Terms, resource: str, consume: dict[str, int]
-) -> Holding | None:
+) -> Holding | Rejection | None:
     """Take from the parent, where a write is done in place, what it limits of the request; None for nothing at all."""
     assert terms.parent_id is not None, "what cascades has a parent"
     above = (terms.parent_id, resource)
@@ -120,9 +155,7 @@ async def take_parent_in_place(
         verdict = await client.attempt(above, consume, None, None, partly=True)
     except NoLimitsInForceError:
         return None
-    if isinstance(verdict, Rejection):
-        raise verdict.error()
-    return Holding(above, verdict, verdict.terms.positions)
+    return verdict if isinstance(verdict, Rejection) else Holding(above, verdict, verdict.terms.positions)
 
 
 async def give_back(client: BucketClient, holdings: list[Holding], amounts: dict[str, int], until_s: float) -> None:

@@ -93,7 +93,7 @@ class Errand:
         match step:
             case Reject(at=at):
                 stands = standings(self.view, self.terms, at)
-                return Rejection(self._asking.bucket, stands, self._amounts, at, now)
+                return Rejection(self._asking.bucket, self.terms, stands, self._amounts, at, now)
             case Look():
                 return await self._look()
             case Resolve():

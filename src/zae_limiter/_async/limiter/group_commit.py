@@ -264,7 +264,7 @@ def _rejection(asking: Asking, whole: Rejection, taken: Mapping[str, int]) -> Re
     stands: list[Stands] = [stand.less(taken.get(stand.name, 0) * 1000, whole.judged) for stand in whole.stands]
     places = {stand.name: position for position, stand in enumerate(stands)}
     amounts = [(places[name], amount * 1000) for name, amount in asking.consume.items() if name in places]
-    return Rejection(whole.bucket, stands, amounts, whole.judged, whole.now)
+    return Rejection(whole.bucket, whole.terms, stands, amounts, whole.judged, whole.now)
 
 
 def _sum(settlements: Sequence[Settlement]) -> Settlement:

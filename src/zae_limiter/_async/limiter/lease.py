@@ -13,10 +13,10 @@ from zae_limiter._async.limiter.acquire import BucketClient
 from zae_limiter._async.limiter.asking import Asking, Rejection, about
 from zae_limiter._async.limiter.cascade import Holding
 from zae_limiter._async.limiter.resolve import OwnLimits
-from zae_limiter.core.errors import LeaseExpiredError, RateLimiterUnavailable, ValidationError
+from zae_limiter.core.errors import LeaseExpiredError, RateLimiterUnavailable, RateLimitExceeded, ValidationError
 from zae_limiter.core.names import MAX_AMOUNT, check_amount, check_whole_number
 from zae_limiter.core.status import OnUnavailable, check_on_unavailable
-from zae_limiter.core.view import Grant
+from zae_limiter.core.view import Grant, Terms
 
 _log = logging.getLogger("zae_limiter")
 
@@ -95,10 +95,10 @@ class Lease:
             if client.inline:
                 verdict = await client.attempt(self._bucket, taken, self._own, None)
                 if isinstance(verdict, Rejection):
-                    raise verdict.error()
+                    raise await self._exceeded(verdict)
                 self._grant = verdict
                 if verdict.terms.cascade:
-                    self._parent = await cascade.take_parent_in_place(client, verdict.terms, self._bucket[1], taken)
+                    self._parent = await self._take_parent(verdict.terms)
             else:
                 child, *above = await self._take(taken)
                 self._grant, self._parent = child.grant, above[0] if above else None
@@ -246,6 +246,18 @@ class Lease:
                 self._hold(amounts)
                 return True
             return False
+
+    async def _take_parent(self, terms: Terms) -> Holding | None:
+        """Take from the parent in place; if it rejects, the child's tokens are given back first."""
+        parent = await cascade.take_parent_in_place(self._client, terms, self._bucket[1], self._held())
+        if isinstance(parent, Rejection):
+            await self._give_child_back()
+            raise await self._exceeded(parent)
+        return parent
+
+    async def _exceeded(self, rejection: Rejection) -> RateLimitExceeded:
+        asking = Asking(self._bucket, self._held(), self._own, self._client.until_s())
+        return await cascade.exceeded(self._client, asking, [rejection])
 
     async def _take(self, amounts: dict[str, int]) -> list[Holding]:
         return await cascade.take(self._client, Asking(self._bucket, amounts, self._own, self._client.until_s()))

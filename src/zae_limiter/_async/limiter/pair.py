@@ -111,7 +111,8 @@ class FirstTouch:
                 owner = self._means.buckets.owner(met.asking.bucket)
                 return bucket_writes.create(owner, met.terms, spent, now[1], self._means.buckets.signature())
             case Reject(at=at) if met.found is None or met.found.frame.shard_count == 1:
-                return Rejection(met.asking.bucket, standings(met.found, met.terms, at), amounts, at, now)
+                stands = standings(met.found, met.terms, at)
+                return Rejection(met.asking.bucket, met.terms, stands, amounts, at, now)
         return None
 
     def _learn(self, both: tuple[Met, Met], operations: list[Put | Update], outcome: Any) -> None:

@@ -13,10 +13,10 @@ from zae_limiter._sync.limiter.acquire import BucketClient
 from zae_limiter._sync.limiter.asking import Asking, Rejection, about
 from zae_limiter._sync.limiter.cascade import Holding
 from zae_limiter._sync.limiter.resolve import OwnLimits
-from zae_limiter.core.errors import LeaseExpiredError, RateLimiterUnavailable, ValidationError
+from zae_limiter.core.errors import LeaseExpiredError, RateLimiterUnavailable, RateLimitExceeded, ValidationError
 from zae_limiter.core.names import MAX_AMOUNT, check_amount, check_whole_number
 from zae_limiter.core.status import OnUnavailable, check_on_unavailable
-from zae_limiter.core.view import Grant
+from zae_limiter.core.view import Grant, Terms
 
 _log = logging.getLogger("zae_limiter")
 
@@ -95,10 +95,10 @@ class SyncLease:
             if client.inline:
                 verdict = client.attempt(self._bucket, taken, self._own, None)
                 if isinstance(verdict, Rejection):
-                    raise verdict.error()
+                    raise self._exceeded(verdict)
                 self._grant = verdict
                 if verdict.terms.cascade:
-                    self._parent = cascade.take_parent_in_place(client, verdict.terms, self._bucket[1], taken)
+                    self._parent = self._take_parent(verdict.terms)
             else:
                 child, *above = self._take(taken)
                 self._grant, self._parent = child.grant, above[0] if above else None
@@ -246,6 +246,18 @@ class SyncLease:
                 self._hold(amounts)
                 return True
             return False
+
+    def _take_parent(self, terms: Terms) -> Holding | None:
+        """Take from the parent in place; if it rejects, the child's tokens are given back first."""
+        parent = cascade.take_parent_in_place(self._client, terms, self._bucket[1], self._held())
+        if isinstance(parent, Rejection):
+            self._give_child_back()
+            raise self._exceeded(parent)
+        return parent
+
+    def _exceeded(self, rejection: Rejection) -> RateLimitExceeded:
+        asking = Asking(self._bucket, self._held(), self._own, self._client.until_s())
+        return cascade.exceeded(self._client, asking, [rejection])
 
     def _take(self, amounts: dict[str, int]) -> list[Holding]:
         return cascade.take(self._client, Asking(self._bucket, amounts, self._own, self._client.until_s()))

@@ -116,20 +116,38 @@ class SyncRateLimiter(MaybeLate, AdminVerbs):
         return SyncLease(self._client, (entity_id, resource), consume, limits, on_unavailable)
 
     def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:
-        """Return what is available of each limit now, below zero where it is in debt."""
-        stands, _ = self._client.standings((entity_id, resource), limits)
+        """Return what is available of each limit now; below zero if it is in debt.
+
+        If an acquire would also take from the parent, this is the smaller of the two amounts.
+        """
+        stands, terms = self._client.standings((entity_id, resource), limits)
+        above = self._client.standings_above(terms, resource)
         now = self._client.now()
-        return {one.name: one.available_milli(now) // 1000 for one in stands}
+        found = {one.name: one.available_milli(now) // 1000 for one in stands}
+        for one in () if above is None else above[0]:
+            if one.name in found:
+                found[one.name] = min(found[one.name], one.available_milli(now) // 1000)
+        return found
 
     def time_until_available(
         self, entity_id: str, resource: str, needed: dict[str, int], limits: Sequence[Limit] | None = None
     ) -> float:
-        """Return the seconds until everything needed is available, if nobody takes from it meanwhile."""
+        """Return the seconds until everything needed is available, if no other request takes from it meanwhile.
+
+        If an acquire would also take from the parent, this is the longer of the two waits.
+        """
         if type(needed) is not dict:
             raise ValidationError("needed", needed, "must be a dict of limit names and amounts")
         stands, terms = self._client.standings((entity_id, resource), limits)
+        amounts = amounts_of(needed, terms, "needed")
+        above = self._client.standings_above(terms, resource)
         now = self._client.now()
-        waits = [stands[position].wait_ms(milli, now) for position, milli in amounts_of(needed, terms, "needed")]
+        waits = [stands[position].wait_ms(milli, now) for position, milli in amounts]
+        if above is not None:
+            limited = {name: amount for name, amount in needed.items() if name in above[1].positions}
+            waits += [
+                above[0][position].wait_ms(milli, now) for position, milli in amounts_of(limited, above[1], "needed")
+            ]
         return max(waits, default=0) / 1000
 
     def is_available(self, timeout: float = 1.0) -> bool:  # noqa: ASYNC109 - the specification names it so

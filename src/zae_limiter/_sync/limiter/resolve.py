@@ -75,6 +75,13 @@ class Resolver:
             return None
         return known.terms if self.is_known(bucket) else None
 
+    def known_terms(self, bucket: BucketId, own: OwnLimits) -> Terms | None:
+        """Return the terms if they can be told without reading; None if not, or if no limits are in force."""
+        known = self._configs.fresh(bucket)
+        if known is None or (own is None and known.terms is None):
+            return None
+        return self.agreed(bucket, None if own is None else check_limits(own), known)
+
     def is_known(self, bucket: BucketId) -> bool:
         """Say whether the terms can be told without reading."""
         return self._configs.fresh(bucket) is not None

@@ -15,7 +15,7 @@ from zae_limiter._sync.limiter.holds import Holds
 from zae_limiter._sync.pauses import Pauses
 from zae_limiter._sync.store.buckets import Place
 from zae_limiter._sync.store.scope import Scope
-from zae_limiter.core.acquire import Progress, Take
+from zae_limiter.core.acquire import Progress, Take, is_fresh
 from zae_limiter.core.across import combined, credit_across, debit_across, due_across, share_out, take_across
 from zae_limiter.core.bucket import Moment
 from zae_limiter.core.composite import Settlement, Settling
@@ -80,7 +80,7 @@ class ShardClient:
         """Take from one of the shards, from another if that lacks the tokens, or from several at once."""
         memory = self._scope.caches.of(asking.bucket)
         amounts = asking.amounts(terms)
-        rejection = self._rejected_by_memory(memory, asking.bucket, (terms, amounts))
+        rejection = self.rejected_by_memory(memory, asking.bucket, terms, amounts)
         if rejection is not None:
             return rejection
         tried: set[int] = set()
@@ -127,20 +127,26 @@ class ShardClient:
         others = [other for number in range(MOST_SHARDS) if (other := route(number, counts)) not in avoided]
         return self._random.choice(others) if others else None
 
-    def _rejected_by_memory(
-        self, memory: Remembered, bucket: BucketId, asked: tuple[Terms, Amounts]
+    def rejected_by_memory(
+        self, memory: Remembered, bucket: BucketId, terms: Terms, amounts: Amounts
     ) -> Rejection | None:
         """Reject without a look what all shards together lacked a moment ago."""
-        terms, amounts = asked
-        views = memory.views()
-        now = self._table.now()
-        trust_ms = self._first.trust_ms
-        fresh = all(0 <= now[1] - view.seen_ms < trust_ms and view.frame.follows(terms) for view in views.values())
-        if not fresh or not is_complete({shard: view.frame.shard_count for shard, view in views.items()}):
+        views = self.fresh_views(memory, terms)
+        if views is None:
             return None
-        stands = combined(list(views.values()), terms, now)
+        now = self._table.now()
+        stands = combined(views, terms, now)
         lacking = any(stands[position].available_milli(now) < milli for position, milli in amounts)
-        return Rejection(bucket, stands, amounts, now, now) if lacking else None
+        return Rejection(bucket, terms, stands, amounts, now, now) if lacking else None
+
+    def fresh_views(self, memory: Remembered, terms: Terms) -> list[BucketView] | None:
+        """Return the shards as they were seen a moment ago, on these terms; None if they must be read."""
+        views = memory.views()
+        now_ms = self._table.now()[1]
+        if not all(is_fresh(view, terms, now_ms, self._first.trust_ms) for view in views.values()):
+            return None
+        complete = is_complete({shard: view.frame.shard_count for shard, view in views.items()})
+        return list(views.values()) if complete else None
 
     def _take_across(self, asking: Asking, terms: Terms) -> Grant | Rejection:
         """Take from as many shards as it needs, in one transaction, or reject by what all of them have.
@@ -160,7 +166,8 @@ class ShardClient:
             asked = now if asked is None else asked
             for judged in (asked, now):
                 if share_out(shards, amounts, judged) is None:
-                    return Rejection(bucket, combined(list(shards.values()), terms, judged), amounts, judged, now)
+                    stands = combined(list(shards.values()), terms, judged)
+                    return Rejection(bucket, terms, stands, amounts, judged, now)
             written = take_across(shards, amounts, now, refusals)
             assert written is not None, "they have enough"
             nonces = self._means.nonces

@@ -1,0 +1,232 @@
+"""A cascade that is rejected: every limit of both buckets is reported, and what is known already costs nothing."""
+
+import pytest
+
+from zae_limiter import Limit, RateLimiter, RateLimitExceeded, ValidationError
+
+from .clients import CountingTable, FailingTable, another, own_level
+from .shards import Other
+
+RPM, TPM = Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 6_000)
+PROJECT_RPM = Limit.per_hour("rpm", 60)
+CHILD, PARENT = "user-1", "project"
+
+
+class Distant(CountingTable):
+    """A table whose writes may be suspended half done, as those of a server are."""
+
+    def __init__(self, table):
+        super().__init__(table)
+        self.inline = False
+
+
+@pytest.fixture(params=[CountingTable, Distant], ids=["in place", "distant"])
+def client(request, repo):
+    """A limiter with a memory of its own; its table counts calls."""
+    return RateLimiter(another(repo, request.param))
+
+
+@pytest.fixture(autouse=True)
+async def _family(repo):
+    """A child that refills in seconds under a project that refills in a minute for each token."""
+    await repo.set_system_defaults([RPM, TPM])
+    await repo.create_entity(PARENT)
+    await repo.create_entity(CHILD, parent_id=PARENT, cascade=True)
+    await repo.set_limits(PARENT, [PROJECT_RPM])
+
+
+def table_of(limiter):
+    return limiter.repository.scope.table
+
+
+async def drain(repo, entity_id, amount):
+    """Take from one bucket only, as another client."""
+    other = RateLimiter(another(repo))
+    client = other._client
+    await client.attempt((entity_id, "gpt-4"), {"rpm": amount}, None, None, partly=True)
+
+
+async def take(limiter, amount, **options):
+    async with limiter.acquire(CHILD, "gpt-4", {"rpm": amount}, **options):
+        pass
+
+
+async def rejected(limiter, amount=1, **options):
+    with pytest.raises(RateLimitExceeded) as caught:
+        await take(limiter, amount, **options)
+    return caught.value
+
+
+def found(error):
+    return [(one.entity_id, one.limit_name, one.available, one.exceeded) for one in error.statuses]
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+async def test_both_exhausted_reports_both_and_the_longest_wait(repo, client, clock, warm):
+    """The child would be ready in a second, the parent in a minute."""
+    if warm:
+        await take(client, 1)
+        clock.advance(60_000)
+    await drain(repo, CHILD, 60)
+    await drain(repo, PARENT, 60)
+    error = await rejected(client)
+
+    assert [(CHILD, "rpm", 0, True), (CHILD, "tpm", 6_000, False), (PARENT, "rpm", 0, True)] == found(error)
+    assert 30.0 < error.retry_after_seconds <= 60.0
+    assert PARENT == error.primary_violation.entity_id
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+async def test_an_exhausted_child_reports_the_parent_as_passed(repo, client, warm):
+    """Its limits were asked for too."""
+    if warm:
+        await take(client, 1)
+    await drain(repo, CHILD, 59)
+    error = await rejected(client, 5)
+
+    left = 59 if warm else 60
+    assert [
+        (CHILD, "rpm", 0 if warm else 1, True),
+        (CHILD, "tpm", 6_000, False),
+        (PARENT, "rpm", left, False),
+    ] == found(error)
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+async def test_an_exhausted_parent_reports_the_child_as_passed(repo, client, warm):
+    """With what it has, and it keeps that."""
+    if warm:
+        await take(client, 1)
+    await drain(repo, PARENT, 59)
+    error = await rejected(client, 5)
+
+    left = 59 if warm else 60
+    assert [(CHILD, "rpm", left, False), (CHILD, "tpm", 6_000, False), (PARENT, "rpm", left - 59, True)] == found(error)
+    assert left == (await own_level(client, CHILD))["rpm"]
+
+
+async def test_a_rejection_by_a_fresh_view_of_the_parent_is_free(repo, client):
+    """No call is made, again and again, and the child is not touched."""
+    await take(client, 50)
+    await rejected(client, 20)
+    before = await own_level(RateLimiter(repo), CHILD)
+    table_of(client).drain()
+    errors = [await rejected(client, 20) for _ in range(5)]
+
+    assert [] == table_of(client).drain()
+    assert [3] * 5 == [len(error.statuses) for error in errors]
+    assert before == await own_level(RateLimiter(repo), CHILD)
+
+
+async def test_a_rejection_by_a_fresh_view_of_the_child_is_free(repo, client):
+    """The parent's view is fresh too, for both were just taken from."""
+    await repo.set_limits(PARENT, [Limit.per_hour("rpm", 600)])
+    await take(client, 50)
+    table_of(client).drain()
+    error = await rejected(client, 20)
+
+    assert [] == table_of(client).drain()
+    assert [(CHILD, "rpm", 10, True), (CHILD, "tpm", 6_000, False), (PARENT, "rpm", 550, False)] == found(error)
+
+
+async def test_a_new_child_of_an_exhausted_parent_is_not_written(repo, client):
+    """Its bucket is read, and no more: the parent was seen a moment ago through another child."""
+    await repo.create_entity("user-2", parent_id=PARENT, cascade=True)
+    await take(client, 50)
+    table_of(client).drain()
+    with pytest.raises(RateLimitExceeded):
+        async with client.acquire("user-2", "gpt-4", {"rpm": 20}):
+            pass
+
+    assert {"batch_get", "get"} >= set(table_of(client).drain())
+
+
+async def test_a_view_that_is_not_fresh_is_read_once(repo, client, clock):
+    """The parent was seen two seconds ago, the child just now."""
+    await take(client, 50)
+    clock.advance(2_000)
+    await client._client.buckets.look(((CHILD, "gpt-4"), 0), None, client._client.until_s())
+    table_of(client).drain()
+    error = await rejected(client, 20)
+
+    assert ["get"] == table_of(client).drain()
+    assert [CHILD, CHILD, PARENT] == [one.entity_id for one in error.statuses]
+
+
+async def test_a_consume_reports_every_bucket_too(client):
+    """It is an acquire like others."""
+    async with client.acquire(CHILD, "gpt-4", {"rpm": 50}) as lease:
+        with pytest.raises(RateLimitExceeded) as caught:
+            await lease.consume(rpm=20)
+
+    assert [CHILD, CHILD, PARENT] == [one.entity_id for one in caught.value.statuses]
+
+
+async def test_own_limits_of_the_caller_report_the_parent_too(repo, client):
+    """They stand in for the child's; the parent is judged by its stored ones."""
+    await drain(repo, PARENT, 60)
+    error = await rejected(client, limits=[Limit.per_minute("rpm", 5)])
+
+    assert [(CHILD, "rpm", 5, False), (PARENT, "rpm", 0, True)] == found(error)
+
+
+async def test_a_parent_of_several_shards_rejects_for_free(repo, client):
+    """By what all of them had a moment ago."""
+    await take(client, 1)
+    await drain(repo, PARENT, 57)
+    other = Other(repo)._client
+    place = ((PARENT, "gpt-4"), 0)
+    await other.shards.split(place, await other.buckets.look(place, None, other.until_s()), other.until_s())
+    await rejected(client, 20)
+    table_of(client).drain()
+    error = await rejected(client, 20)
+
+    assert [] == table_of(client).drain()
+    assert [(CHILD, "rpm", 59, False), (CHILD, "tpm", 6_000, False), (PARENT, "rpm", 2, True)] == found(error)
+
+
+async def test_a_parent_without_limits_is_not_reported(repo, client):
+    """Nothing is taken from it."""
+    await repo.delete_limits(PARENT)
+    await repo.delete_system_defaults()
+    await repo.set_limits(CHILD, [RPM])
+    await drain(repo, CHILD, 60)
+
+    assert [(CHILD, "rpm", 0, True)] == found(await rejected(client))
+
+
+async def test_a_parent_that_cannot_be_read_leaves_what_is_known(repo, clock):
+    """The child's rejection is reported as it is."""
+    limiter = RateLimiter(another(repo, FailingTable))
+    await take(limiter, 60)
+    clock.advance(1_500)
+    await limiter._client.buckets.look(((CHILD, "gpt-4"), 0), None, limiter._client.until_s())
+    table_of(limiter).away = True
+
+    error = await rejected(limiter, 30)
+    assert [CHILD, CHILD, PARENT] == [one.entity_id for one in error.statuses]
+    limiter._client._caches.of((PARENT, "gpt-4")).view = None
+    error = await rejected(limiter, 30)
+    assert [CHILD, CHILD] == [one.entity_id for one in error.statuses]
+
+
+async def test_what_is_available_is_the_least_of_both(repo, client):
+    """Of the limits that the parent has; what only the parent limits is not the child's."""
+    await repo.set_limits(PARENT, [PROJECT_RPM, Limit.per_hour("other", 5)])
+    await drain(repo, PARENT, 55)
+
+    assert {"rpm": 5, "tpm": 6_000} == await client.available(CHILD, "gpt-4")
+    await drain(repo, CHILD, 58)
+    assert {"rpm": 2, "tpm": 6_000} == await client.available(CHILD, "gpt-4")
+    assert 5 == (await client.available(PARENT, "gpt-4"))["rpm"]
+
+
+async def test_the_wait_is_the_longest_of_both(repo, client):
+    """What is needed must be there in every bucket that an acquire takes from."""
+    await drain(repo, PARENT, 60)
+    await drain(repo, CHILD, 60)
+
+    assert 30.0 < await client.time_until_available(CHILD, "gpt-4", {"rpm": 1}) <= 60.0
+    assert 0.0 == await client.time_until_available(CHILD, "gpt-4", {"tpm": 1})
+    with pytest.raises(ValidationError):
+        await client.time_until_available(CHILD, "gpt-4", {"rpm": 61})

@@ -1,0 +1,232 @@
+"""A cascade that is rejected: every limit of both buckets is reported, and what is known already costs nothing."""  # generated from _async by tools/mirror.py; do not edit
+
+import pytest
+
+from zae_limiter import Limit, SyncRateLimiter, RateLimitExceeded, ValidationError
+
+from .clients import CountingTable, FailingTable, another, own_level
+from .shards import Other
+
+RPM, TPM = Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 6_000)
+PROJECT_RPM = Limit.per_hour("rpm", 60)
+CHILD, PARENT = "user-1", "project"
+
+
+class Distant(CountingTable):
+    """A table whose writes may be suspended half done, as those of a server are."""
+
+    def __init__(self, table):
+        super().__init__(table)
+        self.inline = False
+
+
+@pytest.fixture(params=[CountingTable, Distant], ids=["in place", "distant"])
+def client(request, repo):
+    """A limiter with a memory of its own; its table counts calls."""
+    return SyncRateLimiter(another(repo, request.param))
+
+
+@pytest.fixture(autouse=True)
+def _family(repo):
+    """A child that refills in seconds under a project that refills in a minute for each token."""
+    repo.set_system_defaults([RPM, TPM])
+    repo.create_entity(PARENT)
+    repo.create_entity(CHILD, parent_id=PARENT, cascade=True)
+    repo.set_limits(PARENT, [PROJECT_RPM])
+
+
+def table_of(limiter):
+    return limiter.repository.scope.table
+
+
+def drain(repo, entity_id, amount):
+    """Take from one bucket only, as another client."""
+    other = SyncRateLimiter(another(repo))
+    client = other._client
+    client.attempt((entity_id, "gpt-4"), {"rpm": amount}, None, None, partly=True)
+
+
+def take(limiter, amount, **options):
+    with limiter.acquire(CHILD, "gpt-4", {"rpm": amount}, **options):
+        pass
+
+
+def rejected(limiter, amount=1, **options):
+    with pytest.raises(RateLimitExceeded) as caught:
+        take(limiter, amount, **options)
+    return caught.value
+
+
+def found(error):
+    return [(one.entity_id, one.limit_name, one.available, one.exceeded) for one in error.statuses]
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+def test_both_exhausted_reports_both_and_the_longest_wait(repo, client, clock, warm):
+    """The child would be ready in a second, the parent in a minute."""
+    if warm:
+        take(client, 1)
+        clock.advance(60_000)
+    drain(repo, CHILD, 60)
+    drain(repo, PARENT, 60)
+    error = rejected(client)
+
+    assert [(CHILD, "rpm", 0, True), (CHILD, "tpm", 6_000, False), (PARENT, "rpm", 0, True)] == found(error)
+    assert 30.0 < error.retry_after_seconds <= 60.0
+    assert PARENT == error.primary_violation.entity_id
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+def test_an_exhausted_child_reports_the_parent_as_passed(repo, client, warm):
+    """Its limits were asked for too."""
+    if warm:
+        take(client, 1)
+    drain(repo, CHILD, 59)
+    error = rejected(client, 5)
+
+    left = 59 if warm else 60
+    assert [
+        (CHILD, "rpm", 0 if warm else 1, True),
+        (CHILD, "tpm", 6_000, False),
+        (PARENT, "rpm", left, False),
+    ] == found(error)
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+def test_an_exhausted_parent_reports_the_child_as_passed(repo, client, warm):
+    """With what it has, and it keeps that."""
+    if warm:
+        take(client, 1)
+    drain(repo, PARENT, 59)
+    error = rejected(client, 5)
+
+    left = 59 if warm else 60
+    assert [(CHILD, "rpm", left, False), (CHILD, "tpm", 6_000, False), (PARENT, "rpm", left - 59, True)] == found(error)
+    assert left == (own_level(client, CHILD))["rpm"]
+
+
+def test_a_rejection_by_a_fresh_view_of_the_parent_is_free(repo, client):
+    """No call is made, again and again, and the child is not touched."""
+    take(client, 50)
+    rejected(client, 20)
+    before = own_level(SyncRateLimiter(repo), CHILD)
+    table_of(client).drain()
+    errors = [rejected(client, 20) for _ in range(5)]
+
+    assert [] == table_of(client).drain()
+    assert [3] * 5 == [len(error.statuses) for error in errors]
+    assert before == own_level(SyncRateLimiter(repo), CHILD)
+
+
+def test_a_rejection_by_a_fresh_view_of_the_child_is_free(repo, client):
+    """The parent's view is fresh too, for both were just taken from."""
+    repo.set_limits(PARENT, [Limit.per_hour("rpm", 600)])
+    take(client, 50)
+    table_of(client).drain()
+    error = rejected(client, 20)
+
+    assert [] == table_of(client).drain()
+    assert [(CHILD, "rpm", 10, True), (CHILD, "tpm", 6_000, False), (PARENT, "rpm", 550, False)] == found(error)
+
+
+def test_a_new_child_of_an_exhausted_parent_is_not_written(repo, client):
+    """Its bucket is read, and no more: the parent was seen a moment ago through another child."""
+    repo.create_entity("user-2", parent_id=PARENT, cascade=True)
+    take(client, 50)
+    table_of(client).drain()
+    with pytest.raises(RateLimitExceeded):
+        with client.acquire("user-2", "gpt-4", {"rpm": 20}):
+            pass
+
+    assert {"batch_get", "get"} >= set(table_of(client).drain())
+
+
+def test_a_view_that_is_not_fresh_is_read_once(repo, client, clock):
+    """The parent was seen two seconds ago, the child just now."""
+    take(client, 50)
+    clock.advance(2_000)
+    client._client.buckets.look(((CHILD, "gpt-4"), 0), None, client._client.until_s())
+    table_of(client).drain()
+    error = rejected(client, 20)
+
+    assert ["get"] == table_of(client).drain()
+    assert [CHILD, CHILD, PARENT] == [one.entity_id for one in error.statuses]
+
+
+def test_a_consume_reports_every_bucket_too(client):
+    """It is an acquire like others."""
+    with client.acquire(CHILD, "gpt-4", {"rpm": 50}) as lease:
+        with pytest.raises(RateLimitExceeded) as caught:
+            lease.consume(rpm=20)
+
+    assert [CHILD, CHILD, PARENT] == [one.entity_id for one in caught.value.statuses]
+
+
+def test_own_limits_of_the_caller_report_the_parent_too(repo, client):
+    """They stand in for the child's; the parent is judged by its stored ones."""
+    drain(repo, PARENT, 60)
+    error = rejected(client, limits=[Limit.per_minute("rpm", 5)])
+
+    assert [(CHILD, "rpm", 5, False), (PARENT, "rpm", 0, True)] == found(error)
+
+
+def test_a_parent_of_several_shards_rejects_for_free(repo, client):
+    """By what all of them had a moment ago."""
+    take(client, 1)
+    drain(repo, PARENT, 57)
+    other = Other(repo)._client
+    place = ((PARENT, "gpt-4"), 0)
+    other.shards.split(place, other.buckets.look(place, None, other.until_s()), other.until_s())
+    rejected(client, 20)
+    table_of(client).drain()
+    error = rejected(client, 20)
+
+    assert [] == table_of(client).drain()
+    assert [(CHILD, "rpm", 59, False), (CHILD, "tpm", 6_000, False), (PARENT, "rpm", 2, True)] == found(error)
+
+
+def test_a_parent_without_limits_is_not_reported(repo, client):
+    """Nothing is taken from it."""
+    repo.delete_limits(PARENT)
+    repo.delete_system_defaults()
+    repo.set_limits(CHILD, [RPM])
+    drain(repo, CHILD, 60)
+
+    assert [(CHILD, "rpm", 0, True)] == found(rejected(client))
+
+
+def test_a_parent_that_cannot_be_read_leaves_what_is_known(repo, clock):
+    """The child's rejection is reported as it is."""
+    limiter = SyncRateLimiter(another(repo, FailingTable))
+    take(limiter, 60)
+    clock.advance(1_500)
+    limiter._client.buckets.look(((CHILD, "gpt-4"), 0), None, limiter._client.until_s())
+    table_of(limiter).away = True
+
+    error = rejected(limiter, 30)
+    assert [CHILD, CHILD, PARENT] == [one.entity_id for one in error.statuses]
+    limiter._client._caches.of((PARENT, "gpt-4")).view = None
+    error = rejected(limiter, 30)
+    assert [CHILD, CHILD] == [one.entity_id for one in error.statuses]
+
+
+def test_what_is_available_is_the_least_of_both(repo, client):
+    """Of the limits that the parent has; what only the parent limits is not the child's."""
+    repo.set_limits(PARENT, [PROJECT_RPM, Limit.per_hour("other", 5)])
+    drain(repo, PARENT, 55)
+
+    assert {"rpm": 5, "tpm": 6_000} == client.available(CHILD, "gpt-4")
+    drain(repo, CHILD, 58)
+    assert {"rpm": 2, "tpm": 6_000} == client.available(CHILD, "gpt-4")
+    assert 5 == (client.available(PARENT, "gpt-4"))["rpm"]
+
+
+def test_the_wait_is_the_longest_of_both(repo, client):
+    """What is needed must be there in every bucket that an acquire takes from."""
+    drain(repo, PARENT, 60)
+    drain(repo, CHILD, 60)
+
+    assert 30.0 < client.time_until_available(CHILD, "gpt-4", {"rpm": 1}) <= 60.0
+    assert 0.0 == client.time_until_available(CHILD, "gpt-4", {"tpm": 1})
+    with pytest.raises(ValidationError):
+        client.time_until_available(CHILD, "gpt-4", {"rpm": 61})
