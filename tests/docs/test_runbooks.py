@@ -16,7 +16,7 @@ from zae_limiter.infra.progress import Step, next_step, why_refused
 
 RUNBOOKS = DOCS / "operations" / "runbooks"
 SRC = DOCS.parent / "src" / "zae_limiter"
-FILES = ("tables/sqlite_file.py", "_async/embedded_table.py", "_async/opening.py")
+FILES = ("tables/sqlite_file.py", "tables/sqlite_backup.py", "_async/embedded_table.py", "_async/opening.py")
 STATES = rows("operations/runbooks/stuck-stack.md", "## What to look at")
 DOES = {Step.REPLACE: "it is replaced", Step.UPDATE: "it tries again", Step.REFUSE: "refuses"}
 # What SQLite itself says.
