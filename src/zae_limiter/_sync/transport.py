@@ -13,6 +13,7 @@ from collections import deque
 from contextlib import suppress
 from itertools import count
 
+from zae_limiter._sync import runtime
 from zae_limiter.aws.account import Account, Freshness
 from zae_limiter.aws.lookup import Address, Lookup
 from zae_limiter.clock import Clock, ServerClock
@@ -28,6 +29,8 @@ _SURELY_OPEN_S = 0.01
 _CHECK_KEYS_EVERY_S = 5.0
 _RENEW_EVERY_S = 60.0
 _BYTES_AT_ONCE = 64 * 1024
+_GRACE_S = 0.5
+"""How long after its deadline a call may still hold its connection."""
 
 _numbers = count(1)
 """The numbers of connections: responses on two connections are two witnesses of the server's time."""
@@ -214,19 +217,26 @@ class _Connection:
 
 
 class _Ticket:
-    """A place in the queue, and what is handed to whoever has it: a connection, or leave to make one."""
+    """A place in the queue, and what is handed to its holder: a connection, or leave to make one."""
 
-    __slots__ = ("called", "connection")
+    __slots__ = ("handed", "until_s")
 
-    def __init__(self) -> None:
-        self.called = threading.Event()
-        self.connection: _Connection | None = None
+    def __init__(self, until_s: float) -> None:
+        self.until_s = until_s
+        self.handed: runtime.Slot[_Connection | _Leave] = runtime.Slot()
+
+
+class _Leave:
+    """The leave to make one connection."""
 
 
 class _Pool:
-    """The connections of one process: the idle ones, newest last, and a queue of those who wait for one.
+    """The connections of one process: the idle ones, newest last, those on loan, and a queue of callers without one.
 
-    A connection, or the leave to make one, that becomes free goes to the first in the queue and to nobody else.
+    A connection, or the leave to make one, that becomes free goes to the first in the queue and to no other caller.
+
+    A caller may be interrupted before it can give back what it has. So every loan has the deadline of its caller, and
+    one that is overdue is dropped when its place is needed.
     """
 
     def __init__(self, tls: ssl.SSLContext | None, clock: Clock) -> None:
@@ -236,29 +246,24 @@ class _Pool:
         self._lock = threading.Lock()
         self._lookup: Lookup | None = None
         self._idle: deque[_Connection] = deque()
-        self._lent: set[_Connection] = set()
+        # Connections, and leaves to make one, with the deadlines of their callers.
+        self._lent: dict[_Connection | _Leave, float] = {}
         self._waiting: deque[_Ticket] = deque()
-        # Connections, and leaves to make one.
-        self._open = 0
         self._closed = False
 
     def borrow(self, endpoint: Endpoint, until_s: float) -> _Connection:
-        """Return a connection that nobody else uses.
+        """Return a connection for this caller alone.
 
         Raises:
             OSError: It cannot be connected (a TimeoutError is one, and so is an error of TLS).
         """
         left_s = until_s - self._clock.monotonic_s()
         try:
-            connection = self._take(endpoint, left_s) or self._connect(endpoint, until_s)
+            found = self._take(endpoint, until_s)
+            return found if isinstance(found, _Connection) else self._connect(endpoint, until_s, found)
         except TimeoutError:
             where = f"{endpoint.host}:{endpoint.port}"
             raise TimeoutError(f"no connection to {where} within {left_s:.3f} s") from None
-        with self._lock:
-            self._lent.add(connection)
-            if self._closed:
-                connection.usable = False
-        return connection
 
     def connect_alone(self, endpoint: Endpoint, until_s: float) -> _Connection:
         """Return a new connection, in excess of the maximum if need be.
@@ -266,70 +271,87 @@ class _Pool:
         Raises:
             OSError: It cannot be connected (a TimeoutError is one, and so is an error of TLS).
         """
-        with self._lock:
-            self._open += 1
-        connection = self._connect(endpoint, until_s)
-        with self._lock:
-            self._lent.add(connection)
-            if self._closed:
-                connection.usable = False
-        return connection
+        leave = _Leave()
+        self._lent[leave] = until_s
+        return self._connect(endpoint, until_s, leave)
 
     def give_back(self, connection: _Connection) -> None:
-        """Take a connection back, for the next who waits, or to lie idle; one in doubt is closed."""
+        """Take a connection back, for the next caller in the queue or to lie idle; one in doubt is closed."""
         with self._lock:
-            self._lent.discard(connection)
             if not connection.usable:
                 connection.close()
-                self._release()
-            elif not self._wake(connection):
+                self._release(connection)
+            elif not self._wake(connection, connection):
                 self._idle.append(connection)
+                self._lent.pop(connection, None)
                 # The newest is always the next, so the oldest may never be used again.
                 if self._rested_s(self._idle[0]) >= _LONGEST_IDLE_S:
-                    self._idle.popleft().close()
-                    self._release()
+                    self._close_idle(self._idle.popleft())
 
     def close(self) -> None:
-        """Close every connection; whoever waits for one is told."""
+        """Close every connection; callers in the queue get an error."""
         with self._lock:
             self._closed = True
             for connection in self._idle:
                 connection.close()
             self._idle.clear()
-            for connection in self._lent:
-                connection.cut()
-            while self._wake(None):
+            for lent in list(self._lent):
+                if isinstance(lent, _Connection):
+                    lent.cut()
+            while self._wake(_Leave(), None):
                 pass
 
     def abandon(self) -> None:
-        """Let go of sockets that are the parent's of this process: nothing is sent."""
+        """Close sockets that belong to the parent of this process: nothing is sent."""
         for connection in (*self._idle, *self._lent):
-            connection.close()
+            if isinstance(connection, _Connection):
+                connection.close()
 
-    def _take(self, endpoint: Endpoint, left_s: float) -> _Connection | None:
-        """Return an idle connection, or None as leave to make one; where there is neither, wait in turn.
+    def _take(self, endpoint: Endpoint, until_s: float) -> _Connection | _Leave:
+        """Return an idle connection, or leave to make one; if there is neither, wait in turn.
 
         Raises:
             TimeoutError: Neither came in time.
         """
-        with self._lock:
-            connection = self._newest_idle(endpoint)
-            if connection is not None:
-                return connection
-            if self._open < _MOST_CONNECTIONS:
-                self._open += 1
-                return None
-            ticket = _Ticket()
-            self._waiting.append(ticket)
+        ticket = _Ticket(until_s)
         try:
-            called = ticket.called.wait(max(0, left_s))
+            with self._lock:
+                found = self._newest_idle(endpoint, until_s) or self._leave_if_room(until_s)
+                if found is not None:
+                    return found
+                self._waiting.append(ticket)
+            ticket.handed.wait(until_s - self._clock.monotonic_s())
         except BaseException:
             self._leave(ticket)
             raise
-        if not called:
+        handed = ticket.handed.value
+        if handed is None:
             self._leave(ticket)
             raise TimeoutError
-        return ticket.connection
+        return handed
+
+    @property
+    def _open(self) -> int:
+        """How many connections there are, or may be made."""
+        return len(self._idle) + len(self._lent)
+
+    def _leave_if_room(self, until_s: float) -> _Leave | None:
+        """Return leave to make a connection, None if there are as many as there may be."""
+        if self._open >= _MOST_CONNECTIONS:
+            self._drop_lost()
+        if self._open >= _MOST_CONNECTIONS:
+            return None
+        leave = _Leave()
+        self._lent[leave] = until_s
+        return leave
+
+    def _drop_lost(self) -> None:
+        """Drop loans whose callers were interrupted: a call ends with its deadline."""
+        now_s = self._clock.monotonic_s()
+        for lent in [lent for lent, until_s in list(self._lent.items()) if until_s + _GRACE_S < now_s]:
+            self._lent.pop(lent, None)
+            if isinstance(lent, _Connection):
+                lent.cut()
 
     def _leave(self, ticket: _Ticket) -> None:
         """Leave the queue; what was handed over in the last moment goes on to the next."""
@@ -337,29 +359,34 @@ class _Pool:
             if ticket in self._waiting:
                 self._waiting.remove(ticket)
                 return
-        if ticket.connection is not None:
-            self.give_back(ticket.connection)
-        else:
-            with self._lock:
-                self._release()
+            handed = ticket.handed.value
+            if isinstance(handed, _Leave):
+                self._release(handed)
+        if isinstance(handed, _Connection):
+            self.give_back(handed)
 
-    def _newest_idle(self, endpoint: Endpoint) -> _Connection | None:
-        """Return the idle connection that was used last; those that were idle for too long are closed."""
+    def _newest_idle(self, endpoint: Endpoint, until_s: float) -> _Connection | None:
+        """Lend the idle connection that was used last; those that were idle for too long are closed."""
         while self._idle:
             connection = self._idle.pop()
             rested_s = self._rested_s(connection)
             quiet = rested_s < _SURELY_OPEN_S or (rested_s < _LONGEST_IDLE_S and connection.is_quiet())
             if quiet and connection.endpoint is endpoint and connection.usable:
+                self._lent[connection] = until_s
                 return connection
-            connection.close()
-            self._release()
+            self._close_idle(connection)
         return None
+
+    def _close_idle(self, connection: _Connection) -> None:
+        """Close a connection that was idle; the next in the queue may make another."""
+        connection.close()
+        self._wake(_Leave(), None)
 
     def _rested_s(self, connection: _Connection) -> float:
         return self._clock.monotonic_s() - connection.heard_s
 
-    def _connect(self, endpoint: Endpoint, until_s: float) -> _Connection:
-        """Make a connection, having had leave to."""
+    def _connect(self, endpoint: Endpoint, until_s: float, leave: _Leave) -> _Connection:
+        """Make a connection in the place of a leave to."""
         try:
             if self._closed:
                 raise ConnectionError("the connections were closed")
@@ -368,11 +395,21 @@ class _Pool:
                 self._lookup = lookup = Lookup(endpoint)
             addresses = lookup.begin().result(max(0, until_s - self._clock.monotonic_s()))
             plain = _connected(addresses, until_s, self._clock)
-            return _Connection(endpoint, self._secured(plain, endpoint, until_s), self._clock)
+            connection = _Connection(endpoint, self._secured(plain, endpoint, until_s), self._clock)
         except BaseException:
             with self._lock:
-                self._release()
+                self._release(leave)
             raise
+        self._exchange(leave, connection, until_s)
+        return connection
+
+    def _exchange(self, leave: _Leave, connection: _Connection, until_s: float) -> None:
+        """Lend a connection in place of the leave to make it."""
+        with self._lock:
+            self._lent[connection] = until_s
+            self._lent.pop(leave, None)
+            if self._closed:
+                connection.usable = False
 
     def _secured(self, plain: socket.socket, endpoint: Endpoint, until_s: float) -> socket.socket:
         """Return a socket wrapped in TLS where that is due."""
@@ -385,18 +422,20 @@ class _Pool:
             plain.close()
             raise
 
-    def _release(self) -> None:
-        """Give up a place among the connections; the next in the queue has it."""
-        if not self._wake(None):
-            self._open -= 1
+    def _release(self, lent: "_Connection | _Leave") -> None:
+        """End a loan; the next in the queue may make a connection in its place."""
+        if not self._wake(_Leave(), lent):
+            self._lent.pop(lent, None)
 
-    def _wake(self, connection: _Connection | None) -> bool:
-        """Give the next in the queue a connection, or leave to make one; False if nobody waits."""
+    def _wake(self, handed: "_Connection | _Leave", lent: "_Connection | _Leave | None") -> bool:
+        """Lend something to the next in the queue in place of an earlier loan; False if the queue is empty."""
         if not self._waiting:
             return False
         ticket = self._waiting.popleft()
-        ticket.connection = connection
-        ticket.called.set()
+        if lent is not None:
+            self._lent.pop(lent, None)
+        self._lent[handed] = ticket.until_s
+        ticket.handed.set(handed)
         return True
 
 

@@ -1,0 +1,63 @@
+"""A transport whose caller is interrupted at any moment: its place among the connections is not lost."""
+
+from random import Random
+
+import pytest
+
+from tests.dynamodb.callers import SkippingClock, account_at
+from tests.dynamodb.echo import Echo, ask, number_of
+from tests.interrupts.strike import strikes
+from tests.interrupts.test_memory_table import in_another_thread
+from zae_limiter._sync import transport as transport_module
+from zae_limiter._sync.transport import Transport
+from zae_limiter.aws.shared_call import SharedCall
+from zae_limiter.clock import ServerClock
+
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+def echo():
+    with Echo() as started:
+        yield started
+
+
+def asked(transport, number):
+    """Return the number that comes back."""
+    answer = transport.call(ask(number), transport._clock.monotonic_s() + DEADLINE_S)
+    return number_of(answer.body)
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("idle", [True, False])
+def test_a_call_that_is_interrupted_at_any_moment_leaves_its_place_to_others(echo, idle, monkeypatch):
+    """There is room for one connection: the next caller has it at once, or once the interrupted call was due."""
+    monkeypatch.setattr(transport_module, "_MOST_CONNECTIONS", 1)
+    account, clock = account_at(echo.url), SkippingClock()
+
+    def prepare():
+        transport = Transport(account, clock, ServerClock(clock))
+        if idle:
+            asked(transport, 0)
+        return transport
+
+    count = 0
+    for transport, where in strikes(prepare, lambda transport: asked(transport, 1), within="_sync/transport.py"):
+        count += 1
+        clock.skipped_s += 2 * DEADLINE_S
+        assert in_another_thread(lambda transport=transport: asked(transport, 2)) == 2, where
+        assert transport._pool._open == 1, where
+        transport.close()
+
+    assert count > 20
+
+
+def test_a_shared_call_whose_caller_is_interrupted_at_any_moment_still_ends():
+    """Other callers get its result, or that of another."""
+    random = Random(1)
+
+    def prepare():
+        return SharedCall(lambda: random.random())
+
+    for call, where in strikes(prepare, lambda call: call.begin().result(DEADLINE_S), within="shared_call.py"):
+        assert in_another_thread(lambda call=call: call.begin().result(DEADLINE_S)) is not None, where
