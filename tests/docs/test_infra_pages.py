@@ -138,11 +138,15 @@ class TestProduction:
     def test_an_application_may_do_what_its_policy_allows(self) -> None:
         told = rows("infra/production.md", "### What an application may do")
         given = STACK.properties("AcquireOnlyPolicy")["PolicyDocument"]["Statement"]
-        (writes,) = [one for one in given if "Condition" in one]
+        reads, writes = given
 
         assert {action for one in given for action in one["Action"]} == told.keys()
-        assert {action for action, cells in told.items() if "`*/BUCKET#*`" in cells[0]} == set(writes["Action"])
+        assert {action for action, cells in told.items() if "key is that of a bucket, `*/BUCKET#*`" in cells[0]} == set(
+            writes["Action"]
+        )
         assert ["*/BUCKET#*"] == writes["Condition"]["ForAllValues:StringLike"]["dynamodb:LeadingKeys"]
+        for pattern in reads["Condition"]["ForAllValues:StringLike"]["dynamodb:LeadingKeys"]:
+            assert f"`{pattern}`" in told["dynamodb:GetItem"][0]
 
     def test_tenants_are_held_by_the_tag_that_is_named(self) -> None:
         for policy in ("NamespaceAcquirePolicy", "NamespaceFullAccessPolicy", "NamespaceReadOnlyPolicy"):

@@ -1,6 +1,7 @@
 """The requests that a client makes of AWS, as IAM sees them: heard where calls leave the client."""
 
 import json
+import re
 from typing import Any
 
 from tests.infra.simulator import Request
@@ -12,6 +13,8 @@ TABLE = "Table.Arn"
 
 _THROTTLE = "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException"
 _PARTS = {"Put": "PutItem", "Update": "UpdateItem", "Delete": "DeleteItem", "ConditionCheck": "ConditionCheckItem"}
+
+_KEYLESS = {"Scan", "DescribeTable", "UpdateTable", "DeleteTable", "UpdateTimeToLive", "CreateBackup", "ListTables"}
 
 
 class Recorder:
@@ -57,22 +60,44 @@ class _Heard:
 
 
 def requests_of(verb: str, body: dict[str, Any]) -> list[Request]:
-    """What IAM is asked for by a call: one action, or in a transaction one for each part."""
-    if verb == "TransactWriteItems":
-        parts = [next(iter(part.items())) for part in body["TransactItems"]]
-        return [_request(_PARTS[kind], TABLE, [_key(asked)]) for kind, asked in parts]
-    if verb == "DescribeTable":
-        return [Request("dynamodb:DescribeTable", TABLE, None)]
-    if verb == "Query":
-        resource = f"{TABLE}/index/{body['IndexName']}" if "IndexName" in body else TABLE
-        return [_request(verb, resource, [{"PK": body["ExpressionAttributeValues"][":0"]}])]
-    if verb == "BatchGetItem":
-        return [_request(verb, TABLE, asked["Keys"]) for asked in body["RequestItems"].values()]
-    if verb == "BatchWriteItem":
-        (writes,) = body["RequestItems"].values()
-        return [_request(verb, TABLE, [_key(write["DeleteRequest"]) for write in writes])]
-    assert verb in ("GetItem", "UpdateItem", "DeleteItem", "PutItem"), f"{verb} is not known here"
-    return [_request(verb, TABLE, [_key(body)])]
+    """What IAM is asked for by a call: one action, or in a transaction one for each part.
+
+    A call that names no keys, or of which IAM does not see them, has None in their place.
+    """
+    match verb:
+        case "TransactWriteItems":
+            parts = [next(iter(part.items())) for part in body["TransactItems"]]
+            return [_request(_PARTS[kind], TABLE, [_key(asked)]) for kind, asked in parts]
+        case "TransactGetItems":
+            return [_request("GetItem", TABLE, [_key(part["Get"])]) for part in body["TransactItems"]]
+        case "Query":
+            resource = f"{TABLE}/index/{body['IndexName']}" if "IndexName" in body else TABLE
+            return [_request(verb, resource, [{"PK": _partition(body)}])]
+        case "BatchGetItem":
+            return [_request(verb, TABLE, asked["Keys"]) for asked in body["RequestItems"].values()]
+        case "BatchWriteItem":
+            (writes,) = body["RequestItems"].values()
+            return [_request(verb, TABLE, [_key(next(iter(write.values()))) for write in writes])]
+        case "ExecuteStatement":
+            return [Request(_partiql(body["Statement"]), TABLE, None)]
+        case "ExecuteTransaction" | "BatchExecuteStatement":
+            statements = body.get("TransactStatements") or body["Statements"]
+            return [Request(_partiql(one["Statement"]), TABLE, None) for one in statements]
+        case "GetItem" | "UpdateItem" | "DeleteItem" | "PutItem":
+            return [_request(verb, TABLE, [_key(body)])]
+    assert verb in _KEYLESS, f"{verb} is not known here"
+    return [Request(f"dynamodb:{verb}", f"{TABLE}/index/{body['IndexName']}" if "IndexName" in body else TABLE, None)]
+
+
+def _partition(query: dict[str, Any]) -> Any:
+    """The value that a query requires of the partition key."""
+    found = re.match(r"\s*#?\w+\s*=\s*(:\w+)", query["KeyConditionExpression"])
+    assert found is not None, query["KeyConditionExpression"]
+    return query["ExpressionAttributeValues"][found[1]]
+
+
+def _partiql(statement: str) -> str:
+    return f"dynamodb:PartiQL{statement.split()[0].capitalize()}"
 
 
 def _key(asked: dict[str, Any]) -> Any:

@@ -58,6 +58,9 @@ def _holds(operator: str, key: str, wanted: list[str], request: Request, tags: M
             patterns = [pattern for pattern in (_filled_in(one, tags) for one in wanted) if pattern is not None]
             # Of a request without keys this holds of all of them.
             return all(_matches(patterns, value) for value in request.leading_keys or ())
+        case "ForAnyValue:StringLike":
+            patterns = [pattern for pattern in (_filled_in(one, tags) for one in wanted) if pattern is not None]
+            return any(_matches(patterns, value) for value in request.leading_keys or ())
         case "Null":
             return wanted == ["true" if request.leading_keys is None else "false"]
     raise AssertionError(f"{operator} is not known here")

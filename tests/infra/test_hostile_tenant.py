@@ -1,0 +1,313 @@
+"""A tenant with raw access to the table, under each of the six policies: what IAM refuses, and what it cannot."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.aggregator.stage import Stream
+from tests.aggregator.test_client import table_by
+from tests.aggregator.test_work import RULES
+from tests.dynamodb import raw
+from tests.dynamodb.engines import fresh_table_name
+from tests.dynamodb.ledgers import quick_engine
+from tests.dynamodb.trees import session
+from tests.infra.guard import TAG, Guard, Principal
+from tests.infra.resolved import Resolved
+from tests.infra.test_policies import POLICIES
+from zae_limiter import Limit, SyncRateLimiter, SyncRepository
+from zae_limiter._sync import dynamo_opening, dynamo_table
+from zae_limiter.core.usage import window_at
+from zae_limiter.infra.options import StackOptions, template_parameters
+from zae_limiter.schema import usage_item
+from zae_limiter.schema.keys import BucketKey
+from zae_limiter.schema.operations import Key
+from zae_limiter_aggregator.work import Worker
+
+LIMITS = [Limit.custom("rpm", 1_000, 1, 365 * 86_400)]
+STACK = Resolved("my-app", template_parameters("my-app", StackOptions()))
+DOCUMENTS = {name: STACK.properties(logical)["PolicyDocument"] for name, logical in POLICIES.items()}
+EVERYWHERE = {"acq", "full", "read"}
+HOUR = window_at("hourly", 1_704_119_045_678).key
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A table with a victim and a hostile tenant, each with a namespace of its own."""
+
+    url: str
+    table: str
+    operator: SyncRepository
+    victim: str
+    hostile: str
+
+    def principal(self, policy: str, namespace_id: str | None = None) -> Principal:
+        """Whoever has a policy, tagged with the hostile tenant's namespace or another."""
+        return Principal(self.url, self.table, Guard(DOCUMENTS[policy], {TAG: namespace_id or self.hostile}))
+
+    @contextmanager
+    def client(self, policy: str, namespace: str) -> Iterator[SyncRepository]:
+        """A client of a tenant, held to a policy and to its namespace."""
+        guard = self.principal(policy, self.operator.get_namespace(namespace).id).guard
+        original = dynamo_opening.caller
+        location = f"dynamodb://{self.table}?region=us-east-1&endpoint_url={self.url}"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(dynamo_opening, "caller", lambda *arguments: guard.wrapped(original(*arguments)))
+            with SyncRepository.open(location, namespace=namespace, session=session(), deadline_s=30.0) as opened:
+                yield opened
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    url, table = quick_engine().url, fresh_table_name()
+    location = f"dynamodb://{table}?region=us-east-1&endpoint_url={url}&create=true"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dynamo_table.DynamoTable, "index_lag_s", 0.001)
+        with SyncRepository.open(location, session=session(), deadline_s=30.0) as operator:
+            ids = operator.register_namespaces(["victim", "hostile"])
+            yield World(url, table, operator, ids["victim"], ids["hostile"])
+
+
+def key(pk: str, sk: str = "#STATE") -> dict[str, Any]:
+    return {"PK": {"S": pk}, "SK": {"S": sk}}
+
+
+def attempts(table: str, own: str, other: str) -> Iterator[tuple[str, str, dict[str, Any], set[str]]]:
+    """What is tried, by which call, and which policies allow it."""
+    named = {"TableName": table}
+    mine, theirs = key(f"{own}/BUCKET#a#r#0"), key(f"{other}/BUCKET#a#r#0")
+    registry, limits = key("_/SYSTEM#", f"#NSID#{other}"), key(f"{other}/SYSTEM#", "#CONFIG")
+    event = key(f"{other}/AUDIT#a", "#AUDIT#1")
+    for verb, allowed in (("GetItem", EVERYWHERE), ("DeleteItem", {"full"})):
+        yield f"{verb} a bucket of another", verb, {**named, "Key": theirs}, allowed
+        yield f"{verb} limits of another", verb, {**named, "Key": limits}, allowed
+    yield "read the audit of another", "GetItem", {**named, "Key": event}, {"full", "read"}
+    yield (
+        "read in a transaction",
+        "TransactGetItems",
+        {"TransactItems": [{"Get": {**named, "Key": theirs}}]},
+        EVERYWHERE,
+    )
+    mixed = {table: {"Keys": [mine, theirs]}}
+    yield "read a mixed batch", "BatchGetItem", {"RequestItems": mixed}, EVERYWHERE
+    yield "read the registry", "GetItem", {**named, "Key": registry}, set(POLICIES)
+    yield "read audit of the registry", "GetItem", {**named, "Key": key("_/AUDIT#x")}, set(POLICIES) - {"acq", "ns-acq"}
+    for index in (None, "GSI1", "GSI2", "GSI3", "GSI4"):
+        asked = {**named, "KeyConditionExpression": f"{index or ''}PK = :p"}
+        indexed = {} if index is None else {"IndexName": index}
+        for partition, allowed in ((other, {"full", "read"}), (own, {"full", "read", "ns-full", "ns-read"})):
+            pk = partition if index == "GSI4" else f"{partition}/ENTITY#a"
+            values = {":p": {"S": pk}}
+            query = {**asked, **indexed, "ExpressionAttributeValues": values}
+            yield f"query {partition} by {index}", "Query", query, allowed
+        yield f"scan {index}", "Scan", {**named, **indexed}, set()
+    for what, item, allowed in (
+        ("bucket of another", theirs, {"acq", "full"}),
+        ("limits of another", limits, {"full"}),
+        ("audit of another", event, {"full"}),
+        ("the registry", registry, {"full"}),
+        ("the version record", key("_/SYSTEM#", "#VERSION"), {"full"}),
+        ("a bucket of the registry", key("_/BUCKET#a#r#0"), {"acq", "full"}),
+        ("a bucket of its own", mine, {"acq", "full", "ns-acq", "ns-full"}),
+        ("limits of its own", key(f"{own}/SYSTEM#", "#CONFIG"), {"full", "ns-full"}),
+    ):
+        yield f"put {what}", "PutItem", {**named, "Item": item}, allowed
+        yield f"update {what}", "UpdateItem", {**named, "Key": item}, allowed
+        put = {"Put": {**named, "Item": item}}
+        both = {"TransactItems": [{"Put": {**named, "Item": mine}}, put]}
+        yield f"put its own and {what} in a transaction", "TransactWriteItems", both, allowed
+        batch = {"RequestItems": {table: [{"PutRequest": {"Item": mine}}, {"PutRequest": {"Item": item}}]}}
+        yield f"put its own and {what} in a batch", "BatchWriteItem", batch, {"full"}
+        check = {"ConditionCheck": {**named, "Key": item, "ConditionExpression": "attribute_exists(PK)"}}
+        in_system = what in ("the registry", "the version record")
+        checkers = {"full", "ns-full"} if in_system else {"full"}
+        yield f"check {what}", "TransactWriteItems", {"TransactItems": [check]}, checkers
+    for statement in ("SELECT * FROM t", "INSERT INTO t VALUE {}", "UPDATE t SET a=1", "DELETE FROM t WHERE PK='a'"):
+        yield statement, "ExecuteStatement", {"Statement": statement}, set()
+        yield (
+            f"{statement} as one of several",
+            "BatchExecuteStatement",
+            {"Statements": [{"Statement": statement}]},
+            set(),
+        )
+        one = {"TransactStatements": [{"Statement": statement}]}
+        yield f"{statement} in a transaction", "ExecuteTransaction", one, set()
+    for verb in ("UpdateTable", "DeleteTable", "UpdateTimeToLive", "CreateBackup"):
+        yield verb, verb, named, set()
+    yield "DescribeTable", "DescribeTable", named, {"full", "read"}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_iam_refuses_all_but_what_a_policy_is_for(policy: str) -> None:
+    """Every call that a hostile principal might make past this package, alone, in batches and in transactions."""
+    principal = Principal("", "limiter", Guard(DOCUMENTS[policy], {TAG: "hostile0000"}))
+    tried = list(attempts("limiter", "hostile0000", "victim00000"))
+    refused = [what for what, verb, body, _ in tried if not principal.guard.lets_through(verb, body)]
+
+    assert [what for what, _, _, allowed in tried if policy not in allowed] == refused
+
+
+@pytest.mark.parametrize("policy", ["ns-acq", "ns-full"])
+def test_a_principal_tagged_as_the_registry_does_not_write_it(policy: str) -> None:
+    """The reserved namespace is no tenant's, whatever a tag says."""
+    guard = Guard(DOCUMENTS[policy], {TAG: "_"})
+    items = [key("_/SYSTEM#", "#VERSION"), key("_/BUCKET#a#r#0"), key("_/AUDIT#$NAMESPACE:a", "#AUDIT#1")]
+
+    assert not [item for item in items if guard.lets_through("PutItem", {"TableName": "limiter", "Item": item})]
+
+
+def poison(world: World, policy: str) -> Iterator[dict[str, Any]]:
+    """Items of the hostile namespace that claim to belong to the victim, or are nothing a client would write."""
+    own, other = world.hostile, world.victim
+    wrong: dict[str, Any] = {"shard_count": {"N": "10000000"}, "b_rpm_tc": {"S": "x"}, "rf": {"B": "AA=="}}
+    sources = [(f"{own}/BUCKET#child-a#gpt-4#0", "#STATE"), (f"{own}/BUCKET#x#gpt-4#0", f"#USAGE#gpt-4#{HOUR}")]
+    sources += [(f"{own}/BUCKET#x#gpt-4#0", sk) for sk in ("#META", "#CONFIG#gpt-4", "#AUDIT#1", "#BUCKET#gpt-4")]
+    if policy == "ns-full":
+        entity = f"{own}/ENTITY#child-a"
+        sources += [(entity, sk) for sk in ("#META", "#CONFIG#gpt-4", f"#USAGE#gpt-4#{HOUR}", "#BUCKET#gpt-4")]
+        sources += [(f"{own}/SYSTEM#", "#CONFIG"), (f"{own}/AUDIT#a", "#AUDIT#1"), (other.replace("/", ""), "#X")]
+    claims = {
+        "GSI1": (f"{other}/PARENT#parent", "CHILD#child-a"),
+        "GSI2": (f"{other}/RESOURCE#gpt-4", "BUCKET#child-a#0"),
+        "GSI3": (f"{other}/ENTITY#child-a", "BUCKET#gpt-4#0"),
+        "GSI4": (other, f"{other}/ENTITY#child-a"),
+    }
+    for pk, sk in sources:
+        yield {**key(pk, sk), **wrong, **_claimed(claims)}
+        # The other kinds of entry that the second and the third index have.
+        usage, config = (claims["GSI2"][0], f"USAGE#{HOUR}#child-a"), (f"{other}/ENTITY_CONFIG#gpt-4", "child-a")
+        yield {**key(pk, f"{sk}-"), **wrong, **_claimed({**claims, "GSI2": usage, "GSI3": config})}
+    for shard in (1, 63, 64, 10**7):
+        yield {**key(f"{own}/BUCKET#fat#gpt-4#{shard}"), **wrong, "fat": {"S": "x" * 300_000}, **_claimed(claims)}
+
+
+def _claimed(claims: dict[str, tuple[str, str]]) -> dict[str, Any]:
+    return {
+        f"{index}{part}": {"S": value}
+        for index, pair in claims.items()
+        for part, value in zip(("PK", "SK"), pair, strict=True)
+    }
+
+
+def use(repo: SyncRepository) -> None:
+    """Put something of every kind into a namespace."""
+    repo.set_system_defaults(LIMITS)
+    repo.create_entity("parent")
+    for name in ("child-a", "child-b"):
+        repo.create_entity(name, parent_id="parent")
+        repo.set_limits(name, LIMITS, "gpt-4")
+        with SyncRateLimiter(repo).acquire(name, "gpt-4", {"rpm": 3}):
+            pass
+        usage = usage_item.AddUsage(
+            BucketKey(repo.scope.namespace_id, name, "gpt-4", 0),
+            window_at("hourly", 1_704_119_045_678),
+            {"rpm": 3_000},
+            1,
+            "1",
+        )
+        repo.scope.table.write(usage_item.add(usage, None, None))
+
+
+def seen(repo: SyncRepository) -> list[object]:
+    """Return everything that a tenant sees."""
+    limiter = SyncRateLimiter(repo)
+    return [
+        repo.get_system_defaults(),
+        repo.list_entities_with_custom_limits("gpt-4"),
+        repo.list_entities_with_custom_limits("gpt-4", limit=1),
+        repo.list_resources_with_entity_configs(),
+        [one.id for one in repo.get_children("parent")],
+        [(one.resource, one.tokens_milli) for one in repo.get_buckets("child-a")],
+        repo.get_resource_capacity("gpt-4", "rpm"),
+        repo.get_usage_snapshots(resource="gpt-4"),
+        repo.get_usage_summary(resource="gpt-4"),
+        [event.event_id for event in repo.get_audit_events("child-a")],
+        limiter.available("child-a", "gpt-4"),
+        [(one.name, one.status) for one in repo.list_namespaces()],
+    ]
+
+
+@pytest.mark.parametrize("policy", ["ns-acq", "ns-full"])
+def test_what_iam_cannot_refuse_harms_no_victim(world: World, policy: str) -> None:
+    """Reports, limits, acquires and deletes of a victim held to its own policy are as if the other were not there."""
+    with world.client("ns-full", "victim") as victim:
+        use(victim)
+        before = seen(victim)
+        hostile = world.principal(policy)
+        assert all(hostile.put(item) for item in poison(world, policy) if item["PK"]["S"].startswith(world.hostile))
+    with world.client("ns-full", "victim") as victim:
+        assert before == seen(victim)
+        with SyncRateLimiter(victim).acquire("child-a", "gpt-4", {"rpm": 1}):
+            pass
+        victim.delete_entity("child-a")
+
+        assert ["child-b"] == [one.id for one in victim.get_children("parent")]
+        assert [] == victim.get_buckets("child-a")
+
+
+@pytest.mark.parametrize("policy", ["ns-acq", "ns-full"])
+def test_a_purge_removes_a_tenant_and_nothing_of_another(world: World, policy: str) -> None:
+    """Whichever of the two is purged first, and whatever the hostile one has written."""
+    with world.client("ns-full", "victim") as victim:
+        use(victim)
+    hostile = world.principal(policy)
+    for item in poison(world, policy):
+        hostile.put(item)
+    keys = stored_keys(world)
+    operator = world.operator
+    operator.delete_namespace("victim")
+    operator.purge_namespace(world.victim)
+
+    assert {one for one in keys if one.pk.startswith(f"{world.hostile}/")} == {
+        one for one in stored_keys(world) if one.pk.startswith(f"{world.hostile}/")
+    }
+    assert not [one for one in stored_keys(world) if one.pk.startswith(f"{world.victim}/")]
+    # What a tenant hides from its own index is found by nobody; what it leaves there is removed, however odd it is.
+    for item in poison(world, policy):
+        claimed = {"GSI4PK": {"S": world.hostile}, "GSI4SK": item["PK"]}
+        hostile.put({**item, **claimed})
+    operator.delete_namespace("hostile")
+    operator.purge_namespace(world.hostile)
+    assert not [one for one in stored_keys(world) if one.pk.startswith(f"{world.hostile}/")]
+
+
+def stored_keys(world: World) -> set[Key]:
+    """The keys of all items, by the engine's own account."""
+    found: set[Key] = set()
+    start: dict[str, Any] = {}
+    while True:
+        page: Any = raw.call(
+            world.url, "Scan", {"TableName": world.table, "ProjectionExpression": "PK, SK", **start}
+        ).json
+        found |= {Key(item["PK"]["S"], item["SK"]["S"]) for item in page["Items"]}
+        if "LastEvaluatedKey" not in page:
+            return found
+        start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+
+
+def test_the_aggregator_counts_the_victim_exactly(world: World) -> None:
+    """Though the same batch has every item that a hostile tenant could write, and the table has them too."""
+    with world.client("ns-full", "victim") as victim:
+        victim.set_system_defaults(LIMITS)
+        with SyncRateLimiter(victim).acquire("user", "gpt-4", {"rpm": 3}):
+            pass
+        table = victim.scope.table
+        bucket = dict(table.get(Key(f"{world.victim}/BUCKET#user#gpt-4#0", "#STATE"), consistent=True))
+    hostile = world.principal("ns-full")
+    stream = Stream()
+    for item in poison(world, "ns-full"):
+        if hostile.put(item):
+            stream.add(1_704_119_045_000, None, {"PK": item["PK"]["S"], "SK": item["SK"]["S"]})
+            stream.records[-1]["dynamodb"]["NewImage"] = item
+    stream.add(1_704_119_045_000, None, bucket)
+    with table_by("direct", world.url, world.table) as shared:
+        report = Worker(shared, RULES, None, 1).work(json.loads(json.dumps(stream.records)), lambda: 600.0)
+
+    assert report.first_failure is None
+    assert report.set_aside > 0
+    with world.client("ns-read", "victim") as victim:
+        counted = victim.get_usage_snapshots("user")[0]
+        assert [{"rpm": 3}, {"rpm": 3}] == [one.counters for one in counted]
