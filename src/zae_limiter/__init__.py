@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from zae_limiter.core.usage import UsageSnapshot, UsageSummary
     from zae_limiter.infra.discovery import LimiterInfo
     from zae_limiter.infra.options import StackOptions
+    from zae_limiter.process import renew_clients
     from zae_limiter.visualization.formatting import UsageFormatter, format_usage_snapshots
     from zae_limiter.visualization.page import HtmlFormatter
     from zae_limiter.visualization.plot import PlotFormatter
@@ -141,6 +142,7 @@ _HOMES = {
     "SyncRepositoryBuilder": "_sync.builder",
     "SyncRepositoryProtocol": "_sync.protocol",
     **dict.fromkeys(("UsageFormatter", "format_usage_snapshots"), "visualization.formatting"),
+    "renew_clients": "process",
     "HtmlFormatter": "visualization.page",
     "PlotFormatter": "visualization.plot",
     **dict.fromkeys(("CsvFormatter", "TableFormatter"), "visualization.table"),
@@ -214,6 +216,7 @@ __all__ = [
     "ZAELimiterError",
     "__version__",
     "format_usage_snapshots",
+    "renew_clients",
 ]
 
 if not TYPE_CHECKING:

@@ -79,6 +79,12 @@ class ServerClock:
         """Whether a response has shown the time."""
         return self._time.known is not None
 
+    def forget(self) -> None:
+        """Know nothing of the server's clock any more: the local clocks have jumped."""
+        self._time = ServerTime()
+        self._hear_at_s = self._sign_until_s = 0.0
+        self._refused = self.suspicious = self.unconfirmed = False
+
     def now(self) -> Moment:
         """Return the earliest and the latest that the server's clock may show, in milliseconds since the epoch."""
         known = self._time.known

@@ -13,6 +13,7 @@ from zae_limiter._async import runtime
 from zae_limiter.core.config import Resolution
 from zae_limiter.core.status import CacheStats, OnUnavailable
 from zae_limiter.core.view import Terms, View
+from zae_limiter.process import renew_in_copies
 from zae_limiter.schema.bucket_item import BucketView
 
 BucketId = tuple[str, str]
@@ -126,6 +127,10 @@ class Remembered:
                 # A take that is noted at the same time may be forgotten; the next answer shows it.
                 self._flights = None
 
+    def forget_in_flight(self) -> None:
+        """Forget takes that are in flight: another process gets their answers."""
+        self._flights = None
+
     @property
     def sharded(self) -> bool:
         """Whether the bucket has several shards, as far as is known."""
@@ -174,6 +179,18 @@ class NamespaceCaches:
         self.active_until_ms = 0
         self.hits = 0
         self.misses = 0
+        renew_in_copies(self)
+
+    def renew(self, *, restored: bool) -> None:
+        """Keep what is known of limits and buckets, but not what is in flight, in a forked child.
+
+        A restored copy reads all of it again: it is old, and the answers tell the server's time before any write.
+        """
+        if restored:
+            self.buckets.clear()
+            self.active_until_ms = 0
+        for remembered in list(self.buckets.values()):
+            remembered.forget_in_flight()
 
     def limits(self, bucket: BucketId) -> KnownLimits | None:
         """Return the limits in force as last read, fresh or not."""

@@ -18,6 +18,7 @@ from zae_limiter.core.bucket import Moment
 from zae_limiter.core.errors import RateLimiterUnavailable, StorageError
 from zae_limiter.core.outcome import Item, TransactOutcome, Unavailable, WriteOutcome
 from zae_limiter.core.status import BackendCapabilities, TableSize
+from zae_limiter.process import renew_in_copies
 from zae_limiter.schema.operations import Change, Key, Operation, Page, Query, Write
 from zae_limiter.tables.blocking import BlockingTable
 from zae_limiter.tables.busy import Busy
@@ -67,6 +68,12 @@ class EmbeddedTable:
         self._held_back_due_ms = 0
         self._upkeep_runs = False
         self._turn_hour(clock.now_ms())
+        renew_in_copies(self)
+
+    def renew(self, *, restored: bool) -> None:
+        """Do without the upkeep of the parent, in a forked child: its thread is not in this process."""
+        if not restored:
+            self._upkeep_runs = False
 
     @property
     def log(self) -> "EmbeddedTable":

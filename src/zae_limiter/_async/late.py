@@ -14,6 +14,7 @@ from zae_limiter._async.verbs import AdminVerbs
 from zae_limiter.core.errors import RepositoryClosedError, StorageError
 from zae_limiter.core.status import OnUnavailable
 from zae_limiter.infra.options import StackOptions
+from zae_limiter.process import renew_in_copies
 
 ADMIN_VERBS = tuple(
     name
@@ -50,6 +51,12 @@ class LateScope:
         self._lock = runtime.Lock()
         self._scope: Scope | None = None
         self.closed = False
+        renew_in_copies(self)
+
+    def renew(self, *, restored: bool) -> None:
+        """Open the scope in this process, if the parent was just opening it."""
+        if not restored:
+            self._lock = runtime.Lock()
 
     async def get(self) -> Scope:
         """Return the scope, opened now if it is not yet."""

@@ -18,6 +18,7 @@ from zae_limiter.aws.account import Account, Freshness
 from zae_limiter.aws.lookup import Address, Lookup
 from zae_limiter.clock import Clock, ServerClock
 from zae_limiter.core.outcome import Unavailable
+from zae_limiter.process import renew_in_copies
 from zae_limiter.tables.dynamodb.calls import Call
 from zae_limiter.tables.dynamodb.signing import Endpoint, Signer
 from zae_limiter.tables.dynamodb.wire import Answer, AnswerReader, BrokenAnswerError
@@ -43,6 +44,18 @@ class Transport:
         self._closed = False
         self._check_keys_at_s = clock.monotonic_s() + _CHECK_KEYS_EVERY_S
         self._replace_keys_at_s = clock.monotonic_s()
+        renew_in_copies(self)
+
+    def renew(self, *, restored: bool) -> None:
+        """Connect again, learn the server's time again, and check the keys, in a restored copy of the process.
+
+        A forked child has its own connections as soon as it makes a call, and the parent's clock is right.
+        """
+        if not restored:
+            return
+        self._drop_connections()
+        self._server.forget()
+        self._check_keys_at_s = self._replace_keys_at_s = self._monotonic_s()
 
     async def call(self, call: Call, until_s: float) -> Answer | Unavailable:
         """Make one call, once; ``until_s`` is by the clock that never goes back."""
@@ -124,6 +137,11 @@ class Transport:
                 pool.close()
             self._pool = pool = _Pool(home, self._account.tls, self._clock)
         return pool
+
+    def _drop_connections(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.retire()
 
     async def _check_keys(self, until_s: float) -> None:
         """See to it that keys are renewed: ahead of time in the background, and waited for only where they must be."""
@@ -355,6 +373,14 @@ class _Pool:
             for waiter in self._waiting:
                 if not waiter.done():
                     waiter.set_exception(ConnectionError("the connections were closed"))
+
+    def retire(self) -> None:
+        """Close every connection from any thread, also while the loop of this pool does not run."""
+        loop, _ = self.home
+        if loop.is_closed() or loop is _running_loop():
+            self.close()
+        else:
+            loop.call_soon_threadsafe(self.close)
 
     def _newest_idle(self, endpoint: Endpoint) -> _Connection | None:
         """Return the idle connection that was used last; those that were idle for too long are closed."""

@@ -7,6 +7,7 @@ from zae_limiter.aws.account import Account
 from zae_limiter.aws.carrier import Carrier
 from zae_limiter.clock import Clock, ServerClock
 from zae_limiter.core.outcome import Unavailable
+from zae_limiter.process import renew_in_copies
 from zae_limiter.tables.dynamodb.calls import Call
 from zae_limiter.tables.dynamodb.signing import Signer
 from zae_limiter.tables.dynamodb.wire import Answer
@@ -21,6 +22,12 @@ class CarriedTransport:
         self._monotonic_s = clock.monotonic_s
         self._server = server
         self._witnesses = count(1)
+        renew_in_copies(self)
+
+    def renew(self, *, restored: bool) -> None:
+        """Learn the server's time again, in a restored copy of the process. Botocore replaces dead connections."""
+        if restored:
+            self._server.forget()
 
     @property
     def signer(self) -> Signer:

@@ -18,6 +18,7 @@ from zae_limiter.aws.account import Account, Freshness
 from zae_limiter.aws.lookup import Address, Lookup
 from zae_limiter.clock import Clock, ServerClock
 from zae_limiter.core.outcome import Unavailable
+from zae_limiter.process import renew_in_copies
 from zae_limiter.tables.dynamodb.calls import Call
 from zae_limiter.tables.dynamodb.signing import Endpoint, Signer
 from zae_limiter.tables.dynamodb.wire import Answer, AnswerReader, BrokenAnswerError
@@ -48,6 +49,18 @@ class Transport:
         self._closed = False
         self._check_keys_at_s = clock.monotonic_s() + _CHECK_KEYS_EVERY_S
         self._replace_keys_at_s = clock.monotonic_s()
+        renew_in_copies(self)
+
+    def renew(self, *, restored: bool) -> None:
+        """Connect again, learn the server's time again, and check the keys, in a restored copy of the process.
+
+        A forked child has its own connections as soon as it makes a call, and the parent's clock is right.
+        """
+        if not restored:
+            return
+        self._drop_connections()
+        self._server.forget()
+        self._check_keys_at_s = self._replace_keys_at_s = self._monotonic_s()
 
     def call(self, call: Call, until_s: float) -> Answer | Unavailable:
         """Make one call, once; ``until_s`` is by the clock that never goes back."""
@@ -119,6 +132,11 @@ class Transport:
             if self._closed:
                 pool.close()
         return pool
+
+    def _drop_connections(self) -> None:
+        if not self._closed:
+            self._pool.abandon()
+            self._pool = _Pool(self._account.tls, self._clock)
 
     def _check_keys(self, until_s: float) -> None:
         """See to it that keys are renewed: ahead of time in the background, and waited for only where they must be."""

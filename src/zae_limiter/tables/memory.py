@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from zae_limiter.core.errors import RepositoryClosedError
 from zae_limiter.core.outcome import Applied, Cancelled, Committed, Item, Missing, Refused
 from zae_limiter.core.status import TableSize
+from zae_limiter.process import renew_in_copies
 from zae_limiter.schema.operations import Change, Check, Key, Operation, Page, Query, Write
 from zae_limiter.tables.blocking import Swept
 from zae_limiter.tables.evaluate import NO_ITEM, Place, apply, check_transaction, moves, places
@@ -80,6 +81,12 @@ class MemoryTable:
         self._sequence = 0
         # What an interrupted caller has left to do. The keys in it are not in ``_items``.
         self._unfinished: tuple[_Step, ...] = ()
+        renew_in_copies(self)
+
+    def renew(self, *, restored: bool) -> None:
+        """Have a lock that no thread of the parent holds, in a forked child. Its items are a copy of the parent's."""
+        if not restored and not isinstance(self._lock, _Closed):
+            self._lock = threading.RLock()
 
     @property
     def hour(self) -> int:

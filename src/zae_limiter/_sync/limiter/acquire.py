@@ -39,6 +39,7 @@ from zae_limiter.core.errors import NamespaceNotFoundError, RateLimiterUnavailab
 from zae_limiter.core.outcome import Applied, Refused, Throttled
 from zae_limiter.core.status import LimitStatus, OnUnavailable
 from zae_limiter.core.view import Amounts, Grant, Terms
+from zae_limiter.process import renew_in_copies
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView, view_after_take
 from zae_limiter.schema.operations import Put
@@ -55,7 +56,7 @@ class BucketClient:
         self.buckets = BucketStore(scope)
         self.resolver = Resolver(scope)
         self.now = scope.table.now
-        self.nonces: Iterator[int] = scope.client.nonces
+        self.nonces: Iterator[int] = scope.client.nonces.current
         self._monotonic_s = scope.client.clock.monotonic_s
         self._deadline_s = scope.settings.deadline_s
         self._configs = ConfigStore(scope)
@@ -65,7 +66,7 @@ class BucketClient:
         self._remembered = scope.caches.buckets
         self._caches = scope.caches
         self._first = Progress(trust_ms=scope.settings.reject_locally_ms, look_first=not speculative)
-        self._means = Means(scope.table, self.buckets, self.resolver, self.nonces)
+        self._means = Means(scope.table, self.buckets, self.resolver, scope.client.nonces)
         self.shards = ShardClient(scope, self._means, self._first)
         self._splits = self.buckets.splits
         self.lease_mutex = runtime.Mutex()
@@ -73,6 +74,17 @@ class BucketClient:
         self._wary = replace(self._first, trust_ms=0)
         clocks = self.now, self.until_s, self._monotonic_s
         self.group = GroupCommit(self._attempt_with_parent, self._settle_alone, self._caches, clocks, together=together)
+
+        renew_in_copies(self)
+
+    def renew(self, *, restored: bool) -> None:
+        """Become the client of a copy of the process: threads that held a lock or led a group are not in it."""
+        nonces = self._scope.client.nonces
+        nonces.renew(restored=restored)
+        self.nonces = nonces.current
+        self.lease_mutex = runtime.Mutex()
+        self.group.renew()
+        self.shards.renew()
 
     def take(self, asking: Asking) -> Verdict:
         """Take from a bucket and return what admitted it, with the parent's if that was taken from too.

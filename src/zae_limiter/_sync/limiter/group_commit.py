@@ -4,7 +4,6 @@ A bucket that nobody else of this process writes to is written to at once. Which
 decided in ``core.batch``.
 """  # generated from _async by tools/mirror.py; do not edit
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -58,9 +57,14 @@ class GroupCommit:
         self._settle = settle
         self._caches = caches
         self._now, self._until_s, self._monotonic_s = times
-        self._takes: Bounded[tuple[BucketId, bool, int], Convoy[Asking, Verdict]] = Bounded(_CONVOYS)
-        self._settlements: Bounded[tuple[BucketId, str, int | None, int], Convoy[Share, bool]] = Bounded(_CONVOYS)
+        self._takes: Bounded[tuple[BucketId, bool], Convoy[Asking, Verdict]] = Bounded(_CONVOYS)
+        self._settlements: Bounded[tuple[BucketId, str, int | None], Convoy[Share, bool]] = Bounded(_CONVOYS)
         self._together = together
+
+    def renew(self) -> None:
+        """Wait for nothing, in a copy of the process, that the original has in flight."""
+        self._takes.clear()
+        self._settlements.clear()
 
     def take(self, asking: Asking) -> Verdict:
         """Take from a bucket, together with others if there are any.
@@ -70,8 +74,7 @@ class GroupCommit:
         """
         # What is no request at all is told so alone: it must not be summed up with others.
         shared = self._together and asking.own is None and are_amounts(asking.consume)
-        # A forked child does not wait for what its parent has under way.
-        key = (asking.bucket, asking.partly, os.getpid())
+        key = (asking.bucket, asking.partly)
         try:
             convoy = self._takes.get(key)
         except TypeError:
@@ -94,7 +97,7 @@ class GroupCommit:
         """
         # A bucket that is gone is made anew by the terms of those who settle: a caller's own are for its own.
         # Credits of another birth number are for another bucket under the same name.
-        key = (bucket, terms.digest, settlement.birth, os.getpid())
+        key = (bucket, terms.digest, settlement.birth)
         convoy = self._settlements.get(key) if self._together else None
         if convoy is None:
             room = _some_under_way if self._together else _always

@@ -30,6 +30,10 @@ class Holds:
         """Leave a shard alone that took no write just now, the longer the more often that happened."""
         self._holds.keep(place, held(self._holds.get(place), self._clock.monotonic_s(), self._jitter()))
 
+    def clear(self) -> None:
+        """Forget all holds."""
+        self._holds.clear()
+
     def has(self, place: Place) -> bool:
         """Say whether a shard is to be left alone for now."""
         hold = self._holds.get(place)

@@ -76,6 +76,13 @@ class ShardClient:
         self._splitting: set[Place] = set()
         self.holds = Holds(scope.client.clock, self._random.random)
 
+    def renew(self) -> None:
+        """Forget, in a copy of the process, what the original has in flight and when it did it."""
+        self._splitting.clear()
+        self._gauges.clear()
+        self._relieved.clear()
+        self.holds.clear()
+
     def take(self, asking: Asking, terms: Terms) -> Grant | Rejection:
         """Take from one of the shards, from another if that lacks the tokens, or from several at once."""
         memory = self._scope.caches.of(asking.bucket)

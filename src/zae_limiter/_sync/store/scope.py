@@ -1,5 +1,6 @@
 """What every store works on: one table, one namespace of it, and the client's memory of that namespace."""  # generated from _async by tools/mirror.py; do not edit
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -12,8 +13,12 @@ from zae_limiter._sync.table import Table
 from zae_limiter.clock import Clock
 from zae_limiter.core.settings import Settings
 from zae_limiter.core.version import VersionRecord
+from zae_limiter.process import renew_in_copies
 from zae_limiter.schema.bucket_item import BIRTH_BITS
 from zae_limiter.schema.bucket_writes import Signature
+
+_NONCE_BITS = 60
+_SEED_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +31,7 @@ class Client:
     settings: Settings
     parallel: Parallel
     location: str
-    nonces: Iterator[int]
+    nonces: "Nonces"
     caches: dict[str, NamespaceCaches] = field(default_factory=dict)
     session: Any = None
 
@@ -91,6 +96,36 @@ class Scope:
         return self.client.clock.monotonic_s() + self.client.settings.deadline_s
 
 
-def nonces(random: Random) -> Iterator[int]:
-    """Return numbers that no other write of any client bears, but for chance."""
-    return count(random.getrandbits(60))
+class Nonces:
+    """Numbers that no other write of any client has, except by chance, and the randomness of one client.
+
+    ``current`` yields the same numbers faster, until the process is copied.
+    """
+
+    __slots__ = ("__weakref__", "_random", "current")
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self.current: Iterator[int] = count(random.getrandbits(_NONCE_BITS))
+        renew_in_copies(self)
+
+    def __iter__(self) -> "Nonces":
+        """Return the numbers themselves."""
+        return self
+
+    def __next__(self) -> int:
+        """Return the next number."""
+        return next(self.current)
+
+    def renew(self, *, restored: bool) -> None:
+        """Start elsewhere, and reseed what jitter and birth numbers are drawn from.
+
+        Both come from the system: every copy of the process has inherited the same state, also of a caller's Random.
+        """
+        self._random.seed(os.urandom(_SEED_BYTES))
+        self.current = count(int.from_bytes(os.urandom(_SEED_BYTES)) >> (8 * _SEED_BYTES - _NONCE_BITS))
+
+
+def nonces(random: Random) -> Nonces:
+    """Return the numbers of one client."""
+    return Nonces(random)

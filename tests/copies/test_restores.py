@@ -1,0 +1,85 @@
+"""Images of a process that are restored many times: each copy draws numbers of its own, and trusts no old knowledge."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.dynamodb.stage import Stage
+from tests.dynamodb.trees import KINDS
+from zae_limiter import SyncRateLimiter, SyncRepository, renew_clients
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    with ExitStack() as stack:
+        yield Stage(request.param, stack)
+
+
+def test_restored_copy_draws_other_numbers():
+    """Write numbers, birth numbers and jitter, also if the caller has seeded the randomness."""
+    numbers = []
+    for _ in range(2):
+        with SyncRepository.open("memory://", random=Random(7)) as repo:
+            client, limiter = repo.scope.client, SyncRateLimiter(repo)
+            renew_clients()
+            numbers.append((next(client.nonces), next(limiter._client.nonces), client.draw_birth()))
+
+    assert not set(numbers[0]) & set(numbers[1])
+
+
+def test_restored_copy_connects_and_learns_the_time_again(stage: Stage):
+    """Its connections are gone, its clocks have jumped, and no write is decided before an answer has told the time."""
+    actor = stage.actor()
+    actor.take()
+    stage.proxy.forget()
+    before = stage.proxy.open_connections
+    renew_clients()
+    known = server_clock(actor.limiter).known
+    actor.take()
+    calls = stage.proxy.seen
+
+    assert before >= 1
+    assert not known
+    assert "BatchGetItem" == calls[0].target
+    assert {"rpm": 2, "tpm": 20} == actor.used
+
+
+def test_restored_copy_uses_no_old_connection(stage: Stage):
+    """A connection that was open when the image was made has no other end any more."""
+    actor = stage.actor()
+    actor.take()
+    old = {seen.connection for seen in stage.proxy.seen}
+    stage.proxy.forget()
+    renew_clients()
+    actor.take()
+
+    assert not old & {seen.connection for seen in stage.proxy.seen}
+
+
+def test_lambda_snapstart_is_hooked_up_when_a_repository_is_opened():
+    """Where its module can be imported; elsewhere nothing happens."""
+    program = (
+        "import snapshot_restore_py as restoring\n"
+        "from zae_limiter import SyncRepository, renew_clients\n"
+        "repo = SyncRepository.open('memory://')\n"
+        "before = next(repo.scope.client.nonces)\n"
+        "[hook() for hook in restoring.hooks]\n"
+        "print(restoring.hooks == [renew_clients], abs(next(repo.scope.client.nonces) - before) > 1)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=HERE, capture_output=True, text=True, check=False)
+
+    assert ("True True\n", "") == (done.stdout, done.stderr)
+
+
+def server_clock(limiter: Any) -> Any:
+    """What a client knows of the server's clock."""
+    client = getattr(limiter, "_target", limiter)._client
+    return client._scope.table.now.__self__
