@@ -20,16 +20,20 @@ def copying_shown() -> Iterator[Listener]:
         yield _Lines().hear
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TaskProgressColumn, TextColumn
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), DownloadColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[size]}"))
     with Bar(*columns, console=Console(stderr=True, highlight=False), transient=True) as bar:
-        task = bar.add_task("Opening", total=None)
+        bar.add_task("Opening", total=None, size="")
 
         def hear(progress: Progress) -> None:
-            total = progress.total_bytes or None
-            bar.update(task, description=progress.step, completed=progress.done_bytes, total=total)
+            if bar.tasks[0].description != progress.step:
+                # A task that has a total keeps it, so each step is one of its own.
+                bar.remove_task(bar.tasks[0].id)
+                size = in_bytes(progress.total_bytes) if progress.total_bytes else ""
+                bar.add_task(progress.step, total=progress.total_bytes or None, size=size)
+            bar.update(bar.tasks[0].id, completed=progress.done_bytes)
 
         yield hear
 
