@@ -348,7 +348,7 @@ class TestALiveClient:
             await take(limiter, {"rpm": 1})
         with pytest.raises(NamespaceNotFoundError, match="team-a"):
             await limiter.available("user-1", "gpt-4")
-        assert ["batch_get", "write", "write", "batch_get", "batch_get"] == table.drain()
+        assert ["batch_get", "transact", "write", "batch_get", "batch_get"] == table.drain()
 
     async def test_it_is_told_at_once_of_what_it_deleted_itself(self, repo, scoped):
         """Its own memory forgets."""

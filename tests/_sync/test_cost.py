@@ -25,12 +25,12 @@ def others(repo):
 
 
 def test_a_first_touch_reads_limits_and_bucket_at_once_and_creates(repo, others):
-    """One batch of reads and one write, for a bucket that nobody has seen."""
+    """One batch of reads and one transaction, which also requires that the namespace is active."""
     limiter, table = counted(repo)
 
     take(limiter, {"rps": 1, "tpm": 5})
 
-    assert ["batch_get", "write"] == table.drain()
+    assert ["batch_get", "transact"] == table.drain()
 
 
 def test_a_first_touch_of_a_bucket_of_others_costs_the_same(repo, others):
@@ -79,7 +79,7 @@ def test_own_limits_cost_no_more_than_stored_ones(repo, others):
     with limiter.acquire("user-1", "gpt-4", {"mine": 1}, [Limit.per_second("mine", 5)]):
         pass
 
-    assert (["batch_get", "write"], ["write"]) == (first, table.drain())
+    assert (["batch_get", "transact"], ["write"]) == (first, table.drain())
 
 
 def test_an_adjustment_is_one_more_write_on_leaving(repo, others):
@@ -255,7 +255,7 @@ def test_without_speculative_writes_every_write_is_preceded_by_a_read(repo, othe
     first = table.drain()
     take(limiter, {"rps": 1})
 
-    assert (["batch_get", "write"], ["get", "write"]) == (first, table.drain())
+    assert (["batch_get", "transact"], ["get", "write"]) == (first, table.drain())
 
 
 def test_without_speculative_writes_a_rejection_looks_and_does_not_write(repo, others):
@@ -280,7 +280,7 @@ def test_a_bucket_that_vanished_is_created_again(repo, others):
 
     take(limiter, {"rps": 3})
 
-    assert ["write", "batch_get", "write"] == table.drain()
+    assert ["write", "batch_get", "transact"] == table.drain()
     assert {"rps": 7, "tpm": 6_000} == limiter.available("user-1", "gpt-4")
 
 

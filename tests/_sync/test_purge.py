@@ -292,3 +292,52 @@ def test_a_lease_that_outlives_its_namespace_leaves_nothing_behind(repo):
         repo.purge_namespace(gone.id)
 
     assert [] == [key for key in everything_in(repo) if key[0].startswith(f"{gone.id}/")]
+
+
+class PurgedBeforehand(Wrapped):
+    """A table on which something happens right before the first transaction that creates a bucket."""
+
+    def __init__(self, table):
+        super().__init__(table)
+        self.beforehand = None
+
+    def transact(self, operations, token, *, until_s=None):
+        if self.beforehand is not None:
+            beforehand, self.beforehand = self.beforehand, None
+            beforehand()
+        return super().transact(operations, token, until_s=until_s)
+
+
+@pytest.mark.parametrize("entity_id", ["user-9", "child"])
+def test_a_bucket_is_not_created_in_a_namespace_that_is_purged_meanwhile(repo, entity_id):
+    """Not for a child and its parent either, which are created together; what was remembered is forgotten."""
+    scoped, namespace_id = registered(repo, "team-a")
+    fill(scoped)
+    scoped.create_entity("child", parent_id="key-0", cascade=True)
+    client = another(scoped, PurgedBeforehand)
+    client.scope.table.beforehand = lambda: purge(repo, namespace_id)
+
+    with pytest.raises(NamespaceNotFoundError, match="team-a"):
+        take(SyncRateLimiter(client), {"rpm": 1}, entity_id=entity_id)
+    assert set() == of_namespace(repo, namespace_id)
+    assert 0 == client.get_cache_stats().size
+
+
+def test_a_debit_creates_nothing_in_a_namespace_that_is_purged_meanwhile(repo):
+    """Its bucket is gone, and nobody is left to be charged; leaving the lease is no error."""
+    scoped, namespace_id = registered(repo, "team-a")
+    fill(scoped)
+    client = another(scoped, PurgedBeforehand)
+    with SyncRateLimiter(client).acquire("key-1", "gpt-4", {"rpm": 1}) as lease:
+        lease.adjust(rpm=1)
+        scoped.delete_entity("key-1")
+        client.scope.table.beforehand = lambda: purge(repo, namespace_id)
+
+    assert None is client.scope.table.beforehand
+    assert set() == of_namespace(repo, namespace_id)
+
+
+def purge(repo, namespace_id):
+    """Delete and purge a namespace."""
+    repo.delete_namespace("team-a")
+    repo.purge_namespace(namespace_id)

@@ -100,7 +100,7 @@ class Errand:
                 await self._resolve()
                 return None
             case Create():
-                return Missing() if self._place[1] else await self._send(self._creation(now), now)
+                return Missing() if self._place[1] else await self._create(now)
             case Take():
                 return await self._send(bucket_writes.take(self._known_view(), step, next(nonces)), now)
             case Rebase(rebasing=rebasing, takes=takes):
@@ -120,6 +120,9 @@ class Errand:
         self.terms = await self._means.resolver.terms_again(asking.bucket, asking.own, self._until_s)
         self._amounts = asking.amounts(self.terms)
         self._progress = self._progress.after_resolve(None if self.view is None else self.view.frame.stamp)
+
+    async def _create(self, asked: Moment) -> Verdict | None:
+        return self.hear(await self._buckets.create(self._creation(asked), self._until_s), asked)
 
     async def _send(self, operation: Put | Update, asked: Moment) -> Verdict | None:
         return self.hear(await self._buckets.send(operation, self._until_s), asked)

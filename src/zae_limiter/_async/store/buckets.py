@@ -1,18 +1,29 @@
 """Bucket items: looking at one, and sending a write to it until its fate is known."""
 
+from collections.abc import Sequence
 from typing import assert_never
 
 from zae_limiter._async import runtime
 from zae_limiter._async.caches import BucketId
 from zae_limiter._async.store.scope import Scope
-from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.errors import NamespaceNotFoundError, RateLimiterUnavailable
 from zae_limiter.core.names import check_entity_id, check_resource
-from zae_limiter.core.outcome import Applied, Item, Missing, Refused, Throttled, Unavailable, WriteOutcome
+from zae_limiter.core.outcome import (
+    Applied,
+    Cancelled,
+    Committed,
+    Item,
+    Missing,
+    Refused,
+    Throttled,
+    Unavailable,
+    WriteOutcome,
+)
 from zae_limiter.core.view import Amounts, Terms
-from zae_limiter.schema import attributes, bucket_writes
+from zae_limiter.schema import attributes, bucket_writes, namespace_item
 from zae_limiter.schema.bucket_item import BucketView, bucket_key, view_of
 from zae_limiter.schema.bucket_writes import Owner
-from zae_limiter.schema.operations import Key, Put, Update
+from zae_limiter.schema.operations import Check, Key, Operation, Put, Update
 
 _FIRST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 0.1
@@ -33,6 +44,7 @@ class BucketStore:
         self._caches = scope.caches
         self.signature = scope.client.signature
         self.draw_birth = scope.client.draw_birth
+        self._checks_creations = scope.table.inline
         self.splits = scope.table.capabilities.partition_writes_per_second is not None
 
     def key(self, bucket: BucketId, shard: int = 0) -> Key:
@@ -75,6 +87,45 @@ class BucketStore:
     async def send(self, operation: Put | Update, until_s: float) -> Fate:
         """Send a write to a bucket and find out its fate."""
         return await self.fate(operation, await self._scope.table.write(operation, until_s), operation, until_s)
+
+    async def create(self, operation: Put, until_s: float) -> Fate:
+        """Create a bucket; an embedded table does so only in an active namespace, so that a purge leaves nothing.
+
+        Raises:
+            NamespaceNotFoundError: The namespace was deleted.
+            RateLimiterUnavailable: The table did not answer within the deadline.
+        """
+        checks = self.creation_checks(operation)
+        if not checks:
+            return await self.send(operation, until_s)
+        token = f"create-{next(self._scope.client.nonces)}"
+        outcome = await self._scope.table.transact([operation, *checks], token, until_s=until_s)
+        if isinstance(outcome, Committed):
+            return Applied(operation.item)
+        if isinstance(outcome, Cancelled):
+            self.require_namespace(outcome.reasons[1:])
+            return outcome.reasons[0] or Missing()
+        raise RateLimiterUnavailable(
+            outcome.cause if isinstance(outcome, Unavailable) else self._too_late("nothing but conflicts")
+        )
+
+    def creation_checks(self, *operations: Operation) -> list[Check]:
+        """Return what a transaction that may create buckets has to check besides; nothing on a deployed table.
+
+        There the namespaces share a partition, which creations would heat.
+        """
+        creates = self._checks_creations and any(isinstance(one, Put) for one in operations)
+        return [namespace_item.require_active(self._scope.namespace_id)] if creates else []
+
+    def require_namespace(self, reasons: Sequence[object]) -> None:
+        """Require that no check of a cancelled transaction failed, else forget which limits were in force.
+
+        Raises:
+            NamespaceNotFoundError: The namespace was deleted.
+        """
+        if any(reason is not None for reason in reasons):
+            self._caches.forget_limits()
+            raise NamespaceNotFoundError(self._scope.namespace)
 
     async def fate(
         self, operation: Put | Update, outcome: WriteOutcome, again: Put | Update | None, until_s: float

@@ -404,7 +404,11 @@ class BucketClient:
         """Send a settlement to a shard once; None where it has nothing of it."""
         terms, until_s, refusals = by
         if view is None:
-            return self.buckets.send(self._charged_from_full(place[0], settlement, terms), until_s), ()
+            creation = self._charged_from_full(place[0], settlement, terms)
+            try:
+                return self.buckets.create(creation, until_s), ()
+            except NamespaceNotFoundError:
+                return None, ()
         settling = settle(view, settlement, self.now(), refusals)
         if not settling.parts:
             return None, ()

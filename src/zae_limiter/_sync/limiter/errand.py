@@ -100,7 +100,7 @@ class Errand:
                 self._resolve()
                 return None
             case Create():
-                return Missing() if self._place[1] else self._send(self._creation(now), now)
+                return Missing() if self._place[1] else self._create(now)
             case Take():
                 return self._send(bucket_writes.take(self._known_view(), step, next(nonces)), now)
             case Rebase(rebasing=rebasing, takes=takes):
@@ -120,6 +120,9 @@ class Errand:
         self.terms = self._means.resolver.terms_again(asking.bucket, asking.own, self._until_s)
         self._amounts = asking.amounts(self.terms)
         self._progress = self._progress.after_resolve(None if self.view is None else self.view.frame.stamp)
+
+    def _create(self, asked: Moment) -> Verdict | None:
+        return self.hear(self._buckets.create(self._creation(asked), self._until_s), asked)
 
     def _send(self, operation: Put | Update, asked: Moment) -> Verdict | None:
         return self.hear(self._buckets.send(operation, self._until_s), asked)

@@ -88,10 +88,13 @@ class FirstTouch:
         if len(operations) < len(writes):
             return None
         token = f"pair-{next(self._means.nonces)}"
-        outcome = self._means.table.transact(operations, token, until_s=asking.until_s)
+        whole = [*operations, *self._means.buckets.creation_checks(*operations)]
+        outcome = self._means.table.transact(whole, token, until_s=asking.until_s)
         if isinstance(outcome, Unavailable):
             raise RateLimiterUnavailable(outcome.cause)
         self._learn((child, parent), operations, outcome)
+        if isinstance(outcome, Cancelled):
+            self._means.buckets.require_namespace(outcome.reasons[2:])
         if not isinstance(outcome, Committed):
             return None
         charged = [_granted(met, operation) for met, operation in zip((child, parent), operations, strict=True)]
@@ -117,7 +120,7 @@ class FirstTouch:
 
     def _learn(self, both: tuple[Met, Met], operations: list[Put | Update], outcome: Any) -> None:
         """Remember buckets as they were created, or as they refused."""
-        reasons = outcome.reasons if isinstance(outcome, Cancelled) else (None, None)
+        reasons = outcome.reasons[:2] if isinstance(outcome, Cancelled) else (None, None)
         for met, operation, reason in zip(both, operations, reasons, strict=True):
             place = (met.asking.bucket, 0)
             if reason is not None:
