@@ -183,21 +183,23 @@ def test_an_interrupted_first_waits_for_a_second_that_has_begun(threadpool):
 def test_the_pool_is_made_by_the_first_pair_and_ended_by_close():
     """Who never runs two calls at once has no threads."""
     printed = run_script("""
-        import threading, warnings
+        import _thread, threading, time, warnings
         from zae_limiter._sync.runtime import Parallel
 
         warnings.simplefilter("ignore")
         parallel = Parallel("threadpool")
-        print(threading.active_count())
-        parallel.both(lambda: 1, lambda: 2)
-        _, worker = threading.enumerate()
-        print(worker.name)
+        print(_thread._count())
+        both = threading.Barrier(2)
+        parallel.both(both.wait, both.wait)
+        members = parallel._crew._members
+        print(len(members))
         parallel.close()
-        worker.join(300)
-        print(worker.is_alive())
+        while members:
+            time.sleep(0.001)
+        print(len(members))
         """)
 
-    assert ["1", "zae-limiter_0", "False"] == printed
+    assert ["0", "1", "0"] == printed
 
 
 def test_serial_runs_both_in_place_in_order():
@@ -240,12 +242,13 @@ def test_patched_gevent_runs_both_at_once_on_greenlets():
                 begun[mine].set()
                 assert begun[other].wait(300)
                 return real_thread()
-            first, second = Parallel(mode).both(lambda: meet(0, 1), lambda: meet(1, 0))
+            parallel = Parallel(mode)
+            first, second = parallel.both(lambda: meet(0, 1), lambda: meet(1, 0))
             print(mode, first == second == real_thread(), len(set(greenlets)))
-        print([thread.name for thread in threading.enumerate() if thread.name.startswith("zae-limiter")])
+            print(parallel._crew)
         """)
 
-    assert ["gevent True 2", "auto True 2", "[]"] == printed
+    assert ["gevent True 2", "None", "auto True 2", "None"] == printed
 
 
 def test_promises_and_nested_pairs_park_the_greenlet_and_not_its_thread():

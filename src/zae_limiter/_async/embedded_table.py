@@ -33,6 +33,7 @@ _FIRST_WAIT_S = 0.0002
 _LONGEST_WAIT_S = 0.005
 _WRITES_BETWEEN_UPKEEP = 256
 _SWEEP_EVERY_MS = 60_000
+_LONGEST_UPKEEP_MS = 600_000
 # Four items looked at for every write: a sweep outruns any number of items being created.
 _ITEMS_PER_SWEEP = 4 * _WRITES_BETWEEN_UPKEEP
 _KEYS_PER_DELETE = 100
@@ -67,6 +68,7 @@ class EmbeddedTable:
         self._sweep_due_ms = 0
         self._held_back_due_ms = 0
         self._upkeep_runs = False
+        self._upkeep_lost_ms = 0
         self._turn_hour(clock.now_ms())
         renew_in_copies(self)
 
@@ -247,7 +249,11 @@ class EmbeddedTable:
             # The clock was set back.
             self._turn_hour(now_ms)
         sweeps = now_ms >= self._sweep_due_ms
+        if now_ms >= self._upkeep_lost_ms:
+            # Its caller was interrupted before it began.
+            self._upkeep_runs = False
         if not self._upkeep_runs and (sweeps or self._table.wants_checkpoint()):
+            self._upkeep_lost_ms = now_ms + _LONGEST_UPKEEP_MS
             self._upkeep_runs = True
             if self._table.upkeep_waits:
                 runtime.in_background(self._tidy, sweeps)

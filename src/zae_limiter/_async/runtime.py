@@ -3,10 +3,10 @@
 Written by hand in both trees under the same names. It knows nothing of limits or tables.
 """
 
+import _thread
 import asyncio
 import contextvars
 import os
-import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Generic, Literal, Protocol, TypeVar, TypeVarTuple, cast, get_args
@@ -220,8 +220,9 @@ def in_background(call: Callable[[*Ts], object], *args: *Ts) -> None:
 
     The work is optional: it is cut off when the interpreter exits, and not begun when no thread can be started.
     """
+    # Not by a Thread: if its starter is interrupted, its start may wait for the starter's lock forever.
     with suppress(RuntimeError):
-        threading.Thread(target=call, args=args, daemon=True).start()
+        _thread.start_new_thread(call, args)
 
 
 async def outlast(call: Callable[[], Awaitable[T]], undo: Callable[[T], Awaitable[object]]) -> T:

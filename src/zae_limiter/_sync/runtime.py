@@ -4,18 +4,20 @@ Written by hand in both trees under the same names. It knows nothing of limits o
 are made, so that under gevent's monkey patching they park the greenlet and not its thread.
 """
 
+import _thread
 import importlib
 import os
+import queue
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from types import FrameType
 from typing import Generic, Literal, Protocol, TypeVar, TypeVarTuple, cast, get_args
 
-from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
 
 __all__ = [
     "Background",
@@ -39,6 +41,11 @@ ParallelMode = Literal["auto", "gevent", "threadpool", "serial"]
 
 _JOIN_S = 1.0
 """How long a close waits for background work whose connections were closed."""
+
+_LOOK_S = 0.5
+"""How often a caller that waits for a call looks whether its thread is still there."""
+_IDLE_S = 30.0
+"""How long an idle thread waits for the next call before it ends."""
 
 Lock = threading.Lock
 Mutex = threading.Lock
@@ -82,10 +89,17 @@ class Promise(Generic[T]):
         return cast("T", self._value)
 
     def _failure(self) -> BaseException | None:
-        if not self._settled:
-            with self._gate:
-                pass
+        # An interrupt may end the thread that sets the result, before or after it has.
+        while not self._settled:
+            if self._gate.acquire(timeout=_LOOK_S):
+                self._gate.release()
+            elif self._is_lost():
+                return RateLimiterUnavailable(InterruptedError("the thread that made the call was interrupted"))
         return self._error
+
+    def _is_lost(self) -> bool:
+        """Return whether nothing is left that could set the result."""
+        return False
 
     def _settle(self, value: T | None, error: BaseException | None) -> None:
         if self._settled:
@@ -120,7 +134,7 @@ class Parallel:
         if mode not in get_args(ParallelMode):
             raise ValidationError("parallel_mode", mode, f"must be one of {', '.join(get_args(ParallelMode))}")
         self._workers = workers
-        self._pool: tuple[ThreadPoolExecutor | None, int] = None, 0  # and the process that made it
+        self._crew: _Crew | None = None
         self._way = _resolve(mode)
 
     def both(self, first: Callable[[], T], second: Callable[[], U]) -> tuple[T, U]:
@@ -148,45 +162,104 @@ class Parallel:
 
     def close(self) -> None:
         """Lets the threads go; a later pair makes new ones."""
-        (pool, _), self._pool = self._pool, (None, 0)
-        if pool is not None:
-            pool.shutdown(wait=False)
+        crew, self._crew = self._crew, None
+        if crew is not None:
+            crew.dismiss()
 
     def _offer(self, run: Callable[[], None]) -> None:
         if self._way == "gevent":
             importlib.import_module("gevent").spawn(run)
         elif self._way == "threadpool":
-            pool, owner = self._pool
-            # Threads do not survive a fork. Of two pools made at once, the one that is dropped ends itself.
-            if pool is None or owner != os.getpid():
-                pool = ThreadPoolExecutor(self._workers, "zae-limiter")
-                self._pool = pool, os.getpid()
-            # No thread can be had while the interpreter exits or the pool closes: then the caller runs it.
+            crew = self._crew
+            # Threads do not survive a fork. Of two crews made at the same time, the one that is dropped ends itself.
+            if crew is None or crew.process != os.getpid():
+                self._crew = crew = _Crew(self._workers)
+            crew.offer(run)
+
+
+class _Crew:
+    """Threads that run calls, at most this many, started when they are needed and ended when they are idle.
+
+    It uses no executor: one whose caller is interrupted may stay locked for all others.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.process = os.getpid()
+        self._most = most
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._members: dict[int, None] = {}
+
+    def offer(self, run: Callable[[], None]) -> None:
+        """Let a thread run the call, unless its caller is faster."""
+        self._calls.put(run)
+        if len(self._members) < self._most:
+            # No thread can be started while the interpreter exits: then the caller runs it.
             with suppress(RuntimeError):
-                pool.submit(run)
+                _thread.start_new_thread(self._work, ())
+
+    def dismiss(self) -> None:
+        """Let the threads end."""
+        for _ in range(self._most):
+            self._calls.put(None)
+
+    def _work(self) -> None:
+        member = threading.get_ident()
+        if len(self._members) >= self._most:
+            return
+        self._members[member] = None
+        try:
+            while True:
+                run = self._calls.get(timeout=_IDLE_S)
+                if run is None:
+                    return
+                run()
+        except queue.Empty:
+            return
+        finally:
+            self._members.pop(member, None)
 
 
 class _Errand(Promise[T]):
-    """A call that is made once, by whoever comes first, and its result."""
+    """A call that is made once, by the thread that claims it first, and its result."""
 
-    __slots__ = ("_call", "_claim")
+    __slots__ = ("_call", "_claims")
 
     def __init__(self, call: Callable[[], T]) -> None:
         super().__init__()
         self._call = call
-        self._claim = threading.Lock()
+        self._claims: dict[None, object] = {}
 
     def run(self) -> None:
-        """Makes the call unless someone has begun it."""
-        if self._claim.acquire(blocking=False):
-            try:
+        """Makes the call unless a thread has begun it."""
+        try:
+            if self._claim():
                 self.set(self._call())
-            except BaseException as error:  # noqa: BLE001 - it is raised again where the result is waited for
+        except BaseException as error:  # noqa: BLE001 - it is raised again where the result is waited for
+            if not self.done():
                 self.fail(error)
 
     def withdraw(self) -> BaseException | None:
         """Keeps the call from being begun, or waits until it has ended, and returns what it raised."""
-        return None if self._claim.acquire(blocking=False) else self._failure()
+        return None if self._claim() else self._failure()
+
+    def _claim(self) -> bool:
+        claim = object()
+        # One atomic step.
+        return self._claims.setdefault(None, claim) is claim
+
+    def _is_lost(self) -> bool:
+        # Greenlets have no thread of their own, and are not interrupted between two bytecodes.
+        if "gevent.monkey" in sys.modules:
+            return False
+        tops = sys._current_frames().values()  # noqa: SLF001 - documented, for all its underscore
+        frames = [frame for top in tops for frame in _stack(top)]
+        return not any(frame.f_code is _Errand.run.__code__ and frame.f_locals["self"] is self for frame in frames)
+
+
+def _stack(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def _resolve(mode: ParallelMode) -> Literal["gevent", "threadpool", "serial"]:
@@ -288,8 +361,9 @@ def in_background(call: Callable[[*Ts], object], *args: *Ts) -> None:
 
     The work is optional: it is cut off when the interpreter exits, and not begun when no thread can be started.
     """
+    # Not by a Thread: if its starter is interrupted, its start may wait for the starter's lock forever.
     with suppress(RuntimeError):
-        threading.Thread(target=call, args=args, daemon=True).start()
+        _thread.start_new_thread(call, args)
 
 
 def outlast(call: Callable[[], T], undo: Callable[[T], object]) -> T:
@@ -322,20 +396,19 @@ def within(seconds: float, call: Callable[[], T]) -> T:
     Raises:
         TimeoutError: it took longer.
     """
-    answer: list[T] = []
-    failure: list[BaseException] = []
+    slot: Slot[tuple[T | None, BaseException | None]] = Slot()
 
     def make() -> None:
         try:
-            answer.append(call())
+            slot.set((call(), None))
         except BaseException as error:  # noqa: BLE001 - it is raised again in the thread that waits
-            failure.append(error)
+            slot.set((None, error))
 
-    thread = threading.Thread(target=make, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if failure:
-        raise failure[0]
-    if not answer:
+    _thread.start_new_thread(make, ())
+    slot.wait(seconds)
+    if slot.value is None:
         raise TimeoutError(f"no answer within {seconds} s")
-    return answer[0]
+    answer, failure = slot.value
+    if failure is not None:
+        raise failure
+    return cast("T", answer)
