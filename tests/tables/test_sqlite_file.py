@@ -20,6 +20,8 @@ from zae_limiter.core.errors import (
 )
 from zae_limiter.core.outcome import Applied, Unavailable
 from zae_limiter.schema.operations import Key, Put, Query, Update
+from zae_limiter.tables import sqlite_pool
+from zae_limiter.tables.busy import Busy
 from zae_limiter.tables.memory import MemoryTable
 from zae_limiter.tables.sqlite import SqliteTable
 
@@ -303,6 +305,29 @@ def test_a_connection_on_loan_is_closed_when_it_comes_back(path: Path) -> None:
 
     assert (1,) == table._pool.lend(close_and_read, 1)
     assert ["limiter.db"] == os.listdir(path.parent)
+
+
+def test_a_connection_does_not_wait_for_a_file_that_is_long_in_opening(path: Path) -> None:
+    """Another thread may be at that, on a slow disk; the port tries again while its loop goes on."""
+    table = SqliteTable(path)
+    release, held = threading.Event(), threading.Event()
+
+    def opening() -> None:
+        with sqlite_pool._gate:
+            held.set()
+            release.wait()
+
+    thread = threading.Thread(target=opening)
+    thread.start()
+    held.wait()
+    try:
+        with pytest.raises(Busy):
+            table.get(KEY)
+    finally:
+        release.set()
+        thread.join()
+    assert None is table.get(KEY)
+    table.close()
 
 
 def test_more_rows_than_are_remembered(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

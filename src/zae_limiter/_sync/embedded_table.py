@@ -45,10 +45,6 @@ _KEYS_IN_PASSING = 32
 _WRITES_PER_OPERATION = 4
 _LOG_PAUSES = 20
 _HELD_BACK_EVERY_MS = 60_000
-_HELD_BACK = (
-    "The write-ahead log has grown to %.1f MiB and cannot be shortened. Another program probably keeps a read "
-    "transaction open on the file, such as a SQLite shell or a copy in progress; end it."
-)
 
 
 class EmbeddedTable:
@@ -293,4 +289,8 @@ class EmbeddedTable:
         now_ms = self._clock.now_ms()
         if size_bytes is not None and now_ms >= self._held_back_due_ms:
             self._held_back_due_ms = now_ms + _HELD_BACK_EVERY_MS
-            _log.warning(_HELD_BACK, size_bytes / 2**20)
+            _log.warning(
+                "The write-ahead log cannot be shortened: %s MiB. Another program probably keeps a read transaction "
+                "open on the file, such as a SQLite shell or a copy in progress; end it.",
+                size_bytes // 2**20,
+            )

@@ -1,0 +1,30 @@
+"""What ``status`` shows of a file whose log cannot be shortened."""
+
+import sqlite3
+from pathlib import Path
+
+from tests.cli.aws import invoke, told
+from zae_limiter.core.checkpoint import LIMIT_BYTES
+from zae_limiter.schema.operations import Put
+from zae_limiter.tables.sqlite import SqliteTable
+
+
+def test_a_log_that_a_foreign_reader_holds_back_is_reported(tmp_path: Path) -> None:
+    """In words and as JSON, with its size, and no more once the reader is gone."""
+    path = tmp_path / "limiter.db"
+    table = SqliteTable(path)
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM items").fetchone()
+    for number in range(15):
+        table.write(Put({"PK": "part", "SK": str(number), "text": f"{number:02}" * 2**19}))
+    held = told(invoke("status", "--url", f"sqlite:///{path}", "--json"))
+    plain = invoke("status", "--url", f"sqlite:///{path}").stdout
+    reader.close()
+    free = told(invoke("status", "--url", f"sqlite:///{path}", "--json"))
+    table.close()
+
+    assert True is held["log_held_back"]
+    assert LIMIT_BYTES // 4 < held["log_size_bytes"] < LIMIT_BYTES
+    assert "held back by another program" in plain
+    assert (False, 0) == (free["log_held_back"], free["log_size_bytes"])
