@@ -152,9 +152,9 @@ class Table:
         answer = self._caller.call(call, sum(self.now()) // 2000)
         if isinstance(answer, Unavailable):
             return answer
-        date, received_ms = parsedate(answer.date), _steady_ms()
-        if date is not None:
-            heard = Heard(offset_of(timegm(date), sent_ms, received_ms), self._caller.connection)
+        date_s, received_ms = _seconds(answer.date), _steady_ms()
+        if date_s is not None:
+            heard = Heard(offset_of(date_s, sent_ms, received_ms), self._caller.connection)
             machine = machine_offset(time.time_ns() // 1_000_000, received_ms)
             self._time = judged(self._time, heard, machine)
         if answer.status == _OK:
@@ -167,6 +167,15 @@ class Table:
             return False
         self._sleep(_FIRST_PAUSE_S * 2 ** (attempt - 1) * (0.5 + random() / 2))
         return True
+
+
+def _seconds(date: str | None) -> int | None:
+    """Return a date in seconds since the epoch, None if it is missing or not a date."""
+    try:
+        parsed = parsedate(date)
+        return None if parsed is None else timegm(parsed)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
 
 
 def _steady_ms() -> int:

@@ -16,7 +16,7 @@ from botocore.config import Config
 
 from tests.aggregator.stage import BUCKETS, change, namespace
 from tests.dynamodb.engines import ENGINES, EngineAbsentError, fresh_table_name, running
-from tests.dynamodb.faults import Drop, Fault, Misdated, conflict, server_error, throttled
+from tests.dynamodb.faults import Drop, Exchange, Fault, Misdated, conflict, server_error, throttled
 from tests.dynamodb.proxy import Proxy
 from tests.many_shards import grown
 from tests.one_bucket import NOON, at, stored
@@ -198,6 +198,20 @@ def test_the_time_is_the_servers(url: str, table: Table):
     assert low < high
     assert low - 2_000 <= later_ms
     assert sooner_ms <= high + 2_000
+
+
+@pytest.mark.parametrize("date", ["", "soon", "Mon, 01 Jan 99999999999999999999 00:00:00 GMT"])
+def test_a_date_that_is_none_does_not_stop_a_batch(date: str, proxy: Proxy):
+    """A header that cannot be read is as if it were missing."""
+
+    class OddDate:
+        async def play(self, exchange: Exchange) -> None:
+            answer = exchange.finished(await exchange.forward())
+            await exchange.send(answer.with_header("Date", date).bytes)
+
+    proxy.always(OddDate())
+    with table_by("direct", proxy.url, new_table(running().url)) as table:
+        assert [None] == ask(table, Read((KEY,), True))
 
 
 @pytest.mark.parametrize("kind", ["direct", "carried"])

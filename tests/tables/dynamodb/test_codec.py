@@ -1,5 +1,6 @@
 """Items as DynamoDB writes them down."""
 
+import contextlib
 import json
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zae_limiter.core.errors import CorruptItemError, ValidationError
-from zae_limiter.tables.dynamodb.codec import decode_item, encode_item, encode_value
+from zae_limiter.tables.dynamodb.codec import StoredItem, decode_item, encode_item, encode_value
 
 WRITTEN = [
     ("", {"S": ""}),
@@ -130,3 +131,22 @@ def test_text_that_is_none_is_found_when_an_item_is_looked_at_closely() -> None:
     """An item is read value by value once one of them is uncommon."""
     with pytest.raises(CorruptItemError, match="it is not text"):
         decode_item({"x": {"S": 5}, "y": {"N": "1E1"}})
+
+
+typed_names = st.sampled_from(["S", "N", "BOOL", "NULL", "L", "M", "B", "SS", "x"])
+odd_values = st.recursive(
+    plain | st.floats(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(typed_names, inner, max_size=2),
+    max_leaves=10,
+)
+
+
+@given(odd_values | st.dictionaries(st.sampled_from(["PK", "SK", "x"]), odd_values))
+def test_anything_is_an_item_or_corrupt(encoded: object) -> None:
+    """No other error comes of it, whether all of it is read or one attribute."""
+    with contextlib.suppress(CorruptItemError):
+        decode_item(encoded)  # type: ignore[arg-type]  # what an endpoint may answer
+    if isinstance(encoded, dict):
+        for name in encoded:
+            with contextlib.suppress(CorruptItemError):
+                StoredItem(encoded)[name]

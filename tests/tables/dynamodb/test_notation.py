@@ -9,7 +9,7 @@ import pytest
 from zae_limiter.tables.dynamodb import notation
 
 VALUES = [{}, {"N": "1"}, ["ü", '"', "\\", "\n", "\u2028"], True, None, {"M": {"a": {"L": []}}}, -7, 1.5, "x" * 5_000]
-NOT_JSON = [b"", b"{", b"<html>", b"\xff\xfe{}", b"{'a': 1}"]
+NOT_JSON = [b"", b"{", b"<html>", b"\xff\xfe{}", b"{'a': 1}", b"[" * 100_000]
 
 
 @pytest.fixture
