@@ -117,7 +117,8 @@ def test_frame_gives_the_grant_of_its_own_terms_without_making_it_again() -> Non
     item, agreeing = created(TERMS, birth=5), stored(RPM, TPM)
     frame = view(item, terms=TERMS).frame
 
-    assert frame.granted(TERMS) is frame.granted(TERMS)
+    assert frame is frame.granted(TERMS)
+    assert (TERMS, 5) == (frame.terms, frame.birth)
     assert Grant(agreeing, 5) == frame.granted(agreeing)
     assert Grant(TERMS, None) == view(without_birth(item)).frame.granted(TERMS)
 

@@ -9,7 +9,7 @@ from tests.one_bucket import NOON, after, at, created, own, stored, taking, view
 from zae_limiter.core.composite import Settlement
 from zae_limiter.core.config import EntityFacts, Resolution
 from zae_limiter.core.limit import Limit
-from zae_limiter.core.view import Pace, own_terms, pace_after, terms_of
+from zae_limiter.core.view import NO_TERMS, Pace, own_terms, pace_after, terms_of
 from zae_limiter.schema.bucket_item import view_after_take
 
 RPS = Limit("rps", 10, 10, 1)
@@ -74,7 +74,7 @@ class TestFrames:
     def test_a_frame_that_was_seen_to_follow_terms_remembers_them(self) -> None:
         """So that it is not compared again."""
         assert TERMS is view(created(TERMS), NOON, None, TERMS).frame.terms
-        assert view(created(TERMS), NOON, None, stored(RPS)).frame.terms is None
+        assert view(created(TERMS), NOON, None, stored(RPS)).frame.terms is NO_TERMS
         assert view(created(TERMS), NOON, None, TERMS).frame.follows(TERMS)
 
     def test_limits_in_force_come_first(self) -> None:

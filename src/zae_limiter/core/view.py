@@ -48,6 +48,10 @@ class Grant:
     birth: int | None
 
 
+NO_TERMS = Terms((), -1, "", 0, {})
+"""Of a bucket that was not seen to follow any terms; no bucket has their stamp."""
+
+
 def terms_of(resolution: Resolution, ttl_multiplier: int, known: Terms | None = None) -> Terms | None:
     """Return the terms of limits read from the configuration, None where there are none.
 
@@ -102,20 +106,17 @@ class BucketLayout:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Grant):
     """What stays the same for a bucket between two rebases: its layout, and the time its balances are counted from.
 
     ``grids`` is what each limit had offered by then. ``birth`` is the number drawn when the bucket was created, None if
-    it has none. ``terms`` are those it was seen to follow, None if it follows none that are known. ``grant`` is what a
-    take by them is admitted with.
+    it has none. ``terms`` are those it was seen to follow, ``NO_TERMS`` if it follows none that are known. A frame is
+    itself the grant of a take by its terms, so that no acquire has to make one.
     """
 
     layout: BucketLayout
     start_ms: int
     grids: tuple[int, ...]
-    birth: int | None
-    terms: Terms | None
-    grant: Grant | None
 
     @property
     def limits(self) -> tuple[Limit, ...]:
@@ -185,8 +186,7 @@ class Frame:
 
     def granted(self, terms: Terms) -> Grant:
         """Return what a take from this bucket is admitted with by these terms."""
-        grant = self.grant
-        return grant if grant is not None and grant.terms is terms else Grant(terms, self.birth)
+        return self if self.terms is terms else Grant(terms, self.birth)
 
 
 F = TypeVar("F", bound=Frame)

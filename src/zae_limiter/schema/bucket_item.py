@@ -13,7 +13,7 @@ from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.sharding import MOST_SHARDS
 from zae_limiter.core.status import BucketState
-from zae_limiter.core.view import Amounts, Frame, Grant, Terms, View, pace_after
+from zae_limiter.core.view import NO_TERMS, Amounts, Frame, Terms, View, pace_after
 from zae_limiter.schema import attributes, fields, keys
 from zae_limiter.schema.bucket_layout import ItemLayout, layout_of, owner_of
 from zae_limiter.schema.operations import Key, Matches
@@ -98,7 +98,7 @@ def view_of(
     Raises:
         CorruptItemError: The item is no bucket, or a damaged one.
     """
-    if before is not None and before.frame.terms is terms and before.frame.describes(item):
+    if before is not None and before.frame.terms is (terms or NO_TERMS) and before.frame.describes(item):
         numbers = _numbers(before.frame, item)
         return View(before.frame, numbers, now_ms, pace_after(before, numbers, own, now_ms))
     frame = frame_of(item, terms)
@@ -129,24 +129,22 @@ def frame_of(item: Item, terms: Terms | None = None) -> BucketFrame:
         CorruptItemError: The item is no bucket, or a damaged one.
     """
     try:
-        frame = _parse(item, terms)
+        frame = _parse(item, terms or NO_TERMS)
         _numbers(frame, item)
     except (KeyError, TypeError, ValueError, ValidationError) as error:
         raise CorruptItemError(fields.location(item), f"it is not a whole bucket: {error}") from error
     return frame
 
 
-def _parse(item: Item, terms: Terms | None) -> BucketFrame:
+def _parse(item: Item, terms: Terms) -> BucketFrame:
     layout = layout_of(item)
-    start_ms, birth = fields.number(item, attributes.BASELINE), _birth(item)
-    followed = terms if terms is not None and layout.agrees(terms) else None
+    start_ms = fields.number(item, attributes.BASELINE)
     return BucketFrame(
+        terms=terms if layout.agrees(terms) else NO_TERMS,
+        birth=_birth(item),
         layout=layout,
         start_ms=start_ms,
         grids=tuple([part.offered(start_ms) for part in layout.shares]),
-        birth=birth,
-        terms=followed,
-        grant=None if followed is None else Grant(followed, birth),
         # All buckets have one sort key: each item that was decoded brings its own copy of it.
         key=Key(item["PK"], intern(fields.text(item, "SK"))),
         generation=fields.number(item, attributes.GENERATION),

@@ -49,10 +49,14 @@ class _Closed:
         self.release()
 
 
+_PlainKey = tuple[str, str]
+"""The two parts of a key, equal to the key."""
+
+
 class _Step(NamedTuple):
     """An item to be stored under a key, None to leave it as it is, with what changes in the orders and in the log."""
 
-    key: Key
+    key: _PlainKey
     new: dict[str, Any] | None
     leaves: tuple[Place, ...]
     enters: tuple[Place, ...]
@@ -68,14 +72,15 @@ class MemoryTable:
     def __init__(self) -> None:
         # Its release raises in a thread that does not hold it: so a caller that was interrupted knows whether it does.
         self._lock: threading.RLock | _Closed = threading.RLock()
-        self._items: dict[Key, dict[str, Any]] = {}
-        self._idle: dict[Key, dict[str, Any]] = {}
-        self._orders: dict[tuple[str, str], list[Entry]] = {}
+        # Keys are plain tuples, and an order of one entry is a tuple: the garbage collector does not visit them.
+        self._items: dict[_PlainKey, dict[str, Any]] = {}
+        self._idle: dict[_PlainKey, dict[str, Any]] = {}
+        self._orders: dict[tuple[str, str], list[Entry] | tuple[Entry]] = {}
         # The keys in the order in which the sweep comes round to them.
-        self._rounds: OrderedDict[Key, None] = OrderedDict()
+        self._rounds: OrderedDict[_PlainKey, None] = OrderedDict()
         self._unswept = 0
         self._hour = 0
-        self._opened: OrderedDict[Key, Opened] = OrderedDict()
+        self._opened: OrderedDict[_PlainKey, Opened] = OrderedDict()
         # Of usage that nobody ever asks for the oldest goes, so that it does not fill the memory.
         self._log: deque[Change] = deque(maxlen=_LONGEST_LOG)
         self._sequence = 0
@@ -272,7 +277,7 @@ class MemoryTable:
             self._opened.clear()
             self._log.clear()
 
-    def _find(self, key: Key) -> dict[str, Any]:
+    def _find(self, key: _PlainKey) -> dict[str, Any]:
         """The item of a key, empty if there is none."""
         found = self._items.get(key)
         if found:
@@ -280,7 +285,9 @@ class MemoryTable:
         self._finish()
         return self._items.get(key) or self._idle.get(key, NO_ITEM)
 
-    def _plan(self, key: Key, new: dict[str, Any], stands: tuple[Place, ...], before: Sequence[_Step] = ()) -> _Step:
+    def _plan(
+        self, key: _PlainKey, new: dict[str, Any], stands: tuple[Place, ...], before: Sequence[_Step] = ()
+    ) -> _Step:
         """Plan to put ``new`` in the place of the item of that key, in every order; ``before`` is planned already."""
         old = self._find(key)
         found = logged(self._opened.get(key), old, new, self._hour) if key[1] == BUCKET else None
@@ -288,11 +295,13 @@ class MemoryTable:
         leaves = tuple(place for place in stood if place not in stands)
         enters = tuple(place for place in stands if place not in stood)
         noted = sum(step.change is not None for step in before)
-        return _Step(Key(*key), new, leaves, enters, found, None if found is None else self._change(key, found, noted))
+        return _Step(
+            (key[0], key[1]), new, leaves, enters, found, None if found is None else self._change(key, found, noted)
+        )
 
-    def _change(self, key: Key, found: Logged, noted: int = 0) -> Change | None:
+    def _change(self, key: _PlainKey, found: Logged, noted: int = 0) -> Change | None:
         """Return what is to be logged, None if nothing was used; ``noted`` changes are logged before it."""
-        return change(self._sequence + noted + 1, key, found.hour, found.added) if found.added else None
+        return change(self._sequence + noted + 1, Key(*key), found.hour, found.added) if found.added else None
 
     def _carry_out(self, steps: tuple[_Step, ...]) -> None:
         """Carry out a plan. From the moment it is noted it will be, though the caller is interrupted."""
@@ -336,20 +345,27 @@ class MemoryTable:
             self._idle.pop(key, None)
             self._rounds.pop(key, None)
 
-    def _enter(self, place: Place, key: Key) -> None:
+    def _enter(self, place: Place, key: _PlainKey) -> None:
         """Give an item its place in an order."""
-        order = self._orders.setdefault((place.order, place.partition), [])
-        entry = (place.sort, *key)
+        name, entry = (place.order, place.partition), (place.sort, *key)
+        order = self._orders.get(name)
+        if order is None:
+            self._orders[name] = (entry,)
+            return
+        if type(order) is tuple:
+            order = self._orders[name] = list(order)
         index = bisect_left(order, entry)
         if index == len(order) or order[index] != entry:
-            order.insert(index, entry)
+            order.insert(index, entry)  # type: ignore[union-attr] # mypy does not narrow on type()
 
-    def _leave(self, place: Place, key: Key) -> None:
+    def _leave(self, place: Place, key: _PlainKey) -> None:
         """Take an item out of an order."""
-        order = self._orders.get((place.order, place.partition), [])
-        entry = (place.sort, *key)
+        name, entry = (place.order, place.partition), (place.sort, *key)
+        order = self._orders.get(name, [])
+        if type(order) is tuple:
+            order = list(order)
         index = bisect_left(order, entry)
         if index < len(order) and order[index] == entry:
-            del order[index]
+            del order[index]  # type: ignore[union-attr] # mypy does not narrow on type()
         if not order:
-            self._orders.pop((place.order, place.partition), None)
+            self._orders.pop(name, None)
