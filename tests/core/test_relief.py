@@ -2,13 +2,39 @@
 
 import pytest
 
-from zae_limiter.core.sharding import Hold, held, may_relieve
+from zae_limiter.core.sharding import MOST_SHARDS, Hold, held, may_relieve, splits_for_throttle
 
 
 @pytest.mark.parametrize(("last_ms", "may"), [(None, True), (1_000, False), (981, False), (980, True), (1_001, True)])
 def test_a_client_looks_at_a_throttled_shard_now_and_then(last_ms: int | None, may: bool) -> None:
     """Of all the requests that a throttle hits at once one looks; a clock that was set back holds nobody up."""
     assert may == may_relieve(last_ms, 1_000)
+
+
+@pytest.mark.parametrize(
+    ("partition", "rate", "splits"),
+    [
+        (True, None, True),
+        (True, 1.0, True),
+        (False, None, False),
+        (False, 990.0, False),
+        (None, None, False),
+        (None, 57.0, False),
+        (None, 799.0, False),
+        (None, 800.0, True),
+    ],
+)
+def test_shard_is_split_for_its_own_partition_or_its_own_writes(
+    partition: bool | None, rate: float | None, splits: bool
+) -> None:
+    """Where the store gives a reason it decides; where it gives none, the shard's write rate does."""
+    assert splits == splits_for_throttle(partition, rate, 1_000, 1)
+
+
+@pytest.mark.parametrize("partition", [True, None])
+def test_shard_as_small_as_it_gets_is_not_split(partition: bool | None) -> None:
+    """Whatever it is asked for."""
+    assert not splits_for_throttle(partition, 990.0, 1_000, MOST_SHARDS)
 
 
 def test_a_shard_that_takes_no_write_is_left_alone_for_a_while() -> None:

@@ -237,10 +237,16 @@ def unavailable(applied: bool) -> Refuse:
     return Refuse(503, f"{SERVICE}#ServiceUnavailable", "The service is unavailable", applied)
 
 
-def throttled() -> Refuse:
-    """The partition or the index has no capacity left."""
+KEY_RANGE = "TableWriteKeyRangeThroughputExceeded"
+"""The reason of a throttle: the partition of the key has no capacity left."""
+
+
+def throttled(*reasons: str) -> Refuse:
+    """The partition, the table, an index or the account has no capacity left; engines give no reasons."""
     message = "The level of configured provisioned throughput for the table was exceeded"
-    return Refuse(400, f"{SERVICE}#ProvisionedThroughputExceededException", message)
+    arn = "arn:aws:dynamodb:us-east-1:123456789012:table/limits"
+    told = {"ThrottlingReasons": [{"reason": reason, "resource": arn} for reason in reasons]} if reasons else {}
+    return Refuse(400, f"{SERVICE}#ProvisionedThroughputExceededException", message, more=told)
 
 
 def conflict() -> Refuse:

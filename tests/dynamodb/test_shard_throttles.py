@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.dynamodb.faults import Exchange, Nothing, conflict, throttled
+from tests.dynamodb.faults import KEY_RANGE, Exchange, Fault, Nothing, conflict, throttled
 from tests.dynamodb.ledgers import RESOURCE
 from tests.dynamodb.stage import CONSUME, PATIENT_S, Actor, Stage
 from tests.dynamodb.trees import KINDS
 
 TAKES = 20
+UNRELATED = 150
 # A shard that is shut is tried for a part of the deadline.
 SHUT_S = 5.0
 
@@ -28,7 +29,19 @@ class ShardShut:
         request = exchange.request
         target = (request.header("x-amz-target") or "").rpartition(".")[2]
         shut = target in self.targets and f'#{RESOURCE}#{self.shard}"'.encode() in request.body
-        await (throttled() if shut else Nothing()).play(exchange)
+        await (throttled(KEY_RANGE) if shut else Nothing()).play(exchange)
+
+
+@dataclass(slots=True)
+class EveryTenth:
+    """A fault that one call in ten meets."""
+
+    fault: Fault
+    count: int = 0
+
+    async def play(self, exchange: Exchange) -> None:
+        self.count += 1
+        await (Nothing() if self.count % 10 else self.fault).play(exchange)
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -63,12 +76,26 @@ def test_a_shard_is_split_once_for_one_throttle(stage: Stage):
     """What was written before the split says nothing of after it."""
     actor = stage.actor()
     actor.take()
-    stage.proxy.next(throttled(), 1, "UpdateItem")
+    stage.proxy.next(throttled(KEY_RANGE), 1, "UpdateItem")
     for _ in range(TAKES):
         actor.take()
 
     assert counts(actor) in ([1], [2, 2])
     assert times(1 + TAKES) == actor.used
+
+
+@pytest.mark.parametrize("reasons", [(), ("TableWriteMaxOnDemandThroughputExceeded",)], ids=["none", "table"])
+def test_throttles_unrelated_to_the_key_split_nothing(stage: Stage, reasons: tuple[str, ...]):
+    """One write in ten is throttled, for no reason or because of the whole table: the shard's own writes are few."""
+    actor = stage.actor()
+    actor.take()
+    stage.proxy.always(EveryTenth(throttled(*reasons)), "UpdateItem")
+    for _ in range(UNRELATED):
+        actor.take()
+    stage.proxy.calm()
+
+    assert [1] == counts(actor)
+    assert times(1 + UNRELATED) == actor.used
 
 
 def test_a_write_in_the_way_of_a_transaction_splits_nothing(stage: Stage):

@@ -24,12 +24,13 @@ LIMITS = [Limit.per_minute("rpm", 1_000_000)]
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Who asks, how often, and for how long."""
+    """Who asks, how often, and for how long; ``throttled`` is the part of writes that is throttled for no reason."""
 
     clients: int = 64
     per_second: float = 5_000
     seconds: int = 12
     group_commit: bool = False
+    throttled: float = 0.0
     partitions: Partitions = field(default_factory=Partitions)
 
 
@@ -93,6 +94,7 @@ class _Fleet:
 async def grow(seed: int, load: Load) -> list[Second]:
     """Run a load on one bucket and return what happened, second by second."""
     world = World(seed, load.partitions)
+    world.table.throttled_for_nothing = load.throttled
     names = [f"client {number}" for number in range(load.clients)]
     limiters = [await world.limiter(name, group_commit=load.group_commit) for name in names]
     await limiters[0].set_system_defaults(LIMITS)

@@ -28,7 +28,7 @@ from zae_limiter.schema.operations import Check, Delete, Key, Operation, Page, Q
 from zae_limiter.tables.evaluate import apply
 from zae_limiter.tables.memory import MemoryTable
 
-THROTTLED, CONTESTED = Throttled(), Throttled(contested=True)
+THROTTLED, CONTESTED = Throttled(partition=True), Throttled(contested=True)
 CONFLICT = Conflict()
 IN_PROGRESS = Unavailable(TimeoutError("TransactionInProgress: it was sent before and is under way"), ambiguous=True)
 

@@ -107,6 +107,7 @@ class SimulatedTable:
     def __init__(self, clock: Clock, random: Random, partitions: Partitions) -> None:
         self.capabilities = BackendCapabilities(partition_writes_per_second=partitions.writes_per_s)
         self.tally = Tally()
+        self.throttled_for_nothing = 0.0
         self._clock = clock
         self._random = random
         self._partitions = partitions
@@ -139,9 +140,12 @@ class SimulatedTable:
     async def write(self, operation: Write, until_s: float | None = None) -> WriteOutcome:
         def carry_out() -> WriteOutcome:
             self.tally.writes += 1
-            if not self._writes.spend([(operation.key.pk, 1)], self._clock.monotonic_s()):
+            if self.throttled_for_nothing and self._random.random() < self.throttled_for_nothing:
                 self.tally.throttled += 1
                 return Throttled()
+            if not self._writes.spend([(operation.key.pk, 1)], self._clock.monotonic_s()):
+                self.tally.throttled += 1
+                return Throttled(partition=True)
             outcome = self._items.write(operation)
             self.tally.refused += isinstance(outcome, Refused)
             return outcome

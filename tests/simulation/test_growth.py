@@ -15,6 +15,15 @@ def test_a_slow_trickle_never_grows_the_shards() -> None:
     assert 4_800 < sum(len(one.latencies_ms) for one in seconds)
 
 
+def test_throttles_unrelated_to_the_key_never_grow_the_shards() -> None:
+    """5 % of 57 writes a second are throttled, though the partition has room; a rejection then reads one shard."""
+    seconds = simulate(grow, 1, Load(clients=4, per_second=57, seconds=40, throttled=0.05))
+
+    assert {1} == {one.shards for one in seconds}
+    assert 0 == sum(one.rejected + one.failed for one in seconds)
+    assert sum(one.tally.throttled for one in seconds) > 80
+
+
 @pytest.mark.parametrize(("seed", "overdraws"), [(1, False), (2, True)])
 def test_shards_of_a_hot_bucket_settle_within_seconds(seed: int, overdraws: bool) -> None:
     """5,000 writes/s are five times what one partition takes; from the sixth second on hardly one is throttled.

@@ -33,12 +33,15 @@ class Missing:
 
 @dataclass(slots=True, frozen=True)
 class Throttled:
-    """The partition takes no more writes for now. Nothing was written.
+    """The store takes no more writes for now. Nothing was written.
 
-    ``contested``: not for want of capacity, but because a transaction holds the item for the moment.
+    ``contested``: not for want of capacity, but because a transaction holds the item for the moment. ``partition``:
+    whether the partition of the key has no capacity left. It is None if the store gives no reason, and False if the
+    table, an index or the account has none left, whichever key is written.
     """
 
     contested: bool = False
+    partition: bool | None = None
 
 
 @dataclass(slots=True, frozen=True)

@@ -96,6 +96,18 @@ def wants_split(rate: float, most_per_s: int, shard_count: int) -> bool:
     return rate >= _SPLIT_AT * most_per_s and shard_count < MOST_SHARDS
 
 
+def splits_for_throttle(partition: bool | None, rate: float | None, most_per_s: int, shard_count: int) -> bool:
+    """Say whether a throttled shard should be split.
+
+    ``partition`` is what the store says: whether the shard's own partition is full, None if it gives no reason. Then
+    the ``rate`` of the shard's own writes per second decides, None if it is not known yet. A throttle of the table, an
+    index or the account is not a reason: every shard would be throttled as well.
+    """
+    if partition is None:
+        return rate is not None and wants_split(rate, most_per_s, shard_count)
+    return partition and shard_count < MOST_SHARDS
+
+
 def may_relieve(last_ms: int | None, now_ms: int) -> bool:
     """Say whether a client should look at a shard that takes no writes, which it last did at ``last_ms``.
 

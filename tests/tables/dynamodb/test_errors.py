@@ -346,3 +346,47 @@ def test_any_failure_is_an_outcome_or_a_named_error(status: int, body: dict[str,
         for outcome in (write_outcome, lambda one: transact_outcome(one, 1), read_problem):
             with contextlib.suppress(ZAELimiterError):
                 outcome(found)
+
+
+KEY_RANGE, ON_DEMAND = "TableWriteKeyRangeThroughputExceeded", "TableWriteMaxOnDemandThroughputExceeded"
+
+
+@pytest.mark.parametrize(
+    ("reasons", "partition"),
+    [
+        ([KEY_RANGE], True),
+        ([ON_DEMAND, KEY_RANGE], True),
+        ([ON_DEMAND], False),
+        (["TableWriteAccountLimitExceeded"], False),
+        (["TableWriteProvisionedThroughputExceeded"], False),
+        (["IndexWriteKeyRangeThroughputExceeded"], False),
+        ([], None),
+    ],
+)
+def test_a_throttle_says_whether_the_partition_of_the_key_is_full(reasons: list[str], partition: bool | None) -> None:
+    """Only a key range of the table is; an index, the table and the account are shared by all keys."""
+    told = [{"reason": reason, "resource": "arn:aws:dynamodb:us-east-1:1:table/limits"} for reason in reasons]
+    body = {"__type": "x#ThrottlingException", "message": "slow down", "ThrottlingReasons": told}
+    found = failure_of(400, None, json.dumps(body).encode(), "limits")
+
+    assert Throttled(partition=partition) == write_outcome(found) == transact_outcome(found, 2)
+
+
+@pytest.mark.parametrize(
+    "told", [None, "TableWriteKeyRangeThroughputExceeded", [None], ["x"], [{}], [{"reason": 5}]], ids=str
+)
+def test_reasons_that_are_none_say_nothing(told: object) -> None:
+    """As with an answer without any."""
+    body = {"__type": "x#ThrottlingException", "ThrottlingReasons": told}
+    found = failure_of(400, None, json.dumps(body).encode(), "limits")
+
+    assert Throttled() == write_outcome(found)
+
+
+def test_reasons_of_a_throttled_operation_are_those_of_its_transaction() -> None:
+    """They are beside the code of the operation."""
+    reasons = [{"Code": "None"}, {"Code": "ThrottlingError", "ThrottlingReasons": [{"reason": KEY_RANGE}]}]
+    body = {"__type": "x#TransactionCanceledException", "CancellationReasons": reasons}
+    found = failure_of(400, None, json.dumps(body).encode(), "limits")
+
+    assert Throttled(partition=True) == transact_outcome(found, 2)

@@ -38,6 +38,7 @@ from zae_limiter.core.sharding import (
     is_complete,
     may_relieve,
     route,
+    splits_for_throttle,
     wants_split,
     write_rate,
 )
@@ -105,7 +106,7 @@ class ShardClient:
                     tried.add(shard)
                 case Throttled():
                     # It may have the tokens all the same, so this is no reason to ask all of them at once.
-                    await self.relieve((asking.bucket, shard), terms, asking.until_s)
+                    await self.relieve((asking.bucket, shard), terms, asking.until_s, verdict)
                 case Missing():
                     # It was merged into one that it was split off, of which too much is remembered.
                     merged = ancestor(shard, memory.views())
@@ -277,18 +278,28 @@ class ShardClient:
         """Split a shard that is written to too often, as its own write counter tells."""
         if self._most_per_s is None or view is None:
             return
-        # What a shard was written before it was split says nothing of what it is written since.
-        gauged = (view.frame.key, view.frame.shard_count)
-        before = self._gauges.get(gauged)
-        if before is not None and view.seen_ms - before.at_ms < LOOK_APART_MS:
-            return
-        now = Gauge(view.seen_ms, view.writes)
-        rate = None if before is None else write_rate(before, now)
-        self._gauges.keep(gauged, now)
+        rate = self._rate(view)
         if rate is not None and wants_split(rate, self._most_per_s, view.frame.shard_count):
             # Whoever has got what was asked for is not to hear of what the split ran into.
             with suppress(RateLimiterUnavailable):
                 await self.split(place, view, until_s)
+
+    def _rate(self, view: BucketView) -> float | None:
+        """Return a shard's writes per second since it was last measured, None if that is too short to tell."""
+        # What a shard was written before it was split says nothing of what it is written since.
+        gauged = (view.frame.key, view.frame.shard_count)
+        before = self._gauges.get(gauged)
+        if before is not None and view.seen_ms - before.at_ms < LOOK_APART_MS:
+            return None
+        now = Gauge(view.seen_ms, view.writes)
+        self._gauges.keep(gauged, now)
+        return None if before is None else write_rate(before, now)
+
+    def _splits_for(self, throttle: Throttled, view: BucketView) -> bool:
+        """Say whether a throttled shard is to be split."""
+        if self._most_per_s is None:
+            return False
+        return splits_for_throttle(throttle.partition, self._rate(view), self._most_per_s, view.frame.shard_count)
 
     async def split(self, place: Place, view: BucketView, until_s: float) -> TransactOutcome | None:
         """Make two shards of one; where another was faster, learn from it. None: it is as small as it gets."""
@@ -347,16 +358,20 @@ class ShardClient:
         ):
             self._buckets.learn((bucket, shard), item, terms)
 
-    async def relieve(self, place: Place, terms: Terms | None, until_s: float) -> None:
-        """Do something about a shard that takes no writes for now: find out that it was split, or split it.
+    async def relieve(self, place: Place, terms: Terms | None, until_s: float, throttle: Throttled) -> None:
+        """Leave a throttled shard alone for a while, and find out that it was split, or split it, if that may help.
 
-        Of many requests that a throttle hits at once one does something, and the others find it done. Meanwhile it is
-        left alone.
+        Of many requests that are throttled at the same time one does something, and the others find it done.
         """
         self.holds.begin(place)
         bucket, shard = place
         now_ms = self._table.now()[0]
-        if place in self._splitting or not may_relieve(self._relieved.get(place), now_ms):
+        # Every shard of the table is throttled as well: neither a look nor a split helps.
+        if (
+            throttle.partition is False
+            or place in self._splitting
+            or not may_relieve(self._relieved.get(place), now_ms)
+        ):
             return
         self._relieved.keep(place, now_ms)
         before = self._buckets.remembered(bucket, shard)
@@ -370,7 +385,9 @@ class ShardClient:
                 await self._buckets.look((bucket, 1), terms, until_s)
             return
         split_since = before is not None and view is not None and before.frame.shard_count != view.frame.shard_count
-        if view is not None and not split_since and self._random.random() < _SPLITTERS:
+        if view is None or split_since or not self._splits_for(throttle, view):
+            return
+        if self._random.random() < _SPLITTERS:
             with suppress(RateLimiterUnavailable):
                 await self._split_in_time(place, view, until_s)
 

@@ -260,19 +260,19 @@ class BucketClient:
             if isinstance(verdict, Rejection) and not sharded:
                 return verdict
             if isinstance(verdict, Throttled):
-                self._relieve((asking.bucket, 0), errand.terms, asking.until_s)
+                self._relieve((asking.bucket, 0), errand.terms, asking.until_s, verdict)
                 sharded = self._caches.of(asking.bucket).sharded
             if sharded:
                 return self.shards.take(asking, errand.terms)
             errand, verdict = Errand(self._means, asking, errand.terms, self._first), None
 
-    def _relieve(self, place: Place, terms: Terms, until_s: float) -> None:
+    def _relieve(self, place: Place, terms: Terms, until_s: float, throttle: Throttled) -> None:
         """Do something about a shard that takes no writes for now, and leave it alone for a while.
 
         Raises:
             RateLimiterUnavailable: No time is left.
         """
-        self.shards.relieve(place, terms, until_s)
+        self.shards.relieve(place, terms, until_s, throttle)
         self.shards.holds.wait(place, until_s)
 
     def _take_as_stranger(self, asking: Asking) -> Grant | Rejection:
@@ -374,7 +374,7 @@ class BucketClient:
                 self.buckets.learn((bucket, shard), fate.new, terms, own if same else ())
                 return
             if isinstance(fate, Throttled):
-                self._relieve((bucket, shard), terms, until_s)
+                self._relieve((bucket, shard), terms, until_s, fate)
             else:
                 old = fate.old if isinstance(fate, Refused) else None
                 refusals += old is not None and view is not None and view.frame.describes(old)

@@ -21,6 +21,9 @@ from zae_limiter.tables.dynamodb.notation import JSONDecodeError, loads
 
 _LONGEST_MESSAGE = 300
 _THROTTLED, _CONTESTED, _MISSING, _CONFLICT = Throttled(), Throttled(contested=True), Missing(), Conflict()
+_PARTITION_THROTTLED, _SHARED_THROTTLED = Throttled(partition=True), Throttled(partition=False)
+_OF_TABLE, _OF_KEY_RANGE = "Table", "KeyRange"
+"""Parts of a reason, such as TableWriteKeyRangeThroughputExceeded."""
 _CANCELLED, _CONDITION_FAILED = "TransactionCanceledException", "ConditionalCheckFailedException"
 
 _THROTTLES = frozenset(
@@ -221,7 +224,7 @@ def _outcome(failure: Failure) -> Throttled | Unavailable:
     """What a failed call comes to, whatever it was for. A code that is known counts more than the status."""
     code, status = failure.code, failure.status
     if code in _THROTTLES or status == _TOO_MANY_REQUESTS:
-        return _THROTTLED
+        return _throttle([failure.body])
     if code in _CONTESTS:
         return _CONTESTED
     if code in _NO_TABLE:
@@ -252,9 +255,29 @@ def _cancellation(
     if _REASON_CONFLICT in codes:
         return _CONFLICT
     if not _REASON_THROTTLES.isdisjoint(codes):
-        return _THROTTLED
+        throttled = [reason for code, reason in zip(codes, reasons, strict=True) if code in _REASON_THROTTLES]
+        return _throttle([failure.body, *throttled])
     other = next((code for code in codes if code != "None"), failure.code)
     return Unavailable(CallFailed(failure.status, other, failure.message), ambiguous=False)
+
+
+def _throttle(told: Sequence[Mapping[str, Any]]) -> Throttled:
+    """A throttle, by the reasons in the parts of an answer: a key range, or something that all keys share."""
+    found: list[str] = []
+    for part in told:
+        reasons = part.get("ThrottlingReasons") or part.get("throttlingReasons")
+        for one in reasons if type(reasons) is list else ():
+            reason = one.get("reason") or one.get("Reason") if isinstance(one, Mapping) else None
+            if type(reason) is str:
+                found.append(reason)
+    if not found:
+        return _THROTTLED
+    return _PARTITION_THROTTLED if any(_is_key_range(reason) for reason in found) else _SHARED_THROTTLED
+
+
+def _is_key_range(reason: str) -> bool:
+    """Say whether a reason is the partition of the key that was written: no index has the key of a bucket's writes."""
+    return reason.startswith(_OF_TABLE) and _OF_KEY_RANGE in reason
 
 
 def _refusal(answer: Mapping[str, Any]) -> Refused | Missing:
