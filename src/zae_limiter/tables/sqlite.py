@@ -108,15 +108,19 @@ class SqliteTable:
     def write(self, operation: Write) -> Applied | Refused | Missing | Unavailable:
         """Carry out one operation, if its conditions hold."""
         # As _writing, without the call.
-        turn = self._pool.turn.begin()
+        turn = self._pool.turn
         try:
+            turn.begin()
             return self._pool.lend(self._write, operation)
         except sqlite3.Error as error:
             if is_busy(error):
                 raise Busy from error
             return Unavailable(error, ambiguous=False)
         finally:
-            turn.release()
+            try:  # noqa: SIM105 - a context manager could be interrupted before the turn has ended
+                turn.end()
+            except RuntimeError:
+                pass
 
     def transact(self, operations: Sequence[Operation]) -> Committed | Cancelled | Unavailable:
         """Carry out all operations, or none."""
@@ -208,15 +212,19 @@ class SqliteTable:
         Raises:
             Busy: the file is locked.
         """
-        turn = self._pool.turn.begin()
+        turn = self._pool.turn
         try:
+            turn.begin()
             return self._pool.lend(call, argument)
         except sqlite3.Error as error:
             if is_busy(error):
                 raise Busy from error
             return Unavailable(error, ambiguous=False)
         finally:
-            turn.release()
+            try:  # noqa: SIM105 - a context manager could be interrupted before the turn has ended
+                turn.end()
+            except RuntimeError:
+                pass
 
     def _changing(self, call: Callable[[sqlite3.Cursor, A], None], argument: A) -> None:
         """Make a call that writes and answers nothing, in one transaction.

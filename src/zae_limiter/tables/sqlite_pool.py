@@ -42,32 +42,40 @@ class Turn:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._urgent = threading.Lock()
+        # Its release raises in a thread that does not hold it, so every thread may end a turn that it may have.
+        self._lock = threading.RLock()
+        self._urgent = threading.RLock()
+        # Whether a thread that has waited long waits for the next turn.
+        self._hurry = False
+        self.end = self._lock.release
 
-    def begin(self) -> threading.Lock:
-        """Wait for the turn, and return the lock whose release ends it."""
+    def begin(self) -> None:
+        """Wait for the turn. ``end`` raises RuntimeError in a thread that does not have it, as after an interrupt."""
         lock = self._lock
-        if not self._urgent.locked() and (lock.acquire(False) or lock.acquire(True, _PATIENCE_S)):
-            return lock
+        if not self._hurry and (lock.acquire(False) or lock.acquire(True, _PATIENCE_S)):
+            return
         urgent = self._urgent
-        mine = urgent.acquire(True, _LONGEST_TURN_S)
         try:
-            if not mine and urgent is self._urgent:
-                self._urgent = threading.Lock()
-            return self._next_turn()
+            if not urgent.acquire(True, _LONGEST_TURN_S):
+                self._urgent = threading.RLock()
+            self._hurry = True
+            self._wait()
         finally:
-            if mine:
+            # If an interrupt prevents it, the next thread comes this way, and does it.
+            self._hurry = False
+            try:  # noqa: SIM105 - a context manager could be interrupted before the lock is released
                 urgent.release()
+            except RuntimeError:
+                pass
 
-    def _next_turn(self) -> threading.Lock:
+    def _wait(self) -> None:
         """Wait for the turn, before all others."""
-        while True:
-            lock = self._lock
-            if lock.acquire(True, _LONGEST_TURN_S):
-                return lock
+        lock = self._lock
+        while not lock.acquire(True, _LONGEST_TURN_S):
             if lock is self._lock:
-                self._lock = threading.Lock()
+                self._lock = threading.RLock()
+                self.end = self._lock.release
+            lock = self._lock
 
 
 class Pool:

@@ -1,0 +1,223 @@
+"""Interrupts a sync client thousands of times, with real signals and exceptions set from other threads.
+
+Run it with ``python -m tests.interrupts.storm --interrupts 20000 --url memory://``; ``make`` tests run a short one. It
+prints what happened and fails if a thread hangs, if the limiter does not work afterwards, or if too much was admitted.
+
+The main thread is struck by a timer whose handler raises. Worker threads are struck by ``PyThreadState_SetAsyncExc``.
+"""
+
+import argparse
+import ctypes
+import itertools
+import random
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.dynamodb.trees import session_for
+from zae_limiter import Limit, RateLimiterUnavailable, RateLimitExceeded, SyncRateLimiter, SyncRepository
+
+CAPACITY = 10**6
+TEN_YEARS_S = 10 * 365 * 86_400
+RESOURCE = "gpt-4"
+ENTITIES = ("user-1", "user-2", "child-1")
+"""Few, so that callers meet; the last takes from its parent too."""
+_EVERY_S = {"dynamodb": 0.02}
+"""The longest pause between two interrupts, by kind of store: some calls must succeed in between."""
+_TRIES = 20
+
+
+class Struck(BaseException):
+    """Raised by the signal handler, and set in worker threads."""
+
+
+class WorkFailedError(Exception):
+    """The work that tokens were taken for has failed."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a thread has seen: tokens that it was admitted for certain, and calls that ended in each way."""
+
+    admitted: int = 0
+    struck: int = 0
+    unavailable: int = 0
+    slowest_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Storm:
+    """One limiter under fire."""
+
+    limiter: Any
+    deadline_s: float
+    interrupts: int
+    every_s: float = 0.002
+    workers: int = 4
+    seed: int = 1
+    strikes: "itertools.count[int]" = field(default_factory=itertools.count)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> list[Counts]:
+        """Strike this often, then let every thread end, and return what they have seen."""
+        counts = [Counts() for _ in range(self.workers + 1)]
+        threads = [
+            threading.Thread(target=self._survive, args=(counts[number], number), daemon=True)
+            for number in range(1, self.workers + 1)
+        ]
+        for thread in threads:
+            thread.start()
+        striker = threading.Thread(target=self._strike, args=([thread.ident for thread in threads],), daemon=True)
+        striker.start()
+        self._work_under_signals(counts[0])
+        for thread in (striker, *threads):
+            thread.join(60 * self.deadline_s)
+            if thread.is_alive():
+                raise AssertionError(f"a thread hangs: {thread}")
+        return counts
+
+    def _strike(self, idents: list[int | None]) -> None:
+        """Strike worker threads at random moments."""
+        chance = random.Random(self.seed)
+        while next(self.strikes) < self.interrupts:
+            time.sleep(chance.random() * self.every_s)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(chance.choice(idents) or 0), ctypes.py_object(Struck)
+            )
+        self.ended.set()
+
+    def _work_under_signals(self, counts: Counts) -> None:
+        """Work in the main thread, which a timer strikes at random moments."""
+        chance = random.Random(self.seed + 1)
+
+        def strike(*_: object) -> None:
+            if not self.ended.is_set():
+                next(self.strikes)
+                raise Struck
+
+        before = signal.signal(signal.SIGALRM, strike)
+        try:
+            while not self.ended.is_set():
+                with suppress(Struck):
+                    first_s, then_s = (0.0005 + 2 * chance.random() * self.every_s for _ in range(2))
+                    signal.setitimer(signal.ITIMER_REAL, first_s, then_s)
+                    self._work(counts, 0)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+    def _survive(self, counts: Counts, number: int) -> None:
+        """Work in a worker thread, which may be struck between two calls too."""
+        while not self.ended.is_set():
+            try:
+                self._work(counts, number)
+            except Struck:
+                continue
+
+    def _work(self, counts: Counts, number: int) -> None:
+        """Take again and again until the storm has ended."""
+        chance = random.Random((self.seed, number).__hash__())
+        while not self.ended.is_set():
+            started_s = time.monotonic()
+            try:
+                self._take(counts, chance)
+            except Struck:
+                counts.struck += 1
+            except RateLimiterUnavailable:
+                counts.unavailable += 1
+            except (RateLimitExceeded, WorkFailedError):
+                pass
+            counts.slowest_s = max(counts.slowest_s, time.monotonic() - started_s)
+
+    def _take(self, counts: Counts, chance: random.Random) -> None:
+        entity = chance.choice(ENTITIES)
+        with self.limiter.acquire(entity, RESOURCE, {"rpm": 1}) as lease:
+            if chance.random() < 0.2:
+                lease.adjust(rpm=1)
+            elif chance.random() < 0.2:
+                lease.release(rpm=1)
+                return
+            elif chance.random() < 0.1:
+                raise WorkFailedError
+        counts.admitted += 1
+
+
+def check(limiter: Any, counts: list[Counts], deadline_s: float) -> dict[str, int]:
+    """Require that the limiter works for every thread, and that the table has charged what was admitted.
+
+    Raises:
+        AssertionError: It does not.
+    """
+    done: list[str] = []
+
+    def take() -> None:
+        for entity in ENTITIES:
+            take_once(entity)
+
+    def take_once(entity: str) -> None:
+        # An engine may be busy for a while with requests that were given up.
+        for _ in range(_TRIES):
+            with suppress(RateLimiterUnavailable), limiter.acquire(entity, RESOURCE, {"rpm": 1}):
+                done.append(entity)
+                return
+
+    threads = [threading.Thread(target=take, daemon=True) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60 * deadline_s)
+    assert len(done) == 8 * len(ENTITIES), "the limiter does not work any more"
+    charged = {entity: CAPACITY - limiter.available(entity, RESOURCE)["rpm"] for entity in ENTITIES}
+    admitted = sum(one.admitted for one in counts) + len(done)
+    assert sum(charged.values()) >= admitted, f"{admitted} admitted, {charged} charged"
+    return charged
+
+
+def storm(url: str, interrupts: int, deadline_s: float, seed: int = 1) -> str:
+    """Run a storm on a store, and return a line about it.
+
+    Raises:
+        AssertionError: A promise was broken.
+    """
+    limit = Limit.custom("rpm", CAPACITY, 1, TEN_YEARS_S)
+    with SyncRepository.open(url, deadline_s=deadline_s, session=session_for(url)) as repo:
+        repo.set_system_defaults([limit])
+        repo.create_entity("parent-1")
+        repo.create_entity("child-1", parent_id="parent-1", cascade=True)
+        limiter = SyncRateLimiter(repo)
+        for entity in ENTITIES:
+            with limiter.acquire(entity, RESOURCE, {"rpm": 1}):
+                pass
+        run = Storm(limiter, deadline_s, interrupts, _EVERY_S.get(url.split(":")[0], 0.002), seed=seed)
+        counts = [*run.run(), Counts(admitted=len(ENTITIES))]
+        # Whatever was interrupted is due by then.
+        time.sleep(deadline_s + 1)
+        charged = check(limiter, counts, deadline_s)
+    struck, admitted = sum(one.struck for one in counts), sum(one.admitted for one in counts)
+    unavailable = sum(one.unavailable for one in counts)
+    slowest_s = max(one.slowest_s for one in counts)
+    return (
+        f"{url.split(':')[0]}: {interrupts} interrupts, {struck} calls struck, {admitted} admitted, "
+        f"{sum(charged.values())} charged, {unavailable} unavailable, slowest call {slowest_s:.2f} s "
+        f"(deadline {deadline_s} s); all threads ended"
+    )
+
+
+def main() -> None:
+    """Run a storm by the options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--interrupts", type=int, default=20_000)
+    parser.add_argument("--deadline", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--url", default="memory://")
+    options = parser.parse_args()
+    sys.setswitchinterval(0.0005)
+    sys.stdout.write(f"{storm(options.url, options.interrupts, options.deadline, options.seed)}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Real interrupts, some hundreds of them: every thread ends, the limiter goes on, and nothing is admitted twice.
+
+In a process of its own, for timers and handlers belong to the main thread. ``tests.interrupts.storm`` runs longer ones.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.dynamodb.engines import fresh_table_name, running
+from tests.dynamodb.ledgers import table_url
+
+ROOT = Path(__file__).resolve().parents[2]
+INTERRUPTS = 600
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no timers here")
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "dynamodb"])
+def test_a_storm_of_interrupts_leaves_a_client_that_works(kind, tmp_path):
+    """Signals in the main thread, exceptions set in workers, on every table."""
+    urls = {
+        "memory": lambda: "memory://",
+        "sqlite": lambda: f"sqlite:///{tmp_path / 'limiter.db'}",
+        "dynamodb": lambda: table_url(fresh_table_name(), running().url),
+    }
+    arguments = ["--interrupts", str(INTERRUPTS), "--deadline", "2", "--url", urls[kind]()]
+    finished = subprocess.run(
+        [sys.executable, "-m", "tests.interrupts.storm", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))},
+    )
+
+    assert 0 == finished.returncode, finished.stderr
+    assert "all threads ended" in finished.stdout
