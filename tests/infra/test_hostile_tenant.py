@@ -75,8 +75,12 @@ def key(pk: str, sk: str = "#STATE") -> dict[str, Any]:
     return {"PK": {"S": pk}, "SK": {"S": sk}}
 
 
-def attempts(table: str, own: str, other: str) -> Iterator[tuple[str, str, dict[str, Any], set[str]]]:
-    """What is tried, by which call, and which policies allow it."""
+Attempt = tuple[str, str, dict[str, Any], set[str]]
+"""What is tried, by which call and with which body, and the policies that allow it."""
+
+
+def reads(table: str, own: str, other: str) -> Iterator[Attempt]:
+    """Reads and deletes, by key."""
     named = {"TableName": table}
     mine, theirs = key(f"{own}/BUCKET#a#r#0"), key(f"{other}/BUCKET#a#r#0")
     registry, limits = key("_/SYSTEM#", f"#NSID#{other}"), key(f"{other}/SYSTEM#", "#CONFIG")
@@ -95,6 +99,11 @@ def attempts(table: str, own: str, other: str) -> Iterator[tuple[str, str, dict[
     yield "read a mixed batch", "BatchGetItem", {"RequestItems": mixed}, EVERYWHERE
     yield "read the registry", "GetItem", {**named, "Key": registry}, set(POLICIES)
     yield "read audit of the registry", "GetItem", {**named, "Key": key("_/AUDIT#x")}, set(POLICIES) - {"acq", "ns-acq"}
+
+
+def searches(table: str, own: str, other: str) -> Iterator[Attempt]:
+    """Queries and scans, of the table and of every index."""
+    named = {"TableName": table}
     for index in (None, "GSI1", "GSI2", "GSI3", "GSI4"):
         asked = {**named, "KeyConditionExpression": f"{index or ''}PK = :p"}
         indexed = {} if index is None else {"IndexName": index}
@@ -104,6 +113,14 @@ def attempts(table: str, own: str, other: str) -> Iterator[tuple[str, str, dict[
             query = {**asked, **indexed, "ExpressionAttributeValues": values}
             yield f"query {partition} by {index}", "Query", query, allowed
         yield f"scan {index}", "Scan", {**named, **indexed}, set()
+
+
+def writes(table: str, own: str, other: str) -> Iterator[Attempt]:
+    """Writes and checks, alone, in a batch and in a transaction with a write that is allowed."""
+    named = {"TableName": table}
+    mine, theirs = key(f"{own}/BUCKET#a#r#0"), key(f"{other}/BUCKET#a#r#0")
+    registry, limits = key("_/SYSTEM#", f"#NSID#{other}"), key(f"{other}/SYSTEM#", "#CONFIG")
+    event = key(f"{other}/AUDIT#a", "#AUDIT#1")
     for what, item, allowed in (
         ("bucket of another", theirs, {"acq", "full"}),
         ("limits of another", limits, {"full"}),
@@ -125,6 +142,11 @@ def attempts(table: str, own: str, other: str) -> Iterator[tuple[str, str, dict[
         in_system = what in ("the registry", "the version record")
         checkers = {"full", "ns-full"} if in_system else {"full"}
         yield f"check {what}", "TransactWriteItems", {"TransactItems": [check]}, checkers
+
+
+def keyless(table: str) -> Iterator[Attempt]:
+    """Calls of which IAM sees no key."""
+    named = {"TableName": table}
     for statement in ("SELECT * FROM t", "INSERT INTO t VALUE {}", "UPDATE t SET a=1", "DELETE FROM t WHERE PK='a'"):
         yield statement, "ExecuteStatement", {"Statement": statement}, set()
         yield (
@@ -144,7 +166,8 @@ def attempts(table: str, own: str, other: str) -> Iterator[tuple[str, str, dict[
 def test_iam_refuses_all_but_what_a_policy_is_for(policy: str) -> None:
     """Every call that a hostile principal might make past this package, alone, in batches and in transactions."""
     principal = Principal("", "limiter", Guard(DOCUMENTS[policy], {TAG: "hostile0000"}))
-    tried = list(attempts("limiter", "hostile0000", "victim00000"))
+    place = ("limiter", "hostile0000", "victim00000")
+    tried = [*reads(*place), *searches(*place), *writes(*place), *keyless("limiter")]
     refused = [what for what, verb, body, _ in tried if not principal.guard.lets_through(verb, body)]
 
     assert [what for what, _, _, allowed in tried if policy not in allowed] == refused
