@@ -153,20 +153,6 @@ async def test_consuming_nothing_is_admitted_by_an_empty_bucket(limiter):
     assert {"rps": 0} == await limiter.available("user-1", "gpt-4")
 
 
-async def test_consuming_nothing_is_refused_in_debt(limiter, clock):
-    """A bucket that owes admits nobody who names the limit, until the debt is paid."""
-    await limiter.set_system_defaults([RPS])
-    async with limiter.acquire("user-1", "gpt-4", {"rps": 10}) as lease:
-        await lease.adjust(rps=5)
-
-    with pytest.raises(RateLimitExceeded) as caught:
-        await take(limiter, {"rps": 0})
-    clock.advance(500)
-    await take(limiter, {"rps": 0})
-
-    assert 0.5 == caught.value.retry_after_seconds
-
-
 async def test_a_limit_in_debt_does_not_hold_back_the_others(limiter):
     """Who does not name a limit does not wait for it."""
     await limiter.set_system_defaults([RPS, TPM])

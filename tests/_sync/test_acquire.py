@@ -153,20 +153,6 @@ def test_consuming_nothing_is_admitted_by_an_empty_bucket(limiter):
     assert {"rps": 0} == limiter.available("user-1", "gpt-4")
 
 
-def test_consuming_nothing_is_refused_in_debt(limiter, clock):
-    """A bucket that owes admits nobody who names the limit, until the debt is paid."""
-    limiter.set_system_defaults([RPS])
-    with limiter.acquire("user-1", "gpt-4", {"rps": 10}) as lease:
-        lease.adjust(rps=5)
-
-    with pytest.raises(RateLimitExceeded) as caught:
-        take(limiter, {"rps": 0})
-    clock.advance(500)
-    take(limiter, {"rps": 0})
-
-    assert 0.5 == caught.value.retry_after_seconds
-
-
 def test_a_limit_in_debt_does_not_hold_back_the_others(limiter):
     """Who does not name a limit does not wait for it."""
     limiter.set_system_defaults([RPS, TPM])

@@ -123,13 +123,13 @@ class TestCombined:
 
         assert [("rpm", RPM), ("tpm", TPM)] == [(stand.name, stand.limit) for stand in stands]
 
-    def test_nothing_at_all_is_not_to_be_had_of_debts(self) -> None:
-        """Who asks for nothing waits until one shard owes nothing, as with one shard alone."""
+    def test_nothing_at_all_needs_no_wait_though_all_shards_owe(self) -> None:
+        """As with one shard alone."""
         items = {shard: {**item, "b_rpm_tk": -1_000} for shard, item in grown(TERMS, [0]).items()}
         stand = combined(list(looks(items).values()), TERMS, at(NOON))[0]
 
         assert -2_000 == stand.available_milli(at(NOON))
-        assert stand.wait_ms(0, at(NOON)) > 0
+        assert (True, 0) == (stand.wait_ms(1, at(NOON)) > 0, stand.wait_ms(0, at(NOON)))
 
 
 class TestTake:
@@ -143,16 +143,15 @@ class TestTake:
         items, now = some_shards(order, seed), at(NOON + gap)
         milli = dict(zip(NAMES, wants, strict=True))
         shares = share_out(looks(items), [(TERMS.positions[name], wanted) for name, wanted in milli.items()], now)
-        solvent = all(max(level(item, name, now[0]) for item in items.values()) >= 0 for name in NAMES)
 
-        assert (solvent and all(have(items, name, now[0]) >= wanted for name, wanted in milli.items())) == (
+        assert all(have(items, name, now[0]) >= wanted for name, wanted in milli.items() if wanted) == (
             shares is not None
         )
         if shares is not None:
             for position, wanted in enumerate(wants):
                 given = [part for parts in shares.values() for one, part in parts if one == position]
                 assert wanted == sum(given)
-                assert min(given) >= 0
+                assert min(given, default=1) > 0
 
     @given(order=orders, seed=seeds, gap=later, wants=wants, wide_ms=st.integers(0, 3_000))
     def test_each_shard_loses_what_it_gives(

@@ -52,7 +52,7 @@ class TestAdmitted:
         """One after the other, each is judged by what those that were admitted before it have left."""
         left, expected = dict(available), []
         for request in some:
-            lacks = [name for name in request if name in left and left[name] < request[name]]
+            lacks = [name for name in request if name in left and left[name] < request[name] > 0]
             expected.append(not lacks)
             if not lacks:
                 left = {name: level - request.get(name, 0) for name, level in left.items()}
@@ -72,9 +72,9 @@ class TestAdmitted:
 
         assert [True, False, True, False, True] == admitted(some, {"rpm": 10})
 
-    def test_a_limit_in_debt_admits_nothing_of_it(self) -> None:
-        """Not even nothing at all, which is how a single request is judged."""
-        assert [False, False, True] == admitted([{"rpm": 0}, {"rpm": 1}, {"rps": 1}], {"rpm": -1, "rps": 1})
+    def test_a_limit_in_debt_rejects_only_those_that_take_from_it(self) -> None:
+        """A request of 0 takes nothing, which is how a single request is judged too."""
+        assert [True, False, True] == admitted([{"rpm": 0}, {"rpm": 1}, {"rps": 1}], {"rpm": -1, "rps": 1})
 
     def test_all_limits_of_a_request_or_none(self) -> None:
         """What one limit lacks is not taken from another."""

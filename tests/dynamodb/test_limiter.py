@@ -128,8 +128,20 @@ def test_child_and_parent_are_taken_together(repo: Any, limiter: Any) -> None:
     with pytest.raises(RateLimitExceeded) as caught:
         take(limiter, "key-2", rpm=6)
     assert ["project"] == [status.entity_id for status in caught.value.violations]
-    found = [limiter.available(entity_id, "gpt-4")["rpm"] for entity_id in ("project", "key-1", "key-2")]
-    assert [4, 4, 10] == found
+    used = [repo.get_buckets(entity_id)[0].total_consumed_milli for entity_id in ("project", "key-1")]
+    assert [6_000, 6_000] == used
+    assert {0} >= {bucket.total_consumed_milli for bucket in repo.get_buckets("key-2") if bucket.limit_name == "rpm"}
+    assert [4, 4] == [limiter.available(entity_id, "gpt-4")["rpm"] for entity_id in ("project", "key-2")]
+
+
+@pytest.mark.parametrize("consume", [{"rpm": 0}, {"rpm": 0, "tpm": 5}])
+def test_nothing_of_a_limit_in_debt_is_admitted(limiter: Any, consume: dict[str, int]) -> None:
+    """The write then has no condition on any balance of that limit."""
+    with limiter.acquire("user-1", "gpt-4", {"rpm": 10}) as lease:
+        lease.adjust(rpm=5)
+    take(limiter, "user-1", **consume)
+
+    assert {"rpm": -5, "tpm": 1_000 - consume.get("tpm", 0)} == limiter.available("user-1", "gpt-4")
 
 
 def test_a_failed_lease_gives_back_to_child_and_parent(repo: Any, limiter: Any) -> None:

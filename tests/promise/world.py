@@ -252,7 +252,8 @@ class World:
                 self._drop_if_invalid(client, job)
             case _:
                 takes = {} if isinstance(chosen, Rebase) and not chosen.takes else job.consume
-                milli = {name: tokens * 1000 for name, tokens in takes.items()}
+                # Nothing is written of a limit that nothing is taken of.
+                milli = {name: tokens * 1000 for name, tokens in takes.items() if tokens}
                 kind = "take" if takes else "rebase"
                 use = Use(kind, takes=milli, may_yield=job.progress.refusals >= GUESSES)
                 job.sent = Sent(self._request_write(client, terms, (chosen, milli)), self.now_ms, now, use, chosen)
@@ -337,7 +338,7 @@ class World:
         job.progress = job.progress.after_look()
         if sent.use.kind == "take":
             self.admitted += 1
-            self.leases.append(Lease(dict(sent.use.takes), terms))
+            self.leases.append(Lease({**dict.fromkeys(job.consume, 0), **sent.use.takes}, terms))
         if sent.use.kind != "rebase":
             client.job = None
 
@@ -358,7 +359,7 @@ class World:
     def _check_rejection(self, client: Client, job: Job, at: Moment) -> None:
         """A rejected request did not fit what the client saw, and would at the time it is told and not before."""
         terms, seen = self._known(job), client.seen
-        short = {name for name, tokens in job.consume.items() if level(seen, name, at[0]) < tokens * 1000}
+        short = {name for name, tokens in job.consume.items() if tokens and level(seen, name, at[0]) < tokens * 1000}
         require(bool(short), "rejected though it fits:", job, seen)
         stands = standings(client.view, terms, at)
         told = statuses(("user-1", "gpt-4"), stands, amounts_of(job.consume, terms), at, at)

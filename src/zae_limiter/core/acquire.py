@@ -166,7 +166,7 @@ def next_step(view: View[Any] | None, terms: Terms, amounts: Amounts, now: Momen
         layout = frame.layout
         if not terms.ttl_multiplier or layout.shard_count != 1:
             return Take(bounds, None, ())
-        floors = () if len(amounts) == len(layout.shares) else solvency(view, amounts, now)
+        floors = () if len(bounds) == len(layout.shares) else solvency(view, bounds, now)
         # A limit that owes must not be forgotten, though this take does not touch it.
         expires_s = None if floors is None else expiry_s(now[1], layout.fill_time_ms, terms.ttl_multiplier)
         return Take(bounds, expires_s, floors or ())
@@ -206,7 +206,7 @@ def _effort(refusals: int) -> Effort:
 
 def _is_short(view: View[Any], amounts: Amounts, at: Moment) -> bool:
     frame, numbers = view.frame, view.numbers
-    return any(taken > frame.baseline(position).level(numbers[position], at[0]) for position, taken in amounts)
+    return any(taken > frame.baseline(position).level(numbers[position], at[0]) for position, taken in amounts if taken)
 
 
 def is_fresh(view: View[Any], terms: Terms, now_ms: int, trust_ms: int) -> bool:
@@ -246,8 +246,8 @@ class Standing:
         return Standing(self.baseline, min(ceiling, self.balance_milli) - milli) if milli else self
 
     def wait_ms(self, needed_milli: int, now: Moment) -> int:
-        """Return how long it takes until ``needed_milli`` are available."""
-        return max(0, self.baseline.ready_ms(self.balance_milli, needed_milli) - now[0])
+        """Return how long it takes until ``needed_milli`` are available; 0 if nothing is needed, even in debt."""
+        return max(0, self.baseline.ready_ms(self.balance_milli, needed_milli) - now[0]) if needed_milli else 0
 
 
 def standings(view: View[Any] | None, terms: Terms, now: Moment) -> list[Standing]:
@@ -311,9 +311,10 @@ def statuses(
     requested = dict(amounts)
     result = []
     for position, standing in enumerate(stands):
-        wanted = requested.get(position)
+        wanted = requested.get(position, 0)
         available = standing.available_milli(judged)
-        exceeded = wanted is not None and available < wanted
+        # Nothing is never too much, not even of a limit in debt.
+        exceeded = available < wanted and wanted > 0
         result.append(
             LimitStatus(
                 entity_id=entity_id,
@@ -321,9 +322,9 @@ def statuses(
                 limit_name=standing.name,
                 limit=standing.limit,
                 available=available // 1000,
-                requested=(wanted or 0) // 1000,
+                requested=wanted // 1000,
                 exceeded=exceeded,
-                retry_after_seconds=standing.wait_ms(wanted or 0, now) / 1000 if exceeded else 0.0,
+                retry_after_seconds=standing.wait_ms(wanted, now) / 1000 if exceeded else 0.0,
             )
         )
     return result

@@ -56,7 +56,7 @@ class Combined:
 
     def wait_ms(self, needed_milli: int, now: Moment) -> int:
         """Return how long it takes until ``needed_milli`` are available; at most the capacity ever is."""
-        if self.available_milli(now) >= needed_milli:
+        if not needed_milli or self.available_milli(now) >= needed_milli:
             return 0
         early, late = now[0], max(_full_ms(part) for part in self.parts)
         while late - early > 1:
@@ -86,16 +86,15 @@ def share_out(
     """
     parts: dict[int, list[tuple[int, int]]] = {}
     for position, needed in amounts:
+        if not needed:
+            continue
         left = needed
         levels = _fullest_first(views, position, now[0])
-        if levels[0][1] < 0:
-            # Who asks for nothing is not served by debts either.
-            return None
         whole = sum(level for _, level in levels if level > 0)
         for shard, level in levels:
             # To the next whole millitoken, so that what is left of the others is enough for the rest.
             given = min(left, level, -(-needed * level // whole) if evenly and whole else level)
-            if given > 0 or needed == 0:
+            if given > 0:
                 parts.setdefault(shard, []).append((position, given))
                 left -= given
             if not left:

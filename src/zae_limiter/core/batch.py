@@ -32,7 +32,7 @@ def admitted(requests: Iterable[Request], available: Mapping[str, int]) -> list[
     left = dict(available)
     result = []
     for request in requests:
-        fits = all(amount <= left.get(name, amount) for name, amount in request.items())
+        fits = all(amount <= left.get(name, amount) for name, amount in request.items() if amount)
         if fits:
             for name, amount in request.items():
                 if name in left:
@@ -46,7 +46,7 @@ def fitting(requests: Sequence[Request], room: Mapping[str, int]) -> int:
     left = dict(room)
     for count, request in enumerate(requests):
         for name, amount in request.items():
-            if name in left:
+            if amount and name in left:
                 left[name] -= amount
                 if left[name] < 0:
                     return count

@@ -57,7 +57,10 @@ UNSURE = Unsure()
 
 
 def take(view: View[Any], amounts: Amounts, now: Moment, effort: Effort) -> list[Bounds] | Short | Unsure:
-    """Return how a take is written, limit by limit: subtract where it is not full, set where it is."""
+    """Return how a take is written, limit by limit: subtract where it is not full, set where it is.
+
+    A limit of which nothing is taken is left out, so its debt neither rejects the request nor is changed.
+    """
     low_ms, high_ms = now
     frame = view.frame
     layout, grids = frame.layout, frame.grids
@@ -67,6 +70,8 @@ def take(view: View[Any], amounts: Amounts, now: Moment, effort: Effort) -> list
     alone = view.pace is None and not effort.yielding
     bounds: list[Bounds] = []
     for position, taken in amounts:
+        if not taken:
+            continue
         share = shares[position]
         balance = numbers[position]
         capacity = share.capacity_milli
@@ -91,10 +96,10 @@ def take(view: View[Any], amounts: Amounts, now: Moment, effort: Effort) -> list
     return bounds
 
 
-def solvency(view: View[Any], amounts: Amounts, now: Moment) -> Floors | None:
+def solvency(view: View[Any], bounds: Sequence[Bounds], now: Moment) -> Floors | None:
     """Return the floors below which a limit that a take does not touch would owe; None if one does."""
     frame = view.frame
-    touched = {position for position, _ in amounts}
+    touched = {bound[0] for bound in bounds}
     floors = []
     for position in range(len(frame.grids)):
         if position not in touched:

@@ -75,7 +75,7 @@ def rebase(view: View[Any], terms: Terms, amounts: Amounts, now: Moment) -> Reba
     """
     frame = view.frame
     start_ms = max(now[0], frame.start_ms)
-    taken = dict(amounts)
+    taken = {position: milli for position, milli in amounts if milli}
     wanted = {limit.name: (position, limit) for position, limit in enumerate(terms.limits)}
     expires_s = _expiry(view, terms, now)
     result = Rebasing(terms, start_ms, _fill_time(frame, terms), expires_s, [], [], [], [], {})

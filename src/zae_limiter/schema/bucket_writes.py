@@ -69,12 +69,14 @@ def take(view: BucketView, taking: Take, nonce: int) -> Update:
         else:
             put[name] = balance
         ranges.append((name, low, high))
-    if taking.expires_s is None:
-        return Update(frame.key, add, put, (_TTL,), (frame.guard, Ranges(ranges)))
-    put[_TTL] = taking.expires_s
-    for position, floor in taking.solvent:
-        ranges.append((balance_names[position], floor, None))
-    return Update(frame.key, add, put, (), (frame.guard, Ranges(ranges)))
+    removed: tuple[str, ...] = (_TTL,)
+    if taking.expires_s is not None:
+        put[_TTL] = taking.expires_s
+        removed = ()
+        for position, floor in taking.solvent:
+            ranges.append((balance_names[position], floor, None))
+    # A take of nothing has no ranges, and a condition without any cannot be written.
+    return Update(frame.key, add, put, removed, (frame.guard, Ranges(ranges)) if ranges else (frame.guard,))
 
 
 def sent_again(write: Put | Update, birth: int) -> Put | Update:

@@ -13,7 +13,7 @@ from zae_limiter._async.limiter.pair import Paired
 from zae_limiter._async.limiter.resolve import NoLimitsInForceError
 from zae_limiter.core.cascade import Denied, Failed, Taken, verdict
 from zae_limiter.core.composite import Settlement
-from zae_limiter.core.errors import RateLimiterUnavailable, RateLimitExceeded, ZAELimiterError
+from zae_limiter.core.errors import RateLimitExceeded, ZAELimiterError
 from zae_limiter.core.view import Grant, Terms
 
 _log = logging.getLogger("zae_limiter")
@@ -161,14 +161,14 @@ async def take_parent_in_place(
 async def give_back(client: BucketClient, holdings: list[Holding], amounts: dict[str, int], until_s: float) -> None:
     """Credit every bucket, once, with the tokens that were taken from it, even if the caller is cancelled.
 
-    If the store is unavailable, this is logged: the caller hears why the request failed.
+    If the store is unavailable or closed, this is logged: the caller hears why the request failed.
     """
     changes = {name: -amount for name, amount in amounts.items()}
     try:
         await client.see_through(lambda: settle(client, holdings, changes, until_s))
-    except RateLimiterUnavailable as away:
+    except ZAELimiterError as error:
         buckets = [holding.bucket for holding in holdings]
-        _log.warning("Not given back, for the store is away: %s of %s: %s", amounts, buckets, away)
+        _log.warning("Not given back: %s of %s: %s", amounts, buckets, error)
 
 
 async def settle(

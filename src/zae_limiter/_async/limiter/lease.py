@@ -13,7 +13,13 @@ from zae_limiter._async.limiter.acquire import BucketClient
 from zae_limiter._async.limiter.asking import Asking, Rejection, about
 from zae_limiter._async.limiter.cascade import Holding
 from zae_limiter._async.limiter.resolve import OwnLimits
-from zae_limiter.core.errors import LeaseExpiredError, RateLimiterUnavailable, RateLimitExceeded, ValidationError
+from zae_limiter.core.errors import (
+    LeaseExpiredError,
+    RateLimiterUnavailable,
+    RateLimitExceeded,
+    ValidationError,
+    ZAELimiterError,
+)
 from zae_limiter.core.names import MAX_AMOUNT, check_amount, check_whole_number
 from zae_limiter.core.status import OnUnavailable, check_on_unavailable
 from zae_limiter.core.view import Grant, Terms
@@ -140,12 +146,15 @@ class Lease:
     async def _settle_on_leaving(self, changes: dict[str, int], *, failed: bool) -> None:
         try:
             await self._client.see_through(lambda: self._settle(changes))
-        except RateLimiterUnavailable as away:
-            # A lost credit limits others for a while; a lost debit would be use that nobody counts.
+        except ZAELimiterError as error:
+            # A lost credit limits others for a while; a lost debit is use that is not counted. After a failure the
+            # caller hears of that failure, whatever became of the store, closed or unavailable.
             owes = not failed and any(amount > 0 for amount in changes.values())
             if owes and self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
-                raise about(away, self._bucket) from away.cause
-            _log.warning("Not settled, for the store is away: %s of %s: %s", changes, self._bucket, away)
+                if isinstance(error, RateLimiterUnavailable):
+                    raise about(error, self._bucket) from error.cause
+                raise
+            _log.warning("Not settled: %s of %s: %s", changes, self._bucket, error)
         finally:
             self._stage = _ENDED
 

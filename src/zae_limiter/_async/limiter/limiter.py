@@ -145,9 +145,8 @@ class RateLimiter(MaybeLate, AdminVerbs):
         waits = [stands[position].wait_ms(milli, now) for position, milli in amounts]
         if above is not None:
             limited = {name: amount for name, amount in needed.items() if name in above[1].positions}
-            waits += [
-                above[0][position].wait_ms(milli, now) for position, milli in amounts_of(limited, above[1], "needed")
-            ]
+            more = amounts_of(limited, above[1], "needed")
+            waits += [above[0][position].wait_ms(milli, now) for position, milli in more]
         return max(waits, default=0) / 1000
 
     async def is_available(self, timeout: float = 1.0) -> bool:  # noqa: ASYNC109 - the specification names it so

@@ -144,7 +144,7 @@ class ShardClient:
             return None
         now = self._table.now()
         stands = combined(views, terms, now)
-        lacking = any(stands[position].available_milli(now) < milli for position, milli in amounts)
+        lacking = any(stands[position].available_milli(now) < milli for position, milli in amounts if milli)
         return Rejection(bucket, terms, stands, amounts, now, now) if lacking else None
 
     def fresh_views(self, memory: Remembered, terms: Terms) -> list[BucketView] | None:

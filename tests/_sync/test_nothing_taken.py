@@ -1,0 +1,85 @@
+"""A request that takes 0 of a limit: its debt is not the request's, and the request does not change it."""  # generated from _async by tools/mirror.py; do not edit
+
+import pytest
+
+from zae_limiter import Limit, SyncRateLimiter, RateLimitExceeded
+
+from .clients import another, balance_of, buckets_in, take
+from .shards import Other
+from .test_cascade_rejection import Distant
+
+RPM, TPM = Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 6_000)
+
+
+@pytest.fixture(params=[None, Distant], ids=["in place", "distant"])
+def client(request, repo):
+    return SyncRateLimiter(another(repo, request.param))
+
+
+@pytest.fixture(autouse=True)
+def _debt(repo, limiter):
+    """A bucket that owes 40 of rpm."""
+    limiter.set_system_defaults([RPM, TPM])
+    with limiter.acquire("user-1", "gpt-4", {"rpm": 60}) as lease:
+        lease.adjust(rpm=40)
+
+
+@pytest.mark.parametrize("consume", [{"rpm": 0}, {"rpm": 0, "tpm": 0}, {"rpm": 0, "tpm": 5}])
+def test_nothing_of_a_limit_in_debt_is_admitted(repo, client, consume):
+    """Alone, or beside an amount of a limit that has enough; twice, as a client that has seen the debt too."""
+    take(client, consume)
+    take(client, consume)
+
+    assert -40 == (client.available("user-1", "gpt-4"))["rpm"]
+    assert 6_000 - 2 * consume.get("tpm", 0) == (client.available("user-1", "gpt-4"))["tpm"]
+
+
+def test_a_take_of_nothing_does_not_let_a_debt_expire(repo, client):
+    """A bucket that comes back after its expiry is full: its debt would be forgiven."""
+    take(client, {"rpm": 0, "tpm": 5})
+
+    (bucket,) = buckets_in(repo)
+    assert "ttl" not in bucket
+
+
+def test_a_take_of_nothing_changes_no_balance(repo, client, clock):
+    """Not even where the bucket is full and overflows."""
+    clock.advance(3_600_000)
+    before = balance_of(repo, "rpm")
+    take(client, {"rpm": 0})
+
+    assert before == balance_of(repo, "rpm")
+
+
+def test_a_rejection_does_not_name_a_limit_that_nothing_was_asked_of(client):
+    """The other one is short."""
+    take(client, {"rpm": 0, "tpm": 6_000})
+    with pytest.raises(RateLimitExceeded) as caught:
+        take(client, {"rpm": 0, "tpm": 6_000})
+
+    assert ["tpm"] == [one.limit_name for one in caught.value.violations]
+
+
+def test_nothing_needs_no_wait(client):
+    """An acquire would be admitted now."""
+    assert 0.0 == client.time_until_available("user-1", "gpt-4", {"rpm": 0})
+
+
+def test_nothing_of_shards_in_debt_is_admitted(repo, client):
+    """Whether one shard is asked, or all."""
+    Other(repo).split()
+    for consume in ({"rpm": 0}, {"rpm": 0, "tpm": 4_000}):
+        take(client, consume)
+
+    assert 2_000 == (client.available("user-1", "gpt-4"))["tpm"]
+
+
+def test_nothing_of_a_limit_in_debt_is_admitted_by_a_rebase(repo, client):
+    """Limits that changed put the bucket on new ones in the same write."""
+    take(client, {"rpm": 0})
+    repo.set_system_defaults([Limit.per_minute("rpm", 30), TPM])
+    repo.invalidate_config_cache()
+    other = SyncRateLimiter(another(repo))
+    take(other, {"rpm": 0, "tpm": 1})
+
+    assert -40 == (other.available("user-1", "gpt-4"))["rpm"]
