@@ -80,7 +80,9 @@ class MemoryTable:
         self._rounds: OrderedDict[_PlainKey, None] = OrderedDict()
         self._unswept = 0
         self._hour = 0
-        self._opened: OrderedDict[_PlainKey, Opened] = OrderedDict()
+        # What each bucket was opened with, and in which hour.
+        self._opened: OrderedDict[_PlainKey, Item] = OrderedDict()
+        self._opened_in: dict[_PlainKey, int] = {}
         # Of usage that nobody ever asks for the oldest goes, so that it does not fill the memory.
         self._log: deque[Change] = deque(maxlen=_LONGEST_LOG)
         self._sequence = 0
@@ -223,10 +225,11 @@ class MemoryTable:
             self._finish()
             left = start or len(self._opened)
             for _ in range(min(limit, left, len(self._opened))):
-                key, opened = next(iter(self._opened.items()))
+                key, totals = next(iter(self._opened.items()))
                 item = self._find(key)
-                if item is not opened.totals:
-                    found = Logged(opened.hour, added(opened.totals, item), Opened(opened.hour, item))
+                if item is not totals:
+                    hour = self._opened_in[key]
+                    found = Logged(hour, added(totals, item), Opened(hour, item))
                     self._carry_out((_Step(key, None, (), (), found, self._change(key, found)),))
                 self._opened.move_to_end(key)
             return left - limit if left > limit else None
@@ -275,6 +278,7 @@ class MemoryTable:
             self._orders.clear()
             self._rounds.clear()
             self._opened.clear()
+            self._opened_in.clear()
             self._log.clear()
 
     def _find(self, key: _PlainKey) -> dict[str, Any]:
@@ -290,7 +294,7 @@ class MemoryTable:
     ) -> _Step:
         """Plan to put ``new`` in the place of the item of that key, in every order; ``before`` is planned already."""
         old = self._find(key)
-        found = logged(self._opened.get(key), old, new, self._hour) if key[1] == BUCKET else None
+        found = logged(self._opening(key), old, new, self._hour) if key[1] == BUCKET else None
         stood = places(old)
         leaves = tuple(place for place in stood if place not in stands)
         enters = tuple(place for place in stands if place not in stood)
@@ -298,6 +302,11 @@ class MemoryTable:
         return _Step(
             (key[0], key[1]), new, leaves, enters, found, None if found is None else self._change(key, found, noted)
         )
+
+    def _opening(self, key: _PlainKey) -> Opened | None:
+        """Return what a bucket was opened with, None if it was not."""
+        totals = self._opened.get(key)
+        return None if totals is None else Opened(self._opened_in[key], totals)
 
     def _change(self, key: _PlainKey, found: Logged, noted: int = 0) -> Change | None:
         """Return what is to be logged, None if nothing was used; ``noted`` changes are logged before it."""
@@ -334,8 +343,9 @@ class MemoryTable:
             self._sequence = noted.sequence
         if found is not None and found.opened is None:
             self._opened.pop(key, None)
+            self._opened_in.pop(key, None)
         elif found is not None and found.opened is not None:
-            self._opened[key] = found.opened
+            self._opened_in[key], self._opened[key] = found.opened
         if new:
             self._rounds.setdefault(key)
             self._items[key] = new
