@@ -6,7 +6,7 @@ from functools import partial
 from typing import Protocol
 
 from zae_limiter.core.bucket import Moment
-from zae_limiter.core.server_time import Heard, ServerTime, judged, machine_offset, offset_of
+from zae_limiter.core.server_time import Heard, ServerTime, judged, machine_offset, next_read_ms, offset_of
 
 _KNOWN_WELL_MS = 10
 _LISTEN_EVERY_S = 0.05
@@ -92,6 +92,25 @@ class ServerClock:
             now_ms = self._clock.now_ms()
             return now_ms, now_ms
         return known.at(int(self._monotonic_s() * 1000))
+
+    def latest_ms(self, local_s: float) -> int | None:
+        """Return the latest the server's clock may have shown at a time of the clock that never goes back.
+
+        None if no response has shown the time.
+        """
+        known = self._time.known
+        return None if known is None else known.latest_at(int(local_s * 1000))
+
+    def next_read_s(self, trip_s: float) -> float | None:
+        """Return when to send the next read that narrows the time, by the clock that never goes back.
+
+        None if it is known well enough, or not at all. ``trip_s`` is how long a read takes there and back.
+        """
+        known = self._time.known
+        if known is None:
+            return None
+        at_ms = next_read_ms(known, int(self._monotonic_s() * 1000), int(trip_s * 1000))
+        return None if at_ms is None else at_ms / 1000
 
     def signing_s(self) -> int:
         """Return the time to sign a request by, in seconds since the epoch; it may be some minutes off."""

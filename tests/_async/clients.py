@@ -34,6 +34,7 @@ class Wrapped:
         self.capabilities = table.capabilities
         self.inline = table.inline
         self.index_lag_s = table.index_lag_s
+        self.server_time = table.server_time
         self.now = table.now
         self.log = table.log
 

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from zae_limiter.core.server_time import Heard, Offset, ServerTime, judged, machine_offset, narrowed, offset_of
+from zae_limiter.core.server_time import (
+    Heard,
+    Offset,
+    ServerTime,
+    judged,
+    machine_offset,
+    narrowed,
+    next_read_ms,
+    offset_of,
+)
 
 MOST_PPM = 200
 MICRO = 1_000
@@ -264,3 +273,40 @@ def test_a_second_response_near_the_machines_clock_refutes_a_wrong_first_one():
     right = response(1_000, 100, 2)
 
     assert ServerTime(right.offset) == after(response(4_600, 0, 1), right, before=ServerTime())
+
+
+def located(ahead_us: int, trip_us: int) -> tuple[int, int, int]:
+    """How many reads locate the turn of the second, the width that is left, and how long it took, in ms."""
+    world = World(ahead_us)
+    known = world.exchange(Exchange(0, trip_us // 2, trip_us // 2, 0))
+    begun_ms, reads = world.local_ms, 0
+    while (at_ms := next_read_ms(known, world.local_ms, trip_us // MICRO)) is not None:
+        pause_us = max(0, at_ms - world.local_ms) * MICRO
+        known = narrowed(known, world.exchange(Exchange(pause_us, trip_us // 2, trip_us // 2, 0)))
+        reads += 1
+    low, high = known.at(world.local_ms)
+    assert low <= world.server_ms <= high
+    return reads, high - low, world.local_ms - begun_ms
+
+
+@given(st.integers(0, 10**9), st.integers(500, 30_000))
+def test_chosen_reads_locate_the_turn_of_the_second(ahead_us: int, trip_us: int):
+    """Some dozens of reads bound it to 10 ms or two round trips, within four turns."""
+    reads, width_ms, took_ms = located(ahead_us, trip_us)
+
+    assert reads <= 48
+    assert width_ms <= max(10, 2 * (trip_us // MICRO))
+    assert took_ms <= 4_100
+
+
+def test_a_time_that_is_known_well_is_not_read_for():
+    """Ten milliseconds are enough."""
+    assert next_read_ms(Offset(0, 0, 8, 0), 0, 1) is None
+
+
+@pytest.mark.parametrize("age_ms", [-60_000, -1, 0, 1, 60_000])
+def test_the_latest_time_of_the_past_allows_for_drift(age_ms: int):
+    """A clock may have drifted either way, so a bound widens into the past as well."""
+    known = offset_of(1_000, 0, 0)
+
+    assert age_ms + known.high_ms + abs(age_ms) // 5_000 < known.latest_at(age_ms) <= age_ms + known.high_ms + 15

@@ -15,6 +15,7 @@ class SlowTable:
 
     inline = False
     index_lag_s = 0.0
+    server_time = None
 
     def __init__(self, table: Table) -> None:
         self._table = table

@@ -8,10 +8,13 @@ from hypothesis import given
 
 from tests import strategies as some
 from tests.one_bucket import NOON, OWNER, after, apply, at, created, own, settling, stored, taking, view, without_birth
+from zae_limiter.core.acquire import Take
 from zae_limiter.core.config import EntityFacts, Resolution
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Applied, Missing, Refused
+from zae_limiter.core.top_up import TopUp
 from zae_limiter.core.view import own_terms
+from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_writes import Signature, create, sent_again
 from zae_limiter.schema.operations import Put, Update
 
@@ -179,3 +182,16 @@ def test_a_take_changes_no_attribute_that_an_index_projects() -> None:
     new = after(a_take(item), item)
 
     assert {"b_wcu_tc", "b_rps_tc", "b_rps_tk", "op"} == {name for name in new if new[name] != item[name]}
+
+
+def test_a_top_up_is_refused_once_anything_was_written() -> None:
+    """The write counter stands for the whole item."""
+    item = created(TERMS)
+    seen = view(item, TERMS)
+    topping = TopUp(Take([(0, 1_000, -(10**9), 10**9, None)], None, ()), [500] + [0] * (len(TERMS.limits) - 1))
+    write = bucket_writes.top_up(seen, topping, 99)
+    new = after(write, item)
+    name = seen.frame.balance_names[0]
+
+    assert item[name] - 500 == new[name]
+    assert isinstance(apply(write, {**item, "b_wcu_tc": item["b_wcu_tc"] + 1}), Refused)

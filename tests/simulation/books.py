@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from tests.many_shards import part_of
-from tests.simulation.flow import Flow, most_earned
+from tests.simulation.flow import Flow, Ideal, most_earned
 from tests.simulation.server import Change, Sent
 from zae_limiter.core.outcome import Item
 from zae_limiter.schema.keys import parse_bucket_pk
@@ -66,12 +66,16 @@ class Frame:
 
 
 class Shard:
-    """A shard as it is stored now, and the frames of its limits."""
+    """A shard as it is stored now, and the frames of its limits.
 
-    __slots__ = ("frames", "item", "signs")
+    ``ideals`` are its limits as they would be if it had been created at the true time; none after any other change.
+    """
+
+    __slots__ = ("frames", "ideals", "item", "signs")
 
     def __init__(self, item: Item, number: int) -> None:
         self.item = item
+        self.ideals: dict[str, Ideal] = {}
         self.signs = _SIGNS(item)
         names = sorted(name[2:-3] for name in item if name.startswith("b_") and name.endswith("_tk"))
         self.frames = {name: Frame(item, name, number) for name in names}
@@ -203,11 +207,15 @@ class Books:
             gained = new[frame.tk] - old[frame.tk]
             if not spent and not gained:
                 continue
-            if gained > -spent:
+            ideal = shard.ideals.get(name)
+            if ideal is not None:
+                ideal.spend(spent, now_ms)
+            if gained > -spent and (ideal is None or frame.offered(new, now_ms) > ideal.level_milli):
                 raise Violation("made", bucket.id, name, "a balance rose by", gained + spent, step, old, new)
             if spent > 0:
                 earned = frame.earned(now_ms)
-                if step.takes and old[frame.tk] + earned < spent:
+                returned = max(0, gained + spent)
+                if step.takes and old[frame.tk] + earned + returned < spent:
                     raise Violation("overdrawn", bucket.id, name, spent, "of", old[frame.tk] + earned, step, old)
                 self._check_use(bucket, frame, (new[frame.tk] + earned, spent), step)
             self._use(bucket, name, spent, step)
@@ -244,7 +252,7 @@ class Books:
     def _moved(self, changes: Sequence[Change], step: Step) -> None:
         """Book a write that changes a bucket's limits, baseline or shards."""
         bucket, _ = self._place(changes[0].key.pk)
-        moves = [self._move(bucket, change) for change in changes]
+        moves = [self._move(bucket, change, step.now_ms) for change in changes]
         if all(move.after is None for move in moves):
             self._removed(bucket, moves)
             return
@@ -266,12 +274,16 @@ class Books:
         _check_shards(bucket)
 
     @staticmethod
-    def _move(bucket: Bucket, change: Change) -> Move:
+    def _move(bucket: Bucket, change: Change, now_ms: int) -> Move:
         number = int(change.key.pk.rpartition("#")[2])
         before = bucket.shards.pop(number, None)
         after = None
         if change.new is not None:
             after = bucket.shards[number] = Shard(change.new, number)
+            if change.old is None and after.item["shard_count"] == 1:
+                for name, frame in after.frames.items():
+                    rate = frame.amount, frame.period
+                    after.ideals[name] = Ideal(frame.capacity, after.item[frame.tk], rate, now_ms)
         return Move(change, number, before, after)
 
     def _removed(self, bucket: Bucket, moves: Sequence[Move]) -> None:

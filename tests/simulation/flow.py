@@ -97,3 +97,21 @@ class Flow:
                 # The same capacity: one span stands for both.
                 kept[-1][0] = span[0]
         self.spans = kept[::-1]
+
+
+class Ideal:
+    """What a limit of a bucket would hold if it had been created at the true time, and full."""
+
+    __slots__ = ("_capacity_milli", "_grid_milli", "_rate", "level_milli")
+
+    def __init__(self, capacity_milli: int, level_milli: int, rate: tuple[int, int], now_ms: int) -> None:
+        self._capacity_milli = capacity_milli
+        self._rate = rate
+        self._grid_milli = now_ms * rate[0] // rate[1]
+        self.level_milli = level_milli
+
+    def spend(self, milli: int, now_ms: int) -> None:
+        """Use so much now; what is above the capacity before that is lost."""
+        grid = now_ms * self._rate[0] // self._rate[1]
+        earned, self._grid_milli = grid - self._grid_milli, grid
+        self.level_milli = min(self._capacity_milli, self.level_milli + earned) - milli

@@ -16,13 +16,14 @@ from tests.simulation.plan import CANCEL, CONFIG, EXPIRY, OWN, SHARDS, SKEW, USA
 from tests.simulation.port import LATE, LOST_REQUEST, LOST_RESPONSE, WRONG_DATE, Port
 from tests.simulation.server import Server
 from zae_limiter import clock
-from zae_limiter._async.limiter import cascade
+from zae_limiter._async.limiter import cascade, top_ups
 from zae_limiter._async.limiter.acquire import BucketClient
 from zae_limiter._async.limiter.group_commit import GroupCommit
 from zae_limiter._async.limiter.lease import Lease
 from zae_limiter._async.limiter.shards import ShardClient
 from zae_limiter._async.store import buckets
 from zae_limiter.core import acquire, rebase
+from zae_limiter.core.top_up import Creation
 from zae_limiter.schema import bucket_writes, usage_item
 from zae_limiter.schema.operations import AttributeAbsent, AttributeExists, Ranges
 from zae_limiter_aggregator import apply
@@ -316,6 +317,20 @@ _TRANSACTIONS = (
     ),
 )
 
+_TOP_UPS = (
+    _mutant("top-up without the write counter", "3.3 top-up", _OVER, _writer("top_up", slips.top_up_unconditional)),
+    _mutant(
+        "top-up though others have written", "3.3 top-up", _OVER, ((Creation, "is_certain", slips.top_up_in_company),)
+    ),
+    _mutant(
+        "top-up of what would have overflowed",
+        "3.3 top-up",
+        _OVER,
+        ((Creation, "_earned", slips.top_up_after_overflow),),
+    ),
+    _mutant("top-up from before the creation", "3.3 top-up", _OVER, ((top_ups, "top_up", slips.top_up_too_early),)),
+)
+
 _CLOCKS = (
     _mutant("single wrong date trusted", "3.7", _OVER, ((clock, "judged", slips.date_trusted),), WRONG_DATE),
     _mutant("local clock trusted", "3.7", _OVER, ((Port, "__init__", slips.local_clock),), SKEW),
@@ -351,6 +366,7 @@ MUTANTS = (
     *_SPLITS,
     *_MERGES,
     *_TRANSACTIONS,
+    *_TOP_UPS,
     *_CLOCKS,
     *_OTHERS,
 )

@@ -116,6 +116,7 @@ class Port:
         self._thresholds = _thresholds(network)
         probe = Calls("simulated").get(version_item.key())
         self._probe = TimeProbe(self, probe, self._server_clock, of.clock)
+        self.server_time = self._probe
         # Chance of its own: dates are drawn for every answer, and change nothing else.
         self._dates = Random(f"dates {of.random.getrandbits(64)}") if network.chances.get(WRONG_DATE) else None
         self._connections = count(1)
@@ -182,11 +183,15 @@ class Port:
         sent = Sent(self._loop.name, self._server_clock.now(), unheard=False)
         await self._read(lambda: self._server.delete(list(keys), sent), None)
 
+    async def call(self, call: Call, until_s: float, *, alone: bool = False) -> Response | Unavailable:
+        """Make a call that asks for nothing but the time."""
+        attempt_s = until_s - self._clock.monotonic_s()
+        answer = await self._send(lambda heard, answer: answer(_ANSWERED), attempt_s, alone=alone)
+        return answer if isinstance(answer, Response) else _NO_ANSWER
+
     async def call_alone(self, call: Call, until_s: float) -> Response | Unavailable:
         """Make a call that asks for nothing but the time, on a new connection."""
-        attempt_s = until_s - self._clock.monotonic_s()
-        answer = await self._send(lambda heard, answer: answer(_ANSWERED), attempt_s, alone=True)
-        return answer if isinstance(answer, Response) else _NO_ANSWER
+        return await self.call(call, until_s, alone=True)
 
     async def close(self) -> None:
         """Let go of nothing."""

@@ -23,7 +23,7 @@ LASTS_S = 20.0
 """For how long they ask."""
 
 _SECONDS = 15.0
-_BUCKET = ("user-1", RESOURCE)
+BUCKET = ("user-1", RESOURCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ class Users:
     async def ask(self) -> float:
         """Ask once, and return how long to wait before the next time."""
         self._fleet.tally["acquires"] += 1
-        self._fleet.holdings.may_take(_BUCKET, self._amount)
+        self._fleet.holdings.may_take(BUCKET, self._amount)
         try:
-            async with self._limiter.acquire(*_BUCKET, self._amount):
+            async with self._limiter.acquire(*BUCKET, self._amount):
                 return 0.0
         except RateLimitExceeded as exceeded:
             return exceeded.retry_after_seconds
@@ -88,7 +88,7 @@ def supply(clients: Clients, come: Callable[[Users], Awaitable[None]]) -> Supply
     """
     timeline = Timeline()
     plan = Plan(clients.seed, clients.clients, 0, frozenset())
-    scenario = Scenario((_BUCKET[0],), {}, (clients.limit,), _SECONDS, {}, 60, 1, 1, 0, 1_000, 0.0)
+    scenario = Scenario((BUCKET[0],), {}, (clients.limit,), _SECONDS, {}, 60, 1, 1, 0, 1_000, 0.0)
     server = Server(timeline, plan.part("server"), Partitions(), Lags())
     fleet = Fleet(plan, scenario, timeline, server)
     server.watchers.append(fleet.books.step)
@@ -120,7 +120,7 @@ class _Run:
         for client in clients:
             client.start(self._serve)
         await asyncio.sleep(LASTS_S - _SECONDS)
-        account = fleet.holdings.accounts[_BUCKET, NAME]
+        account = fleet.holdings.accounts[BUCKET, NAME]
         before = account.total
         await asyncio.sleep(_SECONDS)
         self.admitted = account.total - before
@@ -136,14 +136,14 @@ class _Run:
     async def _split(self, limiter: RateLimiter) -> None:
         """Make as many shards as there are to be, once there is a bucket."""
         client = limiter._client
-        self._fleet.holdings.may_take(_BUCKET, {NAME: 0})
-        async with limiter.acquire(*_BUCKET, {NAME: 0}):
+        self._fleet.holdings.may_take(BUCKET, {NAME: 0})
+        async with limiter.acquire(*BUCKET, {NAME: 0}):
             pass
-        while (count := len(self._fleet.books.buckets[_BUCKET].shards)) < self._clients.shards:
+        while (count := len(self._fleet.books.buckets[BUCKET].shards)) < self._clients.shards:
             for number in range(count):
-                view = await client.buckets.look((_BUCKET, number), None, client.until_s())
+                view = await client.buckets.look((BUCKET, number), None, client.until_s())
                 assert view is not None, "nothing expires here"
-                await client.shards.split((_BUCKET, number), view, client.until_s())
+                await client.shards.split((BUCKET, number), view, client.until_s())
 
 
 def print_each(description: str | None, run: Callable[[int], Supply]) -> int:

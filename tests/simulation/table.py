@@ -102,6 +102,7 @@ class SimulatedTable:
 
     inline = False
     index_lag_s = 0.0
+    server_time = None
     log = None
 
     def __init__(self, clock: Clock, random: Random, partitions: Partitions) -> None:

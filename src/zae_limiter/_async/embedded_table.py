@@ -53,6 +53,7 @@ class EmbeddedTable:
     capabilities = BackendCapabilities()
     inline = True
     index_lag_s = 0.0
+    server_time = None
 
     def __init__(self, table: BlockingTable, clock: Clock, deadline_s: float, jitter: Callable[[], float]) -> None:
         self._table = table

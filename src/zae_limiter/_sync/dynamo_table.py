@@ -154,6 +154,7 @@ class DynamoTable:
         self._server = server
         self.now: Callable[[], Moment] = server.now
         self._probe = TimeProbe(caller, self._calls.get(version_item.key(), consistent=False), server, patience.clock)
+        self.server_time = self._probe
 
     def get(self, key: Key, *, consistent: bool = False, until_s: float | None = None) -> Item | None:
         """The item, None if there is none."""

@@ -27,6 +27,16 @@ class ChangeLog(Protocol):
         """Forget the logged changes up to a sequence, included."""
 
 
+class ServerTime(Protocol):
+    """The clock of a server, known by its responses and therefore only within bounds."""
+
+    def narrow(self) -> None:
+        """Learn the time better, in the background."""
+
+    def latest_ms(self, local_s: float) -> int | None:
+        """The latest it may have shown at a time of the clock that never goes back, None if nothing is known of it."""
+
+
 class Table(Protocol):
     """One table of items. Items it answers with are never changed, by it or by the caller."""
 
@@ -45,6 +55,10 @@ class Table(Protocol):
     @property
     def index_lag_s(self) -> float:
         """How long a read that does not ask for the newest may miss what was written; 0 where every read shows it."""
+
+    @property
+    def server_time(self) -> ServerTime | None:
+        """The clock of the server, None where the machine's clock counts."""
 
     def now(self) -> Moment:
         """The time by the clock that counts: the server's where there is one, else the machine's."""

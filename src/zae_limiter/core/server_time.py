@@ -18,6 +18,12 @@ _DRIFT = 5_000
 _SLIGHT_MS = 500
 """A contradiction up to this size is accepted at once: the hosts of a service differ by some milliseconds."""
 
+_ENOUGH_MS = 10
+"""Bounds this close are not narrowed further by reads of their own."""
+
+_STEP_MS, _CLOSE_MS = 40, 60
+"""Reads that look for the turn of the second are this far apart; closer once the bounds are close."""
+
 _MACHINE_MS = 2_000
 """How far the machine's time of day may differ from the first response of a client that is accepted at once."""
 
@@ -37,6 +43,10 @@ class Offset:
         high = self.high_ms - (self.high_at_ms - local_ms) // _DRIFT
         # The local time may be just short of its next millisecond.
         return local_ms + low, local_ms + high + 1
+
+    def latest_at(self, local_ms: int) -> int:
+        """Return the latest the server's clock may have shown at a local time, also one before the last response."""
+        return local_ms + self.high_ms + abs(local_ms - self.high_at_ms) // _DRIFT + 2
 
 
 def offset_of(date_s: int, sent_ms: int, received_ms: int) -> Offset:
@@ -94,6 +104,25 @@ def _gap_ms(known: Offset, heard: Offset) -> int:
     earliest, latest = known.at(now_ms)
     first, last = heard.at(now_ms)
     return max(0, earliest - last, first - latest)
+
+
+def next_read_ms(known: Offset, local_ms: int, trip_ms: int) -> int | None:
+    """Return when to send the next read that locates the turn of the second, None if it is known well enough.
+
+    A response shows whether the second has turned before it was made. So reads are spread over the time in which it
+    may turn, and the two responses on either side of the turn bound it to one step. The next turn is bounded by
+    smaller steps. ``trip_ms`` is how long a read takes there and back.
+    """
+    low, high = known.at(local_ms)
+    width_ms, enough_ms = high - low, max(_ENOUGH_MS, 2 * trip_ms)
+    if width_ms <= enough_ms:
+        return None
+    there_ms = trip_ms // 2
+    # The next turn that has not surely passed when a read that is sent now arrives.
+    turn_ms = ((low + there_ms) // 1000 + 1) * 1000
+    first_ms, last_ms = local_ms + turn_ms - high, local_ms + turn_ms - low
+    step_ms = max(enough_ms // 2, _STEP_MS if width_ms > _CLOSE_MS else 0)
+    return max(local_ms, min(first_ms + step_ms, (first_ms + last_ms) // 2) - there_ms)
 
 
 def narrowed(known: Offset | None, heard: Offset) -> Offset:

@@ -15,6 +15,7 @@ from zae_limiter.core.expiry import expiry_s
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.rebase import Rebasing, longest_fill_ms
 from zae_limiter.core.splitting import Merging, Splitting
+from zae_limiter.core.top_up import TopUp
 from zae_limiter.core.view import Terms
 from zae_limiter.schema import attributes, keys
 from zae_limiter.schema.bucket_item import BucketFrame, BucketView
@@ -77,6 +78,19 @@ def take(view: BucketView, taking: Take, nonce: int) -> Update:
             ranges.append((balance_names[position], floor, None))
     # A take of nothing has no ranges, and a condition without any cannot be written.
     return Update(frame.key, add, put, removed, (frame.guard, Ranges(ranges)) if ranges else (frame.guard,))
+
+
+def top_up(view: BucketView, topping: TopUp, nonce: int) -> Update:
+    """Return the write that takes from a bucket and returns what its creation withheld, if nothing was written since.
+
+    The write counter stands for the whole item: every writer raises it.
+    """
+    update = take(view, topping.taking, nonce)
+    add = dict(update.add)
+    for name, milli in zip(view.frame.balance_names, topping.returned, strict=True):
+        add[name] = add.get(name, 0) + milli
+    unchanged = Equals(_WRITE_COUNTER, view.writes)
+    return Update(update.key, add, update.set, update.remove, (*update.when, unchanged))
 
 
 def sent_again(write: Put | Update, birth: int) -> Put | Update:

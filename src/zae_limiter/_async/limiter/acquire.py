@@ -17,6 +17,7 @@ from zae_limiter._async.limiter.group_commit import GroupCommit, Verdict
 from zae_limiter._async.limiter.pair import FirstTouch, Paired
 from zae_limiter._async.limiter.resolve import NoLimitsInForceError, OwnLimits, Resolver
 from zae_limiter._async.limiter.shards import ShardClient
+from zae_limiter._async.limiter.top_ups import TopUps
 from zae_limiter._async.store.buckets import BucketStore, Fate, Place, check_bucket
 from zae_limiter._async.store.configs import ConfigStore
 from zae_limiter._async.store.scope import Scope
@@ -38,6 +39,7 @@ from zae_limiter.core.composite import Add, Settlement, Settling, settle
 from zae_limiter.core.errors import NamespaceNotFoundError, RateLimiterUnavailable
 from zae_limiter.core.outcome import Applied, Refused, Throttled
 from zae_limiter.core.status import LimitStatus, OnUnavailable
+from zae_limiter.core.top_up import TopUp
 from zae_limiter.core.view import Amounts, Grant, Terms
 from zae_limiter.process import renew_in_copies
 from zae_limiter.schema import bucket_writes
@@ -66,7 +68,9 @@ class BucketClient:
         self._remembered = scope.caches.buckets
         self._caches = scope.caches
         self._first = Progress(trust_ms=scope.settings.reject_locally_ms, look_first=not speculative)
-        self._means = Means(scope.table, self.buckets, self.resolver, scope.client.nonces)
+        self._server_time = scope.table.server_time
+        self._top_ups = TopUps(scope.table, self._monotonic_s)
+        self._means = Means(scope.table, self.buckets, self.resolver, scope.client.nonces, self._top_ups)
         self.shards = ShardClient(scope, self._means, self._first)
         self._splits = self.buckets.splits
         self.lease_mutex = runtime.Mutex()
@@ -95,7 +99,10 @@ class BucketClient:
             ValidationError: The request can never be admitted.
             RateLimiterUnavailable: The table did not answer.
         """
-        return await (self.attempt(*asking[:5]) if self.inline else self.group.take(asking))
+        verdict = await (self.attempt(*asking[:5]) if self.inline else self.group.take(asking))
+        if isinstance(verdict, Rejection) and self._server_time is not None and verdict.depends_on_the_clock():
+            self._server_time.narrow()
+        return verdict
 
     async def attempt(
         self, bucket: BucketId, consume: dict[str, int], own: OwnLimits, until_s: float | None, partly: bool = False
@@ -221,6 +228,10 @@ class BucketClient:
         first = self._wary if memory.in_flight else self._first
         step = next_step(view, terms, amounts, now, first)
         if type(step) is not Take or view is None:
+            if self._top_ups.pending and view is not None and not memory.in_flight:
+                topping = self._top_ups.due(asking.bucket, view, terms, amounts, now)
+                if topping is not None:
+                    return await self._top_up(asking, view, topping, (terms, now))
             if type(step) is Reject:
                 stands = standings(view, terms, step.at)
                 return Rejection(asking.bucket, terms, stands, amounts, step.at, now)
@@ -244,9 +255,22 @@ class BucketClient:
         before = view if memory.view is None or memory.view.frame is not view.frame else memory.view
         after = view_after_take(before, outcome.new, amounts, now[1])
         self.buckets.learn_taken(asking.bucket, after)
+        if self._top_ups.pending:
+            self._top_ups.note(asking.bucket, after, amounts)
         if self._splits:
             await self.shards.watch((asking.bucket, 0), after, until_s)
         return view.frame.granted(terms)
+
+    async def _top_up(
+        self, asking: Asking, view: BucketView, topping: TopUp, judged: tuple[Terms, Moment]
+    ) -> Grant | Rejection:
+        """Take from a bucket, and return what its creation withheld in the same write."""
+        terms, now = judged
+        update = bucket_writes.top_up(view, topping, next(self.nonces))
+        outcome = await self._write(update, asking.until_s)
+        fate = await self.buckets.fate(update, outcome, update, asking.until_s)
+        errand = Errand(self._means, asking, terms, self._first)
+        return await self._run(errand, asking, errand.hear(fate, now))
 
     async def _run(self, errand: Errand, asking: Asking, verdict: ShardVerdict | None = None) -> Grant | Rejection:
         """Run an errand on shard 0 to its end, and turn to the other shards where that is not all there is."""

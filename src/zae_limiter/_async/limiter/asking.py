@@ -12,6 +12,9 @@ from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.status import LimitStatus
 from zae_limiter.core.view import Amounts, Terms
 
+_SURE_MS = 20
+"""Bounds of the time that are this close are close enough."""
+
 
 class Asking(NamedTuple):
     """What a caller asks for: so much of a bucket, by the stored limits or its own, and until when.
@@ -52,6 +55,14 @@ class Rejection:
     def statuses(self) -> list[LimitStatus]:
         """Return the status of every limit of the bucket."""
         return statuses(self.bucket, self.stands, self.amounts, self.judged, self.now)
+
+    def depends_on_the_clock(self) -> bool:
+        """Say whether the request would have been admitted at the latest time that it may be."""
+        early, late = self.now
+        if late - early <= _SURE_MS:
+            return False
+        stands = self.stands
+        return all(milli <= stands[position].available_milli((late, late)) for position, milli in self.amounts)
 
 
 def about(away: RateLimiterUnavailable, bucket: BucketId) -> RateLimiterUnavailable:

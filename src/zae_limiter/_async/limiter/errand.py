@@ -9,6 +9,7 @@ from typing import assert_never
 
 from zae_limiter._async.limiter.asking import Asking, Rejection, contended
 from zae_limiter._async.limiter.resolve import Resolver
+from zae_limiter._async.limiter.top_ups import TopUps
 from zae_limiter._async.store.buckets import BucketStore, Fate, Place
 from zae_limiter._async.table import Table
 from zae_limiter.core.acquire import (
@@ -45,6 +46,7 @@ class Means:
     buckets: BucketStore
     resolver: Resolver
     nonces: Iterator[int]
+    top_ups: TopUps
 
 
 class Errand:
@@ -109,6 +111,12 @@ class Errand:
             case never:
                 assert_never(never)
 
+    async def _create(self, now: Moment) -> Verdict | None:
+        verdict = await self._send(self._creation(now), now)
+        if isinstance(verdict, Grant):
+            self._means.top_ups.created(self._asking.bucket, self._known_view(), now)
+        return verdict
+
     async def _look(self) -> Verdict | None:
         seen, self.view = self.view, await self._buckets.look(self._place, self.terms, self._until_s)
         gone = seen is not None and self.view is None
@@ -133,6 +141,8 @@ class Errand:
             case Applied(new=new):
                 self.view = self._buckets.learn(self._place, new, self.terms, self._amounts)
                 self._progress = self._progress.after_look()
+                if self._means.top_ups.pending:
+                    self._means.top_ups.note(self._asking.bucket, self._known_view(), self._amounts)
                 return self._known_view().frame.granted(self.terms)
             case Refused(old=old):
                 guessed = self.view is not None and self.view.frame.describes(old)

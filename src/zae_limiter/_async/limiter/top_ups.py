@@ -1,0 +1,64 @@
+"""Buckets that this client created while it knew the server's time only roughly.
+
+What their creation withheld is returned together with a take that would otherwise be rejected. What may be returned is
+decided in ``core.top_up``.
+"""
+
+from collections.abc import Callable
+
+from zae_limiter._async.caches import Bounded, BucketId
+from zae_limiter._async.table import Table
+from zae_limiter.core.bucket import Moment
+from zae_limiter.core.top_up import Creation, Known, TopUp, created, top_up
+from zae_limiter.core.view import Amounts, Terms
+from zae_limiter.schema.bucket_item import BucketView
+
+_MOST = 1_000
+"""Creations that are remembered; the oldest are forgotten first, and what they withheld is lost."""
+
+_KEPT_MS = 60_000
+"""Creations are remembered for this long; by then the time is known well, or nobody lacks tokens."""
+
+
+class TopUps:
+    """What is remembered of these buckets until it was returned, or cannot be any more."""
+
+    def __init__(self, table: Table, monotonic_s: Callable[[], float]) -> None:
+        self._server = table.server_time
+        self._monotonic_s = monotonic_s
+        self.pending: Bounded[BucketId, Creation] = Bounded(_MOST)
+
+    def created(self, bucket: BucketId, view: BucketView, now: Moment) -> None:
+        """Remember a bucket that this client has just created, as of ``now``."""
+        if self._server is not None:
+            creation = created(view, now, int(self._monotonic_s() * 1000))
+            if creation is not None:
+                self.pending.keep(bucket, creation)
+
+    def note(self, bucket: BucketId, view: BucketView, amounts: Amounts) -> None:
+        """Note a take of this client's own, by the view after it."""
+        creation = self.pending.get(bucket)
+        if creation is not None:
+            if view.frame is creation.frame:
+                creation.note(view, amounts, int(self._monotonic_s() * 1000))
+            else:
+                # Put on other limits, split, or created again.
+                self.pending.pop(bucket, None)
+
+    def due(self, bucket: BucketId, view: BucketView, terms: Terms, amounts: Amounts, now: Moment) -> TopUp | None:
+        """Return the take that also returns what was withheld; None if nothing was, or not enough for the take."""
+        creation = self.pending.get(bucket)
+        if creation is None or self._server is None:
+            return None
+        local_s = self._monotonic_s()
+        if view.frame is not creation.frame or local_s * 1000 - creation.received_ms > _KEPT_MS:
+            self.pending.pop(bucket, None)
+            return None
+        if not creation.is_certain(view) or not view.frame.follows(terms):
+            return None
+        if creation.is_worth_narrowing(amounts, now):
+            self._server.narrow()
+        created_ms = self._server.latest_ms(creation.received_ms / 1000)
+        if created_ms is None:
+            return None
+        return top_up(creation, view, terms, amounts, Known(now, created_ms, int(local_s * 1000)))
