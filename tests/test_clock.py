@@ -129,3 +129,32 @@ def test_an_answer_without_a_date_says_nothing() -> None:
     server.hear(None, clock.time_s, clock.time_s)
 
     assert before == server.now()
+
+
+def test_a_forgotten_time_is_unconfirmed_until_a_response_shows_it() -> None:
+    """A restored image may have stood still for hours; nothing is written by the time it remembers."""
+    clock = Steady()
+    server = known_well(clock)
+    server.forget()
+    waits = server.unconfirmed
+    server.hear(NOON_S + 1, clock.time_s, clock.time_s, connection=3)
+
+    assert waits
+    assert server.known
+    assert not server.unconfirmed
+
+
+def test_a_server_without_dates_has_nothing_to_forget() -> None:
+    """The machine's clock stays in charge."""
+    server = ServerClock(Steady())
+    server.forget()
+
+    assert not server.unconfirmed
+
+
+def test_the_next_read_is_not_planned_before_a_response() -> None:
+    """Nothing is known that could be narrowed."""
+    server = ServerClock(Steady())
+
+    assert server.next_read_s(0.0) is None
+    assert server.latest_ms(1_000.0) is None

@@ -80,10 +80,14 @@ class ServerClock:
         return self._time.known is not None
 
     def forget(self) -> None:
-        """Know nothing of the server's clock any more: the local clocks have jumped."""
+        """Forget the time, because the local clocks have jumped: in a restored image the steady one stood still.
+
+        Nothing may be written before a response shows the time again. A server that never showed it is left alone.
+        """
+        self.unconfirmed = self._time.known is not None or self.unconfirmed
         self._time = ServerTime()
         self._hear_at_s = self._sign_until_s = 0.0
-        self._refused = self.suspicious = self.unconfirmed = False
+        self._refused = self.suspicious = False
 
     def now(self) -> Moment:
         """Return the earliest and the latest that the server's clock may show, in milliseconds since the epoch."""

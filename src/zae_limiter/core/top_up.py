@@ -114,7 +114,7 @@ def created(view: View[Any], now: Moment, received_ms: int) -> Creation | None:
     if now[1] - now[0] <= _SURE_MS:
         return None
     frame = view.frame
-    rates = [(baseline.amount_milli, baseline.period_ms) for baseline in frame.baselines]
+    rates = [(baseline.share.amount_milli, baseline.share.period_ms) for baseline in frame.baselines]
     return Creation(frame, now[0], received_ms, rates, [0] * len(rates))
 
 

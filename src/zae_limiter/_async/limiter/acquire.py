@@ -89,6 +89,7 @@ class BucketClient:
         self.lease_mutex = runtime.Mutex()
         self.group.renew()
         self.shards.renew()
+        self._top_ups.pending.clear()
 
     async def take(self, asking: Asking) -> Verdict:
         """Take from a bucket and return what admitted it, with the parent's if that was taken from too.

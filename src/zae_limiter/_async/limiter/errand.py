@@ -111,12 +111,6 @@ class Errand:
             case never:
                 assert_never(never)
 
-    async def _create(self, now: Moment) -> Verdict | None:
-        verdict = await self._send(self._creation(now), now)
-        if isinstance(verdict, Grant):
-            self._means.top_ups.created(self._asking.bucket, self._known_view(), now)
-        return verdict
-
     async def _look(self) -> Verdict | None:
         seen, self.view = self.view, await self._buckets.look(self._place, self.terms, self._until_s)
         gone = seen is not None and self.view is None
@@ -130,7 +124,10 @@ class Errand:
         self._progress = self._progress.after_resolve(None if self.view is None else self.view.frame.stamp)
 
     async def _create(self, asked: Moment) -> Verdict | None:
-        return self.hear(await self._buckets.create(self._creation(asked), self._until_s), asked)
+        verdict = self.hear(await self._buckets.create(self._creation(asked), self._until_s), asked)
+        if isinstance(verdict, Grant):
+            self._means.top_ups.created(self._asking.bucket, self._known_view(), asked)
+        return verdict
 
     async def _send(self, operation: Put | Update, asked: Moment) -> Verdict | None:
         return self.hear(await self._buckets.send(operation, self._until_s), asked)
