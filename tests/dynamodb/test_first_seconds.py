@@ -52,7 +52,7 @@ def test_rejection_that_depends_on_the_clock_locates_the_tick(opened: tuple[Any,
         time.sleep(LOOK_EVERY_S)
 
     assert width_ms(limiter) <= 300
-    assert 1 <= reads(proxy) <= MOST_READS
+    assert reads(proxy) <= MOST_READS
 
 
 def test_rejection_by_a_slow_limit_reads_nothing(opened: tuple[Any, Proxy, ExitStack]) -> None:

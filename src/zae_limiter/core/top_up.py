@@ -139,6 +139,6 @@ def top_up(creation: Creation, view: View[Any], terms: Terms, amounts: Amounts, 
         bounds.append((position, wanted, wanted - early - gain, ceiling - gain, None))
     if not any(returned):
         return None
-    floors = solvency(view, amounts, now) if terms.ttl_multiplier else None
+    floors = solvency(view, bounds, now) if terms.ttl_multiplier else None
     expires_s = None if floors is None else expiry_s(now[1], frame.fill_time_ms, terms.ttl_multiplier)
     return TopUp(Take(bounds, expires_s, floors or ()), returned)
