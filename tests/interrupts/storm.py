@@ -16,6 +16,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 from tests.dynamodb.trees import session_for
@@ -94,8 +95,11 @@ class Storm:
         """Work in the main thread, which a timer strikes at random moments."""
         chance = random.Random(self.seed + 1)
 
-        def strike(*_: object) -> None:
-            if not self.ended.is_set():
+        def strike(_: int, frame: FrameType | None) -> None:
+            # Only a call is struck, and not what repeats it.
+            while frame is not None and frame.f_code is not Storm._take.__code__:
+                frame = frame.f_back
+            if frame is not None:
                 next(self.strikes)
                 raise Struck
 
