@@ -162,6 +162,19 @@ class TestBackup:
                 back_up(str(path), str(target), ignore)
         assert 1 == number_in(path)
 
+    def test_a_target_with_the_log_of_another_file_beside_it_is_refused(self, path: Path, backup: Path) -> None:
+        """SQLite would apply that log to the new backup: a program used the backup before as a store."""
+        filled(path, 1)
+        back_up(str(path), str(backup), ignore)
+        used = SqliteTable(backup)
+        used.write(Update(KEY, add={"x": 4}))
+
+        with pytest.raises(StorageError, match=r"backup\.db: a log is beside it"):
+            back_up(str(path), str(backup), ignore)
+        used.close()
+        back_up(str(path), str(backup), ignore)
+        assert 1 == number_in(backup)
+
     def test_a_target_in_no_directory_is_refused(self, path: Path, tmp_path: Path) -> None:
         """Directories of backups are the user's."""
         filled(path, 1)

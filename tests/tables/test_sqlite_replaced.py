@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.tables.engines import KEY, item
 from tests.tables.test_sqlite_processes import Start, go, line, start, whole
 from zae_limiter.core.outcome import Applied
 from zae_limiter.schema.operations import Key, Put, Update
+from zae_limiter.tables.busy import Busy
 from zae_limiter.tables.sqlite import SqliteTable
 from zae_limiter.tables.sqlite_identity import FileIdentity, discard_foreign_log, lock_holders
 
@@ -164,6 +166,120 @@ def test_a_table_that_is_closed_after_its_file_was_replaced_leaves_the_new_log(p
     assert os.path.exists(f"{path}-wal")
     assert isinstance(table.write(Update(KEY, add={"x": 1})), Applied)
     assert not content(path)[1]
+
+
+def moved_when_opened(monkeypatch: pytest.MonkeyPatch, new: Path, path: Path) -> None:
+    """Move a file over another right before the next connection is opened."""
+    connect = sqlite3.connect
+
+    def moving(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        monkeypatch.undo()
+        os.replace(new, path)
+        return connect(*arguments, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", moving)
+
+
+def test_a_file_that_is_replaced_while_a_connection_is_opened_is_not_read_with_the_old_log(
+    path: Path, table: SqliteTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call is refused as busy, and the next one finds the new file."""
+    new = prepared(path, 1)
+
+    def open_another(*_: object) -> None:
+        moved_when_opened(monkeypatch, new, path)
+        table.get(KEY)
+
+    with pytest.raises(Busy):
+        table._pool.lend(open_another, None)
+    assert item(x=1) == table.get(KEY)
+    assert table.get(OLD) is None
+    table.close()
+    assert (1, False, None, None) == content(path)
+    assert whole(path)
+
+
+@on_linux
+def test_a_file_that_is_replaced_while_a_process_opens_it_is_not_read_with_the_old_log(
+    path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that uses the old file has not noticed yet."""
+    worker = start("follow", path)
+    go(worker)
+    assert "written" == line(worker)
+    moved_when_opened(monkeypatch, prepared(path, 1), path)
+
+    assert (1, False, None, None) == content(path)
+    assert whole(path)
+
+
+@on_linux
+@pytest.mark.parametrize("moved", [("",), ("", "-wal")])
+def test_a_file_is_created_for_one_that_was_moved_away_in_use(path: Path, start: Start, moved: tuple[str, ...]) -> None:
+    """A process that still uses the old file, its log and its index does not disturb the one that creates it."""
+    worker = start("follow", path)
+    go(worker)
+    assert "written" == line(worker)
+    for ending in moved:
+        os.replace(f"{path}{ending}", f"{path}.aside{ending}")
+    table = SqliteTable(path)
+
+    assert isinstance(table.write(Put(item(x=1))), Applied)
+    go(worker)
+    assert "written" == line(worker)
+    assert item(x=1) == table.get(KEY)
+    table.close()
+    assert (1, False) == content(path)[:2]
+    assert whole(path)
+
+
+def test_a_table_that_is_closed_after_its_file_was_replaced_takes_the_old_log_along(
+    path: Path, table: SqliteTable
+) -> None:
+    """A service is often restarted right after its file was replaced."""
+    os.replace(prepared(path, 1), path)
+    table.close()
+
+    assert (1, False, None, None) == content(path)
+    assert whole(path)
+
+
+def test_a_table_that_is_closed_after_its_file_was_moved_away_leaves_the_log(path: Path, table: SqliteTable) -> None:
+    """The log can be moved along, and nothing is lost."""
+    os.rename(path, path.with_name("aside.db"))
+    table.close()
+    os.rename(f"{path}-wal", path.with_name("aside.db-wal"))
+
+    assert (0, True, None, None) == content(path.with_name("aside.db"))
+
+
+def test_a_process_that_forks_after_its_file_was_replaced_does_not_apply_the_old_log(
+    path: Path, table: SqliteTable
+) -> None:
+    """A fork closes every connection, also those to a file that was replaced since."""
+    os.replace(prepared(path, 1), path)
+    child = os.fork()
+    if not child:
+        os._exit(0 if table.get(KEY) == item(x=1) else 1)
+
+    assert (child, 0) == os.waitpid(child, 0)
+    assert item(x=1) == table.get(KEY)
+    table.close()
+    assert whole(path)
+
+
+def test_a_directory_that_others_keep_locked_does_not_block_a_call(path: Path, table: SqliteTable) -> None:
+    """A call that finds a replaced file is refused as busy, and works once the directory is free."""
+    fcntl = pytest.importorskip("fcntl")
+    directory = os.open(path.parent, os.O_RDONLY)
+    fcntl.flock(directory, fcntl.LOCK_EX)
+    os.replace(prepared(path, 1), path)
+
+    with pytest.raises(Busy):
+        [table.get(KEY) for _ in range(16)]
+    os.close(directory)
+    assert item(x=1) == table.get(KEY)
+    assert table.get(OLD) is None
 
 
 def test_a_file_behind_a_link_is_followed(path: Path, tmp_path: Path) -> None:

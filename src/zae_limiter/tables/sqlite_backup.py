@@ -14,16 +14,17 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from zae_limiter.core.errors import StorageError, ValidationError
+from zae_limiter.tables.busy import Busy
 from zae_limiter.tables.private_file import BESIDE
 from zae_limiter.tables.sqlite_file import (
     make_tables,
+    open_current,
     prepare,
     primary_code,
     require_ours,
     storage_error,
     transaction,
 )
-from zae_limiter.tables.sqlite_identity import discard_foreign_log
 
 SAVED = ".before-restore"
 """Appended to the name of a file for the copy of its content from before a restore."""
@@ -78,12 +79,14 @@ def back_up(path: str, target: str, listener: Listener) -> Copied:
     """
     path, target = os.path.abspath(path), os.path.abspath(target)
     _require_different(path, target)
+    _require_no_log(target)
     with _new_file(target) as unfinished:
         with _translated(path, target), closing(_open_store(path)) as source:
             require_ours(source.cursor(), path)
             _copy(source, unfinished, "Copying", listener)
         with _translated(target, target), closing(_open_copy(unfinished)) as copy:
             copied = _checked(copy, path, listener)
+        _require_no_log(target)
         os.replace(unfinished, target)
     _sync(os.path.dirname(target))
     return copied
@@ -133,6 +136,14 @@ def _require_different(path: str, other: str) -> None:
         raise ValidationError("FILE", other, "is a part of the store. Name another file.")
 
 
+def _require_no_log(target: str) -> None:
+    """Require a target without the log of another file beside it: SQLite would apply that log to the backup."""
+    for name in (target + ending for ending in BESIDE if ending != "-shm"):
+        if os.path.exists(name):
+            reason = f"a log is beside it ({name}), so a program uses that file or has crashed. Name another file."
+            raise StorageError(target, reason)
+
+
 def _stage(backup: str, path: str, staged: str, listener: Listener) -> Copied:
     """Copy a backup to a file of our own, in the layout and with the page size of the file it is for."""
     with _translated(backup, path, _NO_BACKUP), closing(_open_backup(backup)) as source:
@@ -169,7 +180,7 @@ def _save(path: str, listener: Listener) -> str:
 
 def _replace_content(staged: str, path: str, listener: Listener) -> None:
     """Copy all pages into a file in one transaction, then bring its log into it."""
-    with closing(_connect(staged)) as source, closing(_connect(path, _LOCK_WAIT_S)) as live:
+    with closing(_connect(staged)) as source, closing(_open_store(path, _LOCK_WAIT_S)) as live:
         live.execute("PRAGMA wal_autocheckpoint = 0")
         # The log is synced after the transaction, by bringing it in: writers do not wait for the disk.
         live.execute("PRAGMA synchronous = NORMAL")
@@ -246,11 +257,11 @@ def _empty_log(live: sqlite3.Connection) -> None:
                 return
 
 
-def _open_store(path: str) -> sqlite3.Connection:
+def _open_store(path: str, wait_s: float = _OPENING_WAIT_S) -> sqlite3.Connection:
     if not os.path.exists(path):
         raise StorageError(path, "it does not exist. Name the file of a store with --url.")
-    discard_foreign_log(path)
-    return _connect(f"file:{quote(path)}?mode=rw", _OPENING_WAIT_S)
+    connection, _ = open_current(path, wait_s)
+    return connection
 
 
 def _open_backup(path: str) -> sqlite3.Connection:
@@ -282,6 +293,8 @@ def _translated(path: str, target: str, no_database: str | None = None) -> Itera
         if no_database is not None and code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
             raise StorageError(path, no_database) from error
         raise storage_error(target if code == sqlite3.SQLITE_FULL else path, error) from error
+    except Busy as busy:
+        raise StorageError(path, "other programs replace it, or lock its directory. Try again.") from busy
 
 
 @contextmanager

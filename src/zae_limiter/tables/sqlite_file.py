@@ -3,13 +3,14 @@
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from urllib.parse import quote
 
 from zae_limiter.core.errors import IncompatibleSchemaError, StorageError
 from zae_limiter.tables.busy import Busy
 from zae_limiter.tables.private_file import create_directory, create_file
-from zae_limiter.tables.sqlite_identity import discard_foreign_log
+from zae_limiter.tables.sqlite_identity import FileIdentity, discard_foreign_log, identity_of
 
 APPLICATION_ID = 0x5A41454C
 """The letters ZAEL, which mark the files of this package."""
@@ -43,6 +44,7 @@ _STEPS = {1: ("ALTER TABLE items ADD COLUMN hour INTEGER", "ALTER TABLE items AD
 _PAGE_BYTES = 1024
 OPENING_WAIT_S = 10.0
 _WAL_WAIT_S = 0.01
+_OPENING_TRIES = 5
 
 _BUSY = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL))
 _REASONS = {
@@ -57,13 +59,14 @@ _REASONS = {
 }
 
 
-def prepare(path: str, wait_s: float = OPENING_WAIT_S) -> None:
-    """Create the file and its directories unless they exist. Several processes may do so at the same time.
+def prepare(path: str, wait_s: float = OPENING_WAIT_S) -> FileIdentity | None:
+    """Create the file and its directories unless they exist, and return which file it is.
 
-    What is created is private to this user. Each lock of another process is waited for up to ``wait_s`` seconds.
+    Several processes may do so at the same time. What is created is private to this user. Each lock of another
+    process is waited for up to ``wait_s`` seconds.
 
     Raises:
-        Busy: another process keeps the file locked, and ``wait_s`` is 0.
+        Busy: another process keeps the file or its directory locked, and ``wait_s`` is 0.
         StorageError: the file is damaged, not writable or not ours, or another process kept it locked for ``wait_s``.
         IncompatibleSchemaError: a newer version of this package made it.
     """
@@ -77,23 +80,69 @@ def prepare(path: str, wait_s: float = OPENING_WAIT_S) -> None:
     for place in (path, os.path.dirname(path)):
         if os.path.exists(place) and not os.access(place, os.W_OK):
             raise StorageError(path, _REASONS[sqlite3.SQLITE_READONLY])
-    discard_foreign_log(path)
     try:
-        create_file(path)
-    except OSError as error:
-        raise StorageError(path, _REASONS[sqlite3.SQLITE_CANTOPEN]) from error
-    try:
-        connection = sqlite3.connect(path, timeout=wait_s, isolation_level=None)
+        connection, identity = open_current(path, wait_s, create_file)
         try:
             cursor = connection.cursor()
             make_tables(cursor, path)
             _use_log(cursor, wait_s)
         finally:
             connection.close()
+    except OSError as error:
+        raise StorageError(path, _REASONS[sqlite3.SQLITE_CANTOPEN]) from error
     except sqlite3.Error as error:
         if is_busy(error) and not wait_s:
             raise Busy from error
         raise storage_error(path, error) from error
+    except Busy as busy:
+        if not wait_s:
+            raise
+        raise StorageError(path, _REASONS[sqlite3.SQLITE_BUSY]) from busy
+    return identity
+
+
+def open_current(
+    path: str, wait_s: float, before: Callable[[str], None] = lambda _: None
+) -> tuple[sqlite3.Connection, FileIdentity | None]:
+    """Open the file that a path leads to, without the log of one that it has replaced, and return which one it is.
+
+    ``before`` is called with the path before each try.
+
+    Raises:
+        Busy: The file is replaced again and again, or another process keeps its directory locked.
+        OSError: A foreign log cannot be removed.
+        sqlite3.Error: It cannot be opened.
+    """
+    for _ in range(_OPENING_TRIES):
+        before(path)
+        identity = identity_of(path)
+        discard_foreign_log(path)
+        with suppress(Busy):
+            return open_file(path, wait_s, identity), identity
+    raise Busy
+
+
+def open_file(path: str, wait_s: float, identity: FileIdentity | None) -> sqlite3.Connection:
+    """Open a file without its log, which is opened by the first statement.
+
+    A log beside a file that was moved here since may be that of the file before. It would damage the new file.
+
+    Raises:
+        Busy: The path leads to another file than the one of this identity.
+        sqlite3.Error: It cannot be opened.
+    """
+    try:
+        # Never creates a file: it would not be private.
+        name = f"file:{quote(os.fsencode(path))}?mode=rw"
+        connection = sqlite3.connect(name, wait_s, isolation_level=None, check_same_thread=False, uri=True)
+    except sqlite3.OperationalError as error:
+        if identity_of(path) != identity:
+            raise Busy from error
+        raise
+    if identity_of(path) != identity:
+        connection.close()
+        raise Busy
+    return connection
 
 
 def require_ours(cursor: sqlite3.Cursor, path: str) -> None:
@@ -129,15 +178,23 @@ def storage_error(path: str, error: sqlite3.Error) -> StorageError:
     return StorageError(path, _REASONS.get(primary_code(error), f"{error}. Check the disk, or name another file."))
 
 
-def connect(path: str) -> sqlite3.Cursor:
-    """Open a connection that never waits, and answer with the one cursor it is used by."""
-    connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+def connect(path: str, identity: FileIdentity | None) -> sqlite3.Cursor:
+    """Open a connection that never waits, and return the one cursor it is used by.
+
+    Raises:
+        Busy: The path leads to another file than the one of this identity.
+        sqlite3.Error: It cannot be opened.
+    """
+    connection = open_file(path, 0, identity)
     try:
         cursor = connection.cursor()
         # A commit is safe from a crash of the process without a sync, and checkpoints sync before they let go of
         # the log, so a crash of the machine costs the last moments and never the file.
         cursor.execute("PRAGMA synchronous = NORMAL")
         cursor.execute("PRAGMA wal_autocheckpoint = 0")
+        if identity_of(path) != identity:
+            # The log that was opened may be that of the new file.
+            raise Busy
     except BaseException:
         connection.close()
         raise

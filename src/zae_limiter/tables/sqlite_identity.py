@@ -6,12 +6,17 @@ removed first. Processes that still use the old file keep its log open, without 
 """
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
+from zae_limiter.tables.busy import Busy
+
 _LOCKS = "/proc/locks"
 _READINGS = 3
+_LOCK_TRIES = 20
+_LOCK_WAIT_S = 0.001
 
 
 class FileIdentity(NamedTuple):
@@ -19,6 +24,13 @@ class FileIdentity(NamedTuple):
 
     device: int
     inode: int
+
+
+class LogIdentity(NamedTuple):
+    """Which log and which index of it are beside a file, None for each that does not exist."""
+
+    log: FileIdentity | None
+    log_index: FileIdentity | None
 
 
 def identity_of(path: str) -> FileIdentity | None:
@@ -38,25 +50,43 @@ def log_of(path: str) -> str:
     return f"{os.path.realpath(path)}-wal"
 
 
-def discard_old_log(path: str, old_file: FileIdentity | None, old_log: FileIdentity | None) -> None:
+def log_identity(path: str) -> LogIdentity:
+    """Return which log and index are beside a file."""
+    return LogIdentity(identity_of(log_of(path)), identity_of(_index_of(path)))
+
+
+def discard_old_log(path: str, old_file: FileIdentity | None, old: LogIdentity) -> None:
     """Remove the log of a replaced file, which this process has open, from beside the new file.
 
     Several processes may do so at the same time. A log of the new file is another file, and stays.
+
+    Raises:
+        Busy: Another process keeps the directory locked.
     """
     with _directory_locked(path):
-        if old_log is not None and identity_of(path) != old_file and identity_of(log_of(path)) == old_log:
-            _remove_log(path)
+        if identity_of(path) == old_file:
+            return
+        found = log_identity(path)
+        if found.log is not None and found.log == old.log:
+            _remove(log_of(path))
+        if found.log_index is not None and found.log_index == old.log_index:
+            _remove(_index_of(path))
 
 
 def discard_foreign_log(path: str) -> None:
     """Remove a log that other processes use for a file that was replaced since, before this process opens the new one.
 
     Only Linux says which processes use a log, and only of the same user. Elsewhere nothing is removed.
+
+    Raises:
+        Busy: Another process keeps the directory locked.
     """
     if _has_foreign_log(path):
         with _directory_locked(path):
             if _has_foreign_log(path):
-                _remove_log(path)
+                # The index last: until it is gone, others see that the log is a foreign one.
+                _remove(log_of(path))
+                _remove(_index_of(path))
 
 
 def lock_holders(locks: str, identity: FileIdentity) -> list[int]:
@@ -67,24 +97,24 @@ def lock_holders(locks: str, identity: FileIdentity) -> list[int]:
 
 
 def _has_foreign_log(path: str) -> bool:
-    """Say whether a process uses the log of this name, and not the file of this name.
+    """Say whether a process uses the index of this name, and not the file of this name.
 
-    A process opens the file before the log, and closes it after the log. Only a reading in the middle of that could
+    A process opens the file before the index, and closes it after the index. Only a reading in the middle of that could
     be wrong, so it is repeated.
     """
     return all(_reads_foreign(path) for _ in range(_READINGS))
 
 
 def _reads_foreign(path: str) -> bool:
-    file, log, index = identity_of(path), identity_of(log_of(path)), identity_of(_index_of(path))
-    if file is None or index is None or log is None:
+    file, index = identity_of(path), identity_of(_index_of(path))
+    if file is None or index is None:
         return False
     try:
         with open(_LOCKS, encoding="ascii", errors="replace") as locks:
             holders = lock_holders(locks.read(), index)
     except OSError:
         return False
-    return any(log in opened and file not in opened for opened in map(_opened_by, holders))
+    return any(index in opened and file not in opened for opened in map(_opened_by, holders))
 
 
 def _opened_by(process_id: int) -> set[FileIdentity | None]:
@@ -95,11 +125,9 @@ def _opened_by(process_id: int) -> set[FileIdentity | None]:
     return set()
 
 
-def _remove_log(path: str) -> None:
-    # The index last: until it is gone, others see that the log is a foreign one.
-    for name in (log_of(path), _index_of(path)):
-        with suppress(FileNotFoundError):
-            os.unlink(name)
+def _remove(name: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(name)
 
 
 def _index_of(path: str) -> str:
@@ -108,17 +136,32 @@ def _index_of(path: str) -> str:
 
 @contextmanager
 def _directory_locked(path: str) -> Iterator[None]:
-    """Keep other processes from removing a log at the same time, as they could remove that of the new file."""
+    """Keep other processes from removing a log at the same time, as they could remove that of the new file.
+
+    Raises:
+        Busy: Another process keeps the directory locked.
+    """
     try:
-        from fcntl import LOCK_EX, flock
+        from fcntl import LOCK_EX, LOCK_NB, flock
     except ImportError:
         # Windows, where a file that is in use cannot be replaced.
         yield
         return
     descriptor = os.open(os.path.dirname(os.path.realpath(path)), os.O_RDONLY)
     try:
-        with suppress(OSError):
-            flock(descriptor, LOCK_EX)
+        for tried in range(_LOCK_TRIES):
+            try:
+                flock(descriptor, LOCK_EX | LOCK_NB)
+            except BlockingIOError:
+                # Every program may lock a directory that it can read, for as long as it likes.
+                if tried == _LOCK_TRIES - 1:
+                    raise Busy from None
+                threading.Event().wait(_LOCK_WAIT_S)
+                continue
+            except OSError:
+                # The file system has no such locks.
+                pass
+            break
         yield
     finally:
         os.close(descriptor)

@@ -16,7 +16,7 @@ from weakref import WeakSet
 from zae_limiter.core.errors import RepositoryClosedError, ValidationError
 from zae_limiter.tables.busy import Busy
 from zae_limiter.tables.sqlite_file import connect, is_busy, prepare
-from zae_limiter.tables.sqlite_identity import FileIdentity, discard_old_log, identity_of, log_of
+from zae_limiter.tables.sqlite_identity import LogIdentity, discard_old_log, identity_of, log_identity
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -27,6 +27,7 @@ _LONGEST_TURN_S = 0.5
 _GATE_WAIT_S = 0.01
 _FORK_WAIT_S = 0.001
 _FORK_WAITS = 1000
+_NO_LOG = LogIdentity(None, None)
 
 _gate = threading.RLock()
 """Held by who opens a connection, and by who forks."""
@@ -94,10 +95,9 @@ class Pool:
         self._loans = 0
         self._closed = False
         # The log of the file in use, known once there is a connection.
-        self._log: FileIdentity | None = None
+        self._log = _NO_LOG
         with _gate:
-            prepare(path, wait_s)
-            self._identity = identity_of(path)
+            self._identity = prepare(path, wait_s)
             _pools.add(self)
 
     def lend(self, call: Callable[[sqlite3.Cursor, A], R], argument: A) -> R:
@@ -158,9 +158,9 @@ class Pool:
                 raise RepositoryClosedError(self._path)
             if identity_of(self._path) != self._identity:
                 self._switch()
-            cursor = connect(self._path)
+            cursor = connect(self._path, self._identity)
             self._open.add(cursor)
-            log = identity_of(log_of(self._path))
+            log = log_identity(self._path)
             if identity_of(self._path) == self._identity:
                 # While a connection is open, SQLite does not delete the log, so it stays this one.
                 self._log = log
@@ -185,15 +185,18 @@ class Pool:
     def _switch(self) -> None:
         """Close the connections to a file that was deleted or replaced, and open or create the one of its name.
 
-        Connections on loan are closed when they are given back. SQLite leaves the log of a replaced file as it is
-        when its last connection is closed, so it is removed here before the new file is opened.
+        Connections on loan are closed when they are given back. The old log is removed before the new file is opened.
+
+        Raises:
+            Busy: another process keeps the new file, or its directory, locked.
         """
-        idle, self._idle = self._idle, deque()
         if self._open:
+            # First: while a connection is open, no other log can have the identity of the old one.
             discard_old_log(self._path, self._identity, self._log)
+        self._log = _NO_LOG
+        idle, self._idle = self._idle, deque()
         self._drop_all(idle)
-        prepare(self._path, wait_s=0)
-        self._identity = identity_of(self._path)
+        self._identity = prepare(self._path, wait_s=0)
 
     def _drop_all(self, idle: deque[sqlite3.Cursor]) -> None:
         """Close connections that are not on loan."""
@@ -210,6 +213,10 @@ class Pool:
 
     def _drop(self, cursor: sqlite3.Cursor) -> None:
         """Close the connection of a cursor; what it had not committed is rolled back."""
+        if identity_of(self._path) not in (None, self._identity):
+            # With its last connection, SQLite leaves the log of a replaced file. The next process would apply it.
+            with suppress(Busy, OSError):
+                discard_old_log(self._path, self._identity, self._log)
         with suppress(sqlite3.Error):
             cursor.connection.close()
         self._open.discard(cursor)
