@@ -1,21 +1,36 @@
 """The writers of a bucket item: what each writes down, and on what condition."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 
 from tests import strategies as some
-from tests.one_bucket import NOON, OWNER, after, apply, at, created, own, settling, stored, taking, view, without_birth
-from zae_limiter.core.acquire import Take
+from tests.one_bucket import (
+    NOON,
+    OWNER,
+    after,
+    apply,
+    at,
+    created,
+    own,
+    settling,
+    step,
+    stored,
+    taking,
+    view,
+    without_birth,
+)
+from zae_limiter.core.acquire import Rebase, Take
 from zae_limiter.core.config import EntityFacts, Resolution
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Applied, Missing, Refused
 from zae_limiter.core.top_up import TopUp
 from zae_limiter.core.view import own_terms
 from zae_limiter.schema import bucket_writes
-from zae_limiter.schema.bucket_writes import Signature, create, sent_again
+from zae_limiter.schema.bucket_writes import Signature, create, rebase, sent_again
 from zae_limiter.schema.operations import Put, Update
 
 RPS = Limit("rps", 10, 10, 1)
@@ -165,6 +180,17 @@ def test_facts_of_the_entity_are_written_and_rewritten() -> None:
 
     assert ("org-1", True) == (item["parent_id"], item["cascade"])
     assert ("parent_id" in orphan, orphan["cascade"]) == (False, False)
+
+
+@pytest.mark.parametrize(("birth", "expected"), [(None, None), (77, 77)])
+def test_rebase_adds_the_birth_number_that_it_is_given(birth: int | None, expected: int | None) -> None:
+    """To an item of an older version; None leaves the item as it is."""
+    item = without_birth(created(TERMS))
+    decided = step(view(item), stored(RPS, stamp=2), {"rps": 1}, at(NOON))
+    assert isinstance(decided, Rebase)
+    rebased = after(rebase(view(item), replace(decided.rebasing, birth=birth), 9), item)
+
+    assert expected == rebased.get("bi")
 
 
 def test_a_rebase_brings_the_parent() -> None:

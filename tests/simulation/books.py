@@ -84,12 +84,15 @@ class Shard:
 class Bucket:
     """All shards of a bucket, and the flow of each of its limits."""
 
-    __slots__ = ("flows", "id", "shards")
+    __slots__ = ("births", "flows", "id", "shards", "used")
 
     def __init__(self, bucket: BucketId) -> None:
         self.id = bucket
         self.shards: dict[int, Shard] = {}
         self.flows: dict[str, Flow] = {}
+        # What was used of each limit since the bucket was created, and the birth numbers it has ever had.
+        self.used: dict[str, int] = {}
+        self.births: set[int] = set()
 
 
 class Move(NamedTuple):
@@ -134,6 +137,7 @@ class Books:
         self._acted = acted
         self._forgot = forgot
         self._places: dict[str, tuple[Bucket, int]] = {}
+        self._senders: dict[int, str] = {}
 
     def step(self, now_ms: int, changes: Sequence[Change], sent: Sent) -> None:
         """Book what one write or transaction did, and check all that must hold after it.
@@ -152,6 +156,8 @@ class Books:
                 raise Violation(
                     "twice", change.key.pk, "was written to again by a write that it bears the mark of", sent
                 )
+            if change.new is not None and self._senders.setdefault(change.new["op"], sent.process) != sent.process:
+                raise Violation("nonce", change.key.pk, "bears a number that another process has drawn too", sent)
             self.digest = (self.digest * 1_000_003 ^ now_ms ^ (change.new or {}).get("op", 1)) & 0xFFFFFFFFFFFF
         if len(moves) == 1:
             change = moves[0]
@@ -176,6 +182,7 @@ class Books:
             if frame.offered(shard.item, now_ms) < frame.capacity:
                 raise Violation("expiry", "expired though not full:", bucket.id, name, now_ms, shard.item)
             self._forgot(bucket.id, name, False)
+        bucket.used.clear()
 
     def indebted(self, now_ms: int) -> list[tuple[BucketId, int]]:
         """Return the shards that owe something of a limit."""
@@ -233,6 +240,11 @@ class Books:
         flow = bucket.flows[name]
         flow.allow_for(max(step.oldest_ms, -step.oldest_ms, step.sent.moment[1] - step.now_ms))
         if spent:
+            bucket.used[name] = used = bucket.used.get(name, 0) + spent
+            if used < 0:
+                raise Violation(
+                    "reborn", bucket.id, name, "got back", -used, "that was taken from an earlier one", step
+                )
             flow.spend(spent, step.now_ms)
             self._acted(bucket.id, name, spent, step.sent.unheard)
 
@@ -272,6 +284,7 @@ class Books:
             if move.after is not None:
                 self._check_limits(bucket, move.after)
         _check_shards(bucket)
+        _check_births(bucket, moves)
 
     @staticmethod
     def _move(bucket: Bucket, change: Change, now_ms: int) -> Move:
@@ -293,6 +306,7 @@ class Books:
         for name in bucket.flows:
             self._forgot(bucket.id, name, False)
         bucket.flows.clear()
+        bucket.used.clear()
 
     def _check_held(self, bucket: Bucket, name: str, moves: Sequence[Move], step: Step) -> int:
         """All shards together hold no more than they did, less what was used; return that."""
@@ -426,6 +440,19 @@ def _check_halves(bucket: Bucket, name: str, moves: Sequence[Move], step: Step) 
         left = frame.offered(move.after.item, step.now_ms)
         if left < min(0, had) - late - _MEETING_GRIDS:
             raise Violation("indebted", bucket.id, name, left, "of", had, "left to a half", step, moves)
+
+
+def _check_births(bucket: Bucket, moves: Sequence[Move]) -> None:
+    """Every create draws a birth number that the bucket never had, and all shards of a bucket have the same."""
+    births = {shard.item.get("bi") for shard in bucket.shards.values()}
+    if len(births) > 1:
+        raise Violation("unborn", bucket.id, "has shards of several birth numbers:", births)
+    if len(moves) == 1 and moves[0].before is None:
+        birth = births.pop()
+        if birth in bucket.births:
+            raise Violation("reborn", bucket.id, "was created again with its birth number", birth)
+        if birth is not None:
+            bucket.births.add(birth)
 
 
 def _check_shards(bucket: Bucket) -> None:

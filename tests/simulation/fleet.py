@@ -69,7 +69,7 @@ class Fleet:
 class Process:
     """One simulated process: a loop, a clock that may be off, a port, and a limiter on it."""
 
-    def __init__(self, fleet: Fleet, name: str, network: Network) -> None:
+    def __init__(self, fleet: Fleet, name: str, network: Network, like: "Process | None" = None) -> None:
         self.fleet = fleet
         self.name = name
         self.loop: ProcessLoop = fleet.timeline.loop(name)
@@ -77,12 +77,12 @@ class Process:
         skewed = SKEW in fleet.plan.faults
         ahead_ms = self.random.randint(-_MOST_SKEW_MS, _MOST_SKEW_MS) if skewed else 0
         drift = (self.random.random() * 2 - 1) * _MOST_DRIFT if skewed else 0.0
-        clock = LocalClock(fleet.timeline, ahead_ms, drift)
+        clock = LocalClock(fleet.timeline, ahead_ms, drift) if like is None else like.clock
         scenario = fleet.scenario
         machine = Machine(clock, self.random, scenario.deadline_s, scenario.partition_writes_per_s)
         self.port = Port(self.loop, fleet.timeline, fleet.server, network, machine)
         fleet.ports.append(self.port)
-        self._clock = clock
+        self.clock = clock
         self.ended: asyncio.Future[None] = fleet.timeline.network.create_future()
         self.limiter: RateLimiter | None = None
 
@@ -97,7 +97,7 @@ class Process:
 
     async def open(self, settings: Settings, *, first: bool = False) -> RateLimiter:
         """Return the limiter of this process; the first makes the namespace."""
-        client = Client(self.port, self._clock, self.random, settings, Parallel(), "simulated://", nonces(self.random))
+        client = Client(self.port, self.clock, self.random, settings, Parallel(), "simulated://", nonces(self.random))
         store = NamespaceStore(client)
         namespace = await (store.register(NAMESPACE) if first else store.find(NAMESPACE))
         repository = Repository(client.scope(NAMESPACE, namespace.id), owns_table=False)
@@ -133,7 +133,8 @@ def client_settings(scenario: Scenario, random: Random) -> Settings:
 class Users:
     """The users of one client: their requests arrive at random, now and then many at once, now and then none."""
 
-    def __init__(self, process: Process, requests: int) -> None:
+    def __init__(self, process: Process, requests: int, limiter: RateLimiter | None = None) -> None:
+        self._limiter = limiter
         self._process = process
         self._fleet = process.fleet
         self.left = requests
@@ -143,7 +144,7 @@ class Users:
     async def work(self, process: Process) -> None:
         """Let all requests arrive, and wait for the last of them to end."""
         scenario, plan = self._fleet.scenario, self._fleet.plan
-        limiter = await _opened(process, client_settings(scenario, self._random))
+        limiter = self._limiter or await opened(process, client_settings(scenario, self._random))
         requests = Requests(self._fleet, process, limiter)
         whole = plan_of(plan.seed)
         gap_s = scenario.seconds * whole.clients / whole.requests
@@ -205,7 +206,7 @@ class Users:
         return limit.capacity - self._random.randint(0, limit.capacity // 8)
 
 
-async def _opened(process: Process, settings: Settings) -> RateLimiter:
+async def opened(process: Process, settings: Settings) -> RateLimiter:
     """Open the limiter, and again while the store is away."""
     while True:
         try:
@@ -233,7 +234,7 @@ async def administer(process: Process) -> None:
     fleet, random = process.fleet, process.random
     if CONFIG not in fleet.plan.faults:
         return
-    limiter = await _opened(process, make_settings())
+    limiter = await opened(process, make_settings())
     owners = [*fleet.scenario.entities, *dict.fromkeys(fleet.scenario.parents.values())]
     for _ in range(random.randint(1, 12)):
         await asyncio.sleep(fleet.scenario.seconds / 8 * random.random())
@@ -263,7 +264,7 @@ async def keep(process: Process) -> None:
     fleet, random = process.fleet, process.random
     if SHARDS not in fleet.plan.faults:
         return
-    keeper = Keeper(process, await _opened(process, make_settings()))
+    keeper = Keeper(process, await opened(process, make_settings()))
     for _ in range(random.randint(5, 60)):
         await asyncio.sleep(fleet.scenario.seconds / 30 * random.random())
         places = [(bucket.id, number) for bucket in fleet.books.buckets.values() for number in bucket.shards]

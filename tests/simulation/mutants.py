@@ -12,7 +12,7 @@ from unittest import mock
 
 from tests import weakening as weak
 from tests.simulation import slips
-from tests.simulation.plan import CANCEL, CONFIG, EXPIRY, OWN, SHARDS, SKEW, USAGE, Plan, scenario_of
+from tests.simulation.plan import CANCEL, CONFIG, COPY, DELETE, EXPIRY, OWN, SHARDS, SKEW, USAGE, Plan, scenario_of
 from tests.simulation.port import LATE, LOST_REQUEST, LOST_RESPONSE, WRONG_DATE, Port
 from tests.simulation.server import Server
 from zae_limiter import clock
@@ -22,10 +22,12 @@ from zae_limiter._async.limiter.group_commit import GroupCommit
 from zae_limiter._async.limiter.lease import Lease
 from zae_limiter._async.limiter.shards import ShardClient
 from zae_limiter._async.store import buckets
+from zae_limiter._async.store.scope import Nonces
 from zae_limiter.core import acquire, rebase
+from zae_limiter.core.composite import Settlement
 from zae_limiter.core.top_up import Creation
 from zae_limiter.schema import bucket_writes, usage_item
-from zae_limiter.schema.operations import AttributeAbsent, AttributeExists, Ranges
+from zae_limiter.schema.operations import AttributeAbsent, AttributeExists, Equals, Ranges
 from zae_limiter_aggregator import apply
 
 CASCADE, LIMITS, FLEETING, OFTEN = "cascade", "several limits", "buckets that soon expire", "own limits often"
@@ -175,9 +177,39 @@ _SETTLEMENTS = (
 )
 
 _HOLDS = (
-    _mutant("hold on nothing", "3.2 hold", _OVER, _writes(weak.unguarded, *HELD), CONFIG),
-    _mutant("hold without bi", "3.2 hold", _OVER, _writes(weak.holding_less("bi"), *HELD), FLEETING),
+    _mutant("hold on nothing", "3.2 hold", _OVER | {"expiry"}, _writes(weak.unguarded, *HELD), CONFIG),
+    _mutant("hold without bi", "3.2 hold", _OVER | {"expiry"}, _writes(weak.holding_less("bi"), *HELD), FLEETING),
     _mutant("hold without gn", "3.2 hold", _OVER | {"shards"}, _writes(weak.holding_less("gn"), *HELD), OFTEN),
+)
+
+_BIRTHS = (
+    _mutant(
+        "credit without its birth",
+        "7 bi",
+        "reborn",
+        (*_writes(weak.of_updates(weak.without(Equals)), "settle"), (Settlement, "credits_reach", slips.any_birth)),
+        DELETE,
+    ),
+    _mutant("create that draws no birth", "7 bi", _OVER | {"reborn"}, _writer("create", slips.one_birth), DELETE),
+    _mutant(
+        "create resent with its birth",
+        "7 bi",
+        "reborn",
+        ((bucket_writes, "sent_again", slips.birth_kept),),
+        DELETE,
+        LATE,
+    ),
+    _mutant("split that drops the birth", "7 bi", "unborn", _writes(weak.unborn, "split"), SHARDS),
+)
+
+_COPIES = (
+    _mutant(
+        "copy that keeps its numbers",
+        "4 copies",
+        _MISCOUNTED | {"nonce", "twice", "reborn"},
+        ((Nonces, "renew", lambda real: lambda self, *, restored: None),),
+        COPY,
+    ),
 )
 
 _REBASES = (
@@ -361,6 +393,8 @@ MUTANTS = (
     *_TAKES,
     *_SETTLEMENTS,
     *_HOLDS,
+    *_BIRTHS,
+    *_COPIES,
     *_REBASES,
     *_EXPIRIES,
     *_SPLITS,

@@ -29,7 +29,11 @@ STEP = "step"
 _CLOCK_FAULTS = (WRONG_DATE, STEP)
 """What goes wrong with the server's clock: single answers dated off, and a clock that is set forward."""
 
-FAULTS = (*_DRAWN, *_CLOCK_FAULTS)
+DELETE, COPY = "delete", "copy"
+_LIFE_FAULTS = (DELETE, COPY)
+"""Buckets that are deleted and created again, and clients that are copied as a fork does."""
+
+FAULTS = (*_DRAWN, *_CLOCK_FAULTS, *_LIFE_FAULTS)
 """What can go wrong, or change, while clients are at work."""
 
 LOSSES = frozenset(NETWORK_FAULTS) | {CRASH, PARTITIONS}
@@ -137,6 +141,8 @@ def plan_of(seed: int) -> Plan:
     # Chance of their own, so that all else of a seed is as it would be without them.
     clocks = Random(f"clocks {seed}")
     faults |= {fault for fault in _CLOCK_FAULTS if clocks.random() < kept / 2}
+    lives = Random(f"lives {seed}")
+    faults |= {fault for fault in _LIFE_FAULTS if lives.random() < kept / 2}
     # What goes well goes fast, so there is more of it, and what comes in crowds goes faster still.
     few = random.randint(200, 250)
     plan = Plan(seed, clients, few, faults)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from tests.simulation.books import Violation
 from tests.simulation.clocks import Followed, set_forward
+from tests.simulation.copies import copy_some, remove
 from tests.simulation.fleet import Fleet, Process, Users, administer, keep, prepare
 from tests.simulation.loop import StalledError, Timeline
 from tests.simulation.plan import CRASH, LOSSES, STALE, USAGE, Plan, plan_of, scenario_of
@@ -103,15 +104,20 @@ def _fleet(plan: Plan, timeline: Timeline) -> Fleet:
 async def _live(fleet: Fleet) -> None:
     """Let all processes work, crash some, and wait for the last of them to end."""
     await _started(fleet, "preparation", prepare).ended
-    helpers = [_started(fleet, "administrator", administer), _started(fleet, "keeper", keep)]
+    helpers = [
+        _started(fleet, "administrator", administer),
+        _started(fleet, "keeper", keep),
+        _started(fleet, "remover", remove),
+    ]
     share = -(-fleet.plan.requests // plan_of(fleet.plan.seed).clients)
     clients = [_Client(fleet, f"client {number}", share) for number in range(fleet.plan.clients)]
     lanes = fleet.stream.lanes if USAGE in fleet.plan.faults else []
     counters = [_Aggregator(fleet, f"aggregator {number}", lane) for number, lane in enumerate(lanes)]
     steps = fleet.timeline.network.create_task(set_forward(fleet))
+    copying = asyncio.create_task(copy_some(fleet, lambda: [one.process for one in clients]))
     if CRASH in fleet.plan.faults:
         await _crash_some(fleet, [*clients, *counters])
-    for process in (*(one.process for one in clients), *helpers):
+    for process in (*(one.process for one in clients), *helpers, *await copying):
         await process.ended
     await steps
     await asyncio.sleep(_SETTLE_S)

@@ -12,7 +12,7 @@ from zae_limiter.core.outcome import Applied, Unavailable
 from zae_limiter.core.server_time import ServerTime, narrowed
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.attributes import sequence_attribute
-from zae_limiter.schema.operations import AtLeast
+from zae_limiter.schema.operations import AtLeast, Put
 
 Real = Callable[..., Any]
 
@@ -80,6 +80,23 @@ def dropped_without_floor(rebasing_writer: Real) -> Real:
         return replace(made, when=kept)
 
     return write
+
+
+def any_birth(credits_reach: Real) -> Real:
+    """Credits reach any bucket of the name."""
+    return lambda self, birth: True
+
+
+def one_birth(create: Real) -> Real:
+    """Every bucket is born with the same number."""
+    return lambda owner, terms, spent, now_ms, signature: create(
+        owner, terms, spent, now_ms, signature._replace(birth=1)
+    )
+
+
+def birth_kept(sent_again: Real) -> Real:
+    """A create that is sent again is the same."""
+    return lambda write, birth: write if isinstance(write, Put) else sent_again(write, birth)
 
 
 def always_solvent(solvency: Real) -> Real:

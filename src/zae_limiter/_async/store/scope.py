@@ -1,7 +1,7 @@
 """What every store works on: one table, one namespace of it, and the client's memory of that namespace."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 from random import Random
@@ -102,10 +102,11 @@ class Nonces:
     ``current`` yields the same numbers faster, until the process is copied.
     """
 
-    __slots__ = ("__weakref__", "_random", "current")
+    __slots__ = ("__weakref__", "_random", "_system", "current")
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, system: Callable[[int], bytes] = os.urandom) -> None:
         self._random = random
+        self._system = system
         self.current: Iterator[int] = count(random.getrandbits(_NONCE_BITS))
         renew_in_copies(self)
 
@@ -122,8 +123,8 @@ class Nonces:
 
         Both come from the system: every copy of the process has inherited the same state, also of a caller's Random.
         """
-        self._random.seed(os.urandom(_SEED_BYTES))
-        self.current = count(int.from_bytes(os.urandom(_SEED_BYTES)) >> (8 * _SEED_BYTES - _NONCE_BITS))
+        self._random.seed(self._system(_SEED_BYTES))
+        self.current = count(int.from_bytes(self._system(_SEED_BYTES)) >> (8 * _SEED_BYTES - _NONCE_BITS))
 
 
 def nonces(random: Random) -> Nonces:
