@@ -374,3 +374,32 @@ async def test_a_call_finished_in_place_keeps_the_callers_context():
         return request.get()
 
     assert "r-1" == await finish_in_place(settle)
+
+
+async def test_both_reach_their_ends_though_their_caller_is_cancelled_before_they_begin():
+    """A task that is cancelled before its first step never runs; these belong to none."""
+    first, second = Call("one"), Call("two")
+    task = asyncio.create_task(Parallel().both_to_end(first, second))
+    await asyncio.sleep(0)
+    for one in asyncio.all_tasks() - {asyncio.current_task()}:
+        one.cancel()
+    first.let_go.set()
+    second.let_go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert (("done",), ("done",)) == (first.ending, second.ending)
+
+
+async def test_both_to_the_end_return_their_results_or_raise_the_first_error():
+    """As a pair that may be cancelled."""
+    first, second = Call("one"), Call("two")
+    first.let_go.set()
+    second.let_go.set()
+
+    async def failing():
+        raise KeyError("failed")
+
+    assert ("one", "two") == await Parallel().both_to_end(first, second)
+    with pytest.raises(KeyError):
+        await Parallel().both_to_end(failing, first)

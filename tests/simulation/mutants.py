@@ -12,7 +12,20 @@ from unittest import mock
 
 from tests import weakening as weak
 from tests.simulation import slips
-from tests.simulation.plan import CANCEL, CONFIG, COPY, DELETE, EXPIRY, OWN, SHARDS, SKEW, USAGE, Plan, scenario_of
+from tests.simulation.plan import (
+    CANCEL,
+    CANCEL_SETTLING,
+    CONFIG,
+    COPY,
+    DELETE,
+    EXPIRY,
+    OWN,
+    SHARDS,
+    SKEW,
+    USAGE,
+    Plan,
+    scenario_of,
+)
 from tests.simulation.port import LATE, LOST_REQUEST, LOST_RESPONSE, WRONG_DATE, Port
 from tests.simulation.server import Server
 from zae_limiter import clock
@@ -172,6 +185,13 @@ _SETTLEMENTS = (
         _MISCOUNTED,
         ((GroupCommit, "_give_back", slips.nothing),),
         CANCEL,
+    ),
+    _mutant(
+        "settlement repeated as a whole after a cancellation",
+        "3.4 settle",
+        _MISCOUNTED,
+        ((BucketClient, "see_through", slips.settled_again),),
+        CANCEL_SETTLING,
     ),
     _mutant("lease that gives back twice", "3.2 credit", _MISCOUNTED, ((Lease, "_settle", slips.given_twice),)),
 )
@@ -386,7 +406,14 @@ _OTHERS = (
         ((apply, "addition", lambda real: lambda account, changes, counted: real(account, changes, None)),),
         USAGE,
     ),
-    _mutant("other side not credited back", "3.4", _MISCOUNTED, ((cascade, "_give_all_back", slips.nothing),), CASCADE),
+    _mutant("other side not credited back", "3.4", _MISCOUNTED, ((cascade, "give_back", slips.nothing),), CASCADE),
+    _mutant(
+        "parent's fresh view ignored",
+        "3.4",
+        "wasted",
+        ((BucketClient, "rejected_above", lambda real: lambda self, terms, resource, consume: None),),
+        CASCADE,
+    ),
 )
 
 MUTANTS = (

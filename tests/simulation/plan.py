@@ -33,7 +33,10 @@ DELETE, COPY = "delete", "copy"
 _LIFE_FAULTS = (DELETE, COPY)
 """Buckets that are deleted and created again, and clients that are copied as a fork does."""
 
-FAULTS = (*_DRAWN, *_CLOCK_FAULTS, *_LIFE_FAULTS)
+CANCEL_SETTLING = "cancel-settling"
+"""Users that are cancelled, once or more, while their lease settles, releases or is left."""
+
+FAULTS = (*_DRAWN, *_CLOCK_FAULTS, *_LIFE_FAULTS, CANCEL_SETTLING)
 """What can go wrong, or change, while clients are at work."""
 
 LOSSES = frozenset(NETWORK_FAULTS) | {CRASH, PARTITIONS}
@@ -74,7 +77,7 @@ class Plan:
     @property
     def crowded(self) -> bool:
         """Whether users come in crowds, far more at once than a bucket has writes under way."""
-        return _is_crowded(self.seed, len(plan_of(self.seed).faults))
+        return _is_crowded(self.seed, len(plan_of(self.seed).faults - {CANCEL_SETTLING}))
 
     @property
     def command(self) -> str:
@@ -134,6 +137,13 @@ class Habits:
 
 def plan_of(seed: int) -> Plan:
     """Return what a seed stands for."""
+    plan, kept = _drawn_plan(seed)
+    settling = Random(f"settling {seed}").random() < kept / 2
+    return replace(plan, faults=plan.faults | {CANCEL_SETTLING}) if settling else plan
+
+
+def _drawn_plan(seed: int) -> tuple[Plan, float]:
+    """Return a plan without cancelled settlements, and how likely each fault was."""
     random = Random(f"plan {seed}")
     clients = random.choice((1, 2, 2, 3, 3, 4, 5, 6))
     kept = random.choice((0.0, 0.0, 0.25, 0.5, 0.75, 1.0))
@@ -148,8 +158,8 @@ def plan_of(seed: int) -> Plan:
     plan = Plan(seed, clients, few, faults)
     crowded = _is_crowded(seed, len(faults))
     if len(faults) < _LIGHT:
-        return replace(plan, requests=20 * few if crowded else 4 * few)
-    return replace(plan, requests=4 * few) if crowded else plan
+        return replace(plan, requests=20 * few if crowded else 4 * few), kept
+    return (replace(plan, requests=4 * few) if crowded else plan), kept
 
 
 def _is_crowded(seed: int, faults: int) -> bool:

@@ -104,6 +104,7 @@ class Port:
         self.index_lag_s = 0.5
         self.faults: Counter[str] = Counter()
         self.troubles = 0
+        self.writes = 0
         self._loop = loop
         self._timeline = timeline
         self._server = server
@@ -137,6 +138,7 @@ class Port:
         return await self._read(lambda: self._server.query(query), None)  # type: ignore[no-any-return] # see above
 
     async def write(self, operation: Write, until_s: float | None = None) -> WriteOutcome:
+        self.writes += 1
         now_s = self._clock.monotonic_s()
         by_s = until_s or now_s + self._deadline_s
         if self._server_clock.unconfirmed:

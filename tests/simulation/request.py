@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tests.simulation.books import BucketId, Violation
 from tests.simulation.holdings import Amounts, Holdings
+from tests.simulation.plan import CANCEL_SETTLING
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded, ValidationError
 from zae_limiter._async.limiter.lease import Lease
 from zae_limiter.core.status import OnUnavailable
@@ -31,6 +32,10 @@ class WorkFailed(Exception):  # noqa: N818 - what happened to the user
     """The work that a lease was for has failed."""
 
 
+_CANCELLED_SETTLING = 0.2
+_LONGEST_SETTLING_S = 0.03
+"""Longer than most settlements take: some are cancelled at each of their awaits, some not at all."""
+
 _ENDINGS = (RateLimitExceeded, RateLimiterUnavailable, ValidationError, asyncio.CancelledError)
 
 
@@ -48,9 +53,16 @@ class Requests:
         self._most_s = 4 * fleet.scenario.deadline_s + 2
         self._habits = fleet.scenario.habits
         self._blocks = limiter._client.choice(None) is OnUnavailable.BLOCK
+        # Requests in flight, and how many ever began: writes belong to a request that is alone.
+        self._active = self._begun = 0
+        # Chance of its own, so that all else of a run is as it would be without it.
+        settling = CANCEL_SETTLING in fleet.plan.faults
+        self._settling = fleet.plan.part(f"settling of {process.name}") if settling else None
 
     async def run(self, ask: Ask) -> None:
         """Make a request and use what it grants."""
+        self._active += 1
+        self._begun += 1
         try:
             await self._run(ask)
         except Violation as violation:
@@ -59,6 +71,8 @@ class Requests:
             pass
         except (RateLimitExceeded, RateLimiterUnavailable, ValidationError):
             pass
+        finally:
+            self._active -= 1
 
     async def _run(self, ask: Ask) -> None:
         parent = self._fleet.scenario.parents.get(ask.entity_id)
@@ -69,10 +83,16 @@ class Requests:
         troubles = self._port.troubles
         for bucket in buckets:
             self._holdings.may_take(bucket, ask.consume)
+        known = parent is not None and self._is_known_short((parent, ask.resource), ask)
+        before = self._begun, self._port.writes
         try:
             await self._timed("acquire", lease.__aenter__)
         except BaseException as error:
             self._ended(error)
+            if known and isinstance(error, RateLimitExceeded) and self._active == 1 and before[0] == self._begun:
+                wasted = self._port.writes - before[1]
+                if wasted:
+                    raise Violation("wasted", wasted, "writes for what was known to be too much:", ask) from error
             if troubles == self._port.troubles:
                 for bucket in buckets:
                     self._holdings.did_not_take(bucket, ask.consume)
@@ -80,6 +100,22 @@ class Requests:
         tally["degraded" if lease.degraded else "granted"] += 1
         self._granted(lease, buckets, ask.consume, troubles)
         await self._use(lease, dict(ask.consume))
+
+    def _is_known_short(self, bucket: BucketId, ask: Ask) -> bool:
+        """Return whether this client saw a moment ago that the parent lacks what is asked for."""
+        client = self._limiter._client
+        view, terms = client.buckets.remembered(bucket), client.resolver.known_terms(bucket, None)
+        if view is None or terms is None or client.resolver.cascading_terms(ask.bucket) is None:
+            return False
+        now = self._port.now()
+        fresh = 0 <= now[1] - view.seen_ms < self._fleet.scenario.reject_s * 1000
+        if not fresh or not view.frame.follows(terms) or view.frame.shard_count != 1:
+            return False
+        levels = {
+            name: view.frame.baseline(position).level(view.numbers[position], now[0])
+            for name, position in terms.positions.items()
+        }
+        return any(amount and amount * 1000 > levels.get(name, amount * 1000) for name, amount in ask.consume.items())
 
     def _granted(self, lease: Lease, buckets: list[BucketId], amounts: Amounts, troubles: int) -> None:
         """Book what a lease holds of each bucket; of others it holds nothing."""
@@ -170,6 +206,7 @@ class Requests:
             self._holdings.may_take(bucket, _of(up, held))
             self._holdings.may_give_back(bucket, _of(down, held))
         cancelled = None
+        cancellations = self._cancellations()
         try:
             await self._timed("settle", call)
         except asyncio.CancelledError as error:
@@ -178,6 +215,9 @@ class Requests:
         except BaseException as error:
             self._ended(error)
             raise
+        finally:
+            for cancellation in cancellations:
+                cancellation.cancel()
         for bucket, held in names.items():
             if (self._blocks and cancelled is None) or troubles == self._port.troubles:
                 # Whatever was in the way: who would be told that it failed was not told so.
@@ -186,6 +226,15 @@ class Requests:
                 self._holdings.did_not_take(bucket, _of(down, held))
         if cancelled is not None:
             raise cancelled
+
+    def _cancellations(self) -> list[asyncio.TimerHandle]:
+        """Have the user be cancelled while its lease settles, once or more, or not at all."""
+        chance, task = self._settling, asyncio.current_task()
+        if chance is None or task is None or chance.random() >= _CANCELLED_SETTLING:
+            return []
+        self._fleet.tally["settling cancelled"] += 1
+        delays_s = [_LONGEST_SETTLING_S * chance.random() ** 2 for _ in range(chance.randint(1, 3))]
+        return [self._process.loop.call_later(delay_s, task.cancel) for delay_s in delays_s]
 
     def _lease_buckets(self, lease: Lease) -> list[BucketId]:
         """Return every bucket that a lease may take from: a parent may have got limits since."""

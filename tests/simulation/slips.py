@@ -1,10 +1,12 @@
 """Slips that need more than one write changed: each takes a real function and returns one with a fault."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from tests import weakening as weak
+from zae_limiter._async import runtime
 from zae_limiter.core import acquire, rebase
 from zae_limiter.core.composite import Add, Settlement
 from zae_limiter.core.errors import RateLimiterUnavailable
@@ -68,6 +70,19 @@ def given_twice(real: Real) -> Real:
             await real(self, again)
 
     return settle
+
+
+def settled_again(real: Real) -> Real:
+    """A settlement that is cancelled is made once more, as a whole."""
+
+    async def see_through(self: Any, settling: Any) -> None:
+        try:
+            await settling()
+        except asyncio.CancelledError:
+            await runtime.finish(settling)
+            raise
+
+    return see_through
 
 
 def dropped_without_floor(rebasing_writer: Real) -> Real:

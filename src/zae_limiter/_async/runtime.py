@@ -82,6 +82,21 @@ class Parallel:
             failure.add_note(f"The call beside it failed too: {other!r}")
         return left.result(), right.result()
 
+    async def both_to_end(self, first: Callable[[], Awaitable[T]], second: Callable[[], Awaitable[U]]) -> tuple[T, U]:
+        """Run both calls as `both` does, but once and to their ends, whatever is cancelled.
+
+        They belong to no task, so a loop that shuts down does not end them before they have begun.
+        """
+        loop = asyncio.get_running_loop()
+        left, right = _Detached(_awaited(first), loop), _Detached(_awaited(second), loop)
+        left.start()
+        right.start()
+        cancellations = [await left.ended(), await right.ended()]
+        for cancellation in cancellations:
+            if cancellation is not None:
+                raise cancellation from left.failure or right.failure
+        return left.result(), right.result()
+
     def close(self) -> None:
         """Lets go of nothing: tasks belong to their loop."""
 
@@ -232,14 +247,16 @@ async def outlast(call: Callable[[], Awaitable[T]], undo: Callable[[T], Awaitabl
     cancelled. An error of the call or of the undo becomes the cause of the cancellation. The call starts in the next
     turn of the loop.
     """
-    detached = _Detached(_awaited(call))
+    # Asked for first: where no loop runs any more, no coroutine is made that would never be awaited.
+    loop = asyncio.get_running_loop()
+    detached = _Detached(_awaited(call), loop)
     detached.start()
     cancellation = await detached.ended()
     if cancellation is None:
         return detached.result()
     failure = detached.failure
     if failure is None:
-        undoing = _Detached(_awaited(lambda: undo(detached.result())))
+        undoing = _Detached(_awaited(lambda: undo(detached.result())), loop)
         undoing.start()
         await undoing.ended()
         failure = undoing.failure
@@ -256,12 +273,13 @@ async def finish(call: Callable[[], Awaitable[T]]) -> T:
 
 async def finish_in_place(call: Callable[[], Awaitable[T]]) -> T:
     """Run a call as `finish` does, but start it in place: a call that never waits costs no turn of the loop."""
+    loop = asyncio.get_running_loop()
     coroutine = _awaited(call)
     try:
         pending = coroutine.send(None)
     except StopIteration as end:
         return cast("T", end.value)
-    detached = _Detached(coroutine)
+    detached = _Detached(coroutine, loop)
     detached.resume_after(pending)
     cancellation = await detached.ended()
     if cancellation is not None:
@@ -324,9 +342,9 @@ class _Detached(Generic[T]):
 
     __slots__ = ("_context", "_coroutine", "_loop", "_result", "_waiter", "done", "failure")
 
-    def __init__(self, coroutine: Coroutine[Any, None, T]) -> None:
+    def __init__(self, coroutine: Coroutine[Any, None, T], loop: asyncio.AbstractEventLoop) -> None:
         self._coroutine = coroutine
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
         self._context = contextvars.copy_context()
         self._waiter: asyncio.Future[None] | None = None
         self._result: T | None = None

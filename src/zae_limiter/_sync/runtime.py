@@ -160,6 +160,10 @@ class Parallel:
         beside.run()
         return result, beside.wait()
 
+    def both_to_end(self, first: Callable[[], T], second: Callable[[], U]) -> tuple[T, U]:
+        """Run both calls as `both` does: a thread is not cancelled."""
+        return self.both(first, second)
+
     def close(self) -> None:
         """Lets the threads go; a later pair makes new ones."""
         crew, self._crew = self._crew, None

@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from zae_limiter._async import runtime
 from zae_limiter._async.caches import BucketId
 from zae_limiter._async.limiter.acquire import BucketClient
 from zae_limiter._async.limiter.asking import Asking, Rejection
@@ -183,9 +182,7 @@ async def settle(
     owed = [(holding, holding.settlement(changes)) for holding in holdings]
     calls = [_settling(client, one, settlement, by_s) for one, settlement in owed if settlement is not None]
     if len(calls) == _PAIR and not client.inline:
-        # Each to its end, though a loop that shuts down cancels the tasks that they are started in.
-        first, second = calls
-        outcomes = [*await client.parallel.both(lambda: runtime.finish(first), lambda: runtime.finish(second))]
+        outcomes = [*await client.parallel.both_to_end(*calls)]
     else:
         outcomes = []
         for call in calls:

@@ -99,6 +99,9 @@ class Convoy(Generic[R, Came]):
             batch = waiter.turn.value
             if batch is not None:
                 runtime.finish(lambda: self._set_out(batch))
+        except GeneratorExit:
+            # The loop ended with the request in flight: nothing can be awaited any more.
+            raise
         except BaseException:
             runtime.finish(lambda: self._leave(waiter, undo))
             raise

@@ -1,0 +1,200 @@
+"""Every verb of leases in any order: called twice, at the same time, after the end, and after ``close()``.
+
+A model keeps what each lease may hold. After every step the bucket has used exactly what the leases hold or have kept.
+"""
+
+import asyncio
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from zae_limiter import (
+    LeaseExpiredError,
+    Limit,
+    RateLimiter,
+    RateLimitExceeded,
+    Repository,
+    RepositoryClosedError,
+    ValidationError,
+)
+from zae_limiter._async.limiter.lease import Lease
+
+CAPACITY = 100
+LIMIT = Limit.custom("rpy", CAPACITY, 1, 365 * 86_400)
+EXPECTED = (LeaseExpiredError, RateLimitExceeded, ValidationError, RepositoryClosedError, KeyError, RuntimeError)
+
+amounts = st.integers(0, 12)
+failures = st.sampled_from([None, KeyError("failed")])
+
+
+@dataclass(eq=False)
+class Held:
+    """A lease, what it has written to the bucket, what it has put off, and whether it was left."""
+
+    lease: Lease
+    taken: int
+    pending: int = 0
+    left: bool = False
+    calls: list[str] = field(default_factory=list)
+
+
+class Leases(RuleBasedStateMachine):
+    """One bucket, some leases, and verbs that run one after the other or at the same time."""
+
+    leases = Bundle("leases")
+    scheme = "memory"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.folder = tempfile.mkdtemp()
+        self.held: list[Held] = []
+        self.closed = False
+
+    @initialize()
+    def open(self) -> None:
+        url = "memory://" if self.scheme == "memory" else f"sqlite:///{Path(self.folder) / 'limiter.db'}"
+        self.repo = self.runner.run(Repository.open(url))
+        self.runner.run(self.repo.set_system_defaults([LIMIT]))
+        self.limiter = RateLimiter(self.repo)
+
+    def used(self) -> int:
+        """Return what leases hold of the bucket, or have kept."""
+        return sum(one.taken for one in self.held)
+
+    def called(self, *calls: Any) -> list[type | None]:
+        """Make calls at the same time; return what each raised."""
+
+        async def together() -> list[Any]:
+            return await asyncio.gather(*calls, return_exceptions=True)
+
+        found = self.runner.run(together())
+        for one in found:
+            if isinstance(one, BaseException) and not isinstance(one, EXPECTED):
+                raise one
+        return [type(one) if isinstance(one, BaseException) else None for one in found]
+
+    @rule(target=leases, amount=st.integers(0, 30))
+    def acquire(self, amount: int) -> Held | None:
+        lease = self.limiter.acquire("user-1", "gpt-4", {"rpy": amount})
+        (raised,) = self.called(lease.__aenter__())
+        expected = RepositoryClosedError if self.closed else RateLimitExceeded if self._lacks(amount) else None
+        assert raised is expected
+        entered = Held(lease, amount if raised is None else 0, left=raised is not None)
+        if raised is None:
+            self.held.append(entered)
+        return entered
+
+    def _lacks(self, amount: int) -> bool:
+        return amount > CAPACITY - self.used() and amount > 0
+
+    @rule(one=leases, up=amounts, down=amounts)
+    def adjust(self, one: Held, up: int, down: int) -> None:
+        for change in (up, -down):
+            (raised,) = self.called(one.lease.adjust(rpy=change))
+            if one.left:
+                assert raised in (LeaseExpiredError, RuntimeError)
+            elif -change > one.taken + one.pending:
+                assert raised is ValidationError
+            else:
+                assert raised is None
+                one.pending += change
+
+    @rule(one=leases, amount=amounts, times=st.integers(1, 3))
+    def consume(self, one: Held, amount: int, times: int) -> None:
+        for raised in self.called(*(one.lease.consume(rpy=amount) for _ in range(times))):
+            if one.left:
+                assert raised in (LeaseExpiredError, RuntimeError)
+            elif self.closed:
+                assert raised is RepositoryClosedError
+            else:
+                assert raised is (RateLimitExceeded if self._lacks(amount) else None)
+                one.taken += 0 if raised else amount
+
+    @rule(one=leases, amount=amounts, times=st.integers(1, 3))
+    def release(self, one: Held, amount: int, times: int) -> None:
+        for raised in self.called(*(one.lease.release(rpy=amount) for _ in range(times))):
+            if one.left:
+                assert raised in (LeaseExpiredError, RuntimeError)
+            elif amount > one.taken + one.pending:
+                assert raised is ValidationError
+            else:
+                later = min(amount, max(0, one.pending))
+                now = amount - later
+                one.pending -= later
+                assert raised is (RepositoryClosedError if self.closed and now else None)
+                if self.closed and now:
+                    # The lease holds it no more, and the bucket did not get it back.
+                    self.held.append(Held(one.lease, now, left=True))
+                one.taken -= now
+
+    @rule(one=leases, failure=failures, other=failures, times=st.integers(1, 3))
+    def leave(self, one: Held, failure: BaseException | None, other: BaseException | None, times: int) -> None:
+        """The first exit decides; those at the same time and later ones do nothing."""
+        exits = [failure, *[other] * (times - 1)]
+        raised = self.called(*(one.lease.__aexit__(error and type(error), error, None) for error in exits))
+        assert [None] * (times - 1) == raised[1:]
+        if one.left:
+            assert raised[0] is None
+            return
+        one.left = True
+        if self.closed:
+            assert raised[0] is (RepositoryClosedError if failure is None and one.pending > 0 else None)
+        else:
+            assert raised[0] is None
+            one.taken = 0 if failure is not None else one.taken + one.pending
+        one.pending = 0
+
+    @rule(one=leases, amount=st.integers(1, 5))
+    def leave_beside_verbs(self, one: Held, amount: int) -> None:
+        """Verbs that start after the exit find the lease left, and change nothing."""
+        if self.closed:
+            return
+        lease = one.lease
+        calls = (lease.consume(rpy=amount), lease.release(rpy=amount), lease.adjust(rpy=amount))
+        raised = self.called(lease.__aexit__(KeyError, KeyError("failed"), None), *calls)
+        assert raised[0] is None
+        assert {LeaseExpiredError, RuntimeError} >= set(raised[1:])
+        if not one.left:
+            one.left, one.taken, one.pending = True, 0, 0
+
+    @rule(chance=st.integers(0, 9))
+    def close(self, chance: int) -> None:
+        if not chance and not self.closed:
+            self.used_at_close = self.runner.run(self._stored())
+            self.closed = True
+            self.runner.run(self.repo.close())
+
+    async def _stored(self) -> int:
+        buckets = await self.repo.get_buckets("user-1")
+        return sum(bucket.total_consumed_milli for bucket in buckets) // 1000
+
+    @invariant()
+    def the_bucket_has_used_what_leases_hold_or_kept(self) -> None:
+        if hasattr(self, "limiter") and not self.closed:
+            assert self.used() == self.runner.run(self._stored())
+
+    def teardown(self) -> None:
+        if hasattr(self, "repo") and not self.closed:
+            self.runner.run(self.repo.close())
+        self.runner.close()
+        shutil.rmtree(self.folder)
+
+
+class LeasesInAFile(Leases):
+    """The same on a file."""
+
+    scheme = "sqlite"
+
+
+@pytest.mark.parametrize(("machine", "examples"), [(Leases, 60), (LeasesInAFile, 25)], ids=["memory", "sqlite"])
+def test_no_order_of_verbs_credits_or_charges_twice(machine, examples):
+    """Whatever is called twice, at the same time, after the end or after close()."""
+    run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=25, deadline=None))
