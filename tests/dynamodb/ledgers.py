@@ -47,6 +47,12 @@ class Ledger:
             total.update({name[2:-3]: milli for name, milli in numbers.items() if _is_use(name)})
         return {name: milli // 1000 for name, milli in total.items()}
 
+    def remove(self, entity_id: str) -> None:
+        """Delete the bucket of an entity, past every client."""
+        key = bucket_key(self._namespace_id, entity_id, RESOURCE)
+        named = {"PK": {"S": key.pk}, "SK": {"S": key.sk}}
+        raw.call(self._engine_url, "DeleteItem", {"TableName": self._table, "Key": named})
+
     def _shard(self, entity_id: str, number: int) -> dict[str, int]:
         key = bucket_key(self._namespace_id, entity_id, RESOURCE, number)
         named = {"PK": {"S": key.pk}, "SK": {"S": key.sk}}

@@ -150,7 +150,9 @@ class BucketClient:
                 memory.view = after
             else:
                 self.buckets.learn_taken(bucket, after)
-            return view.frame.granted(terms)
+            frame = view.frame
+            # What ``granted`` says, written out: this is done for every acquire.
+            return frame if frame.terms is terms else frame.granted(terms)
         asking = Asking(bucket, consume, own, until_s or self.until_s(), partly)
         fate = await self.buckets.fate(update, outcome, update, asking.until_s)
         errand = Errand(self._means, asking, terms, self._first)
