@@ -50,10 +50,11 @@ class EndingTable(Wrapped):
         self.step()
         return outcome
 
-    async def log_changes(self):
+    async def log_changes(self, start):
         self.step()
-        await self.table.log.log_changes()
+        after = await self.table.log.log_changes(start)
         self.step()
+        return after
 
     async def changes(self, after, limit):
         self.step()

@@ -50,10 +50,11 @@ class EndingTable(Wrapped):
         self.step()
         return outcome
 
-    def log_changes(self):
+    def log_changes(self, start):
         self.step()
-        self.table.log.log_changes()
+        after = self.table.log.log_changes(start)
         self.step()
+        return after
 
     def changes(self, after, limit):
         self.step()

@@ -90,6 +90,16 @@ async def test_usage_of_many_buckets_is_summed_in_slices(repo):
     assert await calls_in_a_slice(lambda: repo.get_usage_summary(resource="gpt-4")) <= MOST_CALLS
 
 
+async def test_usage_of_more_buckets_than_the_log_keeps_is_counted(monkeypatch):
+    """What is logged is counted before more is logged, so that a bounded log drops nothing."""
+    monkeypatch.setattr("zae_limiter.tables.memory._LONGEST_LOG", ITEMS // 4)
+    async with await Repository.open("memory://") as repo:
+        await repo.set_system_defaults(LIMITS)
+        await use(repo, entities())
+
+        assert {"rpm": ITEMS, "tpm": 10 * ITEMS} == (await repo.get_usage_summary(resource="gpt-4")).total
+
+
 async def test_buckets_of_an_entity_with_many_resources_are_listed_in_slices(repo):
     """The buckets of an entity are read and judged some at a time."""
     await use(repo, [("user-1", f"model-{number:04}") for number in range(ITEMS)])

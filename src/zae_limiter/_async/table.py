@@ -17,8 +17,11 @@ from zae_limiter.schema.operations import Change, Key, Operation, Page, Query, W
 class ChangeLog(Protocol):
     """What buckets have used, logged by the table itself; a deployed table has a stream instead."""
 
-    async def log_changes(self) -> None:
-        """Log what buckets have used so far, so that the log is complete."""
+    async def log_changes(self, start: int) -> int | None:
+        """Log what some buckets have used so far; return where to go on, None if the log is complete.
+
+        ``start`` is 0 at first.
+        """
 
     async def changes(self, after: int, limit: int) -> list[Change]:
         """The next of the logged changes after a sequence, at most so many, in their order."""

@@ -146,13 +146,11 @@ class EmbeddedTable:
                 self._read_when_free(self._table.batch_delete, some)
             runtime.sleep(0)
 
-    def log_changes(self) -> None:
-        """Log what buckets have used so far, some at a time."""
+    def log_changes(self, start: int) -> int | None:
+        """Log what some buckets have used so far; return where to go on, None if the log is complete."""
         self.now()
-        start: int | None = 0
-        while start is not None:
-            self._count(_BUCKETS_PER_LOOK)
-            start = self._read_when_free(self._log_some, start)
+        self._count(_BUCKETS_PER_LOOK)
+        return self._read_when_free(self._log_some, start)
 
     def changes(self, after: int, limit: int) -> list[Change]:
         """The next of the logged changes after a sequence, at most so many, in their order."""

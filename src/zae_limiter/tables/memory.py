@@ -25,6 +25,7 @@ from zae_limiter.tables.paging import Entry, keys_of, page_of, range_of, start_o
 from zae_limiter.tables.totals import BUCKET, HOUR_MS, RETENTION_HOURS, Logged, Opened, added, change, logged
 
 _LONGEST_LOG = 100_000
+_SHORT_ORDER = 8
 _COMMITTED = Committed()
 
 
@@ -72,10 +73,10 @@ class MemoryTable:
     def __init__(self) -> None:
         # Its release raises in a thread that does not hold it: so a caller that was interrupted knows whether it does.
         self._lock: threading.RLock | _Closed = threading.RLock()
-        # Keys are plain tuples, and an order of one entry is a tuple: the garbage collector does not visit them.
+        # Keys are plain tuples, and short orders are tuples: the garbage collector does not visit them.
         self._items: dict[_PlainKey, dict[str, Any]] = {}
         self._idle: dict[_PlainKey, dict[str, Any]] = {}
-        self._orders: dict[tuple[str, str], list[Entry] | tuple[Entry]] = {}
+        self._orders: dict[tuple[str, str], list[Entry] | tuple[Entry, ...]] = {}
         # The keys in the order in which the sweep comes round to them.
         self._rounds: OrderedDict[_PlainKey, None] = OrderedDict()
         self._unswept = 0
@@ -358,24 +359,25 @@ class MemoryTable:
     def _enter(self, place: Place, key: _PlainKey) -> None:
         """Give an item its place in an order."""
         name, entry = (place.order, place.partition), (place.sort, *key)
-        order = self._orders.get(name)
-        if order is None:
-            self._orders[name] = (entry,)
-            return
-        if type(order) is tuple:
-            order = self._orders[name] = list(order)
+        order = self._orders.get(name, ())
         index = bisect_left(order, entry)
-        if index == len(order) or order[index] != entry:
-            order.insert(index, entry)  # type: ignore[union-attr] # mypy does not narrow on type()
+        if index < len(order) and order[index] == entry:
+            return
+        if isinstance(order, list):
+            order.insert(index, entry)
+        else:
+            grown = (*order[:index], entry, *order[index:])
+            self._orders[name] = grown if len(grown) <= _SHORT_ORDER else list(grown)
 
     def _leave(self, place: Place, key: _PlainKey) -> None:
         """Take an item out of an order."""
         name, entry = (place.order, place.partition), (place.sort, *key)
-        order = self._orders.get(name, [])
-        if type(order) is tuple:
-            order = list(order)
+        order = self._orders.get(name, ())
         index = bisect_left(order, entry)
         if index < len(order) and order[index] == entry:
-            del order[index]  # type: ignore[union-attr] # mypy does not narrow on type()
+            if isinstance(order, list):
+                del order[index]
+            else:
+                order = self._orders[name] = (*order[:index], *order[index + 1 :])
         if not order:
             self._orders.pop(name, None)

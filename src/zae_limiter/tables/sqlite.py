@@ -17,6 +17,7 @@ from zae_limiter.core.checkpoint import LIMIT_BYTES
 from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
 from zae_limiter.core.outcome import Applied, Cancelled, Committed, Item, Missing, Refused, Unavailable
 from zae_limiter.core.status import TableSize
+from zae_limiter.schema.keys import SK_USAGE_PREFIX
 from zae_limiter.schema.operations import Change, Check, Delete, Equals, Key, Operation, Page, Query, Update, Write
 from zae_limiter.tables import sqlite_log
 from zae_limiter.tables.blocking import Swept
@@ -390,6 +391,9 @@ class SqliteTable:
 
     def _remember(self, key: Key, row: Row) -> None:
         """Keep a row to evaluate the next conditions on."""
+        if key.sk.startswith(SK_USAGE_PREFIX):
+            # Usage is counted in bulk, and each snapshot about once: it would displace the rows of buckets.
+            return
         if len(self._rows) >= _REMEMBERED:
             self._rows.clear()
         self._rows[key] = row

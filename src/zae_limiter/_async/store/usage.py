@@ -47,9 +47,12 @@ class UsageStore:
         log = self._scope.table.log
         if log is None:
             return
-        await log.log_changes()
-        while await self._count_some(log):
-            pass
+        start: int | None = 0
+        while start is not None:
+            # Counted as it is logged: a log of everything would be long, and the memory table bounds it.
+            start = await log.log_changes(start)
+            while await self._count_some(log):
+                pass
 
     async def find(self, wanted: UsageFilter, limit: int, start: Mapping[str, str] | None) -> Found:
         """Return the next snapshots that are wanted, at most so many."""
