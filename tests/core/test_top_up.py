@@ -1,6 +1,6 @@
 """What the creation of a bucket withheld is returned, and never more than the bucket would hold otherwise."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -12,10 +12,12 @@ from zae_limiter.core import top_up as tops
 from zae_limiter.core.acquire import Progress, Take, next_step
 from zae_limiter.core.bucket import Moment, grid
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.outcome import Refused
 from zae_limiter.core.top_up import Creation, Known, TopUp
 from zae_limiter.core.view import Terms
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView, view_of
+from zae_limiter.schema.operations import Equals
 from zae_limiter.tables import evaluate
 
 RPS = Limit("rps", 50, 50, 1)
@@ -179,6 +181,23 @@ def test_a_bucket_that_would_have_overflowed_gets_nothing_back():
     one.wait(2_500)
 
     assert one.due(1, NOON) is None
+
+
+def test_a_top_up_that_is_overtaken_is_refused():
+    """Another client has cut an overflow in between: with its return the bucket would hold more than its capacity."""
+    one = creator(spent=50, wide_ms=400)
+    one.wait(400)
+    found = one.due(1, NOON)
+    assert found is not None
+    write = bucket_writes.top_up(one.view, found, 9)
+    one.wait(1_200)
+    one.take(5, 0)
+    without = replace(write, when=tuple(one for one in write.when if one != Equals("b_wcu_tc", 1)))
+    overfull = evaluate.apply(without, one.item)
+
+    assert isinstance(evaluate.apply(write, one.item), Refused)
+    assert isinstance(overfull, dict)
+    assert overfull["b_rps_tk"] + one.view.frame.baselines[0].earned(one.true_ms) > RPS.capacity_milli
 
 
 def test_a_bucket_that_others_have_written_to_is_not_certain():

@@ -370,15 +370,8 @@ _TRANSACTIONS = (
 )
 
 _TOP_UPS = (
-    _mutant("top-up without the write counter", "3.3 top-up", _OVER, _writer("top_up", slips.top_up_unconditional)),
     _mutant(
         "top-up though others have written", "3.3 top-up", _OVER, ((Creation, "is_certain", slips.top_up_in_company),)
-    ),
-    _mutant(
-        "top-up of what would have overflowed",
-        "3.3 top-up",
-        _OVER,
-        ((Creation, "_earned", slips.top_up_after_overflow),),
     ),
     _mutant("top-up from before the creation", "3.3 top-up", _OVER, ((top_ups, "top_up", slips.top_up_too_early),)),
 )

@@ -239,24 +239,9 @@ def date_trusted(real: Real) -> Real:
     return lambda before, heard, machine: ServerTime(narrowed(before.known, heard.offset))
 
 
-def top_up_unconditional(top_up: Real) -> Real:
-    """What was withheld is returned whatever others have written since."""
-
-    def write(view: Any, topping: Any, nonce: int) -> Any:
-        made = top_up(view, topping, nonce)
-        return replace(made, when=tuple(one for one in made.when if getattr(one, "name", "") != "b_wcu_tc"))
-
-    return write
-
-
 def top_up_in_company(is_certain: Real) -> Real:
     """Others may have written to the bucket."""
     return lambda self, view: view.frame is self.frame
-
-
-def top_up_after_overflow(earned: Real) -> Real:
-    """What would have overflowed is returned too."""
-    return lambda self, position, received_ms: 0
 
 
 def top_up_too_early(top_up: Real) -> Real:

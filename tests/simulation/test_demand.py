@@ -1,11 +1,15 @@
 """From below: whoever is in want gets at least 98 % of what a limit offers, and nobody waits in vain."""
 
+from unittest import mock
+
 import pytest
 
+from tests.simulation.books import Violation
 from tests.simulation.demand import in_want
 from tests.simulation.first_seconds import first_seconds
 from tests.simulation.flood import flooded
 from tests.simulation.supply import LEAST
+from zae_limiter.core.top_up import Creation
 
 
 @pytest.mark.parametrize("seed", [0, 8, 9, 12])
@@ -32,3 +36,9 @@ def test_a_new_client_on_a_new_bucket_admits_what_the_limit_offers(seed: int) ->
 
     assert found.away == 0, found
     assert LEAST <= found.share, found
+
+
+def test_a_top_up_of_what_would_have_overflowed_is_noticed() -> None:
+    """The books compare with a bucket that was created at the true time."""
+    with mock.patch.object(Creation, "_earned", return_value=0), pytest.raises(Violation, match="a balance rose by"):
+        first_seconds(0)

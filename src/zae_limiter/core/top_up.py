@@ -131,8 +131,8 @@ def top_up(creation: Creation, view: View[Any], terms: Terms, amounts: Amounts, 
         early, late = baseline.earned(now[0]), baseline.earned(now[1])
         ceiling = baseline.capacity_milli - late
         returned[position] = gain = max(0, min(returned[position], ceiling - balance))
-        wanted = taken.get(position)
-        if wanted is None:
+        wanted = taken.get(position, 0)
+        if not wanted:
             continue
         if wanted > balance + gain + early:
             return None
