@@ -261,6 +261,8 @@ class EmbeddedTable:
         for _ in range(_LOG_PAUSES):
             if not (self._upkeep_runs and self._table.is_crowded()):
                 return
+            # The next write comes here too: otherwise other tasks would go on at full speed.
+            self._writes_to_upkeep = 0
             runtime.sleep(_LONGEST_WAIT_S)
 
     def _tidy(self, sweeps: bool) -> None:

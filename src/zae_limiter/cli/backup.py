@@ -78,8 +78,8 @@ def restore_command(target: Target, file: Path, yes: bool, as_json: bool) -> Non
     """Replace the content of a SQLite store by that of FILE, which the backup command wrote.
 
     FILE is checked first. The old content is kept beside the store, in a file whose name ends in .before-restore.
-    Other processes continue on the new content; their writes wait while it is copied. If the command is interrupted,
-    nothing has changed.
+    Other processes continue on the new content; their writes wait while it is copied. If the command is interrupted
+    before its last step, Finishing, nothing has changed.
     """
     path = path_of(target, "restore")
     announce(target)
