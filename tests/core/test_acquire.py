@@ -215,11 +215,14 @@ class TestRejecting:
         assert Reject(at(NOON)) == step(seen, TERMS, {"rps": 1}, at(NOON + 500), refused)
         assert isinstance(step(seen, TERMS, {"rps": 1}, at(NOON + 500), refused.after_vanishing()), Take)
 
-    def test_nothing_is_asked_of_a_limit_in_debt_in_vain(self) -> None:
-        """Consuming 0 names a limit: it must not owe."""
+    def test_zero_of_a_limit_in_debt_is_admitted(self) -> None:
+        """A request for nothing needs no tokens, and its write leaves the debt as it is."""
         seen = view(with_balances(created(TERMS), rps=-1))
 
-        assert isinstance(step(seen, TERMS, {"rps": 0}, at(NOON)), Reject)
+        chosen = step(seen, TERMS, {"rps": 0}, at(NOON))
+
+        assert isinstance(chosen, Take)
+        assert [] == chosen.bounds
 
 
 class TestOtherLimits:
@@ -291,7 +294,7 @@ class TestTryingAgain:
     ) -> None:
         """T = n: any level that reaches n will do."""
         terms, now = stored(limit), at(NOON + elapsed)
-        tokens = data.draw(st.integers(0, limit.capacity))
+        tokens = data.draw(st.integers(1, limit.capacity))
         item = with_balances(created(terms), rps=seen_tk)
         last = refused_so_often(GUESSES + HALVINGS, now)
         chosen = step(view(item), terms, {"rps": tokens}, now, last)
@@ -393,7 +396,7 @@ class TestStandings:
     ) -> None:
         """Level at that time reaches the amount, and a millisecond before it does not."""
         terms, now = stored(limit), at(NOON + elapsed)
-        tokens = data.draw(st.integers(0, limit.capacity))
+        tokens = data.draw(st.integers(1, limit.capacity))
         item = {**created(terms), f"b_{limit.name}_tk": tk}
         stands = standings(view(item), terms, now)
         (told,) = statuses(("user-1", "gpt-4"), stands, amounts_of({limit.name: tokens}, terms), now, now)

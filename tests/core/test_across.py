@@ -9,13 +9,24 @@ from hypothesis import strategies as st
 from tests.many_shards import Items, applied, grown, have, level, looks, shaken, total
 from tests.one_bucket import NOON, apply, at, stored, without_birth
 from zae_limiter.core.acquire import GUESSES, Take
-from zae_limiter.core.across import combined, credit_across, debit_across, due_across, share_out, take_across
+from zae_limiter.core.across import (
+    combined,
+    credit_across,
+    debit_across,
+    due_across,
+    has_no_room,
+    if_covered,
+    lacks,
+    share_out,
+    take_across,
+)
 from zae_limiter.core.bucket import Moment
-from zae_limiter.core.composite import Settlement
+from zae_limiter.core.composite import Add, Reset, Settlement, Settling
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Applied, Refused
-from zae_limiter.core.view import Pace
+from zae_limiter.core.view import Pace, View
 from zae_limiter.schema import bucket_writes
+from zae_limiter.schema.bucket_item import BucketFrame
 
 RPM = Limit("rpm", 7, 11, 13)
 TPM = Limit("tpm", 90, 1, 7)
@@ -404,3 +415,46 @@ def _cut(items: Items, now_ms: int) -> Items:
 
 def _overflow(item: dict[str, int], name: str, now_ms: int) -> int:
     return total({0: item}, name, now_ms) - level(item, name, now_ms)
+
+
+class TestOneShardOrAll:
+    """A settlement goes to one shard if that has the tokens or the room, else to all of them."""
+
+    def first(self, rpm: int) -> View[BucketFrame]:
+        return looks(with_rpm(rpm, 0), NOON, TERMS)[0]
+
+    @pytest.mark.parametrize(("debt", "expected"), [(2_000, False), (2_001, True)])
+    def test_debt_goes_to_all_shards_if_one_lacks_the_tokens(self, debt: int, expected: bool) -> None:
+        """A debt that the shard can pay stays on it."""
+        assert expected == lacks(self.first(2_000), Settlement(debits=(("rpm", debt),)), NOON, 0)
+
+    @pytest.mark.parametrize(("refusals", "expected"), [(1, False), (2, True)])
+    def test_debt_goes_to_all_shards_after_two_refusals(self, refusals: int, expected: bool) -> None:
+        """Others keep changing the shard."""
+        assert expected == lacks(self.first(2_000), Settlement(debits=(("rpm", 1),)), NOON, refusals)
+
+    @pytest.mark.parametrize(("credit", "expected"), [(1_500, False), (1_501, True)])
+    def test_credit_goes_to_all_shards_if_one_has_no_room(self, credit: int, expected: bool) -> None:
+        """What does not fit one share may fit another."""
+        assert expected == has_no_room(self.first(2_000), Settlement(credits=(("rpm", credit),)), NOON)
+
+    def test_shard_that_was_not_seen_decides_nothing(self) -> None:
+        """All shards are read then."""
+        assert lacks(None, Settlement(), NOON, 0)
+        assert has_no_room(None, Settlement(), NOON)
+
+    def test_limit_that_the_shard_lacks_asks_nothing_of_it(self) -> None:
+        """Limits that were removed are left out."""
+        gone = Settlement((("gone", 9_999),), (("gone", 9_999),))
+
+        assert not lacks(self.first(2_000), gone, NOON, 0)
+        assert not has_no_room(self.first(2_000), gone, NOON)
+
+    def test_covered_debit_requires_the_tokens(self) -> None:
+        """Credits, and debits that set a balance, stay as they are."""
+        credit, reset = Add(1, -5, 5, None, None), Reset(1, 5, 7, 8)
+        settling = Settling([Add(0, 700, -700, None, 3_500), credit, reset], held=True, birth=4)
+
+        found = if_covered(self.first(2_000), settling, NOON)
+
+        assert Settling([Add(0, 700, -700, 700, 3_500), credit, reset], held=True, birth=4) == found

@@ -4,7 +4,7 @@ Who takes from several shards does so in one transaction; what is decided here i
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from zae_limiter.core.acquire import GUESSES, Standing, standings
@@ -154,6 +154,39 @@ def _room(view: View[Any], position: int, at_ms: int) -> int:
     """Return what a shard lacks to be full."""
     baseline: Baseline = view.frame.baseline(position)
     return baseline.capacity_milli - baseline.level(view.numbers[position], at_ms)
+
+
+def lacks(view: View[Any] | None, settlement: Settlement, now_ms: int, refusals: int) -> bool:
+    """Return whether debits go to all shards: one shard lacks the tokens, or others changed it more than once."""
+    if view is None or refusals > 1:
+        return True
+    for name, debt in settlement.debits:
+        position = view.frame.position(name)
+        if position is not None and _level(view, position, now_ms) < debt:
+            return True
+    return False
+
+
+def has_no_room(view: View[Any] | None, settlement: Settlement, now_ms: int) -> bool:
+    """Return whether credits go to all shards, because one shard has no room for them."""
+    if view is None:
+        return True
+    for name, milli in settlement.credits:
+        position = view.frame.position(name)
+        if position is not None and _room(view, position, now_ms) < milli:
+            return True
+    return False
+
+
+def if_covered(view: View[Any], settling: Settling, now_ms: int) -> Settling:
+    """Return a settlement that a shard refuses if it lacks the tokens for a debit; all shards are charged then."""
+    parts = [
+        replace(part, low=part.spent - view.frame.baseline(part.position).earned(now_ms))
+        if isinstance(part, Add) and part.spent > 0
+        else part
+        for part in settling.parts
+    ]
+    return Settling(parts, settling.held, settling.birth)
 
 
 def debit_across(views: Views, debits: Sequence[tuple[str, int]], now: Moment) -> dict[int, Settling]:

@@ -88,10 +88,12 @@ class BucketLayout:
     """What all buckets on the same limits have in common. Equal layouts are one object.
 
     ``shares`` are the limits in force, in the order of their names, then the dormant ones: limits that are no longer
-    in force. ``highest`` is the largest capacity each ever had, of all shards together, in millitokens.
+    in force. ``positions`` are their places in it, by name. ``highest`` is the largest capacity each ever had, of all
+    shards together, in millitokens.
     """
 
     shares: tuple[LimitShare, ...]
+    positions: Mapping[str, int]
     limits: tuple[Limit, ...]
     stamp: int
     digest: str
@@ -171,14 +173,11 @@ class Frame(Grant):
 
     def position(self, name: str) -> int | None:
         """Return where a limit is among the baselines, dormant ones included; None if the bucket lacks it."""
-        for position, share in enumerate(self.layout.shares):
-            if share.name == name:
-                return position
-        return None
+        return self.layout.positions.get(name)
 
     def has_all(self, names: Iterable[str]) -> bool:
         """Say whether the bucket has all these limits, dormant ones included."""
-        return all(self.position(name) is not None for name in names)
+        return self.layout.positions.keys() >= set(names)
 
     def follows(self, terms: Terms) -> bool:
         """Say whether the bucket was built from these terms."""

@@ -142,6 +142,7 @@ def _layout(shape: _Shape, described: tuple[_Described, ...], identity: _Identit
     total_names = tuple([attributes.bucket_attribute(name, attributes.TOTAL_CONSUMED) for name in shape.names])
     return ItemLayout(
         shares=tuple([LimitShare.of(limit, identity.shard, identity.shard_count) for limit in limits]),
+        positions={name: position for position, name in enumerate(shape.names)},
         limits=tuple(limits[: shape.in_force]),
         stamp=identity.stamp,
         digest=identity.digest,

@@ -33,9 +33,9 @@ from zae_limiter.core.acquire import (
     standings,
     statuses,
 )
-from zae_limiter.core.across import combined
+from zae_limiter.core.across import combined, has_no_room, if_covered, lacks
 from zae_limiter.core.bucket import Moment
-from zae_limiter.core.composite import Add, Settlement, Settling, settle
+from zae_limiter.core.composite import Settlement, Settling, settle
 from zae_limiter.core.errors import NamespaceNotFoundError, RateLimiterUnavailable
 from zae_limiter.core.outcome import Applied, Refused, Throttled
 from zae_limiter.core.status import LimitStatus, OnUnavailable
@@ -419,9 +419,9 @@ class BucketClient:
         now_ms = self.now()[0]
         due = settlement if view is None else settlement.due(view.frame.birth)
         left: Settlement | None = None
-        if due.debits and _owes(view, due, now_ms, refusals):
+        if due.debits and lacks(view, due, now_ms, refusals):
             left = await self.shards.charge(bucket, settlement, terms, until_s)
-        elif due.credits and not due.debits and _overflows(view, due, now_ms):
+        elif due.credits and not due.debits and has_no_room(view, due, now_ms):
             left = await self.shards.give(bucket, settlement, terms, until_s)
         return settlement if left is None else left
 
@@ -441,16 +441,19 @@ class BucketClient:
             return None, ()
         own = [(part.position, part.spent) for part in settling.parts]
         if view.frame.shard_count > 1:
-            settling = _solvent(view, settling, self.now()[0])
+            settling = if_covered(view, settling, self.now()[0])
         return await self._settle_with(view, settling, until_s), own
 
     async def _settle_with(self, view: BucketView, settling: Settling, until_s: float) -> Fate:
         """Send a settlement; after a lost answer only its debits are sent again, never a credit."""
         nonce = next(self.nonces)
         operation = bucket_writes.settle(view, settling, nonce)
+        outcome = await self._write(operation, until_s)
+        if type(outcome) is Applied:
+            return outcome
         debits = [part for part in settling.parts if part.spent >= 0]
         again = bucket_writes.settle(view, Settling(debits, settling.held), nonce) if debits else None
-        return await self.buckets.fate(operation, await self._write(operation, until_s), again, until_s)
+        return await self.buckets.fate(operation, outcome, again, until_s)
 
     async def _has_namespace(self, bucket: BucketId, until_s: float) -> bool:
         """Say whether there is still anyone to charge: a bucket that is gone may have gone with its namespace."""
@@ -489,38 +492,3 @@ class BucketClient:
             shards = await self.shards.read_all(bucket, terms, until_s) or {0: view}
             return combined(list(shards.values()), terms, self.now())
         return standings(view, terms, self.now())
-
-
-def _owes(view: BucketView | None, settlement: Settlement, now_ms: int, refusals: int) -> bool:
-    """Say whether a shard lacks what it would be charged with, or cannot be charged for others change it."""
-    if view is None or refusals > 1:
-        return True
-    for name, debt in settlement.debits:
-        position = view.frame.position(name)
-        if position is not None and view.frame.baseline(position).level(view.numbers[position], now_ms) < debt:
-            return True
-    return False
-
-
-def _solvent(view: BucketView, settling: Settling, now_ms: int) -> Settling:
-    """Let debits be refused by a shard that has too little: it is charged to all of them then."""
-    parts = [
-        replace(part, low=part.spent - view.frame.baseline(part.position).earned(now_ms))
-        if isinstance(part, Add) and part.spent > 0
-        else part
-        for part in settling.parts
-    ]
-    return Settling(parts, settling.held, settling.birth)
-
-
-def _overflows(view: BucketView | None, settlement: Settlement, now_ms: int) -> bool:
-    """Say whether a shard has no room for what it would be given back."""
-    if view is None:
-        return True
-    for name, milli in settlement.credits:
-        position = view.frame.position(name)
-        if position is not None:
-            baseline = view.frame.baseline(position)
-            if baseline.level(view.numbers[position], now_ms) + milli > baseline.capacity_milli:
-                return True
-    return False

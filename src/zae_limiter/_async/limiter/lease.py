@@ -190,7 +190,8 @@ class Lease:
         with self._client.lease_mutex:
             self._check("adjust", amounts, -MAX_AMOUNT)
             for name, amount in amounts.items():
-                self._check_held(name, -amount)
+                if amount < 0:
+                    self._check_held(name, -amount)
             self._put_off("adjust", amounts)
 
     async def consume(self, /, **amounts: int) -> None:
@@ -325,7 +326,7 @@ class Lease:
             check_whole_number(f"{verb}({name})", amount, least, MAX_AMOUNT)
 
     def _check_held(self, name: str, amount: int) -> None:
-        held = self.consumed[name]
+        held = self._held()[name] + (self._pending or {}).get(name, 0)
         if amount > held:
             raise ValidationError(name, amount, f"is more than the lease holds of it ({held})")
 

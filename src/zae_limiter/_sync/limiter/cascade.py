@@ -179,8 +179,11 @@ def settle(
         RateLimiterUnavailable: The table did not answer for one of them.
     """
     by_s = until_s or client.until_s()
-    owed = [(holding, holding.settlement(changes)) for holding in holdings]
-    calls = [_settling(client, one, settlement, by_s) for one, settlement in owed if settlement is not None]
+    owed = [(one, settlement) for one in holdings if (settlement := one.settlement(changes)) is not None]
+    if len(owed) == 1:
+        ((one, settlement),) = owed
+        return client.settle(one.bucket, settlement, one.grant.terms, by_s)
+    calls = [_settling(client, one, settlement, by_s) for one, settlement in owed]
     if len(calls) == _PAIR and not client.inline:
         outcomes = [*client.parallel.both_to_end(*calls)]
     else:
@@ -190,6 +193,7 @@ def settle(
     for outcome in outcomes:
         if isinstance(outcome, Failed):
             raise outcome.error
+    return None
 
 
 def _settling(
