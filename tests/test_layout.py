@@ -46,7 +46,9 @@ def written_by_hand(*folders: str) -> list[Path]:
 
 
 def python_files(*folders: str) -> list[Path]:
-    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py") if ".venv" not in path.parts)
+    found = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    # Hidden folders are environments that tools make.
+    return sorted(path for path in found if not any(part.startswith(".") for part in path.relative_to(ROOT).parts))
 
 
 def is_generated(path: Path) -> bool:

@@ -36,6 +36,7 @@ from zae_limiter.core.acquire import (
     Standing,
     Take,
     amounts_of,
+    covers,
     is_known_short,
     standings,
     statuses,
@@ -147,6 +148,39 @@ class TestKnownShort:
         seen = view(with_balances(created(stored(RPS, RPM)), rps=-50_000))
 
         assert not is_known_short(seen, TERMS, [(0, 1_000)], at(NOON), 1_000)
+
+
+class TestCovers:
+    """The quick test that a view has the tokens: it never says so of a bucket that lacks them."""
+
+    @given(
+        limit=some.limits, tk=st.integers(-20_000, 20_000), elapsed=st.integers(-10, 10_000), tokens=st.integers(0, 30)
+    )
+    def test_covers_is_never_true_of_a_bucket_that_lacks_the_tokens(
+        self, limit: Limit, tk: int, elapsed: int, tokens: int
+    ) -> None:
+        """And always true of one that has them once its baseline is reached."""
+        item = {**created(stored(limit)), f"b_{limit.name}_tk": tk}
+        now_ms = NOON + elapsed
+        enough = level(item, limit.name, now_ms) >= tokens * 1000
+
+        found = covers(view(item), {limit.name: tokens}, now_ms)
+
+        assert found == (enough and elapsed >= 0)
+
+    def test_limit_that_the_bucket_lacks_asks_nothing_of_it(self) -> None:
+        """A parent limits only some of a request."""
+        assert covers(view(created(TERMS)), {"other": 10**9}, NOON)
+
+    def test_one_shard_of_several_covers_nothing(self) -> None:
+        """What it lacks another may have, so the exact test decides."""
+        shards = many_shards.looks(many_shards.grown(TERMS, [0]), NOON, TERMS)
+
+        assert not covers(shards[0], {"rps": 0}, NOON)
+
+    def test_amount_that_is_no_number_is_left_to_the_exact_test(self) -> None:
+        """It names the error."""
+        assert not covers(view(created(TERMS)), {"rps": "1"}, NOON)  # type: ignore[dict-item] # what is tested
 
 
 class TestRejecting:

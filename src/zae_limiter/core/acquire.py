@@ -214,6 +214,29 @@ def is_fresh(view: View[Any], terms: Terms, now_ms: int, trust_ms: int) -> bool:
     return 0 <= now_ms - view.seen_ms < trust_ms and view.frame.follows(terms)
 
 
+def covers(view: View[Any], consume: dict[str, int], low_ms: int) -> bool:
+    """Return whether a view surely has the tokens, by the earliest time; limits that it lacks ask nothing of it.
+
+    A quick test that goes before ``is_known_short``: False only means that the exact test is needed.
+    """
+    frame = view.frame
+    layout = frame.layout
+    if layout.shard_count != 1 or low_ms < frame.start_ms:
+        return False
+    positions, numbers = layout.positions, view.numbers
+    for name, amount in consume.items():
+        position = positions.get(name)
+        if position is not None:
+            if type(amount) is not int:
+                return False
+            share, needed = layout.shares[position], amount * 1000
+            lacking = needed - numbers[position] + frame.grids[position]
+            # Written out, because this is done for every acquire that cascades.
+            if needed > share.capacity_milli or lacking > low_ms * share.amount_milli // share.period_ms:
+                return False
+    return True
+
+
 def is_known_short(view: View[Any], terms: Terms, amounts: Amounts, now: Moment, trust_ms: int) -> bool:
     """Return whether a fresh view shows that a bucket lacks the tokens, so that a write to any other is in vain."""
     return is_fresh(view, terms, now[1], trust_ms) and _is_short(view, amounts, now)

@@ -27,6 +27,7 @@ from zae_limiter.core.acquire import (
     Stands,
     Take,
     amounts_of,
+    covers,
     is_fresh,
     is_known_short,
     next_step,
@@ -78,7 +79,6 @@ class BucketClient:
         self._wary = replace(self._first, trust_ms=0)
         clocks = self.now, self.until_s, self._monotonic_s
         self.group = GroupCommit(self._attempt_with_parent, self._settle_alone, self._caches, clocks, together=together)
-
         renew_in_copies(self)
 
     def renew(self, *, restored: bool) -> None:
@@ -120,20 +120,19 @@ class BucketClient:
         try:
             memory = self._remembered.get(bucket)
         except TypeError:
-            # A name that cannot even be hashed is no name: it is refused with all the others that are none.
+            # A name that cannot be hashed is refused later, with all other names that are invalid.
             memory = None
         known = None if memory is None else memory.limits
         if memory is None or known is None or own is not None or known.terms is None or memory.shards is not None:
             return self._take_as_stranger(Asking(bucket, consume, own, until_s or self.until_s(), partly))
-        if not known.read_ms <= now[0] < known.expires_ms:
-            # Not fresh, or read in the future of a clock that was set back since.
-            return self._take_as_stranger(Asking(bucket, consume, own, until_s or self.until_s(), partly))
         terms = known.terms
-        self._caches.hits += 1
-        if terms.cascade and not partly and (above := self.rejected_above(terms, bucket[1], consume)) is not None:
-            return above
-        if partly and not consume.keys() <= terms.positions.keys():
+        # Not fresh, or read in the future of a clock that was set back since.
+        stale = not known.read_ms <= now[0] < known.expires_ms
+        if stale or (partly and not consume.keys() <= terms.positions.keys()):
             return self._take_as_stranger(Asking(bucket, consume, own, until_s or self.until_s(), partly))
+        self._caches.hits += 1
+        if terms.cascade and not partly and (above := self.rejected_above(terms, bucket[1], consume, now)) is not None:
+            return above
         amounts = amounts_of(consume, terms)
         view = memory.view
         step = next_step(view, terms, amounts, now, self._first)
@@ -151,14 +150,15 @@ class BucketClient:
             else:
                 self.buckets.learn_taken(bucket, after)
             frame = view.frame
-            # What ``granted`` says, written out: this is done for every acquire.
             return frame if frame.terms is terms else frame.granted(terms)
         asking = Asking(bucket, consume, own, until_s or self.until_s(), partly)
         fate = self.buckets.fate(update, outcome, update, asking.until_s)
         errand = Errand(self._means, asking, terms, self._first)
         return self._run(errand, asking, errand.hear(fate, now))
 
-    def rejected_above(self, terms: Terms, resource: str, consume: dict[str, int]) -> Rejection | None:
+    def rejected_above(
+        self, terms: Terms, resource: str, consume: dict[str, int], now: Moment | None = None
+    ) -> Rejection | None:
         """Return the rejection that a fresh view of the parent's bucket shows to come; None if it may admit.
 
         Before the child is written: a child that is taken from in vain costs two writes.
@@ -166,7 +166,11 @@ class BucketClient:
         Raises:
             ValidationError: The parent can never admit the request.
         """
-        return self.rejected_by_view(Asking((terms.parent_id or "", resource), consume, None, 0.0, partly=True))
+        bucket = (terms.parent_id or "", resource)
+        view = self.buckets.remembered(bucket)
+        if view is None or covers(view, consume, (now or self.now())[0]):
+            return None
+        return self.rejected_by_view(Asking(bucket, consume, None, 0.0, partly=True))
 
     def rejected_by_view(self, asking: Asking) -> Rejection | None:
         """Return the rejection that a fresh view of the bucket shows to come, without a call; None if it may admit.

@@ -6,6 +6,7 @@ What it took is in the table already. Adjustments are kept back and written once
 import logging
 from dataclasses import dataclass
 from types import TracebackType
+from typing import NoReturn
 
 from zae_limiter._sync.caches import BucketId
 from zae_limiter._sync.limiter import cascade
@@ -22,7 +23,7 @@ from zae_limiter.core.errors import (
 )
 from zae_limiter.core.names import MAX_AMOUNT, check_amount, check_whole_number
 from zae_limiter.core.status import OnUnavailable, check_on_unavailable
-from zae_limiter.core.view import Grant, Terms
+from zae_limiter.core.view import Grant
 
 _log = logging.getLogger("zae_limiter")
 
@@ -104,7 +105,8 @@ class SyncLease:
                     raise self._exceeded(verdict)
                 self._grant = verdict
                 if verdict.terms.cascade:
-                    self._parent = self._take_parent(verdict.terms)
+                    parent = cascade.take_parent_in_place(client, verdict.terms, self._bucket[1], taken)
+                    self._parent = self._rejected_above(parent) if isinstance(parent, Rejection) else parent
             else:
                 child, *above = self._take(taken)
                 self._grant, self._parent = child.grant, above[0] if above else None
@@ -257,13 +259,14 @@ class SyncLease:
                 return True
             return False
 
-    def _take_parent(self, terms: Terms) -> Holding | None:
-        """Take from the parent in place; if it rejects, the child's tokens are given back first."""
-        parent = cascade.take_parent_in_place(self._client, terms, self._bucket[1], self._held())
-        if isinstance(parent, Rejection):
-            self._give_child_back()
-            raise self._exceeded(parent)
-        return parent
+    def _rejected_above(self, rejection: Rejection) -> NoReturn:
+        """Give the child's tokens back, then raise what the parent's rejection amounts to.
+
+        Raises:
+            RateLimitExceeded: Always.
+        """
+        self._give_child_back()
+        raise self._exceeded(rejection)
 
     def _exceeded(self, rejection: Rejection) -> RateLimitExceeded:
         asking = Asking(self._bucket, self._held(), self._own, self._client.until_s())
