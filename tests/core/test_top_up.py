@@ -72,7 +72,7 @@ class Creator:
         assert isinstance(new, dict), new
         self.item = new
         self.view = view_of(new, self.true_ms, self.view, self.terms, amounts)
-        self.creation.note(self.view, amounts, self.local_ms)
+        self.creation = self.creation.after(self.view, amounts, self.local_ms)
         for position in range(len(self.terms.limits)):
             self.spend_truly(position, dict(amounts).get(position, 0))
 
@@ -143,7 +143,7 @@ def test_a_limit_that_is_not_asked_for_gets_its_own_back():
     one = creator(RPS, other, spent=50)
     one.item = evaluate.apply(_spent(one, "tps", 400_000), one.item)  # type: ignore[assignment] # it is applied
     one.view = view_of(one.item, one.true_ms, one.view, one.terms)
-    one.creation.note(one.view, [(1, 400_000)], one.local_ms)
+    one.creation = one.creation.after(one.view, [(1, 400_000)], one.local_ms)
     one.wait(1_000)
     found = one.due(1, NOON)
 

@@ -10,7 +10,7 @@ overflowed; what would have overflowed is not returned.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from zae_limiter.core.acquire import Take
@@ -43,16 +43,17 @@ class Creation:
     earliest_ms: int
     received_ms: int
     rates: Sequence[tuple[int, int]]
-    room: list[int]
+    room: Sequence[int]
     writes: int = 1
 
-    def note(self, view: View[Any], amounts: Amounts, received_ms: int) -> None:
-        """Note a take of the creator's own, by the view after it."""
-        self.writes += 1
+    def after(self, view: View[Any], amounts: Amounts, received_ms: int) -> "Creation":
+        """Return what the creator knows after a take of its own, by the view after it."""
         taken = dict(amounts)
-        for position in range(len(self.room)):
-            before = view.total(position) - taken.get(position, 0)
-            self.room[position] = min(self.room[position], before - self._earned(position, received_ms))
+        room = [
+            min(spare, view.total(position) - taken.get(position, 0) - self._earned(position, received_ms))
+            for position, spare in enumerate(self.room)
+        ]
+        return replace(self, room=room, writes=self.writes + 1)
 
     def _earned(self, position: int, received_ms: int) -> int:
         """Return the most that a limit may have earned from the creation to a local time."""

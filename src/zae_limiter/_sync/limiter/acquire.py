@@ -40,7 +40,6 @@ from zae_limiter.core.composite import Settlement, Settling, settle
 from zae_limiter.core.errors import NamespaceNotFoundError, RateLimiterUnavailable
 from zae_limiter.core.outcome import Applied, Refused, Throttled
 from zae_limiter.core.status import LimitStatus, OnUnavailable
-from zae_limiter.core.top_up import TopUp
 from zae_limiter.core.view import Amounts, Grant, Terms
 from zae_limiter.process import renew_in_copies
 from zae_limiter.schema import bucket_writes
@@ -238,7 +237,8 @@ class BucketClient:
             if self._top_ups.pending and view is not None and not memory.in_flight:
                 topping = self._top_ups.due(asking.bucket, view, terms, amounts, now)
                 if topping is not None:
-                    return self._top_up(asking, view, topping, (terms, now))
+                    errand = Errand(self._means, asking, terms, first)
+                    return self._run(errand, asking, errand.top_up(topping, now))
             if type(step) is Reject:
                 stands = standings(view, terms, step.at)
                 return Rejection(asking.bucket, terms, stands, amounts, step.at, now)
@@ -267,17 +267,6 @@ class BucketClient:
         if self._splits:
             self.shards.watch((asking.bucket, 0), after, until_s)
         return view.frame.granted(terms)
-
-    def _top_up(
-        self, asking: Asking, view: BucketView, topping: TopUp, judged: tuple[Terms, Moment]
-    ) -> Grant | Rejection:
-        """Take from a bucket, and return what its creation withheld in the same write."""
-        terms, now = judged
-        update = bucket_writes.top_up(view, topping, next(self.nonces))
-        outcome = self._write(update, asking.until_s)
-        fate = self.buckets.fate(update, outcome, update, asking.until_s)
-        errand = Errand(self._means, asking, terms, self._first)
-        return self._run(errand, asking, errand.hear(fate, now))
 
     def _run(self, errand: Errand, asking: Asking, verdict: ShardVerdict | None = None) -> Grant | Rejection:
         """Run an errand on shard 0 to its end, and turn to the other shards where that is not all there is."""

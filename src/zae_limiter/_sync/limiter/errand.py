@@ -27,6 +27,7 @@ from zae_limiter.core.acquire import (
 from zae_limiter.core.bucket import Moment
 from zae_limiter.core.outcome import Applied, Missing, Refused, Throttled
 from zae_limiter.core.rebase import Rebasing, missing_birth
+from zae_limiter.core.top_up import TopUp
 from zae_limiter.core.view import Grant, Terms
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView
@@ -77,6 +78,11 @@ class Errand:
             if verdict is not None:
                 return verdict
         raise contended(self._asking.bucket)
+
+    def top_up(self, topping: TopUp, now: Moment) -> Verdict | None:
+        """Take, and return what the creation of the bucket withheld in the same write; None if there is more to do."""
+        write = bucket_writes.top_up(self._known_view(), topping, next(self._means.nonces))
+        return self._send(write, now)
 
     def agree(self) -> BucketView | None:
         """Put the shard on the limits in force, taking nothing, and return it; None if it is not to be had."""

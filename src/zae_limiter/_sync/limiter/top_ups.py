@@ -40,7 +40,7 @@ class TopUps:
         creation = self.pending.get(bucket)
         if creation is not None:
             if view.frame is creation.frame:
-                creation.note(view, amounts, int(self._monotonic_s() * 1000))
+                self.pending[bucket] = creation.after(view, amounts, int(self._monotonic_s() * 1000))
             else:
                 # Put on other limits, split, or created again.
                 self.pending.pop(bucket, None)
