@@ -27,8 +27,9 @@ from zae_limiter.core.view import Grant
 
 _log = logging.getLogger("zae_limiter")
 
-_NEW, _ENTERED, _LEAVING, _ENDED = range(4)
-"""The stages of a lease. Verbs need an entered one; only the step from entered to leaving settles anything."""
+_NEW, _ENTERED, _LEFT, _LEAVING, _ENDED = range(5)
+"""The stages of a lease. Verbs need an entered one. Only the step to leaving settles anything; a lease that has
+nothing to settle is left without that step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ class SyncLease:
             return
         if kind is None and not self._pending:
             # In this order: an adjustment from another thread either is seen here, or sees that the lease has ended.
-            self._stage = _ENDED
+            self._stage = _LEFT
             if not self._pending:
                 return
         changes = self._leave(failed=kind is not None)
@@ -137,13 +138,10 @@ class SyncLease:
     def _leave(self, *, failed: bool) -> dict[str, int]:
         """Return what is left to settle; nothing for an exit that another exit was faster than."""
         with self._client.lease_mutex:
-            if self._stage == _LEAVING or (failed and self._stage != _ENTERED):
+            if self._stage != _ENTERED and (failed or self._stage != _LEFT):
                 return {}
             self._stage = _LEAVING
-            if failed:
-                return _negative(self._held())
-            pending, self._taken, self._pending = self._pending or {}, self.consumed, None
-            return pending
+            return _negative(self._held()) if failed else self._pending or {}
 
     def _settle_on_leaving(self, changes: dict[str, int], *, failed: bool) -> None:
         try:
