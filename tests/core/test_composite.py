@@ -143,7 +143,7 @@ class TestTake:
     ) -> None:
         """It had the tokens, cut what overflowed, took n and no more, whatever effort was made."""
         terms, now = stored(limit), NOON + elapsed
-        tokens = data.draw(st.integers(0, limit.capacity))
+        tokens = data.draw(st.integers(1, limit.capacity))
         item = with_balances(created(terms), rps=seen)
         if level(item, "rps", now) < tokens * 1000:
             return
