@@ -105,3 +105,15 @@ def test_forked_children_share_a_file(tmp_path: Path):
 
     assert [0, 0, 400, 400] == sorted(granted)
     assert (LIMIT.capacity - 802, 802) == (bucket.tokens, bucket.total_consumed_milli // 1000)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lease_that_is_left_in_every_forked_child_is_given_back_once(kind: str, tmp_path: Path):
+    """Four children and their parent leave one lease by a failure: only the process that took gives back."""
+    url = f"sqlite:///{tmp_path / 'limits.db'}"
+    left = said(kind, url, "leave")
+    with SyncRepository.open(url) as repo:
+        (bucket,) = repo.get_buckets("user-1")
+
+    assert [1] * CHILDREN == left
+    assert (LIMIT.capacity - 500, 500) == (bucket.tokens, bucket.total_consumed_milli // 1000)

@@ -38,6 +38,7 @@ class Shared:
         self.run(self.repo.set_system_defaults([LIMIT]))
         made: Any = RateLimiter if kind == "async" else SyncRateLimiter
         self.limiter: Any = made(self.repo)
+        self.lease: Any = None
 
     def run(self, result: Any) -> Any:
         """Wait for a call of the async tree, in a loop that ends with it."""
@@ -102,10 +103,23 @@ def prepare(shared: Shared, scene: str) -> None:
         shared.take("user-1", 2)
     if scene == "across":
         shared.split("user-1")
+    if scene == "leave":
+        shared.take("user-1", 500)
+        lease = shared.lease = shared.limiter.acquire("user-1", RESOURCE, {"rpm": 100})
+        shared.run(lease.__aenter__() if shared.kind == "async" else lease.__enter__())
     if scene == "cascade":
         shared.run(shared.repo.create_entity("team"))
         for number in range(CHILDREN):
             shared.run(shared.repo.create_entity(f"child-{number}", parent_id="team", cascade=True))
+
+
+def leave(shared: Shared, _: int) -> int:
+    """Leave, by a failure and with an adjustment, the lease that was open at the fork."""
+    lease = shared.lease
+    leaving = lease.__aexit__ if shared.kind == "async" else lease.__exit__
+    shared.run(lease.release(rpm=10))
+    shared.run(leaving(LookupError, LookupError(), None))
+    return 1
 
 
 SCENES: dict[str, Callable[[Shared, int], int]] = {
@@ -113,6 +127,7 @@ SCENES: dict[str, Callable[[Shared, int], int]] = {
     "plain": plain,
     "cascade": cascade,
     "configure": configure,
+    "leave": leave,
 }
 
 
@@ -213,6 +228,8 @@ def main() -> None:
     acts = [lambda number=number: SCENES[chosen.scene](shared, number) for number in range(CHILDREN)]
     in_turn = chosen.way == "in-turn"
     answers = multiprocessed(acts) if chosen.way == "multiprocessing" else forked(acts, in_turn=in_turn)
+    if chosen.scene == "leave":
+        leave(shared, 0)
     sys.stdout.write(json.dumps(answers) + "\n")
 
 

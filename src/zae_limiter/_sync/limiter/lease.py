@@ -60,6 +60,7 @@ class SyncLease:
         "_client",
         "_consume",
         "_grant",
+        "_mutex",
         "_on_unavailable",
         "_own",
         "_parent",
@@ -97,6 +98,8 @@ class SyncLease:
         # The caller's dictionary may change while the take is in flight.
         self._taken = taken = consume.copy()
         client = self._client
+        # A copy of the process gets another one.
+        self._mutex = client.lease_mutex
         self._grant: Grant | None = None
         self._parent: Holding | None = None
         try:
@@ -274,6 +277,9 @@ class SyncLease:
         return cascade.take(self._client, Asking(self._bucket, amounts, self._own, self._client.until_s()))
 
     def _settle(self, changes: dict[str, int]) -> None:
+        if self._mutex is not self._client.lease_mutex:
+            # This process is a copy of the one that took the tokens, and that one gives them back.
+            changes = {name: amount for name, amount in changes.items() if amount > 0}
         cascade.settle(self._client, self._buckets(), changes)
 
     def _buckets(self) -> list[Holding]:
