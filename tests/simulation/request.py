@@ -83,13 +83,14 @@ class Requests:
         troubles = self._port.troubles
         for bucket in buckets:
             self._holdings.may_take(bucket, ask.consume)
-        known = parent is not None and self._is_known_short((parent, ask.resource), ask)
+        # Only of a request that is alone from its beginning to its end: others of the process write too.
+        known = parent is not None and self._active == 1 and self._is_known_short((parent, ask.resource), ask)
         before = self._begun, self._port.writes
         try:
             await self._timed("acquire", lease.__aenter__)
         except BaseException as error:
             self._ended(error)
-            if known and isinstance(error, RateLimitExceeded) and self._active == 1 and before[0] == self._begun:
+            if known and isinstance(error, RateLimitExceeded) and before[0] == self._begun:
                 wasted = self._port.writes - before[1]
                 if wasted:
                     raise Violation("wasted", wasted, "writes for what was known to be too much:", ask) from error
