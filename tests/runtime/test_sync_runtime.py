@@ -331,6 +331,36 @@ def test_a_forked_child_makes_a_pool_of_its_own():
     assert ["0"] == printed
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_inherits_no_lock_of_work_in_the_background():
+    """A thread of the parent may be starting, pausing or stopping the work at the fork; it is not in the child."""
+    printed = run_script("""
+        import os, signal, threading, warnings
+        from zae_limiter._sync.runtime import Background
+
+        warnings.simplefilter("ignore")
+        background, holding, done = Background(), threading.Event(), threading.Event()
+        def hold():
+            with background._starting, background._stop._cond:
+                holding.set()
+                done.wait()
+        threading.Thread(target=hold, daemon=True).start()
+        holding.wait()
+        child = os.fork()
+        if not child:
+            signal.alarm(60)
+            worked = threading.Event()
+            background.start(worked.set)
+            started = background._thread is not None and worked.wait()
+            background.stop()
+            os._exit(0 if started else 1)
+        print(os.waitpid(child, 0)[1])
+        done.set()
+        """)
+
+    assert ["0"] == printed
+
+
 def test_a_pair_made_while_the_interpreter_exits_runs_in_place():
     """When no thread can be started any more the caller does the work."""
     printed = run_script("""

@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Generic, Literal, Protocol, TypeVar, TypeVarTuple, cast, get_args
 
 from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
+from zae_limiter.process import renew_in_copies
 
 __all__ = [
     "Background",
@@ -313,12 +314,21 @@ class Slot(Generic[T]):
 class Background:
     """Optional work beside all callers, one piece at a time, on a daemon thread; it ends with `stop`."""
 
-    __slots__ = ("_starting", "_stop", "_thread")
+    __slots__ = ("__weakref__", "_starting", "_stop", "_thread")
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._stop = threading.Event()
+        renew_in_copies(self)
+
+    def renew(self, *, restored: bool) -> None:
+        """Have locks, in a forked child, that no thread of the parent holds."""
+        if restored:
+            return
+        stopped, self._starting, self._stop = self._stop.is_set(), threading.Lock(), threading.Event()
+        if stopped:
+            self._stop.set()
 
     def start(self, work: Callable[[], None]) -> None:
         """Starts the work, unless some is running already."""
