@@ -9,8 +9,8 @@ from zae_limiter import Limit, RateLimiter, Repository
 
 LIMITS = [Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 6_000)]
 ITEMS = 600
-MOST_CALLS = 48_000
-"""Between two turns of the loop: what a slice of 100 items takes, and far less than all items would."""
+MOST_CALLS = 24_000
+"""Between two turns of the loop: what a slice of 50 to 100 items takes, and a tenth of what all items would."""
 
 
 class CallCounter:

@@ -37,8 +37,10 @@ _LONGEST_UPKEEP_MS = 600_000
 # Four items looked at for every write: a sweep outruns any number of items being created.
 _ITEMS_PER_SWEEP = 4 * _WRITES_BETWEEN_UPKEEP
 _KEYS_PER_DELETE = 100
-_BUCKETS_PER_LOOK = 64
-_ITEMS_PER_PAGE = 100
+# A slice keeps fewer objects than a young collection of the garbage collector waits for. More would survive collections
+# again and again, until a full one runs beside the report.
+_BUCKETS_PER_LOOK = 32
+_ITEMS_PER_PAGE = 50
 _KEYS_IN_PASSING = 32
 """A read of more keys than this belongs to a report, not to an acquire."""
 # An operation of a transaction usually changes several pages: an item, its keys and its places in indexes.

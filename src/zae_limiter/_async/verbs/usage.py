@@ -11,7 +11,6 @@ from zae_limiter.core.status import BucketState, CapacityTotals, ResourceCapacit
 from zae_limiter.core.usage import UsageFilter, UsageSnapshot, UsageSummary, UsageTotals
 
 _LARGEST_PAGE = 10_000
-_SUMMED_AT_ONCE = 1_000
 
 
 class UsageVerbs:
@@ -69,7 +68,7 @@ class UsageVerbs:
         totals = UsageTotals()
         start: Mapping[str, str] | None = None
         while True:
-            found = await store.find(wanted, _SUMMED_AT_ONCE, start)
+            found = await store.find_page(wanted, start)
             totals.add(found.snapshots)
             start = found.next
             if start is None:

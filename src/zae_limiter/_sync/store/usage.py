@@ -21,7 +21,8 @@ from zae_limiter_aggregator.apply import Answer, Ask, Asking, Means, Pause, Read
 from zae_limiter_aggregator.plan import Count, Rules, accounts_of, groups
 from zae_limiter_aggregator.records import from_log
 
-_CHANGES_AT_ONCE = 100
+# So few that the objects of one group die before a young garbage collection: survivors add up to a full one.
+_CHANGES_AT_ONCE = 8
 _MOST_PER_PAGE = 100
 _RULES = Rules(apart=False)
 
@@ -58,11 +59,18 @@ class UsageStore:
         """Return the next snapshots that are wanted, at most so many."""
         found: list[UsageSnapshot] = []
         while True:
-            page = self._index.read(self._query(wanted, min(limit - len(found), _MOST_PER_PAGE), start))
-            found += [usage_item.from_item(item) for item in self._whole(wanted, page)]
+            page = self.find_page(wanted, start, limit - len(found))
+            found += page.snapshots
             start = page.next
             if start is None or len(found) >= limit:
                 return Found(found, start)
+
+    def find_page(
+        self, wanted: UsageFilter, start: Mapping[str, str] | None, limit: int = _MOST_PER_PAGE
+    ) -> Found:
+        """Return the snapshots of the next page that are wanted; there may be none though more follow."""
+        page = self._index.read(self._query(wanted, min(limit, _MOST_PER_PAGE), start))
+        return Found([usage_item.from_item(item) for item in self._whole(wanted, page)], page.next)
 
     def _count_some(self, log: ChangeLog) -> bool:
         """Count the oldest changes of the log, and trim it; False when there are no more."""
