@@ -11,7 +11,7 @@ A violation is printed as the shortest sequence of steps that leads to it, and t
 aggregator that splits and merges as it saw the shards, at different times. What is written is decided by
 ``zae_limiter.core`` on these views, written down by ``schema.bucket_writes``, and applied by ``tables.evaluate``:
 nothing of it is written here a second time. Everything that may happen is tried in every state: a look; a take,
-create, rebase, debit, credit, split, merge or take across shards; its request lost, its answer lost, its copy
+create, top-up, rebase, debit, credit, split, merge or take across shards; its request lost, its answer lost, its copy
 arriving late; the resend that the rules ask for (a take or debit with its nonce, a transaction with its token, a
 credit never), any number of times; giving up; the passing of a tick; changed limits, learnt by each client some time;
 expiry. There is no bound on the number of steps: states are values, and times, generations, nonces and totals are
@@ -21,7 +21,8 @@ told relative to each other (see ``pool``), so a configuration has finitely many
 
 - promise: for every span that ends in a take, takes + debits - credits <= the largest capacity in force + what was
   earned (+ what one deadline earns, where writes may be under way while time passes; + what other shards owe).
-- exact: what a bucket in one place offers is what a token bucket without clients, views or faults would.
+- exact: what a bucket in one place offers is what a token bucket without clients, views or faults would. It is at
+  most that where a client knows the time only roughly.
 - totals: the totals count what was applied, and nothing else. clamp: no take or debit leaves an overflow.
 - kept: no write makes a token, and none loses one but those that may give tokens away. debt: only a debit makes one.
 - belief: who is told that its write was applied is told the truth. Who is told that it was not, or is charged twice,
@@ -31,11 +32,14 @@ told relative to each other (see ``pool``), so a configuration has finitely many
 - admitted: whoever asks while all others stand still, with a view however old or none, is admitted exactly if the
   tokens are there.
 
-**What is not modelled.** Clocks that differ or are unsure (time is exact, in ticks); more than two shards; cascades,
-group commit, charges spread over shards; the guessing from others' pace (every effort a guess may end in is tried
-instead, see ``efforts``); reads that are not the newest beyond what old views stand for. Chance covers these in
-``tests/promise`` and ``tests/simulation``. Bounds: tokens in ones and twos, a debt of one or two tokens, one lease a
-client, one late copy.
+**Top-ups.** Client 0 starts with wide bounds of the time, which get narrower by a tick at a time. What it knows of its
+creation is forgotten after a few ticks or writes, and nothing is explored beyond that.
+
+**What is not modelled.** Clocks that differ, or are unsure but for top-ups (time is exact, in ticks); more than two
+shards; cascades, group commit, charges spread over shards; the guessing from others' pace (every effort a guess may end
+in is tried instead, see ``efforts``); reads that are not the newest beyond what old views stand for. Chance covers
+these in ``tests/promise`` and ``tests/simulation``. Bounds: tokens in ones and twos, a debt of one or two tokens, one
+lease a client, one late copy.
 
 **What is folded without loss.** An answer under way: the client that has it and waits is the same. A write under way
 while no time may pass: it is sent as it arrives. An overflow of more than a token. What views hold that no reader

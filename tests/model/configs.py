@@ -47,6 +47,10 @@ class Config:
     the bucket offers is at all times what a token bucket in one place would. ``turns``: times fold after so many turns
     of all grids. ``forgets``: who is idle forgets a view that no write that holds could be made by, which loses nothing
     as long as holds hold; that they do is explored where it is off. ``deletes``: the bucket may be deleted at any time.
+    ``unsure``: client 0 first considers times possible that are up to so many ticks later, and one tick earlier; its
+    knowledge gets better by one tick at a time. What the bucket offers is then at most what a token bucket in one place
+    would. ``kept``: a client forgets what it knows of a creation after so many ticks, or once the bucket has
+    ``most_writes`` writes, and nothing is explored beyond that.
     """
 
     name: str
@@ -74,6 +78,9 @@ class Config:
     turns: int = 1
     forgets: bool = False
     deletes: bool = False
+    unsure: int = 0
+    kept: int = 3
+    most_writes: int = 4
     deeper: Mapping[str, Any] = field(default_factory=dict)
 
     def deepened(self) -> "Config":
@@ -211,6 +218,27 @@ CONFIGS = (
         ((FAST,),),
         deadline_ticks=1,
         deeper={"deadline_ticks": 2, "consumes": ({"fast": 1}, {"fast": 2})},
+    ),
+    Config(
+        "top-ups",
+        "a client that knew the time roughly returns what its create withheld, while another takes and credits",
+        ((Limit("fast", 3, 1, 1),),),
+        consumes=({"fast": 1}, {"fast": 2}),
+        refunds=({"fast": 1},),
+        unsure=2,
+        lossy=(),
+        deeper={"lossy": (0,), "kept": 4, "most_writes": 6},
+    ),
+    Config(
+        "top-ups late",
+        "requests and answers of the same client are lost, or arrive after all",
+        ((FAST,),),
+        consumes=({"fast": 1}, {"fast": 2}),
+        unsure=1,
+        kept=2,
+        late=1,
+        lossy=(0,),
+        deeper={"refunds": ({"fast": 1},), "kept": 3, "most_writes": 5},
     ),
     Config(
         "speeds",

@@ -44,6 +44,8 @@ def explore(config: Config, rules: Rules = REAL, checked: frozenset[str] = ALL, 
     while waiting and violation is None and (most is None or len(came) < most):
         state = waiting.popleft()
         depth = depths.pop(state)
+        if world.is_final(state):
+            continue
         for move in world.moves(state):
             try:
                 new = world.after(state, move)

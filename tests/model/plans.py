@@ -4,8 +4,10 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from tests.model.configs import Config, Milli, Order
+from tests.model.creators import Creators
 from tests.model.pool import Pool
 from tests.model.rules import Rules
+from tests.model.state import Creator
 from tests.one_bucket import OWNER
 from zae_limiter.core.acquire import Progress, Rebase, Resolve, Take, next_step
 from zae_limiter.core.across import take_across
@@ -21,7 +23,8 @@ from zae_limiter.schema.bucket_writes import Signature
 class Plan(NamedTuple):
     """Writes to shards, of one transaction if ``token``, and what they are meant to take, charge and give back.
 
-    ``kind`` says what came of the order: a take may turn out to be a create or a rebase.
+    ``kind`` says what came of the order: a take may turn out to be a create or a rebase. ``returned`` is what a top-up
+    returns. ``unsure``: the sender knew the time only roughly.
     """
 
     kind: str
@@ -30,6 +33,8 @@ class Plan(NamedTuple):
     debits: Milli
     credits: Milli
     token: bool = False
+    returned: Milli = ()
+    unsure: bool = False
 
     @property
     def net(self) -> Milli:
@@ -42,11 +47,16 @@ class Learn(NamedTuple):
 
 
 class Marks(NamedTuple):
-    """The nonce of a write, the birth number that it draws if it creates, and that of the bucket its sender charged."""
+    """The nonce of a write, the birth number that it draws if it creates, and that of the bucket its sender charged.
+
+    ``unsure`` and ``creator`` are what the sender knew when it decided.
+    """
 
     nonce: int
     fresh: int
     birth: int
+    unsure: int = 0
+    creator: Creator | None = None
 
 
 Writes = Iterable[tuple[int, Any]]
@@ -63,6 +73,7 @@ class Planner:
         self._config = config
         self._pool = pool
         self._rules = rules
+        self._creators = Creators(config, pool)
         self._none = config.milli({})
         self._known: dict[object, Decision] = {}
 
@@ -72,7 +83,12 @@ class Planner:
         """What an actor with these views, that goes by these terms, writes for an order; ``again``: once more."""
         key = order, seen, now_ms, marks, again
         if key not in self._known:
-            decided = self._decide(order, seen, (now_ms, now_ms), marks, again)
+            now = self._creators.moment(now_ms, marks.unsure)
+            decided = self._decide(order, seen, now, marks, again)
+            if isinstance(decided, Plan) and marks.unsure:
+                decided = decided._replace(unsure=True)
+            if decided is None and order.kind == "ask" and marks.creator is not None:
+                decided = self._top_up(order, seen, now_ms, marks)
             if again and isinstance(decided, Plan) and not decided.token:
                 birth = self._rules.birth(marks.fresh, marks.nonce)
                 writes = tuple((shard, self._rules.sent_again(write, birth)) for shard, write in decided.writes)
@@ -136,6 +152,23 @@ class Planner:
                 return Learn()
             case _:
                 return None
+
+    def _top_up(self, order: Order, seen: tuple[tuple[int, ...], int], now_ms: int, marks: Marks) -> Decision:
+        """A take that would be rejected, together with what the creation of the bucket withheld."""
+        numbers, index = seen
+        view, known, terms = self._pool.view(numbers[0], index), marks.creator, self._config.terms[index]
+        amounts = self._amounts(order.takes, index)
+        if view is None or known is None or amounts is None:
+            return None
+        creation = self._creators.creation(known, view, now_ms)
+        topping = self._rules.topped_up(
+            creation, view, terms, amounts, self._creators.known(known, now_ms, marks.unsure)
+        )
+        if topping is None:
+            return None
+        plan = self._plan("top-up", [(0, self._rules.top_up(view, topping, marks.nonce))], order, takes=True)
+        returned = tuple(topping.returned[terms.positions[name]] for name in self._config.names)
+        return plan._replace(returned=returned, unsure=marks.unsure > 0)
 
     def _across(self, order: Order, views: dict[int, BucketView], index: int, now: Moment, nonce: int) -> Decision:
         terms, amounts = self._config.terms[index], self._amounts(order.takes, index)

@@ -45,6 +45,7 @@ class Pool:
         self._views: dict[tuple[int, int], BucketView] = {}
         self._seen: dict[int, int] = {ABSENT: ABSENT}
         self._trimmed: dict[tuple[int, int, bool], int] = {}
+        self._counted: dict[tuple[int, int], int] = {}
         self._moved: dict[tuple[int, Place], int] = {}
         self._folds: dict[tuple[int, tuple[Place, ...], tuple[int, ...]], Told | None] = {}
         # No bound of any write reaches this far above the capacity, however long ago it was decided.
@@ -86,9 +87,20 @@ class Pool:
         return self.number({**item, "op": 0}) if item and item["op"] == nonce else number
 
     def stored(self, item: Item, phase: int) -> int:
-        """The number of an item just written, without its totals."""
-        totals = {name: 0 for name in item if name.endswith("_tc")}
-        return self.trimmed(self.number({**item, **totals}), phase)
+        """The number of an item just written, without its totals unless top-ups depend on them."""
+        number = self.number(item)
+        return self.trimmed(number if self.config.unsure else self.counted(number, 0), phase)
+
+    def counted(self, number: int, most: int) -> int:
+        """Return an item with its totals and its write counter up to ``most`` writes, and only the counter beyond."""
+        item = self.items[number]
+        if not item or 0 < item["b_wcu_tc"] < most:
+            return number
+        key = number, most
+        if key not in self._counted:
+            totals = {name: 0 for name in item if name.endswith("_tc")}
+            self._counted[key] = self.number({**item, **totals, "b_wcu_tc": most})
+        return self._counted[key]
 
     def trimmed(self, number: int, phase: int, *, turned: bool = False) -> int:
         """An item without what makes no difference any more at a phase; ``turned``: times have just folded."""

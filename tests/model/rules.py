@@ -4,7 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from zae_limiter.core.top_up import Creation, Known, TopUp, top_up
+from zae_limiter.core.view import Amounts, Terms
 from zae_limiter.schema import attributes, bucket_writes
+from zae_limiter.schema.bucket_item import BucketView
 from zae_limiter.schema.operations import Put, Update
 
 Item = dict[str, Any]
@@ -21,14 +24,23 @@ def drawn(fresh: int, nonce: int) -> int:
     return fresh
 
 
+def topped_up(creation: Creation, view: BucketView, terms: Terms, amounts: Amounts, known: Known) -> TopUp | None:
+    """Return the top-up that is due, None if there is none or if other clients have written."""
+    if not creation.is_certain(view) or not view.frame.follows(terms):
+        return None
+    return top_up(creation, view, terms, amounts, known)
+
+
 @dataclass(frozen=True)
 class Rules:
     """One function per writer, and what becomes of a write whose answer is lost.
 
-    ``credits_any``: credits reach any bucket of the name.
+    ``topped_up`` decides what a top-up returns. ``credits_any``: credits reach any bucket of the name.
     """
 
     take: Callable[..., Any] = bucket_writes.take
+    top_up: Callable[..., Any] = bucket_writes.top_up
+    topped_up: Callable[..., TopUp | None] = topped_up
     settle: Callable[..., Any] = bucket_writes.settle
     create: Callable[..., Any] = bucket_writes.create
     rebase: Callable[..., Any] = bucket_writes.rebase

@@ -25,6 +25,18 @@ class Job(NamedTuple):
     disturbed: bool = False
 
 
+class Creator(NamedTuple):
+    """What a client knows of the bucket with this birth number, which it created ``age`` ticks ago.
+
+    ``room`` and ``writes`` are those of ``core.top_up.Creation``.
+    """
+
+    birth: int
+    age: int
+    room: Milli
+    writes: int
+
+
 class Ghost(NamedTuple):
     """A write that was given up for lost and is still under way; ``orphan``: its job has ended."""
 
@@ -33,12 +45,15 @@ class Ghost(NamedTuple):
     terms: int
     orphan: bool
     birth: int = 0
+    unsure: int = 0
+    creator: Creator | None = None
 
 
 class Actor(NamedTuple):
     """A client, or the aggregator: the shards as it last saw them, the terms it goes by, and what it is at.
 
-    ``birth`` is the birth number of the bucket that it holds something of.
+    ``birth`` is the birth number of the bucket that it holds something of. ``unsure``: the time may be this many ticks
+    later than it is. ``creator``: what it knows of a bucket that it created while it was unsure.
     """
 
     views: tuple[int, ...]
@@ -47,6 +62,8 @@ class Actor(NamedTuple):
     job: Job | None = None
     ghost: Ghost | None = None
     birth: int = 0
+    unsure: int = 0
+    creator: Creator | None = None
 
 
 class State(NamedTuple):

@@ -19,6 +19,8 @@ WRITES = {
     "settle": {"create", "take", "debit", "credit"},
     "late": {"create", "take"},
     "delay": {"create", "take"},
+    "top-ups": {"create", "take", "top-up", "credit"},
+    "top-ups late": {"create", "take", "top-up"},
     "speeds": {"create", "take"},
     "stored": {"create", "take", "rebase"},
     "own": {"create", "rebase", "take"},

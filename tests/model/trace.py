@@ -53,6 +53,8 @@ def _what(world: World, state: State, move: Move) -> str:
     if move.what == "arrives" and actor.job is not None:
         once_more = "sent again: " if actor.job.again else ""
         return f"{who}'s {_order(world, actor.job.order)}: {once_more}{move.detail}"
+    if move.what == "narrows":
+        return f"{who} knows the time better"
     if move.what == "learns":
         return f"{who} reads the configuration"
     return f"{who} {move.what}" if move.what in ("ends", "gives up") else f"{who}'s lost write {move.what}"

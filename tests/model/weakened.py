@@ -7,7 +7,8 @@ from typing import Any
 from tests import weakening as weak
 from tests.model import invariants
 from tests.model.configs import Config, config
-from tests.model.rules import REAL, Rules, create_without_birth
+from tests.model.rules import REAL, Rules, create_without_birth, topped_up
+from zae_limiter.core.top_up import Creation, Known
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.operations import Equals, Ranges
 
@@ -26,11 +27,13 @@ class Weakened:
 _TAKES, _SETTLE, _OWN, _SHARDS = config("takes"), config("settle"), config("own"), config("shards")
 _TORN, _ACROSS, _REFUNDS, _EXPIRY = config("torn"), config("across"), config("refunds"), config("expiry")
 _RIVALS, _DELETED = config("rivals"), config("deleted")
+_TOP_UPS, _LATE_TOP_UPS = config("top-ups"), config("top-ups late")
 _TORN_RIVALS = replace(_RIVALS, lossy=(1,))
 _OWN_REFUNDS = replace(_OWN, refunds=({"fast": 1},), lossy=())
 _PROMISE, _BELIEF, _KEPT = invariants.PROMISE, invariants.BELIEF, invariants.KEPT
 _take, _settle, _rebase = bucket_writes.take, bucket_writes.settle, bucket_writes.rebase
 _split, _merge, _create = bucket_writes.split, bucket_writes.merge, bucket_writes.create
+_top_up = bucket_writes.top_up
 
 
 def _weakened(name: str, where: Config, breaks: str, steps: int, **rules: Any) -> Weakened:
@@ -44,12 +47,41 @@ def _changed(writer: Callable[..., Any], change: weak.Change) -> Callable[..., A
     return weak.changed(change)(writer)
 
 
+def _in_company(creation: Creation, view: Any, *rest: Any) -> Any:
+    """The bucket is taken to have no other writers."""
+    return topped_up(replace(creation, writes=view.writes), view, *rest)
+
+
+def _too_early(creation: Creation, view: Any, terms: Any, amounts: Any, known: Known) -> Any:
+    """The bucket is taken to have been created at the earliest time that is possible."""
+    return topped_up(creation, view, terms, amounts, known._replace(created_ms=creation.earliest_ms))
+
+
+def _overflowing(creation: Creation, view: Any, terms: Any, amounts: Any, known: Known) -> Any:
+    """The bucket is taken to have never been full."""
+    never_full = replace(creation, room=[0] * len(creation.room), received_ms=known.local_ms)
+    return topped_up(never_full, view, terms, amounts, known)
+
+
+def _unearned(creation: Creation, view: Any, terms: Any, amounts: Any, known: Known) -> Any:
+    """All that is withheld is returned before the baseline, as if it were earned."""
+    start_ms = max(known.now[0], view.frame.start_ms)
+    return topped_up(creation, view, terms, amounts, known._replace(now=(start_ms, max(start_ms, known.now[1]))))
+
+
 WEAKENED = (
     _weakened("take without its lower bound", _TAKES, _PROMISE, 4, take=_changed(_take, weak.floorless)),
     _weakened("take without its upper bound", _SETTLE, _PROMISE, 6, take=_changed(_take, weak.ceilingless)),
     _weakened("take that sets without a floor", _TAKES, _PROMISE, 5, take=_changed(_take, weak.baseless)),
     _weakened("take that adds where it must set", _TAKES, _PROMISE, 5, take=_changed(_take, weak.adding)),
     _weakened("take that is not counted", _TAKES, invariants.TOTALS, 2, take=_changed(_take, weak.uncounted)),
+    _weakened(
+        "top-up without the write counter", _LATE_TOP_UPS, _PROMISE, 6, top_up=_changed(_top_up, weak.without(Equals))
+    ),
+    _weakened("top-up though others have written", _TOP_UPS, _PROMISE, 9, topped_up=_in_company),
+    _weakened("top-up from before the creation", _TOP_UPS, _PROMISE, 5, topped_up=_too_early),
+    _weakened("top-up of what would have overflowed", _TOP_UPS, _PROMISE, 9, topped_up=_overflowing),
+    _weakened("top-up of what is not earned yet", _TOP_UPS, _PROMISE, 4, topped_up=_unearned),
     _weakened("create over another", _TAKES, _PROMISE, 2, create=_changed(_create, weak.over_another)),
     _weakened("take resent without its nonce", _TAKES, _BELIEF, 4, sent_again=lambda write, birth: write),
     _weakened("nonce not recognised", _TAKES, _BELIEF, 2, is_mine=lambda write, item: False),

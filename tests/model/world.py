@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.model.configs import BASE_MS, Config, Milli, Order
+from tests.model.creators import Creators
 from tests.model.invariants import ALL, Invariants
 from tests.model.plans import Learn, Marks, Plan, Planner
 from tests.model.pool import Pool
 from tests.model.rules import REAL, Rules
-from tests.model.state import ABSENT, Actor, Ghost, Job, Move, State
+from tests.model.state import ABSENT, Actor, Creator, Ghost, Job, Move, State
 from tests.one_bucket import OWNER
 from zae_limiter.schema.bucket_writes import Signature
 from zae_limiter.tables import evaluate
@@ -30,6 +31,7 @@ class World:
         self.config = config
         self.pool = Pool(config)
         self._rules = rules
+        self._creators = Creators(config, self.pool)
         self._planner = Planner(config, self.pool, rules)
         self.invariants = Invariants(config, self.pool, checked)
         self._none = config.milli({})
@@ -45,13 +47,22 @@ class World:
             item = self._rules.create(OWNER, config.terms[0], {}, BASE_MS, Signature(0, 1)).item
             items[0] = self.pool.stored(dict(item), 0)
         actors = [
-            Actor((ABSENT,) * shards, who % len(config.versions) if config.own else 0, self._none)
+            Actor(
+                (ABSENT,) * shards,
+                who % len(config.versions) if config.own else 0,
+                self._none,
+                unsure=0 if who else config.unsure,
+            )
             for who in range(config.clients)
         ]
         if config.aggregator:
             actors.append(Actor((ABSENT,) * shards, 0, self._none))
         ledger = tuple(tuple(0 for _ in capacities) for capacities in config.capacities)
         return State(tuple(items), tuple(actors), ledger, 0, 0)
+
+    def is_final(self, state: State) -> bool:
+        """Say whether nothing is explored beyond a state."""
+        return self.config.unsure > 0 and self._creators.are_done(state)
 
     def moves(self, state: State) -> Iterator[Move]:
         """Everything that may happen; some of it changes nothing."""
@@ -87,6 +98,8 @@ class World:
                 yield Move("sends", who, order, fate)
         if any(actor.held):
             yield Move("ends", who)
+        if actor.unsure:
+            yield Move("narrows", who)
 
     def _fates(self, who: int, actor: Actor) -> tuple[str, ...]:
         """What may become of a write."""
@@ -125,6 +138,8 @@ class World:
                 return _with(state, who, actor._replace(terms=state.version))
             case "ends":
                 return _with(state, who, actor._replace(held=self._none))
+            case "narrows":
+                return _with(state, who, actor._replace(unsure=actor.unsure - 1))
             case "sends":
                 assert move.order is not None
                 return self._send(state, who, move.order, move.detail)
@@ -169,7 +184,9 @@ class World:
 
     def _plan(self, state: State, by: Actor | Ghost, job: Job, nonce: int) -> Any:
         decided_ms = self.config.now_ms(state.phase) - job.age * self.config.tick_ms
-        marks = Marks(nonce, self._fresh(state), by.birth)
+        # What it knew at the time of the decision.
+        creator = by.creator and by.creator._replace(age=by.creator.age - job.age)
+        marks = Marks(nonce, self._fresh(state), by.birth, by.unsure, creator)
         return self._planner.plan(job.order, (by.views, by.terms), decided_ms, marks, again=job.again)
 
     def _fresh(self, state: State) -> int:
@@ -184,7 +201,7 @@ class World:
         if fate == REQUEST_LOST:
             return self._in_doubt(state, who)
         if fate == LATE:
-            ghost = Ghost(job, actor.views, actor.terms, orphan=False, birth=actor.birth)
+            ghost = Ghost(job, actor.views, actor.terms, False, actor.birth, actor.unsure, actor.creator)
             return self._in_doubt(_with(state, who, actor._replace(ghost=ghost)), who)
         plan: Plan = self._plan(state, actor, job, who + 1)
         if self._owes_too_much(state, job.order):
@@ -249,6 +266,10 @@ class World:
             applied = self._rules.is_mine(plan.writes[0][1], self.pool.items[state.items[shards[0]]])
         self.invariants.check_belief(job, granted=applied)
         seen = _seeing(actor, {shard: self.pool.seen(state.items[shard]) for shard in shards})
+        if applied and plan.kind == "create":
+            seen = self._creators.after_create(seen)
+        elif applied and plan.kind in ("take", "top-up"):
+            seen = self._creators.after_take(seen, plan.takes, self.config.now_ms(state.phase))
         held = actor.held
         if plan.kind in ("debit", "credit"):
             # A debit that is refused is decided anew; a credit is refused only by a bucket that is gone.
@@ -322,8 +343,10 @@ class World:
         job, ghost = actor.job, actor.ghost
         if ghost is not None:
             aged = ghost.job._replace(age=ghost.job.age + 1)
-            ghost = None if aged.age > self.config.deadline_ticks else ghost._replace(job=aged)
-        return actor._replace(job=None if job is None else job._replace(age=job.age + 1), ghost=ghost)
+            ghost = ghost._replace(job=aged, creator=_aged(ghost.creator))
+            ghost = None if aged.age > self.config.deadline_ticks else ghost
+        job = None if job is None else job._replace(age=job.age + 1)
+        return actor._replace(job=job, ghost=ghost, creator=_aged(actor.creator))
 
     def _expire(self, state: State) -> State | None:
         """The table removes an item whose time is past."""
@@ -344,6 +367,8 @@ class World:
         """The same state, told so that it is recognised."""
         if self.config.forgets:
             state = state._replace(actors=tuple([self._forgetting(actor, state.items) for actor in state.actors]))
+        if self.config.unsure:
+            state = self._creators.folded(state)
         state = state._replace(actors=tuple([one if any(one.held) else one._replace(birth=0) for one in state.actors]))
         told = self.pool.fold(state.phase, _numbers(state), _held_births(state))
         if told is None:
@@ -358,6 +383,8 @@ class World:
             ghost = actor.ghost
             if ghost is not None:
                 ghost = ghost._replace(views=retold(ghost.views), birth=births[ghost.birth])
+                ghost = ghost._replace(creator=_reborn(ghost.creator, births))
+            actor = actor._replace(creator=_reborn(actor.creator, births))
             actors.append(actor._replace(views=retold(actor.views), ghost=ghost, birth=births[actor.birth]))
         return state._replace(items=retold(state.items), actors=tuple(actors))
 
@@ -381,9 +408,17 @@ def _numbers(state: State) -> list[int]:
 
 
 def _held_births(state: State) -> tuple[int, ...]:
-    """The birth numbers that leases and late writes have."""
-    births = [actor.birth for actor in state.actors]
-    return (*births, *(actor.ghost.birth for actor in state.actors if actor.ghost is not None))
+    """The birth numbers that leases, late writes and creators have."""
+    known = [*state.actors, *(actor.ghost for actor in state.actors if actor.ghost is not None)]
+    return (*(one.birth for one in known), *(one.creator.birth for one in known if one.creator is not None))
+
+
+def _aged(creator: Creator | None) -> Creator | None:
+    return creator and creator._replace(age=creator.age + 1)
+
+
+def _reborn(creator: Creator | None, births: dict[int, int]) -> Creator | None:
+    return creator and creator._replace(birth=births[creator.birth])
 
 
 def _with(state: State, who: int, actor: Actor) -> State:
