@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from tests.many_shards import part_of
+from tests.simulation.absences import Absences
 from tests.simulation.flow import Flow, Ideal, most_earned
 from tests.simulation.server import Change, Sent
 from zae_limiter.core.outcome import Item
@@ -84,7 +85,7 @@ class Shard:
 class Bucket:
     """All shards of a bucket, and the flow of each of its limits."""
 
-    __slots__ = ("births", "flows", "id", "shards", "used")
+    __slots__ = ("absences", "births", "flows", "id", "shards", "used")
 
     def __init__(self, bucket: BucketId) -> None:
         self.id = bucket
@@ -93,6 +94,7 @@ class Bucket:
         # What was used of each limit since the bucket was created, and the birth numbers it has ever had.
         self.used: dict[str, int] = {}
         self.births: set[int] = set()
+        self.absences = Absences()
 
 
 class Move(NamedTuple):
@@ -174,6 +176,7 @@ class Books:
 
     def expire(self, now_ms: int, change: Change) -> None:
         """Book that an item went at its time: nothing may be forgotten with it."""
+        self.steps += 1
         bucket, number = self._place(change.key.pk)
         shard = bucket.shards.pop(number)
         if shard.item["shard_count"] != 1:
@@ -183,6 +186,14 @@ class Books:
                 raise Violation("expiry", "expired though not full:", bucket.id, name, now_ms, shard.item)
             self._forgot(bucket.id, name, False)
         bucket.used.clear()
+        self._note_absences(bucket)
+
+    def lacked(self, bucket: BucketId, name: str, since: int) -> bool:
+        """Return whether a bucket existed without a limit that it had before, at some time after a step."""
+        return bucket in self.buckets and self.buckets[bucket].absences.lacked(name, since)
+
+    def _note_absences(self, bucket: Bucket) -> None:
+        bucket.absences.stored((shard.frames for shard in bucket.shards.values()), self.steps)
 
     def indebted(self, now_ms: int) -> list[tuple[BucketId, int]]:
         """Return the shards that owe something of a limit."""
@@ -265,6 +276,7 @@ class Books:
         """Book a write that changes a bucket's limits, baseline or shards."""
         bucket, _ = self._place(changes[0].key.pk)
         moves = [self._move(bucket, change, step.now_ms) for change in changes]
+        self._note_absences(bucket)
         if all(move.after is None for move in moves):
             self._removed(bucket, moves)
             return

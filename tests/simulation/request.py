@@ -202,7 +202,8 @@ class Requests:
         up = {name: amount for name, amount in changes.items() if amount > 0}
         down = {name: -amount for name, amount in changes.items() if amount < 0}
         names = _names_by_bucket(lease)
-        troubles = self._port.troubles
+        troubles, books = self._port.troubles, self._fleet.books
+        begun = books.steps
         for bucket, held in names.items():
             self._holdings.may_take(bucket, _of(up, held))
             self._holdings.may_give_back(bucket, _of(down, held))
@@ -222,7 +223,9 @@ class Requests:
         for bucket, held in names.items():
             if (self._blocks and cancelled is None) or troubles == self._port.troubles:
                 # Whatever was in the way: who would be told that it failed was not told so.
-                self._holdings.did_take(bucket, _of(up, held))
+                # A limit that the bucket lacked meanwhile may have been charged to nobody.
+                charged = [name for name in held if not books.lacked(bucket, name, begun)]
+                self._holdings.did_take(bucket, _of(up, charged))
             if troubles == self._port.troubles:
                 self._holdings.did_not_take(bucket, _of(down, held))
         if cancelled is not None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.absences import Absences
 from tests.simulation.books import Books, Violation
 from tests.simulation.holdings import Holdings
 from tests.simulation.server import Change, Sent
@@ -230,6 +231,43 @@ def test_a_bucket_that_is_made_again_though_it_was_used_just_now(table: Table) -
         table.spend(100)
 
     assert "promise" == kind_of(caught)
+
+
+class TestAbsences:
+    """Only while a bucket exists without a limit that it had may a charge of that limit be dropped."""
+
+    def test_a_bucket_that_is_created_again_without_a_limit(self, table: Table) -> None:
+        began = table.books.steps
+        table.write({0: None}, kind="settle")
+        other = {f"b_tpm_{field}": value for field, value in (("cp", 1), ("ra", 1), ("rp", 1), ("tk", 1), ("tc", 0))}
+        bare = {"rf": NOW, "gn": 1, "shard_count": 1, "cv": 1, "ld": "", "b_wcu_tc": 1, "bi": 2}
+        table.write({0: bare | other}, kind="put")
+
+        assert table.books.lacked(BUCKET, "rpm", began)
+        assert table.books.lacked(BUCKET, "rpm", table.books.steps)
+        assert not table.books.lacked(BUCKET, "tpm", began)
+
+    def test_a_bucket_that_is_deleted_lacks_nothing(self, table: Table) -> None:
+        """A charge creates it."""
+        table.write({0: None}, kind="settle")
+
+        assert not table.books.lacked(BUCKET, "rpm", 0)
+
+    def test_a_charge_that_begins_after_the_absence_is_counted(self) -> None:
+        absences = Absences()
+        for step, shards in enumerate(([["rpm", "tpm"]], [["tpm"]], [["tpm"], ["rpm", "tpm"]]), start=1):
+            absences.stored(shards, step)
+
+        assert absences.lacked("rpm", 2)
+        assert not absences.lacked("rpm", 3)
+
+    def test_an_absence_ends_with_the_bucket(self) -> None:
+        absences = Absences()
+        for step, shards in enumerate(([["rpm"]], [["tpm"]], []), start=1):
+            absences.stored(shards, step)
+
+        assert absences.lacked("rpm", 2)
+        assert not absences.lacked("rpm", 3)
 
 
 class TestHoldings:

@@ -23,6 +23,7 @@ FOUND = {
     "a give-back to a limit that an old read lacked": plan_of(959).less(None, 17, ("crash",)),
     "a flood on a small bucket": plan_of(7817),
     "a give-back across shards that came late": plan_of(4572).less(None, 103),
+    "a charge of a limit that a bucket was created again without": plan_of(7384),
 }
 """Runs that have found something wrong with the limiter, by what it was."""
 

@@ -1,0 +1,31 @@
+"""Which limits of a bucket are absent though it once had them, and until when they were.
+
+A settlement that meets a bucket without a limit drops the charge of it: it is charged to nobody. Only a settlement that
+was under way during such an absence may do so.
+"""
+
+from collections.abc import Iterable
+
+
+class Absences:
+    """The absent limits of one bucket. A bucket that does not exist lacks nothing: a charge creates it."""
+
+    __slots__ = ("_absent", "_had", "_until")
+
+    def __init__(self) -> None:
+        self._had: set[str] = set()
+        self._absent: set[str] = set()
+        self._until: dict[str, int] = {}
+
+    def stored(self, shards: Iterable[Iterable[str]], step: int) -> None:
+        """Note the limits that each shard has from this step on. Without shards there is no bucket."""
+        each = [set(names) for names in shards]
+        has = set().union(*each)
+        absent = self._had - has if each else set()
+        self._until.update(dict.fromkeys(self._absent - absent, step))
+        self._absent = absent
+        self._had |= has
+
+    def lacked(self, name: str, since: int) -> bool:
+        """Return whether no shard had a limit at some time after a step."""
+        return name in self._absent or self._until.get(name, -1) > since
