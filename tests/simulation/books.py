@@ -228,7 +228,9 @@ class Books:
             ideal = shard.ideals.get(name)
             if ideal is not None:
                 ideal.spend(spent, now_ms)
-            if gained > -spent and (ideal is None or frame.offered(new, now_ms) > ideal.level_milli):
+            # What overflows while the write is in flight is not cut off, as with any take.
+            in_flight = -(-max(0, now_ms - step.sent.moment[0]) * frame.amount // frame.period)
+            if gained > -spent and (ideal is None or frame.offered(new, now_ms) > ideal.level_milli + in_flight):
                 raise Violation("made", bucket.id, name, "a balance rose by", gained + spent, step, old, new)
             if spent > 0:
                 earned = frame.earned(now_ms)
