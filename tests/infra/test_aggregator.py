@@ -167,6 +167,11 @@ class Heard:
     def __init__(self, caller: Caller, heard: list[Request]) -> None:
         self._caller = caller
         self._heard = heard
+        self.reconnect = caller.reconnect
+
+    @property
+    def connection(self) -> int:
+        return self._caller.connection
 
     def call(self, call: Call, now_s: int) -> Any:
         self._heard += requests_of(call.target.rpartition(".")[2], json.loads(call.body))
