@@ -48,6 +48,28 @@ def test_a_take_dates_the_expiry_anew() -> None:
         assert (NOON + FILL_MS + 2 * FILL_MS) // 1000 + 1 == item["ttl"]
 
 
+def test_a_take_before_the_baseline_dates_the_expiry_from_the_baseline() -> None:
+    """A limit earns nothing before its baseline, so a client whose clock is behind adds that time."""
+    terms = stored(RPM, TPM, ttl=2)
+    item = created(terms)
+
+    for consume in ({"rpm": 1, "tpm": 1}, {"rpm": 1}):
+        item = after(taking(view(item), terms, consume, at(NOON - 2 * FILL_MS)), item)
+
+        assert (NOON + 2 * FILL_MS) // 1000 + 1 == item["ttl"]
+
+
+def test_a_rebase_before_the_baseline_dates_the_expiry_from_the_baseline() -> None:
+    """The baseline never moves back, so the bucket is full no sooner than it would have been."""
+    item = created(stored(RPM, TPM, ttl=2), {"tpm": 9})
+    again = stored(RPM, TPM, stamp=2, ttl=2)
+
+    item = after(taking(view(item), again, {"tpm": 1}, at(NOON - 2 * FILL_MS)), item)
+
+    assert NOON == item["rf"]
+    assert (NOON + 2 * FILL_MS) // 1000 + 1 == item["ttl"]
+
+
 def test_a_take_on_terms_that_never_expire_sets_no_time() -> None:
     """The multiplier is 0 for them."""
     terms = stored(RPM)

@@ -11,6 +11,7 @@ from tests.one_bucket import NOON, balance, created, stored
 from zae_limiter.core import top_up as tops
 from zae_limiter.core.acquire import Progress, Take, next_step
 from zae_limiter.core.bucket import Moment, grid
+from zae_limiter.core.expiry import expiry_s
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Refused
 from zae_limiter.core.top_up import Creation, Known, TopUp
@@ -244,3 +245,14 @@ def test_the_expiry_is_that_of_a_take():
     assert kept is not None
     assert found.taking.expires_s is not None
     assert kept.taking.expires_s is None
+
+
+def test_a_top_up_before_the_baseline_dates_the_expiry_from_the_baseline():
+    """The bucket earns nothing before its baseline, which is later than the narrowed clock of its creator."""
+    one = creator(spent=50, ttl=2, wide_ms=10_000)
+    one.wait(1_100)
+    found = one.due(1, NOON)
+
+    assert found is not None
+    assert one.true_ms < one.view.frame.start_ms
+    assert expiry_s(one.view.frame.start_ms, one.view.frame.fill_time_ms, 2) == found.taking.expires_s

@@ -22,6 +22,7 @@ from tests.simulation.plan import (
     OWN,
     SHARDS,
     SKEW,
+    STEP,
     USAGE,
     Plan,
     scenario_of,
@@ -288,6 +289,14 @@ _EXPIRIES = (
         PARTING,
     ),
     _mutant("expiry that does not wait until it is full", "3.2 TTL", "expiry", slips.SOON, FLEETING),
+    _mutant(
+        "rebase that dates the expiry before the baseline",
+        "3.2 TTL",
+        "expiry",
+        ((rebase, "_expiry", slips.dated_by_the_clock),),
+        STEP,
+        OWN,
+    ),
     _mutant("shard of several that expires", "3.2 TTL", "expiry", _writer("take", slips.dated_shard), SHARDS),
     _mutant(
         "split that leaves the expiry", "3.5 split", "expiry", _writes(weak.keeping_expiry, "split"), SHARDS, EXPIRY

@@ -10,6 +10,7 @@ from zae_limiter._async import runtime
 from zae_limiter.core import acquire, rebase
 from zae_limiter.core.composite import Add, Settlement
 from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.expiry import expiry_s
 from zae_limiter.core.outcome import Applied, Unavailable
 from zae_limiter.core.server_time import ServerTime, narrowed
 from zae_limiter.schema import bucket_writes
@@ -134,6 +135,17 @@ def dated_in_debt(expiry: Real) -> Real:
     def dated(view: Any, terms: Any, now: Any) -> int | None:
         found: int | None = expiry(replace(view, numbers=tuple(max(0, one) for one in view.numbers)), terms, now)
         return found
+
+    return dated
+
+
+def dated_by_the_clock(expiry: Real) -> Real:
+    """A rebase dates the expiry by the client's clock, even before the baseline."""
+
+    def dated(view: Any, terms: Any, now: Any) -> int | None:
+        if expiry(view, terms, now) is None:
+            return None
+        return expiry_s(now[1], rebase._fill_time(view.frame, terms), terms.ttl_multiplier)
 
     return dated
 

@@ -168,7 +168,9 @@ def next_step(view: View[Any] | None, terms: Terms, amounts: Amounts, now: Momen
             return Take(bounds, None, ())
         floors = () if len(bounds) == len(layout.shares) else solvency(view, bounds, now)
         # A limit that owes must not be forgotten, though this take does not touch it.
-        expires_s = None if floors is None else expiry_s(now[1], layout.fill_time_ms, terms.ttl_multiplier)
+        high_ms, start_ms = now[1], frame.start_ms
+        used_ms = high_ms if high_ms > start_ms else start_ms
+        expires_s = None if floors is None else expiry_s(used_ms, layout.fill_time_ms, terms.ttl_multiplier)
         return Take(bounds, expires_s, floors or ())
     if bounds is UNSURE:
         return LOOK

@@ -157,7 +157,7 @@ def _expiry(view: View[Any], terms: Terms, now: Moment) -> int | None:
     for position, baseline in enumerate(frame.baselines):
         if view.numbers[position] + baseline.earned(now[0]) < 0:
             return None
-    return expiry_s(now[1], _fill_time(frame, terms), terms.ttl_multiplier)
+    return expiry_s(max(now[1], frame.start_ms), _fill_time(frame, terms), terms.ttl_multiplier)
 
 
 def _fill_time(frame: Frame, terms: Terms) -> int:

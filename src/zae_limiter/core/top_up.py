@@ -141,5 +141,6 @@ def top_up(creation: Creation, view: View[Any], terms: Terms, amounts: Amounts, 
     if not any(returned):
         return None
     floors = solvency(view, bounds, now) if terms.ttl_multiplier else None
-    expires_s = None if floors is None else expiry_s(now[1], frame.fill_time_ms, terms.ttl_multiplier)
+    used_ms = max(now[1], frame.start_ms)
+    expires_s = None if floors is None else expiry_s(used_ms, frame.fill_time_ms, terms.ttl_multiplier)
     return TopUp(Take(bounds, expires_s, floors or ()), returned)
