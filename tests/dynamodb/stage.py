@@ -244,10 +244,14 @@ def _mixed(actor: Actor, plant: Plant) -> None:
 
 
 def _denied_by_parent(actor: Actor, plant: Plant) -> None:
-    actor.limiter.set_limits(actor.parent_id, [Limit.per_day("rpm", 1)])
+    actor.limiter.set_limits(actor.parent_id, [Limit.per_day("rpm", 2)])
     actor.have_parent()
-    # The child's take passes; the write after it gives back.
-    actor.stage.proxy.next(Nothing(), target="UpdateItem")
+    # Another client takes the rest of the parent: one that knows it to be empty would write nothing.
+    other = actor.stage.limiter(actor.deadline_s, speculative=False)
+    with other.acquire(actor.parent_id, RESOURCE, {"rpm": 1}):
+        pass
+    # The child's take passes, and the parent's is refused; the write after them gives back.
+    actor.stage.proxy.next(Nothing(), 2, "UpdateItem")
     plant()
     with pytest.raises(RateLimitExceeded):
         actor.take()
