@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 import pytest
 
-from tests.visualization.days import write_days
+from tests.visualization.days import HOUR_MS, START_MS, write_days
 from zae_limiter import SyncRateLimiter, SyncRepository
 
 HOURS = 48
@@ -24,9 +24,10 @@ def days(tmp_path_factory):
 
 
 @pytest.fixture
-def usage(run, days):
-    """Run a command of usage on that file."""
+def usage(run, days, monkeypatch):
+    """Run a command of usage on that file as the two days end: months later sweeps remove what was kept for 90 days."""
     path, _ = days
+    monkeypatch.setattr("zae_limiter.clock.SystemClock.now_ms", lambda _: START_MS + HOURS * HOUR_MS)
     return lambda *words: run("usage", *words, "--url", f"sqlite:///{path}")
 
 

@@ -15,6 +15,7 @@ from zae_limiter._async.table import Table
 from zae_limiter._async.transport import Transport
 from zae_limiter.aws.account import Account, Place
 from zae_limiter.clock import ServerClock, SystemClock
+from zae_limiter.core.outcome import Item
 from zae_limiter.schema.operations import Key, Query
 from zae_limiter.tables.memory import MemoryTable
 from zae_limiter.tables.sqlite import SqliteTable
@@ -104,3 +105,13 @@ async def all_pages(table: Table, query: Query) -> list[list[tuple[str, str]]]:
         start = page.next
         if start is None:
             return [keys for keys in pages if keys]
+
+
+async def all_of(table: Table, pk: str) -> list[Item]:
+    """Every item of a partition: a table returns pages as short as it likes."""
+    page = await table.query(Query(pk))
+    found = list(page.items)
+    while page.next is not None:
+        page = await table.query(Query(pk, start=page.next))
+        found += page.items
+    return found

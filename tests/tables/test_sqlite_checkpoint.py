@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.tables.engines import KEY, FixedClock, item, new_token
+from tests.tables.engines import KEY, FixedClock, all_of, item, new_token
 from tests.tables.test_sqlite_processes import Start, go, line, start, whole
 from zae_limiter._async.embedded_table import EmbeddedTable
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.checkpoint import LIMIT_BYTES
-from zae_limiter.schema.operations import Key, Put, Query, Update
+from zae_limiter.schema.operations import Key, Put, Update
 from zae_limiter.tables.sqlite import SqliteTable
 
 __all__ = ["start"]
@@ -107,7 +107,7 @@ async def test_an_inherited_log_is_brought_in(path: Path, tmp_path: Path, start:
     await written_until(table, lambda: log_bytes(crashed) < SMALL_LIMIT)
 
     assert before > SMALL_LIMIT
-    assert 100 == len([one for one in (await table.query(Query("part"))).items if "text" in one])
+    assert 100 == len([one for one in await all_of(table, "part") if "text" in one])
     await table.close()
 
 

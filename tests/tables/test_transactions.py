@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.tables.engines import KEY, item, new_token
+from tests.tables.engines import KEY, all_of, item, new_token
 from zae_limiter._async.table import Table
 from zae_limiter.core.errors import ValidationError
-from zae_limiter.core.outcome import Cancelled, Committed, Missing, Refused
+from zae_limiter.core.outcome import Cancelled, Committed, Item, Missing, Refused
 from zae_limiter.schema.operations import (
     AtLeast,
     Check,
@@ -21,9 +21,9 @@ from zae_limiter.schema.operations import (
 )
 
 
-async def contents(table: Table) -> list[object]:
-    """Every item of the partition."""
-    return list((await table.query(Query("part"))).items)
+async def contents(table: Table) -> list[Item]:
+    """Every item of the partition, page by page."""
+    return await all_of(table, "part")
 
 
 async def test_every_operation_is_carried_out(table: Table) -> None:
