@@ -291,12 +291,12 @@ def located(ahead_us: int, trip_us: int) -> tuple[int, int, int]:
 
 @given(st.integers(0, 10**9), st.integers(500, 30_000))
 def test_chosen_reads_locate_the_turn_of_the_second(ahead_us: int, trip_us: int):
-    """Some dozens of reads bound it to 10 ms or two round trips, within four turns."""
+    """Some dozens of reads bound it to 10 ms or two round trips, within five turns."""
     reads, width_ms, took_ms = located(ahead_us, trip_us)
 
     assert reads <= 48
     assert width_ms <= max(10, 2 * (trip_us // MICRO))
-    assert took_ms <= 4_100
+    assert took_ms <= 5_100
 
 
 def test_a_time_that_is_known_well_is_not_read_for():

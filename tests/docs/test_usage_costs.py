@@ -31,6 +31,11 @@ class Metered:
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
         self.units: list[Units] = []
+        self.reconnect = caller.reconnect
+
+    @property
+    def connection(self) -> int:
+        return self._caller.connection
 
     def call(self, call: Call, now_s: int) -> Answer | Unavailable:
         body = {**json.loads(call.body), "ReturnConsumedCapacity": "INDEXES"}
