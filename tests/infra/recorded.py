@@ -11,7 +11,11 @@ from zae_limiter.tables.dynamodb.wire import Answer
 TABLE = "Table.Arn"
 """What the template calls the table's ARN before it is made."""
 
-_THROTTLE = "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException"
+_REFUSAL = {
+    "__type": "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException",
+    "message": "too many",
+    "ThrottlingReasons": [{"reason": "TableWriteKeyRangeThroughputExceeded", "resource": "table"}],
+}
 _PARTS = {"Put": "PutItem", "Update": "UpdateItem", "Delete": "DeleteItem", "ConditionCheck": "ConditionCheckItem"}
 
 _KEYLESS = {"Scan", "DescribeTable", "UpdateTable", "DeleteTable", "UpdateTimeToLive", "CreateBackup", "ListTables"}
@@ -55,7 +59,7 @@ class _Heard:
     def call(self, call: Call, until_s: float) -> Any:
         self._recorder.requests += requests_of(call.target.rpartition(".")[2], json.loads(call.body))
         if self._recorder.throttled(call):
-            return Answer(400, json.dumps({"__type": _THROTTLE, "message": "too many"}).encode(), None, "")
+            return Answer(400, json.dumps(_REFUSAL).encode(), None, "")
         return self._caller.call(call, until_s)
 
 

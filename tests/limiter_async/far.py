@@ -83,7 +83,8 @@ class Stage:
 @asynccontextmanager
 async def staged(*, together=True, limits=(RPM, TPM), **settings):
     clock = SettableClock()
-    async with await Repository.open("memory://", clock=clock) as repo:
+    # Waits have real deadlines, and the machine may be slow.
+    async with await Repository.open("memory://", clock=clock, deadline_s=60) as repo:
         await repo.set_system_defaults(list(limits))
         yield Stage(repo, clock, together=together, **settings)
 
