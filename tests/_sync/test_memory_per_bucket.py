@@ -35,13 +35,17 @@ def collected():
 def test_cached_bucket_with_two_limits_has_few_tracked_objects(repo, limiter):
     """The garbage collector visits at most 6 objects per bucket: equal limits, names and readers are shared."""
     limiter.set_system_defaults(LIMITS)
-    use(limiter, BUCKETS)
-    collected()
-    before = len(gc.get_objects())
-    repo.scope.caches.buckets.clear()
-    collected()
+    freed = []
+    for _ in range(3):
+        use(limiter, BUCKETS)
+        collected()
+        before = len(gc.get_objects())
+        repo.scope.caches.buckets.clear()
+        collected()
+        freed.append(before - len(gc.get_objects()))
 
-    assert before - len(gc.get_objects()) <= MOST_OBJECTS * BUCKETS
+    # Threads of earlier tests may end meanwhile and free objects of their own, so the least counts.
+    assert BUCKETS < min(freed) <= MOST_OBJECTS * BUCKETS
 
 
 def test_cached_bucket_with_two_limits_takes_little_memory(repo, limiter):
