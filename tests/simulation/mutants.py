@@ -34,6 +34,7 @@ from zae_limiter._async.limiter import cascade, top_ups
 from zae_limiter._async.limiter.acquire import BucketClient
 from zae_limiter._async.limiter.group_commit import GroupCommit
 from zae_limiter._async.limiter.lease import Lease
+from zae_limiter._async.limiter.settle import Settler
 from zae_limiter._async.limiter.shards import ShardClient
 from zae_limiter._async.store import buckets
 from zae_limiter._async.store.scope import Nonces
@@ -155,7 +156,7 @@ _SETTLEMENTS = (
         "debit not sent again",
         "3.8 ambiguous debit",
         _MISCOUNTED,
-        ((BucketClient, "_settle_with", slips.debit_sent_once),),
+        ((Settler, "_settle_with", slips.debit_sent_once),),
         LOST_REQUEST,
     ),
     _mutant(
@@ -163,7 +164,7 @@ _SETTLEMENTS = (
         "3.8 ambiguous credit",
         # A bucket gets back more than was taken from it in its lifetime.
         _MISCOUNTED | {"reborn"},
-        ((BucketClient, "_settle_with", slips.credit_sent_again),),
+        ((Settler, "_settle_with", slips.credit_sent_again),),
         LOST_RESPONSE,
     ),
     _mutant(
@@ -360,7 +361,7 @@ _TRANSACTIONS = (
         "take across by what was seen",
         "3.5 take across",
         _OVER,
-        ((ShardClient, "_commit", slips.unconditional),),
+        ((ShardClient, "commit", slips.unconditional),),
         SHARDS,
     ),
     _mutant(
@@ -376,7 +377,7 @@ _TRANSACTIONS = (
             "credit across shards given in another way while in doubt",
             "3.8 transaction",
             _MISCOUNTED | _OVER,
-            ((ShardClient, "_commit", slips.given_in_doubt),),
+            ((ShardClient, "commit", slips.given_in_doubt),),
             LATE,
             SHARDS,
             OFTEN,

@@ -24,11 +24,11 @@ def debit_sent_once(real: Real) -> Real:
     """A debit whose answer was lost is taken for done."""
 
     async def settle_with(self: Any, view: Any, settling: Any, until_s: float) -> Any:
-        operation = bucket_writes.settle(view, settling, next(self.nonces))
-        outcome = await self._write(operation, until_s)
+        operation = bucket_writes.settle(view, settling, next(self._nonces))
+        outcome = await self._table.write(operation, until_s)
         if isinstance(outcome, Unavailable) and outcome.ambiguous and settling.held:
-            return Applied(await self._scope.table.get(operation.key, consistent=True, until_s=until_s))
-        return await self.buckets.fate(operation, outcome, None, until_s)
+            return Applied(await self._table.get(operation.key, consistent=True, until_s=until_s))
+        return await self._buckets.fate(operation, outcome, None, until_s)
 
     return settle_with
 
@@ -37,10 +37,10 @@ def credit_sent_again(real: Real) -> Real:
     """A credit whose answer was lost is given once more."""
 
     async def settle_with(self: Any, view: Any, settling: Any, until_s: float) -> Any:
-        operation = bucket_writes.settle(view, settling, next(self.nonces))
-        outcome = await self._write(operation, until_s)
-        again = replace(operation, set={**operation.set, "op": next(self.nonces)})
-        return await self.buckets.fate(operation, outcome, again, until_s)
+        operation = bucket_writes.settle(view, settling, next(self._nonces))
+        outcome = await self._table.write(operation, until_s)
+        again = replace(operation, set={**operation.set, "op": next(self._nonces)})
+        return await self._buckets.fate(operation, outcome, again, until_s)
 
     return settle_with
 
@@ -55,7 +55,7 @@ def credit_unseen(real: Real) -> Real:
             until_s = self.until_s()
             terms = await self.resolver.terms(asking.bucket, asking.own, until_s)
             credits = tuple((name, amount * 1000) for name, amount in asking.consume.items() if amount)
-            await self._settle_alone(asking.bucket, Settlement(credits=credits), terms, until_s)
+            await self.settler.settle(asking.bucket, Settlement(credits=credits), terms, until_s)
             raise
 
     return take

@@ -166,12 +166,15 @@ def next_step(view: View[Any] | None, terms: Terms, amounts: Amounts, now: Momen
         layout = frame.layout
         if not terms.ttl_multiplier or layout.shard_count != 1:
             return Take(bounds, None, ())
-        floors = () if len(bounds) == len(layout.shares) else solvency(view, bounds, now)
+        used_ms = now[1]
+        if used_ms < frame.start_ms:
+            used_ms = frame.start_ms
+        expires_s = expiry_s(used_ms, layout.fill_time_ms, terms.ttl_multiplier)
+        if len(bounds) == len(layout.shares):
+            return Take(bounds, expires_s, ())
         # A limit that owes must not be forgotten, though this take does not touch it.
-        high_ms, start_ms = now[1], frame.start_ms
-        used_ms = high_ms if high_ms > start_ms else start_ms
-        expires_s = None if floors is None else expiry_s(used_ms, layout.fill_time_ms, terms.ttl_multiplier)
-        return Take(bounds, expires_s, floors or ())
+        floors = solvency(view, bounds, now)
+        return Take(bounds, None if floors is None else expires_s, floors or ())
     if bounds is UNSURE:
         return LOOK
     trusted = progress.looked or 0 <= now[1] - view.seen_ms < progress.trust_ms
@@ -336,7 +339,7 @@ def statuses(
     requested = dict(amounts)
     result = []
     for position, standing in enumerate(stands):
-        wanted = requested.get(position, 0)
+        wanted, limit = requested.get(position, 0), standing.limit
         available = standing.available_milli(judged)
         # Nothing is never too much, not even of a limit in debt.
         exceeded = available < wanted and wanted > 0
@@ -344,8 +347,8 @@ def statuses(
             LimitStatus(
                 entity_id=entity_id,
                 resource=resource,
-                limit_name=standing.name,
-                limit=standing.limit,
+                limit_name=limit.name,
+                limit=limit,
                 available=available // 1000,
                 requested=wanted // 1000,
                 exceeded=exceeded,

@@ -42,7 +42,8 @@ class LimitShare:
 
     def offered(self, at_ms: int) -> int:
         """Return the shard's share of the grid at ``at_ms``."""
-        whole = grid(at_ms, self.amount_milli, self.period_ms)
+        # As ``grid``, without the call.
+        whole = at_ms * self.amount_milli // self.period_ms
         return whole if self.shard_count == 1 else share(whole, self.shard, self.shard_count)
 
 

@@ -36,6 +36,7 @@ from zae_limiter.schema.operations import (
 )
 
 _WRITE_COUNTER, _NONCE, _TTL = attributes.WRITE_COUNTER, attributes.NONCE, attributes.TTL
+_REMOVE_TTL: tuple[str, ...] = (_TTL,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ def take(view: BucketView, taking: Take, nonce: int) -> Update:
         else:
             put[name] = balance
         ranges.append((name, low, high))
-    removed: tuple[str, ...] = (_TTL,)
+    removed = _REMOVE_TTL
     if taking.expires_s is not None:
         put[_TTL] = taking.expires_s
         removed = ()

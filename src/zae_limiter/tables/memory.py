@@ -152,15 +152,17 @@ class MemoryTable:
         try:
             lock.acquire()
             written = items.get(key)
-            outcome: Any
-            outcome = new = apply(operation, written or self._find(key))
-            if type(new) is dict:
+            outcome: Applied | Refused | Missing
+            new = apply(operation, written or self._find(key))
+            if type(new) is not dict:
+                outcome = new  # type: ignore[assignment] # mypy does not narrow on type()
+            else:
                 outcome = Applied(new)
                 # A limit is dropped with all its fields: an update that removes one attribute drops no total.
                 if moves(operation) or not written or len(operation.remove) > 1:  # type: ignore[union-attr] # an Update
                     self._carry_out((self._plan(key, new, places(new)),))
                 # A signal handler of this thread may have written meanwhile, for the lock is its own.
-                elif key in items and items[key] is written:
+                elif items.get(key) is written:
                     items[key] = new
                 else:
                     outcome = self.write(operation)
@@ -171,8 +173,7 @@ class MemoryTable:
                 pass
             raise
         lock.release()
-        found: Applied | Refused | Missing = outcome
-        return found
+        return outcome
 
     def transact(self, operations: Sequence[Operation]) -> Committed | Cancelled:
         """Carry out all operations, or none."""

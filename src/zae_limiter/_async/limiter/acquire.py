@@ -9,16 +9,17 @@ from dataclasses import replace
 
 from zae_limiter._async import runtime
 from zae_limiter._async.caches import BucketId, Flight, Remembered
-from zae_limiter._async.limiter.asking import Asking, Rejection, about, contended
+from zae_limiter._async.limiter.asking import Asking, Rejection, about
 from zae_limiter._async.limiter.availability import chosen
-from zae_limiter._async.limiter.errand import MOST_STEPS, Errand, Means
+from zae_limiter._async.limiter.errand import Errand, Means
 from zae_limiter._async.limiter.errand import Verdict as ShardVerdict
 from zae_limiter._async.limiter.group_commit import GroupCommit, Verdict
-from zae_limiter._async.limiter.pair import FirstTouch, Paired
+from zae_limiter._async.limiter.pair import ChildTaken, FirstTouch, Paired, PlannedTake, plan_above
 from zae_limiter._async.limiter.resolve import NoLimitsInForceError, OwnLimits, Resolver
+from zae_limiter._async.limiter.settle import Settler
 from zae_limiter._async.limiter.shards import ShardClient
 from zae_limiter._async.limiter.top_ups import TopUps
-from zae_limiter._async.store.buckets import BucketStore, Fate, Place, check_bucket
+from zae_limiter._async.store.buckets import BucketStore, check_bucket
 from zae_limiter._async.store.configs import ConfigStore
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.core.acquire import (
@@ -34,17 +35,20 @@ from zae_limiter.core.acquire import (
     standings,
     statuses,
 )
-from zae_limiter.core.across import combined, has_no_room, if_covered, lacks
+from zae_limiter.core.across import combined
 from zae_limiter.core.bucket import Moment
-from zae_limiter.core.composite import Settlement, Settling, settle
-from zae_limiter.core.errors import NamespaceNotFoundError, RateLimiterUnavailable
-from zae_limiter.core.outcome import Applied, Refused, Throttled
+from zae_limiter.core.composite import Settlement
+from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.outcome import Applied, Throttled, WriteOutcome
 from zae_limiter.core.status import LimitStatus, OnUnavailable
-from zae_limiter.core.view import Amounts, Grant, Terms
+from zae_limiter.core.view import Grant, Terms
 from zae_limiter.process import renew_in_copies
 from zae_limiter.schema import bucket_writes
-from zae_limiter.schema.bucket_item import BucketView, view_after_take
-from zae_limiter.schema.operations import Put
+from zae_limiter.schema.bucket_item import view_after_take
+from zae_limiter.schema.operations import Update
+
+_UNKNOWN = Remembered()
+"""What is remembered of a bucket that was never used. Nothing is ever kept in it."""
 
 _TO_GIVE_BACK = 1 / 8
 """The part of a deadline that is kept for giving back to one bucket where another then gives nothing."""
@@ -72,12 +76,15 @@ class BucketClient:
         self._top_ups = TopUps(scope.table, self._monotonic_s)
         self._means = Means(scope.table, self.buckets, self.resolver, scope.client.nonces, self._top_ups)
         self.shards = ShardClient(scope, self._means, self._first)
+        self.settler = Settler(scope, self._means, self.shards)
         self._splits = self.buckets.splits
         self.lease_mutex = runtime.Mutex()
         self._first_touch = FirstTouch(self._means, self._configs, self._first)
         self._wary = replace(self._first, trust_ms=0)
         clocks = self.now, self.until_s, self._monotonic_s
-        self.group = GroupCommit(self._attempt_with_parent, self._settle_alone, self._caches, clocks, together=together)
+        self.group = GroupCommit(
+            self._attempt_with_parent, self.settler.settle, self._caches, clocks, together=together
+        )
         renew_in_copies(self)
 
     def renew(self, *, restored: bool) -> None:
@@ -90,7 +97,7 @@ class BucketClient:
         self.shards.renew()
         self._top_ups.pending.clear()
 
-    async def take(self, asking: Asking) -> Verdict:
+    async def take(self, asking: Asking) -> Verdict | ChildTaken:
         """Take from a bucket and return what admitted it, with the parent's if that was taken from too.
 
         The rejection may be that of the parent, if its view shows that it would reject.
@@ -106,33 +113,33 @@ class BucketClient:
 
     async def attempt(
         self, bucket: BucketId, consume: dict[str, int], own: OwnLimits, until_s: float | None, partly: bool = False
-    ) -> Grant | Rejection:
+    ) -> Grant | ChildTaken | Rejection:
         """Take from a bucket in place, in one write as a rule, and return what admitted it, or the rejection.
 
         ``until_s`` None: the client's deadline from now on. ``partly``: take only from limits that the bucket has.
-
-        Raises:
-            ValidationError: The request can never be admitted.
-            RateLimiterUnavailable: The table did not answer.
+        Where the entity cascades, the parent is evaluated before anything is written. It raises as ``take`` does.
         """
         now = self.now()
         try:
-            memory = self._remembered.get(bucket)
+            memory = self._remembered.get(bucket, _UNKNOWN)
         except TypeError:
             # A name that cannot be hashed is refused later, with all other names that are invalid.
-            memory = None
-        known = None if memory is None else memory.limits
-        if memory is None or known is None or own is not None or known.terms is None or memory.shards is not None:
-            return await self._take_as_stranger(Asking(bucket, consume, own, until_s or self.until_s(), partly))
-        terms = known.terms
+            memory = _UNKNOWN
+        known = memory.limits
+        terms = None if known is None or own is not None or memory.shards is not None else known.terms
         # Not fresh, or read in the future of a clock that was set back since.
-        stale = not known.read_ms <= now[0] < known.expires_ms
-        if stale or (partly and not consume.keys() <= terms.positions.keys()):
+        stale = known is None or not known.read_ms <= now[0] < known.expires_ms
+        if stale or terms is None or (partly and not consume.keys() <= terms.positions.keys()):
             return await self._take_as_stranger(Asking(bucket, consume, own, until_s or self.until_s(), partly))
         self._caches.hits += 1
-        if terms.cascade and not partly and (above := self.rejected_above(terms, bucket[1], consume, now)) is not None:
-            return above
         amounts = amounts_of(consume, terms)
+        planned = None
+        if terms.cascade and not partly:
+            found = plan_above(self._remembered, (terms.parent_id or "", bucket[1]), consume, now, self._first)
+            found = found or self.rejected_above(terms, bucket[1], consume, now)
+            if isinstance(found, Rejection):
+                return found
+            planned = found
         view = memory.view
         step = next_step(view, terms, amounts, now, self._first)
         if type(step) is not Take or view is None:
@@ -149,8 +156,36 @@ class BucketClient:
             else:
                 self.buckets.learn_taken(bucket, after)
             frame = view.frame
-            return frame if frame.terms is terms else frame.granted(terms)
+            grant = frame if frame.terms is terms else frame.granted(terms)
+            return grant if planned is None else ChildTaken(grant, planned)
         asking = Asking(bucket, consume, own, until_s or self.until_s(), partly)
+        return await self._go_on(asking, terms, update, outcome, now)
+
+    async def carry_out(self, planned: PlannedTake) -> Grant | Rejection:
+        """Take from a bucket as it was planned, and return what admitted it, or the rejection.
+
+        Raises:
+            RateLimiterUnavailable: The table did not answer.
+        """
+        bucket, memory, view, terms, amounts, step, consume, now = planned
+        update = bucket_writes.take(view, step, next(self.nonces))
+        outcome = await self._write(update)
+        if type(outcome) is Applied:
+            after = view_after_take(view, outcome.new, amounts, now[1])
+            if memory.view is view:
+                memory.view = after
+            else:
+                self.buckets.learn_taken(bucket, after)
+            frame = view.frame
+            return frame if frame.terms is terms else frame.granted(terms)
+        return await self._go_on(
+            Asking(bucket, consume, None, self.until_s(), partly=True), terms, update, outcome, now
+        )
+
+    async def _go_on(
+        self, asking: Asking, terms: Terms, update: Update, outcome: WriteOutcome, now: Moment
+    ) -> Grant | Rejection:
+        """Go on with a request whose first write was not simply applied."""
         fate = await self.buckets.fate(update, outcome, update, asking.until_s)
         errand = Errand(self._means, asking, terms, self._first)
         return await self._run(errand, asking, errand.hear(fate, now))
@@ -280,20 +315,11 @@ class BucketClient:
             if isinstance(verdict, Rejection) and not sharded:
                 return verdict
             if isinstance(verdict, Throttled):
-                await self._relieve((asking.bucket, 0), errand.terms, asking.until_s, verdict)
+                await self.shards.relieve_and_wait((asking.bucket, 0), errand.terms, asking.until_s, verdict)
                 sharded = self._caches.of(asking.bucket).sharded
             if sharded:
                 return await self.shards.take(asking, errand.terms)
             errand, verdict = Errand(self._means, asking, errand.terms, self._first), None
-
-    async def _relieve(self, place: Place, terms: Terms, until_s: float, throttle: Throttled) -> None:
-        """Do something about a shard that takes no writes for now, and leave it alone for a while.
-
-        Raises:
-            RateLimiterUnavailable: No time is left.
-        """
-        await self.shards.relieve(place, terms, until_s, throttle)
-        await self.shards.holds.wait(place, until_s)
 
     async def _take_as_stranger(self, asking: Asking) -> Grant | Rejection:
         """Take from a bucket whose terms are not at hand; where it was not seen either, both are read at once."""
@@ -359,106 +385,8 @@ class BucketClient:
         Raises:
             RateLimiterUnavailable: The table did not answer; a credit may have been given all the same.
         """
-        settling = self._settle_alone if self.inline else self.group.settle
+        settling = self.settler.settle if self.inline else self.group.settle
         await settling(bucket, settlement, terms, until_s)
-
-    async def _settle_alone(self, bucket: BucketId, settlement: Settlement, terms: Terms, until_s: float) -> None:
-        """Charge debits and give credits back.
-
-        Raises:
-            RateLimiterUnavailable: The table did not answer; a credit may have been given all the same.
-        """
-        memory = self._caches.of(bucket)
-        shard = self.shards.shard_to_settle(memory, settlement) if memory.sharded else 0
-        view = memory.seen(shard)
-        if view is None or not view.frame.has_all(settlement.names) or not settlement.credits_reach(view.frame.birth):
-            # An old view may lack a limit or show an earlier bucket, and what is settled with it would be dropped.
-            view = await self.buckets.look((bucket, shard), terms, until_s, newest=True)
-        refusals = 0
-        for _ in range(MOST_STEPS):
-            if memory.sharded:
-                settlement = await self._settle_across((bucket, view), settlement, (terms, until_s, refusals))
-                if not settlement.names:
-                    return
-                # Where the bucket is gone, it is the first shard that is made again.
-                view = memory.seen(shard)
-                shard = shard if view is not None else 0
-            if view is None and shard == 0 and not (settlement.debits and await self._has_namespace(bucket, until_s)):
-                return
-            fate, own = await self._settle_once((bucket, shard), view, settlement, (terms, until_s, refusals))
-            if fate is None:
-                return
-            if isinstance(fate, Applied):
-                # A credit holds nothing: it may have met a bucket that was put on other limits since.
-                same = view is not None and view.frame.describes(fate.new)
-                self.buckets.learn((bucket, shard), fate.new, terms, own if same else ())
-                return
-            if isinstance(fate, Throttled):
-                await self._relieve((bucket, shard), terms, until_s, fate)
-            else:
-                old = fate.old if isinstance(fate, Refused) else None
-                refusals += old is not None and view is not None and view.frame.describes(old)
-                self.buckets.learn((bucket, shard), old, terms)
-            shard = self.shards.shard_to_settle(memory, settlement) if memory.sharded else 0
-            view = memory.seen(shard)
-        raise contended(bucket)
-
-    async def _settle_across(
-        self, seen: tuple[BucketId, BucketView | None], settlement: Settlement, by: tuple[Terms, float, int]
-    ) -> Settlement:
-        """Settle with all shards at once what one of them lacks, or has no room for; return what is left to settle."""
-        bucket, view = seen
-        terms, until_s, refusals = by
-        now_ms = self.now()[0]
-        due = settlement if view is None else settlement.due(view.frame.birth)
-        left: Settlement | None = None
-        if due.debits and lacks(view, due, now_ms, refusals):
-            left = await self.shards.charge(bucket, settlement, terms, until_s)
-        elif due.credits and not due.debits and has_no_room(view, due, now_ms):
-            left = await self.shards.give(bucket, settlement, terms, until_s)
-        return settlement if left is None else left
-
-    async def _settle_once(
-        self, place: Place, view: BucketView | None, settlement: Settlement, by: tuple[Terms, float, int]
-    ) -> tuple[Fate | None, Amounts]:
-        """Send a settlement to a shard once; None where it has nothing of it."""
-        terms, until_s, refusals = by
-        if view is None:
-            creation = self._charged_from_full(place[0], settlement, terms)
-            try:
-                return await self.buckets.create(creation, until_s), ()
-            except NamespaceNotFoundError:
-                return None, ()
-        settling = settle(view, settlement, self.now(), refusals)
-        if not settling.parts:
-            return None, ()
-        own = [(part.position, part.spent) for part in settling.parts]
-        if view.frame.shard_count > 1:
-            settling = if_covered(view, settling, self.now()[0])
-        return await self._settle_with(view, settling, until_s), own
-
-    async def _settle_with(self, view: BucketView, settling: Settling, until_s: float) -> Fate:
-        """Send a settlement; after a lost answer only its debits are sent again, never a credit."""
-        nonce = next(self.nonces)
-        operation = bucket_writes.settle(view, settling, nonce)
-        outcome = await self._write(operation, until_s)
-        if type(outcome) is Applied:
-            return outcome
-        debits = [part for part in settling.parts if part.spent >= 0]
-        again = bucket_writes.settle(view, Settling(debits, settling.held), nonce) if debits else None
-        return await self.buckets.fate(operation, outcome, again, until_s)
-
-    async def _has_namespace(self, bucket: BucketId, until_s: float) -> bool:
-        """Say whether there is still anyone to charge: a bucket that is gone may have gone with its namespace."""
-        try:
-            await self._configs.read_again(bucket, until_s, consistent=True)
-        except NamespaceNotFoundError:
-            return False
-        return True
-
-    def _charged_from_full(self, bucket: BucketId, settlement: Settlement, terms: Terms) -> Put:
-        owner, spent = self.buckets.owner(bucket), dict(settlement.debits)
-        return bucket_writes.create(owner, terms, spent, self.now()[1], self.buckets.signature())
 
     async def standings(self, bucket: BucketId, own: OwnLimits) -> tuple[Sequence[Stands], Terms]:
         """Look at a bucket and return how its limits stand, and the terms."""

@@ -8,7 +8,7 @@ from typing import TypeVar
 from zae_limiter._async.caches import BucketId
 from zae_limiter._async.limiter.acquire import BucketClient
 from zae_limiter._async.limiter.asking import Asking, Rejection
-from zae_limiter._async.limiter.pair import Paired
+from zae_limiter._async.limiter.pair import ChildTaken, Paired
 from zae_limiter._async.limiter.resolve import NoLimitsInForceError
 from zae_limiter.core.cascade import Denied, Failed, Taken, verdict
 from zae_limiter.core.composite import Settlement
@@ -57,11 +57,17 @@ async def take(client: BucketClient, asking: Asking) -> list[Holding]:
     if isinstance(taken, Paired):
         above = Holding(taken.parent, taken.parent_grant, taken.parent_grant.terms.positions)
         return [Holding(asking.bucket, taken.grant, asking.consume), above]
+    planned = None
+    if isinstance(taken, ChildTaken):
+        taken, planned = taken
     child = Holding(asking.bucket, taken, asking.consume)
     if not taken.terms.cascade:
         return [child]
     try:
-        parent = await take_parent(client, taken.terms, client.with_time_to_give_back(asking))
+        if planned is None:
+            parent = await take_parent(client, taken.terms, client.with_time_to_give_back(asking))
+        else:
+            parent = _holding(planned.bucket, await client.carry_out(planned))
     except BaseException:
         await give_back(client, [child], asking.consume, asking.until_s)
         raise
@@ -127,9 +133,9 @@ async def exceeded(client: BucketClient, asking: Asking, rejections: Sequence[Re
     return RateLimitExceeded([status for bucket in (asking.bucket, above) for status in known[bucket]])
 
 
-def _alone(taken: Grant | Paired | Rejection) -> Grant | Rejection:
+def _alone(taken: Grant | Paired | ChildTaken | Rejection) -> Grant | Rejection:
     """Return what admitted a take without the parent, as it was requested."""
-    assert not isinstance(taken, Paired), "only who asks for the parent too gets it"
+    assert not isinstance(taken, Paired | ChildTaken), "the parent is taken from only where that was requested"
     return taken
 
 
@@ -141,7 +147,7 @@ async def take_parent(client: BucketClient, terms: Terms, asking: Asking) -> Hol
         taken = _alone(await client.take(Asking(above, asking.consume, None, asking.until_s, partly=True)))
     except NoLimitsInForceError:
         return None
-    return taken if isinstance(taken, Rejection) else Holding(above, taken, taken.terms.positions)
+    return _holding(above, taken)
 
 
 async def take_parent_in_place(
@@ -151,10 +157,13 @@ async def take_parent_in_place(
     assert terms.parent_id is not None, "what cascades has a parent"
     above = (terms.parent_id, resource)
     try:
-        verdict = await client.attempt(above, consume, None, None, partly=True)
+        return _holding(above, _alone(await client.attempt(above, consume, None, None, partly=True)))
     except NoLimitsInForceError:
         return None
-    return verdict if isinstance(verdict, Rejection) else Holding(above, verdict, verdict.terms.positions)
+
+
+def _holding(bucket: BucketId, taken: Grant | Rejection) -> Holding | Rejection:
+    return taken if isinstance(taken, Rejection) else Holding(bucket, taken, taken.terms.positions)
 
 
 async def give_back(client: BucketClient, holdings: list[Holding], amounts: dict[str, int], until_s: float) -> None:

@@ -13,6 +13,7 @@ from zae_limiter._async.limiter import cascade
 from zae_limiter._async.limiter.acquire import BucketClient
 from zae_limiter._async.limiter.asking import Asking, Rejection, about
 from zae_limiter._async.limiter.cascade import Holding
+from zae_limiter._async.limiter.pair import ChildTaken
 from zae_limiter._async.limiter.resolve import OwnLimits
 from zae_limiter.core.errors import (
     LeaseExpiredError,
@@ -89,12 +90,8 @@ class Lease:
     async def __aenter__(self) -> "Lease":
         """Take, or raise."""
         consume = self._consume
-        if self._taken is not None:
-            raise RuntimeError("an acquire is entered once; call acquire() again")
-        if type(consume) is not dict or not consume:
-            raise ValidationError("consume", consume, "must be a dict of limit names and amounts, not empty")
-        if self._on_unavailable is not None:
-            check_on_unavailable(self._on_unavailable)
+        if type(consume) is not dict or not consume or self._taken is not None or self._on_unavailable is not None:
+            self._check_entry()
         # The caller's dictionary may change while the take is in flight.
         self._taken = taken = consume.copy()
         client = self._client
@@ -106,14 +103,23 @@ class Lease:
             if client.inline:
                 verdict = await client.attempt(self._bucket, taken, self._own, None)
                 if isinstance(verdict, Rejection):
-                    raise await self._exceeded(verdict)
-                self._grant = verdict
-                if verdict.terms.cascade:
-                    parent = await cascade.take_parent_in_place(client, verdict.terms, self._bucket[1], taken)
-                    self._parent = await self._rejected_above(parent) if isinstance(parent, Rejection) else parent
+                    # Where there is no parent, the rejection is all there is to say.
+                    alone = verdict.bucket is self._bucket and not verdict.terms.cascade
+                    raise RateLimitExceeded(verdict.statuses()) if alone else await self._exceeded(verdict)
+                if isinstance(verdict, ChildTaken):
+                    self._grant, planned = verdict
+                    above = await client.carry_out(planned)
+                    if isinstance(above, Rejection):
+                        await self._rejected_above(above)
+                    self._parent = Holding(planned.bucket, above, above.terms.positions)
+                else:
+                    self._grant = verdict
+                    if verdict.terms.cascade:
+                        parent = await cascade.take_parent_in_place(client, verdict.terms, self._bucket[1], taken)
+                        self._parent = await self._rejected_above(parent) if isinstance(parent, Rejection) else parent
             else:
-                child, *above = await self._take(taken)
-                self._grant, self._parent = child.grant, above[0] if above else None
+                child, *parents = await self._take(taken)
+                self._grant, self._parent = child.grant, parents[0] if parents else None
         except RateLimiterUnavailable as error:
             await self._give_child_back()
             self._go_without_store(error)
@@ -137,6 +143,15 @@ class Lease:
         changes = self._leave(failed=kind is not None)
         if changes:
             await self._settle_on_leaving(changes, failed=kind is not None)
+
+    def _check_entry(self) -> None:
+        """Check what the caller has passed to ``acquire``, and that it enters once."""
+        if self._taken is not None:
+            raise RuntimeError("an acquire is entered once; call acquire() again")
+        if type(self._consume) is not dict or not self._consume:
+            raise ValidationError("consume", self._consume, "must be a dict of limit names and amounts, not empty")
+        if self._on_unavailable is not None:
+            check_on_unavailable(self._on_unavailable)
 
     def _leave(self, *, failed: bool) -> dict[str, int]:
         """Return what is left to settle; nothing for an exit that another exit was faster than."""

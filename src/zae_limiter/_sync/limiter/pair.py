@@ -4,23 +4,26 @@ So a first touch costs one round trip less than to take from one after the other
 without the other. Once they are known they are written to at once, each by itself.
 """  # generated from _async by tools/mirror.py; do not edit
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from zae_limiter._sync.caches import BucketId
+from zae_limiter._sync.caches import BucketId, Remembered
 from zae_limiter._sync.limiter.asking import Asking, Rejection
 from zae_limiter._sync.limiter.errand import Means
 from zae_limiter._sync.limiter.resolve import NoLimitsInForceError
 from zae_limiter._sync.store.configs import ConfigStore
-from zae_limiter.core.acquire import Create, Progress, Reject, Take, next_step, standings
+from zae_limiter.core.acquire import Create, Progress, Reject, Take, amounts_of, next_step, standings
 from zae_limiter.core.bucket import Moment
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.limit import check_limits
 from zae_limiter.core.outcome import Cancelled, Committed, Refused, Unavailable
-from zae_limiter.core.view import Grant, Terms
+from zae_limiter.core.view import Amounts, Grant, Terms
 from zae_limiter.schema import attributes, bucket_writes
 from zae_limiter.schema.bucket_item import BucketView
 from zae_limiter.schema.operations import Put, Update
+
+_new_tuple = tuple.__new__
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,53 @@ class Paired:
     grant: Grant
     parent: BucketId
     parent_grant: Grant
+
+
+class PlannedTake(NamedTuple):
+    """A take that the view of a bucket admits, ready to be written."""
+
+    bucket: BucketId
+    memory: Remembered
+    view: BucketView
+    terms: Terms
+    amounts: Amounts
+    step: Take
+    consume: dict[str, int]
+    now: Moment
+
+
+class ChildTaken(NamedTuple):
+    """A child was taken from; ``above`` is the take from its parent, which the parent's view admits."""
+
+    grant: Grant
+    above: PlannedTake
+
+
+def plan_above(
+    buckets: Mapping[BucketId, Remembered], bucket: BucketId, consume: dict[str, int], now: Moment, first: Progress
+) -> PlannedTake | Rejection | None:
+    """Return the take from a parent's bucket that is known, or its rejection; None if that needs a call.
+
+    Raises:
+        ValidationError: The bucket can never admit the request.
+    """
+    memory = buckets.get(bucket)
+    if memory is None:
+        return None
+    known, view = memory.limits, memory.view
+    if view is None or known is None or known.terms is None or memory.shards is not None:
+        return None
+    terms = known.terms
+    if not known.read_ms <= now[0] < known.expires_ms or not consume.keys() <= terms.positions.keys():
+        return None
+    amounts = amounts_of(consume, terms)
+    step = next_step(view, terms, amounts, now, first)
+    if type(step) is Take:
+        # As PlannedTake(...), without the call.
+        return _new_tuple(PlannedTake, (bucket, memory, view, terms, amounts, step, consume, now))
+    if type(step) is Reject:
+        return Rejection(bucket, terms, standings(view, terms, step.at), amounts, step.at, now)
+    return None
 
 
 @dataclass(slots=True)

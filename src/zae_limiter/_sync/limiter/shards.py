@@ -3,9 +3,8 @@
 Which shard, whether to split, and what each gives is decided in ``core``; here it is done.
 """  # generated from _async by tools/mirror.py; do not edit
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from random import Random
 
 from zae_limiter._sync.caches import Bounded, BucketId, Remembered
@@ -16,9 +15,8 @@ from zae_limiter._sync.pauses import Pauses
 from zae_limiter._sync.store.buckets import Place
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.core.acquire import Progress, Take, is_fresh
-from zae_limiter.core.across import combined, credit_across, debit_across, due_across, share_out, take_across
+from zae_limiter.core.across import combined, share_out, take_across
 from zae_limiter.core.bucket import Moment
-from zae_limiter.core.composite import Settlement, Settling
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.outcome import (
     Cancelled,
@@ -51,7 +49,7 @@ from zae_limiter.schema.operations import Operation
 _SHARDS_TRIED = 3
 _READS_OF_ALL = 6
 # More than fit a deadline, which is what ends the tries.
-_TRANSACTIONS = 64
+TRANSACTIONS = 64
 _PAUSES_S = (0.005, 0.1)
 # Of many clients that a throttle hits at once, some split and the others find it done.
 _SPLITTERS = 0.25
@@ -165,7 +163,7 @@ class ShardClient:
         pauses = self.pauses(asking.until_s)
         refusals = 0
         asked: Moment | None = None
-        for attempt in range(_TRANSACTIONS):
+        for attempt in range(TRANSACTIONS):
             shards = self.read_all(bucket, terms, asking.until_s, again=attempt > 0)
             terms, agreed = self._agreed(asking, terms, shards)
             if shards is None or not agreed:
@@ -184,7 +182,7 @@ class ShardClient:
                 for shard, bounds in written.items()
             ]
             # Of limits that nothing is asked of there is nothing to write.
-            if not takes or self._commit(takes, list(written), (bucket, terms), asking.until_s):
+            if not takes or self.commit(takes, list(written), (bucket, terms), asking.until_s):
                 return _granted(terms, [shards[shard] for shard in written])
             refusals += 1
             pauses.wait_or_give_up()
@@ -208,7 +206,7 @@ class ShardClient:
             shards[shard] = view
         return terms, True
 
-    def _commit(
+    def commit(
         self,
         operations: Sequence[Operation],
         shards: Sequence[int],
@@ -358,6 +356,15 @@ class ShardClient:
         ):
             self._buckets.learn((bucket, shard), item, terms)
 
+    def relieve_and_wait(self, place: Place, terms: Terms, until_s: float, throttle: Throttled) -> None:
+        """Do what may help a throttled shard, and wait until it may be written to again.
+
+        Raises:
+            RateLimiterUnavailable: No time is left.
+        """
+        self.relieve(place, terms, until_s, throttle)
+        self.holds.wait(place, until_s)
+
     def relieve(self, place: Place, terms: Terms | None, until_s: float, throttle: Throttled) -> None:
         """Leave a throttled shard alone for a while, and find out that it was split, or split it, if that may help.
 
@@ -390,92 +397,6 @@ class ShardClient:
         if self._random.random() < _SPLITTERS:
             with suppress(RateLimiterUnavailable):
                 self._split_in_time(place, view, until_s)
-
-    def charge(self, bucket: BucketId, settlement: Settlement, terms: Terms, until_s: float) -> Settlement | None:
-        """Charge debits to all shards in one transaction, first to what they have.
-
-        Return the rest of the settlement, None if the bucket does not exist.
-
-        Raises:
-            RateLimiterUnavailable: The table did not answer, or others kept changing the shards.
-        """
-        left: Settlement | None = None
-
-        def charged(shards: Shards) -> dict[int, Settling]:
-            nonlocal left
-            due = due_across(shards, settlement)
-            left = replace(due, debits=())
-            return debit_across(shards, due.debits, self._table.now())
-
-        return left if self._settle_all((bucket, terms), charged, until_s, once=False) else None
-
-    def give(self, bucket: BucketId, settlement: Settlement, terms: Terms, until_s: float) -> Settlement | None:
-        """Give credits back to all shards in one transaction, to each what it has room for.
-
-        Return the rest of the settlement, None if the bucket does not exist.
-
-        Raises:
-            RateLimiterUnavailable: The table did not answer, or others kept changing the shards.
-        """
-        left: Settlement | None = None
-
-        def given(shards: Shards) -> dict[int, Settling]:
-            nonlocal left
-            due = due_across(shards, settlement)
-            left = replace(due, credits=())
-            return credit_across(shards, due, self._table.now())
-
-        return left if self._settle_all((bucket, terms), given, until_s, once=True) else None
-
-    def _settle_all(
-        self,
-        of: tuple[BucketId, Terms],
-        share_out: Callable[[Shards], dict[int, Settling]],
-        until_s: float,
-        *,
-        once: bool,
-    ) -> bool:
-        """Settle with several shards in one transaction; False if the bucket is gone.
-
-        ``once``: it must not be settled twice, and is given up where it may have been, or may be yet.
-        """
-        bucket, terms = of
-        pauses = self.pauses(until_s)
-        for _ in range(_TRANSACTIONS):
-            # What is settled with a limit that an old read lacks would be dropped.
-            shards = self.read_all(bucket, terms, until_s, again=True)
-            if shards is None:
-                return False
-            parts = share_out(shards)
-            nonces = self._means.nonces
-            writes = [bucket_writes.settle(shards[shard], part, next(nonces)) for shard, part in parts.items()]
-            if not writes or self._commit(writes, list(parts), of, until_s, once=once):
-                return True
-            pauses.wait_or_give_up()
-        raise contended(bucket)
-
-    def shard_to_settle(self, memory: Remembered, settlement: Settlement) -> int:
-        """Return the shard that has the most for debits, or that credits would fill up the least."""
-        now_ms = self._table.now()[0]
-        first = memory.view
-        due = settlement if first is None else settlement.due(first.frame.birth)
-
-        def level(view: BucketView) -> float:
-            found = [view.frame.position(name) for name in settlement.names]
-            baselines = [(view.frame.baseline(one), view.numbers[one]) for one in found if one is not None]
-            levels = [base.level(balance, now_ms) / max(1, base.capacity_milli) for base, balance in baselines]
-            return min(levels, default=0.0)
-
-        views = memory.views()
-        # One that lacks a limit for now, or has another birth number, would drop what is settled with it.
-        having = {
-            shard: view
-            for shard, view in views.items()
-            if view.frame.has_all(settlement.names) and settlement.credits_reach(view.frame.birth)
-        }
-        views = having or views
-        choose = max if due.debits else min
-        return choose(views, key=lambda shard: level(views[shard]), default=0)
 
 
 def _granted(terms: Terms, charged: Sequence[BucketView]) -> Grant:

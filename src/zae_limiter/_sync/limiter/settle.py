@@ -1,0 +1,221 @@
+"""Settlements: what ended leases owe a bucket or get back from it, on one shard or on several.
+
+A debit is charged whatever the bucket holds. A credit is never sent again, because it might be given twice.
+"""  # generated from _async by tools/mirror.py; do not edit
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from zae_limiter._sync.caches import BucketId, Remembered
+from zae_limiter._sync.limiter.asking import contended
+from zae_limiter._sync.limiter.errand import MOST_STEPS, Means
+from zae_limiter._sync.limiter.shards import TRANSACTIONS, ShardClient, Shards
+from zae_limiter._sync.store.buckets import Fate, Place
+from zae_limiter._sync.store.configs import ConfigStore
+from zae_limiter._sync.store.scope import Scope
+from zae_limiter.core.across import credit_across, debit_across, due_across, has_no_room, if_covered, lacks
+from zae_limiter.core.composite import Settlement, Settling, settle
+from zae_limiter.core.errors import NamespaceNotFoundError
+from zae_limiter.core.outcome import Applied, Refused, Throttled
+from zae_limiter.core.view import Amounts, Terms
+from zae_limiter.schema import bucket_writes
+from zae_limiter.schema.bucket_item import BucketView
+from zae_limiter.schema.operations import Put
+
+
+class Settler:
+    """Settles with the buckets of one namespace, one settlement at a time."""
+
+    def __init__(self, scope: Scope, means: Means, shards: ShardClient) -> None:
+        self._caches = scope.caches
+        self._configs = ConfigStore(scope)
+        self._table = means.table
+        self._buckets = means.buckets
+        self._nonces = means.nonces
+        self._shards = shards
+
+    def settle(self, bucket: BucketId, settlement: Settlement, terms: Terms, until_s: float) -> None:
+        """Charge debits and give credits back.
+
+        Raises:
+            RateLimiterUnavailable: The table did not answer; a credit may have been given all the same.
+        """
+        memory = self._caches.of(bucket)
+        shard = self._shard_to_settle(memory, settlement) if memory.sharded else 0
+        view = memory.seen(shard)
+        if view is None or not view.frame.has_all(settlement.names) or not settlement.credits_reach(view.frame.birth):
+            # An old view may lack a limit or show an earlier bucket, and what is settled with it would be dropped.
+            view = self._buckets.look((bucket, shard), terms, until_s, newest=True)
+        refusals = 0
+        for _ in range(MOST_STEPS):
+            if memory.sharded:
+                settlement = self._settle_across((bucket, view), settlement, (terms, until_s, refusals))
+                if not settlement.names:
+                    return
+                # Where the bucket is gone, it is the first shard that is made again.
+                view = memory.seen(shard)
+                shard = shard if view is not None else 0
+            if view is None and shard == 0 and not (settlement.debits and self._has_namespace(bucket, until_s)):
+                return
+            fate, own = self._settle_once((bucket, shard), view, settlement, (terms, until_s, refusals))
+            if fate is None:
+                return
+            if isinstance(fate, Applied):
+                # A credit holds nothing: it may have met a bucket that was put on other limits since.
+                same = view is not None and view.frame.describes(fate.new)
+                self._buckets.learn((bucket, shard), fate.new, terms, own if same else ())
+                return
+            if isinstance(fate, Throttled):
+                self._shards.relieve_and_wait((bucket, shard), terms, until_s, fate)
+            else:
+                old = fate.old if isinstance(fate, Refused) else None
+                refusals += old is not None and view is not None and view.frame.describes(old)
+                self._buckets.learn((bucket, shard), old, terms)
+            shard = self._shard_to_settle(memory, settlement) if memory.sharded else 0
+            view = memory.seen(shard)
+        raise contended(bucket)
+
+    def _settle_across(
+        self, seen: tuple[BucketId, BucketView | None], settlement: Settlement, by: tuple[Terms, float, int]
+    ) -> Settlement:
+        """Settle with all shards at once what one of them lacks, or has no room for; return what is left to settle."""
+        bucket, view = seen
+        terms, until_s, refusals = by
+        now_ms = self._table.now()[0]
+        due = settlement if view is None else settlement.due(view.frame.birth)
+        left: Settlement | None = None
+        if due.debits and lacks(view, due, now_ms, refusals):
+            left = self._charge(bucket, settlement, terms, until_s)
+        elif due.credits and not due.debits and has_no_room(view, due, now_ms):
+            left = self._give(bucket, settlement, terms, until_s)
+        return settlement if left is None else left
+
+    def _settle_once(
+        self, place: Place, view: BucketView | None, settlement: Settlement, by: tuple[Terms, float, int]
+    ) -> tuple[Fate | None, Amounts]:
+        """Send a settlement to a shard once; None where it has nothing of it."""
+        terms, until_s, refusals = by
+        if view is None:
+            creation = self._charged_from_full(place[0], settlement, terms)
+            try:
+                return self._buckets.create(creation, until_s), ()
+            except NamespaceNotFoundError:
+                return None, ()
+        settling = settle(view, settlement, self._table.now(), refusals)
+        if not settling.parts:
+            return None, ()
+        own = [(part.position, part.spent) for part in settling.parts]
+        if view.frame.shard_count > 1:
+            settling = if_covered(view, settling, self._table.now()[0])
+        return self._settle_with(view, settling, until_s), own
+
+    def _settle_with(self, view: BucketView, settling: Settling, until_s: float) -> Fate:
+        """Send a settlement; after a lost answer only its debits are sent again, never a credit."""
+        nonce = next(self._nonces)
+        operation = bucket_writes.settle(view, settling, nonce)
+        outcome = self._table.write(operation, until_s)
+        if type(outcome) is Applied:
+            return outcome
+        debits = [part for part in settling.parts if part.spent >= 0]
+        again = bucket_writes.settle(view, Settling(debits, settling.held), nonce) if debits else None
+        return self._buckets.fate(operation, outcome, again, until_s)
+
+    def _has_namespace(self, bucket: BucketId, until_s: float) -> bool:
+        """Say whether there is still anyone to charge: a bucket that is gone may have gone with its namespace."""
+        try:
+            self._configs.read_again(bucket, until_s, consistent=True)
+        except NamespaceNotFoundError:
+            return False
+        return True
+
+    def _charged_from_full(self, bucket: BucketId, settlement: Settlement, terms: Terms) -> Put:
+        owner, spent = self._buckets.owner(bucket), dict(settlement.debits)
+        return bucket_writes.create(owner, terms, spent, self._table.now()[1], self._buckets.signature())
+
+    def _charge(
+        self, bucket: BucketId, settlement: Settlement, terms: Terms, until_s: float
+    ) -> Settlement | None:
+        """Charge debits to all shards in one transaction, first to what they have.
+
+        Return the rest of the settlement, None if the bucket does not exist.
+
+        Raises:
+            RateLimiterUnavailable: The table did not answer, or others kept changing the shards.
+        """
+        left: Settlement | None = None
+
+        def charged(shards: Shards) -> dict[int, Settling]:
+            nonlocal left
+            due = due_across(shards, settlement)
+            left = replace(due, debits=())
+            return debit_across(shards, due.debits, self._table.now())
+
+        return left if self._settle_all((bucket, terms), charged, until_s, once=False) else None
+
+    def _give(self, bucket: BucketId, settlement: Settlement, terms: Terms, until_s: float) -> Settlement | None:
+        """Give credits back to all shards in one transaction, to each what it has room for.
+
+        Return the rest of the settlement, None if the bucket does not exist.
+
+        Raises:
+            RateLimiterUnavailable: The table did not answer, or others kept changing the shards.
+        """
+        left: Settlement | None = None
+
+        def given(shards: Shards) -> dict[int, Settling]:
+            nonlocal left
+            due = due_across(shards, settlement)
+            left = replace(due, credits=())
+            return credit_across(shards, due, self._table.now())
+
+        return left if self._settle_all((bucket, terms), given, until_s, once=True) else None
+
+    def _settle_all(
+        self,
+        of: tuple[BucketId, Terms],
+        share_out: Callable[[Shards], dict[int, Settling]],
+        until_s: float,
+        *,
+        once: bool,
+    ) -> bool:
+        """Settle with several shards in one transaction; False if the bucket is gone.
+
+        ``once``: it must not be settled twice, and is given up where it may have been, or may be yet.
+        """
+        bucket, terms = of
+        pauses = self._shards.pauses(until_s)
+        for _ in range(TRANSACTIONS):
+            # What is settled with a limit that an old read lacks would be dropped.
+            shards = self._shards.read_all(bucket, terms, until_s, again=True)
+            if shards is None:
+                return False
+            parts = share_out(shards)
+            nonces = self._nonces
+            writes = [bucket_writes.settle(shards[shard], part, next(nonces)) for shard, part in parts.items()]
+            if not writes or self._shards.commit(writes, list(parts), of, until_s, once=once):
+                return True
+            pauses.wait_or_give_up()
+        raise contended(bucket)
+
+    def _shard_to_settle(self, memory: Remembered, settlement: Settlement) -> int:
+        """Return the shard that has the most for debits, or that credits would fill up the least."""
+        now_ms = self._table.now()[0]
+        first = memory.view
+        due = settlement if first is None else settlement.due(first.frame.birth)
+
+        def level(view: BucketView) -> float:
+            found = [view.frame.position(name) for name in settlement.names]
+            baselines = [(view.frame.baseline(one), view.numbers[one]) for one in found if one is not None]
+            levels = [base.level(balance, now_ms) / max(1, base.capacity_milli) for base, balance in baselines]
+            return min(levels, default=0.0)
+
+        views = memory.views()
+        # One that lacks a limit for now, or has another birth number, would drop what is settled with it.
+        having = {
+            shard: view
+            for shard, view in views.items()
+            if view.frame.has_all(settlement.names) and settlement.credits_reach(view.frame.birth)
+        }
+        views = having or views
+        choose = max if due.debits else min
+        return choose(views, key=lambda shard: level(views[shard]), default=0)
