@@ -5,7 +5,6 @@ What is written to a bucket item is ``bucket_writes``' business.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from sys import intern
 
 from zae_limiter.core.errors import CorruptItemError, ValidationError
 from zae_limiter.core.folding import Holding, available, fold
@@ -40,12 +39,21 @@ _HELD_WITHOUT_BIRTH = (
 
 @dataclass(frozen=True, slots=True)
 class BucketFrame(Frame):
-    """A frame and how it is stored in its item: its key, and the condition every held write makes."""
+    """A frame and how it is stored in its item: its key, and the condition every held write makes.
+
+    It keeps the partition key alone. All buckets have one sort key, and a Key for each of them would be one more object
+    that the garbage collector visits.
+    """
 
     layout: ItemLayout
-    key: Key
+    pk: str
     generation: int
     guard: Matches
+
+    @property
+    def key(self) -> Key:
+        """The key of the item."""
+        return Key(self.pk, keys.sk_state())
 
     @property
     def balance_names(self) -> tuple[str, ...]:
@@ -139,14 +147,15 @@ def frame_of(item: Item, terms: Terms | None = None) -> BucketFrame:
 def _parse(item: Item, terms: Terms) -> BucketFrame:
     layout = layout_of(item)
     start_ms = fields.number(item, attributes.BASELINE)
+    if fields.text(item, "SK") != keys.sk_state():
+        raise ValueError("its sort key is not that of a bucket")
     return BucketFrame(
         terms=terms if layout.agrees(terms) else NO_TERMS,
         birth=_birth(item),
         layout=layout,
         start_ms=start_ms,
         grids=tuple([part.offered(start_ms) for part in layout.shares]),
-        # All buckets have one sort key: each item that was decoded brings its own copy of it.
-        key=Key(item["PK"], intern(fields.text(item, "SK"))),
+        pk=item["PK"],
         generation=fields.number(item, attributes.GENERATION),
         guard=_guard(item),
     )

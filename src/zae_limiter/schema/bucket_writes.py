@@ -30,12 +30,15 @@ from zae_limiter.schema.operations import (
     Differs,
     Equals,
     ItemAbsent,
+    Key,
     Put,
     Ranges,
     Update,
 )
 
 _WRITE_COUNTER, _NONCE, _TTL = attributes.WRITE_COUNTER, attributes.NONCE, attributes.TTL
+_STATE = keys.sk_state()
+_new_tuple = tuple.__new__
 _REMOVE_TTL: tuple[str, ...] = (_TTL,)
 
 
@@ -78,7 +81,9 @@ def take(view: BucketView, taking: Take, nonce: int) -> Update:
         for position, floor in taking.solvent:
             ranges.append((balance_names[position], floor, None))
     # A take of nothing has no ranges, and a condition without any cannot be written.
-    return Update(frame.key, add, put, removed, (frame.guard, Ranges(ranges)) if ranges else (frame.guard,))
+    # As ``frame.key``, without its two calls: this is done for every acquire.
+    key = _new_tuple(Key, (frame.pk, _STATE))
+    return Update(key, add, put, removed, (frame.guard, Ranges(ranges)) if ranges else (frame.guard,))
 
 
 def top_up(view: BucketView, topping: TopUp, nonce: int) -> Update:
@@ -221,7 +226,7 @@ def _recounted(frame: BucketFrame, shard_count: int, nonce: int) -> dict[str, An
 
 def _split_off(frame: BucketFrame, splitting: Splitting, nonce: int) -> dict[str, Any]:
     """Return the item of a new shard, which differs from the old one in its number and its balances."""
-    bucket = keys.parse_bucket_pk(frame.key.pk)
+    bucket = keys.parse_bucket_pk(frame.pk)
     assert bucket is not None, "a frame is that of a bucket"
     item = _identity(Owner(bucket.namespace_id, bucket.entity_id, bucket.resource), splitting.new_shard)
     item |= _recounted(frame, splitting.shard_count, nonce)

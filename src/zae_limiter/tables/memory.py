@@ -18,9 +18,9 @@ from zae_limiter.core.errors import RepositoryClosedError
 from zae_limiter.core.outcome import Applied, Cancelled, Committed, Item, Missing, Refused
 from zae_limiter.core.status import TableSize
 from zae_limiter.process import renew_in_copies
-from zae_limiter.schema.operations import Change, Check, Key, Operation, Page, Query, Write
+from zae_limiter.schema.operations import Change, Check, Key, Operation, Page, Query, Update, Write
 from zae_limiter.tables.blocking import Swept
-from zae_limiter.tables.evaluate import NO_ITEM, Place, apply, check_transaction, moves, places
+from zae_limiter.tables.evaluate import NO_ITEM, Place, apply, check_transaction, keeps_place, moves, places
 from zae_limiter.tables.paging import Entry, keys_of, page_of, range_of, start_of
 from zae_limiter.tables.totals import BUCKET, HOUR_MS, RETENTION_HOURS, Logged, Opened, added, change, logged
 
@@ -158,8 +158,10 @@ class MemoryTable:
                 outcome = new  # type: ignore[assignment] # mypy does not narrow on type()
             else:
                 outcome = Applied(new)
+                # What ``moves`` says of an update that removes nothing, without the call.
+                stays = type(operation) is Update and not operation.remove and keeps_place(operation.set)
                 # A limit is dropped with all its fields: an update that removes one attribute drops no total.
-                if moves(operation) or not written or len(operation.remove) > 1:  # type: ignore[union-attr] # an Update
+                if (not stays and (moves(operation) or len(operation.remove) > 1)) or not written:  # type: ignore[union-attr] # an Update
                     self._carry_out((self._plan(key, new, places(new)),))
                 # A signal handler of this thread may have written meanwhile, for the lock is its own.
                 elif items.get(key) is written:

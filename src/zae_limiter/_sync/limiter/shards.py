@@ -285,7 +285,7 @@ class ShardClient:
     def _rate(self, view: BucketView) -> float | None:
         """Return a shard's writes per second since it was last measured, None if that is too short to tell."""
         # What a shard was written before it was split says nothing of what it is written since.
-        gauged = (view.frame.key, view.frame.shard_count)
+        gauged = (view.frame.pk, view.frame.shard_count)
         before = self._gauges.get(gauged)
         if before is not None and view.seen_ms - before.at_ms < LOOK_APART_MS:
             return None
