@@ -106,9 +106,9 @@ async def test_an_exhausted_parent_reports_the_child_as_passed(repo, client, war
 
 
 async def test_a_rejection_by_a_fresh_view_of_the_parent_is_free(repo, client):
-    """No call is made, again and again, and the child is not touched."""
+    """The child has enough. No call is made, again and again, and the child is not touched."""
+    await repo.set_limits(CHILD, [Limit.per_minute("rpm", 600), TPM])
     await take(client, 50)
-    await rejected(client, 20)
     before = await own_level(RateLimiter(repo), CHILD)
     table_of(client).drain()
     errors = [await rejected(client, 20) for _ in range(5)]

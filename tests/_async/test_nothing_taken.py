@@ -5,7 +5,7 @@ import pytest
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded
 
 from .clients import another, balance_of, buckets_in, take
-from .shards import Other
+from .shards import Other, levels
 from .test_cascade_rejection import Distant
 
 RPM, TPM = Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 6_000)
@@ -65,12 +65,18 @@ async def test_nothing_needs_no_wait(client):
     assert 0.0 == await client.time_until_available("user-1", "gpt-4", {"rpm": 0})
 
 
-async def test_nothing_of_shards_in_debt_is_admitted(repo, client):
-    """Whether one shard is asked, or all."""
+async def test_nothing_of_shards_in_debt_is_admitted(repo, client, clock):
+    """Whether one shard is asked, or all; both owe, so no other shard can admit the request instead."""
     await Other(repo).split()
+    clock.advance(3_600_000)
+    for _ in range(2):
+        async with client.acquire("user-1", "gpt-4", {"rpm": 1}) as lease:
+            await lease.adjust(rpm=35)
+    owed = levels(repo, "rpm", clock.now_ms())
     for consume in ({"rpm": 0}, {"rpm": 0, "tpm": 4_000}):
         await take(client, consume)
 
+    assert {0: -6_000, 1: -6_000} == owed == levels(repo, "rpm", clock.now_ms())
     assert 2_000 == (await client.available("user-1", "gpt-4"))["tpm"]
 
 

@@ -106,9 +106,9 @@ def test_an_exhausted_parent_reports_the_child_as_passed(repo, client, warm):
 
 
 def test_a_rejection_by_a_fresh_view_of_the_parent_is_free(repo, client):
-    """No call is made, again and again, and the child is not touched."""
+    """The child has enough. No call is made, again and again, and the child is not touched."""
+    repo.set_limits(CHILD, [Limit.per_minute("rpm", 600), TPM])
     take(client, 50)
-    rejected(client, 20)
     before = own_level(SyncRateLimiter(repo), CHILD)
     table_of(client).drain()
     errors = [rejected(client, 20) for _ in range(5)]

@@ -210,6 +210,19 @@ def test_what_fails_is_reported_and_told(table_name: str, function: Function, re
     assert ([1.0], [2.0], "zae-limiter") == (metrics["damaged"], metrics["troubles"], metrics["service"])
 
 
+def test_a_forged_record_is_counted_by_a_metric(function: Function):
+    """It is set aside, and not delivered again."""
+    stream = Stream()
+    key = "hostile0000/BUCKET#mallory#gpt-4#0"
+    forged = {"PK": key, "SK": "#STATE", "b_rpm_tc": 5_000, "b_wcu_tc": 5, "shard_count": 3}
+    stream.add(1_707_776_000_000, None, forged)
+    answer = function.handle(stream.records)
+
+    assert ([], 1) == (answer["batchItemFailures"], answer.get("set_aside"))
+    (metrics,) = [line for line in function.said if "_aws" in line]
+    assert [1.0] == metrics["set_aside"]
+
+
 def test_a_batch_without_records_is_no_error(function: Function):
     """There is nothing to do."""
     assert [] == function.handle([])["batchItemFailures"]

@@ -1,21 +1,30 @@
-"""A WSGI service that opens its limiter when it is imported, as ``gunicorn --preload`` does before it forks."""
+"""A WSGI service that opens its limiter when it is imported, as ``gunicorn --preload`` does before it forks.
+
+The first request of each worker waits until every worker has one, so no worker can serve them all.
+"""
 
 import json
+import multiprocessing
 import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tests.copies.worker import RESOURCE, Shared
+from tests.copies.worker import CHILDREN, HANGS_S, RESOURCE, Shared
 from zae_limiter import RateLimitExceeded
 
 _shared = Shared("sync", os.environ["ZAE_LIMITER_URL"], seeded=False)
 _shared.take("user-1", 2)
 _shared.split("user-1")
+_all_workers = multiprocessing.get_context("fork").Barrier(CHILDREN)
+_workers_that_met: set[int] = set()
 
 
 def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
     """Take as much as the path says, and answer with what was granted and by which process."""
     amount = int(environ["PATH_INFO"].strip("/"))
+    if os.getpid() not in _workers_that_met:
+        _workers_that_met.add(os.getpid())
+        _all_workers.wait(HANGS_S)
     try:
         with _shared.limiter.acquire("user-1", RESOURCE, {"rpm": amount}):
             granted = amount

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.copies.test_forks import stored
+from tests.copies.worker import CHILDREN
 from tests.dynamodb.engines import fresh_table_name
 from tests.dynamodb.ledgers import quick_engine, table_url
 
@@ -23,8 +24,8 @@ pytest.importorskip("gunicorn", reason="the dev extra installs it")
 
 @contextmanager
 def preloaded(url: str) -> Iterator[str]:
-    """The address of a service with four workers, once it listens."""
-    command = [sys.executable, "-m", "gunicorn", "--preload", "--workers", "4", "--worker-class", "sync"]
+    """The address of a service with several workers, once it listens."""
+    command = [sys.executable, "-m", "gunicorn", "--preload", "--workers", str(CHILDREN), "--worker-class", "sync"]
     command += ["--bind", "127.0.0.1:0", "--timeout", str(PATIENCE_S), "tests.copies.service:application"]
     environment = {"ZAE_LIMITER_URL": url}
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=_with(environment))
@@ -58,5 +59,6 @@ def test_workers_of_a_preloaded_service_grant_what_is_stored():
         answers = list(clients.map(asked, [address] * REQUESTS))
     granted = sum(amount for _, amount in answers)
 
+    assert CHILDREN == len({worker for worker, _ in answers})
     assert 3 * AMOUNT == granted
     assert 2 + granted == stored(table, url)

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.copies.test_forks import said, stored
+from tests.dynamodb.engines import fresh_table_name
+from tests.dynamodb.ledgers import quick_engine, table_url
 from tests.dynamodb.stage import Stage
 from tests.dynamodb.trees import KINDS
 from zae_limiter import SyncRateLimiter, SyncRepository, renew_clients
@@ -21,6 +24,17 @@ HERE = Path(__file__).parent
 def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
     with ExitStack() as stack:
         yield Stage(request.param, stack)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_takes_across_shards_in_restored_copies_are_all_stored(kind: str):
+    """Four copies of one process, told of it only by the hook, want 400 of 1,000 each: two are admitted."""
+    table = fresh_table_name()
+    url = table_url(table, quick_engine().url)
+    granted = said(kind, url, "across", "--way", "restore")
+
+    assert [0, 0, 400, 400] == sorted(granted, key=str)
+    assert 2 + 800 == stored(table, url)
 
 
 def test_restored_copy_draws_other_numbers():

@@ -5,6 +5,8 @@ It prints one line of JSON: what each child was granted, or the error that it me
 
 import argparse
 import asyncio
+import ctypes
+import importlib
 import json
 import multiprocessing
 import os
@@ -139,12 +141,25 @@ def _answer(act: Callable[[], int]) -> Any:
         return repr(error)
 
 
-def forked(acts: list[Callable[[], int]], *, in_turn: bool) -> list[Any]:
+def copied_unnoticed() -> int:
+    """Fork without the hooks that Python runs at a fork: the copy is told as little as one of a restored image."""
+    child: int = ctypes.PyDLL(None).fork()
+    return child
+
+
+def restored(act: Callable[[], int]) -> int:
+    """Run the restore hooks, as Lambda does in every copy of an image, and then act."""
+    for hook in importlib.import_module("snapshot_restore_py").hooks:
+        hook()
+    return act()
+
+
+def forked(acts: list[Callable[[], int]], *, in_turn: bool, fork: Callable[[], int] = os.fork) -> list[Any]:
     """Return what children say who each do one thing; ``in_turn``: one after the other."""
     answers, pipes = [], []
     for act in acts:
         reader, writer = os.pipe()
-        child = os.fork()
+        child = fork()
         if not child:
             os.write(writer, json.dumps(_answer(act)).encode())
             os._exit(0)
@@ -171,6 +186,15 @@ def multiprocessed(acts: list[Callable[[], int]]) -> list[Any]:
     for child in children:
         child.join()
     return answers
+
+
+def copies(acts: list[Callable[[], int]], way: str) -> list[Any]:
+    """Return what copies of this process say, made in one of the ways."""
+    if way == "multiprocessing":
+        return multiprocessed(acts)
+    if way == "restore":
+        return forked([lambda act=act: restored(act) for act in acts], in_turn=False, fork=copied_unnoticed)
+    return forked(acts, in_turn=way == "in-turn")
 
 
 def held(shared: Shared) -> list[Any]:
@@ -220,14 +244,16 @@ def main() -> None:
     parser.add_argument("--way", default="fork")
     parser.add_argument("--seeded", action="store_true")
     chosen = parser.parse_args()
+    if chosen.way == "restore":
+        # Where the module is that stands in for Lambda's.
+        sys.path.append(os.path.dirname(__file__))
     shared = Shared(chosen.kind, chosen.url, seeded=chosen.seeded)
     if chosen.scene == "held":
         shared.take("user-1", 1)
         held(shared)
     prepare(shared, chosen.scene)
     acts = [lambda number=number: SCENES[chosen.scene](shared, number) for number in range(CHILDREN)]
-    in_turn = chosen.way == "in-turn"
-    answers = multiprocessed(acts) if chosen.way == "multiprocessing" else forked(acts, in_turn=in_turn)
+    answers = copies(acts, chosen.way)
     if chosen.scene == "leave":
         leave(shared, 0)
     sys.stdout.write(json.dumps(answers) + "\n")

@@ -255,7 +255,7 @@ async def cascade_rejected_by_the_view_of_the_parent(scene: Scene) -> None:
     await scene.take(rpm=1)
     await scene.others_take(PARENT, tpm=6_000)
     await scene.rejected(tpm=500)
-    scene.measure(meeting=True)
+    scene.measure()
     await scene.rejected(tpm=500)
 
 

@@ -64,6 +64,22 @@ async def test_a_file_that_stays_locked_is_an_error_at_the_deadline(path: Path, 
     assert str(path) == raised.value.location
 
 
+async def test_each_opening_of_a_locked_file_keeps_its_own_deadline(path: Path, start: Start) -> None:
+    """The one with the short deadline began later and ends first; the other one waits and gets the file."""
+    await made(path)
+    holder = start("lock", path)
+    assert "ready" == line(holder)
+    patient = asyncio.create_task(Repository.open(f"sqlite:///{path}", deadline_s=LONG_S))
+    assert TICKS == await ticks_before(patient)
+    with pytest.raises(StorageError):
+        await Repository.open(f"sqlite:///{path}", deadline_s=SHORT_S)
+
+    assert not patient.done()
+    go(holder)
+    async with await patient as repo:
+        assert (LIMITS, None) == await repo.get_system_defaults()
+
+
 async def replaced_and_locked(path: Path, start: Start, deadline_s: float) -> tuple[Repository, Worker]:
     """Open a file, and put a copy in its place that another process keeps locked."""
     await made(path)
