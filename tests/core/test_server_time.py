@@ -1,7 +1,10 @@
 """What the answers of a server bound its clock to always holds, whatever the network and the clocks do."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import cycle
+from typing import NamedTuple
 
 import pytest
 from hypothesis import example, given
@@ -20,6 +23,8 @@ from zae_limiter.core.server_time import (
 
 MOST_PPM = 200
 MICRO = 1_000
+MOST_READS = 48
+LONG_US = 10**9
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,7 @@ class Exchange:
     ppm: int
 
 
+ratios = st.floats(1, 2)
 delays = st.integers(0, 3_000 * MICRO) | st.integers(0, 50 * MICRO)
 exchanges = st.builds(
     Exchange,
@@ -275,28 +281,55 @@ def test_a_second_response_near_the_machines_clock_refutes_a_wrong_first_one():
     assert ServerTime(right.offset) == after(response(4_600, 0, 1), right, before=ServerTime())
 
 
-def located(ahead_us: int, trip_us: int) -> tuple[int, int, int]:
-    """How many reads locate the turn of the second, the width that is left, and how long it took, in ms."""
+class Bounded(NamedTuple):
+    """How many ms after the first response a read was answered, and how many ms wide the bounds are then."""
+
+    after_ms: int
+    width_ms: int
+
+
+def located(ahead_us: int, trips: Iterable[tuple[int, int]]) -> list[Bounded]:
+    """What each read leaves until the turn of the second is located, by the times there and back in microseconds."""
     world = World(ahead_us)
-    known = world.exchange(Exchange(0, trip_us // 2, trip_us // 2, 0))
-    begun_ms, reads = world.local_ms, 0
-    while (at_ms := next_read_ms(known, world.local_ms, trip_us // MICRO)) is not None:
+    there_us, back_us = next(each := cycle(trips))
+    known = world.exchange(Exchange(0, there_us, back_us, 0))
+    begun_ms, shortest_us, found = world.local_ms, 0, []
+    while (at_ms := next_read_ms(known, world.local_ms, shortest_us // MICRO)) is not None and len(found) < MOST_READS:
         pause_us = max(0, at_ms - world.local_ms) * MICRO
-        known = narrowed(known, world.exchange(Exchange(pause_us, trip_us // 2, trip_us // 2, 0)))
-        reads += 1
-    low, high = known.at(world.local_ms)
-    assert low <= world.server_ms <= high
-    return reads, high - low, world.local_ms - begun_ms
+        there_us, back_us = next(each)
+        known = narrowed(known, world.exchange(Exchange(pause_us, there_us, back_us, 0)))
+        shortest_us = min(shortest_us or LONG_US, there_us + back_us)
+        low, high = known.at(world.local_ms)
+        found.append(Bounded(world.local_ms - begun_ms, high - low))
+        assert low <= world.server_ms <= high
+    return found
 
 
-@given(st.integers(0, 10**9), st.integers(500, 30_000))
+@given(st.integers(0, 10**9), st.integers(500, 50_000))
+@example(0, 601)
+@example(0, 5_000)
 def test_chosen_reads_locate_the_turn_of_the_second(ahead_us: int, trip_us: int):
-    """Some dozens of reads bound it to 10 ms or two round trips, within five turns."""
-    reads, width_ms, took_ms = located(ahead_us, trip_us)
+    """One turn leaves 40 ms and a round trip within a second, the next leaves 10 ms or two round trips."""
+    reads = located(ahead_us, [(trip_us // 2, trip_us // 2)])
+    trip_ms = -(-trip_us // MICRO)
+    in_a_second = [read.width_ms for read in reads if read.after_ms <= 1_000 + trip_ms]
 
-    assert reads <= 48
-    assert width_ms <= max(10, 2 * (trip_us // MICRO))
-    assert took_ms <= 5_100
+    assert len(reads) < MOST_READS
+    assert in_a_second[-1] <= max(40, trip_ms) + trip_ms + 4
+    assert reads[-1].width_ms <= max(10, 2 * trip_ms + 4)
+    assert reads[-1].after_ms <= 2_000 + trip_ms
+
+
+@given(st.integers(0, 10**9), st.integers(250, 25_000), st.lists(st.tuples(ratios, ratios), min_size=1, max_size=50))
+def test_chosen_reads_locate_the_turn_of_the_second_by_the_longest_trips(
+    ahead_us: int, way_us: int, longer: list[tuple[float, float]]
+):
+    """Trips that vary up to the double leave two of the longest ones after two turns, and less after more turns."""
+    reads = located(ahead_us, [(int(way_us * there), int(way_us * back)) for there, back in longer])
+    shortest_ms, longest_ms = 2 * way_us // MICRO, -(-4 * way_us // MICRO)
+    in_two_seconds = [read.width_ms for read in reads if read.after_ms <= 2_000 + 2 * longest_ms]
+
+    assert in_two_seconds[-1] <= max(10, 2 * longest_ms + 4) + longest_ms - shortest_ms
 
 
 def test_a_time_that_is_known_well_is_not_read_for():

@@ -79,6 +79,8 @@ class Shard:
         self.ideals: dict[str, Ideal] = {}
         self.signs = _SIGNS(item)
         names = sorted(name[2:-3] for name in item if name.startswith("b_") and name.endswith("_tk"))
+        if any(f"b_{name}_cp" not in item for name in names):
+            raise Violation("limits", "a balance has no capacity:", item)
         self.frames = {name: Frame(item, name, number) for name in names}
 
 
@@ -220,6 +222,8 @@ class Books:
         old, new, now_ms = shard.item, change.new, step.now_ms
         assert new is not None, "it was seen"
         shard.item = new
+        if isinstance(change.operation, Update) and not change.operation.add.keys() <= old.keys():
+            raise Violation("limits", bucket.id, "was given something of a limit that it lacks", step, old, new)
         for name, frame in shard.frames.items():
             spent = new[frame.tc] - old[frame.tc]
             gained = new[frame.tk] - old[frame.tk]

@@ -5,10 +5,11 @@ changes limits; a keeper who splits and merges shards; and an end that comes to 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from random import Random
 from typing import Any
 
-from tests.simulation.books import Books
+from tests.simulation.books import Books, Bucket
 from tests.simulation.holdings import Holdings
 from tests.simulation.loop import ProcessLoop, Timeline
 from tests.simulation.plan import CANCEL, CONFIG, OWN, SHARDS, SKEW, Plan, Scenario, changed_limits, plan_of
@@ -188,6 +189,11 @@ class Users:
         greedy = bool(scenario.habits.greedy) and random.random() < scenario.habits.greedy
         consume = {limit.name: self._most(limit) if greedy else self._amount(limit) for limit in wanted}
         own = None
+        if scenario.habits.lacking and len(limits) > 1 and random.random() < scenario.habits.lacking:
+            gone = random.choice(limits).name
+            own = tuple(limit for limit in limits if limit.name != gone)
+            self._fleet.configure(own)
+            return Ask(entity, RESOURCE, {limit.name: consume.get(limit.name, 1) for limit in own}, own)
         if OWN in self._fleet.plan.faults and random.random() < (scenario.own if often is None else often):
             own = changed_limits(limits, random)
             self._fleet.configure(own)
@@ -265,6 +271,9 @@ async def keep(process: Process) -> None:
     if SHARDS not in fleet.plan.faults:
         return
     keeper = Keeper(process, await opened(process, make_settings()))
+    if fleet.scenario.habits.restless_s:
+        await keeper.alternate(fleet.scenario.habits.restless_s)
+        return
     for _ in range(random.randint(5, 60)):
         await asyncio.sleep(fleet.scenario.seconds / 30 * random.random())
         places = [(bucket.id, number) for bucket in fleet.books.buckets.values() for number in bucket.shards]
@@ -314,6 +323,28 @@ class Keeper:
             both = stays is not None and goes is not None
             merged = both and await carry_out(self._process, join(stays, goes, self._means))
         self._fleet.tally["merges"] += bool(merged)
+
+    async def alternate(self, longest_s: float) -> None:
+        """Split every bucket in two and merge it again, all the time, with pauses of at most this many seconds."""
+        fleet = self._fleet
+        end_s = fleet.timeline.now_s + fleet.scenario.seconds
+        while fleet.timeline.now_s < end_s:
+            await asyncio.sleep(longest_s * self._random.random())
+            for bucket in list(fleet.books.buckets.values()):
+                with suppress(RateLimiterUnavailable):
+                    await self._split_or_merge(bucket)
+
+    async def _split_or_merge(self, bucket: Bucket) -> None:
+        client, tally = self._client, self._fleet.tally
+        if len(bucket.shards) > 1:
+            last = max(bucket.shards)
+            half = bucket.shards[last].item["shard_count"] // 2
+            tally["merges"] += await client.shards.merge(bucket.id, last - half, last, client.until_s())
+            return
+        view = await client.buckets.look((bucket.id, 0), None, client.until_s())
+        if view is not None:
+            await client.shards.split((bucket.id, 0), view, client.until_s())
+            tally["splits tried"] += 1
 
     async def _view(self, place: Place) -> BucketView | None:
         """Look at a shard, or remember it, and think about it for a while."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from tests.simulation.port import NETWORK_FAULTS, THROTTLE, WRONG_DATE
+from tests.simulation.port import LATE, NETWORK_FAULTS, THROTTLE, WRONG_DATE
 from zae_limiter import Limit
 
 CRASH, SKEW, STALE, CANCEL, CONFIG, SHARDS, PARTITIONS, EXPIRY, OWN, USAGE = (
@@ -46,6 +46,8 @@ _NAMES = ("rpm", "tpm", "tpd")
 _CAPACITIES = (1, 2, 3, 5, 10, 20, 50, 100, 500)
 _PERIODS_S = (1, 1, 2, 5, 10, 60, 600)
 _LEAST_S, _MOST_S = 3.0, 900.0
+_HURRIED, _HURRIED_S = 0.05, 60.0
+"""The part of runs that are short and have limits that soon are full, and how long those last at the most."""
 _LIGHT = 3
 """Fewer faults than these make a run that goes fast."""
 _RARELY = {PARTITIONS: 0.4, THROTTLE: 0.6, USAGE: 0.4}
@@ -127,12 +129,16 @@ class Habits:
 
     ``large``: ask for anything up to all that there can be. ``patient``: hold a lease for many seconds. ``parting``:
     bring limits of their own, just before a quiet spell. ``greedy``: ask for nearly all that there can be, and fail.
+    ``lacking``: bring limits of their own that lack one. ``restless_s``: shards are split and merged again, with pauses
+    of at most this many seconds; 0 if that happens seldom.
     """
 
     large: float = 0.1
     patient: float = 0.0
     parting: float = 0.0
     greedy: float = 0.0
+    lacking: float = 0.0
+    restless_s: float = 0.0
 
 
 def plan_of(seed: int) -> Plan:
@@ -201,7 +207,7 @@ def scenario_of(plan: Plan) -> Scenario:
         quiet_s=_quiet_s(seconds, fast, variety) if EXPIRY in plan.faults else (),
     )
     scenario = replace(scenario, habits=_habits(plan, fast))
-    return _crowded(scenario, plan) if plan.crowded else scenario
+    return _crowded(scenario, plan) if plan.crowded else _hurried(scenario, plan)
 
 
 def _habits(plan: Plan, fast: bool) -> Habits:
@@ -213,6 +219,26 @@ def _habits(plan: Plan, fast: bool) -> Habits:
         parting=0.8 if fast and OWN in plan.faults and parting < 0.5 else 0.0,
         greedy=0.2 if SHARDS in plan.faults and greedy < 0.25 else 0.0,
     )
+
+
+def _hurried(scenario: Scenario, plan: Plan) -> Scenario:
+    """Return the same, in some runs short and with limits that soon are full, for what happens only then.
+
+    A limit that is full can be dropped while a lease on it is open. And shards that are split and merged all the time
+    may refuse a give-back that was sent again, and then let the first one through.
+    """
+    # Chance of its own, so that all other runs are as they would be without it.
+    random = plan.part("hurry")
+    lacking, restless = (random.random() < _HURRIED for _ in range(2))
+    habits = scenario.habits
+    if lacking and OWN in plan.faults and len(scenario.limits) > 1:
+        habits = replace(habits, lacking=0.3, patient=0.3)
+    elif restless and {SHARDS, LATE} <= plan.faults:
+        habits = replace(habits, restless_s=0.4, greedy=0.4)
+    else:
+        return scenario
+    limits = tuple(_fast(limit) for limit in scenario.limits)
+    return replace(scenario, limits=limits, seconds=min(_HURRIED_S, scenario.seconds), habits=habits)
 
 
 def _crowded(scenario: Scenario, plan: Plan) -> Scenario:

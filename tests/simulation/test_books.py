@@ -42,7 +42,9 @@ class Table:
             self._nonce += step.get("nonce", 1)
             new = None if item is None else item | {"op": self._nonce}
             key = Key(f"ns/BUCKET#user-1#api#{number}", "#STATE")
-            changes.append(Change(key, self.items.pop(number, None), new, _operation(kind, key, new)))
+            changes.append(
+                Change(key, self.items.pop(number, None), new, _operation(kind, key, new, step.get("add", {})))
+            )
             if new is not None:
                 self.items[number] = new
         self.books.step(now_ms, changes, Sent("client", moment, unheard=step.get("unheard", False)))
@@ -53,11 +55,11 @@ class Table:
         self.write({0: item | {"b_rpm_tk": item["b_rpm_tk"] - milli, "b_rpm_tc": item["b_rpm_tc"] + milli}}, **more)
 
 
-def _operation(kind: str, key: Key, new: Item | None) -> Any:
+def _operation(kind: str, key: Key, new: Item | None, add: Item) -> Any:
     if kind == "put":
         return Put(new or {})
     when = (Ranges([("b_rpm_tk", 0, None)]),) if kind == "take" else ()
-    return Update(key, when=when)
+    return Update(key, add, when=when)
 
 
 @pytest.fixture
@@ -209,6 +211,22 @@ def test_shards_that_overlap(table: Table) -> None:
         table.write({0: both[0]}, kind="settle")
 
     assert "shards" == kind_of(caught)
+
+
+def test_a_limit_that_comes_back_as_a_balance_alone(table: Table) -> None:
+    """A credit to a limit that is gone would leave a balance without a capacity."""
+    given = {"b_tpm_tk": 1_000, "b_tpm_tc": -1_000}
+    with pytest.raises(Violation) as caught:
+        table.write({0: table.items[0] | given}, kind="settle", add=given)
+
+    assert "limits" == kind_of(caught)
+
+
+def test_a_balance_without_a_capacity_in_a_step_that_raises_the_generation(table: Table) -> None:
+    with pytest.raises(Violation) as caught:
+        table.write({0: table.items[0] | {"gn": 2, "b_tpm_tk": 1_000}})
+
+    assert "limits" == kind_of(caught)
 
 
 def test_limits_that_nobody_configured(table: Table) -> None:

@@ -21,8 +21,11 @@ _SLIGHT_MS = 500
 _ENOUGH_MS = 10
 """Bounds this close are not narrowed further by reads of their own."""
 
-_STEP_MS, _CLOSE_MS = 40, 60
-"""Reads that look for the turn of the second are this far apart; closer once the bounds are close."""
+_STEP_MS = 40
+"""Reads that look for the turn of the second are sent this far apart, and closer once one turn was located."""
+
+_ROUNDING_MS = 4
+"""What the bounds lose to whole milliseconds, at the most."""
 
 _MACHINE_MS = 2_000
 """How far the machine's time of day may differ from the first response of a client that is accepted at once."""
@@ -110,19 +113,22 @@ def next_read_ms(known: Offset, local_ms: int, trip_ms: int) -> int | None:
     """Return when to send the next read that locates the turn of the second, None if it is known well enough.
 
     A response shows whether the second has turned before it was made. So reads are spread over the time in which it
-    may turn, and the two responses on either side of the turn bound it to one step. The next turn is bounded by
-    smaller steps. ``trip_ms`` is how long a read takes there and back.
+    may turn, and the two responses on either side of the turn bound it to one step and one trip. The next turn is
+    bounded by smaller steps, to 10 ms or a little more than two trips. ``trip_ms`` is how long a read takes there and
+    back.
     """
     low, high = known.at(local_ms)
-    width_ms, enough_ms = high - low, max(_ENOUGH_MS, 2 * trip_ms)
+    # One read follows another after a trip, so the two around a turn bound it to two trips at best.
+    width_ms, enough_ms = high - low, max(_ENOUGH_MS, 2 * trip_ms + _ROUNDING_MS)
     if width_ms <= enough_ms:
         return None
     there_ms = trip_ms // 2
     # The next turn that has not surely passed when a read that is sent now arrives.
     turn_ms = ((low + there_ms) // 1000 + 1) * 1000
     first_ms, last_ms = local_ms + turn_ms - high, local_ms + turn_ms - low
-    step_ms = max(enough_ms // 2, _STEP_MS if width_ms > _CLOSE_MS else 0)
-    return max(local_ms, min(first_ms + step_ms, (first_ms + last_ms) // 2) - there_ms)
+    located = width_ms <= 2 * _STEP_MS + trip_ms
+    step_ms = max(enough_ms - trip_ms - _ROUNDING_MS, 0 if located else _STEP_MS)
+    return max(local_ms, min(first_ms + step_ms, (first_ms + last_ms) // 2 - there_ms))
 
 
 def narrowed(known: Offset | None, heard: Offset) -> Offset:
