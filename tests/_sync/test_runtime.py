@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from zae_limiter._sync.runtime import Lock, Parallel, Promise, finish, in_background, in_thread, outlast, sleep
+from zae_limiter._sync.runtime import Lock, Parallel, finish, in_background, in_thread, outlast, sleep
 from zae_limiter.core.errors import ValidationError
 
 
@@ -115,54 +115,6 @@ def test_a_lock_is_held_inside_its_block_only():
         held = lock.locked()
 
     assert (True, False) == (held, lock.locked())
-
-
-def test_a_promise_hands_its_value_to_every_waiter():
-    """A result may be asked for more than once."""
-    promise = Promise()
-    promise.set("value")
-
-    assert ["value", "value"] == [promise.wait(), promise.wait()]
-
-
-def test_a_promise_may_hold_nothing():
-    """None is a value like others."""
-    promise = Promise()
-    promise.set(None)
-
-    assert promise.wait() is None
-
-
-def test_a_failed_promise_raises_its_error_in_every_waiter():
-    """The error reaches whoever asks."""
-    promise = Promise()
-    promise.fail(KeyError("lost"))
-
-    with pytest.raises(KeyError, match="lost"):
-        promise.wait()
-    with pytest.raises(KeyError, match="lost"):
-        promise.wait()
-
-
-def test_a_promise_is_done_once_it_has_a_result():
-    """A value or an error, either is a result."""
-    waiting, kept, failed = Promise(), Promise(), Promise()
-    kept.set(1)
-    failed.fail(KeyError("lost"))
-
-    assert [False, True, True] == [waiting.done(), kept.done(), failed.done()]
-
-
-def test_a_promise_takes_one_result():
-    """A second result is a mistake of the caller, and the first stays."""
-    promise = Promise()
-    promise.set("first")
-
-    with pytest.raises(RuntimeError):
-        promise.set("second")
-    with pytest.raises(RuntimeError):
-        promise.fail(KeyError("third"))
-    assert "first" == promise.wait()
 
 
 def test_a_blocking_call_returns_its_result():

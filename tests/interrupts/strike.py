@@ -15,11 +15,17 @@ import zae_limiter
 T = TypeVar("T")
 
 _DELIVERING = ("CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD", "RESUME", "SEND")
+_AFTER_YIELD_FROM = 2
+"""The least argument of a RESUME that runs no signal handlers: after a yield from, or an await."""
 _LIBRARY = str(Path(zae_limiter.__file__).parent)
 
 
 class Interrupt(BaseException):
     """What the signal handler of a worker raises."""
+
+
+class KeyInterrupt(Interrupt, KeyboardInterrupt):
+    """What Ctrl-C raises: it ends the run of an event loop, other than an exception of another class."""
 
 
 class Strike:
@@ -29,10 +35,11 @@ class Strike:
     round.
     """
 
-    def __init__(self, number: int, within: str = "") -> None:
+    def __init__(self, number: int, within: str = "", kind: type[Interrupt] = Interrupt) -> None:
         self.struck: str | None = None
         self._left = number
         self._within = within
+        self._kind = kind
         self._last: dict[FrameType, int] = {}
 
     def __enter__(self) -> "Strike":
@@ -56,25 +63,28 @@ class Strike:
             self._last.pop(frame, None)
         if event == "opcode" and self.struck is None:
             before, self._last[frame] = self._last.get(frame), frame.f_lasti
-            if before is None or _may_raise(frame.f_code, before, frame.f_lasti):
+            if _may_raise(frame.f_code, before, frame.f_lasti):
                 self._left -= 1
                 if self._left == 0:
                     self.struck = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} {frame.f_code.co_name}"
                     self._last.clear()
-                    raise Interrupt(self.struck)
+                    raise self._kind(self.struck)
         return self._step
 
 
 @functools.cache
-def _may_raise(code: CodeType, before: int, now: int) -> bool:
+def _may_raise(code: CodeType, before: int | None, now: int) -> bool:
     """Return whether a signal handler may run after one bytecode, and its exception can be raised at the next.
 
-    CPython raises it at the call itself. Where that is in another try or with statement than the next bytecode, it
-    cannot be imitated.
+    There is none before the first bytecode of a function. CPython raises the exception at the call itself. Where that
+    is in another try or with statement than the next bytecode, it cannot be imitated. It runs no handler where a
+    coroutine begins to wait or goes on.
     """
+    if before is None:
+        return now in _starts(code)
     names, handlers = _names(code), dis._parse_exception_table(code)  # type: ignore[attr-defined] # there is no other
     targets = [[one.target for one in handlers if one.start <= offset < one.end] for offset in (before, now)]
-    return names[before] in _DELIVERING and targets[0] == targets[1]
+    return names[before] in _DELIVERING and names[now] != "YIELD_VALUE" and targets[0] == targets[1]
 
 
 @functools.cache
@@ -82,16 +92,30 @@ def _names(code: CodeType) -> dict[int, str]:
     return {one.offset: one.opname for one in dis.get_instructions(code)}
 
 
+@functools.cache
+def _starts(code: CodeType) -> set[int]:
+    """Return where a function starts, or goes on after a yield; some versions do not trace the RESUME itself."""
+    resumed = [
+        (one.offset, after.offset)
+        for one, after in itertools.pairwise(dis.get_instructions(code))
+        if one.opname == "RESUME" and (one.arg or 0) & 3 < _AFTER_YIELD_FROM
+    ]
+    return {offset for pair in resumed for offset in pair}
+
+
 def strikes(
-    prepare: Callable[[], T], act: Callable[[T], object], within: str = "", step: int = 1
+    prepare: Callable[[], T],
+    act: Callable[[T], object],
+    within: str = "",
+    kind: type[Interrupt] = Interrupt,
 ) -> Iterator[tuple[T, str]]:
     """Make a call again and again, struck at its first bytecode, its second and so on, until it ends unstruck.
 
     Each call gets something new. Yields that, and where the call was struck, once the exception has left it.
     """
-    for number in itertools.count(1, step):
+    for number in itertools.count(1):
         prepared = prepare()
-        strike = Strike(number, within)
+        strike = Strike(number, within, kind)
         with strike, suppress(Interrupt):
             act(prepared)
         yield prepared, strike.struck or "not struck"

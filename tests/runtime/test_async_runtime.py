@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from zae_limiter._async.runtime import Parallel, Promise, finish, finish_in_place, in_thread, outlast
+from zae_limiter._async.runtime import Parallel, finish, finish_in_place, in_thread, outlast
 
 
 class Call:
@@ -114,29 +114,6 @@ async def test_errors_of_a_cancelled_pair_are_not_logged(logged):
     gc.collect()
 
     assert (True, []) == (ended, logged)
-
-
-async def test_a_cancelled_waiter_leaves_the_promise_to_the_others():
-    """One waiter's end is not the promise's."""
-    promise = Promise()
-    impatient, patient = asyncio.create_task(promise.wait()), asyncio.create_task(promise.wait())
-    await turns()
-    impatient.cancel()
-    await turns()
-    promise.set("value")
-
-    assert "value" == await patient
-    assert impatient.cancelled()
-
-
-async def test_a_failed_promise_nobody_waits_for_is_not_logged(logged):
-    """A promise may be failed for nobody."""
-    promise = Promise()
-    promise.fail(KeyError("lost"))
-    del promise
-    gc.collect()
-
-    assert [] == logged
 
 
 async def test_a_blocking_call_leaves_the_loop_free():

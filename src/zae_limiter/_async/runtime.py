@@ -1,4 +1,4 @@
-"""What waiting code needs of asyncio: two calls at once, locks, promises, threads, and work that outlasts cancelling.
+"""What waiting code needs of asyncio: two calls at once, locks, threads, and work that outlasts cancelling.
 
 Written by hand in both trees under the same names. It knows nothing of limits or tables.
 """
@@ -7,11 +7,12 @@ import _thread
 import asyncio
 import contextvars
 import os
+import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Generic, Literal, Protocol, TypeVar, TypeVarTuple, cast, get_args
 
-from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
 
 __all__ = [
     "Background",
@@ -19,7 +20,6 @@ __all__ = [
     "Mutex",
     "Parallel",
     "ParallelMode",
-    "Promise",
     "Slot",
     "finish",
     "finish_in_place",
@@ -33,7 +33,8 @@ __all__ = [
 
 ParallelMode = Literal["auto", "gevent", "threadpool", "serial"]
 
-Lock = asyncio.Lock
+_LOOK_S = 0.25
+"""How often detached coroutines are looked after while any is waited for."""
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -101,39 +102,30 @@ class Parallel:
         """Lets go of nothing: tasks belong to their loop."""
 
 
-class Promise(Generic[T]):
-    """A result that is set once and that many may wait for; a waiter's cancellation does not touch it."""
+class Lock:
+    """A lock for tasks of one loop. It is free if its holder has ended, even if that was interrupted in between."""
 
-    __slots__ = ("_future",)
+    __slots__ = ("_holder",)
 
     def __init__(self) -> None:
-        self._future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._holder: tuple[asyncio.Future[Any], asyncio.Future[None]] | None = None
 
-    def set(self, value: T) -> None:
-        """Hands the value to every waiter."""
-        self._require_open()
-        self._future.set_result(value)
+    def locked(self) -> bool:
+        """Return whether a task holds the lock."""
+        return self._holder is not None and not any(one.done() for one in self._holder)
 
-    def fail(self, error: BaseException) -> None:
-        """Raises the error in every waiter."""
-        self._require_open()
-        self._future.set_exception(error)
-        # Asked for once, so that asyncio does not log the error of a promise nobody waited for.
-        self._future.exception()
+    async def __aenter__(self) -> None:
+        """Wait until no other task holds the lock, and hold it."""
+        task = asyncio.current_task()
+        while self._holder is not None and self._holder[0] is not task and self.locked():
+            await asyncio.wait(self._holder, return_when=asyncio.FIRST_COMPLETED)
+        released = asyncio.get_running_loop().create_future()
+        self._holder = (task or released, released)
 
-    def done(self) -> bool:
-        """Tells whether the promise was set or failed."""
-        return self._future.done()
-
-    async def wait(self) -> T:
-        """Waits for the value, or raises the error."""
-        if not self._future.done():
-            await asyncio.wait((self._future,))
-        return self._future.result()
-
-    def _require_open(self) -> None:
-        if self._future.done():
-            raise RuntimeError("The promise already has its result")
+    async def __aexit__(self, *_: object) -> None:
+        """Release the lock."""
+        if self._holder is not None:
+            _wake(self._holder[1])
 
 
 class Slot(Generic[T]):
@@ -312,23 +304,19 @@ async def within(seconds: float, call: Callable[[], Awaitable[T]]) -> T:
     """Wait for the call for at most this many seconds.
 
     Raises:
-        TimeoutError: The call took longer.
+        TimeoutError: The call took longer, or the loop shuts down.
     """
     # A task of its own, because asyncio.timeout() needs one and detached code runs in none.
     task = asyncio.create_task(_awaited(call))
     try:
         await asyncio.wait((task,), timeout=seconds)
     except asyncio.CancelledError:
-        task.cancel()
-        await _ended(task)
-        _failure(task)
+        await _cancelled(task)
         raise
     if not task.done():
-        task.cancel()
-        await _ended(task)
-        failure = _failure(task)
-        if isinstance(failure, asyncio.CancelledError):
-            raise TimeoutError
+        await _cancelled(task)
+    if task.cancelled():
+        raise TimeoutError
     return task.result()
 
 
@@ -338,15 +326,20 @@ class _Detached(Generic[T]):
     Cancelling a task throws into the coroutine that it runs, at whatever it waits for. A settlement that was broken
     off there could only be repeated or lost. This one belongs to no task, so nothing can cancel it, and the loop's
     own shutdown does not either. Its end is bounded by the deadline of what it calls.
+
+    An interrupt between two steps may leave a coroutine that nothing resumes. It is found by the watch of its loop,
+    and ends in RateLimiterUnavailable.
     """
 
-    __slots__ = ("_context", "_coroutine", "_loop", "_result", "_waiter", "done", "failure")
+    __slots__ = ("_context", "_coroutine", "_loop", "_pending", "_result", "_steps", "_waiter", "done", "failure")
 
     def __init__(self, coroutine: Coroutine[Any, None, T], loop: asyncio.AbstractEventLoop) -> None:
         self._coroutine = coroutine
         self._loop = loop
         self._context = contextvars.copy_context()
         self._waiter: asyncio.Future[None] | None = None
+        self._pending: asyncio.Future[Any] | None = None
+        self._steps = 0
         self._result: T | None = None
         self.done = False
         self.failure: BaseException | None = None
@@ -361,18 +354,24 @@ class _Detached(Generic[T]):
             self.start()
         else:
             # The mark by which a task recognizes a future that was awaited; a task takes it off again.
+            self._pending = pending
             pending._asyncio_future_blocking = False  # noqa: SLF001 - the protocol between futures and what awaits them
             pending.add_done_callback(self._step, context=self._context)
 
     async def ended(self) -> asyncio.CancelledError | None:
         """Wait for the end; return the first cancellation of the waiter meanwhile, None if there was none."""
         cancellation = None
+        watch = _watch_of(self._loop)
+        watch.seen[self] = -1
+        if self._loop.time() >= watch.look_at_s:
+            watch.look_later()
         while not self.done:
             self._waiter = self._loop.create_future()
             try:
                 await self._waiter
             except asyncio.CancelledError as error:
                 cancellation = cancellation or error
+        watch.seen.pop(self, None)
         return cancellation
 
     def result(self) -> T:
@@ -381,9 +380,24 @@ class _Detached(Generic[T]):
             raise self.failure
         return cast("T", self._result)
 
-    def _step(self, _: object = None) -> None:
+    def look(self, seen: int) -> int:
+        """Return the number of steps; a coroutine that has gone no further than last seen is ended if nothing will.
+
+        A future that is done resumes the coroutine in the next turn of the loop, long before the next look.
+        """
+        if self.done:
+            self._wake()
+        elif self._pending is not None and not self._pending.done():
+            return -1
+        elif seen == self._steps:
+            lost = RateLimiterUnavailable(InterruptedError("the call was interrupted"))
+            self._loop.call_soon(self._step, None, lost, context=self._context)
+        return self._steps
+
+    def _step(self, _: object = None, lost: RateLimiterUnavailable | None = None) -> None:
+        self._steps += 1
         try:
-            pending = self._coroutine.send(None)
+            pending = self._coroutine.send(None) if lost is None else self._coroutine.throw(lost)
         except StopIteration as end:
             self._end(cast("T", end.value), None)
         except (KeyboardInterrupt, SystemExit) as error:
@@ -396,8 +410,54 @@ class _Detached(Generic[T]):
 
     def _end(self, result: T | None, failure: BaseException | None) -> None:
         self._result, self.failure, self.done = result, failure, True
+        self._wake()
+
+    def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+class _Watch:
+    """Looks after the detached coroutines of one loop that callers wait for."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        # How many steps each had made at the last look, -1 if it waited or there was none.
+        self.seen: dict[_Detached[Any], int] = {}
+        self.look_at_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def look_later(self) -> None:
+        """Look after a while; a look that is overdue was interrupted, and is made up for."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.loop.call_later(_LOOK_S, self._look)
+        self.look_at_s = self._timer.when() + _LOOK_S
+
+    def _look(self) -> None:
+        self.look_at_s = 0.0
+        if self.seen:
+            self.look_later()
+        for detached, seen in list(self.seen.items()):
+            self.seen[detached] = detached.look(seen)
+            if detached.done:
+                del self.seen[detached]
+
+
+class _Watches(threading.local):
+    """The watch of the loop that runs in this thread."""
+
+    watch: _Watch | None = None
+
+
+_watches = _Watches()
+
+
+def _watch_of(loop: asyncio.AbstractEventLoop) -> _Watch:
+    watch = _watches.watch
+    if watch is None or watch.loop is not loop:
+        _watches.watch = watch = _Watch(loop)
+    return watch
 
 
 async def _keep(result: object) -> None:
@@ -409,15 +469,14 @@ async def _awaited(call: Callable[[], Awaitable[T]]) -> T:
     return await call()
 
 
-async def _cancelled(left: asyncio.Task[T], right: asyncio.Task[U]) -> None:
-    """Cancels both tasks and waits until both have ended."""
-    left.cancel()
-    right.cancel()
-    await _ended(left)
-    await _ended(right)
-    # Asked for, so that asyncio does not log errors that the cancellation outranks.
-    _failure(left)
-    _failure(right)
+async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
+    """Cancels tasks and waits until all have ended."""
+    for task in tasks:
+        task.cancel()
+    for task in tasks:
+        await _ended(task)
+        # Asked for, so that asyncio does not log errors that the cancellation outranks.
+        _failure(task)
 
 
 async def _ended(task: asyncio.Task[T]) -> None:

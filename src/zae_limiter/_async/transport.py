@@ -9,12 +9,13 @@ import os
 import socket
 import ssl
 from collections import deque
-from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import count
 from typing import cast
 
 from zae_limiter._async import runtime
-from zae_limiter.aws.account import Account, Freshness
+from zae_limiter._async.key_renewal import KeyRenewal
+from zae_limiter.aws.account import Account
 from zae_limiter.aws.lookup import Address, Lookup
 from zae_limiter.clock import Clock, ServerClock
 from zae_limiter.core.outcome import Unavailable
@@ -25,8 +26,9 @@ from zae_limiter.tables.dynamodb.wire import Answer, AnswerReader, BrokenAnswerE
 
 _MOST_CONNECTIONS = 64
 _LONGEST_IDLE_S = 20.0
-_CHECK_KEYS_EVERY_S = 5.0
-_RENEW_EVERY_S = 60.0
+_LOOK_EVERY_S = 0.5
+_GRACE_S = 0.5
+"""How long after its deadline a call may hold a connection before it counts as interrupted."""
 
 _numbers = count(1)
 """The numbers of connections: responses on two connections are two witnesses of the server's time."""
@@ -42,8 +44,7 @@ class Transport:
         self._server = server
         self._pool: _Pool | None = None
         self._closed = False
-        self._check_keys_at_s = clock.monotonic_s() + _CHECK_KEYS_EVERY_S
-        self._replace_keys_at_s = clock.monotonic_s()
+        self._keys = KeyRenewal(account, clock.monotonic_s)
         renew_in_copies(self)
 
     def renew(self, *, restored: bool) -> None:
@@ -55,13 +56,13 @@ class Transport:
             return
         self._drop_connections()
         self._server.forget()
-        self._check_keys_at_s = self._replace_keys_at_s = self._monotonic_s()
+        self._keys.check_soon()
 
     async def call(self, call: Call, until_s: float) -> Answer | Unavailable:
         """Make one call, once; ``until_s`` is by the clock that never goes back."""
         try:
-            if self._monotonic_s() >= self._check_keys_at_s:
-                await self._check_keys(until_s)
+            if self._monotonic_s() >= self._keys.check_at_s:
+                await self._keys.check(until_s)
             signer = self._account.signer
             pool = self._pool_here()
             connection = await pool.borrow(signer.endpoint, until_s)
@@ -96,17 +97,12 @@ class Transport:
         return answer
 
     async def replace_keys(self, refused: Signer, until_s: float) -> None:
-        """Find keys anew, after the server has refused those of a signer as expired.
-
-        Keys that stay the same are looked for only so often.
+        """Find keys again, after the server has refused those of a signer as expired.
 
         Raises:
             Exception: Whatever the provider of credentials raises.
         """
-        now_s = self._monotonic_s()
-        if refused is self._account.signer and now_s >= self._replace_keys_at_s:
-            await runtime.shared(self._account.replace(refused), until_s - now_s)
-            self._replace_keys_at_s = self._monotonic_s() + _CHECK_KEYS_EVERY_S
+        await self._keys.replace(refused, until_s)
 
     @property
     def signer(self) -> Signer:
@@ -143,33 +139,16 @@ class Transport:
         if pool is not None:
             pool.retire()
 
-    async def _check_keys(self, until_s: float) -> None:
-        """See to it that keys are renewed: ahead of time in the background, and waited for only where they must be."""
-        again_s = _CHECK_KEYS_EVERY_S
-        left_s = until_s - self._monotonic_s()
-        match self._account.freshness():
-            case Freshness.EXPIRED:
-                await runtime.shared(self._account.renew(), left_s)
-            case Freshness.STALE:
-                # They are good for some minutes yet, so no caller waits.
-                self._account.renew()
-            case Freshness.AGING:
-                again_s = _RENEW_EVERY_S
-                self._account.renew()
-            case Freshness.FRESH:
-                if self._account.changes:
-                    self._account.renew()
-        self._check_keys_at_s = self._monotonic_s() + again_s
-
 
 class _Connection(asyncio.Protocol):
-    """One connection, which carries one call at a time."""
+    """One connection, or the leave to make one, which carries one call at a time."""
 
-    def __init__(self, endpoint: Endpoint, connected: socket.socket, clock: Clock) -> None:
+    def __init__(self, endpoint: Endpoint, clock: Clock) -> None:
         self.endpoint = endpoint
         self.number = next(_numbers)
         self._loop = asyncio.get_running_loop()
-        self._socket = connected
+        self._socket: socket.socket | None = None
+        self._closed = False
         self._monotonic_s = clock.monotonic_s
         self._reader = AnswerReader()
         self._transport: asyncio.Transport | None = None
@@ -177,7 +156,8 @@ class _Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._late_at_s = self._timeout_s = 0.0
         self.heard_s = clock.monotonic_s()
-        self.usable = False
+        # A connection that was connected once may be unusable.
+        self.connected = self.usable = False
 
     async def ask(self, request: bytes, timeout_s: float) -> Answer | Unavailable:
         """Send a request and wait for its answer."""
@@ -185,31 +165,46 @@ class _Connection(asyncio.Protocol):
             return Unavailable(TimeoutError("no time was left to send the request"), ambiguous=False)
         if self._transport is None or not self.usable:
             return Unavailable(ConnectionError("the connection was closed before the request"), ambiguous=False)
-        self._waiter = self._loop.create_future()
-        self._watch(timeout_s)
         # Until the answer is whole the connection is in doubt.
         self.usable = False
+        self._waiter = self._loop.create_future()
+        self._watch(timeout_s)
         self._transport.write(request)
         try:
             return await self._waiter
         finally:
             self._waiter = None
 
+    async def connect(self, connected: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Use a socket that is connected."""
+        self._socket = connected
+        host = self.endpoint.host if tls else None
+        try:
+            await self._loop.create_connection(lambda: self, sock=connected, ssl=tls, server_hostname=host)
+        except BaseException:
+            # The loop has closed the socket, unless it has just been handed over.
+            self.close()
+            raise
+
     def close(self) -> None:
-        """Close at once."""
+        """Close at once, or as soon as it is connected."""
         self.usable = False
+        self._closed = True
         if self._transport is not None:
             self._transport.abort()
 
     def abandon(self) -> None:
         """Let go of a socket whose loop has ended, or is the parent's of this process: nothing is sent."""
         self.usable = False
-        self._socket.close()
+        if self._socket is not None:
+            self._socket.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Be connected."""
         self._transport = cast("asyncio.Transport", transport)
-        self.usable = True
+        self.connected = self.usable = True
+        if self._closed:
+            self.close()
 
     def data_received(self, data: bytes) -> None:
         """Read on; what comes unasked ends the connection."""
@@ -234,9 +229,9 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Be cut off: a call under way may have been carried out all the same."""
         self.usable = False
+        self._end(Unavailable(exc or ConnectionError("the connection was closed before the answer"), ambiguous=True))
         if self._timer is not None:
             self._timer.cancel()
-        self._end(Unavailable(exc or ConnectionError("the connection was closed before the answer"), ambiguous=True))
 
     def _watch(self, timeout_s: float) -> None:
         """See to it that a call ends in time. One timer serves many calls: it is set anew when it has run out."""
@@ -255,10 +250,11 @@ class _Connection(asyncio.Protocol):
         if self._loop.time() < self._late_at_s:
             self._timer = self._loop.call_at(self._late_at_s, self._look_at_the_time)
         else:
-            self._expire(self._timeout_s)
+            self.expire()
 
-    def _expire(self, timeout_s: float) -> None:
-        self._end(Unavailable(TimeoutError(f"no answer within {timeout_s:.3f} s"), ambiguous=True))
+    def expire(self) -> None:
+        """End a call whose time is up."""
+        self._end(Unavailable(TimeoutError(f"no answer within {self._timeout_s:.3f} s"), ambiguous=True))
         self.close()
 
     def _end(self, outcome: Answer | Unavailable) -> None:
@@ -266,10 +262,21 @@ class _Connection(asyncio.Protocol):
             self._waiter.set_result(outcome)
 
 
-class _Pool:
-    """The connections of one loop: the idle ones, newest last, and a queue of those who wait for one.
+@dataclass(slots=True, eq=False)
+class _Ticket:
+    """A place in the queue, and what is handed to its holder: None once the pool is closed."""
 
-    A connection, or the leave to make one, that becomes free goes to the first in the queue and to nobody else.
+    endpoint: Endpoint
+    until_s: float
+    handed: runtime.Slot[_Connection] = field(default_factory=runtime.Slot)
+
+
+class _Pool:
+    """The connections of one loop: the idle ones, newest last, those on loan, and a queue of callers without one.
+
+    A connection, or the leave to make one, that becomes free goes to the first in the queue and to no other caller.
+    A caller may be interrupted before it can give back what it has. So every loan has the deadline of its caller, and
+    one that is overdue is dropped.
     """
 
     def __init__(self, home: tuple[asyncio.AbstractEventLoop, int], tls: ssl.SSLContext | None, clock: Clock) -> None:
@@ -278,56 +285,28 @@ class _Pool:
         self._clock = clock
         self._lookup: Lookup | None = None
         self._idle: deque[_Connection] = deque()
-        self._lent: set[_Connection] = set()
-        self._waiting: deque[asyncio.Future[_Connection | None]] = deque()
-        # Connections, and leaves to make one.
-        self._open = 0
+        self._lent: dict[_Connection, float] = {}  # with the deadlines of their callers
+        self._waiting: deque[_Ticket] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._look_at_s = 0.0
         self._closed = False
 
     async def borrow(self, endpoint: Endpoint, until_s: float) -> _Connection:
-        """Return a connection that nobody else uses.
+        """Return a connection for this caller alone.
 
         Raises:
             OSError: It cannot be connected (a TimeoutError is one, and so is an error of TLS).
         """
-        connection = self._newest_idle(endpoint)
+        connection = self._newest_idle(endpoint, until_s)
         if connection is None:
             left_s = until_s - self._clock.monotonic_s()
             try:
-                connection = await self._connected_within(left_s, endpoint, until_s)
+                connection = self._new_if_room(endpoint, until_s) or await self._wait_in_turn(endpoint, until_s)
+                if not connection.connected:
+                    await self._connect(connection, until_s)
             except TimeoutError:
-                where = f"{endpoint.host}:{endpoint.port}"
-                raise TimeoutError(f"no connection to {where} within {left_s:.3f} s") from None
-        self._lent.add(connection)
-        if self._closed:
-            connection.close()
+                raise TimeoutError(f"no connection to {endpoint.host}:{endpoint.port} within {left_s:.3f} s") from None
         return connection
-
-    async def _connected_within(self, left_s: float, endpoint: Endpoint, until_s: float) -> _Connection:
-        """Return a connection in a task of its own: a settlement runs in none, and asyncio.timeout() needs one.
-
-        Raises:
-            OSError: It cannot be connected, or not in time, or the loop shuts down.
-        """
-
-        async def connect() -> _Connection:
-            async with asyncio.timeout(left_s):
-                return await self._wait_or_connect(endpoint, until_s)
-
-        task = asyncio.create_task(connect())
-        try:
-            await asyncio.wait((task,))
-        except asyncio.CancelledError:
-            task.cancel()
-            while not task.done():
-                with suppress(asyncio.CancelledError):
-                    await asyncio.wait((task,))
-            if not task.cancelled() and task.exception() is None:
-                self.give_back(task.result())
-            raise
-        if task.cancelled():
-            raise ConnectionError("the loop shuts down")
-        return task.result()
 
     async def connect_alone(self, endpoint: Endpoint, until_s: float) -> _Connection:
         """Return a new connection, in excess of the maximum if need be.
@@ -335,33 +314,26 @@ class _Pool:
         Raises:
             OSError: It cannot be connected (a TimeoutError is one, and so is an error of TLS).
         """
-        self._open += 1
-        try:
-            async with asyncio.timeout(until_s - self._clock.monotonic_s()):
-                connection = await self._connect(endpoint, until_s)
-        except BaseException:
-            self._release()
-            raise
-        self._lent.add(connection)
-        if self._closed:
-            connection.close()
+        connection = self._new(endpoint, until_s)
+        await self._connect(connection, until_s)
         return connection
 
     def give_back(self, connection: _Connection) -> None:
-        """Take a connection back, for the next who waits, or to lie idle; one in doubt is closed."""
-        self._lent.discard(connection)
-        if not connection.usable:
-            connection.close()
-            self._release()
-        elif not self._wake(connection):
+        """Take a connection back, for the next caller in the queue or to lie idle; one in doubt is closed."""
+        if connection.usable:
             self._idle.append(connection)
             # The newest is always the next, so the oldest may never be used again.
-            if self._rested_s(self._idle[0]) >= _LONGEST_IDLE_S:
-                self._idle.popleft().close()
-                self._release()
+            if self._clock.monotonic_s() - self._idle[0].heard_s >= _LONGEST_IDLE_S:
+                self._idle[0].close()
+                self._idle.popleft()
+        else:
+            connection.close()
+        self._lent.pop(connection, None)
+        if self._waiting:
+            self._serve_queue()
 
     def close(self) -> None:
-        """Close every connection; whoever waits for one is told."""
+        """Close every connection; callers in the queue get an error."""
         self._closed = True
         loop, process = self.home
         if loop.is_closed() or process != os.getpid():
@@ -370,9 +342,8 @@ class _Pool:
         elif loop is _running_loop():
             for connection in (*self._idle, *self._lent):
                 connection.close()
-            for waiter in self._waiting:
-                if not waiter.done():
-                    waiter.set_exception(ConnectionError("the connections were closed"))
+            for ticket in [one for one in self._waiting if not one.handed.filled]:
+                ticket.handed.set(None)
 
     def retire(self) -> None:
         """Close every connection from any thread, also while the loop of this pool does not run."""
@@ -382,84 +353,126 @@ class _Pool:
         else:
             loop.call_soon_threadsafe(self.close)
 
-    def _newest_idle(self, endpoint: Endpoint) -> _Connection | None:
-        """Return the idle connection that was used last; those that were idle for too long are closed."""
+    @property
+    def _open(self) -> int:
+        """How many connections there are, or may be made."""
+        return len(self._idle) + len(self._lent)
+
+    def _newest_idle(self, endpoint: Endpoint, until_s: float) -> _Connection | None:
+        """Lend the idle connection that was used last; those that were idle for too long are closed."""
         while self._idle:
-            connection = self._idle.pop()
-            if connection.usable and self._rested_s(connection) < _LONGEST_IDLE_S and connection.endpoint is endpoint:
-                return connection
+            # An interrupt must not leave an open connection that the pool does not know: it is popped last.
+            connection = self._idle[-1]
+            now_s = self._clock.monotonic_s()
+            young = now_s - connection.heard_s < _LONGEST_IDLE_S
+            if young and connection.usable and connection.endpoint is endpoint:
+                self._lent[connection] = until_s
+                if now_s >= self._look_at_s:
+                    self._look_later(now_s)
+                return self._idle.pop()
             connection.close()
-            self._release()
+            self._idle.pop()
         return None
 
-    def _rested_s(self, connection: _Connection) -> float:
-        return self._clock.monotonic_s() - connection.heard_s
+    def _new_if_room(self, endpoint: Endpoint, until_s: float) -> _Connection | None:
+        """Lend a connection that is yet to be connected, None if there are as many as there may be."""
+        if self._open >= _MOST_CONNECTIONS:
+            self._drop_lost()
+        return self._new(endpoint, until_s) if self._open < _MOST_CONNECTIONS else None
 
-    async def _wait_or_connect(self, endpoint: Endpoint, until_s: float) -> _Connection:
-        """Return a connection that another has given back, or a new one where there is room for it."""
-        if self._open < _MOST_CONNECTIONS:
-            self._open += 1
-        else:
-            connection = await self._wait_in_turn()
-            if connection is not None:
-                return connection
+    def _new(self, endpoint: Endpoint, until_s: float) -> _Connection:
+        """Lend a connection that is yet to be connected."""
+        connection = _Connection(endpoint, self._clock)
+        self._lent[connection] = until_s
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._look_at_s:
+            self._look_later(now_s)
+        return connection
+
+    def _drop_lost(self) -> None:
+        """Drop loans whose callers were interrupted: a call ends with its deadline."""
+        latest_s = self._clock.monotonic_s() - _GRACE_S
+        for connection in [lent for lent, until_s in self._lent.items() if until_s < latest_s]:
+            connection.expire()
+            self._lent.pop(connection, None)
+
+    def _look_later(self, now_s: float) -> None:
+        """Look for lost loans after a while; a look that is overdue was interrupted, and is made up for."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.home[0].call_later(_LOOK_EVERY_S, self._look)
+        self._look_at_s = now_s + 2 * _LOOK_EVERY_S
+
+    def _look(self) -> None:
+        """End calls that have lost their timer to an interrupt, and serve callers that it left in the queue."""
+        self._look_at_s = 0.0
+        if self._lent:
+            self._look_later(self._clock.monotonic_s())
+            self._drop_lost()
+        if self._waiting:
+            self._serve_queue()
+
+    async def _wait_in_turn(self, endpoint: Endpoint, until_s: float) -> _Connection:
+        """Wait for a connection, or for leave to make one.
+
+        Raises:
+            OSError: Neither came in time, or the pool was closed.
+        """
+        ticket = _Ticket(endpoint, until_s)
         try:
-            return await self._connect(endpoint, until_s)
+            self._waiting.append(ticket)
+            await ticket.handed.wait(until_s - self._clock.monotonic_s())
         except BaseException:
-            self._release()
+            self._leave(ticket)
             raise
+        connection = ticket.handed.value
+        if connection is not None:
+            return connection
+        self._leave(ticket)
+        raise ConnectionError("the connections were closed") if self._closed else TimeoutError
 
-    async def _wait_in_turn(self) -> _Connection | None:
-        """Wait for a connection, or for leave to make one."""
-        waiter: asyncio.Future[_Connection | None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiter)
+    def _leave(self, ticket: _Ticket) -> None:
+        """Leave the queue; what was handed over in the last moment goes on to the next."""
+        if ticket in self._waiting:
+            self._waiting.remove(ticket)
+        if ticket.handed.value is not None:
+            self.give_back(ticket.handed.value)
+
+    def _serve_queue(self) -> None:
+        """Lend what is free to callers in the queue, in turn."""
+        while self._waiting:
+            ticket = self._waiting[0]
+            if not ticket.handed.filled:
+                endpoint, until_s = ticket.endpoint, ticket.until_s
+                connection = self._newest_idle(endpoint, until_s) or self._new_if_room(endpoint, until_s)
+                if connection is None:
+                    return
+                ticket.handed.set(connection)
+            self._waiting.popleft()
+
+    async def _connect(self, connection: _Connection, until_s: float) -> None:
+        """Connect what was lent; if that fails, its place goes to the next.
+
+        Raises:
+            OSError: It cannot be connected, or not in time, or the loop shuts down.
+        """
         try:
-            return await waiter
-        except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                # What was handed over to somebody who has left goes on to the next.
-                connection = waiter.result()
-                self._release() if connection is None else self.give_back(connection)
+            await runtime.within(until_s - self._clock.monotonic_s(), lambda: self._connect_first(connection, until_s))
+        except BaseException:
+            self.give_back(connection)
             raise
 
-    async def _connect(self, endpoint: Endpoint, until_s: float) -> _Connection:
-        """Make a connection to the first address that answers."""
+    async def _connect_first(self, connection: _Connection, until_s: float) -> None:
+        """Connect to the first address that answers."""
+        endpoint = connection.endpoint
         if self._lookup is None or self._lookup.endpoint is not endpoint:
             self._lookup = Lookup(endpoint)
         addresses = await runtime.shared(self._lookup.begin(), until_s - self._clock.monotonic_s())
-        connected = await _connected(addresses, until_s, self._clock)
-        connection = _Connection(endpoint, connected, self._clock)
-        try:
-            await asyncio.get_running_loop().create_connection(
-                lambda: connection,
-                sock=connected,
-                ssl=self._tls,
-                server_hostname=endpoint.host if self._tls else None,
-            )
-        except BaseException:
-            # The loop has closed the socket, unless it has just been handed over.
-            connection.close()
-            raise
-        return connection
-
-    def _release(self) -> None:
-        """Give up a place among the connections; the next in the queue has it."""
-        if not self._wake(None):
-            self._open -= 1
-
-    def _wake(self, connection: _Connection | None) -> bool:
-        """Give the next in the queue a connection, or leave to make one; False if nobody waits."""
-        while self._waiting:
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_result(connection)
-                return True
-        return False
+        await connection.connect(await _connected(addresses, until_s, self._clock), self._tls)
 
 
 async def _connected(addresses: list[Address], until_s: float, clock: Clock) -> socket.socket:
     """Return a socket that is connected to the first address that answers; each but the last has half the time left."""
-    loop = asyncio.get_running_loop()
     failure: OSError = ConnectionError("the endpoint has no address")
     for number, (family, address) in enumerate(addresses, 1):
         left_s = until_s - clock.monotonic_s()
@@ -467,7 +480,7 @@ async def _connected(addresses: list[Address], until_s: float, clock: Clock) -> 
         try:
             plain.setblocking(False)
             async with asyncio.timeout(left_s if number == len(addresses) else left_s / 2):
-                await loop.sock_connect(plain, address)
+                await asyncio.get_running_loop().sock_connect(plain, address)
         except OSError as error:
             plain.close()
             failure = error

@@ -14,7 +14,8 @@ from contextlib import suppress
 from itertools import count
 
 from zae_limiter._sync import runtime
-from zae_limiter.aws.account import Account, Freshness
+from zae_limiter._sync.key_renewal import KeyRenewal
+from zae_limiter.aws.account import Account
 from zae_limiter.aws.lookup import Address, Lookup
 from zae_limiter.clock import Clock, ServerClock
 from zae_limiter.core.outcome import Unavailable
@@ -27,8 +28,6 @@ _MOST_CONNECTIONS = 64
 _LONGEST_IDLE_S = 20.0
 _SURELY_OPEN_S = 0.01
 """Nobody closes a connection, without having said so, that soon after an answer."""
-_CHECK_KEYS_EVERY_S = 5.0
-_RENEW_EVERY_S = 60.0
 _BYTES_AT_ONCE = 64 * 1024
 _GRACE_S = 0.5
 """How long after its deadline a call may still hold its connection."""
@@ -47,8 +46,7 @@ class Transport:
         self._server = server
         self._pool = _Pool(account.tls, clock)
         self._closed = False
-        self._check_keys_at_s = clock.monotonic_s() + _CHECK_KEYS_EVERY_S
-        self._replace_keys_at_s = clock.monotonic_s()
+        self._keys = KeyRenewal(account, clock.monotonic_s)
         renew_in_copies(self)
 
     def renew(self, *, restored: bool) -> None:
@@ -60,13 +58,13 @@ class Transport:
             return
         self._drop_connections()
         self._server.forget()
-        self._check_keys_at_s = self._replace_keys_at_s = self._monotonic_s()
+        self._keys.check_soon()
 
     def call(self, call: Call, until_s: float) -> Answer | Unavailable:
         """Make one call, once; ``until_s`` is by the clock that never goes back."""
         try:
-            if self._monotonic_s() >= self._check_keys_at_s:
-                self._check_keys(until_s)
+            if self._monotonic_s() >= self._keys.check_at_s:
+                self._keys.check(until_s)
             signer = self._account.signer
             pool = self._pool_here()
             connection = pool.borrow(signer.endpoint, until_s)
@@ -101,17 +99,12 @@ class Transport:
         return answer
 
     def replace_keys(self, refused: Signer, until_s: float) -> None:
-        """Find keys anew, after the server has refused those of a signer as expired.
-
-        Keys that stay the same are looked for only so often.
+        """Find keys again, after the server has refused those of a signer as expired.
 
         Raises:
             Exception: Whatever the provider of credentials raises.
         """
-        now_s = self._monotonic_s()
-        if refused is self._account.signer and now_s >= self._replace_keys_at_s:
-            self._account.replace(refused).result(max(0, until_s - now_s))
-            self._replace_keys_at_s = self._monotonic_s() + _CHECK_KEYS_EVERY_S
+        self._keys.replace(refused, until_s)
 
     @property
     def signer(self) -> Signer:
@@ -137,24 +130,6 @@ class Transport:
         if not self._closed:
             self._pool.abandon()
             self._pool = _Pool(self._account.tls, self._clock)
-
-    def _check_keys(self, until_s: float) -> None:
-        """See to it that keys are renewed: ahead of time in the background, and waited for only where they must be."""
-        again_s = _CHECK_KEYS_EVERY_S
-        left_s = max(0, until_s - self._monotonic_s())
-        match self._account.freshness():
-            case Freshness.EXPIRED:
-                self._account.renew().result(left_s)
-            case Freshness.STALE:
-                # They are good for some minutes yet, so no caller waits.
-                self._account.renew()
-            case Freshness.AGING:
-                again_s = _RENEW_EVERY_S
-                self._account.renew()
-            case Freshness.FRESH:
-                if self._account.changes:
-                    self._account.renew()
-        self._check_keys_at_s = self._monotonic_s() + again_s
 
 
 class _Connection:

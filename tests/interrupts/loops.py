@@ -1,0 +1,55 @@
+"""An event loop whose callers are struck: the run is continued afterwards, as a notebook or a worker does."""
+
+import asyncio
+import gc
+import time
+import warnings
+from collections.abc import Coroutine
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from tests.interrupts.strike import Interrupt
+
+PATIENCE_S = 10.0
+"""How long a caller may take that has no deadline of its own; one that hangs takes forever."""
+
+
+@contextmanager
+def quiet_loop():
+    """A loop that logs no errors of callbacks: some are struck."""
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)
+    asyncio.set_event_loop(loop)
+    try:
+        yield loop
+    finally:
+        asyncio.set_event_loop(None)
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+        with warnings.catch_warnings():
+            # A socket that was struck right after its creation is closed by the collector.
+            warnings.simplefilter("ignore")
+            gc.collect()
+
+
+def run(loop: asyncio.AbstractEventLoop, call: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+    """Run a call to its end, for as long as no interrupt ends the run, and return its task."""
+    task = loop.create_task(call)
+    with suppress(Interrupt):
+        loop.run_until_complete(asyncio.wait((task,), timeout=PATIENCE_S))
+    return task
+
+
+def wait_for_all(loop: asyncio.AbstractEventLoop, within_s: float = PATIENCE_S) -> float:
+    """Let every task of a loop end, and return how many seconds that took.
+
+    Raises:
+        AssertionError: One of them did not end within this many seconds.
+    """
+    started_s = time.monotonic()
+    while tasks := asyncio.all_tasks(loop):
+        left_s = started_s + within_s - time.monotonic()
+        assert left_s > 0, f"these hang: {tasks}"
+        with suppress(Interrupt):
+            loop.run_until_complete(asyncio.wait(tasks, timeout=left_s))
+    return time.monotonic() - started_s

@@ -1,0 +1,98 @@
+"""Waits of the async runtime that are interrupted at any moment: every caller ends, and so do those beside it."""
+
+import asyncio
+
+import pytest
+
+from tests.interrupts.loops import quiet_loop, run, wait_for_all
+from tests.interrupts.strike import Interrupt, KeyInterrupt, strikes
+from zae_limiter._async import runtime
+from zae_limiter._async.runtime import Lock, Parallel, Slot, finish, finish_in_place, outlast, shared, within
+from zae_limiter.aws.shared_call import SharedCall
+
+KINDS = [Interrupt, KeyInterrupt]
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def short_looks(monkeypatch):
+    monkeypatch.setattr(runtime, "_LOOK_S", 0.02)
+
+
+@pytest.fixture
+def loop():
+    with quiet_loop() as made:
+        yield made
+
+
+async def waiting():
+    """Wait for a turn, for a future, and for a turn again."""
+    await asyncio.sleep(0)
+    await asyncio.sleep(0.001)
+    await asyncio.sleep(0)
+    return "done"
+
+
+async def undo(_):
+    """Undo nothing."""
+
+
+async def set_later():
+    slot = Slot()
+    asyncio.get_running_loop().call_later(0.001, slot.set, "value")
+    await slot.wait(1)
+
+
+WAITS = {
+    "finish": lambda: finish(waiting),
+    "finish_in_place": lambda: finish_in_place(waiting),
+    "outlast": lambda: outlast(waiting, undo),
+    "both": lambda: Parallel().both(waiting, waiting),
+    "both_to_end": lambda: Parallel().both_to_end(waiting, waiting),
+    "within": lambda: within(1, waiting),
+    "slot": set_later,
+    "shared": lambda: shared(SharedCall(lambda: "value").begin(), 1),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", WAITS)
+def test_a_wait_that_is_interrupted_at_any_moment_ends(loop, name, kind):
+    """Also if what is struck is the callback that was to end it."""
+    count = 0
+    for _, _ in strikes(lambda: None, lambda _: run(loop, WAITS[name]()), "_async/runtime.py", kind):
+        count += 1
+        wait_for_all(loop)
+
+    assert count > 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["finish", "finish_in_place", "outlast", "both_to_end"])
+def test_a_wait_that_is_interrupted_at_any_moment_lets_a_loop_shut_down(name, kind):
+    """Cancelled callers wait for the end of their calls, which therefore must come."""
+    with quiet_loop() as loop:
+        for _, _ in strikes(lambda: None, lambda _: run(loop, WAITS[name]()), "_async/runtime.py", kind):
+            for task in asyncio.all_tasks(loop):
+                task.cancel()
+            wait_for_all(loop)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lock_whose_holder_is_interrupted_at_any_moment_is_free_for_others(loop, kind):
+    """For one that waits already, and for one that comes later."""
+
+    async def hold(lock):
+        async with lock:
+            await asyncio.sleep(0)
+
+    async def hold_beside_another(lock):
+        await asyncio.gather(*(asyncio.create_task(hold(lock)) for _ in range(3)), return_exceptions=True)
+
+    for lock, where in strikes(Lock, lambda lock: run(loop, hold_beside_another(lock)), "_async/runtime.py", kind):
+        wait_for_all(loop)
+        assert run(loop, hold(lock)).done(), where
+        assert not lock.locked(), where
