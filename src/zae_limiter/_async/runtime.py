@@ -432,7 +432,7 @@ class _Watch:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self.loop.call_later(_LOOK_S, self._look)
-        self.look_at_s = self._timer.when() + _LOOK_S
+        self.look_at_s = self.loop.time() + 2 * _LOOK_S
 
     def _look(self) -> None:
         self.look_at_s = 0.0
