@@ -43,7 +43,7 @@ _INSERT = "INSERT INTO items(ttl, body, pk, sk) VALUES(?, ?, ?, ?)"
 _DELETE = "DELETE FROM items WHERE pk = ? AND sk = ?"
 _ENTER = "INSERT INTO entries(place, part, sort, pk, sk) VALUES(?, ?, ?, ?, ?)"
 _LEAVE = "DELETE FROM entries WHERE place = ? AND part = ? AND sort = ? AND pk = ? AND sk = ?"
-_SCAN = "SELECT id, pk, sk, ttl FROM items WHERE id > ? ORDER BY id LIMIT ?"
+_EXPIRED = "SELECT id, pk, sk, ttl FROM items WHERE id > ? AND id <= ? AND ttl < ? ORDER BY id LIMIT ?"
 
 _REMEMBERED = 4096
 _REMEMBERED_AT_ONCE = 32
@@ -139,16 +139,16 @@ class SqliteTable:
 
     def sweep(self, now_s: int, limit: int) -> Swept:
         """Look at the next ``limit`` items, and remove those whose ``ttl`` is past."""
-        found = self._reading(_select, (_SCAN, (self._swept_to, limit)))
-        # Another writer may move the expiry meanwhile: then this one is not the item that has expired.
-        expired = [
-            Delete(Key(pk, sk), (Equals("ttl", ttl),)) for _, pk, sk, ttl in found if ttl is not None and ttl < now_s
-        ]
-        removed = 0
-        for start in range(0, len(expired), _REMOVED_AT_ONCE):
-            removed += self._removing(expired[start : start + _REMOVED_AT_ONCE])
-        finished = len(found) < limit
-        self._swept_to = 0 if finished else found[-1][0]
+        # Only rows that have expired are taken out of SQLite. While it takes out rows, a thread waits for the
+        # interpreter before each, and its read keeps the log from being shortened.
+        rows = self._reading(sqlite_log.next_rows, (self._swept_to, limit))
+        removed, after = 0, self._swept_to
+        while found := self._reading(_select, (_EXPIRED, (after, rows.last, now_s, _REMOVED_AT_ONCE))):
+            # Another writer may move the expiry meanwhile: then this one is not the item that has expired.
+            removed += self._removing([Delete(Key(pk, sk), (Equals("ttl", ttl),)) for _, pk, sk, ttl in found])
+            after = found[-1][0]
+        finished = rows.found < limit
+        self._swept_to = 0 if finished else rows.last
         if self._reading(sqlite_log.is_overdue, now_s // 3600 - RETENTION_HOURS):
             self._changing(sqlite_log.forget, now_s // 3600 - RETENTION_HOURS)
         return Swept(removed, finished)

@@ -1,0 +1,84 @@
+"""Reports and upkeep go on in short steps, however many items there are. Steps are counted, not timed."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tests.tables.engines import item
+from zae_limiter.schema.operations import Key, Put
+from zae_limiter.tables import sqlite, sqlite_log
+from zae_limiter.tables.sqlite import SqliteTable
+
+NOW_S = 1_700_000_000
+BUCKET = Key("ns/BUCKET#user-1#gpt-4#0", "#STATE")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "limiter.db"
+
+
+def put(table: SqliteTable, items: int, **attributes: object) -> None:
+    """Put items that are no buckets, many at a time."""
+    for start in range(0, items, 50):
+        some = range(start, min(start + 50, items))
+        table.transact([Put(item("part", f"{number:05}", **attributes)) for number in some])
+
+
+def longest_look(path: Path) -> tuple[int, list[Key]]:
+    """The most steps of SQLite's machine, in hundreds, of one look for used buckets, and all that were found."""
+    connection = sqlite3.connect(path)
+    steps: list[int] = []
+
+    def count() -> int:
+        steps[-1] += 1
+        return 0
+
+    connection.set_progress_handler(count, 100)
+    cursor = connection.cursor()
+    used: list[Key] = []
+    start: int | None = 0
+    while start is not None:
+        steps.append(0)
+        found, start = sqlite_log.find_used(cursor, (start, 32))
+        used += found
+    connection.close()
+    return max(steps), used
+
+
+def test_looks_for_used_buckets_among_more_items_are_not_longer(path: Path) -> None:
+    """Items that are no buckets, such as usage snapshots, are passed a bounded number at a time."""
+    table = SqliteTable(path)
+    put(table, 500)
+    few, _ = longest_look(path)
+    put(table, 5_000)
+    table.write(Put(item(*BUCKET, b_rpm_tc=1_000)))
+    many, used = longest_look(path)
+    table.close()
+
+    assert [BUCKET] == used
+    assert many <= 1.5 * few
+
+
+def test_a_sweep_takes_out_expired_rows_only_and_some_at_a_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two rows a thread may wait for the interpreter; the open read keeps the log long meanwhile."""
+    rows: list[int] = []
+    select = sqlite._select
+
+    def counted(cursor: sqlite3.Cursor, statement: tuple[str, tuple[object, ...]]) -> list[object]:
+        found = select(cursor, statement)
+        rows.append(len(found))
+        return found
+
+    table = SqliteTable(path)
+    put(table, 1_000, ttl=NOW_S)
+    monkeypatch.setattr(sqlite, "_select", counted)
+    valid = table.sweep(NOW_S, 2_000)
+    kept_rows = sum(rows)
+    expired = table.sweep(NOW_S + 1, 2_000)
+    table.close()
+
+    assert ((0, True), 0) == (valid, kept_rows)
+    assert (1_000, True) == expired
+    assert max(rows) <= 64
