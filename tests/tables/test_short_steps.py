@@ -1,6 +1,7 @@
 """Reports and upkeep go on in short steps, however many items there are. Steps are counted, not timed."""
 
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tests.tables.engines import item
 from zae_limiter.schema.operations import Key, Put
 from zae_limiter.tables import sqlite, sqlite_log
+from zae_limiter.tables.memory import MemoryTable
 from zae_limiter.tables.sqlite import SqliteTable
 
 NOW_S = 1_700_000_000
@@ -82,3 +84,45 @@ def test_a_sweep_takes_out_expired_rows_only_and_some_at_a_time(path: Path, monk
     assert ((0, True), 0) == (valid, kept_rows)
     assert (1_000, True) == expired
     assert max(rows) <= 64
+
+
+def dictionaries_of(found: object, depth: int = 3) -> Iterator[dict[object, object]]:
+    """Every dictionary that an object is made of."""
+    if isinstance(found, dict):
+        yield found
+    elif isinstance(found, tuple):
+        for one in found:
+            yield from dictionaries_of(one, depth - 1)
+    elif depth and (names := getattr(found, "__slots__", None) or getattr(found, "__dict__", ())):
+        for name in names:
+            yield from dictionaries_of(getattr(found, name), depth - 1)
+
+
+def test_no_dictionary_of_a_table_in_memory_has_many_of_its_keys() -> None:
+    """A dictionary that grows moves all its keys in one step, so the keys of a table are in many dictionaries."""
+    table = MemoryTable()
+    for number in range(10_000):
+        bucket = item(f"ns/BUCKET#user-{number:05}#gpt-4#0", "#STATE", GSI3PK=f"user-{number}", GSI3SK="gpt-4")
+        table.write(Put(bucket | {"b_rpm_tc": number}))
+    table.hour += 1
+    sizes = [len(one) for one in dictionaries_of(table)]
+
+    assert 50_000 <= sum(sizes)
+    assert max(sizes) <= 10_000 / 50
+    table.close()
+
+
+def test_rounds_of_two_readers_reach_every_bucket() -> None:
+    """Each bucket has had its turn by the end of a round, also if another round comes between."""
+    table = MemoryTable()
+    keys = [Key(f"ns/BUCKET#user-{number:04}#gpt-4#0", "#STATE") for number in range(1_000)]
+    for key in keys:
+        table.write(Put(item(*key, b_rpm_tc=1_000)))
+    other: int | None = table.log_open(0, 32)
+    first: int | None = 0
+    while first is not None:
+        first = table.log_open(first, 32)
+        other = table.log_open(other or 0, 7)
+
+    assert set(keys) == {one.key for one in table.changes(0, 2_000)}
+    table.close()
