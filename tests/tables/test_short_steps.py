@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.tables.engines import item
+from tests.tables.memory_items import stored
 from zae_limiter.schema.operations import Key, Put
 from zae_limiter.tables import sqlite, sqlite_log
 from zae_limiter.tables.memory import MemoryTable
@@ -125,4 +126,18 @@ def test_rounds_of_two_readers_reach_every_bucket() -> None:
         other = table.log_open(other or 0, 7)
 
     assert set(keys) == {one.key for one in table.changes(0, 2_000)}
+    table.close()
+
+
+def test_a_table_in_memory_keeps_the_key_of_an_item_that_is_replaced() -> None:
+    """A new object for each key would wait for the garbage collector, and as many are freed: it would start late."""
+    table = MemoryTable()
+    table.write(Put(item("part", "sort", x=1)))
+    (before,) = stored(table)
+    table.transact([Put(item("part", "sort", x=2))])
+    table.hour += 1
+    table.transact([Put(item("part", "sort", x=3))])
+    (after,) = stored(table)
+
+    assert before is after
     table.close()

@@ -78,8 +78,9 @@ class MemoryTable:
         self._items = Parts(dict[_PlainKey, dict[str, Any]])
         self._idle = Parts(dict[_PlainKey, dict[str, Any]])
         self._orders = Parts(dict[tuple[str, str], list[Entry] | tuple[Entry, ...]])
-        # The keys in the order in which the sweep comes round to them.
-        self._rounds = Parts(OrderedDict[_PlainKey, None])
+        # The keys in the order in which the sweep comes round to them, each with itself: the one object that every
+        # dictionary has as this key.
+        self._rounds = Parts(OrderedDict[_PlainKey, _PlainKey])
         self._swept_to = 0
         self._hour = 0
         # What each bucket was opened with, and in which hour.
@@ -306,9 +307,10 @@ class MemoryTable:
         leaves = tuple(place for place in stood if place not in stands)
         enters = tuple(place for place in stands if place not in stood)
         noted = sum(step.change is not None for step in before)
-        return _Step(
-            (key[0], key[1]), new, leaves, enters, found, None if found is None else self._change(key, found, noted)
-        )
+        # A new tuple for an old one would wait for the garbage collector, which does not see that there are more: as
+        # many are freed. A young collection of 180,000 takes 120 ms.
+        same = self._rounds.of(key).get(key) or (key[0], key[1])
+        return _Step(same, new, leaves, enters, found, None if found is None else self._change(key, found, noted))
 
     def _opening(self, key: _PlainKey) -> Opened | None:
         """Return what a bucket was opened with, None if it was not."""
@@ -354,7 +356,7 @@ class MemoryTable:
         elif found is not None and found.opened is not None:
             self._opened_in.of(key)[key], self._opened.of(key)[key] = found.opened
         if new:
-            self._rounds.of(key).setdefault(key)
+            self._rounds.of(key).setdefault(key, key)
             self._items.of(key)[key] = new
             self._idle.of(key).pop(key, None)
         elif new is not None:
