@@ -10,7 +10,7 @@ interrupted is carried out by the next caller. Each step of it may be carried ou
 import threading
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -270,7 +270,7 @@ class MemoryTable:
     def held_back_bytes(self) -> None:
         """Return None: there is no log."""
 
-    def checkpoint(self) -> None:
+    def checkpoint(self, monotonic_s: Callable[[], float]) -> None:
         """Do nothing."""
 
     def close(self) -> None:

@@ -109,6 +109,9 @@ class SqliteTable:
     def write(self, operation: Write) -> Applied | Refused | Missing | Unavailable:
         """Carry out one operation, if its conditions hold."""
         # As _writing, without the call.
+        hush = self._log.hush
+        if hush is not None and hush.lasts():
+            raise Busy
         turn = self._pool.turn
         try:
             turn.begin()
@@ -184,10 +187,13 @@ class SqliteTable:
         """Return the size of the log if others kept the last checkpoint from shortening it, else None."""
         return self._log.size_bytes if self._log.held_back else None
 
-    def checkpoint(self) -> None:
-        """Bring the log into the file; this syncs, so it belongs on a thread."""
+    def checkpoint(self, monotonic_s: Callable[[], float]) -> None:
+        """Bring the log into the file; this syncs, so it belongs on a thread.
+
+        For some milliseconds, writes of this process raise ``Busy``: the log restarts when nothing is written.
+        """
         self._since_checkpoint = 0
-        self._reading(self._log.bring_in, None)
+        self._reading(self._log.bring_in, monotonic_s)
 
     def close(self) -> None:
         """Close the file; the last to close it brings the log into it."""
@@ -213,6 +219,9 @@ class SqliteTable:
         Raises:
             Busy: the file is locked.
         """
+        hush = self._log.hush
+        if hush is not None and hush.lasts():
+            raise Busy
         turn = self._pool.turn
         try:
             turn.begin()
