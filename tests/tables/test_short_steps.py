@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -141,3 +142,16 @@ def test_a_table_in_memory_keeps_the_key_of_an_item_that_is_replaced() -> None:
 
     assert before is after
     table.close()
+
+
+def test_a_full_cache_of_rows_forgets_some_at_a_time(path: Path) -> None:
+    """To forget thousands of rows in one step would keep an event loop busy."""
+    table = SqliteTable(path)
+    sizes = [len(table._rows)]
+    for start in range(0, 4_500, 50):
+        table.transact([Put(item("part", f"{number:05}")) for number in range(start, start + 50)])
+        sizes.append(len(table._rows))
+    table.close()
+
+    assert 4_000 < max(sizes) <= 4_096
+    assert max(earlier - later for earlier, later in pairwise(sizes)) <= 100
