@@ -22,7 +22,7 @@ from zae_limiter.core.outcome import Applied
 from zae_limiter.schema.operations import Key, Put, Query, Update
 from zae_limiter.tables.busy import Busy
 from zae_limiter.tables.sqlite import SqliteTable
-from zae_limiter.tables.sqlite_checkpoint import Hush, WriteAheadLog
+from zae_limiter.tables.sqlite_checkpoint import WriteAheadLog, WritePause
 
 __all__ = ["start"]
 
@@ -300,7 +300,7 @@ def test_writers_wait_for_a_checkpoint_for_a_bounded_time(path: Path) -> None:
     """The time ends also if the checkpoint does not."""
     now_s = 4.9
     table = SqliteTable(path)
-    table._log.hush = Hush(lambda: now_s, 5.0)
+    table._log.write_pause = WritePause(lambda: now_s, 5.0)
     with pytest.raises(Busy):
         table.write(Put(item(x=1)))
     with pytest.raises(Busy):

@@ -18,7 +18,7 @@ WRITES_PER_COPY = 2000
 """A process copies the log after this many writes of its own."""
 
 COPIES = 6
-HUSH_S = 0.008
+WRITE_PAUSE_S = 0.008
 """Writers of this process wait for this many seconds at most while a copy tries to find the log quiet."""
 
 _FIRST_WAIT_S = 0.002

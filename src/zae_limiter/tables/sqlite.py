@@ -111,8 +111,8 @@ class SqliteTable:
     def write(self, operation: Write) -> Applied | Refused | Missing | Unavailable:
         """Carry out one operation, if its conditions hold."""
         # As _writing, without the call.
-        hush = self._log.hush
-        if hush is not None and hush.lasts():
+        write_pause = self._log.write_pause
+        if write_pause is not None and write_pause.lasts():
             raise Busy
         turn = self._pool.turn
         try:
@@ -221,8 +221,8 @@ class SqliteTable:
         Raises:
             Busy: the file is locked.
         """
-        hush = self._log.hush
-        if hush is not None and hush.lasts():
+        write_pause = self._log.write_pause
+        if write_pause is not None and write_pause.lasts():
             raise Busy
         turn = self._pool.turn
         try:

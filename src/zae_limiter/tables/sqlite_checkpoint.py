@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from zae_limiter.core.checkpoint import (
-    HUSH_S,
+    WRITE_PAUSE_S,
     CloseOff,
     CopyAgain,
     Leave,
@@ -21,7 +21,7 @@ from zae_limiter.tables.sqlite_file import is_busy, transaction
 from zae_limiter.tables.sqlite_identity import log_of
 
 
-class Hush(NamedTuple):
+class WritePause(NamedTuple):
     """A moment in which writers of this process wait; it ends by itself."""
 
     monotonic_s: Callable[[], float]
@@ -41,7 +41,7 @@ class WriteAheadLog:
         self._tried_bytes = 0
         self.held_back = False
         # None if writers need not wait.
-        self.hush: Hush | None = None
+        self.write_pause: WritePause | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -70,11 +70,11 @@ class WriteAheadLog:
                 copies += 1
                 if seen.is_complete:
                     # The last pages are few, so this copy is short unless it syncs the file. Writers then go on.
-                    self.hush = Hush(monotonic_s, monotonic_s() + HUSH_S)
+                    self.write_pause = WritePause(monotonic_s, monotonic_s() + WRITE_PAUSE_S)
                 seen = self._copy(cursor, seen)
             self.held_back = step.held_back if isinstance(step, Leave) else self._close_off(cursor, step)
         finally:
-            self.hush = None
+            self.write_pause = None
         self._tried_bytes = self.size_bytes if self.held_back else 0
 
     def _close_off(self, cursor: sqlite3.Cursor, step: CloseOff) -> bool:
