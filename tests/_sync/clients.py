@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+from tests.tables.memory_items import stored
 from zae_limiter import SyncRateLimiter, RateLimiterUnavailable, SyncRepository
 from zae_limiter.core.outcome import Unavailable
 from zae_limiter.tables.memory import MemoryTable
@@ -159,7 +160,7 @@ def everything_in(repo):
         table = table.table
     blocking = table._table
     if isinstance(blocking, MemoryTable):
-        return {tuple(key): dict(item) for key, item in (blocking._idle | blocking._items).items()}
+        return {tuple(key): dict(item) for key, item in stored(blocking).items()}
     rows = blocking._pool.lend(_select_all, None)
     return {(pk, sk): json.loads(body) for pk, sk, body in rows}
 

@@ -19,8 +19,8 @@ from zae_limiter.core.checkpoint import (
 MIB = 2**20
 
 
-def seen(copied: int, pages: int = 1000, mib: int = 1, blocked: bool = False) -> LogCopy:
-    return LogCopy(blocked, pages, copied, 1024, mib * MIB)
+def seen(copied: int, pages: int = 1000, mib: int = 1, blocked: bool = False, quiet: bool = False) -> LogCopy:
+    return LogCopy(blocked, pages, copied, 1024, mib * MIB, quiet)
 
 
 def step(copy: LogCopy, copies: int = COPIES, held_back: bool = False) -> object:
@@ -58,10 +58,24 @@ def test_a_short_log_that_was_copied_is_left() -> None:
 
 
 @pytest.mark.parametrize("copies", [1, COPIES])
-def test_a_longer_log_that_was_copied_begins_again(copies: int) -> None:
+def test_a_longer_log_that_is_quiet_begins_again(copies: int) -> None:
     """Its file keeps its size up to a quarter of the limit, and is truncated beyond."""
-    assert CloseOff(False, 32) == step(seen(2002, pages=2002, mib=2), copies)
-    assert CloseOff(True, 70) == step(seen(10, pages=10, mib=8), copies)
+    assert CloseOff(False, 10) == step(seen(2002, pages=2002, mib=2, quiet=True), copies)
+    assert CloseOff(True, 10) == step(seen(10, pages=10, mib=8, quiet=True), copies)
+
+
+def test_a_log_that_grows_while_it_is_copied_is_copied_again_at_once() -> None:
+    """Writers would wait for the sync of all that was copied. The last pages are few, so the next copy is short."""
+    longer = seen(2002, pages=2002, mib=11)
+
+    assert [CopyAgain(0.0)] * (COPIES - 1) == [step(longer, copies) for copies in range(1, COPIES)]
+    assert Leave(held_back=False) == step(longer)
+
+
+def test_an_urgent_log_that_is_never_quiet_begins_again() -> None:
+    """A bounded log matters more than a write that waits for a sync."""
+    assert CopyAgain(0.0) == step(seen(1000, mib=12), COPIES - 1)
+    assert CloseOff(True, 85) == step(seen(1000, mib=12))
 
 
 def test_a_copy_that_readers_cut_short_is_made_again() -> None:
@@ -74,9 +88,9 @@ def test_a_copy_that_readers_cut_short_is_made_again() -> None:
 
 def test_an_urgent_log_is_closed_off_against_readers_once() -> None:
     """If the last attempt was held back, writers are not held up again before a copy is complete."""
-    assert CloseOff(True, 95) == step(seen(999, mib=12))
+    assert CloseOff(True, 85) == step(seen(999, mib=12))
     assert Leave(held_back=True) == step(seen(999, mib=12), held_back=True)
-    assert CloseOff(True, 95) == step(seen(1000, mib=12), held_back=True)
+    assert CloseOff(True, 85) == step(seen(1000, mib=12), held_back=True)
 
 
 def test_readers_are_waited_for_up_to_a_bound() -> None:

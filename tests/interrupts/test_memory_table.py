@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from tests.interrupts.strike import strikes
+from tests.tables.memory_items import stored
 from zae_limiter.schema.operations import Delete, ItemAbsent, Key, Put, Query, Update
 from zae_limiter.tables.evaluate import places
 from zae_limiter.tables.memory import MemoryTable
@@ -43,13 +44,14 @@ def in_another_thread(call):
 
 def check(table):
     """Require that items, orders and the log belong together."""
-    items = {**table._idle, **table._items}
-    listed = {(order, partition, entry) for (order, partition), entries in table._orders.items() for entry in entries}
+    items = stored(table)
+    orders = [one for part in table._orders.parts for one in part.items()]
+    listed = {(order, partition, entry) for (order, partition), entries in orders for entry in entries}
     expected = {(p.order, p.partition, (p.sort, *key)) for key, found in items.items() for p in places(found)}
 
     assert expected == listed
     assert set(items) == set(table._rounds)
-    assert sum(map(len, table._orders.values())) == len(listed)
+    assert sum(len(entries) for _, entries in orders) == len(listed)
     sequences = [one.sequence for one in table.changes(0, 100)]
     assert sorted(set(sequences)) == sequences
     assert not table._unfinished

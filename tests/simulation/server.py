@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from tests.simulation.loop import Timeline
 from tests.simulation.table import Partitions, Units
+from tests.tables.memory_items import stored
 from zae_limiter.core.outcome import (
     Applied,
     Cancelled,
@@ -105,7 +106,7 @@ class Server:
 
     def items(self) -> list[Item]:
         """Return every item that is stored, for checks to look at."""
-        return list((self._items._idle | self._items._items).values())
+        return list(stored(self._items).values())
 
     def get(self, key: Key) -> Item | None:
         """Return an item as it is, for checks to look at."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TypeVar
 
+from tests.tables.memory_items import stored
 from zae_limiter.clock import Clock
 from zae_limiter.core.bucket import Moment
 from zae_limiter.core.errors import RateLimiterUnavailable
@@ -123,7 +124,7 @@ class SimulatedTable:
 
     def items(self) -> list[Item]:
         """Every item that is stored, for tests to look at; it takes no time."""
-        return list((self._items._idle | self._items._items).values())
+        return list(stored(self._items).values())
 
     async def get(self, key: Key, *, consistent: bool = False, until_s: float | None = None) -> Item | None:
         (item,) = await self.batch_get([key], consistent=consistent)

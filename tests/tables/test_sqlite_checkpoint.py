@@ -4,8 +4,11 @@ import asyncio
 import itertools
 import logging
 import shutil
+import sqlite3
 import threading
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,8 +18,11 @@ from tests.tables.test_sqlite_processes import Start, go, line, start, whole
 from zae_limiter._async.embedded_table import EmbeddedTable
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.checkpoint import LIMIT_BYTES
-from zae_limiter.schema.operations import Key, Put, Update
+from zae_limiter.core.outcome import Applied
+from zae_limiter.schema.operations import Key, Put, Query, Update
+from zae_limiter.tables.busy import Busy
 from zae_limiter.tables.sqlite import SqliteTable
+from zae_limiter.tables.sqlite_checkpoint import WriteAheadLog, WritePause
 
 __all__ = ["start"]
 
@@ -162,10 +168,10 @@ class SlowCheckpoints(SqliteTable):
         self.goes_on = threading.Event()
         self.begun = threading.Event()
 
-    def checkpoint(self) -> None:
+    def checkpoint(self, monotonic_s: Callable[[], float]) -> None:
         self.begun.set()
         self.goes_on.wait()
-        super().checkpoint()
+        super().checkpoint(monotonic_s)
 
 
 async def test_writers_pause_for_a_checkpoint_that_is_slow(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,3 +195,117 @@ async def test_writers_pause_for_a_checkpoint_that_is_slow(path: Path, monkeypat
     assert 0 == before
     assert 3 * 20 == len(pauses)
     await table.close()
+
+
+async def test_only_slices_of_reports_give_way_to_a_checkpoint(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread needs the interpreter while it holds writers up. A slice waits for it, up to a bound."""
+    pauses: list[float] = []
+
+    async def noted(seconds: float) -> None:
+        pauses.append(seconds)
+
+    blocking = SlowCheckpoints(path, 4 * SMALL_LIMIT)
+    table = EmbeddedTable(blocking, SystemClock(), PATIENCE_S, lambda: 0.5)
+    monkeypatch.setattr("zae_limiter._async.runtime.sleep", noted)
+    await table.query(Query("part"))
+    free = list(pauses)
+    for number in range(300):
+        await table.write(Put(item("part", str(number), text="word" * 1_000)))
+    assert blocking.begun.wait(PATIENCE_S)
+    pauses.clear()
+    await table.get(KEY)
+    await table.write(Put(item("part", "last")))
+    alone = list(pauses)
+    await table.query(Query("part"))
+    blocking.goes_on.set()
+
+    assert ([0], []) == (free, alone)
+    assert [0] + 20 * [0.005] == pauses
+    await table.close()
+
+
+class Watched(sqlite3.Cursor):
+    """A cursor that notes what a checkpoint does. The file is written to during its first copies."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        super().__init__(connection)
+        self.steps: list[str] = []
+        self.writes: list[Callable[[], object]] = []
+
+    def execute(self, statement: str, *arguments: object) -> "Watched":
+        for name in ("PASSIVE", "RESTART", "BEGIN IMMEDIATE"):
+            if name in statement:
+                self.steps.append(name)
+        super().execute(statement, *arguments)
+        if "PASSIVE" in statement and self.writes:
+            self.writes.pop()()
+            self.steps.append("write")
+        return self
+
+
+def filled(path: Path) -> SqliteTable:
+    """A table whose log is long enough to begin again."""
+    table = SqliteTable(path)
+    for number in range(150):
+        table.write(Put(item("part", str(number), text=TEXT)))
+    return table
+
+
+def test_a_log_begins_again_only_after_a_copy_without_a_write(path: Path) -> None:
+    """After a write the restart would sync the whole copy, and writers would wait for the disk meanwhile."""
+    table = filled(path)
+    # While there is a reader, no write begins the log again by itself.
+    reader = sqlite3.connect(path, isolation_level=None)
+
+    def read() -> None:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM items").fetchall()
+
+    def write(number: int) -> None:
+        table.write(Put(item("part", "other", x=number)))
+        reader.execute("ROLLBACK")
+        if number:
+            read()
+
+    read()
+    watched = sqlite3.connect(path, isolation_level=None).cursor(Watched)
+    watched.writes = [partial(write, number) for number in range(3)]
+    WriteAheadLog(str(path), LIMIT_BYTES).bring_in(watched, time.monotonic)
+    for connection in (watched.connection, reader, table):
+        connection.close()
+
+    assert 3 * ["PASSIVE", "write"] + 2 * ["PASSIVE"] + ["RESTART", "BEGIN IMMEDIATE"] == watched.steps
+
+
+def test_the_first_write_after_a_checkpoint_does_not_begin_the_log(path: Path) -> None:
+    """SQLite syncs the log when it writes its header. The checkpoint does that, so that no event loop has to."""
+
+    def header() -> bytes:
+        with path.with_name(f"{path.name}-wal").open("rb") as log:
+            return log.read(32)
+
+    table = filled(path)
+    before = header()
+    table.checkpoint(time.monotonic)
+    begun = header()
+    table.write(Put(item("part", "other")))
+    after = header()
+    table.close()
+
+    assert before != begun
+    assert begun == after
+
+
+def test_writers_wait_for_a_checkpoint_for_a_bounded_time(path: Path) -> None:
+    """The time ends also if the checkpoint does not."""
+    now_s = 4.9
+    table = SqliteTable(path)
+    table._log.write_pause = WritePause(lambda: now_s, 5.0)
+    with pytest.raises(Busy):
+        table.write(Put(item(x=1)))
+    with pytest.raises(Busy):
+        table.transact([Put(item(x=1))])
+    now_s = 5.0
+
+    assert isinstance(table.write(Put(item(x=1))), Applied)
+    table.close()

@@ -114,5 +114,5 @@ async def test_writes_keep_the_log_short(tmp_path: Path, clock: FixedClock) -> N
         sizes.append((tmp_path / "limiter.db-wal").stat().st_size)
     await table.close()
 
-    assert 1 == len(set(sizes))
+    assert max(sizes) < 1.1 * min(sizes)
     assert not (tmp_path / "limiter.db-wal").exists()

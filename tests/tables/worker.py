@@ -7,6 +7,7 @@ import random
 import sqlite3
 import sys
 import threading
+import time
 from contextlib import suppress
 
 from tests.tables.engines import KEY
@@ -55,7 +56,7 @@ def acknowledge(path: str) -> None:
         for _ in range(300):
             assert isinstance(table.write(Update(KEY, add={"x": 1})), Applied)
             say("written")
-        table.checkpoint()
+        table.checkpoint(time.monotonic)
 
 
 def use(path: str) -> None:

@@ -100,7 +100,7 @@ class EmbeddedTable:
     ) -> list[Item | None]:
         """The items in the order of their keys, None for each that is absent, all as of one moment."""
         if len(keys) > _KEYS_IN_PASSING:
-            await runtime.sleep(0)
+            await self._give_way()
         try:
             return self._table.batch_get(keys)
         except Busy:
@@ -110,7 +110,7 @@ class EmbeddedTable:
         """One page of a partition of the table or of an index, shorter than its limit where that is large."""
         if query.limit is None or query.limit > _ITEMS_PER_PAGE:
             query = replace(query, limit=_ITEMS_PER_PAGE)
-        await runtime.sleep(0)
+        await self._give_way()
         try:
             return self._table.query(query)
         except Busy:
@@ -151,11 +151,13 @@ class EmbeddedTable:
     async def log_changes(self, start: int) -> int | None:
         """Log what some buckets have used so far; return where to go on, None if the log is complete."""
         self.now()
+        await self._give_way()
         await self._count(_BUCKETS_PER_LOOK)
         return await self._read_when_free(self._log_some, start)
 
     async def changes(self, after: int, limit: int) -> list[Change]:
         """The next of the logged changes after a sequence, at most so many, in their order."""
+        await self._give_way()
         return await self._read_when_free(lambda span: self._table.changes(*span), (after, limit))
 
     async def trim(self, up_to: int) -> None:
@@ -258,6 +260,17 @@ class EmbeddedTable:
                 self._tidy(sweeps)
         await self._pause()
 
+    async def _give_way(self) -> None:
+        """Let other tasks run before the next slice of a report, and let upkeep in the background end.
+
+        A checkpoint holds writers up until its thread has had the interpreter several times. A report would keep it.
+        """
+        await runtime.sleep(0)
+        for _ in range(_LOG_PAUSES):
+            if not self._upkeep_runs:
+                return
+            await runtime.sleep(_LONGEST_WAIT_S)
+
     async def _pause(self) -> None:
         """Wait a moment for a checkpoint in the background while the log is close to its limit."""
         for _ in range(_LOG_PAUSES):
@@ -287,7 +300,7 @@ class EmbeddedTable:
         """Run a checkpoint if one is wanted, and warn now and then if others prevent it."""
         if not self._table.wants_checkpoint():
             return
-        self._table.checkpoint()
+        self._table.checkpoint(self._clock.monotonic_s)
         size_bytes = self._table.held_back_bytes()
         now_ms = self._clock.now_ms()
         if size_bytes is not None and now_ms >= self._held_back_due_ms:

@@ -3,6 +3,9 @@
 Writers append pages to the log. A *copy* brings pages into the file while writers go on; it stops at the oldest page
 that a reader still needs. After a complete copy the log may *restart* at its beginning, which holds writers up for a
 moment. *Truncating* it also shrinks the log's file. All bounds are parts of one limit, in bytes.
+
+A copy syncs the file only if no page was appended meanwhile. Otherwise the restart does it, and writers wait for the
+disk. So the log restarts when it is *quiet*: a copy found no page that the copy before had not.
 """
 
 from dataclasses import dataclass
@@ -15,16 +18,20 @@ WRITES_PER_COPY = 2000
 """A process copies the log after this many writes of its own."""
 
 COPIES = 6
+WRITE_PAUSE_S = 0.008
+"""Writers of this process wait for this many seconds at most while a copy tries to find the log quiet."""
+
 _FIRST_WAIT_S = 0.002
 _FRAME_HEADER_BYTES = 24
-_SHORTEST_HOLD_UP_MS = 20
+_SHORTEST_HOLD_UP_MS = 10
 _LONGEST_HOLD_UP_MS = 200
 
 
 class LogCopy(NamedTuple):
     """What a copy found: pages in the log, pages copied so far, and the size of the log's file.
 
-    ``is_blocked`` is True if another connection is copying; the page counts are then unknown.
+    ``is_blocked`` is True if another connection is copying; the page counts are then unknown. ``is_quiet`` is True if
+    the copy before found the same pages.
     """
 
     is_blocked: bool
@@ -32,6 +39,7 @@ class LogCopy(NamedTuple):
     copied: int
     page_bytes: int
     file_bytes: int
+    is_quiet: bool = False
 
     @property
     def is_complete(self) -> bool:
@@ -87,13 +95,15 @@ def next_step(seen: LogCopy, copies: int, held_back: bool, limit_bytes: int) -> 
     is_urgent = _is_urgent(seen, limit_bytes)
     if seen.is_complete:
         truncates = seen.file_bytes >= limit_bytes // 4
-        if truncates or seen.pages * (seen.page_bytes + _FRAME_HEADER_BYTES) >= limit_bytes // 16:
-            return CloseOff(truncates, _hold_up_ms(seen.file_bytes, limit_bytes))
-        return Leave(held_back=False)
+        if not truncates and seen.pages * (seen.page_bytes + _FRAME_HEADER_BYTES) < limit_bytes // 16:
+            return Leave(held_back=False)
+        if seen.is_quiet or (is_urgent and copies >= COPIES):
+            return CloseOff(truncates, _hold_up_ms(seen, limit_bytes))
+        return CopyAgain(0.0) if copies < COPIES else Leave(held_back=False)
     if copies < COPIES and (is_urgent or not seen.is_blocked):
         return CopyAgain(_FIRST_WAIT_S * 2 ** (copies - 1))
     if is_urgent and not held_back and not seen.is_blocked:
-        return CloseOff(truncates=True, wait_ms=_hold_up_ms(seen.file_bytes, limit_bytes))
+        return CloseOff(truncates=True, wait_ms=_hold_up_ms(seen, limit_bytes))
     return Leave(is_held_back(seen, limit_bytes))
 
 
@@ -111,6 +121,8 @@ def _is_urgent(seen: LogCopy, limit_bytes: int) -> bool:
     return seen.file_bytes >= limit_bytes * 3 // 8
 
 
-def _hold_up_ms(file_bytes: int, limit_bytes: int) -> int:
-    """Return how long to wait for readers: the longer the log, the longer."""
-    return min(_LONGEST_HOLD_UP_MS, _SHORTEST_HOLD_UP_MS + _LONGEST_HOLD_UP_MS * file_bytes // limit_bytes)
+def _hold_up_ms(seen: LogCopy, limit_bytes: int) -> int:
+    """Return how long to wait for readers: the longer an urgent log, the longer."""
+    if not _is_urgent(seen, limit_bytes):
+        return _SHORTEST_HOLD_UP_MS
+    return min(_LONGEST_HOLD_UP_MS, _SHORTEST_HOLD_UP_MS + _LONGEST_HOLD_UP_MS * seen.file_bytes // limit_bytes)

@@ -1,6 +1,6 @@
 """What the two embedded tables have in common: calls that answer at once or raise ``Busy``, and never wait."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from zae_limiter.core.outcome import Item, TransactOutcome, WriteOutcome
@@ -66,7 +66,7 @@ class BlockingTable(Protocol):
     def held_back_bytes(self) -> int | None:
         """Return the size of the log if others kept the last checkpoint from shortening it, else None."""
 
-    def checkpoint(self) -> None:
+    def checkpoint(self, monotonic_s: Callable[[], float]) -> None:
         """Bring what was written to where it is kept for good."""
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ take turns to write. A write that failed was rolled back, so no outcome is ever 
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from zae_limiter.core.checkpoint import LIMIT_BYTES
@@ -43,10 +44,11 @@ _INSERT = "INSERT INTO items(ttl, body, pk, sk) VALUES(?, ?, ?, ?)"
 _DELETE = "DELETE FROM items WHERE pk = ? AND sk = ?"
 _ENTER = "INSERT INTO entries(place, part, sort, pk, sk) VALUES(?, ?, ?, ?, ?)"
 _LEAVE = "DELETE FROM entries WHERE place = ? AND part = ? AND sort = ? AND pk = ? AND sk = ?"
-_SCAN = "SELECT id, pk, sk, ttl FROM items WHERE id > ? ORDER BY id LIMIT ?"
+_EXPIRED = "SELECT id, pk, sk, ttl FROM items WHERE id > ? AND id <= ? AND ttl < ? ORDER BY id LIMIT ?"
 
 _REMEMBERED = 4096
 _REMEMBERED_AT_ONCE = 32
+_FORGOTTEN_AT_ONCE = 64
 _TRIES = 2
 _READS_AFTER_LOSING = 8
 _REMOVED_AT_ONCE = 64
@@ -109,6 +111,9 @@ class SqliteTable:
     def write(self, operation: Write) -> Applied | Refused | Missing | Unavailable:
         """Carry out one operation, if its conditions hold."""
         # As _writing, without the call.
+        write_pause = self._log.write_pause
+        if write_pause is not None and write_pause.lasts():
+            raise Busy
         turn = self._pool.turn
         try:
             turn.begin()
@@ -139,16 +144,16 @@ class SqliteTable:
 
     def sweep(self, now_s: int, limit: int) -> Swept:
         """Look at the next ``limit`` items, and remove those whose ``ttl`` is past."""
-        found = self._reading(_select, (_SCAN, (self._swept_to, limit)))
-        # Another writer may move the expiry meanwhile: then this one is not the item that has expired.
-        expired = [
-            Delete(Key(pk, sk), (Equals("ttl", ttl),)) for _, pk, sk, ttl in found if ttl is not None and ttl < now_s
-        ]
-        removed = 0
-        for start in range(0, len(expired), _REMOVED_AT_ONCE):
-            removed += self._removing(expired[start : start + _REMOVED_AT_ONCE])
-        finished = len(found) < limit
-        self._swept_to = 0 if finished else found[-1][0]
+        # Only rows that have expired are taken out of SQLite. While it takes out rows, a thread waits for the
+        # interpreter before each, and its read keeps the log from being shortened.
+        rows = self._reading(sqlite_log.next_rows, (self._swept_to, limit))
+        removed, after = 0, self._swept_to
+        while found := self._reading(_select, (_EXPIRED, (after, rows.last, now_s, _REMOVED_AT_ONCE))):
+            # Another writer may move the expiry meanwhile: then this one is not the item that has expired.
+            removed += self._removing([Delete(Key(pk, sk), (Equals("ttl", ttl),)) for _, pk, sk, ttl in found])
+            after = found[-1][0]
+        finished = rows.found < limit
+        self._swept_to = 0 if finished else rows.last
         if self._reading(sqlite_log.is_overdue, now_s // 3600 - RETENTION_HOURS):
             self._changing(sqlite_log.forget, now_s // 3600 - RETENTION_HOURS)
         return Swept(removed, finished)
@@ -184,10 +189,13 @@ class SqliteTable:
         """Return the size of the log if others kept the last checkpoint from shortening it, else None."""
         return self._log.size_bytes if self._log.held_back else None
 
-    def checkpoint(self) -> None:
-        """Bring the log into the file; this syncs, so it belongs on a thread."""
+    def checkpoint(self, monotonic_s: Callable[[], float]) -> None:
+        """Bring the log into the file; this syncs, so it belongs on a thread.
+
+        For some milliseconds, writes of this process raise ``Busy``: the log restarts when nothing is written.
+        """
         self._since_checkpoint = 0
-        self._reading(self._log.bring_in, None)
+        self._reading(self._log.bring_in, monotonic_s)
 
     def close(self) -> None:
         """Close the file; the last to close it brings the log into it."""
@@ -213,6 +221,9 @@ class SqliteTable:
         Raises:
             Busy: the file is locked.
         """
+        write_pause = self._log.write_pause
+        if write_pause is not None and write_pause.lasts():
+            raise Busy
         turn = self._pool.turn
         try:
             turn.begin()
@@ -395,7 +406,9 @@ class SqliteTable:
             # Usage is counted in bulk, and each snapshot about once: it would displace the rows of buckets.
             return
         if len(self._rows) >= _REMEMBERED:
-            self._rows.clear()
+            # To free all of them takes 20 ms. No other thread runs while the list is made.
+            for oldest in list(islice(self._rows, _FORGOTTEN_AT_ONCE)):
+                self._rows.pop(oldest, None)
         self._rows[key] = row
 
 

@@ -3,8 +3,11 @@
 import os
 import sqlite3
 import threading
+from collections.abc import Callable
+from typing import NamedTuple
 
 from zae_limiter.core.checkpoint import (
+    WRITE_PAUSE_S,
     CloseOff,
     CopyAgain,
     Leave,
@@ -14,7 +17,19 @@ from zae_limiter.core.checkpoint import (
     is_held_back,
     next_step,
 )
+from zae_limiter.tables.sqlite_file import is_busy, transaction
 from zae_limiter.tables.sqlite_identity import log_of
+
+
+class WritePause(NamedTuple):
+    """A moment in which writers of this process wait; it ends by itself."""
+
+    monotonic_s: Callable[[], float]
+    ends_s: float
+
+    def lasts(self) -> bool:
+        """Say whether writers still wait."""
+        return self.monotonic_s() < self.ends_s
 
 
 class WriteAheadLog:
@@ -25,6 +40,8 @@ class WriteAheadLog:
         self._limit_bytes = limit_bytes
         self._tried_bytes = 0
         self.held_back = False
+        # None if writers need not wait.
+        self.write_pause: WritePause | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -43,26 +60,36 @@ class WriteAheadLog:
         """Say whether writers have to pause until the log is shorter."""
         return not self.held_back and is_crowded(self.size_bytes, self._limit_bytes)
 
-    def bring_in(self, cursor: sqlite3.Cursor, _: None = None) -> None:
+    def bring_in(self, cursor: sqlite3.Cursor, monotonic_s: Callable[[], float]) -> None:
         """Copy the log into the file, and let it begin again where that is needed; this syncs, and may wait."""
         copies = 1
         seen = self._copy(cursor)
-        while isinstance(step := next_step(seen, copies, self.held_back, self._limit_bytes), CopyAgain):
-            threading.Event().wait(step.wait_s)
-            copies += 1
-            seen = self._copy(cursor)
-        self.held_back = step.held_back if isinstance(step, Leave) else self._close_off(cursor, step)
+        try:
+            while isinstance(step := next_step(seen, copies, self.held_back, self._limit_bytes), CopyAgain):
+                threading.Event().wait(step.wait_s)
+                copies += 1
+                if seen.is_complete:
+                    # The last pages are few, so this copy is short unless it syncs the file. Writers then go on.
+                    self.write_pause = WritePause(monotonic_s, monotonic_s() + WRITE_PAUSE_S)
+                seen = self._copy(cursor, seen)
+            self.held_back = step.held_back if isinstance(step, Leave) else self._close_off(cursor, step)
+        finally:
+            self.write_pause = None
         self._tried_bytes = self.size_bytes if self.held_back else 0
 
     def _close_off(self, cursor: sqlite3.Cursor, step: CloseOff) -> bool:
         """Let the log begin again, and return whether it is held back."""
-        return not _closed_off(cursor, step) and is_held_back(self._copy(cursor), self._limit_bytes)
+        if _closed_off(cursor, step):
+            _begin_log(cursor)
+            return False
+        return is_held_back(self._copy(cursor), self._limit_bytes)
 
-    def _copy(self, cursor: sqlite3.Cursor) -> LogCopy:
+    def _copy(self, cursor: sqlite3.Cursor, before: LogCopy | None = None) -> LogCopy:
         """Copy as much as readers allow, while others go on writing."""
         blocked, pages, copied = cursor.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        page_bytes = cursor.execute("PRAGMA page_size").fetchone()[0]
-        return LogCopy(bool(blocked), pages, copied, page_bytes, self.size_bytes)
+        page_bytes = before.page_bytes if before else cursor.execute("PRAGMA page_size").fetchone()[0]
+        is_quiet = before is not None and before.is_complete and before.pages == pages
+        return LogCopy(bool(blocked), pages, copied, page_bytes, self.size_bytes, is_quiet)
 
 
 def _closed_off(cursor: sqlite3.Cursor, step: CloseOff) -> bool:
@@ -73,3 +100,18 @@ def _closed_off(cursor: sqlite3.Cursor, step: CloseOff) -> bool:
         return not cursor.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()[0]
     finally:
         cursor.execute("PRAGMA busy_timeout = 0").fetchone()
+
+
+def _begin_log(cursor: sqlite3.Cursor) -> None:
+    """Make the first write to a log that begins again, unless another process is faster.
+
+    SQLite syncs the log with the first write. An event loop would wait for the disk.
+    """
+    try:
+        with transaction(cursor, "BEGIN IMMEDIATE"):
+            version = cursor.execute("PRAGMA user_version").fetchone()[0]
+            # Writes the first page, also if the number is the same.
+            cursor.execute(f"PRAGMA user_version = {version}")
+    except sqlite3.OperationalError as error:
+        if not is_busy(error):
+            raise

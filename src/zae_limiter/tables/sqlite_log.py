@@ -2,16 +2,18 @@
 
 import json
 import sqlite3
-from typing import Any
+from typing import Any, NamedTuple
 
 from zae_limiter.core.outcome import Item
 from zae_limiter.schema.operations import Change, Key
 from zae_limiter.tables.sqlite_text import row_of_text
 from zae_limiter.tables.totals import BUCKET, Opened, added, change, logged, text_of, totals_of
 
+# One step of SQLite: to take row after row out of it, a thread waits for the interpreter before each.
+_NEXT_ROWS = "SELECT count(*), max(id) FROM (SELECT id FROM items WHERE id > ? ORDER BY id LIMIT ?)"
 _OPENED = "SELECT hour, totals FROM items WHERE pk = ? AND sk = ?"
 _OPEN = "UPDATE items SET hour = ?, totals = ? WHERE pk = ? AND sk = ?"
-_SCAN = "SELECT id, pk, sk, body, totals FROM items WHERE id > ? AND hour IS NOT NULL ORDER BY id LIMIT ?"
+_SCAN = "SELECT id, pk, sk, body, totals FROM items WHERE id > ? AND id <= ? AND hour IS NOT NULL ORDER BY id LIMIT ?"
 _BODY = "SELECT body, hour, totals FROM items WHERE pk = ? AND sk = ? AND hour IS NOT NULL"
 _APPEND = "INSERT INTO changes(pk, sk, hour, added) VALUES(?, ?, ?, ?)"
 _READ = "SELECT sequence, pk, sk, hour, added FROM changes WHERE sequence > ? ORDER BY sequence LIMIT ?"
@@ -20,6 +22,17 @@ _OLDEST = "SELECT hour FROM changes ORDER BY sequence LIMIT 1"
 _FORGET = (
     "DELETE FROM changes WHERE sequence IN (SELECT sequence FROM changes ORDER BY sequence LIMIT 1000) AND hour < ?"
 )
+
+
+# Most items of a file are no buckets. A scan that passes them all to find the next bucket would take long.
+_ROWS_PER_SCAN = 256
+
+
+class Rows(NamedTuple):
+    """How many rows of items there are in a span, and the id of the last, the start of the span if there are none."""
+
+    found: int
+    last: int
 
 
 def close(cursor: sqlite3.Cursor, key: Key, old: Item, new: Item, hour: int) -> Opened | None:
@@ -45,13 +58,24 @@ def reopen(cursor: sqlite3.Cursor, key: Key, opened: Opened) -> None:
 def find_used(cursor: sqlite3.Cursor, span: tuple[int, int]) -> tuple[list[Key], int | None]:
     """Those of the next so many buckets after a row id that have used something, and where to go on, None at the end.
 
+    At most 256 rows are looked at, so there may be no bucket though more follow.
+
     Raises:
         CorruptItemError: the text of a bucket is damaged.
     """
     start, limit = span
-    found = cursor.execute(_SCAN, (start, limit)).fetchall()
+    rows = next_rows(cursor, (start, _ROWS_PER_SCAN))
+    found = cursor.execute(_SCAN, (start, rows.last, limit)).fetchall()
     used = [Key(pk, sk) for _, pk, sk, body, totals in found if _added(Key(pk, sk), body, totals)]
-    return used, found[-1][0] if len(found) == limit else None
+    if len(found) == limit:
+        return used, found[-1][0]
+    return used, rows.last if rows.found == _ROWS_PER_SCAN else None
+
+
+def next_rows(cursor: sqlite3.Cursor, span: tuple[int, int]) -> Rows:
+    """The next so many rows after a row id."""
+    found, last = cursor.execute(_NEXT_ROWS, span).fetchone()
+    return Rows(found, span[0] if last is None else last)
 
 
 def log_used(cursor: sqlite3.Cursor, keys: list[Key]) -> None:
