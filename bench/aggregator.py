@@ -147,8 +147,8 @@ def on_engine() -> dict[str, float]:
     from tests.dynamodb import engines
     from zae_limiter.core.namespace import Namespace, NamespaceStatus
     from zae_limiter.schema import namespace_item
-    from zae_limiter.tables.dynamodb.calls import Calls
     from zae_limiter.tables.dynamodb.codec import encode_item
+    from zae_limiter.tables.dynamodb.requests import Calls
 
     engine = engines.start()
     try:

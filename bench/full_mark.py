@@ -14,11 +14,11 @@ from random import Random
 
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository
 from zae_limiter._sync.embedded_table import EmbeddedTable
-from zae_limiter._sync.runtime import Parallel
 from zae_limiter._sync.store.namespaces import NamespaceStore
 from zae_limiter._sync.store.scope import Client, nonces
 from zae_limiter.core.outcome import Applied
 from zae_limiter.core.settings import Settings
+from zae_limiter.runtime.threads import Parallel
 from zae_limiter.tables.memory import MemoryTable
 
 LOADS = (0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.95, 1.0, 1.05, 1.2)

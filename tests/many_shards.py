@@ -9,9 +9,9 @@ from random import Random
 from typing import Any
 
 from tests.one_bucket import NOON, created
-from zae_limiter.core.bucket import Moment
+from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.splitting import Merging, Splitting, merge, split
-from zae_limiter.core.view import Terms
+from zae_limiter.core.view import EffectiveLimits
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView, view_of
 from zae_limiter.schema.keys import parse_bucket_pk
@@ -61,31 +61,33 @@ def have(items: Mapping[int, Item], name: str, now_ms: int) -> int:
     return sum(max(0, level(item, name, now_ms)) for item in items.values())
 
 
-def looks(items: Mapping[int, Item], seen_ms: int = NOON, terms: Terms | None = None) -> dict[int, BucketView]:
+def looks(
+    items: Mapping[int, Item], seen_ms: int = NOON, terms: EffectiveLimits | None = None
+) -> dict[int, BucketView]:
     """All shards as somebody sees them."""
     return {shard: view_of(item, seen_ms, None, terms) for shard, item in items.items()}
 
 
-def splitting(items: Items, shard: int, now: Moment) -> Splitting:
+def splitting(items: Items, shard: int, now: TimeBounds) -> Splitting:
     """The decision to split a shard that may be split."""
     decided = split(view_of(items[shard], now[1], None), now)
     assert decided is not None
     return decided
 
 
-def merging(items: Items, staying: int, leaving: int, now: Moment) -> Merging | None:
+def merging(items: Items, staying: int, leaving: int, now: TimeBounds) -> Merging | None:
     """The decision to merge two shards."""
     return merge(view_of(items[staying], now[1], None), view_of(items[leaving], now[1], None), now)
 
 
-def after_split(items: Items, shard: int, now: Moment) -> Items:
+def after_split(items: Items, shard: int, now: TimeBounds) -> Items:
     """All shards after one was split by somebody who sees it as it is."""
     decided = splitting(items, shard, now)
     old, new = bucket_writes.split(view_of(items[shard], now[1], None), decided, next(_nonces))
     return {**items, shard: applied(old, items[shard]), decided.new_shard: applied(new, {})}
 
 
-def after_merge(items: Items, staying: int, leaving: int, now: Moment) -> Items:
+def after_merge(items: Items, staying: int, leaving: int, now: TimeBounds) -> Items:
     """All shards after two were merged by somebody who sees them as they are."""
     decided = merging(items, staying, leaving, now)
     assert decided is not None
@@ -102,7 +104,7 @@ def applied(operation: Any, item: Item) -> Item:
     return new
 
 
-def grown(terms: Terms, order: Iterable[int], now: Moment = (NOON, NOON)) -> Items:
+def grown(terms: EffectiveLimits, order: Iterable[int], now: TimeBounds = (NOON, NOON)) -> Items:
     """A full bucket after splits of these shards, each taken for the one it is modulo those there are."""
     items = {0: created(terms, now_ms=now[0])}
     for number in order:

@@ -12,24 +12,24 @@ from typing import Any
 from zae_limiter.core.acquire import (
     Create,
     Look,
+    NextStep,
     Progress,
     Rebase,
     Reject,
     Resolve,
-    Step,
     Take,
     amounts_of,
+    limit_levels,
     next_step,
-    standings,
     statuses,
 )
-from zae_limiter.core.bucket import Moment
-from zae_limiter.core.composite import Settlement, settle
+from zae_limiter.core.bucket import TimeBounds
+from zae_limiter.core.bucket_changes import Settlement, settle
 from zae_limiter.core.config import Resolution
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Applied, Missing, Refused
 from zae_limiter.core.status import LimitStatus
-from zae_limiter.core.view import Terms, own_terms, terms_of
+from zae_limiter.core.view import EffectiveLimits, effective_limits, own_effective_limits
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView, view_of
 from zae_limiter.schema.bucket_writes import Owner, Signature
@@ -46,24 +46,24 @@ _nonces = count(1)
 _births = count(2)
 
 
-def at(time_ms: int) -> Moment:
+def at(time_ms: int) -> TimeBounds:
     """A moment of a clock that is sure."""
     return time_ms, time_ms
 
 
-def stored(*limits: Limit, stamp: int = 1, ttl: int = 0) -> Terms:
+def stored(*limits: Limit, stamp: int = 1, ttl: int = 0) -> EffectiveLimits:
     """Terms of limits read from the configuration; ``ttl`` is the multiplier, 0 for never."""
-    terms = terms_of(Resolution(limits, stamp, "system" if ttl else "entity", None, None), ttl)
+    terms = effective_limits(Resolution(limits, stamp, "system" if ttl else "entity", None, None), ttl)
     assert terms is not None
     return terms
 
 
-def own(*limits: Limit, stamp: int = 1, ttl: int = 0) -> Terms:
+def own(*limits: Limit, stamp: int = 1, ttl: int = 0) -> EffectiveLimits:
     """Terms of limits a caller brings along."""
-    return own_terms(Resolution((), stamp, None, None, None), limits, ttl)
+    return own_effective_limits(Resolution((), stamp, None, None, None), limits, ttl)
 
 
-def created(terms: Terms, spent: Mapping[str, int] | None = None, now_ms: int = NOON, birth: int = 1) -> Item:
+def created(terms: EffectiveLimits, spent: Mapping[str, int] | None = None, now_ms: int = NOON, birth: int = 1) -> Item:
     """The item of a bucket just created with so many whole tokens gone."""
     milli = {name: tokens * 1000 for name, tokens in (spent or {}).items()}
     new = evaluate.apply(bucket_writes.create(OWNER, terms, milli, now_ms, Signature(next(_nonces), birth)), {})
@@ -110,19 +110,27 @@ def after(operation: Operation, item: Item) -> Item:
     return new
 
 
-def view(item: Item, seen_ms: int = NOON, before: BucketView | None = None, terms: Terms | None = None) -> BucketView:
+def view(
+    item: Item, seen_ms: int = NOON, before: BucketView | None = None, terms: EffectiveLimits | None = None
+) -> BucketView:
     """What a client sees of an item."""
     return view_of(item, seen_ms, before, terms)
 
 
 def step(
-    seen: BucketView | None, terms: Terms, consume: Mapping[str, int], now: Moment, progress: Progress | None = None
-) -> Step:
+    seen: BucketView | None,
+    terms: EffectiveLimits,
+    consume: Mapping[str, int],
+    now: TimeBounds,
+    progress: Progress | None = None,
+) -> NextStep:
     """The next step of a request."""
     return next_step(seen, terms, amounts_of(dict(consume), terms), now, progress or Progress(trust_ms=1000))
 
 
-def write_of(chosen: Step, seen: BucketView | None, terms: Terms, consume: Mapping[str, int], now: Moment) -> Any:
+def write_of(
+    chosen: NextStep, seen: BucketView | None, terms: EffectiveLimits, consume: Mapping[str, int], now: TimeBounds
+) -> Any:
     """The operation that carries out a step that writes, None for a step that does not."""
     match chosen:
         case Take() if seen is not None:
@@ -137,7 +145,7 @@ def write_of(chosen: Step, seen: BucketView | None, terms: Terms, consume: Mappi
 
 def settling(
     seen: BucketView,
-    now: Moment,
+    now: TimeBounds,
     debits: Mapping[str, int] | None = None,
     credits: Mapping[str, int] | None = None,
     tries: int = 0,
@@ -152,7 +160,11 @@ def settling(
 
 
 def taking(
-    seen: BucketView, terms: Terms, consume: Mapping[str, int], now: Moment, progress: Progress | None = None
+    seen: BucketView,
+    terms: EffectiveLimits,
+    consume: Mapping[str, int],
+    now: TimeBounds,
+    progress: Progress | None = None,
 ) -> Update:
     """The write of a request that is to be a take or a rebase at once."""
     chosen = step(seen, terms, consume, now, progress)
@@ -161,7 +173,7 @@ def taking(
     return operation
 
 
-def refused_so_often(count: int, now: Moment) -> Progress:
+def refused_so_often(count: int, now: TimeBounds) -> Progress:
     """The progress of a request that was refused so often, the last time just now."""
     progress = Progress(trust_ms=1000)
     for _ in range(count):
@@ -173,13 +185,13 @@ def refused_so_often(count: int, now: Moment) -> Progress:
 class Client:
     """One client with its own view and limits, whose every request runs to its end before anyone else acts."""
 
-    terms: Terms
+    terms: EffectiveLimits
     item: Item = field(default_factory=dict)
     seen: BucketView | None = None
-    steps: list[Step] = field(default_factory=list)
+    steps: list[NextStep] = field(default_factory=list)
     trust_ms: int = 1000
 
-    def request(self, consume: Mapping[str, int], now: Moment) -> list[LimitStatus]:
+    def request(self, consume: Mapping[str, int], now: TimeBounds) -> list[LimitStatus]:
         """Ask for so much; empty if it was admitted, else the statuses the caller is told."""
         progress = Progress(trust_ms=self.trust_ms)
         self.steps = []
@@ -187,7 +199,7 @@ class Client:
             chosen = step(self.seen, self.terms, consume, now, progress)
             self.steps.append(chosen)
             if isinstance(chosen, Reject):
-                stands = standings(self.seen, self.terms, chosen.at)
+                stands = limit_levels(self.seen, self.terms, chosen.at)
                 return statuses(
                     ("user-1", "gpt-4"), stands, amounts_of(dict(consume), self.terms), chosen.at, chosen.at
                 )
@@ -195,7 +207,7 @@ class Client:
                 self.look(now)
                 progress = progress.after_look()
             elif isinstance(chosen, Resolve):
-                progress = progress.after_resolve(None if self.seen is None else self.seen.frame.stamp)
+                progress = progress.after_resolve(None if self.seen is None else self.seen.layout.stamp)
             else:
                 operation: Put | Update = write_of(chosen, self.seen, self.terms, consume, now)
                 answer = apply(operation, self.item)
@@ -206,7 +218,7 @@ class Client:
                         return []
                     progress = progress.after_look()
                 elif isinstance(answer, Refused):
-                    guessed = self.seen is not None and self.seen.frame.describes(self.item)
+                    guessed = self.seen is not None and self.seen.layout.describes(self.item)
                     self.look(now)
                     progress = progress.after_refusal(now, guessed=guessed)
                 else:
@@ -214,6 +226,6 @@ class Client:
                     progress = progress.after_vanishing()
         raise AssertionError(f"no end: {self.steps[-3:]}")
 
-    def look(self, now: Moment) -> None:
+    def look(self, now: TimeBounds) -> None:
         """See the item as it is; the pace of others is not learnt, for there are none."""
         self.seen = view_of(self.item, now[1], None) if self.item else None

@@ -109,15 +109,26 @@ class TestSizes:
 
     @pytest.mark.parametrize(
         ("signature", "count"),
-        [("self, a, b, c, d, e", 0), ("cls, a, *, b, c, d, e", 0), ("a, b, c, d, e, f", 1), ("a, b, c, d, *e, **f", 1)],
+        [
+            ("self, a, b, c, d, e, f, g", 0),
+            ("cls, a, *, b, c, d, e, f, g", 0),
+            ("a, b, c, d, e, f, g, h", 1),
+            ("a, b, c, d, e, f, *g, **h", 1),
+        ],
     )
     def test_parameters_are_counted_without_self(self, signature, count):
         """Keyword-only and variable parameters count, self and cls do not."""
         assert count == len(layout.many_parameters(f"def f({signature}): pass"))
 
+    def test_classes_and_type_aliases_are_named(self):
+        """Constants, type variables and functions are neither."""
+        source = "Place = tuple[str, int]\nT = TypeVar('T')\nT_co = 1\nMOST = 1\nclass Walk:\n    class _Step: ...\n"
+
+        assert ["Walk", "_Step", "Place"] == layout.class_names(source)
+
     def test_an_exempt_signature_passes(self):
         """A signature of the public API is exempt by its qualified name."""
-        source = "class Repository:\n    def open(self, a, b, c, d, e, f): pass\n"
+        source = "class Repository:\n    def open(self, a, b, c, d, e, f, g, h): pass\n"
 
         assert [] == layout.many_parameters(source, {"Repository.open"})
 

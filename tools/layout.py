@@ -14,9 +14,12 @@ from dataclasses import dataclass
 
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 50
-MAX_PARAMETERS = 5
+MAX_PARAMETERS = 7
 
 FORBIDDEN_MODULE_NAMES = frozenset({"utils", "helpers", "manager", "common", "base"})
+
+# A type alias is a word or several in capitals and small letters; a type variable is one capital, or ends in _co.
+_ALIAS = re.compile(r"_?[A-Z][a-z]\w*[a-z](?<!_co)")
 
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -65,7 +68,7 @@ def long_functions(source: str) -> list[Finding]:
 
 
 def many_parameters(source: str, exempt: Container[str] = ()) -> list[Finding]:
-    """More than five parameters are a value that lacks a name."""
+    """More than seven parameters are a value that lacks a name."""
     found = []
     for function in functions(ast.parse(source)):
         count = _parameter_count(function.node.args)
@@ -73,6 +76,15 @@ def many_parameters(source: str, exempt: Container[str] = ()) -> list[Finding]:
             problem = f"{function.qualified_name}: {count} parameters, at most {MAX_PARAMETERS}"
             found.append(Finding(function.node.lineno, problem))
     return found
+
+
+def class_names(source: str) -> list[str]:
+    """The names of classes and of type aliases that a module defines."""
+    tree = ast.parse(source)
+    classes = [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    assigned = [node.targets[0] for node in tree.body if isinstance(node, ast.Assign) and len(node.targets) == 1]
+    named = [target.id for target in assigned if isinstance(target, ast.Name)]
+    return classes + [name for name in named if _ALIAS.fullmatch(name)]
 
 
 def _parameter_count(arguments: ast.arguments) -> int:

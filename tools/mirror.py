@@ -26,9 +26,10 @@ TABLE = {
     "__aexit__": "__exit__",
     "Awaitable": "",
     "zae_limiter._async": "zae_limiter._sync",
+    "zae_limiter.runtime.aio": "zae_limiter.runtime.threads",
+    "zae_limiter.transport.aio": "zae_limiter.transport.threads",
 }
 TREES = (("src/zae_limiter/_async", "src/zae_limiter/_sync"), ("tests/_async", "tests/_sync"))
-BY_HAND = ("runtime.py", "transport.py")
 ROOT = Path(__file__).parents[1]
 MARK = "  # generated from _async by tools/mirror.py; do not edit"
 
@@ -127,7 +128,7 @@ class _Edits:
         """Renames what the table names, and unwraps Awaitable[T]."""
         match node:
             case ast.Name(id="asyncio"):
-                self.refuse(node, "a name of asyncio: it belongs in runtime.py")
+                self.refuse(node, "a name of asyncio: it belongs in the runtime")
             case ast.Name(id=name) | ast.arg(arg=name) | ast.keyword(arg=str() as name):
                 if node not in self._unwrapped:
                     self._rename(node, name, self._start(node))
@@ -180,7 +181,7 @@ class _Edits:
 
     def _new_alias(self, alias: ast.alias, module: str) -> str:
         if "asyncio" in (alias.name.partition(".")[0], module.partition(".")[0]):
-            self.refuse(alias, "imports asyncio: it belongs in runtime.py")
+            self.refuse(alias, "imports asyncio: it belongs in the runtime")
         name = self._rename_modules(alias.name)
         if f"{module}.{name}" in self._modules or (name != alias.name and not alias.asname):
             self.refuse(alias, "binds the name of a tree: import from its modules")
@@ -260,12 +261,10 @@ def main(arguments: Sequence[str] = (), root: Path = ROOT, table: Mapping[str, s
 
 
 def _twins(root: Path, side: int, other: int) -> Iterator[tuple[Path, Path]]:
-    """Pairs every file on one side that is not written by hand with the path of its twin."""
+    """Pairs every file on one side with the path of its twin."""
     for tree in TREES:
         for file in sorted((root / tree[side]).rglob("*.py")):
-            relative = file.relative_to(root / tree[side])
-            if str(relative) not in BY_HAND:
-                yield file, root / tree[other] / relative
+            yield file, root / tree[other] / file.relative_to(root / tree[side])
 
 
 def _write(root: Path, mirrored: Mapping[Path, Mirrored]) -> None:
@@ -286,10 +285,6 @@ def _differences(root: Path, mirrored: Mapping[Path, Mirrored]) -> Iterator[str]
     for target, _ in _twins(root, 1, 0):
         if target not in mirrored:
             yield f"extra: {target.relative_to(root)}"
-    for name in BY_HAND:
-        for left, right in TREES:
-            if (root / left / name).exists() != (root / right / name).exists():
-                yield f"by hand on one side only: {left}/{name}"
 
 
 if __name__ == "__main__":

@@ -32,13 +32,13 @@ SHARDS = ("promise/test_shard_promise.py",)
 
 MODULES: Mapping[str, tuple[str, ...]] = {
     "bucket": ("core/test_bucket.py", *PROMISE, *SHARDS),
-    "composite": ("core/test_composite.py", "core/test_expiry.py", *PROMISE),
+    "bucket_changes": ("core/test_bucket_changes.py", "core/test_expiry.py", *PROMISE),
     "sharding": ("core/test_sharding.py", "core/test_relief.py", *SHARDS),
     "acquire": ("core/test_acquire.py", "core/test_batch.py", "core/test_expiry.py", *PROMISE),
     "cascade": ("core/test_cascade.py",),
     "batch": ("core/test_batch.py",),
-    "across": ("core/test_across.py", "core/test_batch.py", *SHARDS),
-    "guess": ("core/test_guess.py", "core/test_acquire.py", *PROMISE),
+    "multi_shard": ("core/test_multi_shard.py", "core/test_batch.py", *SHARDS),
+    "add_or_set": ("core/test_add_or_set.py", "core/test_acquire.py", *PROMISE),
     "rebase": ("core/test_rebase.py", "core/test_expiry.py", *PROMISE),
     "splitting": ("core/test_splitting.py", *SHARDS),
     "view": ("core/test_view.py", *PROMISE),

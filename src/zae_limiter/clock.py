@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from zae_limiter.core.bucket import Moment
+from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.server_time import Heard, ServerTime, judged, machine_offset, next_read_ms, offset_of
 
 _KNOWN_WELL_MS = 10
@@ -89,7 +89,7 @@ class ServerClock:
         self._hear_at_s = self._sign_until_s = 0.0
         self._refused = self.suspicious = False
 
-    def now(self) -> Moment:
+    def now(self) -> TimeBounds:
         """Return the earliest and the latest that the server's clock may show, in milliseconds since the epoch."""
         known = self._time.known
         if known is None:

@@ -28,11 +28,11 @@ from zae_limiter.core.outcome import (
 from zae_limiter.schema import keys, namespace_item, usage_item
 from zae_limiter.schema.operations import ItemExists, Key, Operation, Update, Write
 from zae_limiter_aggregator.plan import Count, Merge, Rules, Split, addition
-from zae_limiter_aggregator.records import Standing
-from zae_limiter_aggregator.watch import Watch, looked_at, pairs_to_merge
+from zae_limiter_aggregator.records import BucketRecord
+from zae_limiter_aggregator.write_rates import Watch, looked_at, pairs_to_merge
 
 if TYPE_CHECKING:
-    from zae_limiter.core.bucket import Moment
+    from zae_limiter.core.bucket import TimeBounds
     from zae_limiter.schema.bucket_item import BucketView
 
 _MOST_TRIES = 16
@@ -66,16 +66,16 @@ class Pause(NamedTuple):
 
 Ask = Read | Write | Transaction | Pause
 Outcome = WriteOutcome | TransactOutcome
-Answer = Sequence[Item | None] | Outcome | None
-Asking = Generator[Ask, Any, T]
+TableAnswer = Sequence[Item | None] | Outcome | None
+TableDialogue = Generator[Ask, Any, T]
 """Something under way: it asks, is sent answers, and returns what it has come to."""
 
 
-class Means(NamedTuple):
+class ApplyContext(NamedTuple):
     """What carrying out needs besides a table: numbers that no other write bears, and the time."""
 
     nonces: Iterator[int]
-    now: "Callable[[], Moment]"
+    now: "Callable[[], TimeBounds]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +95,9 @@ class Surveyed:
     merged: int
 
 
-def drive(asking: Asking[T], answer_to: Callable[[Ask], Answer]) -> T:
+def drive(asking: TableDialogue[T], answer_to: Callable[[Ask], TableAnswer]) -> T:
     """Answer everything that is asked for, one thing after the other, to the end."""
-    answer: Answer = None
+    answer: TableAnswer = None
     while True:
         try:
             ask = asking.send(answer)
@@ -107,7 +107,7 @@ def drive(asking: Asking[T], answer_to: Callable[[Ask], Answer]) -> T:
         answer = answer_to(ask)
 
 
-def count(counts: Sequence[Count], rules: Rules, means: Means) -> Asking[Counted]:
+def count(counts: Sequence[Count], rules: Rules, means: ApplyContext) -> TableDialogue[Counted]:
     """Add to snapshots of one namespace what they have not counted yet; of a purged namespace nothing is counted.
 
     A write that found a snapshot other than it was seen, or whose answer was lost, is decided on again from the
@@ -140,7 +140,7 @@ def count(counts: Sequence[Count], rules: Rules, means: Means) -> Asking[Counted
     return Counted(added, left, TimeoutError(f"usage could not be counted in {_MOST_TRIES} tries: {outcomes[:3]}"))
 
 
-def split(splitting: Split, means: Means) -> Asking[bool]:
+def split(splitting: Split, means: ApplyContext) -> TableDialogue[bool]:
     """Make two of a shard, unless it is not what it was when that was planned; False if it was not done.
 
     Raises:
@@ -151,7 +151,7 @@ def split(splitting: Split, means: Means) -> Asking[bool]:
 
     for attempt in range(_MOST_SPLIT_TRIES):
         (view,) = yield from _views([_key(splitting.bucket)], means, consistent=True)
-        if view is None or view.frame.shard_count != splitting.shard_count:
+        if view is None or view.layout.shard_count != splitting.shard_count:
             return False
         decided = halved(view, means.now())
         if decided is None:
@@ -165,7 +165,7 @@ def split(splitting: Split, means: Means) -> Asking[bool]:
     return False
 
 
-def merge(merging: Merge, rules: Rules, means: Means) -> Asking[Surveyed]:
+def merge(merging: Merge, rules: Rules, means: ApplyContext) -> TableDialogue[Surveyed]:
     """Look at all shards of a bucket, and merge those that have been calm for long enough.
 
     Raises:
@@ -175,7 +175,7 @@ def merge(merging: Merge, rules: Rules, means: Means) -> Asking[Surveyed]:
     at_ms = means.now()[0]
     shards = {}
     for shard, view in views.items():
-        standing = Standing(view.frame.shard_count, view.writes)
+        standing = BucketRecord(view.layout.shard_count, view.writes)
         shards[shard] = looked_at(merging.seen.get(shard), at_ms, standing, rules.writes_per_s)
     done = 0
     for staying, leaving in pairs_to_merge(shards):
@@ -209,7 +209,9 @@ def _additions(counts: Sequence[Count], items: Sequence[Item | None], rules: Rul
     return additions
 
 
-def _add(namespace: Namespace, additions: Sequence[_Addition], rules: Rules, means: Means) -> Asking[list[Outcome]]:
+def _add(
+    namespace: Namespace, additions: Sequence[_Addition], rules: Rules, means: ApplyContext
+) -> TableDialogue[list[Outcome]]:
     """Add to snapshots, and return what came of each.
 
     Only to begin one it must be sure that the namespace is not being purged: what is purged cannot be added to.
@@ -240,7 +242,7 @@ def _is_done(outcome: object) -> bool:
     return isinstance(outcome, Applied | Committed)
 
 
-def _all_shards(merging: Merge, means: Means) -> "Asking[dict[int, BucketView]]":
+def _all_shards(merging: Merge, means: ApplyContext) -> "TableDialogue[dict[int, BucketView]]":
     """Look at all shards of a bucket, as many as those that are found tell of."""
     views: dict[int, BucketView] = {}
     looked, widest = 0, merging.widest
@@ -249,18 +251,18 @@ def _all_shards(merging: Merge, means: Means) -> "Asking[dict[int, BucketView]]"
         wanted = [_key(merging.bucket._replace(shard_id=number)) for number in numbers]
         found = yield from _views(wanted, means, consistent=False)
         views |= {number: view for number, view in zip(numbers, found, strict=True) if view is not None}
-        looked, widest = widest, max((view.frame.shard_count for view in views.values()), default=0)
+        looked, widest = widest, max((view.layout.shard_count for view in views.values()), default=0)
     return views
 
 
-def _join(stays: "BucketView", goes: "BucketView", means: Means) -> Asking[bool]:
+def _join(stays: "BucketView", goes: "BucketView", means: ApplyContext) -> TableDialogue[bool]:
     """Make one shard of two; False if they are not one shard's halves on the same limits, or others were faster."""
     from zae_limiter.core.splitting import merge as merged
     from zae_limiter.schema import bucket_writes
 
     for attempt in range(_MOST_MERGE_TRIES):
         if attempt:
-            found = yield from _views([stays.frame.key, goes.frame.key], means, consistent=True)
+            found = yield from _views([stays.layout.key, goes.layout.key], means, consistent=True)
             if found[0] is None or found[1] is None:
                 return False
             stays, goes = found[0], found[1]
@@ -276,7 +278,7 @@ def _join(stays: "BucketView", goes: "BucketView", means: Means) -> Asking[bool]
     return False
 
 
-def _views(wanted: Iterable[Key], means: Means, *, consistent: bool) -> "Asking[list[BucketView | None]]":
+def _views(wanted: Iterable[Key], means: ApplyContext, *, consistent: bool) -> "TableDialogue[list[BucketView | None]]":
     """Look at shards, None for one that is absent."""
     from zae_limiter.schema.bucket_item import view_of
 

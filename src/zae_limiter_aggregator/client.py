@@ -11,17 +11,17 @@ from email.utils import parsedate
 from random import random
 from typing import TypeVar
 
-from zae_limiter.core.bucket import Moment
+from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.errors import CorruptItemError, RateLimiterUnavailable
 from zae_limiter.core.outcome import Cancelled, Committed, Item, TransactOutcome, Unavailable, WriteOutcome
 from zae_limiter.core.server_time import Heard, ServerTime, judged, machine_offset, offset_of
 from zae_limiter.schema import version_item
 from zae_limiter.schema.operations import Key, Operation, Write
-from zae_limiter.tables.dynamodb import answers, errors
-from zae_limiter.tables.dynamodb.calls import Call, Calls
-from zae_limiter.tables.dynamodb.errors import Failure, Retry
-from zae_limiter_aggregator.apply import Answer, Ask, Asking, Pause, Read, Transaction, drive
-from zae_limiter_aggregator.caller import Caller
+from zae_limiter.tables.dynamodb import errors, responses
+from zae_limiter.tables.dynamodb.errors import Retry, ServiceFailure
+from zae_limiter.tables.dynamodb.requests import Calls, DynamoDbCall
+from zae_limiter_aggregator.apply import Ask, Pause, Read, TableAnswer, TableDialogue, Transaction, drive
+from zae_limiter_aggregator.transport import AggregatorTransport
 
 T = TypeVar("T")
 
@@ -36,10 +36,12 @@ _MOST_READ_BYTES = 1 << 20
 _UNPROCESSED = TimeoutError("DynamoDB put parts of a batch off, again and again")
 
 
-class Table:
+class AggregatorTable:
     """A table. The time is the server's, as its responses show it; before the first accepted one, the machine's."""
 
-    def __init__(self, caller: Caller, table_name: str, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self, caller: AggregatorTransport, table_name: str, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
         self._caller = caller
         self._name = table_name
         self._calls = Calls(table_name)
@@ -47,7 +49,7 @@ class Table:
         self._time = ServerTime()
         self._in_time: Callable[[], bool] = lambda: True
 
-    def now(self) -> Moment:
+    def now(self) -> TimeBounds:
         """Return the earliest and the latest that the server's clock may show, in milliseconds since the epoch."""
         known = self._time.known
         if known is None:
@@ -55,7 +57,7 @@ class Table:
             return now_ms, now_ms
         return known.at(_steady_ms())
 
-    def run(self, asking: Asking[T], in_time: Callable[[], bool]) -> T:
+    def run(self, asking: TableDialogue[T], in_time: Callable[[], bool]) -> T:
         """Do whatever is asked for, to the end, as long as there is time.
 
         Raises:
@@ -67,7 +69,7 @@ class Table:
         self._in_time = in_time
         return drive(asking, self._answer)
 
-    def _answer(self, ask: Ask) -> Answer:
+    def _answer(self, ask: Ask) -> TableAnswer:
         if not self._in_time():
             raise RateLimiterUnavailable(_TOO_LATE, self._name)
         match ask:
@@ -93,11 +95,11 @@ class Table:
             if isinstance(told, bytes):
                 if len(told) > _MOST_READ_BYTES:
                     raise CorruptItemError(left[0].pk, f"it and those read with it have {len(told)} bytes")
-                items, left = answers.batch_of(told)
+                items, left = responses.batch_of(told)
                 found.update({Key(item["PK"], item["SK"]): item for item in items})
                 if not left:
                     return [found.get(key) for key in keys]
-            elif isinstance(told, Failure):
+            elif isinstance(told, ServiceFailure):
                 problem = errors.read_problem(told)
                 if not isinstance(problem, Retry):
                     raise problem
@@ -109,8 +111,8 @@ class Table:
     def _write(self, operation: Write) -> WriteOutcome:
         told = self._call(self._calls.write(operation))
         if isinstance(told, bytes):
-            return answers.applied_of(operation, told)
-        return errors.write_outcome(told) if isinstance(told, Failure) else told
+            return responses.applied_of(operation, told)
+        return errors.write_outcome(told) if isinstance(told, ServiceFailure) else told
 
     def _transact(self, operations: Sequence[Operation], token: str) -> TransactOutcome:
         """Carry out a transaction, and after a lost answer once more: its token sees to it that it is once in all."""
@@ -128,13 +130,13 @@ class Table:
         assert in_doubt is not None, "only what is in doubt is tried again"
         return in_doubt
 
-    def _transacted(self, call: Call, count: int) -> TransactOutcome:
+    def _transacted(self, call: DynamoDbCall, count: int) -> TransactOutcome:
         told = self._call(call)
         if isinstance(told, bytes):
             return Committed()
-        return errors.transact_outcome(told, count) if isinstance(told, Failure) else told
+        return errors.transact_outcome(told, count) if isinstance(told, ServiceFailure) else told
 
-    def _call(self, call: Call) -> bytes | Failure | Unavailable:
+    def _call(self, call: DynamoDbCall) -> bytes | ServiceFailure | Unavailable:
         """Make one call, once: the JSON of its response, how it failed, or that nothing is known of it.
 
         A date that contradicts what is known is confirmed or refuted on other connections before anything is decided.
@@ -147,7 +149,7 @@ class Table:
             self._made(self._calls.batch_get([version_item.key()], consistent=False))
         return result
 
-    def _made(self, call: Call) -> bytes | Failure | Unavailable:
+    def _made(self, call: DynamoDbCall) -> bytes | ServiceFailure | Unavailable:
         sent_ms = _steady_ms()
         answer = self._caller.call(call, sum(self.now()) // 2000)
         if isinstance(answer, Unavailable):

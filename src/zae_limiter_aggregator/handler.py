@@ -13,10 +13,10 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
 from zae_limiter_aggregator.archive import Archive
-from zae_limiter_aggregator.caller import caller_of
-from zae_limiter_aggregator.client import Table
-from zae_limiter_aggregator.settings import TABLE_NAME, Settings
-from zae_limiter_aggregator.work import Report, Worker
+from zae_limiter_aggregator.batch_processor import BatchReport, Worker
+from zae_limiter_aggregator.client import AggregatorTable
+from zae_limiter_aggregator.settings import TABLE_NAME, AggregatorSettings
+from zae_limiter_aggregator.transport import caller_of
 
 _NAME = "zae-limiter"
 _NONCE_BITS = 60
@@ -35,9 +35,9 @@ def worker() -> Worker:
     Raises:
         ValidationError: The environment is not as it must be.
     """
-    settings = Settings.of(os.environ)
+    settings = AggregatorSettings.of(os.environ)
     session = botocore.session.get_session()
-    table = Table(caller_of(session, os.environ), settings.table_name)
+    table = AggregatorTable(caller_of(session, os.environ), settings.table_name)
     archive = None
     if settings.archive_bucket is not None:
         archive = Archive(settings.archive_bucket, lambda: session.create_client("s3"))
@@ -51,7 +51,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     return report.response()
 
 
-def _tell(report: Report, context: Any) -> None:
+def _tell(report: BatchReport, context: Any) -> None:
     """Log what was done and what went wrong, and count it."""
     request_id = getattr(context, "aws_request_id", None)
     for trouble in report.troubles:

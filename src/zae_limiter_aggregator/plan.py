@@ -20,7 +20,7 @@ from zae_limiter.core.usage import WINDOW_TYPES, Window, window_at
 from zae_limiter.schema.keys import BucketKey
 from zae_limiter.schema.usage_item import AddUsage
 from zae_limiter_aggregator.records import Batch, BucketChange
-from zae_limiter_aggregator.watch import Memory, Watch, looked_at
+from zae_limiter_aggregator.write_rates import Memory, Watch, looked_at
 
 SNAPSHOTS_AT_ONCE = 50
 """How many snapshots are read together; with what they require, they fit one transaction."""
@@ -54,21 +54,21 @@ class Rules:
         return ms_from_iso(window.end) // 1000 + self.retention_s
 
 
-class Account(NamedTuple):
+class UsageAccount(NamedTuple):
     """What one snapshot counts of one shard."""
 
     bucket: BucketKey
     window: Window
 
 
-Accounts = Mapping[Account, Mapping[str, BucketChange]]
+Accounts = Mapping[UsageAccount, Mapping[str, BucketChange]]
 """The changes that belong to each account, by sequence."""
 
 
 class Count(NamedTuple):
     """Add to a snapshot what it has not counted yet of these changes, by sequence."""
 
-    account: Account
+    account: UsageAccount
     changes: Mapping[str, BucketChange]
 
 
@@ -91,7 +91,7 @@ class Merge(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BatchPlan:
     """What is to be done about a batch, by which rules. Counts are in groups that can be written together."""
 
     counts: list[list[Count]]
@@ -115,7 +115,7 @@ class Memories:
     surveys: Memory[BucketKey, Survey] = field(default_factory=lambda: Memory(_MOST_SURVEYED))
 
 
-def plan(batch: Batch, memories: Memories, rules: Rules, now_ms: int) -> Plan:
+def plan(batch: Batch, memories: Memories, rules: Rules, now_ms: int) -> BatchPlan:
     """Decide what is to be done about a batch, and remember what it tells of rates."""
     counts = groups(accounts_of(batch.changes, rules.window_types))
     watched = _watch(batch.changes, memories.watches, rules.writes_per_s)
@@ -126,17 +126,17 @@ def plan(batch: Batch, memories: Memories, rules: Rules, now_ms: int) -> Plan:
     ]
     behind = any(now_ms - change.at_ms > _BEHIND_MS for change in batch.changes[-1:])
     merges = _merges(batch.changes, memories.surveys, now_ms)
-    return Plan(list(counts), splits, merges, replace(rules, apart=rules.apart and not behind))
+    return BatchPlan(list(counts), splits, merges, replace(rules, apart=rules.apart and not behind))
 
 
 def accounts_of(changes: Iterable[BucketChange], window_types: Iterable[str] = WINDOW_TYPES) -> Accounts:
     """Sort changes into the windows they belong to, each once."""
     types = tuple(window_types)
-    accounts: dict[Account, dict[str, BucketChange]] = {}
+    accounts: dict[UsageAccount, dict[str, BucketChange]] = {}
     for change in changes:
         hour = change.at_ms // _HOUR_MS
         for window_type in types:
-            account = Account(change.bucket, _window(window_type, hour))
+            account = UsageAccount(change.bucket, _window(window_type, hour))
             accounts.setdefault(account, {})[change.sequence] = change
     return accounts
 
@@ -144,7 +144,7 @@ def accounts_of(changes: Iterable[BucketChange], window_types: Iterable[str] = W
 def groups(accounts: Accounts) -> Iterator[list[Count]]:
     """Part accounts so that those of a part are of one namespace and no two of one snapshot."""
 
-    def owner(account: Account) -> tuple[str, int]:
+    def owner(account: UsageAccount) -> tuple[str, int]:
         return account.bucket.namespace_id, account.bucket.shard_id
 
     for _, same in groupby(sorted(accounts, key=owner), owner):
@@ -153,7 +153,7 @@ def groups(accounts: Accounts) -> Iterator[list[Count]]:
             yield alike[start : start + SNAPSHOTS_AT_ONCE]
 
 
-def addition(account: Account, changes: Mapping[str, BucketChange], counted: str | None) -> AddUsage | None:
+def addition(account: UsageAccount, changes: Mapping[str, BucketChange], counted: str | None) -> AddUsage | None:
     """What is to be added to a snapshot that has ``counted`` up to a change, None if it has counted them all."""
     fresh = [change for sequence, change in changes.items() if counted is None or sequence > counted]
     if not fresh:

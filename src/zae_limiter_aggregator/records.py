@@ -39,7 +39,7 @@ _LATEST_S = 253_402_300_799
 _SHOWN_LENGTH = 200
 
 
-class Standing(NamedTuple):
+class BucketRecord(NamedTuple):
     """How a shard stands after a change: the count of shards it knows of, and how often it was ever written to."""
 
     shard_count: int
@@ -58,7 +58,7 @@ class BucketChange:
     at_ms: int
     spent_milli: Mapping[str, int]
     writes: int
-    standing: Standing | None = None
+    standing: BucketRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,14 +176,14 @@ def _expired(pk: str, sk: str, told: Mapping[str, Any]) -> ExpiredEvent:
     return ExpiredEvent(where.namespace_id, pad_sequence(_sequence(told)), _at_ms(told), event)
 
 
-def _standing(new: Mapping[str, Any], shard_id: int) -> Standing | None:
+def _standing(new: Mapping[str, Any], shard_id: int) -> BucketRecord | None:
     """How a shard stands, None where the item lacks the count or the counter."""
     if attributes.SHARD_COUNT not in new or attributes.WRITE_COUNTER not in new:
         return None
     count = _number(new[attributes.SHARD_COUNT], _COUNT_DIGITS)
     if not shard_id < count <= MOST_SHARDS or count & (count - 1):
         raise ValueError(f"{count} shards cannot be, with one numbered {shard_id}")
-    return Standing(count, _total(new[attributes.WRITE_COUNTER]))
+    return BucketRecord(count, _total(new[attributes.WRITE_COUNTER]))
 
 
 def _by_expiry(record: Mapping[str, Any]) -> bool:
@@ -229,7 +229,7 @@ def _number(value: Mapping[str, Any], most_digits: int) -> int:
 
 
 def _bucket_change(
-    bucket: keys.BucketKey, sequence: str, at_ms: int, added: Mapping[str, int], standing: Standing | None = None
+    bucket: keys.BucketKey, sequence: str, at_ms: int, added: Mapping[str, int], standing: BucketRecord | None = None
 ) -> BucketChange:
     spent = {limit_name(name): amount for name, amount in added.items()}
     writes = spent.pop(RESERVED_LIMIT_NAME, 0)

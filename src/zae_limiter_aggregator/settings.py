@@ -18,7 +18,7 @@ _DAY_S = 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class AggregatorSettings:
     """The table, how its usage is counted, and the S3 bucket that expired audit events go to, None for nowhere."""
 
     table_name: str
@@ -26,7 +26,7 @@ class Settings:
     archive_bucket: str | None
 
     @classmethod
-    def of(cls, environment: Mapping[str, str]) -> "Settings":
+    def of(cls, environment: Mapping[str, str]) -> "AggregatorSettings":
         """Read the environment.
 
         Raises:

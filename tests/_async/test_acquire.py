@@ -3,7 +3,7 @@
 import pytest
 
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded
-from zae_limiter._async.runtime import Parallel
+from zae_limiter.runtime.aio import Parallel
 
 from .clients import another, balance_of, buckets_in, take
 

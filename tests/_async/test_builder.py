@@ -15,7 +15,7 @@ from zae_limiter import (
     ValidationError,
 )
 from zae_limiter._async.builder import late_scope
-from zae_limiter._async.late import ADMIN_VERBS
+from zae_limiter._async.deprecated import ADMIN_VERBS
 
 NOWHERE = "http://127.0.0.1:9"
 

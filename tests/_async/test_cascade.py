@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded, Repository, ValidationError
-from zae_limiter._async.runtime import Parallel
+from zae_limiter.runtime.aio import Parallel
 
 from .clients import FailingTable, another, counted, own_level
 

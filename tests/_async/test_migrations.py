@@ -8,7 +8,7 @@ from tests.old_buckets import START_MS, OldLimit, old_bucket, old_level_milli
 from zae_limiter import IncompatibleSchemaError, Limit, RateLimiter, RateLimiterUnavailable, Repository, ValidationError
 from zae_limiter._async.store import old_buckets
 from zae_limiter._async.store.migrations import REGISTRY, Migration, Migrations
-from zae_limiter._async.store.old_buckets import Tally
+from zae_limiter._async.store.old_buckets import MigrationCount
 from zae_limiter._async.upgrade import upgrade
 from zae_limiter.core.outcome import Conflict
 from zae_limiter.core.version import SCHEMA_VERSION, Migrated, VersionRecord
@@ -308,7 +308,7 @@ class TestRegistry:
                 ran.append((target, dry_run))
                 if target in failing:
                     raise RateLimiterUnavailable(ConnectionError(target))
-                return Tally(moved=1)
+                return MigrationCount(moved=1)
 
             return Migration(target, f"to {target}", carry_out)
 

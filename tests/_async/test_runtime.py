@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from zae_limiter._async.runtime import Lock, Parallel, finish, in_background, in_thread, outlast, sleep
 from zae_limiter.core.errors import ValidationError
+from zae_limiter.runtime.aio import Lock, Parallel, finish, in_background, in_thread, outlast, sleep
 
 
 async def returning(value):

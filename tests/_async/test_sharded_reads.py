@@ -3,7 +3,7 @@
 import pytest
 
 from zae_limiter import EntityCapacity, Limit, RateLimiter, RateLimiterUnavailable
-from zae_limiter._async.store.whole_buckets import WholeBuckets
+from zae_limiter._async.store.sharded_buckets import ShardedBuckets
 from zae_limiter.core.outcome import Conflict, Unavailable
 from zae_limiter.schema.bucket_item import bucket_key
 from zae_limiter.schema.keys import BucketKey
@@ -255,7 +255,7 @@ async def test_a_removal_that_others_get_in_the_way_of_is_tried_again(repo, limi
     await take(limiter, {"rpm": 7})
     await other.grow(2)
     removing = another(repo, SplittingTable)
-    buckets, table = WholeBuckets(removing.scope.client), removing.scope.table
+    buckets, table = ShardedBuckets(removing.scope.client), removing.scope.table
     bucket = BucketKey(repo.scope.namespace_id, "user-1", "gpt-4", 0)
 
     table.outcomes = [Unavailable(ConnectionError("away"), ambiguous=False)]

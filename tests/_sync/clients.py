@@ -148,7 +148,7 @@ def take(limiter, consume, entity_id="user-1"):
 
 def own_level(limiter, entity_id, resource="gpt-4"):
     """Return what an entity's own bucket has of each limit, whatever its parent has."""
-    stands, _ = limiter._client.standings((entity_id, resource), None)
+    stands, _ = limiter._client.limit_levels((entity_id, resource), None)
     now = limiter._client.now()
     return {one.name: one.available_milli(now) // 1000 for one in stands}
 

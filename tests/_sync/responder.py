@@ -2,11 +2,11 @@
 
 import json
 
-from zae_limiter._sync import runtime
-from zae_limiter._sync.dynamo_table import DynamoTable, Patience
+import zae_limiter.runtime.threads as runtime
+from zae_limiter._sync.dynamodb_table import DynamoTable, Patience
 from zae_limiter.clock import ServerClock
 from zae_limiter.core.outcome import Unavailable
-from zae_limiter.tables.dynamodb.wire import Answer
+from zae_limiter.tables.dynamodb.http_parser import HttpResponse
 
 from .clients import SettableClock
 
@@ -70,13 +70,13 @@ def table_before(responder, monkeypatch):
 
 def told(**members):
     """Return an answer to a call that was carried out."""
-    return Answer(200, json.dumps(members).encode(), None, "")
+    return HttpResponse(200, json.dumps(members).encode(), None, "")
 
 
 def failed(code, message="", status=400, **members):
     """Return an answer to a call that was not, or of which that is not known."""
     body = {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": message, **members}
-    return Answer(status, json.dumps(body).encode(), None, "")
+    return HttpResponse(status, json.dumps(body).encode(), None, "")
 
 
 def cancelled(*reasons):

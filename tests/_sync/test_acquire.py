@@ -3,7 +3,7 @@
 import pytest
 
 from zae_limiter import Limit, SyncRateLimiter, RateLimitExceeded
-from zae_limiter._sync.runtime import Parallel
+from zae_limiter.runtime.threads import Parallel
 
 from .clients import another, balance_of, buckets_in, take
 

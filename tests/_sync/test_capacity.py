@@ -39,7 +39,7 @@ def test_the_buckets_of_an_entity_are_listed(repo, limiter, clock):
 
 def test_more_buckets_than_fit_a_page_are_listed(repo, limiter, monkeypatch):
     """Page by page, in the order of their resources."""
-    monkeypatch.setattr("zae_limiter._sync.store.standings._AT_ONCE", 3)
+    monkeypatch.setattr("zae_limiter._sync.store.bucket_queries._AT_ONCE", 3)
     for number in range(8):
         use(limiter, "user-1", f"model-{number}", rpm=1)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from zae_limiter import Limit, SyncRateLimiter, RateLimiterUnavailable, RateLimitExceeded, SyncRepository, ValidationError
-from zae_limiter._sync.runtime import Parallel
+from zae_limiter.runtime.threads import Parallel
 
 from .clients import FailingTable, another, counted, own_level
 

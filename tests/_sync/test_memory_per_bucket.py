@@ -17,7 +17,7 @@ MOST_BYTES = 1_200
 @pytest.fixture(autouse=True)
 def few_rows(monkeypatch):
     """A SQLite table keeps the rows of few buckets, so that what the client keeps is all there is."""
-    monkeypatch.setattr("zae_limiter.tables.sqlite._REMEMBERED", 4)
+    monkeypatch.setattr("zae_limiter.tables.sqlite.table._REMEMBERED", 4)
 
 
 def use(limiter, buckets):

@@ -11,7 +11,7 @@ from zae_limiter.schema.keys import BucketKey
 from zae_limiter.schema.operations import Key, Operation, Put, Query
 from zae_limiter.tables.dynamodb.codec import encode_item
 from zae_limiter.tables.memory import MemoryTable
-from zae_limiter_aggregator.apply import Answer, Ask, Asking, Means, Pause, Read, Transaction, drive
+from zae_limiter_aggregator.apply import ApplyContext, Ask, Pause, Read, TableAnswer, TableDialogue, Transaction, drive
 from zae_limiter_aggregator.records import BucketChange
 
 T = TypeVar("T")
@@ -36,9 +36,9 @@ class Stage:
         self.now_ms = now_ms
         self.before = before
         self.asked: list[Ask] = []
-        self.means = Means(count(1), lambda: (self.now_ms, self.now_ms))
+        self.means = ApplyContext(count(1), lambda: (self.now_ms, self.now_ms))
 
-    def answer(self, ask: Ask) -> Answer:
+    def answer(self, ask: Ask) -> TableAnswer:
         """Do what is asked for."""
         self.asked.append(ask)
         if self.before is not None:
@@ -54,7 +54,7 @@ class Stage:
             case write:
                 return self.table.write(write)
 
-    def run(self, asking: Asking[T]) -> T:
+    def run(self, asking: TableDialogue[T]) -> T:
         """Answer everything that is asked for, to the end."""
         return drive(asking, self.answer)
 

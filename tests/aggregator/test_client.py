@@ -24,14 +24,25 @@ from zae_limiter.core.errors import InfrastructureNotFoundError, RateLimiterUnav
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Applied, Cancelled, Committed, Missing, Refused, Throttled, Unavailable
 from zae_limiter.schema.operations import Check, Delete, Equals, ItemAbsent, ItemExists, Key, Put, Update
-from zae_limiter.tables.dynamodb.calls import Calls
-from zae_limiter.tables.dynamodb.notation import loads
+from zae_limiter.tables.dynamodb.json import loads
+from zae_limiter.tables.dynamodb.requests import Calls
 from zae_limiter.tables.dynamodb.signing import Credentials, Endpoint
-from zae_limiter_aggregator.apply import Answer, Ask, Asking, Means, Pause, Read, Transaction, count, merge, split
-from zae_limiter_aggregator.caller import Carried, Direct
-from zae_limiter_aggregator.client import Table
+from zae_limiter_aggregator.apply import (
+    ApplyContext,
+    Ask,
+    Pause,
+    Read,
+    TableAnswer,
+    TableDialogue,
+    Transaction,
+    count,
+    merge,
+    split,
+)
+from zae_limiter_aggregator.client import AggregatorTable
 from zae_limiter_aggregator.plan import Merge, Rules, Split, accounts_of, groups
-from zae_limiter_aggregator.watch import Watch
+from zae_limiter_aggregator.transport import Carried, Direct
+from zae_limiter_aggregator.write_rates import Watch
 
 KEY = Key("part", "sort")
 ITEM = {"PK": "part", "SK": "sort", "number": 5, "text": "ü", "flag": True, "nothing": None, "list": [1, "a"]}
@@ -64,10 +75,10 @@ def direct(url: str) -> Direct:
 
 
 @contextmanager
-def table_by(kind: str, url: str, name: str) -> Iterator[Table]:
+def table_by(kind: str, url: str, name: str) -> Iterator[AggregatorTable]:
     """A table by a kind of caller."""
     caller = direct(url) if kind == "direct" else Carried(client(url))
-    yield Table(caller, name, sleep=lambda seconds: None)
+    yield AggregatorTable(caller, name, sleep=lambda seconds: None)
     if isinstance(caller, Direct):
         caller.close()
 
@@ -82,7 +93,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(params=["direct", "carried"])
-def table(request: pytest.FixtureRequest, url: str) -> Iterator[Table]:
+def table(request: pytest.FixtureRequest, url: str) -> Iterator[AggregatorTable]:
     """A new table, by each kind of caller."""
     with table_by(request.param, url, new_table(url)) as made:
         yield made
@@ -99,11 +110,11 @@ def always() -> bool:
     return True
 
 
-def ask(table: Table, asked: Ask) -> Any:
+def ask(table: AggregatorTable, asked: Ask) -> Any:
     """What is answered to one thing."""
 
-    def asking() -> Asking[Answer]:
-        answer: Answer = yield asked
+    def asking() -> TableDialogue[TableAnswer]:
+        answer: TableAnswer = yield asked
         return answer
 
     return table.run(asking(), always)
@@ -113,7 +124,7 @@ def token() -> str:
     return f"test-{getrandbits(60)}"
 
 
-def test_items_come_back_as_they_were_put(table: Table):
+def test_items_come_back_as_they_were_put(table: AggregatorTable):
     """In the order they were asked for, None for one that is absent; twice for one that is asked for twice."""
     assert Applied(ITEM) == ask(table, Put(ITEM))
 
@@ -121,7 +132,7 @@ def test_items_come_back_as_they_were_put(table: Table):
     assert [None, ITEM, ITEM] == [None if item is None else dict(item) for item in found]
 
 
-def test_a_write_is_answered_with_the_item(table: Table):
+def test_a_write_is_answered_with_the_item(table: AggregatorTable):
     """As it stands, whether or not it was carried out."""
     ask(table, Put(ITEM))
     added = ask(table, Update(KEY, add={"number": 2}, set={"text": "b"}, when=(Equals("number", 5),)))
@@ -134,7 +145,7 @@ def test_a_write_is_answered_with_the_item(table: Table):
     assert Applied({}) == ask(table, Delete(KEY))
 
 
-def test_a_transaction_is_all_or_nothing(table: Table):
+def test_a_transaction_is_all_or_nothing(table: AggregatorTable):
     """Refused, it says by which items."""
     other = Key("other", "sort")
     put = Put({"PK": "other", "SK": "sort"}, (ItemAbsent(),))
@@ -150,10 +161,10 @@ def test_a_transaction_is_all_or_nothing(table: Table):
     assert [None] != ask(table, Read((other,), True))
 
 
-def test_usage_is_counted(table: Table):
+def test_usage_is_counted(table: AggregatorTable):
     """Once, though a batch comes twice."""
     ask(table, namespace())
-    means = Means(numbers_from(getrandbits(60)), table.now)
+    means = ApplyContext(numbers_from(getrandbits(60)), table.now)
     batches = [[change(1, BUCKETS[0], 0, 5)], [change(2, BUCKETS[0], 0, 6), change(3, BUCKETS[1], 0, 7)]]
     added = []
     for batch in [*batches, *batches]:
@@ -166,10 +177,10 @@ def test_usage_is_counted(table: Table):
     assert (18, 3) == (snapshot["rpm"], snapshot["total_events"])
 
 
-def test_shards_are_split_and_merged(table: Table):
+def test_shards_are_split_and_merged(table: AggregatorTable):
     """By the time of the server."""
     bucket = BUCKETS[0]
-    means = Means(numbers_from(getrandbits(60)), table.now)
+    means = ApplyContext(numbers_from(getrandbits(60)), table.now)
     (item,) = grown(stored(Limit.per_minute("rpm", 1_000)), [], at(NOON)).values()
     ask(table, Put({**item, "b_rpm_tk": 0, "rf": int(time.time() * 1000)}))
     known: dict[int, Watch] = {}
@@ -186,7 +197,7 @@ def test_shards_are_split_and_merged(table: Table):
     assert (1, 3) == (left[0]["shard_count"], left[0]["b_wcu_tc"])
 
 
-def test_the_time_is_the_servers(url: str, table: Table):
+def test_the_time_is_the_servers(url: str, table: AggregatorTable):
     """As far as its answers bound it."""
     before = table.now()
     ask(table, Read((KEY,), True))
@@ -250,7 +261,7 @@ def test_a_table_that_is_not_there_is_named(url: str):
                 ask(absent, asked)
 
 
-def test_what_no_table_takes_is_an_error(table: Table):
+def test_what_no_table_takes_is_an_error(table: AggregatorTable):
     """Whatever the conditions."""
     with pytest.raises(ValidationError):
         ask(table, Put({"PK": "", "SK": "sort"}))
@@ -258,13 +269,13 @@ def test_what_no_table_takes_is_an_error(table: Table):
 
 class TestFaults:
     @pytest.fixture(params=["direct", "carried"])
-    def behind(self, request: pytest.FixtureRequest, proxy: Proxy) -> Iterator[Table]:
+    def behind(self, request: pytest.FixtureRequest, proxy: Proxy) -> Iterator[AggregatorTable]:
         """A table behind a proxy that plays faults."""
         with table_by(request.param, proxy.url, new_table(running().url)) as made:
             yield made
 
     @pytest.mark.parametrize("applied", [False, True])
-    def test_a_read_is_made_again(self, behind: Table, proxy: Proxy, applied: bool):
+    def test_a_read_is_made_again(self, behind: AggregatorTable, proxy: Proxy, applied: bool):
         """After a throttle, an error of the server, and an answer that was lost."""
         ask(behind, Put(ITEM))
         for fault in (throttled(), server_error(applied), Drop(applied)):
@@ -272,7 +283,7 @@ class TestFaults:
 
         assert [ITEM] == [dict(item) for item in ask(behind, Read((KEY,), True))]
 
-    def test_a_read_that_is_never_answered_is_an_error(self, behind: Table, proxy: Proxy):
+    def test_a_read_that_is_never_answered_is_an_error(self, behind: AggregatorTable, proxy: Proxy):
         """After some tries."""
         proxy.always(Drop(False), target="BatchGetItem")
 
@@ -280,7 +291,7 @@ class TestFaults:
             ask(behind, Read((KEY,), True))
         assert 2 < proxy.targets.count("BatchGetItem") <= 10
 
-    def test_a_single_write_is_not_sent_again(self, behind: Table, proxy: Proxy):
+    def test_a_single_write_is_not_sent_again(self, behind: AggregatorTable, proxy: Proxy):
         """Whether it was carried out is for whoever asked to find out."""
         proxy.next(Drop(True), target="UpdateItem")
         lost = ask(behind, Update(KEY, add={"number": 1}))
@@ -292,7 +303,7 @@ class TestFaults:
         assert [1] == [item["number"] for item in ask(behind, Read((KEY,), True))]
 
     @pytest.mark.parametrize("applied", [False, True])
-    def test_a_transaction_is_sent_again_with_its_token(self, behind: Table, proxy: Proxy, applied: bool):
+    def test_a_transaction_is_sent_again_with_its_token(self, behind: AggregatorTable, proxy: Proxy, applied: bool):
         """It is carried out once."""
         proxy.next(Drop(applied), target="TransactWriteItems")
         proxy.next(throttled(), target="TransactWriteItems")
@@ -300,7 +311,7 @@ class TestFaults:
         assert Committed() == ask(behind, Transaction((Update(KEY, add={"number": 1}),), token()))
         assert [1] == [item["number"] for item in ask(behind, Read((KEY,), True))]
 
-    def test_a_transaction_that_is_never_answered_stays_in_doubt(self, behind: Table, proxy: Proxy):
+    def test_a_transaction_that_is_never_answered_stays_in_doubt(self, behind: AggregatorTable, proxy: Proxy):
         """After some tries."""
         proxy.always(server_error(False), target="TransactWriteItems")
         outcome = ask(behind, Transaction((Update(KEY, add={"number": 1}),), token()))
@@ -308,12 +319,12 @@ class TestFaults:
         assert isinstance(outcome, Unavailable)
         assert outcome.ambiguous
 
-    def test_nothing_is_begun_when_there_is_no_time_left(self, behind: Table, proxy: Proxy):
+    def test_nothing_is_begun_when_there_is_no_time_left(self, behind: AggregatorTable, proxy: Proxy):
         """Nor tried again."""
         left = iter([True, False])
 
-        def asking() -> Asking[Answer]:
-            answer: Answer = yield Read((KEY,), True)
+        def asking() -> TableDialogue[TableAnswer]:
+            answer: TableAnswer = yield Read((KEY,), True)
             return answer
 
         proxy.always(Drop(False), target="BatchGetItem")
@@ -325,10 +336,10 @@ class TestFaults:
         assert ["BatchGetItem"] == proxy.targets
 
     @pytest.mark.parametrize("fault", [Drop(True), Drop(False), throttled(), server_error(True), conflict()])
-    def test_usage_is_counted_once_through_faults(self, behind: Table, proxy: Proxy, fault: Fault):
+    def test_usage_is_counted_once_through_faults(self, behind: AggregatorTable, proxy: Proxy, fault: Fault):
         """Whatever happens to the first of every kind of call."""
         ask(behind, namespace())
-        means = Means(numbers_from(getrandbits(60)), behind.now)
+        means = ApplyContext(numbers_from(getrandbits(60)), behind.now)
         for number in (1, 2):
             for target in ("BatchGetItem", "TransactWriteItems", "UpdateItem"):
                 proxy.next(fault, target=target)
@@ -341,6 +352,6 @@ class TestFaults:
     def test_pauses_are_slept(self, proxy: Proxy):
         """About as long as they are asked for."""
         slept: list[float] = []
-        ask(Table(direct(proxy.url), "limiter", slept.append), Pause(2.0))
+        ask(AggregatorTable(direct(proxy.url), "limiter", slept.append), Pause(2.0))
 
         assert 1.0 <= slept[0] <= 2.0

@@ -14,7 +14,17 @@ from zae_limiter.core.outcome import Cancelled, Conflict, Throttled, Unavailable
 from zae_limiter.core.usage import WINDOW_TYPES, window_at
 from zae_limiter.schema import namespace_item, usage_item
 from zae_limiter.schema.operations import Delete, Key, Update
-from zae_limiter_aggregator.apply import Answer, Ask, Asking, Counted, Pause, Read, Transaction, count, drive
+from zae_limiter_aggregator.apply import (
+    Ask,
+    Counted,
+    Pause,
+    Read,
+    TableAnswer,
+    TableDialogue,
+    Transaction,
+    count,
+    drive,
+)
 from zae_limiter_aggregator.plan import Count, Rules, accounts_of, groups
 from zae_limiter_aggregator.records import BucketChange
 
@@ -73,7 +83,7 @@ def test_answers_may_be_lost_and_writes_throttled(history: list[BucketChange], r
     stage = Stage()
     troubles = data.draw(st.lists(st.sampled_from(["kept", "lost", "never", "throttled", "conflict"]), max_size=12))
 
-    def answer(ask: Ask) -> Answer:
+    def answer(ask: Ask) -> TableAnswer:
         trouble = troubles.pop() if troubles and not isinstance(ask, Read | Pause) else "kept"
         if trouble in ("kept", "lost"):
             answered = stage.answer(ask)
@@ -108,10 +118,10 @@ def test_two_may_count_at_once_and_one_of_them_end_anywhere(
 class Stepped:
     """A counting that goes on when it is told to."""
 
-    def __init__(self, stage: Stage, counting: Asking[Counted]) -> None:
+    def __init__(self, stage: Stage, counting: TableDialogue[Counted]) -> None:
         self._stage = stage
         self._counting = counting
-        self._answer: Answer = None
+        self._answer: TableAnswer = None
         self.ended = False
 
     def step(self) -> None:
@@ -186,7 +196,7 @@ def test_a_namespace_that_is_not_seen_yet_is_looked_for_twice():
     stage = Stage()
     (group,) = first_two()
 
-    def answer(ask: Ask) -> Answer:
+    def answer(ask: Ask) -> TableAnswer:
         answered = stage.answer(ask)
         if isinstance(ask, Read) and not ask.consistent:
             return [None] * len(ask.keys)
@@ -213,7 +223,7 @@ def test_a_table_that_is_away_leaves_the_rest_to_be_counted():
     (group,) = grouped([change(2, BUCKETS[0], 0, 6)])
     away = Unavailable(ConnectionError("away"), ambiguous=False)
 
-    def answer(ask: Ask) -> Answer:
+    def answer(ask: Ask) -> TableAnswer:
         return away if isinstance(ask, Update) and "#2024-01-01" == ask.key.sk[-11:] else stage.answer(ask)
 
     counted = drive(count(group, APART, stage.means), answer)
@@ -226,12 +236,12 @@ def test_a_table_that_is_away_leaves_the_rest_to_be_counted():
 
 
 @pytest.mark.parametrize("outcome", [Cancelled((None,)), Conflict(), Throttled(), LOST])
-def test_one_that_is_never_counted_gives_up(outcome: Answer):
+def test_one_that_is_never_counted_gives_up(outcome: TableAnswer):
     """Others may be counting the same, or a partition be busy for long; the batch is delivered again."""
     stage = Stage()
     (group,) = first_two()
 
-    def answer(ask: Ask) -> Answer:
+    def answer(ask: Ask) -> TableAnswer:
         return outcome if isinstance(ask, Transaction) else stage.answer(ask)
 
     counted = drive(count(group, APART, stage.means), answer)
@@ -286,7 +296,7 @@ def test_what_was_refused_is_looked_at_anew():
     (group,) = first_two()
     troubles = [Throttled(), Cancelled((None,) * 4)]
 
-    def answer(ask: Ask) -> Answer:
+    def answer(ask: Ask) -> TableAnswer:
         if isinstance(ask, Transaction) and troubles:
             stage.asked.append(ask)
             return troubles.pop(0)

@@ -19,7 +19,7 @@ from tests.dynamodb.engines import fresh_table_name, running
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 from zae_limiter.core.audit import AuditAction, AuditEvent
 from zae_limiter.schema import audit_item
-from zae_limiter.tables.dynamodb.calls import Calls
+from zae_limiter.tables.dynamodb.requests import Calls
 
 REGION = {"AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "engine", "AWS_SECRET_ACCESS_KEY": "secret"}
 SERVICE = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}

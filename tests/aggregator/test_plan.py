@@ -9,7 +9,7 @@ from zae_limiter.core.usage import WINDOW_TYPES, window_at
 from zae_limiter.schema import usage_item
 from zae_limiter.schema.keys import BucketKey
 from zae_limiter.tables.evaluate import NO_ITEM, apply
-from zae_limiter_aggregator.plan import Account, accounts_of, addition
+from zae_limiter_aggregator.plan import UsageAccount, accounts_of, addition
 from zae_limiter_aggregator.records import BucketChange
 
 START_MS = 1_704_067_200_000
@@ -94,7 +94,7 @@ def test_a_change_belongs_to_a_window_of_each_kind() -> None:
 
 def test_what_was_counted_needs_nothing() -> None:
     """A marker at or past the last change leaves nothing to add."""
-    account = Account(BUCKETS[0], window_at("hourly", START_MS))
+    account = UsageAccount(BUCKETS[0], window_at("hourly", START_MS))
     changes = {one.sequence: one for one in (change(1, BUCKETS[0], 0, 5), change(2, BUCKETS[0], 0, 6))}
 
     assert addition(account, changes, usage_item.pad_sequence("2")) is None

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.aggregator.stage import NAMESPACE_ID, Stage, namespace
+from tests.aggregator.test_batch_processor import RULES, SERVICE, Play
 from tests.aggregator.test_client import client, new_table, table_by
-from tests.aggregator.test_work import RULES, SERVICE, Play
 from tests.dynamodb.engines import running
 from tests.one_bucket import NOON
 from zae_limiter.core.audit import AuditAction, AuditEvent
@@ -18,8 +18,8 @@ from zae_limiter.schema import audit_item
 from zae_limiter.schema.operations import Put
 from zae_limiter.tables.dynamodb.codec import encode_item
 from zae_limiter_aggregator.apply import Read
+from zae_limiter_aggregator.batch_processor import BatchReport, Worker
 from zae_limiter_aggregator.records import read_all
-from zae_limiter_aggregator.work import Report, Worker
 
 HOSTILE = "hostile0000"
 KEY = f"{HOSTILE}/BUCKET#mallory#gpt-4#0"
@@ -52,7 +52,7 @@ json_values = st.recursive(
 )
 
 
-def is_unharmed(play: Play, report: Report) -> None:
+def is_unharmed(play: Play, report: BatchReport) -> None:
     """All that well-behaved tenants have used is counted, and nothing is to be delivered again."""
     assert play.expected == play.used()
     assert report.first_failure is None

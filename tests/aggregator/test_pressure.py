@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tests.aggregator.stage import BUCKETS, START_MS
 from zae_limiter.core.sharding import Gauge
 from zae_limiter.schema.usage_item import pad_sequence
-from zae_limiter_aggregator.plan import Memories, Merge, Plan, Rules, Split, Survey, plan
-from zae_limiter_aggregator.records import Batch, BucketChange, Standing
-from zae_limiter_aggregator.watch import Memory, Watch, looked_at, pairs_to_merge
+from zae_limiter_aggregator.plan import BatchPlan, Memories, Merge, Rules, Split, Survey, plan
+from zae_limiter_aggregator.records import Batch, BucketChange, BucketRecord
+from zae_limiter_aggregator.write_rates import Memory, Watch, looked_at, pairs_to_merge
 
 RULES = Rules(window_types=("hourly",))
 MINUTE_MS = 60_000
@@ -20,10 +20,10 @@ BUCKET = BUCKETS[0]
 
 def written(at_ms: int, writes: int, shard_count: int = 1, bucket=BUCKET) -> BucketChange:
     """A bucket after so many writes."""
-    return BucketChange(bucket, pad_sequence(str(writes)), at_ms, {}, 1, Standing(shard_count, writes))
+    return BucketChange(bucket, pad_sequence(str(writes)), at_ms, {}, 1, BucketRecord(shard_count, writes))
 
 
-def planned(memories: Memories, changes: Iterable[BucketChange], now_ms: int | None = None) -> Plan:
+def planned(memories: Memories, changes: Iterable[BucketChange], now_ms: int | None = None) -> BatchPlan:
     told = list(changes)
     return plan(Batch(changes=told), memories, RULES, told[-1].at_ms if now_ms is None else now_ms)
 
@@ -84,13 +84,13 @@ def test_a_shard_that_was_split_is_watched_anew():
 
 def test_a_counter_that_begins_again_is_watched_anew():
     """A bucket was deleted and created."""
-    watch = looked_at(Watch(Gauge(START_MS, 5_000), 1, 10.0, START_MS), START_MS + 9_000, Standing(1, 3), 1_000)
+    watch = looked_at(Watch(Gauge(START_MS, 5_000), 1, 10.0, START_MS), START_MS + 9_000, BucketRecord(1, 3), 1_000)
 
     assert Watch(Gauge(START_MS + 9_000, 3), 1, None, START_MS + 9_000) == watch
 
 
-@pytest.mark.parametrize("standing", [Standing(1, 9_000), Standing(2, 10), Standing(2, 90_000)])
-def test_an_older_look_tells_nothing(standing: Standing):
+@pytest.mark.parametrize("standing", [BucketRecord(1, 9_000), BucketRecord(2, 10), BucketRecord(2, 90_000)])
+def test_an_older_look_tells_nothing(standing: BucketRecord):
     """Also of the count it had then."""
     watch = Watch(Gauge(START_MS, 5_000), 2, 10.0, START_MS - 9_000)
 
@@ -141,10 +141,10 @@ def test_a_bucket_of_one_shard_is_not_looked_at():
 
 def test_calm_lasts_until_a_look_shows_otherwise():
     """From the look at which it was not, or the first."""
-    watch = looked_at(None, START_MS, Standing(2, 0), 1_000)
+    watch = looked_at(None, START_MS, BucketRecord(2, 0), 1_000)
     spans = []
     for minute, writes in enumerate([1_000, 2_000, 30_000, 31_000, 32_000], start=1):
-        watch = looked_at(watch, START_MS + minute * MINUTE_MS, Standing(2, writes), 1_000)
+        watch = looked_at(watch, START_MS + minute * MINUTE_MS, BucketRecord(2, writes), 1_000)
         spans.append(watch.calm.calm_ms // MINUTE_MS)
 
     assert [1, 2, 0, 1, 2] == spans

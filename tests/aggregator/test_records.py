@@ -10,7 +10,7 @@ from zae_limiter.schema import audit_item
 from zae_limiter.schema.keys import BucketKey
 from zae_limiter.schema.operations import Change, Key
 from zae_limiter.schema.usage_item import pad_sequence
-from zae_limiter_aggregator.records import BucketChange, ExpiredEvent, Standing, from_log, from_stream, read_all
+from zae_limiter_aggregator.records import BucketChange, BucketRecord, ExpiredEvent, from_log, from_stream, read_all
 
 PK = "ns/BUCKET#user-1#gpt-4#2"
 BUCKET = BucketKey("ns", "user-1", "gpt-4", 2)
@@ -61,7 +61,7 @@ def test_a_stream_record_tells_how_a_shard_stands() -> None:
     told = from_stream(record("#STATE", NewImage=image(b_rpm_tc=1_000, b_wcu_tc=9, shard_count=4)))
 
     assert isinstance(told, BucketChange)
-    assert Standing(4, 9) == told.standing
+    assert BucketRecord(4, 9) == told.standing
 
 
 def test_other_records_tell_nothing() -> None:

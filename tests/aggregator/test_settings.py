@@ -4,14 +4,16 @@ import pytest
 
 from zae_limiter.core.errors import ValidationError
 from zae_limiter_aggregator.plan import Rules
-from zae_limiter_aggregator.settings import Settings
+from zae_limiter_aggregator.settings import AggregatorSettings
 
 
 def test_only_the_table_must_be_named():
     """The rest has defaults: hours and days, kept for 90 days, and no archive."""
     rules = Rules(window_types=("hourly", "daily"), retention_s=90 * 86_400)
 
-    assert Settings("limiter", rules, None) == Settings.of({"TABLE_NAME": "limiter", "ARCHIVE_BUCKET": ""})
+    assert AggregatorSettings("limiter", rules, None) == AggregatorSettings.of(
+        {"TABLE_NAME": "limiter", "ARCHIVE_BUCKET": ""}
+    )
 
 
 def test_everything_can_be_set():
@@ -24,7 +26,7 @@ def test_everything_can_be_set():
     }
 
     rules = Rules(window_types=("monthly", "daily"), retention_s=7 * 86_400)
-    assert Settings("limiter", rules, "archive") == Settings.of(environment)
+    assert AggregatorSettings("limiter", rules, "archive") == AggregatorSettings.of(environment)
 
 
 @pytest.mark.parametrize(
@@ -39,4 +41,4 @@ def test_everything_can_be_set():
 def test_what_makes_no_sense_is_named(name: str, value: str):
     """With the variable that is to be changed."""
     with pytest.raises(ValidationError, match=name):
-        Settings.of({"TABLE_NAME": "limiter", name: value})
+        AggregatorSettings.of({"TABLE_NAME": "limiter", name: value})

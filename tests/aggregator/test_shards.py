@@ -16,9 +16,9 @@ from zae_limiter.core.sharding import Gauge, is_complete
 from zae_limiter.schema.bucket_item import counts_of
 from zae_limiter.schema.keys import BucketKey
 from zae_limiter.schema.operations import Update
-from zae_limiter_aggregator.apply import Answer, Ask, Pause, Read, Transaction, drive, merge, split
+from zae_limiter_aggregator.apply import Ask, Pause, Read, TableAnswer, Transaction, drive, merge, split
 from zae_limiter_aggregator.plan import Merge, Rules, Split
-from zae_limiter_aggregator.watch import Watch
+from zae_limiter_aggregator.write_rates import Watch
 
 TERMS = stored(Limit.per_minute("rpm", 1_000), Limit.custom("tpm", 7_777, 13, 60))
 NAMES = ("rpm", "tpm")
@@ -111,12 +111,12 @@ def test_a_shard_that_is_written_to_all_the_time_is_split_in_the_end() -> None:
 
 
 @pytest.mark.parametrize("trouble", [Throttled(), Conflict(), Unavailable(ConnectionError("away"), ambiguous=False)])
-def test_a_split_that_does_not_succeed_is_left_to_the_next_batch(trouble: Answer) -> None:
+def test_a_split_that_does_not_succeed_is_left_to_the_next_batch(trouble: TableAnswer) -> None:
     """It is no failure: nothing was lost."""
     stage = staged([])
     before = stage.buckets()
 
-    def answer(ask: Ask) -> Answer:
+    def answer(ask: Ask) -> TableAnswer:
         return trouble if isinstance(ask, Transaction) else stage.answer(ask)
 
     assert not drive(split(Split(WHOLE, 1), stage.means), answer)
@@ -127,7 +127,7 @@ def test_a_split_whose_answer_was_lost_is_not_done_twice() -> None:
     """The shard is found with its new count."""
     stage = staged([])
 
-    def answer(ask: Ask) -> Answer:
+    def answer(ask: Ask) -> TableAnswer:
         answered = stage.answer(ask)
         return Unavailable(ConnectionError("lost"), ambiguous=True) if isinstance(ask, Transaction) else answered
 
@@ -209,7 +209,7 @@ def test_a_merge_that_does_not_succeed_is_left_for_later() -> None:
     stage = staged([0])
     before = stage.buckets()
 
-    def answer(ask: Ask) -> Answer:
+    def answer(ask: Ask) -> TableAnswer:
         return Throttled() if isinstance(ask, Transaction) else stage.answer(ask)
 
     surveyed = drive(merge(Merge(WHOLE, 2, calm_for(stage, 3 * MINUTE_MS)), RULES, stage.means), answer)
@@ -251,7 +251,7 @@ def test_pauses_are_short() -> None:
     """A Lambda is paid for by the time."""
     stage = staged([])
 
-    def answer(ask: Ask) -> Answer:
+    def answer(ask: Ask) -> TableAnswer:
         return Throttled() if isinstance(ask, Transaction) else stage.answer(ask)
 
     drive(split(Split(WHOLE, 1), stage.means), answer)

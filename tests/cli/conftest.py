@@ -32,7 +32,7 @@ def run(database):
 @pytest.fixture
 def somebody(monkeypatch):
     """Somebody is there to answer questions."""
-    monkeypatch.setattr("zae_limiter.cli._consent.somebody_is_there", lambda: True)
+    monkeypatch.setattr("zae_limiter.cli._confirm.somebody_is_there", lambda: True)
 
 
 @pytest.fixture

@@ -73,7 +73,7 @@ def test_progress_is_a_line_for_each_step_where_there_is_no_terminal(run, store,
 def test_a_large_copy_reports_every_tenth(run, store, file, monkeypatch):
     """Without a terminal too, a long copy is seen to advance."""
     monkeypatch.setattr("zae_limiter.cli._copying._LARGE_BYTES", 1)
-    monkeypatch.setattr("zae_limiter.tables.sqlite_backup._BYTES_PER_STEP", 1024)
+    monkeypatch.setattr("zae_limiter.tables.sqlite.backup._BYTES_PER_STEP", 1024)
     reported = run("backup", str(file)).stderr.splitlines()
     tenths = [int(one.split()[-3]) for one in reported if one.endswith("% ...")]
 

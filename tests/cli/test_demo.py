@@ -13,13 +13,22 @@ from random import Random
 import pytest
 from rich.console import Console
 
-from tests.patience import PATIENT
+from tests.long_waits import PATIENT
 from zae_limiter import RateLimiter, Repository, SystemClock
 from zae_limiter.cli.demo.ledger import Ledger
 from zae_limiter.cli.demo.live import LiveView, drawing
-from zae_limiter.cli.demo.metered import Meter
+from zae_limiter.cli.demo.metered import DemoMeter
 from zae_limiter.cli.demo.plain import PlainView
-from zae_limiter.cli.demo.progress import Counts, Effect, Frame, Line, RaiseProgress, Report, Standing, raise_line
+from zae_limiter.cli.demo.progress import (
+    Counts,
+    DemoFrame,
+    DemoReport,
+    DemoStanding,
+    Effect,
+    Line,
+    RaiseProgress,
+    raise_line,
+)
 from zae_limiter.cli.demo.scenario import ENTITY_LIMITS, PROJECTS, RAISED, RESOURCE, RESOURCE_LIMITS, members
 from zae_limiter.cli.demo.show import Stage, run
 from zae_limiter.cli.demo.stored import prepare
@@ -31,20 +40,20 @@ MEMBERS = list(members(PROJECTS))
 LIMITS = {limit.name: limit for limit in RESOURCE_LIMITS}
 BALANCES = [{"rpm": 10, "tpm": 6_000}, {"rpm": 3, "tpm": -1_234}, {"rpm": 0, "tpm": 500}] * 2
 STANDINGS = [
-    Standing(member, LIMITS, "resource", balances, Counts(admitted=12, rejected=1_000), 0.31)
+    DemoStanding(member, LIMITS, "resource", balances, Counts(admitted=12, rejected=1_000), 0.31)
     for member, balances in zip(MEMBERS, BALANCES, strict=True)
 ]
 RAISING = RaiseProgress(RAISED, 10.0, 10.0, 10.9)
-FRAME = Frame(4.2, 20.0, STANDINGS, RAISING, [f"event {number}" for number in range(20)])
+FRAME = DemoFrame(4.2, 20.0, STANDINGS, RAISING, [f"event {number}" for number in range(20)])
 # A busy machine shows little in a second; then a demo is run again for twice as long, up to this.
 LONGEST_S = 16
 
 
-def report_with(highest_share: float) -> Report:
+def report_with(highest_share: float) -> DemoReport:
     counts = Counts(1_110, 231, 120, 4, 155_670, 152_674)
     lines = [Line(member, counts, highest_share) for member in MEMBERS]
     usage = {member.entity_id: 152_674 for member in MEMBERS if member.is_key}
-    return Report(20.2, 14, lines, Effect(RAISING, 1_991.2, 5_877.8), usage, "/tmp/limiter.db")
+    return DemoReport(20.2, 14, lines, Effect(RAISING, 1_991.2, 5_877.8), usage, "/tmp/limiter.db")
 
 
 class SettableClock:
@@ -65,7 +74,7 @@ async def take_tokens(limiter, amount):
         pass
 
 
-async def run_showing(repository: Repository, seconds: float, shows: Callable[[Report], object]) -> Report:
+async def run_showing(repository: Repository, seconds: float, shows: Callable[[DemoReport], object]) -> DemoReport:
     """Run a demo, for as long as it takes to show something."""
     stage = Stage(RateLimiter(repository), repository, SystemClock(), Random(7))
     while True:
@@ -177,10 +186,10 @@ class TestTheViews:
 
     def test_a_limit_that_a_project_has_not_is_no_bar(self):
         """A parent may limit tokens alone."""
-        alone = Standing(MEMBERS[0], {"tpm": LIMITS["tpm"]}, "entity", {"tpm": 6_000}, Counts(), None)
+        alone = DemoStanding(MEMBERS[0], {"tpm": LIMITS["tpm"]}, "entity", {"tpm": 6_000}, Counts(), None)
         console = Console(file=io.StringIO(), width=80, color_system=None)
         with console.capture() as captured:
-            console.print(drawing(Frame(4.2, 20.0, [alone], RAISING, []), 0))
+            console.print(drawing(DemoFrame(4.2, 20.0, [alone], RAISING, []), 0))
 
         assert "no limit" in captured.get()
 
@@ -286,7 +295,7 @@ class TestTheRun:
             limiter = RateLimiter(repository)
             await repository.set_resource_defaults(RESOURCE, RESOURCE_LIMITS)
             await take_tokens(limiter, 10)
-            meter = await Meter.start(limiter, ["demo-key-1a"], clock.now_ms())
+            meter = await DemoMeter.start(limiter, ["demo-key-1a"], clock.now_ms())
             await take_tokens(limiter, 100)
             clock.time_ms += 3_000
             await take_tokens(limiter, 1_000)

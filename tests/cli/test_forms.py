@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zae_limiter.cli._forms import describe_refill, gather_amounts, parse_amount, parse_limit, write_limit
+from zae_limiter.cli._limit_syntax import describe_refill, gather_amounts, parse_amount, parse_limit, write_limit
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
 

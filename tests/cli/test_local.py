@@ -11,7 +11,7 @@ import pytest
 
 from tests.dynamodb.engines import free_port
 from tests.infra.local_servers import BROKEN, SILENT, in_place_of_ministack, stopped_in_the_end
-from tests.patience import PATIENT
+from tests.long_waits import PATIENT
 from zae_limiter import SyncRepository
 from zae_limiter.infra.clients import Clients
 from zae_limiter.infra.local import session_of

@@ -14,7 +14,7 @@ from tests.cli.aws import invoke, told
 from tests.dynamodb.engines import EngineAbsentError, free_port, fresh_table_name, running
 from zae_limiter import SyncRateLimiter, SyncRepository
 from zae_limiter._sync.upgrade import Inspected, inspect, record_deployed
-from zae_limiter.cli._standing import health_of, status_of
+from zae_limiter.cli._status import health_of, status_of
 from zae_limiter.infra.clients import Clients
 from zae_limiter.infra.function import AggregatorFunction, package_sha256
 from zae_limiter.infra.stack import Stack
@@ -163,7 +163,7 @@ class TestDelete:
     def test_it_asks_who_is_there(self, aws, name, monkeypatch, answer):
         """No answer is no; the question names what would be lost."""
         invoke("deploy", "--name", name, *BARE)
-        monkeypatch.setattr("zae_limiter.cli._consent.somebody_is_there", lambda: True)
+        monkeypatch.setattr("zae_limiter.cli._confirm.somebody_is_there", lambda: True)
         done = invoke("delete", "--name", name, answers=f"{answer}\n")
         stands = Stack(name, Clients()).describe() is not None
 

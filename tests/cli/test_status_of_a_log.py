@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.cli.aws import invoke, told
 from zae_limiter.core.checkpoint import LIMIT_BYTES
 from zae_limiter.schema.operations import Put
-from zae_limiter.tables.sqlite import SqliteTable
+from zae_limiter.tables.sqlite.table import SqliteTable
 
 
 def test_a_log_that_a_foreign_reader_holds_back_is_reported(tmp_path: Path) -> None:

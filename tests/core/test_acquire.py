@@ -28,17 +28,17 @@ from zae_limiter.core.acquire import (
     GUESSES,
     HALVINGS,
     Create,
+    LimitLevel,
     Look,
     Progress,
     Rebase,
     Reject,
     Resolve,
-    Standing,
     Take,
     amounts_of,
     covers,
     is_known_short,
-    standings,
+    limit_levels,
     statuses,
 )
 from zae_limiter.core.bucket import Baseline
@@ -386,12 +386,12 @@ class TestStandings:
 
     def test_a_bucket_that_is_not_there_stands_full(self) -> None:
         """It would be created full."""
-        assert [10_000] == [one.available_milli(at(NOON)) for one in standings(None, TERMS, at(NOON))]
-        assert [Standing(Baseline.of(RPS, NOON + 5), 10_000)] == standings(None, TERMS, (NOON, NOON + 5))
+        assert [10_000] == [one.available_milli(at(NOON)) for one in limit_levels(None, TERMS, at(NOON))]
+        assert [LimitLevel(Baseline.of(RPS, NOON + 5), 10_000)] == limit_levels(None, TERMS, (NOON, NOON + 5))
 
     def test_a_bucket_on_the_clients_limits_stands_as_seen(self) -> None:
         """At the time that is asked for."""
-        stands = standings(view(with_balances(created(TERMS), rps=-3_000)), TERMS, at(NOON + 100))
+        stands = limit_levels(view(with_balances(created(TERMS), rps=-3_000)), TERMS, at(NOON + 100))
 
         assert [-2_000] == [one.available_milli(at(NOON + 100)) for one in stands]
         assert [300] == [one.wait_ms(1_000, at(NOON + 100)) for one in stands]
@@ -411,7 +411,7 @@ class TestStandings:
         gap, wide_ms = moment
         terms, now = stored(new, RPM, stamp=2), (NOON + gap, NOON + gap + wide_ms)
         for item in many_shards.shaken(many_shards.grown(TERMS, order), ["rps"], seed, 9_000).values():
-            stands = standings(view(item), terms, now)
+            stands = limit_levels(view(item), terms, now)
             moved = after(taking(view(item), terms, {}, now), item)
 
             for then_ms in (moved["rf"], now[1] + 1_000 + wait_ms):
@@ -432,7 +432,7 @@ class TestStandings:
         terms, now = stored(limit), at(NOON + elapsed)
         tokens = data.draw(st.integers(1, limit.capacity))
         item = {**created(terms), f"b_{limit.name}_tk": tk}
-        stands = standings(view(item), terms, now)
+        stands = limit_levels(view(item), terms, now)
         (told,) = statuses(("user-1", "gpt-4"), stands, amounts_of({limit.name: tokens}, terms), now, now)
         wait_ms = stands[0].wait_ms(tokens * 1000, now)
 
@@ -449,7 +449,7 @@ class TestStandings:
         """They are whole numbers all the way."""
         large = Limit("tpm", 10**18, 1, 1)
         terms = stored(large)
-        stands = standings(view(with_balances(created(terms), tpm=-1_000)), terms, at(NOON))
+        stands = limit_levels(view(with_balances(created(terms), tpm=-1_000)), terms, at(NOON))
         amounts = amounts_of({"tpm": 10**18 - 1}, terms)
 
         (told,) = statuses(("user-1", "gpt-4"), stands, amounts, at(NOON), at(NOON))
@@ -462,7 +462,7 @@ class TestStandings:
         seen = view(with_balances(created(terms), rpm=-7_000))
 
         told = statuses(
-            ("user-1", "gpt-4"), standings(seen, terms, at(NOON)), amounts_of({"rps": 1}, terms), at(NOON), at(NOON)
+            ("user-1", "gpt-4"), limit_levels(seen, terms, at(NOON)), amounts_of({"rps": 1}, terms), at(NOON), at(NOON)
         )
 
         assert [("rpm", -7, 0, False, 0.0), ("rps", 10, 1, False, 0.0)] == [

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests import strategies as some
 from zae_limiter.core import audit
-from zae_limiter.core.audit import AuditAction, AuditEvent, Change
+from zae_limiter.core.audit import AuditAction, AuditChange, AuditEvent
 from zae_limiter.core.errors import ValidationError
 
 numbers = st.integers(0, 2**64 - 1)
@@ -31,7 +31,7 @@ def test_a_number_that_is_too_large_is_cut() -> None:
 
 def test_an_event_tells_of_its_change() -> None:
     """Time and chance are added to what the change says."""
-    change = Change(AuditAction.LIMITS_SET, "user-1", "alice", "gpt-4", {"rpm": 5})
+    change = AuditChange(AuditAction.LIMITS_SET, "user-1", "alice", "gpt-4", {"rpm": 5})
     expected = AuditEvent(
         event_id="1704117600000-00000000000000ff",
         timestamp="2024-01-01T14:00:00.000Z",

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.one_bucket import NOON, at, created, own, stored, view, with_balances
-from zae_limiter.core.acquire import Standing
-from zae_limiter.core.across import Combined
+from zae_limiter.core.acquire import LimitLevel
 from zae_limiter.core.batch import admitted, are_amounts, capacities_of, fitting, room_of, together
 from zae_limiter.core.bucket import Baseline
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.multi_shard import Combined
 
 RPS = Limit("rps", 10, 10, 1)
 RPM = Limit("rpm", 100, 100, 60)
@@ -126,7 +126,7 @@ class TestLess:
     ) -> None:
         """Now, at the early end of an unsure time, and as time goes on: what had overflowed does not come back."""
         age_ms, wide_ms = ages_ms
-        stand, now = Standing(Baseline.of(RPS, NOON), balance), (NOON + age_ms, NOON + age_ms + wide_ms)
+        stand, now = LimitLevel(Baseline.of(RPS, NOON), balance), (NOON + age_ms, NOON + age_ms + wide_ms)
         before = stand.available_milli(now)
         after = stand.less(taken, now)
         grown = after.available_milli(at(NOON + age_ms + later_ms)) if taken else 0
@@ -136,7 +136,7 @@ class TestLess:
 
     def test_nothing_taken_changes_nothing(self) -> None:
         """It stands as it stood."""
-        stand = Standing(Baseline.of(RPS, NOON), 99_000)
+        stand = LimitLevel(Baseline.of(RPS, NOON), 99_000)
 
         assert stand is stand.less(0, at(NOON))
 
@@ -144,7 +144,7 @@ class TestLess:
     def test_of_shards_together_just_as_much_is_gone(self, balances: list[int], data: st.DataObject) -> None:
         """Whatever of it is available may be taken, of the fullest first, and no shard gets into debt by it."""
         now = at(NOON)
-        parts = tuple(Standing(Baseline.of(RPS, NOON, shard, 2), tk) for shard, tk in enumerate(balances))
+        parts = tuple(LimitLevel(Baseline.of(RPS, NOON, shard, 2), tk) for shard, tk in enumerate(balances))
         stand = Combined(parts)
         there = max(0, stand.available_milli(now))
         taken = data.draw(st.integers(0, there))

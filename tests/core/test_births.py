@@ -4,7 +4,7 @@ import pytest
 
 from tests.many_shards import after_split
 from tests.one_bucket import NOON, Item, after, apply, at, created, settling, stored, taking, view, without_birth
-from zae_limiter.core.composite import Settlement, settle
+from zae_limiter.core.bucket_changes import Settlement, settle
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Applied, Refused
 from zae_limiter.core.rebase import missing_birth
@@ -96,31 +96,31 @@ class TestMissing:
         """Of a bucket that an older version created."""
         item = without_birth(created(TERMS))
 
-        assert 9 == missing_birth(view(item).frame, None, 9)
+        assert 9 == missing_birth(view(item).layout, None, 9)
 
     def test_bucket_that_has_a_number_keeps_it(self) -> None:
         """A rebase is no birth."""
-        assert missing_birth(view(created(TERMS)).frame, None, 9) is None
+        assert missing_birth(view(created(TERMS)).layout, None, 9) is None
 
     def test_other_shards_get_the_number_of_shard_0(self) -> None:
         """None while that has none, or was not seen: two clients would draw two numbers."""
         items = after_split({0: created(TERMS, birth=5)}, 0, at(NOON))
-        frame = view(without_birth(items[1])).frame
+        layout = view(without_birth(items[1])).layout
 
-        assert 5 == missing_birth(frame, view(items[0]).frame, 9)
-        assert missing_birth(frame, view(without_birth(items[0])).frame, 9) is None
-        assert missing_birth(frame, None, 9) is None
+        assert 5 == missing_birth(layout, view(items[0]).layout, 9)
+        assert missing_birth(layout, view(without_birth(items[0])).layout, 9) is None
+        assert missing_birth(layout, None, 9) is None
 
 
 def test_frame_gives_the_grant_of_its_own_terms_without_making_it_again() -> None:
     """Other terms that agree with the bucket get a grant of their own."""
     item, agreeing = created(TERMS, birth=5), stored(RPM, TPM)
-    frame = view(item, terms=TERMS).frame
+    layout = view(item, terms=TERMS).layout
 
-    assert frame is frame.granted(TERMS)
-    assert (TERMS, 5) == (frame.terms, frame.birth)
-    assert Grant(agreeing, 5) == frame.granted(agreeing)
-    assert Grant(TERMS, None) == view(without_birth(item)).frame.granted(TERMS)
+    assert layout is layout.granted(TERMS)
+    assert (TERMS, 5) == (layout.terms, layout.birth)
+    assert Grant(agreeing, 5) == layout.granted(agreeing)
+    assert Grant(TERMS, None) == view(without_birth(item)).layout.granted(TERMS)
 
 
 def test_every_write_that_changes_the_frame_raises_the_generation() -> None:

@@ -198,7 +198,7 @@ def test_a_limit_that_is_removed_while_it_is_not_full_stays_dormant() -> None:
     item = after(taking(view(item), stored(RPS, stamp=2), {"rps": 1}, at(NOON)), item)
     item = after(taking(view(item), stored(RPS, stamp=3), {"rps": 1}, at(NOON + 6_000)), item)
 
-    assert ("rps",) == tuple(limit.name for limit in view(item).frame.limits)
+    assert ("rps",) == tuple(limit.name for limit in view(item).layout.limits)
     assert 50_000 == level(item, "rpm", NOON + 6_000)
     assert NOON + 6_000 == item["rf"]
 
@@ -212,7 +212,7 @@ def test_a_limit_that_comes_back_is_not_refilled() -> None:
 
     assert 49_000 == level(item, "rpm", NOON + 6_000)
     assert 61_000 == item["b_rpm_tc"]
-    assert ("rpm", "rps") == tuple(limit.name for limit in view(item).frame.limits)
+    assert ("rpm", "rps") == tuple(limit.name for limit in view(item).layout.limits)
 
 
 def test_a_dormant_limit_is_settled_with_like_any_other() -> None:

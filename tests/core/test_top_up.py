@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from tests.one_bucket import NOON, balance, created, stored
 from zae_limiter.core import top_up as tops
 from zae_limiter.core.acquire import Progress, Take, next_step
-from zae_limiter.core.bucket import Moment, grid
+from zae_limiter.core.bucket import TimeBounds, grid
 from zae_limiter.core.expiry import expiry_s
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Refused
 from zae_limiter.core.top_up import Creation, Known, TopUp
-from zae_limiter.core.view import Terms
+from zae_limiter.core.view import EffectiveLimits
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView, view_of
 from zae_limiter.schema.operations import Equals
@@ -30,7 +30,7 @@ AHEAD_MS = NOON - 5_000
 class Creator:
     """A client that has created a bucket, whose clock shows up to ``wide_ms`` more than the true time."""
 
-    terms: Terms
+    terms: EffectiveLimits
     wide_ms: int
     item: dict[str, Any]
     true_ms: int = NOON
@@ -77,13 +77,13 @@ class Creator:
         for position in range(len(self.terms.limits)):
             self.spend_truly(position, dict(amounts).get(position, 0))
 
-    def due(self, tokens: int, created_ms: int, now: Moment | None = None) -> TopUp | None:
+    def due(self, tokens: int, created_ms: int, now: TimeBounds | None = None) -> TopUp | None:
         known = Known(now or (self.true_ms, self.true_ms), created_ms, self.local_ms)
         return tops.top_up(self.creation, self.view, self.terms, [(0, tokens * 1000)], known)
 
     def held(self, position: int = 0) -> int:
         """What the item holds now, beyond its capacity too."""
-        return self.view.numbers[position] + self.view.frame.baselines[position].earned(self.true_ms)
+        return self.view.numbers[position] + self.view.layout.baselines[position].earned(self.true_ms)
 
 
 def creator(*limits: Limit, wide_ms: int = 1_000, spent: int = 1, ttl: int = 0) -> Creator:
@@ -198,7 +198,7 @@ def test_a_top_up_that_is_overtaken_is_refused():
 
     assert isinstance(evaluate.apply(write, one.item), Refused)
     assert isinstance(overfull, dict)
-    assert overfull["b_rps_tk"] + one.view.frame.baselines[0].earned(one.true_ms) > RPS.capacity_milli
+    assert overfull["b_rps_tk"] + one.view.layout.baselines[0].earned(one.true_ms) > RPS.capacity_milli
 
 
 def test_a_bucket_that_others_have_written_to_is_not_certain():
@@ -254,5 +254,5 @@ def test_a_top_up_before_the_baseline_dates_the_expiry_from_the_baseline():
     found = one.due(1, NOON)
 
     assert found is not None
-    assert one.true_ms < one.view.frame.start_ms
-    assert expiry_s(one.view.frame.start_ms, one.view.frame.fill_time_ms, 2) == found.taking.expires_s
+    assert one.true_ms < one.view.layout.start_ms
+    assert expiry_s(one.view.layout.start_ms, one.view.layout.fill_time_ms, 2) == found.taking.expires_s

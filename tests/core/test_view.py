@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from tests import strategies as some
 from tests.one_bucket import NOON, after, at, created, own, stored, taking, view, with_balances
-from zae_limiter.core.composite import Settlement
+from zae_limiter.core.bucket_changes import Settlement
 from zae_limiter.core.config import EntityFacts, Resolution
 from zae_limiter.core.limit import Limit
-from zae_limiter.core.view import NO_TERMS, Pace, own_terms, pace_after, terms_of
+from zae_limiter.core.view import NO_LIMITS, Pace, effective_limits, own_effective_limits, pace_after
 from zae_limiter.schema.bucket_item import view_after_take
 
 RPS = Limit("rps", 10, 10, 1)
@@ -30,18 +30,18 @@ class TestTerms:
 
     def test_without_limits_there_are_no_terms(self) -> None:
         """Nothing is configured anywhere."""
-        assert terms_of(Resolution((), 3, None, None, None), 7) is None
+        assert effective_limits(Resolution((), 3, None, None, None), 7) is None
 
     def test_only_limits_of_resources_and_the_system_expire(self) -> None:
         """Those of an entity are few, and stay."""
         sources = ("entity", "entity_default", "resource", "system")
-        terms = [terms_of(Resolution((RPS,), 1, source, None, None), 7) for source in sources]
+        terms = [effective_limits(Resolution((RPS,), 1, source, None, None), 7) for source in sources]
 
         assert [0, 0, 7, 7] == [one.ttl_multiplier for one in terms if one is not None]
 
     def test_the_facts_of_the_entity_come_along(self) -> None:
         """Parent and cascade are written to the bucket."""
-        terms = own_terms(Resolution((), 4, None, None, EntityFacts("org-1", True, 2)), (RPS,), 7)
+        terms = own_effective_limits(Resolution((), 4, None, None, EntityFacts("org-1", True, 2)), (RPS,), 7)
 
         assert ("org-1", True, 4, 7) == (terms.parent_id, terms.cascade, terms.stamp, terms.ttl_multiplier)
 
@@ -53,10 +53,10 @@ class TestTerms:
     def test_terms_that_are_the_same_are_kept(self) -> None:
         """One object for as long as nothing changes: what is the same need not be compared."""
         resolution = Resolution((RPS,), 1, "system", None, None)
-        known = terms_of(resolution, 7)
+        known = effective_limits(resolution, 7)
 
-        assert known is terms_of(Resolution((RPS,), 1, "system", None, None), 7, known)
-        assert known is not terms_of(Resolution((RPS,), 2, "system", None, None), 7, known)
+        assert known is effective_limits(Resolution((RPS,), 1, "system", None, None), 7, known)
+        assert known is not effective_limits(Resolution((RPS,), 2, "system", None, None), 7, known)
 
 
 class TestFrames:
@@ -64,28 +64,28 @@ class TestFrames:
 
     def test_a_bucket_follows_the_terms_it_was_built_from(self) -> None:
         """Stamp, digest and limits agree."""
-        frame = view(created(TERMS)).frame
+        layout = view(created(TERMS)).layout
 
-        assert frame.follows(stored(RPM, RPS))
-        assert not frame.follows(stored(RPS, RPM, stamp=2))
-        assert not frame.follows(own(RPS, RPM))
-        assert not frame.follows(stored(RPS))
+        assert layout.follows(stored(RPM, RPS))
+        assert not layout.follows(stored(RPS, RPM, stamp=2))
+        assert not layout.follows(own(RPS, RPM))
+        assert not layout.follows(stored(RPS))
 
     def test_a_frame_that_was_seen_to_follow_terms_remembers_them(self) -> None:
         """So that it is not compared again."""
-        assert TERMS is view(created(TERMS), NOON, None, TERMS).frame.terms
-        assert view(created(TERMS), NOON, None, stored(RPS)).frame.terms is NO_TERMS
-        assert view(created(TERMS), NOON, None, TERMS).frame.follows(TERMS)
+        assert TERMS is view(created(TERMS), NOON, None, TERMS).layout.terms
+        assert view(created(TERMS), NOON, None, stored(RPS)).layout.terms is NO_LIMITS
+        assert view(created(TERMS), NOON, None, TERMS).layout.follows(TERMS)
 
     def test_limits_in_force_come_first(self) -> None:
         """Dormant ones stand behind them, and are found by name all the same."""
         item = created(TERMS, {"rpm": 5})
         item = after(taking(view(item), stored(RPS, stamp=2), {"rps": 1}, at(NOON)), item)
-        frame = view(item).frame
+        layout = view(item).layout
 
-        assert ["rps"] == [one.name for one in frame.in_force]
-        assert ["rps", "rpm"] == [one.name for one in frame.baselines]
-        assert (0, 1, None) == (frame.position("rps"), frame.position("rpm"), frame.position("tpm"))
+        assert ["rps"] == [one.name for one in layout.in_force]
+        assert ["rps", "rpm"] == [one.name for one in layout.baselines]
+        assert (0, 1, None) == (layout.position("rps"), layout.position("rpm"), layout.position("tpm"))
 
     def test_a_view_reads_totals_and_writes(self) -> None:
         """By position, and the counter of writes."""
@@ -205,7 +205,7 @@ class TestPace:
 
 def test_a_frame_knows_which_limits_it_has() -> None:
     """Whoever settles with a bucket it has not seen for long looks first if one is missing."""
-    frame = view(created(TERMS)).frame
+    layout = view(created(TERMS)).layout
 
-    assert frame.has_all(Settlement(debits=(("rps", 1_000),), credits=(("rpm", 1_000),)).names)
-    assert not frame.has_all(Settlement(credits=(("tpm", 1_000),)).names)
+    assert layout.has_all(Settlement(debits=(("rps", 1_000),), credits=(("rpm", 1_000),)).names)
+    assert not layout.has_all(Settlement(credits=(("tpm", 1_000),)).names)

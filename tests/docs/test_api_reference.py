@@ -13,7 +13,7 @@ import zae_limiter
 from tests.docs.pages import ROOT
 from tests.docs.site import built, inventory
 from zae_limiter import bucket
-from zae_limiter._async.verbs import AdminVerbs
+from zae_limiter._async.admin import AdminVerbs
 from zae_limiter.core import errors
 
 NAMES = sorted(set(zae_limiter.__all__) - {"__version__"})

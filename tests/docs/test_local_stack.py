@@ -12,7 +12,7 @@ import pytest
 from tests.docs.pages import ROOT, SHELLS, blocks
 from tests.dynamodb.engines import free_port
 from tests.infra.local_servers import stopped_in_the_end
-from tests.patience import PATIENT
+from tests.long_waits import PATIENT
 
 PAGES = (ROOT / "README.md", ROOT / "docs" / "getting-started.md")
 # Whoever runs the tests has the extra.

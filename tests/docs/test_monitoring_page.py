@@ -14,13 +14,13 @@ from tests.docs.operator_pages import DOCS, rows, text
 from tests.infra.resolved import Resolved
 from zae_limiter.infra import naming
 from zae_limiter.infra.options import StackOptions, template_parameters
-from zae_limiter_aggregator.work import Report
+from zae_limiter_aggregator.batch_processor import BatchReport
 
 SRC = DOCS.parent / "src"
 MONITORING = text("monitoring.md")
 DASHBOARD = json.loads(text("dashboard.json"))
 STACK = Resolved("my-app", template_parameters("my-app", StackOptions(create_iam_roles=True)))
-COUNTS = Report(0, 0, 0, 0, 0, 0, 0, 0, [], None).counts()
+COUNTS = BatchReport(0, 0, 0, 0, 0, 0, 0, 0, [], None).counts()
 
 # What AWS measures, with the dimensions by which it files it.
 OF_AWS = {
@@ -53,9 +53,9 @@ NAMES = {
 A_BATCH = """
 from types import SimpleNamespace
 import zae_limiter_aggregator.handler as handler
-from zae_limiter_aggregator.work import Report, Trouble
+from zae_limiter_aggregator.batch_processor import BatchReport, Trouble
 trouble = Trouble("usage of user-1 gpt-4", TimeoutError("no time is left"), again=True)
-handler._tell(Report(1, 1, 0, 0, 2, 0, 0, 0, [trouble], "100"), SimpleNamespace(aws_request_id="7c7b8c70"))
+handler._tell(BatchReport(1, 1, 0, 0, 2, 0, 0, 0, [trouble], "100"), SimpleNamespace(aws_request_id="7c7b8c70"))
 """
 
 

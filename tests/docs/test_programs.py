@@ -14,7 +14,7 @@ import pytest
 from tests.docs.pages import PAGES, Block, named, programs
 from tests.dynamodb.engines import start
 from tests.infra import cdk
-from tests.patience import PATIENT
+from tests.long_waits import PATIENT
 from zae_limiter import Limit, SyncRepository
 
 RUNNER = Path(__file__).with_name("runner.py")

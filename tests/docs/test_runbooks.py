@@ -7,18 +7,18 @@ import pytest
 
 from tests.docs.operator_pages import DOCS, rows, text
 from tests.infra.resolved import Resolved
-from zae_limiter.cli._standing import Standing, health_of
+from zae_limiter.cli._status import DeployedStatus, health_of
 from zae_limiter.cli.stack import status_rows
 from zae_limiter.core.sharding import MOST_SHARDS
 from zae_limiter.core.status import Status
 from zae_limiter.infra.options import StackOptions, template_parameters
-from zae_limiter.infra.progress import Step, next_step, why_refused
+from zae_limiter.infra.progress import StackStep, next_step, why_refused
 
 RUNBOOKS = DOCS / "operations" / "runbooks"
 SRC = DOCS.parent / "src" / "zae_limiter"
-FILES = ("tables/sqlite_file.py", "tables/sqlite_backup.py", "_async/embedded_table.py", "_async/opening.py")
+FILES = ("tables/sqlite/file.py", "tables/sqlite/backup.py", "_async/embedded_table.py", "_async/open.py")
 STATES = rows("operations/runbooks/stuck-stack.md", "## What to look at")
-DOES = {Step.REPLACE: "it is replaced", Step.UPDATE: "it tries again", Step.REFUSE: "refuses"}
+DOES = {StackStep.REPLACE: "it is replaced", StackStep.UPDATE: "it tries again", StackStep.REFUSE: "refuses"}
 # What SQLite itself says.
 OF_SQLITE = {
     "database disk image is malformed": sqlite3.SQLITE_CORRUPT,
@@ -46,7 +46,7 @@ def test_deploy_does_with_a_state_what_is_told(state: str) -> None:
     assert DOES[next_step(state)] in STATES[state][0]
 
 
-@pytest.mark.parametrize("state", [state for state in STATES if next_step(state) is Step.REFUSE])
+@pytest.mark.parametrize("state", [state for state in STATES if next_step(state) is StackStep.REFUSE])
 def test_a_state_that_is_refused_is_quoted(state: str) -> None:
     for quoted in re.findall(r"`([^`]+)`", STATES[state][0]):
         assert quoted in why_refused(state)
@@ -79,7 +79,7 @@ def test_the_status_is_shown_with_its_rows() -> None:
         lambda_version="0.1.0",
         schema_version="1.0.0",
     )
-    rows_shown = [(title, told) for title, told in status_rows(Standing(known)) if told is not None]
+    rows_shown = [(title, told) for title, told in status_rows(DeployedStatus(known)) if told is not None]
 
     assert rows_shown == [tuple(line.split(maxsplit=1)) for line in shown.splitlines()]
 

@@ -15,11 +15,11 @@ from tests.dynamodb.billing import Units, told
 from tests.dynamodb.engines import EngineAbsentError, fresh_table_name, running
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 from zae_limiter.core.outcome import Unavailable
-from zae_limiter.tables.dynamodb.calls import Call
-from zae_limiter_aggregator.caller import Answer, Caller, caller_of
-from zae_limiter_aggregator.client import Table
+from zae_limiter.tables.dynamodb.requests import DynamoDbCall
+from zae_limiter_aggregator.batch_processor import Worker
+from zae_limiter_aggregator.client import AggregatorTable
 from zae_limiter_aggregator.plan import Rules
-from zae_limiter_aggregator.work import Worker
+from zae_limiter_aggregator.transport import AggregatorTransport, TransportAnswer, caller_of
 
 PAGE = text("operations/costs.md")
 KEYS = {"AWS_ACCESS_KEY_ID": "engine", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
@@ -28,7 +28,7 @@ KEYS = {"AWS_ACCESS_KEY_ID": "engine", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_D
 class Metered:
     """A caller that asks the engine what each call consumes."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: AggregatorTransport) -> None:
         self._caller = caller
         self.units: list[Units] = []
         self.reconnect = caller.reconnect
@@ -37,7 +37,7 @@ class Metered:
     def connection(self) -> int:
         return self._caller.connection
 
-    def call(self, call: Call, now_s: int) -> Answer | Unavailable:
+    def call(self, call: DynamoDbCall, now_s: int) -> TransportAnswer | Unavailable:
         body = {**json.loads(call.body), "ReturnConsumedCapacity": "INDEXES"}
         answer = self._caller.call(call._replace(body=json.dumps(body).encode()), now_s)
         assert not isinstance(answer, Unavailable)
@@ -62,7 +62,7 @@ class Stage:
         self._records = 0
         self._connection = caller_of(botocore.session.Session(), {"AWS_ENDPOINT_URL": url})
         self._metered = Metered(self._connection)
-        table = Table(self._metered, name)
+        table = AggregatorTable(self._metered, name)
         # One time for all records, so that none begins a window of its own.
         self._at_s = table.now()[0] / 1000
         rules = Rules(window_types=("hourly", "daily"), retention_s=3600)
@@ -109,7 +109,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
         monkeypatch.setenv(name, value)
     # The engine of a busy machine may take its time.
     for name in ("_CONNECT_S", "_READ_S"):
-        monkeypatch.setattr(f"zae_limiter_aggregator.caller.{name}", 60)
+        monkeypatch.setattr(f"zae_limiter_aggregator.transport.{name}", 60)
     try:
         # The one engine that says what a batch of reads consumes.
         url = running("dynoxide").url

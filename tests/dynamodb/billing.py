@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from zae_limiter.schema.operations import INDEXES
-from zae_limiter.tables.dynamodb.calls import Call
+from zae_limiter.tables.dynamodb.requests import DynamoDbCall
 
 READ_UNIT_BYTES = 4096
 WRITE_UNIT_BYTES = 1024
@@ -44,7 +44,7 @@ def write_units(size: int) -> float:
     return float(max(1, -(-size // WRITE_UNIT_BYTES)))
 
 
-def billed(call: Call, status: int, body: bytes) -> Units:
+def billed(call: DynamoDbCall, status: int, body: bytes) -> Units:
     """What a call is billed that was answered so."""
     verb, asked, answer = call.target.rpartition(".")[2], json.loads(call.body), json.loads(body)
     if status != 200:

@@ -9,13 +9,13 @@ from typing import Any, Self
 
 from tests.dynamodb.issuer import TABLE, fresh_session
 from tests.dynamodb.trees import KINDS
-from zae_limiter._async.dynamo_opening import caller as async_caller
-from zae_limiter._sync.dynamo_opening import caller as sync_caller
-from zae_limiter.aws.account import Account, Place
+from zae_limiter._async.dynamodb_open import caller as async_caller
+from zae_limiter._sync.dynamodb_open import caller as sync_caller
+from zae_limiter.aws.account import Account, EndpointOptions
 from zae_limiter.clock import ServerClock, SystemClock
 from zae_limiter.core.outcome import Unavailable
-from zae_limiter.tables.dynamodb.calls import Call
-from zae_limiter.tables.dynamodb.wire import Answer
+from zae_limiter.tables.dynamodb.http_parser import HttpResponse
+from zae_limiter.tables.dynamodb.requests import DynamoDbCall
 
 __all__ = ["KINDS", "Caller", "SkippingClock", "account_at"]
 
@@ -42,7 +42,7 @@ def account_at(url: str) -> Account:
     """An account with keys that never expire, at an endpoint."""
     session = fresh_session()
     session.set_credentials("AKIDEXAMPLE", "secret-of-a-test", "token-of-a-test")
-    return Account(Place(TABLE, "us-east-1", url, 0.5), session)
+    return Account(EndpointOptions(TABLE, "us-east-1", url, 0.5), session)
 
 
 class Caller:
@@ -70,14 +70,14 @@ class Caller:
         self._pool.shutdown(wait=False)
         self._loop.close()
 
-    def begin(self, call: Call, within_s: float = WITHIN_S) -> "Future[Answer | Unavailable]":
+    def begin(self, call: DynamoDbCall, within_s: float = WITHIN_S) -> "Future[HttpResponse | Unavailable]":
         """Make a call and do not wait for it."""
         until_s = self.clock.monotonic_s() + within_s
         if self._kind == "async":
             return asyncio.run_coroutine_threadsafe(self.transport.call(call, until_s), self._loop)
         return self._pool.submit(self.transport.call, call, until_s)
 
-    def call(self, call: Call, within_s: float = WITHIN_S) -> Answer | Unavailable:
+    def call(self, call: DynamoDbCall, within_s: float = WITHIN_S) -> HttpResponse | Unavailable:
         """Make a call and wait for it."""
         return self.begin(call, within_s).result(PATIENCE_S)
 

@@ -11,14 +11,14 @@ from typing import Any, Self
 
 from tests.dynamodb import messages
 from tests.dynamodb.certificate import Certificate
-from zae_limiter.tables.dynamodb.calls import Call
+from zae_limiter.tables.dynamodb.requests import DynamoDbCall
 
 WAIT_S = 120.0
 
 
-def ask(number: int = 0, **wishes: Any) -> Call:
+def ask(number: int = 0, **wishes: Any) -> DynamoDbCall:
     """A numbered call with wishes: `delay_ms`, `held` (until `release`), `hang`, `headers`, `then` (close or more)."""
-    return Call("DynamoDB_20120810.Echo", json.dumps({"number": number, **wishes}).encode())
+    return DynamoDbCall("DynamoDB_20120810.Echo", json.dumps({"number": number, **wishes}).encode())
 
 
 def number_of(body: bytes) -> int:

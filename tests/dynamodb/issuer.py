@@ -10,7 +10,7 @@ import botocore.credentials
 import botocore.session
 import pytest
 
-from zae_limiter.aws.account import Account, Place
+from zae_limiter.aws.account import Account, EndpointOptions
 
 HOUR_S = 3600.0
 TABLE = "limiter-table"
@@ -77,7 +77,7 @@ def session_of(issuer: Issuer) -> botocore.session.Session:
 
 def account_of(issuer: Issuer, endpoint_url: str | None = "http://127.0.0.1:9") -> Account:
     """An account with keys of an issuer."""
-    return Account(Place(TABLE, "us-east-1", endpoint_url, 0.5), session_of(issuer))
+    return Account(EndpointOptions(TABLE, "us-east-1", endpoint_url, 0.5), session_of(issuer))
 
 
 def bare(monkeypatch: pytest.MonkeyPatch, directory: Path, **variables: str) -> None:

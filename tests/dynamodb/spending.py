@@ -13,24 +13,24 @@ from typing import Any
 
 import botocore.session
 
+import zae_limiter.runtime.aio as async_runtime
+import zae_limiter.runtime.threads as sync_runtime
 from tests.dynamodb.billing import Units, billed, told
 from zae_limiter import RateLimiter, Repository, SyncRateLimiter, SyncRepository
-from zae_limiter._async import dynamo_opening as async_opening
-from zae_limiter._async import dynamo_table as async_table
-from zae_limiter._async import runtime as async_runtime
+from zae_limiter._async import dynamodb_open as async_opening
+from zae_limiter._async import dynamodb_table as async_table
 from zae_limiter._async.store import namespaces as async_namespaces
 from zae_limiter._async.store import scope as async_scope
-from zae_limiter._sync import dynamo_opening as sync_opening
-from zae_limiter._sync import dynamo_table as sync_table
-from zae_limiter._sync import runtime as sync_runtime
+from zae_limiter._sync import dynamodb_open as sync_opening
+from zae_limiter._sync import dynamodb_table as sync_table
 from zae_limiter._sync.store import namespaces as sync_namespaces
 from zae_limiter._sync.store import scope as sync_scope
-from zae_limiter.aws.account import Account, Place
+from zae_limiter.aws.account import Account, EndpointOptions
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.settings import make_settings
-from zae_limiter.tables.dynamodb import answers
-from zae_limiter.tables.dynamodb.calls import Call
-from zae_limiter.tables.dynamodb.wire import Answer
+from zae_limiter.tables.dynamodb import responses
+from zae_limiter.tables.dynamodb.http_parser import HttpResponse
+from zae_limiter.tables.dynamodb.requests import DynamoDbCall
 
 DEADLINE_S = 120.0
 MEETING_S = 60.0
@@ -86,26 +86,26 @@ class Ledger:
         self.entries: list[Entry] = []
         self._open = False
         self._to_meet = 0
-        self._arrived: list[Call] = []
+        self._arrived: list[DynamoDbCall] = []
 
     def begin(self, *, meeting: bool = False) -> None:
         """Write down what is called from now on; ``meeting`` has the first two calls wait until both have begun."""
         self._open, self._to_meet = True, 2 if meeting else 0
         self._arrived.clear()
 
-    def meet(self, call: Call) -> Iterator[None]:
+    def meet(self, call: DynamoDbCall) -> Iterator[None]:
         """Arrive with a call; goes on while another is to be met, though not for ever."""
         self._arrived.append(call)
         end_s = time.monotonic() + MEETING_S
         while len(self._arrived) < self._to_meet and time.monotonic() < end_s:
             yield
 
-    def enter(self, call: Call, began_s: float, answer: object) -> None:
+    def enter(self, call: DynamoDbCall, began_s: float, answer: object) -> None:
         """Write a call down that was answered."""
         if self._open:
-            assert isinstance(answer, Answer), answer
+            assert isinstance(answer, HttpResponse), answer
             verb = call.target.rpartition(".")[2]
-            consumed = answers.consumed_of(answer.body) if answer.status == 200 else []
+            consumed = responses.consumed_of(answer.body) if answer.status == 200 else []
             by_rule = billed(call, answer.status, answer.body)
             said = told(consumed, verb) if consumed else None
             self.entries.append(Entry(verb, answer.status != 200, began_s, time.monotonic(), by_rule, said))
@@ -145,7 +145,7 @@ def account_at(url: str) -> Account:
     """Who calls an engine, which takes any keys; finding that out takes longer than most tests."""
     session = botocore.session.Session()
     session.set_credentials("test", "test")
-    return Account(Place("any-table", "us-east-1", url, DEADLINE_S), session)
+    return Account(EndpointOptions("any-table", "us-east-1", url, DEADLINE_S), session)
 
 
 class AsyncRecorder:
@@ -160,7 +160,7 @@ class AsyncRecorder:
     def signer(self) -> Any:
         return self._caller.signer
 
-    async def call(self, call: Call, until_s: float) -> Any:
+    async def call(self, call: DynamoDbCall, until_s: float) -> Any:
         began_s = time.monotonic()
         for _ in self._ledger.meet(call):
             await async_runtime.sleep(POLL_S)
@@ -172,7 +172,7 @@ class AsyncRecorder:
 class SyncRecorder(AsyncRecorder):
     """The same without waiting for a loop."""
 
-    def call(self, call: Call, until_s: float) -> Any:
+    def call(self, call: DynamoDbCall, until_s: float) -> Any:
         began_s = time.monotonic()
         for _ in self._ledger.meet(call):
             time.sleep(POLL_S)

@@ -8,7 +8,7 @@ import botocore.session
 import pytest
 
 from tests.dynamodb.issuer import TABLE, Issuer, account_of, bare, fresh_session, session_of
-from zae_limiter.aws.account import Account, Freshness, Place
+from zae_limiter.aws.account import Account, EndpointOptions, Freshness
 from zae_limiter.core.errors import StorageError, ValidationError
 from zae_limiter.infra.clients import Clients
 
@@ -17,7 +17,7 @@ REGION = {"AWS_DEFAULT_REGION": "eu-west-1"}
 
 
 def account(region: str | None = None, endpoint_url: str | None = None, session: Any = None) -> Account:
-    return Account(Place(TABLE, region, endpoint_url, 0.5), session or fresh_session())
+    return Account(EndpointOptions(TABLE, region, endpoint_url, 0.5), session or fresh_session())
 
 
 def url_of(found: Account) -> str:
@@ -190,7 +190,7 @@ class TestSessions:
         """Which reads the environment."""
         bare(monkeypatch, tmp_path, **KEYS, **REGION)
 
-        assert "eu-west-1" == Account(Place(TABLE, None, None, 0.5)).region
+        assert "eu-west-1" == Account(EndpointOptions(TABLE, None, None, 0.5)).region
 
     def test_a_session_of_the_callers_is_used(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         """With its keys and its configuration."""

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.dynamodb.engines import EngineAbsentError, fresh_table_name, running
-from zae_limiter._sync.dynamo_opening import open_table
+from zae_limiter._sync.dynamodb_open import open_table
 from zae_limiter.cli import acquire, main
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.location import DynamoLocation

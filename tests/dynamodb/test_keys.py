@@ -10,14 +10,14 @@ import pytest
 from tests.dynamodb.callers import KINDS, Caller
 from tests.dynamodb.echo import Echo, ask
 from tests.dynamodb.issuer import Issuer, account_of, bare, session_of
-from zae_limiter._async.dynamo_table import DynamoTable as AsyncTable
-from zae_limiter._async.dynamo_table import Patience as AsyncPatience
-from zae_limiter._sync.dynamo_table import DynamoTable, Patience
-from zae_limiter.aws.account import Account, Place
+from zae_limiter._async.dynamodb_table import DynamoTable as AsyncTable
+from zae_limiter._async.dynamodb_table import Patience as AsyncPatience
+from zae_limiter._sync.dynamodb_table import DynamoTable, Patience
+from zae_limiter.aws.account import Account, EndpointOptions
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.outcome import Unavailable
 from zae_limiter.schema.operations import Key
-from zae_limiter.tables.dynamodb.wire import Answer
+from zae_limiter.tables.dynamodb.http_parser import HttpResponse
 
 CHECK_S = 6.0
 LONG_S = 30.0
@@ -53,7 +53,7 @@ def wait_for_keys(caller: Caller, key: str, echo: Echo) -> None:
     end_s = time.monotonic() + LONG_S
     while echo.counts.keys[-1:] != [key]:
         assert time.monotonic() < end_s, echo.counts.keys
-        assert isinstance(caller.call(ask()), Answer)
+        assert isinstance(caller.call(ask()), HttpResponse)
 
 
 def test_fresh_keys_are_used_as_they_are(echo: Echo, issuer: Issuer, caller: Caller):
@@ -76,7 +76,7 @@ def test_keys_are_renewed_before_they_expire_while_calls_go_on(echo: Echo, issue
     issuer.open.set()
     wait_for_keys(caller, "KEY2", echo)
 
-    assert {Answer} == set(map(type, outcomes))
+    assert {HttpResponse} == set(map(type, outcomes))
     assert ["KEY1"] * 5 == keys
     assert 2 == issuer.issued
 
@@ -97,7 +97,7 @@ def test_a_provider_that_hangs_when_keys_have_expired_ends_at_the_deadline(echo:
     assert [False] * 30 == [outcome.ambiguous for outcome in outcomes if isinstance(outcome, Unavailable)]
     assert took_s < LONG_S / 2
     assert [] == sent
-    assert isinstance(patient.result(60), Answer)
+    assert isinstance(patient.result(60), HttpResponse)
     assert (["KEY2"], 2) == (echo.counts.keys, issuer.issued)
 
 
@@ -128,7 +128,7 @@ def test_a_provider_that_fails_when_keys_have_expired_is_a_failure(echo: Echo, i
 def test_keys_that_others_renew_are_taken_over(echo: Echo, issuer: Issuer, kind: str):
     """Of a session that is shared."""
     session = session_of(issuer)
-    account = Account(Place("limiter-table", "us-east-1", echo.url, 0.5), session)
+    account = Account(EndpointOptions("limiter-table", "us-east-1", echo.url, 0.5), session)
     with Caller(kind, account) as caller:
         caller.call(ask())
         issuer.leave(300)
@@ -158,7 +158,7 @@ class TestExpiredTokens:
             table = DynamoTable("t", caller.transport, caller.server, Patience(caller.clock, 5.0, lambda: 0.5))
             found = table._make(ask(3), caller.clock.monotonic_s() + 5, 5)
 
-        assert isinstance(found, Answer)
+        assert isinstance(found, HttpResponse)
         assert ["KEY1", "KEY2"] == echo.counts.keys
 
     def test_a_call_that_is_refused_twice_is_refused(self, echo: Echo, issuer: Issuer):

@@ -15,8 +15,8 @@ from zae_limiter import (
     Repository,
     SyncRepository,
 )
-from zae_limiter._async import dynamo_table as async_table
-from zae_limiter._sync import dynamo_table as sync_table
+from zae_limiter._async import dynamodb_table as async_table
+from zae_limiter._sync import dynamodb_table as sync_table
 
 TEN_YEARS_S = 10 * 365 * 24 * 3600
 SLOW = [Limit.custom("rpm", 10, 1, TEN_YEARS_S)]

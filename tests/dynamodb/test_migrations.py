@@ -9,9 +9,9 @@ from tests.dynamodb.engines import Engine
 from tests.dynamodb.trees import KINDS, session, tree
 from tests.old_buckets import START_MS, OldLimit, old_bucket
 from zae_limiter import IncompatibleSchemaError, Limit
-from zae_limiter._async import dynamo_table as async_table
+from zae_limiter._async import dynamodb_table as async_table
 from zae_limiter._async.upgrade import upgrade as upgrade_async
-from zae_limiter._sync import dynamo_table as sync_table
+from zae_limiter._sync import dynamodb_table as sync_table
 from zae_limiter._sync.upgrade import upgrade as upgrade_sync
 from zae_limiter.core.version import VersionRecord
 from zae_limiter.schema import version_item

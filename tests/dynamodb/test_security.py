@@ -16,19 +16,19 @@ from tests.dynamodb.certificate import Certificate
 from tests.dynamodb.echo import Echo, ask, number_of
 from tests.dynamodb.issuer import TABLE, bare, fresh_session
 from tests.dynamodb.proxy import Proxy
-from zae_limiter._sync.dynamo_table import DynamoTable, Patience
+from zae_limiter._sync.dynamodb_table import DynamoTable, Patience
 from zae_limiter.aws import lookup
-from zae_limiter.aws.account import Account, Place
+from zae_limiter.aws.account import Account, EndpointOptions
 from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError, ZAELimiterError
 from zae_limiter.core.outcome import Unavailable
 from zae_limiter.schema.operations import Key, Put
-from zae_limiter.tables.dynamodb.calls import Call
-from zae_limiter.tables.dynamodb.wire import Answer
+from zae_limiter.tables.dynamodb.http_parser import HttpResponse
+from zae_limiter.tables.dynamodb.requests import DynamoDbCall
 
 SECRET, TOKEN = "secret-of-a-test", "token-of-a-test"
 SECRETS = (SECRET, TOKEN, "Signature=", "AWS4-HMAC")
 KEY = Key("pk", "sk")
-LIST = Call("DynamoDB_20120810.ListTables", b"{}")
+LIST = DynamoDbCall("DynamoDB_20120810.ListTables", b"{}")
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def account(url: str, *, carried: bool) -> Account:
     session.set_credentials("AKIDEXAMPLE", SECRET, TOKEN)
     if carried:
         session.register("before-send.dynamodb", lambda **_: None)
-    return Account(Place(TABLE, "us-east-1", url, 2.0), session)
+    return Account(EndpointOptions(TABLE, "us-east-1", url, 2.0), session)
 
 
 def shown(thing: Any, depth: int = 4) -> str:
@@ -123,7 +123,7 @@ class TestSecrets:
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("AWS_SESSION_TOKEN", f"{TOKEN}\n")
         with pytest.raises(ZAELimiterError) as caught:
-            Account(Place(TABLE, "us-east-1", None, 1.0), fresh_session())
+            Account(EndpointOptions(TABLE, "us-east-1", None, 1.0), fresh_session())
 
         assert [] == leaked(shown(caught.value))
 
@@ -193,7 +193,7 @@ class TestTls:
 
         assert isinstance(late, Unavailable)
         assert late.ambiguous
-        assert isinstance(found, Answer)
+        assert isinstance(found, HttpResponse)
         assert 2 == number_of(found.body)
 
     def test_a_server_that_never_shakes_hands_ends_at_the_deadline(self, kind: str):
@@ -229,7 +229,7 @@ class TestSizes:
 
         assert isinstance(outcome, Unavailable)
         assert "too large" in str(outcome.cause)
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, HttpResponse)
         assert 200 == answer.status
 
     def test_a_request_that_dynamodb_would_not_take_is_not_sent(self):

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 
 import pytest
 
+import zae_limiter.transport.aio as async_transport
+import zae_limiter.transport.threads as sync_transport
 from tests.dynamodb.callers import KINDS, Caller, account_at
 from tests.dynamodb.echo import Echo, ask, number_of
-from zae_limiter._async import transport as async_transport
-from zae_limiter._sync import transport as sync_transport
 from zae_limiter.aws import lookup
 from zae_limiter.aws.account import Account
 from zae_limiter.core.outcome import Unavailable
-from zae_limiter.tables.dynamodb.wire import Answer
+from zae_limiter.tables.dynamodb.http_parser import HttpResponse
 
 LONG_S = 60.0
 
@@ -37,11 +37,11 @@ def caller(echo: Echo, kind: str) -> Iterator[Caller]:
         yield made
 
 
-def numbers(outcomes: list[Answer | Unavailable]) -> list[int]:
-    return [number_of(outcome.body) for outcome in outcomes if isinstance(outcome, Answer)]
+def numbers(outcomes: list[HttpResponse | Unavailable]) -> list[int]:
+    return [number_of(outcome.body) for outcome in outcomes if isinstance(outcome, HttpResponse)]
 
 
-def doubt(outcome: Answer | Unavailable) -> bool:
+def doubt(outcome: HttpResponse | Unavailable) -> bool:
     assert isinstance(outcome, Unavailable), outcome
     return outcome.ambiguous
 

@@ -11,10 +11,10 @@ import pytest
 
 from tests.dynamodb.callers import SkippingClock, account_at
 from tests.dynamodb.echo import Echo, ask, number_of
-from zae_limiter._async.transport import Transport
 from zae_limiter.clock import ServerClock
 from zae_limiter.core.outcome import Unavailable
-from zae_limiter.tables.dynamodb.wire import Answer
+from zae_limiter.tables.dynamodb.http_parser import HttpResponse
+from zae_limiter.transport.aio import Transport
 
 WITHIN_S = 60.0
 
@@ -33,7 +33,7 @@ def transport_at(url: str) -> Transport:
 async def asked(transport: Transport, number: int, **wishes: Any) -> int:
     """The number that came back."""
     answer = await transport.call(ask(number, **wishes), SkippingClock().monotonic_s() + WITHIN_S)
-    assert isinstance(answer, Answer), answer
+    assert isinstance(answer, HttpResponse), answer
     return number_of(answer.body)
 
 

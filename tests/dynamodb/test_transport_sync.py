@@ -11,7 +11,7 @@ import pytest
 
 from tests.dynamodb.callers import Caller, account_at
 from tests.dynamodb.echo import Echo, ask, number_of
-from zae_limiter.tables.dynamodb.wire import Answer
+from zae_limiter.tables.dynamodb.http_parser import HttpResponse
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -45,7 +45,7 @@ def test_a_forked_child_does_not_share_connections(echo: Echo):
         import os, sys, time
         from tests.dynamodb.callers import SkippingClock, account_at
         from tests.dynamodb.echo import ask, number_of
-        from zae_limiter._sync.transport import Transport
+        from zae_limiter.transport.threads import Transport
         from zae_limiter.clock import ServerClock
 
         clock = SkippingClock()
@@ -106,7 +106,7 @@ def test_greenlets_call_at_once(echo: Echo):
         import gevent, sys, time
         from tests.dynamodb.callers import SkippingClock, account_at
         from tests.dynamodb.echo import ask, number_of
-        from zae_limiter._sync.transport import Transport
+        from zae_limiter.transport.threads import Transport
         from zae_limiter.clock import ServerClock
 
         clock = SkippingClock()
@@ -130,5 +130,5 @@ def test_a_large_request_is_sent_whole(echo: Echo):
     with Caller("sync", account_at(echo.url)) as caller:
         answer = caller.call(ask(9, padding="x" * 3_000_000))
 
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, HttpResponse)
     assert (9, True) == (number_of(answer.body), len(answer.body) > 3_000_000)

@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.dynamodb.engines import fresh_table_name
 from tests.dynamodb.trees import session
-from tests.patience import PATIENT
+from tests.long_waits import PATIENT
 from zae_limiter import SyncRateLimiter, SyncRepository
 from zae_limiter.infra.clients import Clients
 

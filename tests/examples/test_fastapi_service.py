@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.patience import PATIENT
+from tests.long_waits import PATIENT
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "fastapi_service"

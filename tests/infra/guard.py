@@ -8,8 +8,8 @@ from typing import Any
 from tests.dynamodb import raw
 from tests.infra.recorded import requests_of
 from tests.infra.simulator import allows
-from zae_limiter.tables.dynamodb.calls import Call
-from zae_limiter.tables.dynamodb.wire import Answer
+from zae_limiter.tables.dynamodb.http_parser import HttpResponse
+from zae_limiter.tables.dynamodb.requests import DynamoDbCall
 
 TAG = "zael_namespace_id"
 DENIED = "AccessDeniedException"
@@ -42,10 +42,10 @@ class _Held:
     def signer(self) -> Any:
         return self._caller.signer
 
-    def call(self, call: Call, until_s: float) -> Any:
+    def call(self, call: DynamoDbCall, until_s: float) -> Any:
         if self._guard.lets_through(call.target.rpartition(".")[2], json.loads(call.body)):
             return self._caller.call(call, until_s)
-        return Answer(400, json.dumps({"__type": DENIED, "message": "not authorized"}).encode(), None, "")
+        return HttpResponse(400, json.dumps({"__type": DENIED, "message": "not authorized"}).encode(), None, "")
 
 
 @dataclass(frozen=True, slots=True)

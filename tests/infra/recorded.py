@@ -5,8 +5,8 @@ import re
 from typing import Any
 
 from tests.infra.simulator import Request
-from zae_limiter.tables.dynamodb.calls import Call
-from zae_limiter.tables.dynamodb.wire import Answer
+from zae_limiter.tables.dynamodb.http_parser import HttpResponse
+from zae_limiter.tables.dynamodb.requests import DynamoDbCall
 
 TABLE = "Table.Arn"
 """What the template calls the table's ARN before it is made."""
@@ -32,7 +32,7 @@ class Recorder:
         """A caller whose calls are heard."""
         return _Heard(caller, self)
 
-    def throttled(self, call: Call) -> bool:
+    def throttled(self, call: DynamoDbCall) -> bool:
         """Whether a call is to be refused for there being too many."""
         if not (self.throttles and call.target.endswith(".UpdateItem")):
             return False
@@ -56,10 +56,10 @@ class _Heard:
     def signer(self) -> Any:
         return self._caller.signer
 
-    def call(self, call: Call, until_s: float) -> Any:
+    def call(self, call: DynamoDbCall, until_s: float) -> Any:
         self._recorder.requests += requests_of(call.target.rpartition(".")[2], json.loads(call.body))
         if self._recorder.throttled(call):
-            return Answer(400, json.dumps(_REFUSAL).encode(), None, "")
+            return HttpResponse(400, json.dumps(_REFUSAL).encode(), None, "")
         return self._caller.call(call, until_s)
 
 

@@ -32,14 +32,14 @@ from zae_limiter.infra.options import StackOptions, template_parameters
 from zae_limiter.infra.provision import provide, update_code
 from zae_limiter.infra.stack import Stack
 from zae_limiter.schema.operations import Put
-from zae_limiter.tables.dynamodb.calls import Call
+from zae_limiter.tables.dynamodb.requests import DynamoDbCall
 from zae_limiter_aggregator import settings
-from zae_limiter_aggregator.apply import Answer, Asking, Means, count, merge, split
+from zae_limiter_aggregator.apply import ApplyContext, TableAnswer, TableDialogue, count, merge, split
 from zae_limiter_aggregator.archive import Archive
-from zae_limiter_aggregator.caller import Caller, Carried
-from zae_limiter_aggregator.client import Table
+from zae_limiter_aggregator.client import AggregatorTable
 from zae_limiter_aggregator.plan import Merge, Rules, Split, accounts_of, groups
 from zae_limiter_aggregator.records import ExpiredEvent, read_all
+from zae_limiter_aggregator.transport import AggregatorTransport, Carried
 
 LIMITS = [Limit.per_day("rpm", 1_000)]
 PATIENCE_S = 120.0
@@ -106,7 +106,7 @@ class TestSetting:
         read = settings.Settings.of(environment)
 
         assert known == {name for name in environment if not name.startswith("POWERTOOLS_")}
-        assert ("Table", ("monthly",), "ArchiveBucket") == (
+        assert ("AggregatorTable", ("monthly",), "ArchiveBucket") == (
             read.table_name,
             read.rules.window_types,
             read.archive_bucket,
@@ -164,7 +164,7 @@ class TestRole:
 class Heard:
     """Makes calls, and keeps what they ask for."""
 
-    def __init__(self, caller: Caller, heard: list[Request]) -> None:
+    def __init__(self, caller: AggregatorTransport, heard: list[Request]) -> None:
         self._caller = caller
         self._heard = heard
         self.reconnect = caller.reconnect
@@ -173,32 +173,32 @@ class Heard:
     def connection(self) -> int:
         return self._caller.connection
 
-    def call(self, call: Call, now_s: int) -> Any:
+    def call(self, call: DynamoDbCall, now_s: int) -> Any:
         self._heard += requests_of(call.target.rpartition(".")[2], json.loads(call.body))
         return self._caller.call(call, now_s)
 
 
-def table_of(stack: Stack, clients: Clients, heard: list[Request] | None = None) -> Table:
+def table_of(stack: Stack, clients: Clients, heard: list[Request] | None = None) -> AggregatorTable:
     """The table of a stack as the aggregator uses it."""
     caller = Heard(Carried(clients.of("dynamodb")), [] if heard is None else heard)
-    return Table(caller, stack.name, sleep=lambda seconds: None)
+    return AggregatorTable(caller, stack.name, sleep=lambda seconds: None)
 
 
-def prepare(table: Table) -> None:
+def prepare(table: AggregatorTable) -> None:
     """A namespace, and a bucket in it that can be split."""
     (item,) = grown(stored(Limit.per_minute("rpm", 1_000)), [], at(NOON)).values()
 
-    def asking() -> Asking[Answer]:
+    def asking() -> TableDialogue[TableAnswer]:
         yield namespace()
-        answer: Answer = yield Put({**item, "b_rpm_tk": 0, "rf": int(time.time() * 1000)})
+        answer: TableAnswer = yield Put({**item, "b_rpm_tk": 0, "rf": int(time.time() * 1000)})
         return answer
 
     table.run(asking(), lambda: True)
 
 
-def work(table: Table) -> None:
+def work(table: AggregatorTable) -> None:
     """Count usage, in a snapshot that begins and in one that is there; split a bucket and merge it again."""
-    means = Means(numbers_from(getrandbits(60)), table.now)
+    means = ApplyContext(numbers_from(getrandbits(60)), table.now)
     for number in (1, 2):
         for group in groups(accounts_of([change(number, BUCKETS[0], 0, 5)])):
             assert not table.run(count(group, Rules(), means), lambda: True).left

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.aggregator.stage import Stream
+from tests.aggregator.test_batch_processor import RULES
 from tests.aggregator.test_client import table_by
-from tests.aggregator.test_work import RULES
 from tests.dynamodb import raw
 from tests.dynamodb.engines import fresh_table_name
 from tests.dynamodb.ledgers import quick_engine
@@ -19,13 +19,13 @@ from tests.infra.guard import TAG, Guard, Principal
 from tests.infra.resolved import Resolved
 from tests.infra.test_policies import POLICIES
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
-from zae_limiter._sync import dynamo_opening, dynamo_table
+from zae_limiter._sync import dynamodb_open, dynamodb_table
 from zae_limiter.core.usage import window_at
 from zae_limiter.infra.options import StackOptions, template_parameters
 from zae_limiter.schema import usage_item
 from zae_limiter.schema.keys import BucketKey
 from zae_limiter.schema.operations import Key
-from zae_limiter_aggregator.work import Worker
+from zae_limiter_aggregator.batch_processor import Worker
 
 LIMITS = [Limit.custom("rpm", 1_000, 1, 365 * 86_400)]
 STACK = Resolved("my-app", template_parameters("my-app", StackOptions()))
@@ -52,10 +52,10 @@ class World:
     def client(self, policy: str, namespace: str) -> Iterator[SyncRepository]:
         """A client of a tenant, held to a policy and to its namespace."""
         guard = self.principal(policy, self.operator.get_namespace(namespace).id).guard
-        original = dynamo_opening.caller
+        original = dynamodb_open.caller
         location = f"dynamodb://{self.table}?region=us-east-1&endpoint_url={self.url}"
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(dynamo_opening, "caller", lambda *arguments: guard.wrapped(original(*arguments)))
+            patch.setattr(dynamodb_open, "caller", lambda *arguments: guard.wrapped(original(*arguments)))
             with SyncRepository.open(location, namespace=namespace, session=session(), deadline_s=30.0) as opened:
                 yield opened
 
@@ -65,7 +65,7 @@ def world() -> Iterator[World]:
     url, table = quick_engine().url, fresh_table_name()
     location = f"dynamodb://{table}?region=us-east-1&endpoint_url={url}&create=true"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dynamo_table.DynamoTable, "index_lag_s", 0.001)
+        patch.setattr(dynamodb_table.DynamoTable, "index_lag_s", 0.001)
         with SyncRepository.open(location, session=session(), deadline_s=30.0) as operator:
             ids = operator.register_namespaces(["victim", "hostile"])
             yield World(url, table, operator, ids["victim"], ids["hostile"])

@@ -7,7 +7,7 @@ import pytest
 from zae_limiter.infra.progress import (
     STACK_TYPE,
     StackEvent,
-    Step,
+    StackStep,
     event_of,
     is_failed,
     is_under_way,
@@ -21,19 +21,19 @@ AT = datetime(2024, 1, 1, tzinfo=UTC)
 
 # Every state that CloudFormation documents for a stack.
 STATES = {
-    None: Step.CREATE,
-    "CREATE_COMPLETE": Step.UPDATE,
-    "UPDATE_COMPLETE": Step.UPDATE,
-    "UPDATE_ROLLBACK_COMPLETE": Step.UPDATE,
-    "IMPORT_COMPLETE": Step.UPDATE,
-    "IMPORT_ROLLBACK_COMPLETE": Step.UPDATE,
-    "CREATE_FAILED": Step.REPLACE,
-    "ROLLBACK_COMPLETE": Step.REPLACE,
-    "ROLLBACK_FAILED": Step.REPLACE,
-    "DELETE_FAILED": Step.REFUSE,
-    "UPDATE_FAILED": Step.REFUSE,
-    "UPDATE_ROLLBACK_FAILED": Step.REFUSE,
-    "REVIEW_IN_PROGRESS": Step.REFUSE,
+    None: StackStep.CREATE,
+    "CREATE_COMPLETE": StackStep.UPDATE,
+    "UPDATE_COMPLETE": StackStep.UPDATE,
+    "UPDATE_ROLLBACK_COMPLETE": StackStep.UPDATE,
+    "IMPORT_COMPLETE": StackStep.UPDATE,
+    "IMPORT_ROLLBACK_COMPLETE": StackStep.UPDATE,
+    "CREATE_FAILED": StackStep.REPLACE,
+    "ROLLBACK_COMPLETE": StackStep.REPLACE,
+    "ROLLBACK_FAILED": StackStep.REPLACE,
+    "DELETE_FAILED": StackStep.REFUSE,
+    "UPDATE_FAILED": StackStep.REFUSE,
+    "UPDATE_ROLLBACK_FAILED": StackStep.REFUSE,
+    "REVIEW_IN_PROGRESS": StackStep.REFUSE,
 }
 
 
@@ -42,12 +42,12 @@ def event(logical_id: str, status: str, reason: str | None = None, kind: str = "
 
 
 @pytest.mark.parametrize(("status", "step"), STATES.items())
-def test_what_is_done_about_a_stack(status: str | None, step: Step) -> None:
+def test_what_is_done_about_a_stack(status: str | None, step: StackStep) -> None:
     """Only what never came up is replaced: there is nothing in it to lose."""
     assert step is next_step(status)
 
 
-@pytest.mark.parametrize("status", [status for status, step in STATES.items() if step is Step.REFUSE])
+@pytest.mark.parametrize("status", [status for status, step in STATES.items() if step is StackStep.REFUSE])
 def test_a_refusal_says_what_to_do(status: str) -> None:
     assert status in why_refused(status)
     assert ";" in why_refused(status)

@@ -12,7 +12,7 @@ from tests.infra.resolved import Resolved, parsed
 from zae_limiter.infra import naming
 from zae_limiter.infra.options import LOG_RETENTION_DAYS, StackOptions, template_parameters
 from zae_limiter.infra.template import MOST_BYTES, limiter_template
-from zae_limiter.tables.dynamodb.calls import Calls
+from zae_limiter.tables.dynamodb.requests import Calls
 
 REGIONS = ["us-east-1", "eu-central-1", "cn-north-1", "us-gov-west-1"]
 

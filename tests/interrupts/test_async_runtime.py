@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
+import zae_limiter.runtime.aio as runtime
 from tests.interrupts.loops import quiet_loop, run, wait_for_all
 from tests.interrupts.strike import Interrupt, KeyInterrupt, strikes
-from zae_limiter._async import runtime
-from zae_limiter._async.runtime import Lock, Parallel, Slot, finish, finish_in_place, outlast, shared, within
 from zae_limiter.aws.shared_call import SharedCall
+from zae_limiter.runtime.aio import Lock, Parallel, Slot, finish, finish_in_place, outlast, shared, within
 
 KINDS = [Interrupt, KeyInterrupt]
 pytestmark = [
@@ -63,7 +63,7 @@ WAITS = {
 def test_a_wait_that_is_interrupted_at_any_moment_ends(loop, name, kind):
     """Also if what is struck is the callback that was to end it."""
     count = 0
-    for _, _ in strikes(lambda: None, lambda _: run(loop, WAITS[name]()), "_async/runtime.py", kind):
+    for _, _ in strikes(lambda: None, lambda _: run(loop, WAITS[name]()), "runtime/aio.py", kind):
         count += 1
         wait_for_all(loop)
 
@@ -75,7 +75,7 @@ def test_a_wait_that_is_interrupted_at_any_moment_ends(loop, name, kind):
 def test_a_wait_that_is_interrupted_at_any_moment_lets_a_loop_shut_down(name, kind):
     """Cancelled callers wait for the end of their calls, which therefore must come."""
     with quiet_loop() as loop:
-        for _, _ in strikes(lambda: None, lambda _: run(loop, WAITS[name]()), "_async/runtime.py", kind):
+        for _, _ in strikes(lambda: None, lambda _: run(loop, WAITS[name]()), "runtime/aio.py", kind):
             for task in asyncio.all_tasks(loop):
                 task.cancel()
             wait_for_all(loop)
@@ -92,7 +92,7 @@ def test_a_lock_whose_holder_is_interrupted_at_any_moment_is_free_for_others(loo
     async def hold_beside_another(lock):
         await asyncio.gather(*(asyncio.create_task(hold(lock)) for _ in range(3)), return_exceptions=True)
 
-    for lock, where in strikes(Lock, lambda lock: run(loop, hold_beside_another(lock)), "_async/runtime.py", kind):
+    for lock, where in strikes(Lock, lambda lock: run(loop, hold_beside_another(lock)), "runtime/aio.py", kind):
         wait_for_all(loop)
         assert run(loop, hold(lock)).done(), where
         assert not lock.locked(), where

@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
+import zae_limiter.transport.aio as transport_module
 from tests.dynamodb.callers import SkippingClock, account_at
 from tests.dynamodb.echo import Echo, ask, number_of
 from tests.interrupts.loops import quiet_loop, run, wait_for_all
 from tests.interrupts.strike import Interrupt, KeyInterrupt, strikes
 from tests.limiter_async.every_await import CancelledAt, cancelled_everywhere, ended
-from zae_limiter._async import transport as transport_module
-from zae_limiter._async.transport import Transport
 from zae_limiter.clock import ServerClock
+from zae_limiter.transport.aio import Transport
 
 DEADLINE_S = 0.2
 LONG_S = 60.0
@@ -85,7 +85,7 @@ def test_a_call_that_is_interrupted_at_any_moment_leaves_its_place_to_others(ech
         run(loop, asked(transport, 1, DEADLINE_S))
 
     count = 0
-    for transport, where in strikes(prepare, act, "_async/transport.py", kind):
+    for transport, where in strikes(prepare, act, "transport/aio.py", kind):
         count += 1
         check(loop, transport, where, most=1)
 
@@ -104,7 +104,7 @@ def test_callers_in_a_queue_that_are_interrupted_at_any_moment_lose_no_place(ech
         run(loop, all_asked(transport, 1, 2, 3, 4, within_s=DEADLINE_S, headers=headers))
 
     made = lambda: Transport(account, clock, ServerClock(clock))  # noqa: E731 - it is one line
-    for transport, where in strikes(made, act, "_async/transport.py", kind):
+    for transport, where in strikes(made, act, "transport/aio.py", kind):
         check(loop, transport, where, most=2)
 
 
@@ -116,7 +116,7 @@ def test_a_call_whose_server_is_silent_ends_in_time_whatever_is_interrupted(echo
     made = lambda: Transport(account, clock, ServerClock(clock))  # noqa: E731 - it is one line
 
     for transport, where in strikes(
-        made, lambda transport: run(loop, asked(transport, 1, 0.05, hang=True)), "_async/transport.py", kind
+        made, lambda transport: run(loop, asked(transport, 1, 0.05, hang=True)), "transport/aio.py", kind
     ):
         check(loop, transport, where, most=1)
 

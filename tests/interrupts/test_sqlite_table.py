@@ -5,8 +5,8 @@ import pytest
 from tests.interrupts.strike import Interrupt, Strike, strikes
 from tests.interrupts.test_memory_table import ONE, TWO, in_another_thread, item, numbers
 from zae_limiter.schema.operations import ItemAbsent, Put, Update
-from zae_limiter.tables import sqlite_pool
-from zae_limiter.tables.sqlite import SqliteTable
+from zae_limiter.tables.sqlite import pool
+from zae_limiter.tables.sqlite.table import SqliteTable
 
 WRITES = {
     "an update": lambda table: table.write(Update(ONE, add={"number": 1})),
@@ -21,7 +21,7 @@ WRITES = {
 @pytest.fixture(autouse=True)
 def short_turns(monkeypatch):
     """Let a turn that nothing ends be over soon."""
-    monkeypatch.setattr(sqlite_pool, "_LONGEST_TURN_S", 0.02)
+    monkeypatch.setattr(pool, "_LONGEST_TURN_S", 0.02)
 
 
 @pytest.mark.parametrize("name", WRITES)
@@ -57,7 +57,7 @@ def test_a_second_interrupt_during_the_cleanup_leaves_no_lock_on_the_file(tmp_pa
 
     kept = []
     for number in range(1, 200):
-        strike = Strike(number, "sqlite_pool")
+        strike = Strike(number, "pool")
         with strike:
             try:
                 table._writing(doomed, None)

@@ -4,14 +4,14 @@ from random import Random
 
 import pytest
 
+import zae_limiter.transport.threads as transport_module
 from tests.dynamodb.callers import SkippingClock, account_at
 from tests.dynamodb.echo import Echo, ask, number_of
 from tests.interrupts.strike import strikes
 from tests.interrupts.test_memory_table import in_another_thread
-from zae_limiter._sync import transport as transport_module
-from zae_limiter._sync.transport import Transport
 from zae_limiter.aws.shared_call import SharedCall
 from zae_limiter.clock import ServerClock
+from zae_limiter.transport.threads import Transport
 
 DEADLINE_S = 60.0
 
@@ -42,7 +42,7 @@ def test_a_call_that_is_interrupted_at_any_moment_leaves_its_place_to_others(ech
         return transport
 
     count = 0
-    for transport, where in strikes(prepare, lambda transport: asked(transport, 1), within="_sync/transport.py"):
+    for transport, where in strikes(prepare, lambda transport: asked(transport, 1), within="transport/threads.py"):
         count += 1
         clock.skipped_s += 2 * DEADLINE_S
         assert in_another_thread(lambda transport=transport: asked(transport, 2)) == 2, where

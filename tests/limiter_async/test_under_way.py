@@ -4,9 +4,9 @@ import asyncio
 
 from tests.one_bucket import NOON, at, created, stored, view, with_balances
 from zae_limiter._async.caches import Flight, NamespaceCaches, Remembered
-from zae_limiter._async.runtime import Slot
 from zae_limiter.core.batch import room_of
 from zae_limiter.core.limit import Limit
+from zae_limiter.runtime.aio import Slot
 
 PATIENCE_S = 300
 DUE_S = 1000.0
@@ -23,7 +23,7 @@ def remembering(item=ITEM):
 
 def flight(memory, *changes):
     """Return a take that changes the balances as last seen."""
-    return Flight(memory.view.frame, changes, DUE_S)
+    return Flight(memory.view.layout, changes, DUE_S)
 
 
 def expects(memory):

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from tests._sync.clients import SettableClock, Wrapped, buckets_in
-from tests.limiter_sync.convoys import PATIENCE_S, in_thread
+from tests.limiter_sync.write_batchers import PATIENCE_S, in_thread
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository
-from zae_limiter._sync.runtime import Parallel
 from zae_limiter.core.outcome import Unavailable
+from zae_limiter.runtime.threads import Parallel
 
 RPM = Limit.per_minute("rpm", 1_000)
 

@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
-from tests.limiter_sync.convoys import PATIENCE_S, in_thread, until
 from tests.limiter_sync.far import crowd, rejected, staged, take
+from tests.limiter_sync.write_batchers import PATIENCE_S, in_thread, until
 from zae_limiter import Limit, RateLimiterUnavailable, RateLimitExceeded, ValidationError
-from zae_limiter._sync.runtime import Parallel
+from zae_limiter.runtime.threads import Parallel
 
 THREADS = 32
 CHILDREN = 16
@@ -117,7 +117,7 @@ class TestOneBucket:
 
         assert {"KeyboardInterrupt"} <= kinds <= {"KeyboardInterrupt", "RateLimiterUnavailable", "Lease", "SyncLease"}
         assert {"rpm": 1} == take(stage.far, 1).consumed
-        until(lambda: all(convoy.idle for convoy in stage.far._client.group._takes.values()))
+        until(lambda: all(batcher.idle for batcher in stage.far._client.group._takes.values()))
 
 
 class TestCascade:
@@ -164,7 +164,7 @@ class TestCascade:
 
 def waiting(stage):
     """Return how many wait for those that are under way."""
-    return sum(len(convoy._queue) for convoy in list(stage.far._client.group._takes.values()))
+    return sum(len(batcher._queue) for batcher in list(stage.far._client.group._takes.values()))
 
 
 def family(repo):
@@ -189,7 +189,7 @@ GREENLETS = """
     import gevent, random
     from tests.limiter_sync.far import staged, take
     from tests.limiter_sync.test_group_commit import family
-    from zae_limiter._sync.runtime import Parallel
+    from zae_limiter.runtime.threads import Parallel
 
     chance = random.Random(5)
     with staged(parallel=Parallel("gevent")) as stage:

@@ -52,7 +52,7 @@ import sys
 
 from tests.model.configs import CONFIGS
 from tests.model.explorer import explore
-from tests.model.weakened import WEAKENED
+from tests.model.mutations import WEAKENED
 
 
 def main(arguments: list[str]) -> int:

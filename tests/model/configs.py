@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tests.one_bucket import own, stored
 from zae_limiter.core.limit import Limit
-from zae_limiter.core.view import Terms
+from zae_limiter.core.view import EffectiveLimits
 
 BASE_MS = 1_699_999_200_000
 """The time at phase 0. Only what lies between two times counts, so all of it is told relative to this one."""
@@ -93,7 +93,7 @@ class Config:
         return tuple(sorted({limit.name for limits in self.versions for limit in limits}))
 
     @cached_property
-    def terms(self) -> tuple[Terms, ...]:
+    def terms(self) -> tuple[EffectiveLimits, ...]:
         """The terms of each version."""
         if self.own:
             return tuple(own(*limits, ttl=self.ttl) for limits in self.versions)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tests.model.configs import Config, Milli
 from tests.model.pool import Pool
 from tests.model.state import Actor, Creator, State
-from zae_limiter.core.bucket import Moment
+from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.top_up import Creation, Known, created
 from zae_limiter.core.view import Amounts
 from zae_limiter.schema.bucket_item import BucketView
@@ -21,7 +21,7 @@ class Creators:
         self._config = config
         self._pool = pool
 
-    def moment(self, now_ms: int, unsure: int) -> Moment:
+    def moment(self, now_ms: int, unsure: int) -> TimeBounds:
         """Return the bounds of the time for a client that is ``unsure`` by this many ticks; it errs early by one."""
         tick_ms = self._config.tick_ms
         return now_ms - min(unsure, 1) * tick_ms, now_ms + unsure * tick_ms

@@ -12,8 +12,8 @@ from tests.model.plans import Plan
 from tests.model.pool import Item, Pool
 from tests.model.state import ABSENT, Job, State
 from tests.one_bucket import Client, at
-from zae_limiter.core.across import take_across
-from zae_limiter.core.bucket import Moment
+from zae_limiter.core.bucket import TimeBounds
+from zae_limiter.core.multi_shard import take_across
 from zae_limiter.schema.bucket_item import BucketView
 
 PROMISE = "promise"
@@ -196,7 +196,7 @@ class Invariants:
             self.require(ADMITTED, admitted == enough, f"{dict(consume)} {told}")
 
     def _across(
-        self, views: Mapping[int, BucketView | None], consume: Mapping[str, int], index: int, now: Moment
+        self, views: Mapping[int, BucketView | None], consume: Mapping[str, int], index: int, now: TimeBounds
     ) -> bool:
         terms = self._config.terms[index]
         amounts = [(terms.positions[name], n * 1000) for name, n in consume.items()]

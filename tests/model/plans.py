@@ -10,10 +10,10 @@ from tests.model.rules import Rules
 from tests.model.state import Creator
 from tests.one_bucket import OWNER
 from zae_limiter.core.acquire import Progress, Rebase, Resolve, Take, next_step
-from zae_limiter.core.across import take_across
-from zae_limiter.core.bucket import Moment
-from zae_limiter.core.composite import Settlement, Settling, settle
-from zae_limiter.core.guess import Effort
+from zae_limiter.core.add_or_set import Effort
+from zae_limiter.core.bucket import TimeBounds
+from zae_limiter.core.bucket_changes import Settlement, Settling, settle
+from zae_limiter.core.multi_shard import take_across
 from zae_limiter.core.sharding import is_complete
 from zae_limiter.core.splitting import merge, split
 from zae_limiter.schema.bucket_item import BucketView
@@ -97,7 +97,7 @@ class Planner:
         return self._known[key]
 
     def _decide(
-        self, order: Order, seen: tuple[tuple[int, ...], int], now: Moment, marks: Marks, again: bool
+        self, order: Order, seen: tuple[tuple[int, ...], int], now: TimeBounds, marks: Marks, again: bool
     ) -> Decision:
         numbers, terms = seen
         nonce = marks.nonce
@@ -126,7 +126,7 @@ class Planner:
                 amounts.append((position, milli))
         return amounts
 
-    def _ask(self, order: Order, seen: tuple[BucketView | None, int], now: Moment, marks: Marks) -> Decision:
+    def _ask(self, order: Order, seen: tuple[BucketView | None, int], now: TimeBounds, marks: Marks) -> Decision:
         view, index = seen
         nonce = marks.nonce
         terms, amounts = self._config.terms[index], self._amounts(order.takes, index)
@@ -170,11 +170,11 @@ class Planner:
         returned = tuple(topping.returned[terms.positions[name]] for name in self._config.names)
         return plan._replace(returned=returned, unsure=marks.unsure > 0)
 
-    def _across(self, order: Order, views: dict[int, BucketView], index: int, now: Moment, nonce: int) -> Decision:
+    def _across(self, order: Order, views: dict[int, BucketView], index: int, now: TimeBounds, nonce: int) -> Decision:
         terms, amounts = self._config.terms[index], self._amounts(order.takes, index)
-        if amounts is None or len(views) < 2 or not all(view.frame.follows(terms) for view in views.values()):
+        if amounts is None or len(views) < 2 or not all(view.layout.follows(terms) for view in views.values()):
             return None
-        if not is_complete({shard: view.frame.shard_count for shard, view in views.items()}):
+        if not is_complete({shard: view.layout.shard_count for shard, view in views.items()}):
             return None
         written = take_across(views, amounts, now, order.effort)
         if written is None:
@@ -182,13 +182,13 @@ class Planner:
         writes = [(k, self._rules.take(views[k], Take(bounds, None, ()), nonce)) for k, bounds in written.items()]
         return self._plan("take across", writes, order, takes=True, token=True)
 
-    def _settle(self, order: Order, view: BucketView | None, now: Moment, marks: Marks, again: bool) -> Decision:
+    def _settle(self, order: Order, view: BucketView | None, now: TimeBounds, marks: Marks, again: bool) -> Decision:
         if view is None:
             return None
         birth = None if self._rules.credits_any else marks.birth
         owed = Settlement(self._named(order.debits), self._named(order.credits), birth)
         settling = settle(view, owed, now, 0)
-        credits = order.credits if self._rules.credits_any or view.frame.birth == marks.birth else self._none
+        credits = order.credits if self._rules.credits_any or view.layout.birth == marks.birth else self._none
         if again and not self._rules.resends_credits:
             settling = Settling([part for part in settling.parts if part.spent >= 0], settling.held)
             credits = self._none
@@ -198,19 +198,19 @@ class Planner:
         write = self._rules.settle(view, settling, marks.nonce)
         return self._plan(kind, [(order.shard, write)], order._replace(credits=credits))
 
-    def _split(self, order: Order, view: BucketView | None, now: Moment, nonce: int) -> Decision:
-        if view is None or view.frame.shard_count * 2 > self._config.most_shards:
+    def _split(self, order: Order, view: BucketView | None, now: TimeBounds, nonce: int) -> Decision:
+        if view is None or view.layout.shard_count * 2 > self._config.most_shards:
             return None
-        levels = [base.level(view.numbers[at], now[0]) for at, base in enumerate(view.frame.baselines)]
+        levels = [base.level(view.numbers[at], now[0]) for at, base in enumerate(view.layout.baselines)]
         splitting = split(view, now)
         if splitting is None or any(max(0, level) // 2 % self._config.grain for level in levels):
             return None
         old, new = self._rules.split(view, splitting, nonce)
         return self._plan("split", [(order.shard, old), (splitting.new_shard, new)], order, token=True)
 
-    def _merge(self, order: Order, views: dict[int, BucketView], now: Moment, nonce: int) -> Decision:
+    def _merge(self, order: Order, views: dict[int, BucketView], now: TimeBounds, nonce: int) -> Decision:
         staying = views.get(order.shard)
-        half = 0 if staying is None else staying.frame.shard_count // 2
+        half = 0 if staying is None else staying.layout.shard_count // 2
         leaving = views.get(order.shard + half) if half else None
         if staying is None or leaving is None:
             return None

@@ -40,7 +40,7 @@ class Pool:
         self.config = config
         self.items: list[Item] = [NO_ITEM]
         self.places: list[Place] = [(0, 0, 0)]
-        self.frames: list[tuple[Any, ...]] = [()]
+        self.layouts: list[tuple[Any, ...]] = [()]
         self._numbers: dict[tuple[tuple[str, Any], ...], int] = {}
         self._views: dict[tuple[int, int], BucketView] = {}
         self._seen: dict[int, int] = {ABSENT: ABSENT}
@@ -62,7 +62,7 @@ class Pool:
             found = self._numbers[key] = len(self.items)
             self.items.append(item)
             self.places.append((item["rf"], item["gn"], item.get("bi", 0)))
-            self.frames.append((item.get("bi", 0), *(item[name] for name in _HELD)))
+            self.layouts.append((item.get("bi", 0), *(item[name] for name in _HELD)))
         return found
 
     def view(self, number: int, terms: int) -> BucketView | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zae_limiter.core.top_up import Creation, Known, TopUp, top_up
-from zae_limiter.core.view import Amounts, Terms
+from zae_limiter.core.view import Amounts, EffectiveLimits
 from zae_limiter.schema import attributes, bucket_writes
 from zae_limiter.schema.bucket_item import BucketView
 from zae_limiter.schema.operations import Put, Update
@@ -24,9 +24,11 @@ def drawn(fresh: int, nonce: int) -> int:
     return fresh
 
 
-def topped_up(creation: Creation, view: BucketView, terms: Terms, amounts: Amounts, known: Known) -> TopUp | None:
+def topped_up(
+    creation: Creation, view: BucketView, terms: EffectiveLimits, amounts: Amounts, known: Known
+) -> TopUp | None:
     """Return the top-up that is due, None if there is none or if other clients have written."""
-    if not creation.is_certain(view) or not view.frame.follows(terms):
+    if not creation.is_certain(view) or not view.layout.follows(terms):
         return None
     return top_up(creation, view, terms, amounts, known)
 

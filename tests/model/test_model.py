@@ -8,9 +8,9 @@ import pytest
 from tests.model import __main__ as command
 from tests.model.configs import CONFIGS, Config, config
 from tests.model.explorer import explore
+from tests.model.mutations import WEAKENED, Weakened
 from tests.model.rules import OLDER
 from tests.model.state import State
-from tests.model.weakened import WEAKENED, Weakened
 from tests.model.world import World
 
 WRITES = {

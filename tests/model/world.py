@@ -392,9 +392,9 @@ class World:
         """An actor that, if it is idle, has no view but of what is there, on the baseline that it saw."""
         if actor.job is not None:
             return actor
-        frames = self.pool.frames
+        layouts = self.pool.layouts
         pairs = zip(actor.views, items, strict=True)
-        return actor._replace(views=tuple([view if frames[view] == frames[item] else ABSENT for view, item in pairs]))
+        return actor._replace(views=tuple([view if layouts[view] == layouts[item] else ABSENT for view, item in pairs]))
 
 
 def _numbers(state: State) -> list[int]:

@@ -150,11 +150,11 @@ class Ledger:
     def _book(self, name: str, before: Item, after: Item, written: tuple[int, Use]) -> None:
         now_ms, use = written
         items = [item for item in (before, after) if f"b_{name}_tk" in item]
-        frames = [(item["rf"], item["b_" + name + "_cp"], rate_of(item, name)) for item in items]
-        moved = len(items) == 1 or frames[0] != frames[1]
+        layouts = [(item["rf"], item["b_" + name + "_cp"], rate_of(item, name)) for item in items]
+        moved = len(items) == 1 or layouts[0] != layouts[1]
         if moved or name in use.takes or use.net(name):
             entry = Entry(
-                now_ms, use.net(name), moved, tuple(one[1] for one in frames), tuple(one[2] for one in frames)
+                now_ms, use.net(name), moved, tuple(one[1] for one in layouts), tuple(one[2] for one in layouts)
             )
             self.entries.setdefault(name, []).append(entry)
 

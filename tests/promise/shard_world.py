@@ -15,14 +15,14 @@ from tests.promise.ledger import Use
 from tests.promise.shard_ledger import ShardLedger
 from tests.promise.world import START_MS, Scenario
 from zae_limiter.core.acquire import Progress, Rebase, Take, next_step
-from zae_limiter.core.across import debit_across, take_across
-from zae_limiter.core.bucket import Moment
-from zae_limiter.core.composite import Settlement, settle
+from zae_limiter.core.bucket import TimeBounds
+from zae_limiter.core.bucket_changes import Settlement, settle
 from zae_limiter.core.config import Resolution
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.multi_shard import debit_across, take_across
 from zae_limiter.core.sharding import is_complete
 from zae_limiter.core.splitting import merge, split
-from zae_limiter.core.view import Terms, terms_of
+from zae_limiter.core.view import EffectiveLimits, effective_limits
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView, view_of
 from zae_limiter.schema.bucket_writes import Signature
@@ -43,15 +43,15 @@ class Sent:
     operations: Operations
     use: Use
     decided_ms: int
-    moment: Moment
+    moment: TimeBounds
 
 
 @dataclass
 class Client:
     """One client: its clock, the limits it goes by, what it last saw of each shard, and a write under way."""
 
-    clock: Moment
-    terms: Terms
+    clock: TimeBounds
+    terms: EffectiveLimits
     views: dict[int, BucketView] = field(default_factory=dict)
     sent: Sent | None = None
 
@@ -97,8 +97,8 @@ class ShardWorld:
         client = self.clients[who]
         amounts = self._amounts(client, consume)
         views = client.views
-        whole = is_complete({shard: view.frame.shard_count for shard, view in views.items()})
-        if not whole or not amounts or not all(view.frame.follows(client.terms) for view in views.values()):
+        whole = is_complete({shard: view.layout.shard_count for shard, view in views.items()})
+        if not whole or not amounts or not all(view.layout.follows(client.terms) for view in views.values()):
             return
         written = take_across(views, amounts, self._moment(client), next(self._nonces) % 2)
         if written is not None:
@@ -112,7 +112,7 @@ class ShardWorld:
     def debit(self, who: int, name: str, milli: int) -> None:
         """A client charges a debt to all shards that it saw."""
         client = self.clients[who]
-        if is_complete({shard: view.frame.shard_count for shard, view in client.views.items()}):
+        if is_complete({shard: view.layout.shard_count for shard, view in client.views.items()}):
             charges = debit_across(client.views, [(name, milli)], self._moment(client))
             writes = [
                 (shard, bucket_writes.settle(client.views[shard], charge, next(self._nonces)))
@@ -124,7 +124,7 @@ class ShardWorld:
         """A client charges a debt to one shard."""
         client = self.clients[who]
         view = client.views.get(shard)
-        if view is not None and view.frame.position(debt[0]) is not None:
+        if view is not None and view.layout.position(debt[0]) is not None:
             parts = settle(view, Settlement((debt,)), self._moment(client), 0)
             write = bucket_writes.settle(view, parts, next(self._nonces))
             self._send(client, [(shard, write)], Use("debit", debits=dict([debt])))
@@ -134,7 +134,7 @@ class ShardWorld:
         client = self.clients[who]
         view = client.views.get(shard)
         lease = next((one for one in self.held if one.get(name)), None)
-        if view is not None and lease is not None and view.frame.position(name) is not None and client.sent is None:
+        if view is not None and lease is not None and view.layout.position(name) is not None and client.sent is None:
             milli = lease.pop(name)
             parts = settle(view, Settlement((), ((name, milli),)), self._moment(client), 0)
             write = bucket_writes.settle(view, parts, next(self._nonces))
@@ -144,7 +144,7 @@ class ShardWorld:
         """A client splits a shard as it saw it."""
         client = self.clients[who]
         view = client.views.get(shard)
-        decided = None if view is None or view.frame.shard_count >= 8 else split(view, self._moment(client))
+        decided = None if view is None or view.layout.shard_count >= 8 else split(view, self._moment(client))
         if view is not None and decided is not None:
             old, new = bucket_writes.split(view, decided, next(self._nonces))
             self._send(client, [(shard, old), (decided.new_shard, new)], Use("split"))
@@ -153,12 +153,12 @@ class ShardWorld:
         """A client merges a shard with its other half, as it saw them."""
         client = self.clients[who]
         leaving = client.views.get(shard)
-        staying = None if leaving is None else client.views.get(shard - leaving.frame.shard_count // 2)
+        staying = None if leaving is None else client.views.get(shard - leaving.layout.shard_count // 2)
         if leaving is not None and staying is not None:
             decided = merge(staying, leaving, self._moment(client))
             if decided is not None:
                 stays, goes = bucket_writes.merge(staying, leaving, decided, next(self._nonces))
-                self._send(client, [(staying.frame.shard, stays), (shard, goes)], Use("merge"))
+                self._send(client, [(staying.layout.shard, stays), (shard, goes)], Use("merge"))
 
     # What happens.
 
@@ -244,11 +244,11 @@ class ShardWorld:
             for name, tokens in fitting.items()
         ]
 
-    def _moment(self, client: Client) -> Moment:
+    def _moment(self, client: Client) -> TimeBounds:
         return self.now_ms + client.clock[0], self.now_ms + client.clock[1]
 
-    def _terms(self, limits: tuple[Limit, ...]) -> Terms:
+    def _terms(self, limits: tuple[Limit, ...]) -> EffectiveLimits:
         expires = self.scenario.expires
-        terms = terms_of(Resolution(limits, self.stamp, "system" if expires else "entity", None, None), 2)
+        terms = effective_limits(Resolution(limits, self.stamp, "system" if expires else "entity", None, None), 2)
         assert terms is not None
         return terms

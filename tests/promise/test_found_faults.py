@@ -46,7 +46,7 @@ def test_a_view_never_outlives_a_rebase() -> None:
 
     again = view(item, NOON, seen, mine)
 
-    assert again.frame.position("tpm") is not None
+    assert again.layout.position("tpm") is not None
 
 
 def test_a_limit_that_was_lowered_removed_and_put_back_is_not_refilled() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.promise.ledger import BrokenPromiseError
-from tests.promise.shard_spoilers import SPOILERS
+from tests.promise.shard_mutations import SPOILERS
 from tests.promise.shard_wander import wander
 from tests.promise.shard_world import ShardWorld, Spoiler
 from tests.promise.wander import NAMES

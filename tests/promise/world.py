@@ -14,23 +14,23 @@ from zae_limiter.core.acquire import (
     GUESSES,
     Create,
     Look,
+    NextStep,
     Progress,
     Rebase,
     Reject,
     Resolve,
-    Step,
     Take,
     amounts_of,
+    limit_levels,
     next_step,
-    standings,
     statuses,
 )
-from zae_limiter.core.bucket import Moment
-from zae_limiter.core.composite import Settlement, Settling, settle
+from zae_limiter.core.bucket import TimeBounds
+from zae_limiter.core.bucket_changes import Settlement, Settling, settle
 from zae_limiter.core.config import Resolution
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
-from zae_limiter.core.view import Terms, own_terms, terms_of
+from zae_limiter.core.view import EffectiveLimits, effective_limits, own_effective_limits
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView, view_after_take, view_of
 from zae_limiter.schema.bucket_writes import Owner, Signature
@@ -52,7 +52,7 @@ class Scenario:
     """``clocks``: each client's earliest and latest reading, relative to the true time; one pair per client."""
 
     limits: tuple[Limit, ...]
-    clocks: tuple[Moment, ...] = ((0, 0), (0, 0), (0, 0))
+    clocks: tuple[TimeBounds, ...] = ((0, 0), (0, 0), (0, 0))
     delay_ms: int = 0
     multipliers: tuple[int, ...] = (2, 7, 0)
     expires: bool = True
@@ -70,9 +70,9 @@ class Sent:
 
     operation: Operation
     decided_ms: int
-    moment: Moment
+    moment: TimeBounds
     use: Use
-    step: Step | None = None
+    step: NextStep | None = None
     parts: Settling | None = None
     lost: bool = False
 
@@ -84,7 +84,7 @@ class Job:
     consume: dict[str, int] = field(default_factory=dict)
     own: tuple[Limit, ...] | None = None
     settlement: Settlement | None = None
-    terms: Terms | None = None
+    terms: EffectiveLimits | None = None
     progress: Progress = field(default_factory=lambda: Progress(trust_ms=1000))
     steps: int = 0
     sent: Sent | None = None
@@ -94,13 +94,13 @@ class Job:
 class Client:
     """One client: its clock, what it has read of the configuration, and what it last saw of the bucket."""
 
-    clock: Moment
+    clock: TimeBounds
     multiplier: int
     resolution: Resolution
     view: BucketView | None = None
     seen: Item = field(default_factory=dict)
     job: Job | None = None
-    terms: dict[object, Terms] = field(default_factory=dict)
+    terms: dict[object, EffectiveLimits] = field(default_factory=dict)
 
 
 @dataclass
@@ -108,7 +108,7 @@ class Lease:
     """What was taken and not given back, in millitokens, and the terms it was taken by."""
 
     held: dict[str, int]
-    terms: Terms
+    terms: EffectiveLimits
 
 
 class World:
@@ -247,7 +247,7 @@ class World:
                 job.progress = job.progress.after_look()
             case Resolve():
                 client.resolution = self.configs[-1]
-                stamp = None if client.view is None else client.view.frame.stamp
+                stamp = None if client.view is None else client.view.layout.stamp
                 job.terms, job.progress = self._terms(client, job.own), job.progress.after_resolve(stamp)
                 self._drop_if_invalid(client, job)
             case _:
@@ -258,7 +258,9 @@ class World:
                 use = Use(kind, takes=milli, may_yield=job.progress.refusals >= GUESSES)
                 job.sent = Sent(self._request_write(client, terms, (chosen, milli)), self.now_ms, now, use, chosen)
 
-    def _request_write(self, client: Client, terms: Terms, chosen: tuple[Step, dict[str, int]]) -> Operation:
+    def _request_write(
+        self, client: Client, terms: EffectiveLimits, chosen: tuple[NextStep, dict[str, int]]
+    ) -> Operation:
         nonce = next(self._nonces)
         match chosen:
             case Take() as taken, _ if client.view is not None:
@@ -290,7 +292,7 @@ class World:
         if not parts.parts:
             client.job = None
             return
-        kept = {baseline.name for baseline in client.view.frame.baselines}
+        kept = {baseline.name for baseline in client.view.layout.baselines}
         debits = {name: milli for name, milli in debits.items() if name in kept}
         credits = {name: milli for name, milli in credits.items() if name in kept}
         use = Use("debit" if debits else "credit", debits=debits, credits=credits, may_yield=job.progress.refusals > 1)
@@ -326,7 +328,7 @@ class World:
             client.view, client.seen = None, {}
             job.progress = job.progress.after_vanishing()
             return
-        guessed = client.view is not None and client.view.frame.describes(self.item)
+        guessed = client.view is not None and client.view.layout.describes(self.item)
         if new is not None and first and isinstance(sent.step, Take) and client.view is not None and not sent.lost:
             amounts = amounts_of(job.consume, terms)
             client.view, client.seen = view_after_take(client.view, new, amounts, sent.moment[1]), new
@@ -348,20 +350,20 @@ class World:
         if client.view is None:
             return []
         used = {**sent.use.takes, **sent.use.debits, **{name: -milli for name, milli in sent.use.credits.items()}}
-        places = ((client.view.frame.position(name), milli) for name, milli in used.items())
+        places = ((client.view.layout.position(name), milli) for name, milli in used.items())
         return [(position, milli) for position, milli in places if position is not None]
 
-    def _look(self, client: Client, terms: Terms, own: Sequence[tuple[int, int]] = ()) -> None:
+    def _look(self, client: Client, terms: EffectiveLimits, own: Sequence[tuple[int, int]] = ()) -> None:
         client.seen = self.item
         now_ms = self._moment(client)[1]
         client.view = view_of(self.item, now_ms, client.view, terms, own) if self.item else None
 
-    def _check_rejection(self, client: Client, job: Job, at: Moment) -> None:
+    def _check_rejection(self, client: Client, job: Job, at: TimeBounds) -> None:
         """A rejected request did not fit what the client saw, and would at the time it is told and not before."""
         terms, seen = self._known(job), client.seen
         short = {name for name, tokens in job.consume.items() if tokens and level(seen, name, at[0]) < tokens * 1000}
         require(bool(short), "rejected though it fits:", job, seen)
-        stands = standings(client.view, terms, at)
+        stands = limit_levels(client.view, terms, at)
         told = statuses(("user-1", "gpt-4"), stands, amounts_of(job.consume, terms), at, at)
         require(short == {one.limit_name for one in told if one.exceeded}, "the wrong limits are told:", told, seen)
         for one in told:
@@ -376,22 +378,22 @@ class World:
         except ValidationError:
             client.job = None
 
-    def _moment(self, client: Client) -> Moment:
+    def _moment(self, client: Client) -> TimeBounds:
         return self.now_ms + client.clock[0], self.now_ms + client.clock[1]
 
     @staticmethod
-    def _terms(client: Client, own: tuple[Limit, ...] | None) -> Terms:
+    def _terms(client: Client, own: tuple[Limit, ...] | None) -> EffectiveLimits:
         """The terms a client goes by, the same object as long as they are the same."""
         found = (
-            terms_of(client.resolution, client.multiplier)
+            effective_limits(client.resolution, client.multiplier)
             if own is None
-            else own_terms(client.resolution, own, client.multiplier)
+            else own_effective_limits(client.resolution, own, client.multiplier)
         )
         assert found is not None
         return client.terms.setdefault((found.stamp, found.digest, found.limits), found)
 
     @staticmethod
-    def _known(job: Job) -> Terms:
+    def _known(job: Job) -> EffectiveLimits:
         assert job.terms is not None
         return job.terms
 

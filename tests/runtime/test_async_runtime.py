@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from zae_limiter._async.runtime import Parallel, finish, finish_in_place, in_thread, outlast
+from zae_limiter.runtime.aio import Parallel, finish, finish_in_place, in_thread, outlast
 
 
 class Call:

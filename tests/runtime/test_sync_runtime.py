@@ -11,7 +11,7 @@ import warnings
 
 import pytest
 
-from zae_limiter._sync.runtime import Parallel, Promise
+from zae_limiter.runtime.threads import Parallel, Promise
 
 
 @pytest.fixture
@@ -232,7 +232,7 @@ def test_the_pool_is_made_by_the_first_pair_and_ended_by_close():
     """Who never runs two calls at once has no threads."""
     printed = run_script("""
         import _thread, threading, time, warnings
-        from zae_limiter._sync.runtime import Parallel
+        from zae_limiter.runtime.threads import Parallel
 
         warnings.simplefilter("ignore")
         parallel = Parallel("threadpool")
@@ -279,7 +279,7 @@ def test_patched_gevent_runs_both_at_once_on_greenlets():
         import warnings
         warnings.simplefilter("error")
         import gevent, threading
-        from zae_limiter._sync.runtime import Parallel
+        from zae_limiter.runtime.threads import Parallel
 
         real_thread = monkey.get_original("threading", "get_ident")
         for mode in ("gevent", "auto"):
@@ -304,7 +304,7 @@ def test_promises_and_nested_pairs_park_the_greenlet_and_not_its_thread():
     printed = run_script("""
         from gevent import monkey
         monkey.patch_all()
-        from zae_limiter._sync.runtime import Parallel, Promise, sleep
+        from zae_limiter.runtime.threads import Parallel, Promise, sleep
 
         parallel, promise = Parallel("gevent"), Promise()
         def nested(depth):
@@ -324,7 +324,7 @@ def test_on_a_single_cpu_auto_is_serial_and_a_threadpool_warns():
         import os, warnings
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         import threading
-        from zae_limiter._sync.runtime import Parallel
+        from zae_limiter.runtime.threads import Parallel
 
         for mode in ("auto", "threadpool"):
             with warnings.catch_warnings(record=True) as caught:
@@ -362,7 +362,7 @@ def test_a_forked_child_makes_a_pool_of_its_own():
     """Threads do not survive a fork, and pairs of the child still run at once."""
     printed = run_script("""
         import os, threading, warnings
-        from zae_limiter._sync.runtime import Parallel
+        from zae_limiter.runtime.threads import Parallel
 
         warnings.simplefilter("ignore")
         parallel = Parallel("threadpool")
@@ -384,7 +384,7 @@ def test_a_forked_child_inherits_no_lock_of_work_in_the_background():
     """A thread of the parent may be starting, pausing or stopping the work at the fork; it is not in the child."""
     printed = run_script("""
         import os, signal, threading, warnings
-        from zae_limiter._sync.runtime import Background
+        from zae_limiter.runtime.threads import Background
 
         warnings.simplefilter("ignore")
         background, holding, done = Background(), threading.Event(), threading.Event()
@@ -413,7 +413,7 @@ def test_a_pair_made_while_the_interpreter_exits_runs_in_place():
     """When no thread can be started any more the caller does the work."""
     printed = run_script("""
         import atexit, warnings
-        from zae_limiter._sync.runtime import Parallel
+        from zae_limiter.runtime.threads import Parallel
 
         warnings.simplefilter("ignore")
         parallel = Parallel("threadpool")

@@ -9,15 +9,17 @@ from hypothesis import strategies as st
 
 from tests import strategies as some
 from zae_limiter.core import audit
-from zae_limiter.core.audit import AuditAction, AuditEvent, Change
+from zae_limiter.core.audit import AuditAction, AuditChange, AuditEvent
 from zae_limiter.core.errors import CorruptItemError
 from zae_limiter.schema import audit_item
 from zae_limiter.schema.operations import ItemAbsent, Query
 
-EVENT = audit.record(Change(AuditAction.LIMITS_SET, "user-1", "alice", "gpt-4", {"rpm": 5}), 1_704_117_600_000, 255)
+EVENT = audit.record(
+    AuditChange(AuditAction.LIMITS_SET, "user-1", "alice", "gpt-4", {"rpm": 5}), 1_704_117_600_000, 255
+)
 
 changes = st.builds(
-    Change,
+    AuditChange,
     st.sampled_from(AuditAction),
     some.entity_ids | st.just("$SYSTEM") | some.resources.map(audit.resource_audit_id),
     st.none() | st.text(max_size=20),

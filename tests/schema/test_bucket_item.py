@@ -11,7 +11,14 @@ from tests.one_bucket import NOON, after, at, created, stored, taking, view, wit
 from zae_limiter.core.errors import CorruptItemError
 from zae_limiter.core.limit import Limit
 from zae_limiter.schema import keys
-from zae_limiter.schema.bucket_item import bucket_key, capacity_of, frame_of, states_of, view_after_take, view_of
+from zae_limiter.schema.bucket_item import (
+    bucket_key,
+    capacity_of,
+    states_of,
+    stored_layout_of,
+    view_after_take,
+    view_of,
+)
 from zae_limiter.schema.bucket_writes import Owner, Signature, create
 from zae_limiter.schema.operations import Key
 
@@ -32,15 +39,15 @@ def test_what_was_created_is_read_back(owner: Owner, limits: tuple[Limit, ...], 
 
     seen = view(dict(item), now_ms)
 
-    assert terms.limits == seen.frame.limits
+    assert terms.limits == seen.layout.limits
     assert (now_ms, stamp, "", 0, 1) == (
-        seen.frame.start_ms,
-        seen.frame.stamp,
-        seen.frame.digest,
-        seen.frame.shard,
-        seen.frame.shard_count,
+        seen.layout.start_ms,
+        seen.layout.stamp,
+        seen.layout.digest,
+        seen.layout.shard,
+        seen.layout.shard_count,
     )
-    assert bucket_key(owner.namespace_id, owner.entity_id, owner.resource) == seen.frame.key
+    assert bucket_key(owner.namespace_id, owner.entity_id, owner.resource) == seen.layout.key
     assert (*(limit.capacity_milli for limit in terms.limits), *([0] * len(limits)), 1) == seen.numbers
 
 
@@ -48,7 +55,7 @@ def test_a_limit_may_be_named_like_an_attribute() -> None:
     """Names are taken apart at their last mark."""
     limits = (Limit("a_tk", 1, 1, 1), Limit("a", 2, 2, 2), Limit("a.tk_tc", 3, 3, 3))
 
-    assert stored(*limits).limits == frame_of(created(stored(*limits))).limits
+    assert stored(*limits).limits == stored_layout_of(created(stored(*limits))).limits
 
 
 def test_a_view_on_the_frame_it_had_shares_it() -> None:
@@ -58,7 +65,7 @@ def test_a_view_on_the_frame_it_had_shares_it() -> None:
     seen = view(item, NOON, None, terms)
     item = after(taking(seen, terms, {"rps": 1}, at(NOON)), item)
 
-    assert seen.frame is view(item, NOON + 1, seen, terms).frame
+    assert seen.layout is view(item, NOON + 1, seen, terms).layout
 
 
 @pytest.mark.parametrize("change", [{"bi": 9}, {"gn": 2}])
@@ -70,8 +77,8 @@ def test_a_view_on_another_frame_reads_all_of_it(change: dict[str, Any]) -> None
 
     again = view({**item, **change}, NOON + 1, seen, terms)
 
-    assert seen.frame is not again.frame
-    assert not seen.frame.describes({**item, **change})
+    assert seen.layout is not again.layout
+    assert not seen.layout.describes({**item, **change})
 
 
 @pytest.mark.parametrize("change", [{"rf": NOON + 1}, {"cv": 2}, {"ld": "x"}, {"shard_count": 2}, {"gn": 2}, {"bi": 9}])
@@ -84,8 +91,8 @@ def test_view_of_an_item_without_birth_number_is_told_by_five_attributes(change:
 
     again = view({**item, **change}, NOON + 1, seen, terms)
 
-    assert seen.frame is not again.frame
-    assert not seen.frame.describes({**item, **change})
+    assert seen.layout is not again.layout
+    assert not seen.layout.describes({**item, **change})
 
 
 def test_a_shard_reads_its_share() -> None:
@@ -93,7 +100,7 @@ def test_a_shard_reads_its_share() -> None:
     item = created(stored(Limit("rps", 5, 5, 1)))
     pk = keys.pk_bucket("ns000000000", "user-1", "gpt-4", 1)
 
-    (baseline,) = frame_of({**item, "PK": pk, "shard_count": 2}).baselines
+    (baseline,) = stored_layout_of({**item, "PK": pk, "shard_count": 2}).baselines
 
     assert (2_500, 1, 2) == (baseline.capacity_milli, baseline.shard, baseline.shard_count)
     assert baseline.earned(NOON + 100) in (249, 250)

@@ -28,7 +28,7 @@ from zae_limiter.core.config import EntityFacts, Resolution
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Applied, Missing, Refused
 from zae_limiter.core.top_up import TopUp
-from zae_limiter.core.view import own_terms
+from zae_limiter.core.view import own_effective_limits
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_writes import Signature, create, rebase, sent_again
 from zae_limiter.schema.operations import Put, Update
@@ -36,7 +36,7 @@ from zae_limiter.schema.operations import Put, Update
 RPS = Limit("rps", 10, 10, 1)
 RPM = Limit("rpm", 100, 100, 60)
 TERMS = stored(RPS, RPM)
-CHILD = own_terms(Resolution((), 3, None, None, EntityFacts("org-1", True, 1)), (RPS,), 0)
+CHILD = own_effective_limits(Resolution((), 3, None, None, EntityFacts("org-1", True, 1)), (RPS,), 0)
 
 
 def a_take(item: dict[str, Any]) -> Update:
@@ -217,7 +217,7 @@ def test_a_top_up_is_refused_once_anything_was_written() -> None:
     topping = TopUp(Take([(0, 1_000, -(10**9), 10**9, None)], None, ()), [500] + [0] * (len(TERMS.limits) - 1))
     write = bucket_writes.top_up(seen, topping, 99)
     new = after(write, item)
-    name = seen.frame.balance_names[0]
+    name = seen.layout.balance_names[0]
 
     assert item[name] - 500 == new[name]
     assert isinstance(apply(write, {**item, "b_wcu_tc": item["b_wcu_tc"] + 1}), Refused)

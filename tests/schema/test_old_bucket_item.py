@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.old_buckets import START_MS, OldLimit, old_bucket, old_level_milli
 from zae_limiter.core.errors import CorruptItemError
-from zae_limiter.schema.bucket_item import frame_of
+from zae_limiter.schema.bucket_item import stored_layout_of
 from zae_limiter.schema.bucket_writes import Owner, Signature
 from zae_limiter.schema.old_bucket_item import moved, owner_of
 from zae_limiter.schema.operations import ItemAbsent, Key, Matches
@@ -31,9 +31,9 @@ old_limits = st.builds(
 def test_the_level_is_kept_at_any_time(limits: dict[str, OldLimit], elapsed_ms: int) -> None:
     """To the millitoken: what is earned is read off an absolute grid now, and the burst is the capacity."""
     put, _ = moved(old_bucket("ns", "user-1", "gpt-4", limits), 7, Signature(1, 5))
-    frame, now_ms = frame_of(put.item), START_MS + elapsed_ms
+    layout, now_ms = stored_layout_of(put.item), START_MS + elapsed_ms
 
-    for baseline, name in zip(frame.baselines, frame.balance_names, strict=True):
+    for baseline, name in zip(layout.baselines, layout.balance_names, strict=True):
         old = old_level_milli(limits[baseline.name], now_ms)
         assert baseline.level(put.item[name], now_ms) - old in (0, 1)
 
@@ -118,7 +118,7 @@ def test_any_configuration_is_newer_than_it() -> None:
     """So whoever takes first puts it on the limits in force."""
     put, _ = moved(old_bucket("ns", "user-1", "gpt-4", {"rpm": RPM}), 7, Signature(1, 5))
 
-    assert frame_of(put.item).stamp < 0
+    assert stored_layout_of(put.item).stamp < 0
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from tests.many_shards import Item, after_merge, after_split, applied, grown, le
 from tests.one_bucket import NOON, after, at, created, stored, taking, view, without_birth
 from zae_limiter.core.config import EntityFacts, Resolution
 from zae_limiter.core.limit import Limit
-from zae_limiter.core.view import terms_of
+from zae_limiter.core.view import effective_limits
 from zae_limiter.schema import bucket_writes
-from zae_limiter.schema.bucket_item import frame_of
+from zae_limiter.schema.bucket_item import stored_layout_of
 from zae_limiter.tables import evaluate
 
 RPM = Limit("rpm", 100, 100, 60)
@@ -46,7 +46,7 @@ class TestSplit:
     def test_the_new_item_is_the_old_one_but_for_its_number_and_balances(self) -> None:
         """Limits, stamp, baseline, parent and all; its use and its writes are counted from the start."""
         facts = EntityFacts("org-1", True, 2)
-        terms = terms_of(Resolution((RPM, TPM), 3, "system", None, facts), 7)
+        terms = effective_limits(Resolution((RPM, TPM), 3, "system", None, facts), 7)
         assert terms is not None
         items = after_split({0: created(terms, {"rpm": 7})}, 0, at(NOON))
         own = {*ON_THEIR_OWN, "PK", "GSI2SK", "GSI3SK", "GSI4SK", "b_rpm_tk", "b_tpm_tk", "b_rpm_tc", "b_tpm_tc"}
@@ -57,7 +57,7 @@ class TestSplit:
         }
         assert (0, 0, 1) == (items[1]["b_rpm_tc"], items[1]["b_tpm_tc"], items[1]["b_wcu_tc"])
         assert ("org-1", True) == (items[1]["parent_id"], items[1]["cascade"])
-        assert (1, 2) == (frame_of(items[1]).shard, frame_of(items[1]).shard_count)
+        assert (1, 2) == (stored_layout_of(items[1]).shard, stored_layout_of(items[1]).shard_count)
 
     def test_a_dormant_limit_is_dormant_on_both(self) -> None:
         """And the largest capacity each ever had is known to both."""
@@ -153,7 +153,7 @@ class TestMerge:
         items[1] |= {"gn": items[1]["gn"] + 2}
         again = after_split(after_merge(items, 0, 1, at(NOON)), 0, at(NOON))
 
-        assert not view(items[1]).frame.describes(again[1])
+        assert not view(items[1]).layout.describes(again[1])
 
     @given(
         seen=st.tuples(st.integers(-50_000, 99_000), st.integers(-50_000, 99_000)),

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
-from tests.simulation.books import Violation
 from tests.simulation.fleet import Fleet
+from tests.simulation.invariants import Violation
 from tests.simulation.plan import STEP
 from tests.simulation.server import Change, Sent
 

@@ -10,7 +10,7 @@ from tests.simulation.fleet import NAMESPACE, Fleet, Process, Users, opened
 from tests.simulation.plan import COPY, DELETE
 from zae_limiter import RateLimiter, RateLimiterUnavailable, Repository
 from zae_limiter._async.store.scope import Nonces
-from zae_limiter._async.store.whole_buckets import WholeBuckets
+from zae_limiter._async.store.sharded_buckets import ShardedBuckets
 from zae_limiter.clock import ServerClock
 from zae_limiter.core.settings import make_settings
 from zae_limiter.schema.keys import BucketKey
@@ -26,7 +26,7 @@ async def remove(process: Process) -> None:
         return
     limiter = await opened(process, make_settings())
     scope = limiter._client._scope
-    removing = WholeBuckets(scope.client)
+    removing = ShardedBuckets(scope.client)
     for _ in range(random.randint(3, 30)):
         await asyncio.sleep(fleet.scenario.seconds / 15 * random.random())
         buckets = [bucket for bucket in fleet.books.buckets.values() if bucket.shards]

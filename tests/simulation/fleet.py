@@ -9,8 +9,8 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
-from tests.simulation.books import Books, Bucket
 from tests.simulation.holdings import Holdings
+from tests.simulation.invariants import Books, Bucket
 from tests.simulation.loop import ProcessLoop, Timeline
 from tests.simulation.plan import CANCEL, CONFIG, OWN, SHARDS, SKEW, Plan, Scenario, changed_limits, plan_of
 from tests.simulation.port import LocalClock, Machine, Network, Port
@@ -18,13 +18,13 @@ from tests.simulation.request import Ask, Requests
 from tests.simulation.server import Server
 from tests.simulation.stream import Stream, carry_out
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, Repository
-from zae_limiter._async.runtime import Parallel
-from zae_limiter._async.store.buckets import Place
+from zae_limiter._async.store.buckets import ShardId
 from zae_limiter._async.store.namespaces import NamespaceStore
 from zae_limiter._async.store.scope import Client, nonces
 from zae_limiter.core.settings import Settings, make_settings
+from zae_limiter.runtime.aio import Parallel
 from zae_limiter.schema.bucket_item import BucketView
-from zae_limiter_aggregator.apply import Means
+from zae_limiter_aggregator.apply import ApplyContext
 from zae_limiter_aggregator.apply import _join as join
 
 RESOURCE = "api"
@@ -295,10 +295,10 @@ class Keeper:
         self._fleet = process.fleet
         self._random = process.random
         self._client = limiter._client
-        self._means = Means(nonces(process.random), process.port.now)
-        self._seen: dict[Place, BucketView] = {}
+        self._means = ApplyContext(nonces(process.random), process.port.now)
+        self._seen: dict[ShardId, BucketView] = {}
 
-    async def act(self, place: Place) -> None:
+    async def act(self, place: ShardId) -> None:
         """Split a shard, or merge it into the one it was split off.
 
         Raises:
@@ -309,7 +309,7 @@ class Keeper:
         until_s = self._client.until_s
         if self._random.random() < 0.5:
             view = await self._view(place)
-            if view is not None and view.frame.shard_count < _MOST_SHARDS:
+            if view is not None and view.layout.shard_count < _MOST_SHARDS:
                 await self._client.shards.split(place, view, until_s())
                 self._fleet.tally["splits tried"] += 1
             return
@@ -346,7 +346,7 @@ class Keeper:
             await client.shards.split((bucket.id, 0), view, client.until_s())
             tally["splits tried"] += 1
 
-    async def _view(self, place: Place) -> BucketView | None:
+    async def _view(self, place: ShardId) -> BucketView | None:
         """Look at a shard, or remember it, and think about it for a while."""
         view = self._seen.get(place)
         if view is None or self._random.random() < 0.7:

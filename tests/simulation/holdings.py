@@ -6,7 +6,7 @@ total outside of these two. Without faults the two meet as soon as nothing is un
 
 from collections.abc import Iterable
 
-from tests.simulation.books import BucketId, Violation
+from tests.simulation.invariants import BucketId, Violation
 
 Amounts = dict[str, int]
 """Tokens, by limit."""

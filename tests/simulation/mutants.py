@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
-from tests import weakening as weak
-from tests.simulation import slips
+from tests import mutating as weak
+from tests.simulation import broken_rules
 from tests.simulation.plan import (
     CANCEL,
     CANCEL_SETTLING,
@@ -39,7 +39,7 @@ from zae_limiter._async.limiter.shards import ShardClient
 from zae_limiter._async.store import buckets
 from zae_limiter._async.store.scope import Nonces
 from zae_limiter.core import acquire, rebase
-from zae_limiter.core.composite import Settlement
+from zae_limiter.core.bucket_changes import Settlement
 from zae_limiter.core.top_up import Creation
 from zae_limiter.schema import bucket_writes, usage_item
 from zae_limiter.schema.operations import AttributeAbsent, AttributeExists, Equals, Ranges
@@ -159,7 +159,7 @@ _SETTLEMENTS = (
         "debit not sent again",
         "3.8 ambiguous debit",
         _MISCOUNTED,
-        ((Settler, "_settle_with", slips.debit_sent_once),),
+        ((Settler, "_settle_with", broken_rules.debit_sent_once),),
         LOST_REQUEST,
     ),
     _mutant(
@@ -167,14 +167,14 @@ _SETTLEMENTS = (
         "3.8 ambiguous credit",
         # A bucket gets back more than was taken from it in its lifetime.
         _MISCOUNTED | {"reborn"},
-        ((Settler, "_settle_with", slips.credit_sent_again),),
+        ((Settler, "_settle_with", broken_rules.credit_sent_again),),
         LOST_RESPONSE,
     ),
     _mutant(
         "credit of a take that was not seen",
         "3.2 credit",
         _MISCOUNTED,
-        ((BucketClient, "take", slips.credit_unseen),),
+        ((BucketClient, "take", broken_rules.credit_unseen),),
         LOST_REQUEST,
     ),
     _mutant(
@@ -188,17 +188,17 @@ _SETTLEMENTS = (
         "caller who has left keeps what was taken",
         "3.8 cancelled",
         _MISCOUNTED,
-        ((GroupCommit, "_give_back", slips.nothing),),
+        ((GroupCommit, "_give_back", broken_rules.nothing),),
         CANCEL,
     ),
     _mutant(
         "settlement repeated as a whole after a cancellation",
         "3.4 settle",
         _MISCOUNTED,
-        ((BucketClient, "see_through", slips.settled_again),),
+        ((BucketClient, "see_through", broken_rules.settled_again),),
         CANCEL_SETTLING,
     ),
-    _mutant("lease that gives back twice", "3.2 credit", _MISCOUNTED, ((Lease, "_settle", slips.given_twice),)),
+    _mutant("lease that gives back twice", "3.2 credit", _MISCOUNTED, ((Lease, "_settle", broken_rules.given_twice),)),
 )
 
 _HOLDS = (
@@ -212,15 +212,20 @@ _BIRTHS = (
         "credit without its birth",
         "7 bi",
         "reborn",
-        (*_writes(weak.of_updates(weak.without(Equals)), "settle"), (Settlement, "credits_reach", slips.any_birth)),
+        (
+            *_writes(weak.of_updates(weak.without(Equals)), "settle"),
+            (Settlement, "credits_reach", broken_rules.any_birth),
+        ),
         DELETE,
     ),
-    _mutant("create that draws no birth", "7 bi", _OVER | {"reborn"}, _writer("create", slips.one_birth), DELETE),
+    _mutant(
+        "create that draws no birth", "7 bi", _OVER | {"reborn"}, _writer("create", broken_rules.one_birth), DELETE
+    ),
     _mutant(
         "create resent with its birth",
         "7 bi",
         "reborn",
-        ((bucket_writes, "sent_again", slips.birth_kept),),
+        ((bucket_writes, "sent_again", broken_rules.birth_kept),),
         DELETE,
         LATE,
     ),
@@ -249,7 +254,7 @@ _REBASES = (
         "limit dropped without its floor",
         "3.2 rebase",
         "dropped",
-        _writer("rebase", slips.dropped_without_floor),
+        _writer("rebase", broken_rules.dropped_without_floor),
         OFTEN,
         LIMITS,
     ),
@@ -272,7 +277,7 @@ _EXPIRIES = (
         "take that dates a bucket in debt",
         "3.2 TTL",
         "expiry",
-        ((acquire, "solvency", slips.always_solvent),),
+        ((acquire, "solvency", broken_rules.always_solvent),),
         FLEETING,
         LIMITS,
     ),
@@ -280,7 +285,7 @@ _EXPIRIES = (
         "take that sees no debt coming",
         "3.2 TTL",
         "expiry",
-        _writer("take", slips.without_solvency),
+        _writer("take", broken_rules.without_solvency),
         FLEETING,
         LIMITS,
     ),
@@ -288,20 +293,20 @@ _EXPIRIES = (
         "rebase that dates a bucket in debt",
         "3.2 TTL",
         "expiry",
-        (*_writer("rebase", slips.without_solvent_parts), (rebase, "_expiry", slips.dated_in_debt)),
+        (*_writer("rebase", broken_rules.without_solvent_parts), (rebase, "_expiry", broken_rules.dated_in_debt)),
         FLEETING,
         PARTING,
     ),
-    _mutant("expiry that does not wait until it is full", "3.2 TTL", "expiry", slips.SOON, FLEETING),
+    _mutant("expiry that does not wait until it is full", "3.2 TTL", "expiry", broken_rules.SOON, FLEETING),
     _mutant(
         "rebase that dates the expiry before the baseline",
         "3.2 TTL",
         "expiry",
-        ((rebase, "_expiry", slips.dated_by_the_clock),),
+        ((rebase, "_expiry", broken_rules.dated_by_the_clock),),
         STEP,
         OWN,
     ),
-    _mutant("shard of several that expires", "3.2 TTL", "expiry", _writer("take", slips.dated_shard), SHARDS),
+    _mutant("shard of several that expires", "3.2 TTL", "expiry", _writer("take", broken_rules.dated_shard), SHARDS),
     _mutant(
         "split that leaves the expiry", "3.5 split", "expiry", _writes(weak.keeping_expiry, "split"), SHARDS, EXPIRY
     ),
@@ -316,12 +321,14 @@ _SPLITS = (
         SHARDS,
     ),
     _mutant("split with a new half that is full", "3.5 split", _OVER, _writes(weak.new_half_full, "split"), SHARDS),
-    _mutant("split without its lower bound", "3.5 split", _OVER, _writer("split", slips.split_floorless), SHARDS),
+    _mutant(
+        "split without its lower bound", "3.5 split", _OVER, _writer("split", broken_rules.split_floorless), SHARDS
+    ),
     _mutant(
         "split without its upper bound in debt",
         "3.5 split",
         _OVER,
-        _writer("split", slips.split_in_debt),
+        _writer("split", broken_rules.split_in_debt),
         GREEDY,
     ),
     _mutant("split without its upper bound", "3.5 split", _OVER, _writes(weak.ceilingless, "split"), SHARDS),
@@ -360,14 +367,14 @@ _TRANSACTIONS = (
         "take across by what was seen",
         "3.5 take across",
         _OVER,
-        ((ShardClient, "commit", slips.unconditional),),
+        ((ShardClient, "commit", broken_rules.unconditional),),
         SHARDS,
     ),
     _mutant(
         "transaction sent again with a new token",
         "3.8 transaction",
         _OVER | _MISCOUNTED | {"twice"},
-        ((Server, "prepare", slips.forgetting_tokens),),
+        ((Server, "prepare", broken_rules.forgetting_tokens),),
         LOST_RESPONSE,
         SHARDS,
     ),
@@ -376,23 +383,28 @@ _TRANSACTIONS = (
         "3.8 transaction",
         # A bucket gets back more than was taken from it in its lifetime.
         _MISCOUNTED | _OVER | {"reborn"},
-        ((ShardClient, "commit", slips.given_in_doubt),),
+        ((ShardClient, "commit", broken_rules.given_in_doubt),),
         RESTLESS,
     ),
 )
 
 _TOP_UPS = (
     _mutant(
-        "top-up though others have written", "3.3 top-up", _OVER, ((Creation, "is_certain", slips.top_up_in_company),)
+        "top-up though others have written",
+        "3.3 top-up",
+        _OVER,
+        ((Creation, "is_certain", broken_rules.top_up_in_company),),
     ),
-    _mutant("top-up from before the creation", "3.3 top-up", _OVER, ((top_ups, "top_up", slips.top_up_too_early),)),
+    _mutant(
+        "top-up from before the creation", "3.3 top-up", _OVER, ((top_ups, "top_up", broken_rules.top_up_too_early),)
+    ),
 )
 
 _CLOCKS = (
-    _mutant("single wrong date trusted", "3.7", _OVER, ((clock, "judged", slips.date_trusted),), WRONG_DATE),
-    _mutant("local clock trusted", "3.7", _OVER, ((Port, "__init__", slips.local_clock),), SKEW),
-    _mutant("only the early end of the time", "3.7", _OVER, ((Port, "__init__", slips.one_end(0)),)),
-    _mutant("only the late end of the time", "3.7", _OVER, ((Port, "__init__", slips.one_end(1)),)),
+    _mutant("single wrong date trusted", "3.7", _OVER, ((clock, "judged", broken_rules.date_trusted),), WRONG_DATE),
+    _mutant("local clock trusted", "3.7", _OVER, ((Port, "__init__", broken_rules.local_clock),), SKEW),
+    _mutant("only the early end of the time", "3.7", _OVER, ((Port, "__init__", broken_rules.one_end(0)),)),
+    _mutant("only the late end of the time", "3.7", _OVER, ((Port, "__init__", broken_rules.one_end(1)),)),
 )
 
 _OTHERS = (
@@ -400,10 +412,12 @@ _OTHERS = (
         "usage added without its marker's condition",
         "3.8 stream",
         "usage",
-        ((usage_item, "add", weak.changed(slips.unconditioned)),),
+        ((usage_item, "add", weak.changed(broken_rules.unconditioned)),),
         USAGE,
     ),
-    _mutant("usage marker not advanced", "3.8 stream", "usage", ((usage_item, "add", slips.marker_kept),), USAGE),
+    _mutant(
+        "usage marker not advanced", "3.8 stream", "usage", ((usage_item, "add", broken_rules.marker_kept),), USAGE
+    ),
     _mutant(
         "usage counted as often as it is told",
         "3.8 stream",
@@ -411,7 +425,9 @@ _OTHERS = (
         ((apply, "addition", lambda real: lambda account, changes, counted: real(account, changes, None)),),
         USAGE,
     ),
-    _mutant("other side not credited back", "3.4", _MISCOUNTED, ((cascade, "give_back", slips.nothing),), CASCADE),
+    _mutant(
+        "other side not credited back", "3.4", _MISCOUNTED, ((cascade, "give_back", broken_rules.nothing),), CASCADE
+    ),
     _mutant(
         "parent's fresh view ignored",
         "3.4",

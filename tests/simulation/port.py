@@ -18,7 +18,7 @@ from tests.simulation.loop import START_MS, ProcessLoop, Timeline
 from tests.simulation.server import Sent, Server, nonce_of
 from zae_limiter._async.time_probe import TimeProbe
 from zae_limiter.clock import ServerClock
-from zae_limiter.core.bucket import Moment
+from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.outcome import (
     Cancelled,
@@ -35,8 +35,8 @@ from zae_limiter.core.outcome import (
 from zae_limiter.core.status import BackendCapabilities
 from zae_limiter.schema import version_item
 from zae_limiter.schema.operations import Key, Operation, Page, Query, Write
-from zae_limiter.tables.dynamodb.calls import Call, Calls
-from zae_limiter.tables.dynamodb.wire import Answer as Response
+from zae_limiter.tables.dynamodb.http_parser import HttpResponse as Response
+from zae_limiter.tables.dynamodb.requests import Calls, DynamoDbCall
 
 Answer = Any
 
@@ -113,7 +113,7 @@ class Port:
         self._clock = of.clock
         self._deadline_s = of.deadline_s
         self._server_clock = ServerClock(of.clock)
-        self.now: Callable[[], Moment] = self._server_clock.now
+        self.now: Callable[[], TimeBounds] = self._server_clock.now
         self._thresholds = _thresholds(network)
         probe = Calls("simulated").get(version_item.key())
         self._probe = TimeProbe(self, probe, self._server_clock, of.clock)
@@ -123,7 +123,7 @@ class Port:
         self._connections = count(1)
         self._idle: list[int] = []
         # Writes that are sent again were decided on when they were sent first.
-        self._decided: dict[Any, Moment] = {}
+        self._decided: dict[Any, TimeBounds] = {}
 
     async def get(self, key: Key, *, consistent: bool = False, until_s: float | None = None) -> Item | None:
         (item,) = await self._read(lambda: self._server.read((key,), consistent=consistent), until_s)
@@ -185,13 +185,13 @@ class Port:
         sent = Sent(self._loop.name, self._server_clock.now(), unheard=False)
         await self._read(lambda: self._server.delete(list(keys), sent), None)
 
-    async def call(self, call: Call, until_s: float, *, alone: bool = False) -> Response | Unavailable:
+    async def call(self, call: DynamoDbCall, until_s: float, *, alone: bool = False) -> Response | Unavailable:
         """Make a call that asks for nothing but the time."""
         attempt_s = until_s - self._clock.monotonic_s()
         answer = await self._send(lambda heard, answer: answer(_ANSWERED), attempt_s, alone=alone)
         return answer if isinstance(answer, Response) else _NO_ANSWER
 
-    async def call_alone(self, call: Call, until_s: float) -> Response | Unavailable:
+    async def call_alone(self, call: DynamoDbCall, until_s: float) -> Response | Unavailable:
         """Make a call that asks for nothing but the time, on a new connection."""
         return await self.call(call, until_s, alone=True)
 
@@ -240,7 +240,7 @@ class Port:
             await asyncio.sleep(pause_s * (0.5 + self._random.random() / 2))
             pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
 
-    def _moment(self, operation: Write) -> Moment:
+    def _moment(self, operation: Write) -> TimeBounds:
         """Return when a write was decided on, as the client knew the time then."""
         if self._decided:
             decided = self._decided.get(nonce_of(operation))

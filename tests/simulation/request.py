@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.simulation.books import BucketId, Violation
 from tests.simulation.holdings import Amounts, Holdings
+from tests.simulation.invariants import BucketId, Violation
 from tests.simulation.plan import CANCEL_SETTLING
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded, ValidationError
 from zae_limiter._async.limiter.lease import Lease
@@ -110,10 +110,10 @@ class Requests:
             return False
         now = self._port.now()
         fresh = 0 <= now[1] - view.seen_ms < self._fleet.scenario.reject_s * 1000
-        if not fresh or not view.frame.follows(terms) or view.frame.shard_count != 1:
+        if not fresh or not view.layout.follows(terms) or view.layout.shard_count != 1:
             return False
         levels = {
-            name: view.frame.baseline(position).level(view.numbers[position], now[0])
+            name: view.layout.baseline(position).level(view.numbers[position], now[0])
             for name, position in terms.positions.items()
         }
         return any(amount and amount * 1000 > levels.get(name, amount * 1000) for name, amount in ask.consume.items())

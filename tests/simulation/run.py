@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tests.simulation.books import Violation
 from tests.simulation.clocks import Followed, set_forward
 from tests.simulation.copies import copy_some, remove
 from tests.simulation.fleet import Fleet, Process, Users, administer, keep, prepare
+from tests.simulation.invariants import Violation
 from tests.simulation.loop import StalledError, Timeline
 from tests.simulation.plan import CRASH, LOSSES, STALE, USAGE, Plan, plan_of, scenario_of
 from tests.simulation.server import Lags, Server

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
-from tests.simulation.books import Violation
+from tests.simulation.invariants import Violation
 from tests.simulation.server import Change, Sent
 from zae_limiter import RateLimiterUnavailable
 from zae_limiter._async.store.scope import nonces
@@ -19,8 +19,8 @@ from zae_limiter.core.outcome import Item
 from zae_limiter.core.usage import WINDOW_TYPES, window_at
 from zae_limiter.schema import keys, usage_item
 from zae_limiter.schema.operations import Key
-from zae_limiter_aggregator.apply import Asking, Means, Pause, Read, Transaction, count, merge, split
-from zae_limiter_aggregator.plan import Memories, Plan, Rules, Survey, plan
+from zae_limiter_aggregator.apply import ApplyContext, Pause, Read, TableDialogue, Transaction, count, merge, split
+from zae_limiter_aggregator.plan import BatchPlan, Memories, Rules, Survey, plan
 from zae_limiter_aggregator.records import read_all
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Counting:
     async def work(self, process: "Process") -> None:
         """Count until everything has ended and all is counted."""
         fleet, lane, random = self._fleet, self._lane, process.random
-        means = Means(nonces(random), process.port.now)
+        means = ApplyContext(nonces(random), process.port.now)
         rules = Rules(writes_per_s=fleet.scenario.partition_writes_per_s)
         memories = Memories()
         until_s = float("inf")
@@ -125,7 +125,9 @@ class Counting:
             else:
                 fleet.tally["delivered again"] += len(some)
 
-    async def _carry_out(self, process: "Process", planned: Plan, by: tuple[Memories, Rules, Means]) -> bool:
+    async def _carry_out(
+        self, process: "Process", planned: BatchPlan, by: tuple[Memories, Rules, ApplyContext]
+    ) -> bool:
         """Carry out a plan; False if something was not counted."""
         memories, rules, means = by
         for one in planned.splits:
@@ -142,13 +144,13 @@ class Counting:
         return counted
 
 
-async def carry_out(process: "Process", asking: Asking[Any]) -> Any:
+async def carry_out(process: "Process", request: TableDialogue[Any]) -> Any:
     """Do what is asked for, to the end; None if the table is away."""
     port, answer = process.port, None
     try:
         while True:
             try:
-                ask = asking.send(answer)
+                ask = request.send(answer)
             except StopIteration as end:
                 return end.value
             if isinstance(ask, Read):

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from tests.tables.memory_items import stored
 from zae_limiter.clock import Clock
-from zae_limiter.core.bucket import Moment
+from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.outcome import Item, Refused, Throttled, TransactOutcome, WriteOutcome
 from zae_limiter.core.status import BackendCapabilities
@@ -117,7 +117,7 @@ class SimulatedTable:
         self._writes = Units(partitions.writes_per_s, partitions.burst_s, partitions.overdraws)
         self._reads = Units(partitions.reads_per_s, partitions.burst_s, partitions.overdraws)
 
-    def now(self) -> Moment:
+    def now(self) -> TimeBounds:
         """The simulated time, known exactly."""
         now_ms = self._clock.now_ms()
         return now_ms, now_ms

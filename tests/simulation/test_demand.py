@@ -4,10 +4,10 @@ from unittest import mock
 
 import pytest
 
-from tests.simulation.books import Violation
 from tests.simulation.demand import in_want
 from tests.simulation.first_seconds import first_seconds
 from tests.simulation.flood import flooded
+from tests.simulation.invariants import Violation
 from tests.simulation.supply import LEAST
 from zae_limiter.core.top_up import Creation
 

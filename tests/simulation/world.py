@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 from tests.simulation.table import Partitions, SimulatedTable
 from zae_limiter import RateLimiter, Repository
-from zae_limiter._async.runtime import Parallel
 from zae_limiter._async.store.namespaces import NamespaceStore
 from zae_limiter._async.store.scope import Client, nonces
 from zae_limiter.core.settings import Settings
+from zae_limiter.runtime.aio import Parallel
 
 T = TypeVar("T")
 

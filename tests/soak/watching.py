@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from tests.soak.journal import Amounts, Journal
-from zae_limiter.core.bucket import Moment
+from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.outcome import Applied, Committed, Unavailable
 from zae_limiter.schema import attributes
 from zae_limiter.schema.keys import parse_bucket_pk
@@ -105,7 +105,7 @@ class Flaw:
         taken = changed is not None and all(milli >= 0 for milli in changed[1].values())
         return taken and self._random.randrange(ONE_UNWRITTEN_IN) == 0
 
-    def shifted(self, now: Moment) -> Moment:
+    def shifted(self, now: TimeBounds) -> TimeBounds:
         """The time as the client has it."""
         ahead_ms = now[0] % HOUR_MS * (TIMES_AS_FAST - 1) if self.name == FAST_CLOCK else 0
         return now[0] + ahead_ms, now[1] + ahead_ms
@@ -133,7 +133,7 @@ class AsyncWatched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._table, name)
 
-    def now(self) -> Moment:
+    def now(self) -> TimeBounds:
         """The time."""
         return self._flaw.shifted(self._table.now())
 

@@ -9,16 +9,16 @@ import botocore.session
 from botocore.credentials import Credentials
 
 from tests.dynamodb import engines, raw
-from zae_limiter._async.dynamo_table import DynamoTable, Patience
+from zae_limiter._async.dynamodb_table import DynamoTable, Patience
 from zae_limiter._async.embedded_table import EmbeddedTable
 from zae_limiter._async.table import Table
-from zae_limiter._async.transport import Transport
-from zae_limiter.aws.account import Account, Place
+from zae_limiter.aws.account import Account, EndpointOptions
 from zae_limiter.clock import ServerClock, SystemClock
 from zae_limiter.core.outcome import Item
 from zae_limiter.schema.operations import Key, Query
 from zae_limiter.tables.memory import MemoryTable
-from zae_limiter.tables.sqlite import SqliteTable
+from zae_limiter.tables.sqlite.table import SqliteTable
+from zae_limiter.transport.aio import Transport
 
 DEADLINE_S = 60.0
 
@@ -49,7 +49,7 @@ def account(engine: str) -> Account:
     """Who calls an engine: nobody real, and nothing is read from the environment but defaults."""
     session = botocore.session.Session()
     session._credentials = Credentials("engine", "secret")  # as boto3's session does with keys it was given
-    return Account(Place("limiter-contract", "us-east-1", engines.running(engine).url, DEADLINE_S), session)
+    return Account(EndpointOptions("limiter-contract", "us-east-1", engines.running(engine).url, DEADLINE_S), session)
 
 
 async def dynamo(engine: str) -> DynamoTable:

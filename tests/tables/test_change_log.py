@@ -17,7 +17,7 @@ from zae_limiter.core.outcome import Applied, Committed
 from zae_limiter.schema.operations import Delete, ItemExists, Key, Put, Update
 from zae_limiter.tables.blocking import BlockingTable
 from zae_limiter.tables.memory import MemoryTable
-from zae_limiter.tables.sqlite import SqliteTable
+from zae_limiter.tables.sqlite.table import SqliteTable
 
 __all__ = ["start"]
 

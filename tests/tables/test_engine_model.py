@@ -8,7 +8,7 @@ from tests.dynamodb.engines import ENGINES, EngineAbsentError
 from tests.tables.engines import dynamo, new_token
 from tests.tables.test_model import queries, transactions, writes
 from tests.tables.test_values import kinds
-from zae_limiter._async.dynamo_table import DynamoTable
+from zae_limiter._async.dynamodb_table import DynamoTable
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.outcome import Cancelled, Item
 from zae_limiter.schema.operations import Update

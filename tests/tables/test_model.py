@@ -32,7 +32,7 @@ from zae_limiter.schema.operations import (
 )
 from zae_limiter.tables.blocking import BlockingTable
 from zae_limiter.tables.memory import MemoryTable
-from zae_limiter.tables.sqlite import SqliteTable
+from zae_limiter.tables.sqlite.table import SqliteTable
 
 PARTS, SORTS, NAMES, PLACES = ["p", "q"], ["a", "ab", "b"], ["n", "m", "w", "ttl"], ["g", "h"]
 INDEX_NAMES = ["GSI1PK", "GSI1SK", "GSI2PK", "GSI2SK"]

@@ -12,7 +12,7 @@ from tests.tables.engines import item
 from zae_limiter import SyncRepository
 from zae_limiter.schema.operations import Put
 from zae_limiter.tables.private_file import create_file, file_mode, tighten
-from zae_limiter.tables.sqlite import SqliteTable
+from zae_limiter.tables.sqlite.table import SqliteTable
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no modes")
 

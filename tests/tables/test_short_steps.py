@@ -10,9 +10,10 @@ import pytest
 from tests.tables.engines import item
 from tests.tables.memory_items import stored
 from zae_limiter.schema.operations import Key, Put
-from zae_limiter.tables import sqlite, sqlite_log
 from zae_limiter.tables.memory import MemoryTable
-from zae_limiter.tables.sqlite import SqliteTable
+from zae_limiter.tables.sqlite import log
+from zae_limiter.tables.sqlite import table as sqlite_table
+from zae_limiter.tables.sqlite.table import SqliteTable
 
 NOW_S = 1_700_000_000
 BUCKET = Key("ns/BUCKET#user-1#gpt-4#0", "#STATE")
@@ -45,7 +46,7 @@ def longest_look(path: Path) -> tuple[int, list[Key]]:
     start: int | None = 0
     while start is not None:
         steps.append(0)
-        found, start = sqlite_log.find_used(cursor, (start, 32))
+        found, start = log.find_used(cursor, (start, 32))
         used += found
     connection.close()
     return max(steps), used
@@ -68,7 +69,7 @@ def test_looks_for_used_buckets_among_more_items_are_not_longer(path: Path) -> N
 def test_a_sweep_takes_out_expired_rows_only_and_some_at_a_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two rows a thread may wait for the interpreter; the open read keeps the log long meanwhile."""
     rows: list[int] = []
-    select = sqlite._select
+    select = sqlite_table._select
 
     def counted(cursor: sqlite3.Cursor, statement: tuple[str, tuple[object, ...]]) -> list[object]:
         found = select(cursor, statement)
@@ -77,7 +78,7 @@ def test_a_sweep_takes_out_expired_rows_only_and_some_at_a_time(path: Path, monk
 
     table = SqliteTable(path)
     put(table, 1_000, ttl=NOW_S)
-    monkeypatch.setattr(sqlite, "_select", counted)
+    monkeypatch.setattr(sqlite_table, "_select", counted)
     valid = table.sweep(NOW_S, 2_000)
     kept_rows = sum(rows)
     expired = table.sweep(NOW_S + 1, 2_000)

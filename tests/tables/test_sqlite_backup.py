@@ -15,10 +15,10 @@ from tests.tables.test_sqlite_processes import Start, go, line, start, whole
 from zae_limiter.core.errors import IncompatibleSchemaError, StorageError, ValidationError
 from zae_limiter.core.outcome import Applied, Committed
 from zae_limiter.schema.operations import Key, Put, Update
-from zae_limiter.tables import sqlite_backup
 from zae_limiter.tables.busy import Busy
-from zae_limiter.tables.sqlite import SqliteTable
-from zae_limiter.tables.sqlite_backup import Copied, Progress, back_up, check_backup, restore
+from zae_limiter.tables.sqlite import backup as sqlite_backup
+from zae_limiter.tables.sqlite.backup import Copied, CopyProgress, back_up, check_backup, restore
+from zae_limiter.tables.sqlite.table import SqliteTable
 
 __all__ = ["start"]
 
@@ -35,7 +35,7 @@ def backup(tmp_path: Path) -> Path:
     return tmp_path / "backups" / "backup.db"
 
 
-def ignore(_: Progress) -> None:
+def ignore(_: CopyProgress) -> None:
     """Listen to no progress."""
 
 
@@ -82,7 +82,7 @@ class TestBackup:
         filled(path, 1)
         table = SqliteTable(path)
         table.write(Update(KEY, add={"x": 1}))
-        steps: list[Progress] = []
+        steps: list[CopyProgress] = []
         done = back_up(str(path), str(backup), steps.append)
         table.write(Update(KEY, add={"x": 1}))
 
@@ -103,7 +103,7 @@ class TestBackup:
         assert "written" == line(writer)
         table, done_bytes = SqliteTable(path), list[int]()
 
-        def write_between_steps(progress: Progress) -> None:
+        def write_between_steps(progress: CopyProgress) -> None:
             if progress.step == "Copying":
                 done_bytes.append(progress.done_bytes)
                 assert len(done_bytes) < 1000
@@ -127,7 +127,7 @@ class TestBackup:
         back_up(str(path), str(backup), ignore)
         content = backup.read_bytes()
 
-        def interrupt(_: Progress) -> None:
+        def interrupt(_: CopyProgress) -> None:
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
@@ -270,7 +270,7 @@ class TestRestore:
         monkeypatch.setattr(sqlite_backup, "_LOCKED_STEPS", 2)
         holder = start("hold", path)
         assert "ready" == line(holder)
-        steps: list[Progress] = []
+        steps: list[CopyProgress] = []
 
         with pytest.raises(StorageError, match="kept it locked"):
             restore(str(backup), str(path), steps.append)
@@ -284,7 +284,7 @@ class TestRestore:
         holder = start("hold", path)
         assert "ready" == line(holder)
 
-        def let_go(progress: Progress) -> None:
+        def let_go(progress: CopyProgress) -> None:
             if progress.step == "Waiting for other writers" and holder.poll() is None:
                 go(holder)
                 holder.wait()

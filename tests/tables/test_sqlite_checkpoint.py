@@ -21,8 +21,8 @@ from zae_limiter.core.checkpoint import LIMIT_BYTES
 from zae_limiter.core.outcome import Applied
 from zae_limiter.schema.operations import Key, Put, Query, Update
 from zae_limiter.tables.busy import Busy
-from zae_limiter.tables.sqlite import SqliteTable
-from zae_limiter.tables.sqlite_checkpoint import WriteAheadLog, WritePause
+from zae_limiter.tables.sqlite.checkpoint import WriteAheadLog, WritePause
+from zae_limiter.tables.sqlite.table import SqliteTable
 
 __all__ = ["start"]
 
@@ -183,7 +183,7 @@ async def test_writers_pause_for_a_checkpoint_that_is_slow(path: Path, monkeypat
 
     blocking = SlowCheckpoints(path, SMALL_LIMIT)
     table = EmbeddedTable(blocking, SystemClock(), PATIENCE_S, lambda: 0.5)
-    monkeypatch.setattr("zae_limiter._async.runtime.sleep", noted)
+    monkeypatch.setattr("zae_limiter.runtime.aio.sleep", noted)
     for number in range(255):
         await table.write(Put(item("part", str(number % 10), text=f"{number:05}" * 4_000)))
     before = len(pauses)
@@ -206,7 +206,7 @@ async def test_only_slices_of_reports_give_way_to_a_checkpoint(path: Path, monke
 
     blocking = SlowCheckpoints(path, 4 * SMALL_LIMIT)
     table = EmbeddedTable(blocking, SystemClock(), PATIENCE_S, lambda: 0.5)
-    monkeypatch.setattr("zae_limiter._async.runtime.sleep", noted)
+    monkeypatch.setattr("zae_limiter.runtime.aio.sleep", noted)
     await table.query(Query("part"))
     free = list(pauses)
     for number in range(300):

@@ -20,10 +20,10 @@ from zae_limiter.core.errors import (
 )
 from zae_limiter.core.outcome import Applied, Unavailable
 from zae_limiter.schema.operations import Key, Put, Query, Update
-from zae_limiter.tables import sqlite_pool
 from zae_limiter.tables.busy import Busy
 from zae_limiter.tables.memory import MemoryTable
-from zae_limiter.tables.sqlite import SqliteTable
+from zae_limiter.tables.sqlite import pool
+from zae_limiter.tables.sqlite.table import SqliteTable
 
 __all__ = ["start"]
 
@@ -313,7 +313,7 @@ def test_a_connection_does_not_wait_for_a_file_that_is_long_in_opening(path: Pat
     release, held = threading.Event(), threading.Event()
 
     def opening() -> None:
-        with sqlite_pool._gate:
+        with pool._gate:
             held.set()
             release.wait()
 
@@ -332,7 +332,7 @@ def test_a_connection_does_not_wait_for_a_file_that_is_long_in_opening(path: Pat
 
 def test_more_rows_than_are_remembered(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory of rows is bounded, and forgetting one is no harm."""
-    monkeypatch.setattr("zae_limiter.tables.sqlite._REMEMBERED", 4)
+    monkeypatch.setattr("zae_limiter.tables.sqlite.table._REMEMBERED", 4)
     table = SqliteTable(path)
     for _ in range(2):
         for number in range(10):

@@ -12,8 +12,8 @@ from tests.tables.engines import KEY, item
 from zae_limiter.core.outcome import Applied
 from zae_limiter.schema.operations import Delete, Key, Put, Update
 from zae_limiter.tables.evaluate import apply
-from zae_limiter.tables.sqlite import SqliteTable
-from zae_limiter.tables.sqlite_text import row_after, row_of_item, row_of_text
+from zae_limiter.tables.sqlite.table import SqliteTable
+from zae_limiter.tables.sqlite.text import row_after, row_of_item, row_of_text
 
 NAMES = ["n", "m", "%d", "100%", 'a "word"', "ü\\"]
 numbers = st.one_of(st.integers(-3, 3), st.integers(2**63 - 1, 2**64 + 1), st.integers(-(10**40), 10**40))

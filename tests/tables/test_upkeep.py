@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
+import zae_limiter.runtime.aio as runtime
 from tests.tables.engines import FixedClock, item
-from zae_limiter._async import runtime
 from zae_limiter._async.embedded_table import EmbeddedTable
 from zae_limiter._async.table import Table
 from zae_limiter.schema.operations import Key, Put, Query, Update
 from zae_limiter.tables.blocking import BlockingTable
 from zae_limiter.tables.memory import MemoryTable
-from zae_limiter.tables.sqlite import SqliteTable
+from zae_limiter.tables.sqlite.table import SqliteTable
 
 NOW_S = 1_700_000_000
 

@@ -16,10 +16,9 @@ from zae_limiter.clock import SystemClock
 from zae_limiter.core.errors import ZAELimiterError
 from zae_limiter.core.outcome import Applied, Committed, Refused
 from zae_limiter.schema.operations import AtLeast, Equals, ItemExists, Key, Query, Update
-from zae_limiter.tables import sqlite_backup
 from zae_limiter.tables.busy import Busy
-from zae_limiter.tables.sqlite import SqliteTable
-from zae_limiter.tables.sqlite_backup import Progress
+from zae_limiter.tables.sqlite.backup import CopyProgress
+from zae_limiter.tables.sqlite.table import SqliteTable
 
 
 def say(word: object) -> None:
@@ -165,13 +164,13 @@ def follow(path: str) -> None:
 def restore(path: str, backup: str) -> None:
     """Restore a backup; wait for a line in the middle of it."""
 
-    def pause(progress: Progress) -> None:
+    def pause(progress: CopyProgress) -> None:
         if progress.step == "Restoring" and progress.done_bytes < progress.total_bytes:
             say("restoring")
             sys.stdin.readline()
 
-    sqlite_backup._BYTES_PER_STEP = 4096
-    sqlite_backup.restore(backup, path, pause)
+    backup._BYTES_PER_STEP = 4096
+    backup.restore(backup, path, pause)
     say("restored")
 
 

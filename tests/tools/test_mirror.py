@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.mirror import BY_HAND, MARK, ROOT, TREES, main, mirror
+from tools.mirror import MARK, ROOT, TREES, main, mirror
 
 TABLE = {
     "RateLimiter": "SyncRateLimiter",
@@ -89,7 +89,7 @@ def test_an_awaitable_becomes_its_result(source, expected):
     ("source", "expected"),
     [
         ("from zae_limiter._async.limiter import Lease\n", "from zae_limiter._sync.limiter import SyncLease\n"),
-        ("from zae_limiter._async import runtime\n", "from zae_limiter._sync import runtime\n"),
+        ("from zae_limiter._async import table\n", "from zae_limiter._sync import table\n"),
         (
             "from zae_limiter._asyncs import Lease as Lease\n",
             "from zae_limiter._asyncs import SyncLease as SyncLease\n",
@@ -194,10 +194,10 @@ def test_an_empty_file_stays_empty():
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        ("import asyncio\n", ["x.py:2: imports asyncio: it belongs in runtime.py"]),
-        ("import asyncio.locks as locks\n", ["x.py:2: imports asyncio: it belongs in runtime.py"]),
-        ("\nfrom asyncio import sleep\n", ["x.py:3: imports asyncio: it belongs in runtime.py"]),
-        ("a = asyncio.Lock()\n", ["x.py:2: a name of asyncio: it belongs in runtime.py"]),
+        ("import asyncio\n", ["x.py:2: imports asyncio: it belongs in the runtime"]),
+        ("import asyncio.locks as locks\n", ["x.py:2: imports asyncio: it belongs in the runtime"]),
+        ("\nfrom asyncio import sleep\n", ["x.py:3: imports asyncio: it belongs in the runtime"]),
+        ("a = asyncio.Lock()\n", ["x.py:2: a name of asyncio: it belongs in the runtime"]),
         (
             "async def f():\n    return [a async for a in b]\n",
             ["x.py:3: an async comprehension: write the loop out"],
@@ -250,7 +250,7 @@ def test_a_module_without_a_docstring_is_refused():
 
 @pytest.mark.parametrize(
     "source",
-    [path for tree, _ in TREES for path in sorted((ROOT / tree).rglob("*.py")) if path.name not in BY_HAND],
+    [path for tree, _ in TREES for path in sorted((ROOT / tree).rglob("*.py"))],
     ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_line_n_is_line_n(source):
@@ -271,13 +271,10 @@ def test_line_n_is_line_n(source):
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A project whose table of one row is used, with a twin written by hand, mirrored."""
+    """A project whose table of one row is used, mirrored."""
     for tree, _ in TREES:
         (tmp_path / tree / "limiter").mkdir(parents=True)
         (tmp_path / tree / "limiter" / "lease.py").write_text(DOCSTRING + "class Lease: ...\n")
-    for tree in TREES[0]:
-        (tmp_path / tree).mkdir(exist_ok=True)
-        (tmp_path / tree / "runtime.py").write_text("import asyncio\n")
     assert 0 == main([], tmp_path, {"Lease": "SyncLease"})
     return tmp_path
 
@@ -286,13 +283,12 @@ ROW = {"Lease": "SyncLease"}
 LEASE = "src/zae_limiter/_sync/limiter/lease.py"
 
 
-def test_both_trees_are_written_and_files_by_hand_are_not(root):
-    """Sources and tests are mirrored; what is written twice stays as it is."""
+def test_both_trees_are_written(root):
+    """Sources and tests are mirrored."""
     expected = '"""A module."""' + MARK + "\nclass SyncLease: ...\n"
 
     assert expected == (root / LEASE).read_text()
     assert expected == (root / "tests/_sync/limiter/lease.py").read_text()
-    assert "import asyncio\n" == (root / "src/zae_limiter/_sync/runtime.py").read_text()
 
 
 def test_a_fresh_mirror_passes_the_check(root, capsys):
@@ -329,15 +325,6 @@ def test_a_file_without_a_source_fails_the_check_and_is_removed_by_writing(root,
     assert not extra.exists()
 
 
-@pytest.mark.parametrize("lost", TREES[0])
-def test_a_file_by_hand_needs_its_twin(root, capsys, lost):
-    """What is written twice exists twice."""
-    (root / lost / "runtime.py").unlink()
-
-    assert 1 == main(["--check"], root, ROW)
-    assert "by hand on one side only: src/zae_limiter/_async/runtime.py\n" == capsys.readouterr().err
-
-
 def test_an_unused_row_is_an_error(root, capsys):
     """The table holds what changes and nothing else."""
     assert 1 == main(["--check"], root, {**ROW, "Waiter": "SyncWaiter"})
@@ -358,5 +345,5 @@ def test_a_refusal_leaves_every_file_as_it_was(root, capsys):
     (root / "tests/_async/limiter/lease.py").write_text(DOCSTRING + "import asyncio\n")
 
     assert 1 == main([], root, ROW)
-    assert "tests/_async/limiter/lease.py:2: imports asyncio: it belongs in runtime.py" in capsys.readouterr().err
+    assert "tests/_async/limiter/lease.py:2: imports asyncio: it belongs in the runtime" in capsys.readouterr().err
     assert before == (root / LEASE).read_text()

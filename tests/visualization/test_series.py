@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.visualization.snapshots import snapshot
-from zae_limiter.visualization.series import Bounds, series_of
+from zae_limiter.visualization.series import SeriesBounds, series_of
 
-MANY = Bounds(windows=10_000, parts=6)
+MANY = SeriesBounds(windows=10_000, parts=6)
 
 
 def test_hours_in_which_nothing_was_used_are_zero():
@@ -39,7 +39,7 @@ def test_too_many_hours_are_drawn_as_days():
     """What is too fine to be seen is summed into longer windows, and says in which it was counted."""
     hours = [snapshot(f"2026-01-{day:02}T{hour:02}:00Z", {"rpm": 1}) for day in (1, 2, 3) for hour in (9, 10)]
 
-    (series,) = series_of(hours, Bounds(windows=48, parts=6))
+    (series,) = series_of(hours, SeriesBounds(windows=48, parts=6))
 
     assert ("hourly", "daily") == (series.counted_in, series.window_type)
     assert [2, 2, 2] == series.amounts
@@ -50,7 +50,7 @@ def test_the_largest_come_first_and_the_others_together():
     used = {"a": 1, "b": 40, "c": 2, "d": 30}
     shown = [snapshot("2026-01-15T08:00Z", {"rpm": amount}, entity_id=name) for name, amount in used.items()]
 
-    (series,) = series_of(shown, Bounds(windows=48, parts=3))
+    (series,) = series_of(shown, SeriesBounds(windows=48, parts=3))
 
     assert [("b", 40), ("d", 30), ("2 others", 3)] == [(part.label, part.total) for part in series.parts]
     assert "4 entities · gpt-4" == series.whose
@@ -85,7 +85,7 @@ def test_nothing_is_lost_however_little_room_there_is(used, windows, parts):
         for hour, name, amount in used
     ]
 
-    (series,) = series_of(shown, Bounds(windows, parts))
+    (series,) = series_of(shown, SeriesBounds(windows, parts))
 
     assert sum(amount for _, _, amount in used) == series.total == sum(series.amounts)
     assert len(series.parts) <= parts

@@ -5,10 +5,9 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from zae_limiter._async.deployment import Deployment
-from zae_limiter._async.late import LateScope, Named
-from zae_limiter._async.opening import Opening, open_scope
-from zae_limiter._async.runtime import Parallel, ParallelMode
+from zae_limiter._async.deployment import DeploymentPlan
+from zae_limiter._async.deprecated import LateScope, Named
+from zae_limiter._async.open import Opening, open_scope
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.errors import ValidationError
@@ -19,9 +18,10 @@ from zae_limiter.core.settings import make_settings
 from zae_limiter.core.status import OnUnavailable
 from zae_limiter.core.version import chosen_update
 from zae_limiter.infra.options import StackOptions
+from zae_limiter.runtime.aio import Parallel, ParallelMode
 
 if TYPE_CHECKING:
-    from zae_limiter.infra.stack import Listener
+    from zae_limiter.infra.stack import StackListener
 
 R = TypeVar("R")
 
@@ -50,7 +50,7 @@ class RepositoryBuilder(Generic[R]):
         self._base: StackOptions | None = None
         self._chosen: dict[str, Any] = {}
 
-    async def build(self, listener: "Listener | None" = None) -> R:
+    async def build(self, listener: "StackListener | None" = None) -> R:
         """See that the stack stands with its aggregator, its version and its default namespace, then open it.
 
         With any option of the stack chosen, the stack is made as all of them say. With none, one that stands is left
@@ -220,7 +220,7 @@ class RepositoryBuilder(Generic[R]):
             return None
         return replace(self._base or StackOptions(), **self._chosen)
 
-    def _deployment(self) -> Deployment:
+    def _deployment(self) -> DeploymentPlan:
         """Return what is to be opened, with every choice checked."""
         check_stack_name(self._location.name)
         check_namespace(self._namespace)
@@ -229,7 +229,7 @@ class RepositoryBuilder(Generic[R]):
         if options is not None:
             settings = replace(settings, audit_retention_days=options.audit_retention_days)
         opening = Opening(self._location, settings, SystemClock(), Random(), self._session)
-        return Deployment(opening, self._location, chosen_update(self._auto_update))
+        return DeploymentPlan(opening, self._location, chosen_update(self._auto_update))
 
 
 def late_scope(named: Named) -> LateScope:

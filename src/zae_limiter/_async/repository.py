@@ -5,19 +5,27 @@ from random import Random
 from types import TracebackType
 from typing import Any, Unpack
 
+from zae_limiter._async.admin import AdminVerbs
 from zae_limiter._async.builder import RepositoryBuilder, late_scope
-from zae_limiter._async.late import ADMIN_VERBS, LateScope, MaybeLate, Named, Unopened, open_first, warn_deprecated
-from zae_limiter._async.opening import Opening, located, open_scope
-from zae_limiter._async.runtime import Parallel, ParallelMode
+from zae_limiter._async.deprecated import (
+    ADMIN_VERBS,
+    LateScope,
+    MaybeLate,
+    Named,
+    Unopened,
+    open_first,
+    warn_deprecated,
+)
+from zae_limiter._async.open import Opening, located, open_scope
 from zae_limiter._async.store.namespaces import NamespaceStore
 from zae_limiter._async.store.scope import Scope
-from zae_limiter._async.verbs import AdminVerbs
 from zae_limiter.clock import Clock, SystemClock
 from zae_limiter.core.errors import RateLimiterUnavailable, RepositoryClosedError, ValidationError
 from zae_limiter.core.location import DynamoLocation, deployed_at
 from zae_limiter.core.names import check_namespace
 from zae_limiter.core.settings import make_settings
 from zae_limiter.core.status import BackendCapabilities, OnUnavailable
+from zae_limiter.runtime.aio import Parallel, ParallelMode
 from zae_limiter.schema.config_item import system_place
 
 URL_VARIABLE = "ZAE_LIMITER_URL"

@@ -7,12 +7,12 @@ read is a GetItem of the version record: half a read unit, and every client may 
 
 from typing import Protocol
 
-from zae_limiter._async import runtime
+import zae_limiter.runtime.aio as runtime
 from zae_limiter.clock import Clock, ServerClock
 from zae_limiter.core.outcome import Unavailable
 from zae_limiter.tables.dynamodb import errors
-from zae_limiter.tables.dynamodb.calls import Call
-from zae_limiter.tables.dynamodb.wire import Answer
+from zae_limiter.tables.dynamodb.http_parser import HttpResponse
+from zae_limiter.tables.dynamodb.requests import DynamoDbCall
 
 _READ_S = 2.0
 """How long one read may take."""
@@ -31,17 +31,17 @@ _OK = 200
 class Reader(Protocol):
     """A transport that can also make a call on a connection of its own."""
 
-    async def call(self, call: Call, until_s: float) -> Answer | Unavailable:
+    async def call(self, call: DynamoDbCall, until_s: float) -> HttpResponse | Unavailable:
         """Make one call, once."""
 
-    async def call_alone(self, call: Call, until_s: float) -> Answer | Unavailable:
+    async def call_alone(self, call: DynamoDbCall, until_s: float) -> HttpResponse | Unavailable:
         """Make one call, once, on a new connection that is closed afterwards."""
 
 
 class TimeProbe:
     """Learns the server's time by reads of its own, one at a time, beside all callers."""
 
-    def __init__(self, caller: Reader, call: Call, server: ServerClock, clock: Clock) -> None:
+    def __init__(self, caller: Reader, call: DynamoDbCall, server: ServerClock, clock: Clock) -> None:
         self._caller = caller
         self._call = call
         self._server = server
@@ -112,7 +112,7 @@ class TimeProbe:
 
     async def _ask(self, until_s: float) -> None:
         answer = await self._caller.call_alone(self._call, until_s)
-        if isinstance(answer, Answer) and answer.status != _OK:
+        if isinstance(answer, HttpResponse) and answer.status != _OK:
             failure = errors.failure_of(answer.status, answer.error_type, answer.body, "")
             if errors.clock_refused(failure):
                 self._server.sign_by_suspect()

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, TypeVar
 
-from zae_limiter._sync import runtime
+import zae_limiter.runtime.threads as runtime
 from zae_limiter.core.config import Resolution
 from zae_limiter.core.status import CacheStats, OnUnavailable
-from zae_limiter.core.view import Terms, View
+from zae_limiter.core.view import EffectiveLimits, View
 from zae_limiter.process import renew_in_copies
 from zae_limiter.schema.bucket_item import BucketView
 
@@ -55,7 +55,7 @@ class KnownLimits:
     """
 
     resolution: Resolution
-    terms: Terms | None
+    terms: EffectiveLimits | None
     read_ms: int
     expires_ms: int
 
@@ -67,10 +67,10 @@ class KnownLimits:
 class Flight:
     """A take in flight: by how much it changes which balances of a frame, and when it must be answered."""
 
-    __slots__ = ("changes", "frame", "until_s")
+    __slots__ = ("changes", "layout", "until_s")
 
-    def __init__(self, frame: object, changes: Sequence[tuple[int, int]], until_s: float) -> None:
-        self.frame = frame
+    def __init__(self, layout: object, changes: Sequence[tuple[int, int]], until_s: float) -> None:
+        self.layout = layout
         self.changes = changes
         self.until_s = until_s
 
@@ -101,12 +101,12 @@ class Remembered:
         view, flights = self.view, self._flights
         if not flights or view is None:
             return view
-        frame, balances = view.frame, list(view.numbers)
+        layout, balances = view.layout, list(view.numbers)
         for flight in list(flights):
-            if flight.frame is frame:
+            if flight.layout is layout:
                 for position, change in flight.changes:
                     balances[position] += change
-        return View(frame, tuple(balances), view.seen_ms, view.pace)
+        return View(layout, tuple(balances), view.seen_ms, view.pace)
 
     def send(self, flight: "Flight", lost_before_s: float) -> None:
         """Note a take that is sent; drop those due before this time, whose callers were interrupted."""
@@ -145,11 +145,11 @@ class Remembered:
         before = self.seen(shard)
         if shard == 0:
             self.view = view
-            if view is None or view.frame.shard_count == 1:
+            if view is None or view.layout.shard_count == 1:
                 self.shards = None
                 return
         shards = {} if self.shards is None else self.shards
-        if view is not None and (before is None or before.frame.shard_count != view.frame.shard_count):
+        if view is not None and (before is None or before.layout.shard_count != view.layout.shard_count):
             # What was absent may have been split off since.
             shards = {number: known for number, known in shards.items() if known is not None}
         self.shards = shards if shard == 0 else {**shards, shard: view}
@@ -157,7 +157,7 @@ class Remembered:
     def counts(self) -> dict[int, int]:
         """Return the counts of the shards that are known, 0 for one that is absent."""
         shards: dict[int, BucketView | None] = {0: self.view, **(self.shards or {})}
-        return {number: 0 if view is None else view.frame.shard_count for number, view in shards.items()}
+        return {number: 0 if view is None else view.layout.shard_count for number, view in shards.items()}
 
     def views(self) -> dict[int, BucketView]:
         """Return the shards that are known to be there."""
@@ -170,7 +170,7 @@ class NamespaceCaches:
 
     def __init__(self, most: int = MOST_ENTRIES) -> None:
         self.buckets: Bounded[BucketId, Remembered] = Bounded(most)
-        self.own_terms: Bounded[tuple[object, ...], Terms] = Bounded(most)
+        self.own_terms: Bounded[tuple[object, ...], EffectiveLimits] = Bounded(most)
         # The resources of all buckets, by which those of one entity are found.
         self._resources: set[str] = set()
         self._mutex = runtime.Mutex()
@@ -220,7 +220,9 @@ class NamespaceCaches:
         self.buckets.clear()
         self.own_terms.clear()
 
-    def share_limits(self, resolution: Resolution, terms: Terms | None, now_ms: int, ttl_ms: int) -> KnownLimits:
+    def share_limits(
+        self, resolution: Resolution, terms: EffectiveLimits | None, now_ms: int, ttl_ms: int
+    ) -> KnownLimits:
         """Return limits that were just read, as the object that buckets with equal limits share."""
         newest = self._shared_limits.get(resolution)
         if newest is None:

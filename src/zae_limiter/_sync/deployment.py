@@ -4,9 +4,8 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from zae_limiter._sync import runtime
-from zae_limiter._sync.opening import Opening, open_client, own_version
-from zae_limiter._sync.runtime import Parallel
+import zae_limiter.runtime.threads as runtime
+from zae_limiter._sync.open import Opening, open_client, own_version
 from zae_limiter._sync.store.namespaces import NamespaceStore
 from zae_limiter._sync.store.scope import Client, Scope
 from zae_limiter._sync.store.versions import VersionStore
@@ -22,10 +21,11 @@ from zae_limiter.core.version import (
     may_replace,
 )
 from zae_limiter.infra.options import StackOptions
+from zae_limiter.runtime.threads import Parallel
 
 if TYPE_CHECKING:
     from zae_limiter.infra.clients import Clients
-    from zae_limiter.infra.stack import Listener
+    from zae_limiter.infra.stack import StackListener
 
 _log = logging.getLogger("zae_limiter")
 
@@ -38,12 +38,12 @@ class Wish:
     """A stack as it is wanted, who is told of work on it, and whether its function's code is to be replaced."""
 
     options: StackOptions | None
-    listener: "Listener | None"
+    listener: "StackListener | None"
     replace: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Deployment:
+class DeploymentPlan:
     """A limiter on DynamoDB: how it is opened, and what becomes of a function that is older than the client."""
 
     opening: Opening
@@ -68,7 +68,7 @@ class Deployment:
             raise
         return client.under(record).scope(namespace, namespace_id)
 
-    def provide(self, options: StackOptions | None, listener: "Listener | None" = None) -> None:
+    def provide(self, options: StackOptions | None, listener: "StackListener | None" = None) -> None:
         """See that stack, version record and default namespace are there; nothing is changed for a newer table.
 
         Raises:
@@ -104,7 +104,7 @@ class Deployment:
         client: Client,
         seen: VersionRecord | None,
         options: StackOptions | None,
-        listener: "Listener | None",
+        listener: "StackListener | None",
     ) -> None:
         clients = self._clients()
         replaced = may_replace(seen, own_version(), self.update)

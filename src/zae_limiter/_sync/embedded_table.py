@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from zae_limiter._sync import runtime
+import zae_limiter.runtime.threads as runtime
 from zae_limiter.clock import Clock
-from zae_limiter.core.bucket import Moment
+from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.errors import RateLimiterUnavailable, StorageError
 from zae_limiter.core.outcome import Item, TransactOutcome, Unavailable, WriteOutcome
 from zae_limiter.core.status import BackendCapabilities, TableSize
@@ -81,7 +81,7 @@ class EmbeddedTable:
         """The log of what buckets have used: this table keeps one."""
         return self
 
-    def now(self) -> Moment:
+    def now(self) -> TimeBounds:
         """The machine's time: every process that shares the table has the same clock."""
         now_ms = self._now_ms()
         if now_ms >= self._hour_ends_ms:

@@ -8,7 +8,7 @@ in, by the clock that never goes back; without it a call has the deadline that t
 from collections.abc import Sequence
 from typing import Protocol
 
-from zae_limiter.core.bucket import Moment
+from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.outcome import Item, TransactOutcome, WriteOutcome
 from zae_limiter.core.status import BackendCapabilities, TableSize
 from zae_limiter.schema.operations import Change, Key, Operation, Page, Query, Write
@@ -30,7 +30,7 @@ class ChangeLog(Protocol):
         """Forget the logged changes up to a sequence, included."""
 
 
-class ServerTime(Protocol):
+class ServerTimePort(Protocol):
     """The clock of a server, known by its responses and therefore only within bounds."""
 
     def narrow(self) -> None:
@@ -60,10 +60,10 @@ class Table(Protocol):
         """How long a read that does not ask for the newest may miss what was written; 0 where every read shows it."""
 
     @property
-    def server_time(self) -> ServerTime | None:
+    def server_time(self) -> ServerTimePort | None:
         """The clock of the server, None where the machine's clock counts."""
 
-    def now(self) -> Moment:
+    def now(self) -> TimeBounds:
         """The time by the clock that counts: the server's where there is one, else the machine's."""
 
     def get(self, key: Key, *, consistent: bool = False, until_s: float | None = None) -> Item | None:

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from zae_limiter._sync.opening import Opening, located, open_client
-from zae_limiter._sync.runtime import Parallel
+from zae_limiter._sync.open import Opening, located, open_client
 from zae_limiter._sync.store.migrations import Migrations
 from zae_limiter._sync.store.scope import Client
 from zae_limiter._sync.store.versions import VersionStore
@@ -13,6 +12,7 @@ from zae_limiter.clock import SystemClock
 from zae_limiter.core.settings import make_settings
 from zae_limiter.core.status import TableSize
 from zae_limiter.core.version import Migrated, VersionRecord
+from zae_limiter.runtime.threads import Parallel
 from zae_limiter.schema import version_item
 
 _DEADLINE_S = 10.0

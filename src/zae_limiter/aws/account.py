@@ -18,8 +18,8 @@ import botocore.httpsession
 import botocore.session
 from botocore.config import Config
 
-from zae_limiter.aws.carrier import Carrier, reason_to_carry
-from zae_limiter.aws.rehearsal import rehearse
+from zae_limiter.aws.botocore_client import BotocoreClient, reason_to_carry
+from zae_limiter.aws.endpoint_probe import probe_endpoint
 from zae_limiter.aws.shared_call import SharedCall, SharedResult, done
 from zae_limiter.core.errors import StorageError, ValidationError
 from zae_limiter.tables.dynamodb.signing import Credentials, Endpoint, Signer
@@ -36,7 +36,7 @@ _log = logging.getLogger("zae_limiter")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class EndpointOptions:
     """A table, where it is, and how long one try to reach it may take."""
 
     table: str
@@ -64,7 +64,7 @@ class _Found(Protocol):
 class Account:
     """The credentials and the endpoint for one table."""
 
-    def __init__(self, place: Place, session: Any = None) -> None:
+    def __init__(self, place: EndpointOptions, session: Any = None) -> None:
         """Find credentials and endpoint, through a session of the caller's (botocore's or boto3's) or a new one.
 
         Raises:
@@ -92,13 +92,13 @@ class Account:
     def __repr__(self) -> str:
         return f"Account({self._place!r})"
 
-    def carrier(self) -> Carrier:
+    def carrier(self) -> BotocoreClient:
         """Return what carries calls where ``reason_to_carry`` names a reason not to use the lean transport."""
-        return Carrier(self.client)
+        return BotocoreClient(self.client)
 
-    def new_carrier(self) -> Carrier:
+    def new_carrier(self) -> BotocoreClient:
         """Return the same with a new client, which shares no connection with the first."""
-        return Carrier(self._make_client(None))
+        return BotocoreClient(self._make_client(None))
 
     @property
     def region(self) -> str:
@@ -215,7 +215,7 @@ class Account:
 
     def _find_endpoint(self, client: Any) -> Endpoint:
         """Let botocore prepare a call, and read off where it would go and what it is signed for."""
-        rehearsed = rehearse(client, self._place.table)
+        rehearsed = probe_endpoint(client, self._place.table)
         parts = urlsplit(rehearsed.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("the endpoint must be an http:// or https:// URL")
@@ -226,11 +226,11 @@ class Account:
         return StorageError(f"dynamodb://{self._place.table}", reason)
 
 
-_loads: dict[tuple[Place, int], SharedCall[Account]] = {}
+_loads: dict[tuple[EndpointOptions, int], SharedCall[Account]] = {}
 """Loads of accounts that no caller has used yet, by place and session. A load keeps its session alive."""
 
 
-def load_account(place: Place, session: Any = None) -> SharedResult[Account]:
+def load_account(place: EndpointOptions, session: Any = None) -> SharedResult[Account]:
     """Begin to find credentials and endpoint, or join the load that is in flight for the same place.
 
     The result is that of ``Account``. A caller that uses it calls ``loaded``.
@@ -240,7 +240,7 @@ def load_account(place: Place, session: Any = None) -> SharedResult[Account]:
     return _loads.setdefault(key, SharedCall(lambda: Account(place, session))).first()
 
 
-def loaded(place: Place, session: Any = None) -> None:
+def loaded(place: EndpointOptions, session: Any = None) -> None:
     """Forget a load whose result is used: the next caller begins another."""
     _loads.pop((place, id(session)), None)
 

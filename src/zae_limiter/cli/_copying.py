@@ -7,14 +7,14 @@ from contextlib import contextmanager
 
 from zae_limiter.cli._files import in_bytes
 from zae_limiter.cli._output import print_note
-from zae_limiter.tables.sqlite_backup import Listener, Progress
+from zae_limiter.tables.sqlite.backup import CopyListener, CopyProgress
 
 _LARGE_BYTES = 64 * 10**6
 """From this size on, a step that is not watched reports every tenth of its bytes."""
 
 
 @contextmanager
-def copying_shown() -> Iterator[Listener]:
+def copying_shown() -> Iterator[CopyListener]:
     """Show each step on stderr, and how far it is."""
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield _Lines().hear
@@ -27,7 +27,7 @@ def copying_shown() -> Iterator[Listener]:
     with Bar(*columns, console=Console(stderr=True, highlight=False), transient=True) as bar:
         bar.add_task("Opening", total=None, size="")
 
-        def hear(progress: Progress) -> None:
+        def hear(progress: CopyProgress) -> None:
             if bar.tasks[0].description != progress.step:
                 # A task that has a total keeps it, so each step is one of its own.
                 bar.remove_task(bar.tasks[0].id)
@@ -44,7 +44,7 @@ class _Lines:
     def __init__(self) -> None:
         self._last = ("", -1)
 
-    def hear(self, progress: Progress) -> None:
+    def hear(self, progress: CopyProgress) -> None:
         """Print a line if there is something new."""
         tenth = progress.done_bytes * 10 // progress.total_bytes if progress.total_bytes >= _LARGE_BYTES else 0
         if self._last == (progress.step, tenth):

@@ -6,16 +6,16 @@ from contextlib import contextmanager
 
 from zae_limiter._sync.repository import SyncRepository
 from zae_limiter.cli._output import print_note, working
-from zae_limiter.cli._place import Place
+from zae_limiter.cli._place import StoreLocation
 from zae_limiter.infra.options import StackOptions
 from zae_limiter.infra.progress import StackEvent
-from zae_limiter.infra.stack import Listener, Stack, StackState
+from zae_limiter.infra.stack import Stack, StackListener, StackState
 
 _DEADLINE_S = 30.0
 
 
 @contextmanager
-def steps_shown(title: str) -> Iterator[Listener]:
+def steps_shown(title: str) -> Iterator[StackListener]:
     """Show the newest step of work on a stack, or, where nobody is looking, all of them, a line each."""
     with working(title) as say:
 
@@ -28,7 +28,7 @@ def steps_shown(title: str) -> Iterator[Listener]:
         yield hear
 
 
-def deploy_limiter(place: Place, options: StackOptions, listener: Listener) -> StackState:
+def deploy_limiter(place: StoreLocation, options: StackOptions, listener: StackListener) -> StackState:
     """Provide the stack, the aggregator's code, the version record and the default namespace.
 
     Raises:

@@ -6,15 +6,14 @@ from shlex import quote
 
 import click
 
-from zae_limiter.cli._consent import require_consent
-from zae_limiter.cli._forms import describe_rate
+from zae_limiter.cli._confirm import require_consent
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import calling
+from zae_limiter.cli._limit_syntax import describe_rate
 from zae_limiter.cli._limits import LIMIT_KEYS, limit_facts, limits_grid
 from zae_limiter.cli._options import (
     Changing,
-    Command,
-    Page,
+    PageOptions,
     changing_options,
     json_option,
     limits_option,
@@ -22,7 +21,7 @@ from zae_limiter.cli._options import (
     yes_option,
 )
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_line, print_note, working
-from zae_limiter.cli._place import StoreChoice, store_options
+from zae_limiter.cli._place import Command, StoreChoice, store_options
 from zae_limiter.cli._store import opened
 from zae_limiter.core.config import ResolvedLimits
 from zae_limiter.core.limit import Limit
@@ -136,7 +135,7 @@ def delete_limits(entity_id: str, resource: str, yes: bool, changing: Changing) 
 @page_options
 @json_option
 @store_options
-def list_entities(resource: str, page: Page, as_json: bool, store: StoreChoice) -> None:
+def list_entities(resource: str, page: PageOptions, as_json: bool, store: StoreChoice) -> None:
     """List the entities that have limits of their own for a resource, in the order of their ids."""
     with opened(store) as limiter, working(f"Looking for entities with limits for {resource}"):
         size = None if page.everything else page.size

@@ -40,7 +40,7 @@ _OPTIONS = {
 }
 
 
-class Failure(NamedTuple):
+class CommandFailure(NamedTuple):
     """What the user is told, and the exit code."""
 
     line: str
@@ -55,29 +55,29 @@ def told_in_one_line() -> Iterator[None]:
     except click.exceptions.NoArgsIsHelpError:
         raise
     except click.UsageError as error:
-        _tell(Failure(f"Error: {_usage(error)}", MISUSED))
+        _tell(CommandFailure(f"Error: {_usage(error)}", MISUSED))
     except ZAELimiterError as error:
         _tell(failure_of(error))
     except KeyboardInterrupt:
         raise click.exceptions.Exit(INTERRUPTED) from None
 
 
-def failure_of(error: ZAELimiterError) -> Failure:
+def failure_of(error: ZAELimiterError) -> CommandFailure:
     """Return what a user of the command line is told of an error."""
     match error:
         case RateLimitExceeded():
-            return Failure(exceeded_line(error), TRY_LATER)
+            return CommandFailure(exceeded_line(error), TRY_LATER)
         case RateLimiterUnavailable():
             why = "it did not answer" if error.cause is None else str(error.cause)
-            return Failure(f"Error: the store is unavailable: {why}. Try again later.", UNAVAILABLE)
+            return CommandFailure(f"Error: the store is unavailable: {why}. Try again later.", UNAVAILABLE)
         case ValidationError():
-            return Failure(f"Error: {validation_line(error)}", MISUSED)
+            return CommandFailure(f"Error: {validation_line(error)}", MISUSED)
         case NamespaceNotFoundError() | UnsupportedByBackendError():
-            return Failure(f"Error: {helpful_line(error)}", MISUSED)
+            return CommandFailure(f"Error: {helpful_line(error)}", MISUSED)
         case InfrastructureError() if not isinstance(error, NamespaceStateError):
-            return Failure(f"Error: {helpful_line(error)}", UNAVAILABLE)
+            return CommandFailure(f"Error: {helpful_line(error)}", UNAVAILABLE)
         case _:
-            return Failure(f"Error: {helpful_line(error)}", FAILED)
+            return CommandFailure(f"Error: {helpful_line(error)}", FAILED)
 
 
 def validation_line(error: ValidationError) -> str:
@@ -154,7 +154,7 @@ def in_seconds(seconds: float) -> str:
     return f"{seconds:.3f}".rstrip("0").rstrip(".") + " s"
 
 
-def _tell(failure: Failure) -> NoReturn:
+def _tell(failure: CommandFailure) -> NoReturn:
     click.echo(failure.line, err=True)
     raise click.exceptions.Exit(failure.exit_code)
 

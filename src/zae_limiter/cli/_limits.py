@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from zae_limiter.cli._forms import describe_refill
+from zae_limiter.cli._limit_syntax import describe_refill
 from zae_limiter.cli._output import Column, Grid
 from zae_limiter.core.limit import Limit
 

@@ -7,12 +7,11 @@ from typing import Any, TypeVar
 
 import click
 
-from zae_limiter.cli._forms import AMOUNT_FORM, LIMIT_FORM, parse_amount, parse_limit
-from zae_limiter.cli._place import StoreChoice, store_options
+from zae_limiter.cli._limit_syntax import AMOUNT_FORM, LIMIT_FORM, parse_amount, parse_limit
+from zae_limiter.cli._place import Command, StoreChoice, store_options
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
 
-Command = Callable[..., None]
 V = TypeVar("V")
 
 _PAGE = 100
@@ -29,7 +28,7 @@ class Changing:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class PageOptions:
     """A part of a long list: how much of it, and after what; ``everything`` is all that follows."""
 
     size: int
@@ -38,7 +37,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class LimitOptions:
     """Whose bucket is asked about; without limits of its own it has those that are stored."""
 
     entity_id: str
@@ -54,7 +53,7 @@ def asking_arguments(command: Command) -> Command:
     @limits_option("Limits to use in place of the stored ones.", required=False)
     @wraps(command)
     def with_asking(*, entity_id: str, resource: str, limits: tuple[Limit, ...], **others: Any) -> None:
-        command(asking=Asking(entity_id, resource, list(limits) or None), **others)
+        command(asking=LimitOptions(entity_id, resource, list(limits) or None), **others)
 
     return with_asking
 
@@ -106,7 +105,7 @@ def page_options(command: Command) -> Command:
     def with_page(*, size: int | None, cursor: str | None, everything: bool, **others: Any) -> None:
         if everything and size is not None:
             raise click.UsageError("give --limit or --all, not both", click.get_current_context())
-        command(page=Page(size or _PAGE, cursor, everything), **others)
+        command(page=PageOptions(size or _PAGE, cursor, everything), **others)
 
     return with_page
 

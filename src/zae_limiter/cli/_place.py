@@ -38,7 +38,7 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StoreLocation:
     """The stack of a limiter, and where it is."""
 
     name: str
@@ -49,9 +49,9 @@ class Place:
         """The URL of its table."""
         return dynamo_url(DynamoLocation(self.name, self.region.name, self.region.endpoint_url))
 
-    def resolved(self) -> "Place":
+    def resolved(self) -> "StoreLocation":
         """Return the same place with its region named, as it is configured."""
-        return Place(self.name, Region(self.region.clients().region, self.region.endpoint_url))
+        return StoreLocation(self.name, Region(self.region.clients().region, self.region.endpoint_url))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Target:
     """
 
     url: str | None
-    place: Place | None
+    place: StoreLocation | None
     options: str = ""
 
 
@@ -113,7 +113,7 @@ def place_options(command: Command) -> Command:
     @region_options
     @wraps(command)
     def with_place(*, limiter: str, region: Region, **others: Any) -> None:
-        command(place=Place(limiter, region), **others)
+        command(place=StoreLocation(limiter, region), **others)
 
     return with_place
 
@@ -170,7 +170,7 @@ def target_of(name: str | None, region: Region, url: str | None) -> Target:
         raise click.UsageError("give --name or --url, not both", context)
     if name is not None:
         check_stack_name(name, "name")
-        place = Place(name, region)
+        place = StoreLocation(name, region)
         named = {"--name": name, "--region": region.name, "--endpoint-url": region.endpoint_url}
         return Target(place.url, place, _given(named))
     if region != Region(None, None):
@@ -182,7 +182,7 @@ def target_of(name: str | None, region: Region, url: str | None) -> Target:
 def announce(target: Target) -> None:
     """Say which file is used where nobody named one, and that memory keeps nothing."""
     if target.url is None:
-        from zae_limiter._sync.opening import default_path
+        from zae_limiter._sync.open import default_path
 
         print_note(f"Using {default_path()} (choose another with --name or --url)")
     elif target.url == "memory://":
@@ -194,7 +194,7 @@ def file_of(target: Target) -> str | None:
     if target.place is not None:
         return None
     if target.url is None:
-        from zae_limiter._sync.opening import default_path
+        from zae_limiter._sync.open import default_path
 
         return str(default_path())
     location = parse_location(target.url)
@@ -205,8 +205,8 @@ def _given(options: dict[str, str | None]) -> str:
     return "".join(f" {option} {shlex.quote(value)}" for option, value in options.items() if value is not None)
 
 
-def _place_at(url: str) -> Place | None:
+def _place_at(url: str) -> StoreLocation | None:
     location = parse_location(url)
     if not isinstance(location, DynamoLocation):
         return None
-    return Place(location.name, Region(location.region, location.endpoint_url))
+    return StoreLocation(location.name, Region(location.region, location.endpoint_url))

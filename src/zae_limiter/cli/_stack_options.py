@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 import click
 
 from zae_limiter.cli._options import pairs_option
+from zae_limiter.cli._place import Command
 from zae_limiter.cli._sections import SectionedOption
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.infra.options import StackOptions
-
-Command = Callable[..., None]
 
 DEFAULTS = StackOptions()
 TABLE, USAGE, FUNCTION, ALARMS, IAM = "Table", "Usage and audit", "Aggregator", "Alarms", "Roles and policies"

@@ -51,11 +51,11 @@ def opened_registry(target: Target) -> "Iterator[SyncRepository]":
         InfrastructureError: The limiter is not there, cannot be used, or did not answer.
         VersionError: The table is of another schema, or asks for a newer client.
     """
-    from zae_limiter._sync.opening import Opening, located, open_client
+    from zae_limiter._sync.open import Opening, located, open_client
     from zae_limiter._sync.repository import SyncRepository
-    from zae_limiter._sync.runtime import Parallel
     from zae_limiter.clock import SystemClock
     from zae_limiter.core.settings import make_settings
+    from zae_limiter.runtime.threads import Parallel
 
     _be_quiet()
     announce(target)

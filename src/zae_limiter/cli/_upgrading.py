@@ -8,13 +8,13 @@ from importlib import metadata
 
 from zae_limiter._sync.repository import SyncRepository
 from zae_limiter._sync.upgrade import inspect, record_deployed, upgrade
-from zae_limiter.cli._place import Place, Target
+from zae_limiter.cli._place import StoreLocation, Target
 from zae_limiter.core.version import Migrated, VersionRecord, parse_version
 from zae_limiter.infra.function import AggregatorFunction, package_sha256
 from zae_limiter.infra.lambda_package import build_package
 from zae_limiter.infra.options import StackOptions, template_parameters
 from zae_limiter.infra.provision import update_code
-from zae_limiter.infra.stack import Listener, Stack
+from zae_limiter.infra.stack import Stack, StackListener
 
 _DEADLINE_S = 30.0
 
@@ -47,7 +47,7 @@ def plan_upgrade(target: Target) -> Upgraded:
     return Upgraded(None, differs, newer, upgrade(target.url, dry_run=True))
 
 
-def upgrade_limiter(target: Target, principal: str | None, listener: Listener) -> Upgraded:
+def upgrade_limiter(target: Target, principal: str | None, listener: StackListener) -> Upgraded:
     """Upgrade a limiter; one that was interrupted is finished by calling it again.
 
     Raises:
@@ -79,7 +79,7 @@ def newer_function(record: VersionRecord | None) -> str | None:
     return record.lambda_version if parse_version(record.lambda_version) > own else None
 
 
-def _update_stack(place: Place, listener: Listener) -> bool | None:
+def _update_stack(place: StoreLocation, listener: StackListener) -> bool | None:
     """Bring the stack to the newest template, with the options it has; None where that is nothing to us.
 
     A table may have no stack, and a stack without our parameters was made by the CDK, which has its options.
@@ -91,14 +91,14 @@ def _update_stack(place: Place, listener: Listener) -> bool | None:
     return stack.update(listener=listener).changed
 
 
-def _retention_days(place: Place) -> int | None:
+def _retention_days(place: StoreLocation) -> int | None:
     """Return for how long the stack wants audit events to be kept, None where there is no stack, or one of old."""
     found = Stack(place.name, place.region.clients()).describe()
     days = "" if found is None else found.outputs.get("AuditRetentionDays", "")
     return int(days) if days.isdecimal() else None
 
 
-def _provide_rest(place: Place) -> None:
+def _provide_rest(place: StoreLocation) -> None:
     """See that the default namespace is there, which a stack that was made by other means does not have."""
     region = place.region
     builder = SyncRepository.builder(place.name, region.name, endpoint_url=region.endpoint_url)

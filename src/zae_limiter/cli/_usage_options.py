@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 import click
 
+from zae_limiter.cli._place import Command
 from zae_limiter.cli._times import TIME_FORMS, parse_time
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.timestamp import iso_from_ms, ms_from_iso
 from zae_limiter.core.usage import WINDOW_TYPES, window_at
 
-Command = Callable[..., None]
 Form = Literal["table", "plot", "csv", "json", "html"]
 
 ALL_WINDOWS = "all"

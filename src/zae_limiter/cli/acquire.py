@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from zae_limiter.cli._failures import exceeded_line, in_seconds
-from zae_limiter.cli._forms import gather_amounts
 from zae_limiter.cli._help import examples, help_of, json_shape, section
-from zae_limiter.cli._options import Asking, asking_arguments, consume_option, json_option
+from zae_limiter.cli._limit_syntax import gather_amounts
+from zae_limiter.cli._options import LimitOptions, asking_arguments, consume_option, json_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_note, working
 from zae_limiter.cli._place import StoreChoice, store_options
 from zae_limiter.cli._store import QUICK_S, opened
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenLimits:
     """What was taken of each limit, and what is left; nothing is known of the rest while the store is away."""
 
     consumed: dict[str, int]
@@ -65,7 +65,7 @@ SHAPE = json_shape(
 @json_option
 @store_options
 def acquire(
-    asking: Asking, amounts: tuple[tuple[str, int], ...], wait_s: float, as_json: bool, store: StoreChoice
+    asking: LimitOptions, amounts: tuple[tuple[str, int], ...], wait_s: float, as_json: bool, store: StoreChoice
 ) -> None:
     """Take tokens of one or several limits: all of them, or none."""
     consume = gather_amounts(amounts)
@@ -79,7 +79,7 @@ def acquire(
     print_taken(asking, taken, as_json)
 
 
-def take(limiter: "SyncRateLimiter", asking: Asking, consume: dict[str, int], wait_s: float) -> Taken:
+def take(limiter: "SyncRateLimiter", asking: LimitOptions, consume: dict[str, int], wait_s: float) -> TakenLimits:
     """Take the tokens, after waiting for them where that is allowed and long enough.
 
     Raises:
@@ -91,7 +91,7 @@ def take(limiter: "SyncRateLimiter", asking: Asking, consume: dict[str, int], wa
             with limiter.acquire(asking.entity_id, asking.resource, consume, asking.limits) as lease:
                 # Looked up before the lease ends: if that fails, the tokens go back.
                 left = {} if lease.degraded else limiter.available(asking.entity_id, asking.resource, asking.limits)
-                return Taken(lease.consumed, left, lease.degraded)
+                return TakenLimits(lease.consumed, left, lease.degraded)
         except RateLimitExceeded as error:
             if not time.monotonic() + error.retry_after_seconds <= until_s:
                 raise
@@ -99,7 +99,7 @@ def take(limiter: "SyncRateLimiter", asking: Asking, consume: dict[str, int], wa
                 time.sleep(error.retry_after_seconds)
 
 
-def print_taken(asking: Asking, taken: Taken, as_json: bool) -> None:
+def print_taken(asking: LimitOptions, taken: TakenLimits, as_json: bool) -> None:
     """Print what was taken and what is left."""
     if taken.degraded:
         print_note("The store is unavailable: let through unlimited, as on_unavailable says")

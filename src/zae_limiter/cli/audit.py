@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zae_limiter.cli._forms import write_limit
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import calling
-from zae_limiter.cli._options import Command, Page, json_option, page_options
+from zae_limiter.cli._limit_syntax import write_limit
+from zae_limiter.cli._options import PageOptions, json_option, page_options
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_note, working
-from zae_limiter.cli._place import StoreChoice, store_options
+from zae_limiter.cli._place import Command, StoreChoice, store_options
 from zae_limiter.cli._store import opened
 from zae_limiter.core.audit import SYSTEM_AUDIT_ID, AuditEvent, namespace_audit_id, resource_audit_id
 from zae_limiter.core.errors import ValidationError
@@ -95,7 +95,7 @@ def audit() -> None:
 @page_options
 @json_option
 @store_options
-def list_events(subject: Subject, page: Page, as_json: bool, store: StoreChoice) -> None:
+def list_events(subject: Subject, page: PageOptions, as_json: bool, store: StoreChoice) -> None:
     """List the changes of an entity and its limits, the newest first.
 
     Without an entity, those that concern the namespace as a whole: its own life, and its system defaults.
@@ -116,7 +116,7 @@ def list_events(subject: Subject, page: Page, as_json: bool, store: StoreChoice)
         print_note(f"Older ones follow; give --all, or go on with: {calling(listing)}")
 
 
-def events_of(limiter: "SyncRateLimiter", audit_ids: Sequence[str], page: Page) -> list[AuditEvent]:
+def events_of(limiter: "SyncRateLimiter", audit_ids: Sequence[str], page: PageOptions) -> list[AuditEvent]:
     """Return the events of a page and one more, if there is one; of several ids in the order of their time."""
     wanted = None if page.everything else page.size + 1
     kept = [read_events(limiter, audit_id, page.cursor, wanted) for audit_id in audit_ids]

@@ -2,10 +2,10 @@
 
 import click
 
-from zae_limiter.cli._forms import describe_refill
 from zae_limiter.cli._help import examples, help_of, json_shape
+from zae_limiter.cli._limit_syntax import describe_refill
 from zae_limiter.cli._limits import LIMIT_KEYS, limit_facts
-from zae_limiter.cli._options import Asking, asking_arguments, json_option
+from zae_limiter.cli._options import LimitOptions, asking_arguments, json_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json
 from zae_limiter.cli._place import StoreChoice, store_options
 from zae_limiter.cli._store import QUICK_S, opened
@@ -27,7 +27,7 @@ SHAPE = json_shape("{entity_id, resource, available: {limit: amount}, limits: [L
 @asking_arguments
 @json_option
 @store_options
-def available(asking: Asking, as_json: bool, store: StoreChoice) -> None:
+def available(asking: LimitOptions, as_json: bool, store: StoreChoice) -> None:
     """Show what is left of each limit, below zero where it is in debt. Nothing is taken."""
     with opened(store, QUICK_S) as limiter:
         left = limiter.available(asking.entity_id, asking.resource, asking.limits)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from zae_limiter.cli._consent import require_consent
+from zae_limiter.cli._confirm import require_consent
 from zae_limiter.cli._copying import copying_shown
 from zae_limiter.cli._files import in_bytes
 from zae_limiter.cli._help import examples, help_of, json_shape, section
@@ -12,7 +12,7 @@ from zae_limiter.cli._options import json_option, yes_option
 from zae_limiter.cli._output import print_json, print_line, print_note
 from zae_limiter.cli._place import Target, announce, file_of, target_options
 from zae_limiter.core.errors import UnsupportedByBackendError
-from zae_limiter.tables.sqlite_backup import Copied, Restored, back_up, check_backup, restore
+from zae_limiter.tables.sqlite.backup import Copied, Restored, back_up, check_backup, restore
 
 BACKUP = (
     "zae-limiter backup limiter-2026-11-17.db --url sqlite:///limiter.db",

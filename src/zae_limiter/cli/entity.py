@@ -8,12 +8,12 @@ from typing import Any
 import click
 
 from zae_limiter.cli import _entity_limits as limits
-from zae_limiter.cli._consent import require_consent
+from zae_limiter.cli._confirm import require_consent
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import calling
-from zae_limiter.cli._options import Changing, Command, changing_options, json_option, pairs_option, yes_option
+from zae_limiter.cli._options import Changing, changing_options, json_option, pairs_option, yes_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_line, print_note
-from zae_limiter.cli._place import StoreChoice, store_options
+from zae_limiter.cli._place import Command, StoreChoice, store_options
 from zae_limiter.cli._store import opened
 from zae_limiter.core.entity import Entity, MetadataValue
 from zae_limiter.core.errors import EntityNotFoundError

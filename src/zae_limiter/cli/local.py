@@ -13,20 +13,19 @@ from zae_limiter.cli._failures import UNAVAILABLE
 from zae_limiter.cli._help import examples, section
 from zae_limiter.cli._options import json_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_note, working
+from zae_limiter.cli._place import Command
 from zae_limiter.core.names import check_stack_name
 from zae_limiter.infra.local import (
     DEFAULT_PORT,
     DEFAULT_REGION,
     LocalAws,
-    Standing,
+    LocalStatus,
     Wanted,
     default_directory,
     session_of,
 )
 from zae_limiter.infra.local_container import IMAGE
 from zae_limiter.infra.local_files import Server
-
-Command = Callable[..., None]
 
 UP = ("zae-limiter local up", "zae-limiter local up --name my-app", "zae-limiter local up --docker")
 ENV = ('eval "$(zae-limiter local env)"', 'eval "$(zae-limiter local env --name my-app)"')
@@ -45,7 +44,7 @@ DEPLOY_S = 30.0
 class Shown:
     """What is printed of a local AWS."""
 
-    standing: Standing | None
+    standing: LocalStatus | None
     directory: Path
 
     def as_dict(self) -> dict[str, object]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zae_limiter.cli._consent import require_consent
+from zae_limiter.cli._confirm import require_consent
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import PLACE, calling
 from zae_limiter.cli._options import json_option, principal_option, yes_option

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from zae_limiter.cli._consent import require_consent
+from zae_limiter.cli._confirm import require_consent
 from zae_limiter.cli._deploying import deploy_limiter, steps_shown
 from zae_limiter.cli._failures import UNAVAILABLE
 from zae_limiter.cli._files import in_bytes, write_file
@@ -15,8 +15,8 @@ from zae_limiter.cli._help import examples, section
 from zae_limiter.cli._options import json_option, yes_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_note, working
 from zae_limiter.cli._place import (
-    Place,
     Region,
+    StoreLocation,
     Target,
     announce,
     place_options,
@@ -25,7 +25,7 @@ from zae_limiter.cli._place import (
 )
 from zae_limiter.cli._sections import SectionedCommand
 from zae_limiter.cli._stack_options import in_flags, stack_options
-from zae_limiter.cli._standing import Standing, look
+from zae_limiter.cli._status import DeployedStatus, look
 from zae_limiter.core.errors import StackOperationError
 from zae_limiter.core.names import check_stack_name
 from zae_limiter.infra.discovery import LimiterInfo, list_limiters
@@ -59,7 +59,7 @@ LISTED = [Column(title) for title in ("name", "status", "version", "schema", "cr
 @place_options
 @stack_options
 @json_option
-def deploy(place: Place, options: StackOptions, as_json: bool) -> None:
+def deploy(place: StoreLocation, options: StackOptions, as_json: bool) -> None:
     """Deploy a limiter to AWS: its table, its aggregator, alarms and policies, as one CloudFormation stack.
 
     One that stands is brought to these options and this version; what you leave out is as by default.
@@ -78,7 +78,7 @@ def deploy(place: Place, options: StackOptions, as_json: bool) -> None:
 @yes_option
 @click.option("--delete-archive", is_flag=True, help="Delete the bucket of archived audit events too.")
 @json_option
-def delete(place: Place, yes: bool, delete_archive: bool, as_json: bool) -> None:
+def delete(place: StoreLocation, yes: bool, delete_archive: bool, as_json: bool) -> None:
     """Delete the stack of a limiter with its table and everything in it. Archived audit events are kept."""
     stack = Stack(place.name, place.region.clients())
     if not yes and stack.describe() is not None:
@@ -156,14 +156,14 @@ def lambda_export(output: Path, as_json: bool) -> None:
     click.echo(f"Wrote {output} ({in_bytes(len(package))}); its handler is {HANDLER}.")
 
 
-def what_is_lost(place: Place, stack: Stack) -> str:
+def what_is_lost(place: StoreLocation, stack: Stack) -> str:
     """Ask for a limiter to be deleted, in words that say how much is in it."""
     facts = stack.table_facts()
     holding = "" if facts is None else f" and the {facts.item_count} items in its table"
     return f"Delete {place.name} in {place.resolved().region.name}{holding}?"
 
 
-def print_deployed(place: Place, state: StackState, as_json: bool) -> None:
+def print_deployed(place: StoreLocation, state: StackState, as_json: bool) -> None:
     """Print what stands now, and how it is used."""
     if as_json:
         facts = {"name": place.name, "stack_status": state.status, "url": place.url}
@@ -173,7 +173,7 @@ def print_deployed(place: Place, state: StackState, as_json: bool) -> None:
     print_note(f"{place.name} is deployed. To use it in this shell: export ZAE_LIMITER_URL='{place.url}'")
 
 
-def print_deleted(place: Place, done: Deletion, as_json: bool) -> None:
+def print_deleted(place: StoreLocation, done: Deletion, as_json: bool) -> None:
     """Print what was deleted, and what was left."""
     if as_json:
         print_json({"deleted": done.existed, "archive_kept": done.archive_kept})
@@ -185,7 +185,7 @@ def print_deleted(place: Place, done: Deletion, as_json: bool) -> None:
         print_note(f"Its archived audit events are kept in the bucket {done.archive_kept}.")
 
 
-def print_standing(standing: Standing, as_json: bool) -> None:
+def print_standing(standing: DeployedStatus, as_json: bool) -> None:
     """Print how a limiter stands."""
     found = standing.status
     if as_json:
@@ -201,7 +201,7 @@ def print_standing(standing: Standing, as_json: bool) -> None:
         print_note(f"Nothing could be found out of its stack: {standing.unknown}")
 
 
-def status_rows(standing: Standing) -> list[tuple[str, str | None]]:
+def status_rows(standing: DeployedStatus) -> list[tuple[str, str | None]]:
     """Return what is shown of a limiter, by title; None where it does not apply."""
     found = standing.status
     items = None

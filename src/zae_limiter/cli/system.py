@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import click
 
-from zae_limiter.cli._consent import require_consent
+from zae_limiter.cli._confirm import require_consent
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import calling
 from zae_limiter.cli._limits import LIMIT_KEYS, limit_facts, limits_grid

@@ -7,10 +7,10 @@ import click
 
 from zae_limiter._sync.limiter.limiter import SyncRateLimiter
 from zae_limiter.cli._help import examples
+from zae_limiter.cli._no_usage_hint import why_nothing
 from zae_limiter.cli._output import Column, Grid, in_terminal, print_grid, print_json, print_note, working
 from zae_limiter.cli._place import StoreChoice, store_options
 from zae_limiter.cli._store import opened
-from zae_limiter.cli._unused import why_nothing
 from zae_limiter.cli._usage_charts import check_replaceable, page_of, print_charts, write_page
 from zae_limiter.cli._usage_options import (
     LARGEST_PAGE,
@@ -41,7 +41,7 @@ SUMMING = (
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ShownUsage:
     """Snapshots, and where the next ones begin, None after the last."""
 
     snapshots: list[UsageSnapshot]
@@ -101,7 +101,7 @@ def wanted(paging: Paging, shape: Shape) -> int | None:
     return paging.limit or PAGE
 
 
-def read(limiter: SyncRateLimiter, asked: Asked, most: int | None, start: Mapping[str, str] | None) -> Found:
+def read(limiter: SyncRateLimiter, asked: Asked, most: int | None, start: Mapping[str, str] | None) -> ShownUsage:
     """Read snapshots, page by page."""
     snapshots: list[UsageSnapshot] = []
     while True:
@@ -109,10 +109,10 @@ def read(limiter: SyncRateLimiter, asked: Asked, most: int | None, start: Mappin
         page, start = limiter.get_usage_snapshots(**asked.filters, limit=room, next_key=start)
         snapshots += page
         if start is None or len(snapshots) == most:
-            return Found(snapshots, start)
+            return ShownUsage(snapshots, start)
 
 
-def show_table(found: Found, asked: Asked, shape: Shape, store: StoreChoice) -> None:
+def show_table(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) -> None:
     """Print a table."""
     if not in_terminal():
         click.echo(TableFormatter().format(found.snapshots) if found.snapshots else "", nl=bool(found.snapshots))
@@ -122,30 +122,30 @@ def show_table(found: Found, asked: Asked, shape: Shape, store: StoreChoice) -> 
         print_grid(Grid(columns, rows.cells))
 
 
-def show_plot(found: Found, asked: Asked, shape: Shape, store: StoreChoice) -> None:
+def show_plot(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) -> None:
     """Print charts that fit the terminal."""
     if found.snapshots:
         print_charts(found.snapshots)
 
 
-def show_csv(found: Found, asked: Asked, shape: Shape, store: StoreChoice) -> None:
+def show_csv(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) -> None:
     """Print comma-separated values."""
     click.echo(CsvFormatter().format(found.snapshots))
 
 
-def show_json(found: Found, asked: Asked, shape: Shape, store: StoreChoice) -> None:
+def show_json(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) -> None:
     """Print JSON, with what ``--cursor`` takes."""
     following = None if found.next is None else token_of(found.next)
     print_json({"snapshots": [asdict(one) for one in found.snapshots], "next_cursor": following})
 
 
-def show_page(found: Found, asked: Asked, shape: Shape, store: StoreChoice) -> None:
+def show_page(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) -> None:
     """Write a page, and say where."""
     assert shape.page is not None
     write_page(shape.page, page_of(asked, store), found.snapshots)
 
 
-SHOWN: dict[str, Callable[[Found, Asked, Shape, StoreChoice], None]] = {
+SHOWN: dict[str, Callable[[ShownUsage, Asked, Shape, StoreChoice], None]] = {
     "table": show_table,
     "plot": show_plot,
     "csv": show_csv,

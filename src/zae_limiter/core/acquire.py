@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from zae_limiter.core.bucket import Baseline, Moment
-from zae_limiter.core.composite import UNSURE, Floors, Short, solvency, take
+from zae_limiter.core.add_or_set import HALFWAY, UTMOST, Bounds, Effort
+from zae_limiter.core.bucket import Baseline, TimeBounds
+from zae_limiter.core.bucket_changes import UNSURE, Floors, Short, solvency, take
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.expiry import expiry_s
-from zae_limiter.core.guess import HALFWAY, UTMOST, Bounds, Effort
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.rebase import Rebasing, rebase
 from zae_limiter.core.sharding import share
 from zae_limiter.core.status import LimitStatus
-from zae_limiter.core.view import Amounts, Terms, View
+from zae_limiter.core.view import Amounts, EffectiveLimits, View
 
 GUESSES = 3
 """Refusals after which a take gives tokens away rather than be refused again."""
@@ -71,10 +71,10 @@ class Rebase:
 class Reject:
     """Refuse the request; ``at`` is the time it was judged at."""
 
-    at: Moment
+    at: TimeBounds
 
 
-Step = Take | Rebase | Create | Look | Resolve | Reject
+NextStep = Take | Rebase | Create | Look | Resolve | Reject
 
 LOOK = Look()
 RESOLVE = Resolve()
@@ -99,7 +99,7 @@ class Progress:
     resolved_at: int | None = None
     vanished: bool = False
     refusals: int = 0
-    asked: Moment | None = None
+    asked: TimeBounds | None = None
     effort: Effort = _FIRST_EFFORT
 
     def after_look(self) -> "Progress":
@@ -110,7 +110,7 @@ class Progress:
         """Return the progress once the configuration was read, because of a bucket of that stamp."""
         return replace(self, resolved=True, resolved_at=stamp)
 
-    def after_refusal(self, asked: Moment, *, guessed: bool) -> "Progress":
+    def after_refusal(self, asked: TimeBounds, *, guessed: bool) -> "Progress":
         """Return the progress once a write that was judged at ``asked`` was refused; ``guessed``: by its bounds."""
         refusals = self.refusals + guessed
         return replace(self, looked=True, refusals=refusals, asked=asked, effort=_effort(refusals))
@@ -120,7 +120,7 @@ class Progress:
         return replace(self, looked=True, vanished=True, asked=None)
 
 
-def amounts_of(consume: dict[str, int], terms: Terms, field: str = "consume") -> Amounts:
+def amounts_of(consume: dict[str, int], terms: EffectiveLimits, field: str = "consume") -> Amounts:
     """Return a request's amounts by position; ``field`` is what errors call it.
 
     Raises:
@@ -136,7 +136,7 @@ def amounts_of(consume: dict[str, int], terms: Terms, field: str = "consume") ->
     return amounts
 
 
-def _bad_amount(name: str, amount: object, terms: Terms, field: str) -> ValidationError:
+def _bad_amount(name: str, amount: object, terms: EffectiveLimits, field: str) -> ValidationError:
     if name not in terms.positions:
         known = ", ".join(limit.name for limit in terms.limits)
         return ValidationError(field, name, f"is not the name of a limit in force here; these are: {known}")
@@ -150,27 +150,29 @@ def _bad_amount(name: str, amount: object, terms: Terms, field: str) -> Validati
     )
 
 
-def next_step(view: View[Any] | None, terms: Terms, amounts: Amounts, now: Moment, progress: Progress) -> Step:
+def next_step(
+    view: View[Any] | None, terms: EffectiveLimits, amounts: Amounts, now: TimeBounds, progress: Progress
+) -> NextStep:
     """Return what to do next for a request of so much, judged by these terms."""
     if view is None:
         return _without_view(progress)
     if progress.look_first and not progress.looked:
         return LOOK
-    frame = view.frame
-    if frame.terms is not terms and not frame.follows(terms):
+    layout = view.layout
+    if layout.terms is not terms and not layout.follows(terms):
         return _on_other_limits(view, terms, amounts, now, progress.resolved_at)
     if progress.asked is not None and _is_short(view, amounts, progress.asked):
         return Reject(progress.asked)
     bounds = take(view, amounts, now, progress.effort)
     if type(bounds) is list:
-        layout = frame.layout
-        if not terms.ttl_multiplier or layout.shard_count != 1:
+        shared = layout.shared
+        if not terms.ttl_multiplier or shared.shard_count != 1:
             return Take(bounds, None, ())
         used_ms = now[1]
-        if used_ms < frame.start_ms:
-            used_ms = frame.start_ms
-        expires_s = expiry_s(used_ms, layout.fill_time_ms, terms.ttl_multiplier)
-        if len(bounds) == len(layout.shares):
+        if used_ms < layout.start_ms:
+            used_ms = layout.start_ms
+        expires_s = expiry_s(used_ms, shared.fill_time_ms, terms.ttl_multiplier)
+        if len(bounds) == len(shared.shares):
             return Take(bounds, expires_s, ())
         # A limit that owes must not be forgotten, though this take does not touch it.
         floors = solvency(view, bounds, now)
@@ -181,18 +183,20 @@ def next_step(view: View[Any] | None, terms: Terms, amounts: Amounts, now: Momen
     return Reject(now) if trusted else LOOK
 
 
-def _without_view(progress: Progress) -> Step:
+def _without_view(progress: Progress) -> NextStep:
     if not progress.looked:
         return LOOK
     # A bucket that is gone may have gone with its entity: its limits are asked for again before it is created.
     return RESOLVE if progress.vanished and not progress.resolved else CREATE
 
 
-def _on_other_limits(view: View[Any], terms: Terms, amounts: Amounts, now: Moment, resolved_at: int | None) -> Step:
+def _on_other_limits(
+    view: View[Any], terms: EffectiveLimits, amounts: Amounts, now: TimeBounds, resolved_at: int | None
+) -> NextStep:
     """Return the step for a bucket built from other limits than the client's."""
-    frame = view.frame
-    newer = terms.stamp > frame.stamp or (terms.stamp == frame.stamp and terms.digest != frame.digest)
-    if not newer and resolved_at != frame.stamp:
+    layout = view.layout
+    newer = terms.stamp > layout.stamp or (terms.stamp == layout.stamp and terms.digest != layout.digest)
+    if not newer and resolved_at != layout.stamp:
         return RESOLVE
     rebasing = rebase(view, terms, amounts, now)
     if not isinstance(rebasing, Short):
@@ -209,14 +213,16 @@ def _effort(refusals: int) -> Effort:
     return _HALFWAY if refusals < GUESSES + HALVINGS else _UTMOST
 
 
-def _is_short(view: View[Any], amounts: Amounts, at: Moment) -> bool:
-    frame, numbers = view.frame, view.numbers
-    return any(taken > frame.baseline(position).level(numbers[position], at[0]) for position, taken in amounts if taken)
+def _is_short(view: View[Any], amounts: Amounts, at: TimeBounds) -> bool:
+    layout, numbers = view.layout, view.numbers
+    return any(
+        taken > layout.baseline(position).level(numbers[position], at[0]) for position, taken in amounts if taken
+    )
 
 
-def is_fresh(view: View[Any], terms: Terms, now_ms: int, trust_ms: int) -> bool:
+def is_fresh(view: View[Any], terms: EffectiveLimits, now_ms: int, trust_ms: int) -> bool:
     """Return whether a view may reject without a look: on these terms, and seen less than ``trust_ms`` ago."""
-    return 0 <= now_ms - view.seen_ms < trust_ms and view.frame.follows(terms)
+    return 0 <= now_ms - view.seen_ms < trust_ms and view.layout.follows(terms)
 
 
 def covers(view: View[Any], consume: dict[str, int], low_ms: int) -> bool:
@@ -224,31 +230,31 @@ def covers(view: View[Any], consume: dict[str, int], low_ms: int) -> bool:
 
     A quick test that goes before ``is_known_short``: False only means that the exact test is needed.
     """
-    frame = view.frame
-    layout = frame.layout
-    if layout.shard_count != 1 or low_ms < frame.start_ms:
+    layout = view.layout
+    shared = layout.shared
+    if shared.shard_count != 1 or low_ms < layout.start_ms:
         return False
-    positions, numbers = layout.positions, view.numbers
+    positions, numbers = shared.positions, view.numbers
     for name, amount in consume.items():
         position = positions.get(name)
         if position is not None:
             if type(amount) is not int:
                 return False
-            share, needed = layout.shares[position], amount * 1000
-            lacking = needed - numbers[position] + frame.grids[position]
+            share, needed = shared.shares[position], amount * 1000
+            lacking = needed - numbers[position] + layout.grids[position]
             # Written out, because this is done for every acquire that cascades.
             if needed > share.capacity_milli or lacking > low_ms * share.amount_milli // share.period_ms:
                 return False
     return True
 
 
-def is_known_short(view: View[Any], terms: Terms, amounts: Amounts, now: Moment, trust_ms: int) -> bool:
+def is_known_short(view: View[Any], terms: EffectiveLimits, amounts: Amounts, now: TimeBounds, trust_ms: int) -> bool:
     """Return whether a fresh view shows that a bucket lacks the tokens, so that a write to any other is in vain."""
     return is_fresh(view, terms, now[1], trust_ms) and _is_short(view, amounts, now)
 
 
 @dataclass(slots=True)
-class Standing:
+class LimitLevel:
     """One limit of a bucket as it would be judged now."""
 
     baseline: Baseline
@@ -264,48 +270,48 @@ class Standing:
         """The limit, undivided."""
         return self.baseline.limit
 
-    def available_milli(self, now: Moment) -> int:
+    def available_milli(self, now: TimeBounds) -> int:
         """Return what is available now."""
         return self.baseline.level(self.balance_milli, now[0])
 
-    def less(self, milli: int, at: Moment) -> "Standing":
+    def less(self, milli: int, at: TimeBounds) -> "LimitLevel":
         """Return how the limit stands once so much was taken from it."""
         ceiling = self.baseline.capacity_milli - self.baseline.earned(at[0])
-        return Standing(self.baseline, min(ceiling, self.balance_milli) - milli) if milli else self
+        return LimitLevel(self.baseline, min(ceiling, self.balance_milli) - milli) if milli else self
 
-    def wait_ms(self, needed_milli: int, now: Moment) -> int:
+    def wait_ms(self, needed_milli: int, now: TimeBounds) -> int:
         """Return how long it takes until ``needed_milli`` are available; 0 if nothing is needed, even in debt."""
         return max(0, self.baseline.ready_ms(self.balance_milli, needed_milli) - now[0]) if needed_milli else 0
 
 
-def standings(view: View[Any] | None, terms: Terms, now: Moment) -> list[Standing]:
+def limit_levels(view: View[Any] | None, terms: EffectiveLimits, now: TimeBounds) -> list[LimitLevel]:
     """Return how each limit in force stands, as if a bucket on other limits, or none, had been brought up to date."""
     if view is None:
         return [_full(limit, now) for limit in terms.limits]
-    frame = view.frame
-    if frame.follows(terms):
+    layout = view.layout
+    if layout.follows(terms):
         numbers = view.numbers
-        return [Standing(frame.baseline(position), numbers[position]) for position in range(len(frame.limits))]
+        return [LimitLevel(layout.baseline(position), numbers[position]) for position in range(len(layout.limits))]
     result = []
     for limit in terms.limits:
-        position = frame.position(limit.name)
+        position = layout.position(limit.name)
         if position is None:
-            result.append(_full(limit, now, frame.shard, frame.shard_count))
+            result.append(_full(limit, now, layout.shard, layout.shard_count))
             continue
-        level = frame.baseline(position).level(view.numbers[position], now[0])
-        capacity = share(limit.capacity_milli, frame.shard, frame.shard_count)
-        start_ms = max(now[0], frame.start_ms)
-        baseline = Baseline.of(limit, start_ms, frame.shard, frame.shard_count)
-        result.append(Standing(baseline, min(level, capacity)))
+        level = layout.baseline(position).level(view.numbers[position], now[0])
+        capacity = share(limit.capacity_milli, layout.shard, layout.shard_count)
+        start_ms = max(now[0], layout.start_ms)
+        baseline = Baseline.of(limit, start_ms, layout.shard, layout.shard_count)
+        result.append(LimitLevel(baseline, min(level, capacity)))
     return result
 
 
-def _full(limit: Limit, now: Moment, shard: int = 0, shard_count: int = 1) -> Standing:
+def _full(limit: Limit, now: TimeBounds, shard: int = 0, shard_count: int = 1) -> LimitLevel:
     baseline = Baseline.of(limit, now[1], shard, shard_count)
-    return Standing(baseline, baseline.capacity_milli)
+    return LimitLevel(baseline, baseline.capacity_milli)
 
 
-class Stands(Protocol):
+class LevelOfLimit(Protocol):
     """How one limit stands, on one shard or on all."""
 
     @property
@@ -318,21 +324,21 @@ class Stands(Protocol):
         """The limit, undivided."""
         ...
 
-    def available_milli(self, now: Moment) -> int:
+    def available_milli(self, now: TimeBounds) -> int:
         """Return what is available now."""
         ...
 
-    def less(self, milli: int, at: Moment) -> "Stands":
+    def less(self, milli: int, at: TimeBounds) -> "LevelOfLimit":
         """Return how the limit stands once so much was taken from it."""
         ...
 
-    def wait_ms(self, needed_milli: int, now: Moment) -> int:
+    def wait_ms(self, needed_milli: int, now: TimeBounds) -> int:
         """Return how long it takes until ``needed_milli`` are available."""
         ...
 
 
 def statuses(
-    bucket: tuple[str, str], stands: Sequence[Stands], amounts: Amounts, judged: Moment, now: Moment
+    bucket: tuple[str, str], stands: Sequence[LevelOfLimit], amounts: Amounts, judged: TimeBounds, now: TimeBounds
 ) -> list[LimitStatus]:
     """Return the status of every limit of a bucket (entity and resource), as it was judged, with the wait from now."""
     entity_id, resource = bucket

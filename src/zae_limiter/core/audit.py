@@ -49,7 +49,7 @@ class AuditEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class AuditChange:
     """What an event tells of a change, before it has an id and a time."""
 
     action: AuditAction
@@ -59,7 +59,7 @@ class Change:
     details: dict[str, Any] = field(default_factory=dict)
 
 
-def record(change: Change, now_ms: int, number: int) -> AuditEvent:
+def record(change: AuditChange, now_ms: int, number: int) -> AuditEvent:
     """Make the event of a change at a time."""
     return AuditEvent(
         event_id=make_event_id(now_ms, number),

@@ -6,8 +6,8 @@ They are judged in the order in which they came, each by what those before it le
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from zae_limiter.core.bucket import Moment
-from zae_limiter.core.view import Terms, View
+from zae_limiter.core.bucket import TimeBounds
+from zae_limiter.core.view import EffectiveLimits, View
 
 Request = Mapping[str, int]
 """Tokens, by the names of limits."""
@@ -53,12 +53,12 @@ def fitting(requests: Sequence[Request], room: Mapping[str, int]) -> int:
     return len(requests)
 
 
-def room_of(view: View[Any], terms: Terms, now: Moment) -> dict[str, int]:
+def room_of(view: View[Any], terms: EffectiveLimits, now: TimeBounds) -> dict[str, int]:
     """Return the tokens that each limit in force has, as far as a view tells."""
-    levels = zip(view.frame.in_force, view.numbers, strict=False)
+    levels = zip(view.layout.in_force, view.numbers, strict=False)
     return {base.name: base.level(balance, now[0]) // 1000 for base, balance in levels if base.name in terms.positions}
 
 
-def capacities_of(terms: Terms) -> dict[str, int]:
+def capacities_of(terms: EffectiveLimits) -> dict[str, int]:
     """Return the most that can be taken of each limit at once."""
     return {limit.name: limit.capacity for limit in terms.limits}

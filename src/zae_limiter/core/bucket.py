@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.sharding import least_whole, share
 
-Moment = tuple[int, int]
+TimeBounds = tuple[int, int]
 """The earliest and the latest the true time may be, in milliseconds; the two are equal where the clock is sure."""
 
 

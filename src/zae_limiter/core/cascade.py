@@ -13,14 +13,14 @@ G = TypeVar("G")
 
 
 @dataclass(frozen=True, slots=True)
-class Taken(Generic[H]):
+class SideTaken(Generic[H]):
     """One side was taken from; ``holding`` says what."""
 
     holding: H
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class SideFailed:
     """One side was not taken from."""
 
     error: ZAELimiterError
@@ -38,9 +38,9 @@ class Denied:
     error: ZAELimiterError
 
 
-def verdict(child: Taken[H] | Failed, parent: Taken[G] | Failed) -> Admitted | Denied:
+def verdict(child: SideTaken[H] | SideFailed, parent: SideTaken[G] | SideFailed) -> Admitted | Denied:
     """Return what follows: both or none."""
-    failures = [side.error for side in (child, parent) if isinstance(side, Failed)]
+    failures = [side.error for side in (child, parent) if isinstance(side, SideFailed)]
     return Denied(_combined(failures)) if failures else Admitted()
 
 

@@ -69,7 +69,7 @@ class CloseOff:
     wait_ms: int
 
 
-Step = Leave | CopyAgain | CloseOff
+CheckpointStep = Leave | CopyAgain | CloseOff
 
 
 def is_due(writes: int, file_bytes: int, tried_bytes: int, limit_bytes: int) -> bool:
@@ -87,7 +87,7 @@ def is_crowded(file_bytes: int, limit_bytes: int) -> bool:
     return file_bytes >= limit_bytes * 3 // 4
 
 
-def next_step(seen: LogCopy, copies: int, held_back: bool, limit_bytes: int) -> Step:
+def next_step(seen: LogCopy, copies: int, held_back: bool, limit_bytes: int) -> CheckpointStep:
     """Decide what follows a copy, which was the ``copies``-th of this attempt.
 
     ``held_back`` is the result of the last attempt. While it holds, writers are not held up again for nothing.

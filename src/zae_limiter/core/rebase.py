@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from zae_limiter.core.bucket import Baseline, Moment
-from zae_limiter.core.composite import SHORT, Add, Part, Reset, Short
+from zae_limiter.core.bucket import Baseline, TimeBounds
+from zae_limiter.core.bucket_changes import SHORT, Add, Part, Reset, Short
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.expiry import expiry_s
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.sharding import share
-from zae_limiter.core.view import Amounts, Frame, Terms, View
+from zae_limiter.core.view import Amounts, BucketLayout, EffectiveLimits, View
 
 MOST_REMEMBERED = 64
 """Limits a bucket has room for, dormant ones included."""
@@ -40,7 +40,7 @@ class Rebasing:
     to leave it as it is.
     """
 
-    terms: Terms
+    terms: EffectiveLimits
     start_ms: int
     fill_time_ms: int
     expires_s: int | None
@@ -52,20 +52,20 @@ class Rebasing:
     birth: int | None = None
 
 
-def missing_birth(frame: Frame, first: Frame | None, drawn: int) -> int | None:
+def missing_birth(layout: BucketLayout, first: BucketLayout | None, drawn: int) -> int | None:
     """Return the birth number that a rebase adds to a shard, None to add none.
 
     Shard 0 gets the number ``drawn``. Every other shard gets that of ``first``, shard 0 as it was last seen, because
     all shards of a bucket must have the same number.
     """
-    if frame.birth is not None:
+    if layout.birth is not None:
         return None
-    if frame.shard == 0:
+    if layout.shard == 0:
         return drawn
     return None if first is None else first.birth
 
 
-def rebase(view: View[Any], terms: Terms, amounts: Amounts, now: Moment) -> Rebasing | Short:
+def rebase(view: View[Any], terms: EffectiveLimits, amounts: Amounts, now: TimeBounds) -> Rebasing | Short:
     """Return the rebase of a bucket to other limits, with a take in the same write, or Short if that cannot be.
 
     Without amounts it can always be.
@@ -73,13 +73,13 @@ def rebase(view: View[Any], terms: Terms, amounts: Amounts, now: Moment) -> Reba
     Raises:
         ValidationError: The bucket has no room for so many limits beside those it must not forget.
     """
-    frame = view.frame
-    start_ms = max(now[0], frame.start_ms)
+    layout = view.layout
+    start_ms = max(now[0], layout.start_ms)
     taken = {position: milli for position, milli in amounts if milli}
     wanted = {limit.name: (position, limit) for position, limit in enumerate(terms.limits)}
     expires_s = _expiry(view, terms, now)
-    result = Rebasing(terms, start_ms, _fill_time(frame, terms), expires_s, [], [], [], [], {})
-    for position, baseline in enumerate(frame.baselines):
+    result = Rebasing(terms, start_ms, _fill_time(layout, terms), expires_s, [], [], [], [], {})
+    for position, baseline in enumerate(layout.baselines):
         new = wanted.pop(baseline.name, None)
         part = (
             _retired(view, position, result)
@@ -91,7 +91,7 @@ def rebase(view: View[Any], terms: Terms, amounts: Amounts, now: Moment) -> Reba
         if part is not None:
             result.parts.append(part)
     for position, limit in wanted.values():
-        added = Baseline.of(limit, start_ms, frame.shard, frame.shard_count)
+        added = Baseline.of(limit, start_ms, layout.shard, layout.shard_count)
         spent = taken.get(position, 0)
         if spent > added.capacity_milli:
             return SHORT
@@ -103,20 +103,20 @@ def rebase(view: View[Any], terms: Terms, amounts: Amounts, now: Moment) -> Reba
 def _kept(view: View[Any], position: int, new: tuple[Limit, int | None], result: Rebasing) -> Part | Short:
     """Return the part of a limit that stays in force; what is taken of it is None where it is not touched."""
     limit, taken = new
-    frame = view.frame
-    baseline = frame.baseline(position)
-    highest = max(frame.highest[position], limit.capacity_milli)
+    layout = view.layout
+    baseline = layout.baseline(position)
+    highest = max(layout.highest[position], limit.capacity_milli)
     if highest > limit.capacity_milli:
         result.highest[limit.name] = highest
-    capacity = min(baseline.capacity_milli, share(limit.capacity_milli, frame.shard, frame.shard_count))
+    capacity = min(baseline.capacity_milli, share(limit.capacity_milli, layout.shard, layout.shard_count))
     return _moved(view, (position, taken), capacity, result)
 
 
 def _retired(view: View[Any], position: int, result: Rebasing) -> Part | Short | None:
     """Return the part of a limit that is not in force any more; None if it is as full as it ever could be, and goes."""
-    frame = view.frame
-    baseline = frame.baseline(position)
-    floor = share(frame.highest[position], frame.shard, frame.shard_count) - baseline.earned(result.start_ms)
+    layout = view.layout
+    baseline = layout.baseline(position)
+    floor = share(layout.highest[position], layout.shard, layout.shard_count) - baseline.earned(result.start_ms)
     if view.numbers[position] >= floor:
         result.dropped.append((position, floor))
         return None
@@ -127,7 +127,7 @@ def _retired(view: View[Any], position: int, result: Rebasing) -> Part | Short |
 def _moved(view: View[Any], spend: tuple[int, int | None], capacity: int, result: Rebasing) -> Part | Short:
     """Return the part that moves a limit to a new baseline and takes from it, Short if it holds too little."""
     position, taken = spend
-    earned = view.frame.baseline(position).earned(result.start_ms)
+    earned = view.layout.baseline(position).earned(result.start_ms)
     balance = view.numbers[position]
     spent = taken or 0
     if taken is not None and taken > min(capacity, balance + earned):
@@ -150,24 +150,24 @@ def _check_room(result: Rebasing) -> None:
         )
 
 
-def _expiry(view: View[Any], terms: Terms, now: Moment) -> int | None:
-    frame = view.frame
-    if not terms.ttl_multiplier or frame.shard_count != 1:
+def _expiry(view: View[Any], terms: EffectiveLimits, now: TimeBounds) -> int | None:
+    layout = view.layout
+    if not terms.ttl_multiplier or layout.shard_count != 1:
         return None
-    for position, baseline in enumerate(frame.baselines):
+    for position, baseline in enumerate(layout.baselines):
         if view.numbers[position] + baseline.earned(now[0]) < 0:
             return None
-    return expiry_s(max(now[1], frame.start_ms), _fill_time(frame, terms), terms.ttl_multiplier)
+    return expiry_s(max(now[1], layout.start_ms), _fill_time(layout, terms), terms.ttl_multiplier)
 
 
-def _fill_time(frame: Frame, terms: Terms) -> int:
+def _fill_time(layout: BucketLayout, terms: EffectiveLimits) -> int:
     """Return how long the slowest limit the bucket ever had takes to fill, dormant ones to their largest capacity."""
     retired = [
         -(-highest * part.period_ms // part.amount_milli)
-        for part, highest in zip(frame.layout.shares, frame.highest, strict=True)
+        for part, highest in zip(layout.shared.shares, layout.highest, strict=True)
         if part.name not in terms.positions
     ]
-    return max(frame.fill_time_ms, longest_fill_ms(terms.limits), *retired)
+    return max(layout.fill_time_ms, longest_fill_ms(terms.limits), *retired)
 
 
 def longest_fill_ms(limits: Iterable[Limit]) -> int:

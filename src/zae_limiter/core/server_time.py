@@ -10,7 +10,7 @@ response on another connection agrees with it.
 
 from dataclasses import dataclass, replace
 
-from zae_limiter.core.bucket import Moment
+from zae_limiter.core.bucket import TimeBounds
 
 _DRIFT = 5_000
 """A local clock gains or loses at most one part in so many (200 ppm)."""
@@ -40,7 +40,7 @@ class Offset:
     high_ms: int
     high_at_ms: int
 
-    def at(self, local_ms: int) -> Moment:
+    def at(self, local_ms: int) -> TimeBounds:
         """Return the earliest and the latest the server's clock may show at a local time, given in whole ms."""
         low = self.low_ms + (self.low_at_ms - local_ms) // _DRIFT
         high = self.high_ms - (self.high_at_ms - local_ms) // _DRIFT

@@ -7,8 +7,8 @@ halved between them at a time, and from then on each is cut to its own share of 
 from dataclasses import dataclass
 from typing import Any
 
-from zae_limiter.core.bucket import Baseline, Moment
-from zae_limiter.core.composite import Add, Part, Reset
+from zae_limiter.core.bucket import Baseline, TimeBounds
+from zae_limiter.core.bucket_changes import Add, Part, Reset
 from zae_limiter.core.sharding import MOST_SHARDS
 from zae_limiter.core.view import View
 
@@ -39,20 +39,20 @@ class Merging:
     leaving: list[tuple[int, int | None]]
 
 
-def split(view: View[Any], now: Moment) -> Splitting | None:
+def split(view: View[Any], now: TimeBounds) -> Splitting | None:
     """Return the split of a shard, None if there are as many as there may be."""
-    frame = view.frame
-    shard, count = frame.shard, frame.shard_count * 2
+    layout = view.layout
+    shard, count = layout.shard, layout.shard_count * 2
     if count > MOST_SHARDS:
         return None
-    result = Splitting(count, shard + frame.shard_count, [], [])
+    result = Splitting(count, shard + layout.shard_count, [], [])
     at_ms = now[0]
-    for position, baseline in enumerate(frame.baselines):
+    for position, baseline in enumerate(layout.baselines):
         balance = view.numbers[position]
         earned = baseline.earned(at_ms)
         level = baseline.level(balance, at_ms)
         half = max(0, level) // 2
-        off = Baseline.of(baseline.limit, frame.start_ms, result.new_shard, count)
+        off = Baseline.of(baseline.limit, layout.start_ms, result.new_shard, count)
         new = off.earned(at_ms)
         result.new_balances.append(half - new)
         ceiling = baseline.capacity_milli - earned
@@ -69,9 +69,9 @@ def split(view: View[Any], now: Moment) -> Splitting | None:
     return result
 
 
-def merge(staying: View[Any], leaving: View[Any], now: Moment) -> Merging | None:
+def merge(staying: View[Any], leaving: View[Any], now: TimeBounds) -> Merging | None:
     """Return the merge of two shards, None if they are not one shard's halves, or not on the same limits."""
-    one, other = staying.frame, leaving.frame
+    one, other = staying.layout, leaving.layout
     if not _are_halves(staying, leaving):
         return None
     start_ms = max(now[0], one.start_ms, other.start_ms)
@@ -93,7 +93,7 @@ def merge(staying: View[Any], leaving: View[Any], now: Moment) -> Merging | None
 
 
 def _are_halves(staying: View[Any], leaving: View[Any]) -> bool:
-    one, other = staying.frame, leaving.frame
+    one, other = staying.layout, leaving.layout
     halves = one.shard_count == other.shard_count > 1 and other.shard == one.shard + one.shard_count // 2
     same = one.stamp == other.stamp and one.digest == other.digest and one.limits == other.limits
     names = [baseline.limit for baseline in one.baselines] == [baseline.limit for baseline in other.baselines]

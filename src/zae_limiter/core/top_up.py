@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from zae_limiter.core.acquire import Take
-from zae_limiter.core.bucket import Moment, grid
-from zae_limiter.core.composite import solvency
+from zae_limiter.core.add_or_set import Bounds
+from zae_limiter.core.bucket import TimeBounds, grid
+from zae_limiter.core.bucket_changes import solvency
 from zae_limiter.core.expiry import expiry_s
-from zae_limiter.core.guess import Bounds
-from zae_limiter.core.view import Amounts, Frame, Terms, View
+from zae_limiter.core.view import Amounts, BucketLayout, EffectiveLimits, View
 
 _SURE_MS = 20
 """What is withheld by bounds this close is not worth returning."""
@@ -33,13 +33,13 @@ _DRIFT = 5_000
 class Creation:
     """What the creator of a bucket knows of it.
 
-    ``frame`` is that of the bucket as it was created. ``earliest_ms`` is the earliest server time at which that may
+    ``layout`` is that of the bucket as it was created. ``earliest_ms`` is the earliest server time at which that may
     have been, ``received_ms`` the local time of the response. ``writes`` are the creator's own, the creation included.
     ``room`` is what each limit had to spare before the fullest take since, in millitokens: 0 if no limit came near its
     capacity, below 0 if it overflowed.
     """
 
-    frame: Frame
+    layout: BucketLayout
     earliest_ms: int
     received_ms: int
     rates: Sequence[tuple[int, int]]
@@ -63,9 +63,9 @@ class Creation:
 
     def is_certain(self, view: View[Any]) -> bool:
         """Say whether all writes so far are the creator's own takes."""
-        return view.frame is self.frame and view.writes == self.writes
+        return view.layout is self.layout and view.writes == self.writes
 
-    def is_worth_narrowing(self, amounts: Amounts, now: Moment) -> bool:
+    def is_worth_narrowing(self, amounts: Amounts, now: TimeBounds) -> bool:
         """Say whether a better knowledge of the time could return a whole token of a limit that is asked for."""
         if now[1] - now[0] <= _SURE_MS:
             return False
@@ -80,7 +80,7 @@ class Creation:
         The level of a bucket that was created full at a known time follows from the total and from its fullest moment.
         """
         found = []
-        for position, baseline in enumerate(view.frame.baselines):
+        for position, baseline in enumerate(view.layout.baselines):
             amount, period = self.rates[position]
             # Before the baseline the item earns nothing: only what is earned by now is returned then.
             earned_ms = min(known.now[0], baseline.start_ms)
@@ -105,29 +105,29 @@ class Known(NamedTuple):
     ``created_ms`` is the latest server time at which the bucket may have been created; ``local_ms`` the local time.
     """
 
-    now: Moment
+    now: TimeBounds
     created_ms: int
     local_ms: int
 
 
-def created(view: View[Any], now: Moment, received_ms: int) -> Creation | None:
+def created(view: View[Any], now: TimeBounds, received_ms: int) -> Creation | None:
     """Return what to remember of a bucket that was created at ``now``, None if that was known well enough."""
     if now[1] - now[0] <= _SURE_MS:
         return None
-    frame = view.frame
-    rates = [(baseline.share.amount_milli, baseline.share.period_ms) for baseline in frame.baselines]
-    return Creation(frame, now[0], received_ms, rates, [0] * len(rates))
+    layout = view.layout
+    rates = [(baseline.share.amount_milli, baseline.share.period_ms) for baseline in layout.baselines]
+    return Creation(layout, now[0], received_ms, rates, [0] * len(rates))
 
 
-def top_up(creation: Creation, view: View[Any], terms: Terms, amounts: Amounts, known: Known) -> TopUp | None:
+def top_up(creation: Creation, view: View[Any], terms: EffectiveLimits, amounts: Amounts, known: Known) -> TopUp | None:
     """Return the take that also returns what was withheld, None if that is not due yet or not enough."""
-    frame, now = view.frame, known.now
-    if not creation.earliest_ms <= known.created_ms < frame.start_ms:
+    layout, now = view.layout, known.now
+    if not creation.earliest_ms <= known.created_ms < layout.start_ms:
         return None
     returned = creation.withheld(view, known)
     bounds: list[Bounds] = []
     taken = dict(amounts)
-    for position, baseline in enumerate(frame.baselines):
+    for position, baseline in enumerate(layout.baselines):
         balance = view.numbers[position]
         early, late = baseline.earned(now[0]), baseline.earned(now[1])
         ceiling = baseline.capacity_milli - late
@@ -141,6 +141,6 @@ def top_up(creation: Creation, view: View[Any], terms: Terms, amounts: Amounts, 
     if not any(returned):
         return None
     floors = solvency(view, bounds, now) if terms.ttl_multiplier else None
-    used_ms = max(now[1], frame.start_ms)
-    expires_s = None if floors is None else expiry_s(used_ms, frame.fill_time_ms, terms.ttl_multiplier)
+    used_ms = max(now[1], layout.start_ms)
+    expires_s = None if floors is None else expiry_s(used_ms, layout.fill_time_ms, terms.ttl_multiplier)
     return TopUp(Take(bounds, expires_s, floors or ()), returned)

@@ -21,7 +21,7 @@ _SILENCE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class EffectiveLimits:
     """The limits a client goes by for one bucket, and the stamp of the configuration they came from.
 
     ``limits`` are in the order of their names. ``digest`` is empty unless the limits are the caller's own.
@@ -44,15 +44,17 @@ class Grant:
     ``birth`` is None if the bucket has no birth number, or if nothing was taken from it.
     """
 
-    terms: Terms
+    terms: EffectiveLimits
     birth: int | None
 
 
-NO_TERMS = Terms((), -1, "", 0, {})
+NO_LIMITS = EffectiveLimits((), -1, "", 0, {})
 """Of a bucket that was not seen to follow any terms; no bucket has their stamp."""
 
 
-def terms_of(resolution: Resolution, ttl_multiplier: int, known: Terms | None = None) -> Terms | None:
+def effective_limits(
+    resolution: Resolution, ttl_multiplier: int, known: EffectiveLimits | None = None
+) -> EffectiveLimits | None:
     """Return the terms of limits read from the configuration, None where there are none.
 
     ``known`` are the terms that were known before: where they are the same, they are kept.
@@ -64,15 +66,15 @@ def terms_of(resolution: Resolution, ttl_multiplier: int, known: Terms | None = 
     return known if terms == known else terms
 
 
-def own_terms(resolution: Resolution, limits: tuple[Limit, ...], ttl_multiplier: int) -> Terms:
+def own_effective_limits(resolution: Resolution, limits: tuple[Limit, ...], ttl_multiplier: int) -> EffectiveLimits:
     """Return the terms of limits that the caller brought along."""
     return _terms(resolution, limits, digest(limits), ttl_multiplier)
 
 
-def _terms(resolution: Resolution, limits: tuple[Limit, ...], own: str, ttl_multiplier: int) -> Terms:
+def _terms(resolution: Resolution, limits: tuple[Limit, ...], own: str, ttl_multiplier: int) -> EffectiveLimits:
     ordered = tuple(sorted(limits, key=lambda limit: limit.name))
     facts = resolution.facts
-    return Terms(
+    return EffectiveLimits(
         limits=ordered,
         stamp=resolution.stamp,
         digest=own,
@@ -84,7 +86,7 @@ def _terms(resolution: Resolution, limits: tuple[Limit, ...], own: str, ttl_mult
 
 
 @dataclass(frozen=True, slots=True)
-class BucketLayout:
+class LimitLayout:
     """What all buckets on the same limits have in common. Equal layouts are one object.
 
     ``shares`` are the limits in force, in the order of their names, then the dormant ones: limits that are no longer
@@ -102,93 +104,93 @@ class BucketLayout:
     fill_time_ms: int
     highest: tuple[int, ...]
 
-    def agrees(self, terms: Terms) -> bool:
+    def agrees(self, terms: EffectiveLimits) -> bool:
         """Say whether buckets of this layout were built from these terms."""
         return self.stamp == terms.stamp and self.digest == terms.digest and self.limits == terms.limits
 
 
 @dataclass(frozen=True, slots=True)
-class Frame(Grant):
+class BucketLayout(Grant):
     """What stays the same for a bucket between two rebases: its layout, and the time its balances are counted from.
 
     ``grids`` is what each limit had offered by then. ``birth`` is the number drawn when the bucket was created, None if
-    it has none. ``terms`` are those it was seen to follow, ``NO_TERMS`` if it follows none that are known. A frame is
+    it has none. ``terms`` are those it was seen to follow, ``NO_LIMITS`` if it follows none that are known. A frame is
     itself the grant of a take by its terms, so that no acquire has to make one.
     """
 
-    layout: BucketLayout
+    shared: LimitLayout
     start_ms: int
     grids: tuple[int, ...]
 
     @property
     def limits(self) -> tuple[Limit, ...]:
         """The limits in force."""
-        return self.layout.limits
+        return self.shared.limits
 
     @property
     def stamp(self) -> int:
         """The stamp of the configuration its limits came from."""
-        return self.layout.stamp
+        return self.shared.stamp
 
     @property
     def digest(self) -> str:
         """The digest of limits that a caller brought along, empty for stored ones."""
-        return self.layout.digest
+        return self.shared.digest
 
     @property
     def shard(self) -> int:
         """The shard's number."""
-        return self.layout.shard
+        return self.shared.shard
 
     @property
     def shard_count(self) -> int:
         """The shard's count."""
-        return self.layout.shard_count
+        return self.shared.shard_count
 
     @property
     def fill_time_ms(self) -> int:
         """How long the slowest of its limits takes to fill."""
-        return self.layout.fill_time_ms
+        return self.shared.fill_time_ms
 
     @property
     def highest(self) -> tuple[int, ...]:
         """The largest capacity each limit ever had, of all shards together, in millitokens."""
-        return self.layout.highest
+        return self.shared.highest
 
     @property
     def baselines(self) -> tuple[Baseline, ...]:
         """The baselines of all limits, dormant ones included; use ``baseline`` for one of them."""
         start_ms = self.start_ms
-        pairs = zip(self.layout.shares, self.grids, strict=True)
+        pairs = zip(self.shared.shares, self.grids, strict=True)
         return tuple([Baseline(share, start_ms, grid) for share, grid in pairs])
 
     @property
     def in_force(self) -> tuple[Baseline, ...]:
         """The baselines of the limits in force."""
-        return self.baselines[: len(self.layout.limits)]
+        return self.baselines[: len(self.shared.limits)]
 
     def baseline(self, position: int) -> Baseline:
         """Return the baseline of one limit."""
-        return Baseline(self.layout.shares[position], self.start_ms, self.grids[position])
+        return Baseline(self.shared.shares[position], self.start_ms, self.grids[position])
 
     def position(self, name: str) -> int | None:
         """Return where a limit is among the baselines, dormant ones included; None if the bucket lacks it."""
-        return self.layout.positions.get(name)
+        return self.shared.positions.get(name)
 
     def has_all(self, names: Iterable[str]) -> bool:
         """Say whether the bucket has all these limits, dormant ones included."""
-        return self.layout.positions.keys() >= set(names)
+        return self.shared.positions.keys() >= set(names)
 
-    def follows(self, terms: Terms) -> bool:
+    def follows(self, terms: EffectiveLimits) -> bool:
         """Say whether the bucket was built from these terms."""
-        return self.terms is terms or self.layout.agrees(terms)
+        return self.terms is terms or self.shared.agrees(terms)
 
-    def granted(self, terms: Terms) -> Grant:
+    def granted(self, terms: EffectiveLimits) -> Grant:
         """Return what a take from this bucket is admitted with by these terms."""
         return self if self.terms is terms else Grant(terms, self.birth)
 
 
-F = TypeVar("F", bound=Frame)
+F = TypeVar("F", bound=BucketLayout)
 
 
 @dataclass(slots=True)
@@ -212,7 +214,7 @@ class Pace:
 class View(Generic[F]):
     """A bucket as last answered: balances and totals of all baselines, then the write counter, as ``numbers``."""
 
-    frame: F
+    layout: F
     numbers: tuple[int, ...]
     seen_ms: int
     pace: Pace | None
@@ -224,7 +226,7 @@ class View(Generic[F]):
 
     def total(self, position: int) -> int:
         """Return the total ever consumed of one limit, less what was given back."""
-        return self.numbers[len(self.frame.grids) + position]
+        return self.numbers[len(self.layout.grids) + position]
 
 
 def pace_after(before: View[F], numbers: tuple[int, ...], own: Amounts, now_ms: int) -> Pace | None:
@@ -237,7 +239,7 @@ def pace_after(before: View[F], numbers: tuple[int, ...], own: Amounts, now_ms: 
     if not others and known is None:
         return None
     elapsed_ms = max(1, now_ms - before.seen_ms)
-    count = len(before.frame.grids)
+    count = len(before.layout.grids)
     used = [float(numbers[count + position] - before.numbers[count + position]) for position in range(count)]
     for position, taken in own:
         used[position] -= taken

@@ -39,7 +39,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LocalStatus:
     """A local AWS that is there: whether it answers, and the number of its process, if it is one."""
 
     server: Server
@@ -65,7 +65,7 @@ class LocalAws:
         """Where its record, log and state are."""
         return self._files.directory
 
-    def up(self, wanted: Wanted) -> Standing:
+    def up(self, wanted: Wanted) -> LocalStatus:
         """Start it and wait until it answers; one that runs as wanted is left alone.
 
         Raises:
@@ -95,7 +95,7 @@ class LocalAws:
                 self._files.wipe_state()
         return running
 
-    def status(self) -> Standing | None:
+    def status(self) -> LocalStatus | None:
         """Return what runs, if anything."""
         running = self._server()
         return None if running is None else self._standing(running)
@@ -185,8 +185,8 @@ class LocalAws:
         else:
             local_container.stop(server.container)
 
-    def _standing(self, server: Server) -> Standing:
-        return Standing(server, answers(server), None if server.container else self._files.pid())
+    def _standing(self, server: Server) -> LocalStatus:
+        return LocalStatus(server, answers(server), None if server.container else self._files.pid())
 
 
 def environment_of(server: Server, name: str | None = None) -> dict[str, str]:

@@ -45,7 +45,7 @@ class StackEvent:
         return f"{self.status} {self.logical_id} ({self.resource_type}){reason}"
 
 
-class Step(Enum):
+class StackStep(Enum):
     """What has to be done so that a stack is as wanted."""
 
     CREATE = "create"
@@ -85,14 +85,14 @@ def is_failed(status: str) -> bool:
     return not is_under_way(status) and ("FAILED" in status or "ROLLBACK" in status)
 
 
-def next_step(status: str | None) -> Step:
+def next_step(status: str | None) -> StackStep:
     """Decide what makes a stack that nobody works on as wanted; None is no stack."""
     if status is None:
-        return Step.CREATE
+        return StackStep.CREATE
     if status in _UNUSABLE:
-        return Step.REFUSE
+        return StackStep.REFUSE
     # Its creation was taken back, so there is nothing in it to lose.
-    return Step.REPLACE if status in _REPLACEABLE else Step.UPDATE
+    return StackStep.REPLACE if status in _REPLACEABLE else StackStep.UPDATE
 
 
 def why_refused(status: str) -> str:

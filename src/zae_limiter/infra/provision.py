@@ -6,8 +6,8 @@ from zae_limiter.infra.clients import Clients
 from zae_limiter.infra.function import AggregatorFunction
 from zae_limiter.infra.lambda_package import build_package
 from zae_limiter.infra.options import StackOptions
-from zae_limiter.infra.progress import Step, next_step
-from zae_limiter.infra.stack import Listener, Stack, StackState, ignore
+from zae_limiter.infra.progress import StackStep, next_step
+from zae_limiter.infra.stack import Stack, StackListener, StackState, ignore
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Provided:
 
 
 def provide(
-    name: str, clients: Clients, options: StackOptions, listener: Listener = ignore, *, keep_code: bool = False
+    name: str, clients: Clients, options: StackOptions, listener: StackListener = ignore, *, keep_code: bool = False
 ) -> Provided:
     """Create or update the stack, and have its aggregator run from the code of this installation; again does nothing.
 
@@ -39,7 +39,7 @@ def provide(
     return Provided(done.state, done.changed, uploaded)
 
 
-def provide_missing(name: str, clients: Clients, listener: Listener = ignore) -> bool:
+def provide_missing(name: str, clients: Clients, listener: StackListener = ignore) -> bool:
     """See that a limiter stands, and return whether it has an aggregator.
 
     A stack that stands is left as it is, but for the code of its aggregator, and so is a table without a stack. Where
@@ -52,7 +52,7 @@ def provide_missing(name: str, clients: Clients, listener: Listener = ignore) ->
     """
     stack = Stack(name, clients)
     found = stack.own(stack.wait(listener))
-    if found is not None and next_step(found.status) is not Step.REPLACE:
+    if found is not None and next_step(found.status) is not StackStep.REPLACE:
         # A stack of other means may lack our parameters, so it is the function itself that is looked for.
         return update_code(name, clients) is not None
     if found is None and stack.table_facts() is not None:

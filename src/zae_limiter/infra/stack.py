@@ -28,7 +28,7 @@ from zae_limiter.infra.event_log import EventLog
 from zae_limiter.infra.options import StackOptions, template_parameters
 from zae_limiter.infra.progress import (
     StackEvent,
-    Step,
+    StackStep,
     is_failed,
     is_under_way,
     next_step,
@@ -38,7 +38,7 @@ from zae_limiter.infra.progress import (
 )
 from zae_limiter.infra.template import limiter_template
 
-Listener = Callable[[StackEvent], None]
+StackListener = Callable[[StackEvent], None]
 """Is told every step of work on a stack, in order."""
 
 _CAPABILITIES = ["CAPABILITY_NAMED_IAM"]
@@ -74,7 +74,7 @@ class TableFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Deployment:
+class StackResult:
     """A stack that stands, and whether anything was changed for that."""
 
     state: StackState
@@ -156,7 +156,7 @@ class Stack:
                 return None
         return TableFacts(told["TableStatus"], told.get("ItemCount", 0), told.get("TableSizeBytes", 0))
 
-    def deploy(self, options: StackOptions, listener: Listener = ignore) -> Deployment:
+    def deploy(self, options: StackOptions, listener: StackListener = ignore) -> StackResult:
         """Create the stack, or make the one that stands as the options say; whoever else works on it is waited for.
 
         Raises:
@@ -166,14 +166,14 @@ class Stack:
         template_parameters(self.name, options)
         found = self.own(self.wait(listener))
         match next_step(None if found is None else found.status):
-            case Step.REFUSE:
+            case StackStep.REFUSE:
                 assert found is not None
                 raise StackOperationError(self.name, why_refused(found.status))
-            case Step.UPDATE:
+            case StackStep.UPDATE:
                 return self.update(options, listener)
-            case Step.REPLACE:
+            case StackStep.REPLACE:
                 self.delete(listener=listener)
-            case Step.CREATE:
+            case StackStep.CREATE:
                 pass
         try:
             return self.create(options, listener)
@@ -182,7 +182,7 @@ class Stack:
             self.wait(listener)
             return self.update(options, listener)
 
-    def create(self, options: StackOptions, listener: Listener = ignore) -> Deployment:
+    def create(self, options: StackOptions, listener: StackListener = ignore) -> StackResult:
         """Create the stack; what has failed is taken back.
 
         Raises:
@@ -207,7 +207,7 @@ class Stack:
         self._follow(answer["StackId"], token, listener, StackCreationError)
         return self._finished(changed=True)
 
-    def update(self, options: StackOptions | None = None, listener: Listener = ignore) -> Deployment:
+    def update(self, options: StackOptions | None = None, listener: StackListener = ignore) -> StackResult:
         """Bring the stack to the newest template, with these options or with those it has.
 
         Raises:
@@ -229,7 +229,7 @@ class Stack:
                     pass
         raise AssertionError("patience ends with an error")
 
-    def delete(self, *, keep_archive: bool = True, listener: Listener = ignore) -> Deletion:
+    def delete(self, *, keep_archive: bool = True, listener: StackListener = ignore) -> Deletion:
         """Delete the stack with its table; the bucket of audit events stays, unless it is not to be kept.
 
         Raises:
@@ -248,7 +248,7 @@ class Stack:
             bucket = None
         return Deletion(existed=True, archive_kept=bucket)
 
-    def wait(self, listener: Listener = ignore) -> StackState | None:
+    def wait(self, listener: StackListener = ignore) -> StackState | None:
         """Wait until nobody works on the stack, and return what it is then, None where there is none.
 
         Raises:
@@ -280,8 +280,11 @@ class Stack:
             raise StackOperationError(self.name, "it is there, but it is not a limiter's; choose another name")
         return found
 
-    def _delete(self, found: StackState, listener: Listener) -> None:
-        if found.parameters.get("EnableDeletionProtection") == "true" and next_step(found.status) is not Step.REPLACE:
+    def _delete(self, found: StackState, listener: StackListener) -> None:
+        if (
+            found.parameters.get("EnableDeletionProtection") == "true"
+            and next_step(found.status) is not StackStep.REPLACE
+        ):
             reason = "it is protected from deletion; deploy it with enable_deletion_protection=False first"
             raise StackOperationError(self.name, reason)
         token = _token()
@@ -311,9 +314,9 @@ class Stack:
         parameters = [{"ParameterKey": name, "UsePreviousValue": True} for name in sorted(kept)]
         return _Request(parameters, self._tags(found.tags))
 
-    def _finished(self, *, changed: bool) -> Deployment:
+    def _finished(self, *, changed: bool) -> StackResult:
         self._expire_items()
-        return Deployment(self.require(), changed)
+        return StackResult(self.require(), changed)
 
     def _expire_items(self) -> None:
         """Have items removed after their ``ttl`` also where CloudFormation did not see to it."""
@@ -347,7 +350,7 @@ class Stack:
         self,
         stack_id: str,
         token: str,
-        listener: Listener,
+        listener: StackListener,
         error: type[StackOperationError] = StackOperationError,
     ) -> None:
         """Hear the events of our own work until it ends; failed work is an error."""

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from zae_limiter.core.errors import CorruptItemError, ValidationError
-from zae_limiter.core.folding import Holding, available, fold
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Item
+from zae_limiter.core.shard_totals import ShardHolding, available, fold
 from zae_limiter.core.sharding import MOST_SHARDS
 from zae_limiter.core.status import BucketState
-from zae_limiter.core.view import NO_TERMS, Amounts, Frame, Terms, View, pace_after
+from zae_limiter.core.view import NO_LIMITS, Amounts, BucketLayout, EffectiveLimits, View, pace_after
 from zae_limiter.schema import attributes, fields, keys
-from zae_limiter.schema.bucket_layout import ItemLayout, layout_of, owner_of
+from zae_limiter.schema.bucket_layout import ItemLayout, limit_layout_of, owner_of
 from zae_limiter.schema.operations import Key, Matches
 
-BucketView = View["BucketFrame"]
+BucketView = View["StoredLayout"]
 
 LARGEST_NUMBER = 10**30
 """No balance or total is larger, in millitokens: a billion times the largest amount."""
@@ -38,14 +38,14 @@ _HELD_WITHOUT_BIRTH = (
 
 
 @dataclass(frozen=True, slots=True)
-class BucketFrame(Frame):
+class StoredLayout(BucketLayout):
     """A frame and how it is stored in its item: its key, and the condition every held write makes.
 
     It keeps the partition key alone. All buckets have one sort key, and a Key for each of them would be one more object
     that the garbage collector visits.
     """
 
-    layout: ItemLayout
+    shared: ItemLayout
     pk: str
     generation: int
     guard: Matches
@@ -58,22 +58,22 @@ class BucketFrame(Frame):
     @property
     def balance_names(self) -> tuple[str, ...]:
         """The names of the balances, in the order of the baselines."""
-        return self.layout.balance_names
+        return self.shared.balance_names
 
     @property
     def total_names(self) -> tuple[str, ...]:
         """The names of the totals, in the order of the baselines."""
-        return self.layout.total_names
+        return self.shared.total_names
 
     @property
     def parent_id(self) -> str | None:
         """The parent of its entity, None if it has none."""
-        return self.layout.parent_id
+        return self.shared.parent_id
 
     @property
     def cascade(self) -> bool:
         """Whether acquires take from the parent as well."""
-        return self.layout.cascade
+        return self.shared.cascade
 
     def describes(self, item: Item) -> bool:
         """Say whether the item is still on this frame."""
@@ -88,16 +88,16 @@ def bucket_key(namespace_id: str, entity_id: str, resource: str, shard: int = 0)
 def view_after_take(before: BucketView, item: Item, amounts: Amounts, now_ms: int) -> BucketView:
     """Return the view that the answer to this client's own take gives: the frame is the one it held on to."""
     try:
-        numbers = before.frame.layout.read_numbers(item)
+        numbers = before.layout.shared.read_numbers(item)
     except KeyError as missing:
         raise CorruptItemError(fields.location(item), f"it is not a whole bucket: {missing} is missing") from None
     if before.pace is None and numbers[-1] == before.numbers[-1] + 1:
-        return View(before.frame, numbers, now_ms, None)
-    return View(before.frame, numbers, now_ms, pace_after(before, numbers, amounts, now_ms))
+        return View(before.layout, numbers, now_ms, None)
+    return View(before.layout, numbers, now_ms, pace_after(before, numbers, amounts, now_ms))
 
 
 def view_of(
-    item: Item, now_ms: int, before: BucketView | None, terms: Terms | None = None, own: Amounts = ()
+    item: Item, now_ms: int, before: BucketView | None, terms: EffectiveLimits | None = None, own: Amounts = ()
 ) -> BucketView:
     """Return the view of an item that was read, or that answered a write; ``terms`` are those the caller goes by.
 
@@ -106,22 +106,22 @@ def view_of(
     Raises:
         CorruptItemError: The item is no bucket, or a damaged one.
     """
-    if before is not None and before.frame.terms is (terms or NO_TERMS) and before.frame.describes(item):
-        numbers = _numbers(before.frame, item)
-        return View(before.frame, numbers, now_ms, pace_after(before, numbers, own, now_ms))
-    frame = frame_of(item, terms)
-    pace = before.pace if before is not None and len(before.frame.grids) == len(frame.grids) else None
-    return View(frame, frame.layout.read_numbers(item), now_ms, pace)
+    if before is not None and before.layout.terms is (terms or NO_LIMITS) and before.layout.describes(item):
+        numbers = _numbers(before.layout, item)
+        return View(before.layout, numbers, now_ms, pace_after(before, numbers, own, now_ms))
+    layout = stored_layout_of(item, terms)
+    pace = before.pace if before is not None and len(before.layout.grids) == len(layout.grids) else None
+    return View(layout, layout.shared.read_numbers(item), now_ms, pace)
 
 
-def _numbers(frame: BucketFrame, item: Item) -> tuple[int, ...]:
+def _numbers(layout: StoredLayout, item: Item) -> tuple[int, ...]:
     """Return the balances, the totals and the write counter of an item that is on a frame.
 
     Raises:
         CorruptItemError: One of them is missing, or is not an integer of a size that the writers can reach.
     """
     try:
-        numbers = frame.layout.read_numbers(item)
+        numbers = layout.shared.read_numbers(item)
     except KeyError as missing:
         raise CorruptItemError(fields.location(item), f"it is not a whole bucket: {missing} is missing") from None
     for number in numbers:
@@ -130,31 +130,31 @@ def _numbers(frame: BucketFrame, item: Item) -> tuple[int, ...]:
     return numbers
 
 
-def frame_of(item: Item, terms: Terms | None = None) -> BucketFrame:
+def stored_layout_of(item: Item, terms: EffectiveLimits | None = None) -> StoredLayout:
     """Return the frame of a bucket item.
 
     Raises:
         CorruptItemError: The item is no bucket, or a damaged one.
     """
     try:
-        frame = _parse(item, terms or NO_TERMS)
-        _numbers(frame, item)
+        layout = _parse(item, terms or NO_LIMITS)
+        _numbers(layout, item)
     except (KeyError, TypeError, ValueError, ValidationError) as error:
         raise CorruptItemError(fields.location(item), f"it is not a whole bucket: {error}") from error
-    return frame
+    return layout
 
 
-def _parse(item: Item, terms: Terms) -> BucketFrame:
-    layout = layout_of(item)
+def _parse(item: Item, terms: EffectiveLimits) -> StoredLayout:
+    shared = limit_layout_of(item)
     start_ms = fields.number(item, attributes.BASELINE)
     if fields.text(item, "SK") != keys.sk_state():
         raise ValueError("its sort key is not that of a bucket")
-    return BucketFrame(
-        terms=terms if layout.agrees(terms) else NO_TERMS,
+    return StoredLayout(
+        terms=terms if shared.agrees(terms) else NO_LIMITS,
         birth=_birth(item),
-        layout=layout,
+        shared=shared,
         start_ms=start_ms,
-        grids=tuple([part.offered(start_ms) for part in layout.shares]),
+        grids=tuple([part.offered(start_ms) for part in shared.shares]),
         pk=item["PK"],
         generation=fields.number(item, attributes.GENERATION),
         guard=_guard(item),
@@ -185,11 +185,11 @@ def states_of(shards: Sequence[Item]) -> list[BucketState]:
     Raises:
         CorruptItemError: A shard is no bucket, or a damaged one.
     """
-    frames = [frame_of(item) for item in shards]
+    layouts = [stored_layout_of(item) for item in shards]
     owner = owner_of(shards[0])
     states = []
-    for limit in _newest(frames).limits:
-        folded = fold(_holdings(shards, frames, limit))
+    for limit in _newest(layouts).limits:
+        folded = fold(_holdings(shards, layouts, limit))
         states.append(
             BucketState(
                 entity_id=owner.entity_id,
@@ -212,26 +212,26 @@ def capacity_of(shards: Sequence[Item], limit_name: str, now_ms: int) -> tuple[i
     Raises:
         CorruptItemError: A shard is no bucket, or a damaged one.
     """
-    frames = [frame_of(item) for item in shards]
-    for limit in _newest(frames).limits:
+    layouts = [stored_layout_of(item) for item in shards]
+    for limit in _newest(layouts).limits:
         if limit.name == limit_name:
-            return limit.capacity_milli, available(_holdings(shards, frames, limit), now_ms)
+            return limit.capacity_milli, available(_holdings(shards, layouts, limit), now_ms)
     return None
 
 
-def _newest(frames: Sequence[BucketFrame]) -> BucketFrame:
+def _newest(layouts: Sequence[StoredLayout]) -> StoredLayout:
     """Return the shard whose limits are in force, where not all of them have been put on these yet."""
-    return max(frames, key=lambda frame: (frame.stamp, frame.start_ms))
+    return max(layouts, key=lambda layout: (layout.stamp, layout.start_ms))
 
 
-def _holdings(shards: Sequence[Item], frames: Sequence[BucketFrame], limit: Limit) -> list[Holding]:
+def _holdings(shards: Sequence[Item], layouts: Sequence[StoredLayout], limit: Limit) -> list[ShardHolding]:
     """Return what each shard has of a limit."""
     holdings = []
-    for item, frame in zip(shards, frames, strict=True):
-        position = frame.position(limit.name)
+    for item, layout in zip(shards, layouts, strict=True):
+        position = layout.position(limit.name)
         if position is None:
-            holdings.append(Holding.untouched(limit, frame.start_ms, frame.shard, frame.shard_count))
+            holdings.append(ShardHolding.untouched(limit, layout.start_ms, layout.shard, layout.shard_count))
         else:
-            balance, total = item[frame.balance_names[position]], item[frame.total_names[position]]
-            holdings.append(Holding(frame.baseline(position), balance, total))
+            balance, total = item[layout.balance_names[position]], item[layout.total_names[position]]
+            holdings.append(ShardHolding(layout.baseline(position), balance, total))
     return holdings

@@ -14,7 +14,7 @@ from zae_limiter.core.bucket import LimitShare
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.sharding import MOST_SHARDS
-from zae_limiter.core.view import BucketLayout
+from zae_limiter.core.view import LimitLayout
 from zae_limiter.schema import attributes, fields, keys
 
 _SHARED = 1024
@@ -25,7 +25,7 @@ _Described = tuple[int, int, int, int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class ItemLayout(BucketLayout):
+class ItemLayout(LimitLayout):
     """A layout, the names of its attributes in an item, and a reader of its balances, totals and write counter."""
 
     balance_names: tuple[str, ...]
@@ -55,7 +55,7 @@ class _Identity(NamedTuple):
     cascade: bool
 
 
-def layout_of(item: Item) -> ItemLayout:
+def limit_layout_of(item: Item) -> ItemLayout:
     """Return the layout of a bucket item, the same object for equal ones.
 
     Raises:

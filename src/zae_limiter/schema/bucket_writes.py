@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 
 from zae_limiter.core.acquire import Take
 from zae_limiter.core.bucket import Baseline
-from zae_limiter.core.composite import Add, Part, Settling
+from zae_limiter.core.bucket_changes import Add, Part, Settling
 from zae_limiter.core.expiry import expiry_s
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.rebase import Rebasing, longest_fill_ms
 from zae_limiter.core.splitting import Merging, Splitting
 from zae_limiter.core.top_up import TopUp
-from zae_limiter.core.view import Terms
+from zae_limiter.core.view import EffectiveLimits
 from zae_limiter.schema import attributes, keys
-from zae_limiter.schema.bucket_item import BucketFrame, BucketView
+from zae_limiter.schema.bucket_item import BucketView, StoredLayout
 from zae_limiter.schema.operations import (
     AtLeast,
     AtMost,
@@ -60,9 +60,9 @@ class Signature(NamedTuple):
 
 def take(view: BucketView, taking: Take, nonce: int) -> Update:
     """Return the write that takes from a bucket."""
-    frame = view.frame
-    layout = frame.layout
-    balance_names, total_names = layout.balance_names, layout.total_names
+    layout = view.layout
+    shared = layout.shared
+    balance_names, total_names = shared.balance_names, shared.total_names
     add = {_WRITE_COUNTER: 1}
     put: dict[str, Any] = {_NONCE: nonce}
     ranges: list[tuple[str, int, int | None]] = []
@@ -81,9 +81,9 @@ def take(view: BucketView, taking: Take, nonce: int) -> Update:
         for position, floor in taking.solvent:
             ranges.append((balance_names[position], floor, None))
     # A take of nothing has no ranges, and a condition without any cannot be written.
-    # As ``frame.key``, without its two calls: this is done for every acquire.
-    key = _new_tuple(Key, (frame.pk, _STATE))
-    return Update(key, add, put, removed, (frame.guard, Ranges(ranges)) if ranges else (frame.guard,))
+    # As ``layout.key``, without its two calls: this is done for every acquire.
+    key = _new_tuple(Key, (layout.pk, _STATE))
+    return Update(key, add, put, removed, (layout.guard, Ranges(ranges)) if ranges else (layout.guard,))
 
 
 def top_up(view: BucketView, topping: TopUp, nonce: int) -> Update:
@@ -93,7 +93,7 @@ def top_up(view: BucketView, topping: TopUp, nonce: int) -> Update:
     """
     update = take(view, topping.taking, nonce)
     add = dict(update.add)
-    for name, milli in zip(view.frame.balance_names, topping.returned, strict=True):
+    for name, milli in zip(view.layout.balance_names, topping.returned, strict=True):
         add[name] = add.get(name, 0) + milli
     unchanged = Equals(_WRITE_COUNTER, view.writes)
     return Update(update.key, add, update.set, update.remove, (*update.when, unchanged))
@@ -117,19 +117,19 @@ def settle(view: BucketView, settling: Settling, nonce: int) -> Update:
 
     A credit alone requires the birth number of the bucket that was charged.
     """
-    frame = view.frame
+    layout = view.layout
     add = {attributes.WRITE_COUNTER: 1}
     put: dict[str, Any] = {attributes.NONCE: nonce}
-    when: list[Condition] = [frame.guard] if settling.held else []
+    when: list[Condition] = [layout.guard] if settling.held else []
     if settling.birth is not None and not settling.held:
         when.append(Equals(attributes.BIRTH, settling.birth))
     for part in settling.parts:
-        _write_part(frame, part, add, put)
-        when.append(_condition(frame.balance_names[part.position], part))
-    return Update(frame.key, add, put, (attributes.TTL,) if settling.held else (), tuple(when))
+        _write_part(layout, part, add, put)
+        when.append(_condition(layout.balance_names[part.position], part))
+    return Update(layout.key, add, put, (attributes.TTL,) if settling.held else (), tuple(when))
 
 
-def create(owner: Owner, terms: Terms, spent: dict[str, int], now_ms: int, signature: Signature) -> Put:
+def create(owner: Owner, terms: EffectiveLimits, spent: dict[str, int], now_ms: int, signature: Signature) -> Put:
     """Return the write that creates a bucket with ``spent`` millitokens, by limit, gone from full.
 
     Every create draws a new birth number, by which credits find only the bucket that was charged.
@@ -157,108 +157,108 @@ def create(owner: Owner, terms: Terms, spent: dict[str, int], now_ms: int, signa
 
 def rebase(view: BucketView, rebasing: Rebasing, nonce: int) -> Update:
     """Return the write that puts a bucket on other limits, and takes from it where the parts say so."""
-    frame = view.frame
+    layout = view.layout
     add = {attributes.WRITE_COUNTER: 1}
     put: dict[str, Any] = {attributes.NONCE: nonce, attributes.BASELINE: rebasing.start_ms}
-    put[attributes.GENERATION] = frame.generation + 1
+    put[attributes.GENERATION] = layout.generation + 1
     if rebasing.birth is not None:
         put[attributes.BIRTH] = rebasing.birth
     remove: list[str] = []
-    when: list[Condition] = [frame.guard]
+    when: list[Condition] = [layout.guard]
     for part in rebasing.parts:
-        _write_part(frame, part, add, put)
-        when.append(_condition(frame.balance_names[part.position], part))
+        _write_part(layout, part, add, put)
+        when.append(_condition(layout.balance_names[part.position], part))
     for position, floor in rebasing.dropped:
-        when.append(AtLeast(frame.balance_names[position], floor))
-        name = frame.layout.shares[position].name
+        when.append(AtLeast(layout.balance_names[position], floor))
+        name = layout.shared.shares[position].name
         remove += sorted(attributes.bucket_attribute(name, field) for field in attributes.BUCKET_FIELDS)
     for fresh in rebasing.added:
         tokens = attributes.bucket_attribute(fresh.baseline.name, attributes.TOKENS)
         when.append(AttributeAbsent(tokens))
         put[tokens] = fresh.balance
         add[attributes.bucket_attribute(fresh.baseline.name, attributes.TOTAL_CONSUMED)] = fresh.spent
-    _rewrite_terms(frame, rebasing, put, remove)
-    return Update(frame.key, add, put, tuple(remove), tuple(when))
+    _rewrite_terms(layout, rebasing, put, remove)
+    return Update(layout.key, add, put, tuple(remove), tuple(when))
 
 
 def split(view: BucketView, splitting: Splitting, nonce: int) -> tuple[Update, Put]:
     """Return the two writes, of one transaction, that make two shards of one: the old one's and the new one's."""
-    frame = view.frame
+    layout = view.layout
     add = {attributes.WRITE_COUNTER: 1}
-    put = _recounted(frame, splitting.shard_count, nonce)
-    when: list[Condition] = [frame.guard]
+    put = _recounted(layout, splitting.shard_count, nonce)
+    when: list[Condition] = [layout.guard]
     for part in splitting.parts:
-        _write_part(frame, part, add, put)
-        when.append(_condition(frame.balance_names[part.position], part))
-    old = Update(frame.key, add, put, (attributes.TTL,), tuple(when))
-    return old, Put(_split_off(frame, splitting, nonce), (ItemAbsent(),))
+        _write_part(layout, part, add, put)
+        when.append(_condition(layout.balance_names[part.position], part))
+    old = Update(layout.key, add, put, (attributes.TTL,), tuple(when))
+    return old, Put(_split_off(layout, splitting, nonce), (ItemAbsent(),))
 
 
 def merge(staying: BucketView, leaving: BucketView, merging: Merging, nonce: int) -> tuple[Update, Delete]:
     """Return the two writes, of one transaction, that make one shard of two: of the one that stays and the other."""
-    frame = staying.frame
+    layout = staying.layout
     add = {attributes.WRITE_COUNTER: 1}
-    put = _recounted(frame, merging.shard_count, nonce)
+    put = _recounted(layout, merging.shard_count, nonce)
     # The one that goes may come back, and whoever saw it before must not take it for the same.
-    put[attributes.GENERATION] = max(frame.generation, leaving.frame.generation) + 1
+    put[attributes.GENERATION] = max(layout.generation, leaving.layout.generation) + 1
     put |= {attributes.BASELINE: merging.start_ms, attributes.FILL_TIME: merging.fill_time_ms}
-    when: list[Condition] = [frame.guard]
+    when: list[Condition] = [layout.guard]
     for part in merging.parts:
-        _write_part(frame, part, add, put)
-        when.append(_condition(frame.balance_names[part.position], part))
-    for share, highest in zip(frame.layout.shares, merging.highest, strict=True):
+        _write_part(layout, part, add, put)
+        when.append(_condition(layout.balance_names[part.position], part))
+    for share, highest in zip(layout.shared.shares, merging.highest, strict=True):
         if highest > share.limit.capacity_milli:
             put[attributes.bucket_attribute(share.name, attributes.HIGHEST_CAPACITY)] = highest
-    names = leaving.frame.balance_names
+    names = leaving.layout.balance_names
     ranges = [(name, low, high) for name, (low, high) in zip(names, merging.leaving, strict=True)]
-    gone = Delete(leaving.frame.key, (leaving.frame.guard, Ranges(ranges)))
-    return Update(frame.key, add, put, (), tuple(when)), gone
+    gone = Delete(leaving.layout.key, (leaving.layout.guard, Ranges(ranges)))
+    return Update(layout.key, add, put, (), tuple(when)), gone
 
 
-def _recounted(frame: BucketFrame, shard_count: int, nonce: int) -> dict[str, Any]:
+def _recounted(layout: StoredLayout, shard_count: int, nonce: int) -> dict[str, Any]:
     """Return what a shard gets with another count; nobody who saw it before it can write to it after."""
     return {
         attributes.NONCE: nonce,
         attributes.SHARD_COUNT: shard_count,
-        attributes.GENERATION: frame.generation + 1,
+        attributes.GENERATION: layout.generation + 1,
     }
 
 
-def _split_off(frame: BucketFrame, splitting: Splitting, nonce: int) -> dict[str, Any]:
+def _split_off(layout: StoredLayout, splitting: Splitting, nonce: int) -> dict[str, Any]:
     """Return the item of a new shard, which differs from the old one in its number and its balances."""
-    bucket = keys.parse_bucket_pk(frame.pk)
+    bucket = keys.parse_bucket_pk(layout.pk)
     assert bucket is not None, "a frame is that of a bucket"
     item = _identity(Owner(bucket.namespace_id, bucket.entity_id, bucket.resource), splitting.new_shard)
-    item |= _recounted(frame, splitting.shard_count, nonce)
-    item[attributes.BASELINE] = frame.start_ms
+    item |= _recounted(layout, splitting.shard_count, nonce)
+    item[attributes.BASELINE] = layout.start_ms
     item[attributes.WRITE_COUNTER] = 1
-    if frame.birth is not None:
-        item[attributes.BIRTH] = frame.birth
-    item[attributes.STAMP] = frame.stamp
-    item[attributes.OWN_LIMITS_DIGEST] = frame.digest
-    item[attributes.CASCADE] = frame.cascade
-    item[attributes.FILL_TIME] = frame.fill_time_ms
-    if frame.parent_id is not None:
-        item[attributes.PARENT_ID] = frame.parent_id
-    for position, part in enumerate(frame.layout.shares):
+    if layout.birth is not None:
+        item[attributes.BIRTH] = layout.birth
+    item[attributes.STAMP] = layout.stamp
+    item[attributes.OWN_LIMITS_DIGEST] = layout.digest
+    item[attributes.CASCADE] = layout.cascade
+    item[attributes.FILL_TIME] = layout.fill_time_ms
+    if layout.parent_id is not None:
+        item[attributes.PARENT_ID] = layout.parent_id
+    for position, part in enumerate(layout.shared.shares):
         _put_limit(item, part.limit)
         name = part.name
-        item[frame.balance_names[position]] = splitting.new_balances[position]
-        item[frame.total_names[position]] = 0
-        if position >= len(frame.limits):
+        item[layout.balance_names[position]] = splitting.new_balances[position]
+        item[layout.total_names[position]] = 0
+        if position >= len(layout.limits):
             item[attributes.bucket_attribute(name, attributes.DORMANT)] = True
-        if frame.highest[position] > part.limit.capacity_milli:
-            item[attributes.bucket_attribute(name, attributes.HIGHEST_CAPACITY)] = frame.highest[position]
+        if layout.highest[position] > part.limit.capacity_milli:
+            item[attributes.bucket_attribute(name, attributes.HIGHEST_CAPACITY)] = layout.highest[position]
     return item
 
 
-def _rewrite_terms(frame: BucketFrame, rebasing: Rebasing, put: dict[str, Any], remove: list[str]) -> None:
+def _rewrite_terms(layout: StoredLayout, rebasing: Rebasing, put: dict[str, Any], remove: list[str]) -> None:
     """Write down the limits and facts a bucket is put on."""
     terms = rebasing.terms
     for limit in terms.limits:
         _put_limit(put, limit)
-        position = frame.position(limit.name)
-        if position is not None and position >= len(frame.limits):
+        position = layout.position(limit.name)
+        if position is not None and position >= len(layout.limits):
             remove.append(attributes.bucket_attribute(limit.name, attributes.DORMANT))
         highest = attributes.bucket_attribute(limit.name, attributes.HIGHEST_CAPACITY)
         if limit.name in rebasing.highest:
@@ -267,9 +267,9 @@ def _rewrite_terms(frame: BucketFrame, rebasing: Rebasing, put: dict[str, Any], 
             remove.append(highest)
     for position in rebasing.dormant:
         # A dormant limit fills up to the largest capacity it ever had, and is dropped once it has.
-        name = frame.layout.shares[position].name
+        name = layout.shared.shares[position].name
         put[attributes.bucket_attribute(name, attributes.DORMANT)] = True
-        put[attributes.bucket_attribute(name, attributes.CAPACITY)] = frame.highest[position]
+        put[attributes.bucket_attribute(name, attributes.CAPACITY)] = layout.highest[position]
         remove.append(attributes.bucket_attribute(name, attributes.HIGHEST_CAPACITY))
     _put_terms(put, terms)
     put[attributes.FILL_TIME] = rebasing.fill_time_ms
@@ -281,13 +281,13 @@ def _rewrite_terms(frame: BucketFrame, rebasing: Rebasing, put: dict[str, Any], 
         put[attributes.TTL] = rebasing.expires_s
 
 
-def _write_part(frame: BucketFrame, part: Part, add: dict[str, int], put: dict[str, Any]) -> None:
+def _write_part(layout: StoredLayout, part: Part, add: dict[str, int], put: dict[str, Any]) -> None:
     position = part.position
-    add[frame.total_names[position]] = part.spent
+    add[layout.total_names[position]] = part.spent
     if isinstance(part, Add):
-        add[frame.balance_names[position]] = part.change
+        add[layout.balance_names[position]] = part.change
     else:
-        put[frame.balance_names[position]] = part.balance
+        put[layout.balance_names[position]] = part.balance
 
 
 def _condition(name: str, part: Part) -> Condition:
@@ -315,7 +315,7 @@ def _identity(owner: Owner, shard: int) -> dict[str, Any]:
     }
 
 
-def _put_terms(put: dict[str, Any], terms: Terms) -> None:
+def _put_terms(put: dict[str, Any], terms: EffectiveLimits) -> None:
     put[attributes.STAMP] = terms.stamp
     put[attributes.OWN_LIMITS_DIGEST] = terms.digest
     put[attributes.CASCADE] = terms.cascade

@@ -8,7 +8,7 @@ from zae_limiter.core.errors import CorruptItemError, ValidationError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.names import RESERVED_LIMIT_NAME
 from zae_limiter.core.outcome import Item
-from zae_limiter.core.view import Terms
+from zae_limiter.core.view import EffectiveLimits
 from zae_limiter.schema import attributes, bucket_writes, fields, keys
 from zae_limiter.schema.bucket_writes import Owner, Signature
 from zae_limiter.schema.operations import Delete, Key, Matches, Put
@@ -52,7 +52,7 @@ def _moved(item: Item, ttl_multiplier: int, signature: Signature) -> tuple[Put, 
     limits = [_limit(item, name) for name in names]
     balances = {name: _number(item, name, attributes.TOKENS) for name in names}
     start_ms = fields.number(item, attributes.BASELINE)
-    terms = Terms(
+    terms = EffectiveLimits(
         limits=tuple(limits),
         stamp=_OLDEST_STAMP,
         digest="",

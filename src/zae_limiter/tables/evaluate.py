@@ -22,7 +22,7 @@ KEY_ATTRIBUTES = frozenset(_KEYS).union(*((pk, sk) for _, pk, sk in _INDEX_KEYS)
 _PLAIN = frozenset((str, int, bool, type(None)))
 
 
-class Place(NamedTuple):
+class IndexEntry(NamedTuple):
     """Where an item stands: in an order (an index, or ``""`` for the table itself), in a partition, by ``sort``."""
 
     order: str
@@ -102,7 +102,7 @@ def moves(operation: Operation) -> bool:
     return True
 
 
-def places(item: Item) -> tuple[Place, ...]:
+def places(item: Item) -> tuple[IndexEntry, ...]:
     """Where an item stands: in the table, and in every index both of whose keys it has.
 
     Raises:
@@ -110,14 +110,14 @@ def places(item: Item) -> tuple[Place, ...]:
     """
     if not item:
         return ()
-    found = [Place("", item["PK"], item["SK"])]
+    found = [IndexEntry("", item["PK"], item["SK"])]
     for index, pk_name, sk_name in _INDEX_KEYS:
         if pk_name in item or sk_name in item:
             for name in (pk_name, sk_name):
                 if name in item:
                     _check_key_string(name, item[name])
             if pk_name in item and sk_name in item:
-                found.append(Place(index, item[pk_name], item[sk_name]))
+                found.append(IndexEntry(index, item[pk_name], item[sk_name]))
     return tuple(found)
 
 

@@ -20,7 +20,7 @@ from zae_limiter.core.status import TableSize
 from zae_limiter.process import renew_in_copies
 from zae_limiter.schema.operations import Change, Check, Key, Operation, Page, Query, Update, Write
 from zae_limiter.tables.blocking import Swept
-from zae_limiter.tables.evaluate import NO_ITEM, Place, apply, check_transaction, keeps_place, moves, places
+from zae_limiter.tables.evaluate import NO_ITEM, IndexEntry, apply, check_transaction, keeps_place, moves, places
 from zae_limiter.tables.paging import Entry, keys_of, page_of, range_of, start_of
 from zae_limiter.tables.parts import LAST_PART, Parts, next_turns
 from zae_limiter.tables.totals import BUCKET, HOUR_MS, RETENTION_HOURS, Logged, Opened, added, change, logged
@@ -30,7 +30,7 @@ _SHORT_ORDER = 8
 _COMMITTED = Committed()
 
 
-class _Closed:
+class _ClosedLock:
     """The lock of a closed table; acquiring it raises."""
 
     def acquire(self) -> bool:
@@ -55,13 +55,13 @@ _PlainKey = tuple[str, str]
 """The two parts of a key, equal to the key."""
 
 
-class _Step(NamedTuple):
+class _PlannedWrite(NamedTuple):
     """An item to be stored under a key, None to leave it as it is, with what changes in the orders and in the log."""
 
     key: _PlainKey
     new: dict[str, Any] | None
-    leaves: tuple[Place, ...]
-    enters: tuple[Place, ...]
+    leaves: tuple[IndexEntry, ...]
+    enters: tuple[IndexEntry, ...]
     logged: Logged | None
     change: Change | None
 
@@ -73,7 +73,7 @@ class MemoryTable:
 
     def __init__(self) -> None:
         # Its release raises in a thread that does not hold it: so a caller that was interrupted knows whether it does.
-        self._lock: threading.RLock | _Closed = threading.RLock()
+        self._lock: threading.RLock | _ClosedLock = threading.RLock()
         # Keys are plain tuples, and short orders are tuples: the garbage collector does not visit them.
         self._items = Parts(dict[_PlainKey, dict[str, Any]])
         self._idle = Parts(dict[_PlainKey, dict[str, Any]])
@@ -90,12 +90,12 @@ class MemoryTable:
         self._log: deque[Change] = deque(maxlen=_LONGEST_LOG)
         self._sequence = 0
         # What an interrupted caller has left to do. The keys in it are not in ``_items``.
-        self._unfinished: tuple[_Step, ...] = ()
+        self._unfinished: tuple[_PlannedWrite, ...] = ()
         renew_in_copies(self)
 
     def renew(self, *, restored: bool) -> None:
         """Have a lock that no thread of the parent holds, in a forked child. Its items are a copy of the parent's."""
-        if not restored and not isinstance(self._lock, _Closed):
+        if not restored and not isinstance(self._lock, _ClosedLock):
             self._lock = threading.RLock()
 
     @property
@@ -190,7 +190,7 @@ class MemoryTable:
             results = [apply(operation, self._find(operation.key)) for operation in operations]
             if any(type(result) is not dict for result in results):
                 return Cancelled(tuple(None if isinstance(result, dict) else result for result in results))
-            planned: list[_Step] = []
+            planned: list[_PlannedWrite] = []
             for operation, new in zip(operations, results, strict=True):
                 if type(operation) is not Check and isinstance(new, dict):
                     moves(operation)
@@ -240,7 +240,7 @@ class MemoryTable:
                     if item is not totals:
                         hour = self._opened_in.of(key)[key]
                         found = Logged(hour, added(totals, item), Opened(hour, item))
-                        self._carry_out((_Step(key, None, (), (), found, self._change(key, found)),))
+                        self._carry_out((_PlannedWrite(key, None, (), (), found, self._change(key, found)),))
                     part.move_to_end(key)
             return after
 
@@ -279,10 +279,10 @@ class MemoryTable:
     def close(self) -> None:
         """Forget every item; whoever asks for one later is told so."""
         lock = self._lock
-        if isinstance(lock, _Closed):
+        if isinstance(lock, _ClosedLock):
             return
         with lock:
-            self._lock = _Closed()
+            self._lock = _ClosedLock()
             self._items.clear()
             self._idle.clear()
             self._orders.clear()
@@ -301,8 +301,8 @@ class MemoryTable:
         return items.get(key) or self._idle.of(key).get(key, NO_ITEM)
 
     def _plan(
-        self, key: _PlainKey, new: dict[str, Any], stands: tuple[Place, ...], before: Sequence[_Step] = ()
-    ) -> _Step:
+        self, key: _PlainKey, new: dict[str, Any], stands: tuple[IndexEntry, ...], before: Sequence[_PlannedWrite] = ()
+    ) -> _PlannedWrite:
         """Plan to put ``new`` in the place of the item of that key, in every order; ``before`` is planned already."""
         old = self._find(key)
         found = logged(self._opening(key), old, new, self._hour) if key[1] == BUCKET else None
@@ -313,7 +313,9 @@ class MemoryTable:
         # A new tuple for an old one would wait for the garbage collector, which does not see that there are more: as
         # many are freed. A young collection of 180,000 takes 120 ms.
         same = self._rounds.of(key).get(key) or (key[0], key[1])
-        return _Step(same, new, leaves, enters, found, None if found is None else self._change(key, found, noted))
+        return _PlannedWrite(
+            same, new, leaves, enters, found, None if found is None else self._change(key, found, noted)
+        )
 
     def _opening(self, key: _PlainKey) -> Opened | None:
         """Return what a bucket was opened with, None if it was not."""
@@ -324,7 +326,7 @@ class MemoryTable:
         """Return what is to be logged, None if nothing was used; ``noted`` changes are logged before it."""
         return change(self._sequence + noted + 1, Key(*key), found.hour, found.added) if found.added else None
 
-    def _carry_out(self, steps: tuple[_Step, ...]) -> None:
+    def _carry_out(self, steps: tuple[_PlannedWrite, ...]) -> None:
         """Carry out a plan. From the moment it is noted it will be, though the caller is interrupted."""
         for step in steps:
             items = self._items.of(step.key)
@@ -342,7 +344,7 @@ class MemoryTable:
                 self._carry_out_step(step)
             self._unfinished = ()
 
-    def _carry_out_step(self, step: _Step) -> None:
+    def _carry_out_step(self, step: _PlannedWrite) -> None:
         """Carry out a step; doing it again changes nothing."""
         key, new, leaves, enters, found, noted = step
         for place in leaves:
@@ -367,7 +369,7 @@ class MemoryTable:
             self._idle.of(key).pop(key, None)
             self._rounds.of(key).pop(key, None)
 
-    def _enter(self, place: Place, key: _PlainKey) -> None:
+    def _enter(self, place: IndexEntry, key: _PlainKey) -> None:
         """Give an item its place in an order."""
         name, entry = (place.order, place.partition), (place.sort, *key)
         orders = self._orders.of(name)
@@ -381,7 +383,7 @@ class MemoryTable:
             grown = (*order[:index], entry, *order[index:])
             orders[name] = grown if len(grown) <= _SHORT_ORDER else list(grown)
 
-    def _leave(self, place: Place, key: _PlainKey) -> None:
+    def _leave(self, place: IndexEntry, key: _PlainKey) -> None:
         """Take an item out of an order."""
         name, entry = (place.order, place.partition), (place.sort, *key)
         orders = self._orders.of(name)

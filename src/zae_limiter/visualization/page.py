@@ -8,7 +8,7 @@ from html import escape
 
 from zae_limiter.core.usage import UsageSnapshot
 from zae_limiter.visualization.chart import COLOURS, chart_of
-from zae_limiter.visualization.series import Bounds, Series, series_of, whose
+from zae_limiter.visualization.series import Series, SeriesBounds, series_of, whose
 from zae_limiter.visualization.style import SCRIPT, STYLE
 from zae_limiter.visualization.summary import Sums, sums_of
 from zae_limiter.visualization.table import NOTHING, Rows, rows_of
@@ -22,7 +22,7 @@ from zae_limiter.visualization.wording import (
 )
 
 # A month of hours can be told apart on a desktop.
-_BOUNDS = Bounds(windows=24 * 31, parts=COLOURS)
+_BOUNDS = SeriesBounds(windows=24 * 31, parts=COLOURS)
 _READABLE = 100_000
 # A browser scrolls through these with ease.
 _MOST_ROWS = 5_000

@@ -8,7 +8,7 @@ from typing import Any
 from zae_limiter.core.errors import MissingExtraError, ValidationError
 from zae_limiter.core.usage import UsageSnapshot
 from zae_limiter.visualization.axis import Axis, Tick, axis_of, ticks_of
-from zae_limiter.visualization.series import Bounds, Series, series_of
+from zae_limiter.visualization.series import Series, SeriesBounds, series_of
 from zae_limiter.visualization.table import NOTHING
 from zae_limiter.visualization.wording import UNITS, counted, in_window, short_number, span_of, whole_number
 
@@ -16,7 +16,7 @@ NARROWEST = 40
 """No chart is drawn in fewer columns."""
 
 # Three months of hours.
-_BOUNDS = Bounds(windows=24 * 92, parts=1)
+_BOUNDS = SeriesBounds(windows=24 * 92, parts=1)
 _WIDEST_STEP = 8
 _COLUMNS_PER_LABEL = 12
 # Between the labels of the axis and the chart stand a space and the axis.

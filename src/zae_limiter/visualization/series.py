@@ -14,7 +14,7 @@ _SHORTEST_MS = {"hourly": _HOUR_MS, "daily": 24 * _HOUR_MS, "monthly": 28 * 24 *
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SeriesPart:
     """What one of several used, window by window."""
 
     label: str
@@ -38,7 +38,7 @@ class Series:
     whose: str
     counted_in: str
     windows: tuple[Window, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[SeriesPart, ...]
 
     @property
     def window_type(self) -> str:
@@ -63,14 +63,14 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class SeriesBounds:
     """How many windows a series may have, and how many parts."""
 
     windows: int
     parts: int
 
 
-def series_of(snapshots: Iterable[UsageSnapshot], bounds: Bounds) -> list[Series]:
+def series_of(snapshots: Iterable[UsageSnapshot], bounds: SeriesBounds) -> list[Series]:
     """Return the series of every kind of window and limit; kinds are never added up, since each counts everything."""
     by_kind: dict[str, list[UsageSnapshot]] = defaultdict(list)
     for snapshot in snapshots:
@@ -141,12 +141,12 @@ def _key(kind: str, start: str) -> str:
     return window_at(kind, ms_from_iso(start)).key
 
 
-def _parts(used: Mapping[str, Counter[str]], windows: Sequence[Window], most: int) -> tuple[Part, ...]:
+def _parts(used: Mapping[str, Counter[str]], windows: Sequence[Window], most: int) -> tuple[SeriesPart, ...]:
     """Return the largest parts, the largest first, and all others as one where there are too many."""
-    parts = [Part(label, tuple(by_key[window.key] for window in windows)) for label, by_key in used.items()]
+    parts = [SeriesPart(label, tuple(by_key[window.key] for window in windows)) for label, by_key in used.items()]
     parts.sort(key=lambda part: (-part.total, part.label))
     if len(parts) <= most:
         return tuple(parts)
     shown, others = parts[: most - 1], parts[most - 1 :]
     together = tuple(sum(of_window) for of_window in zip(*(part.amounts for part in others), strict=True))
-    return (*shown, Part(f"{len(others)} others", together))
+    return (*shown, SeriesPart(f"{len(others)} others", together))

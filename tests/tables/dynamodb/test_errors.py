@@ -17,8 +17,8 @@ from zae_limiter.core.outcome import Cancelled, Conflict, Missing, Refused, Thro
 from zae_limiter.tables.dynamodb.errors import (
     AccessRefused,
     CallFailed,
-    Failure,
     Retry,
+    ServiceFailure,
     clock_refused,
     credentials_expired,
     enabled_already,
@@ -71,12 +71,12 @@ BAD_REQUESTS = [
 ]
 
 
-def failure(status: int, code: str, message: str = "why", **members: object) -> Failure:
+def failure(status: int, code: str, message: str = "why", **members: object) -> ServiceFailure:
     body = {"__type": PREFIX + code, "message": message, **members} if code else {}
     return failure_of(status, None, json.dumps(body).encode(), "limiter")
 
 
-def cancelled(*codes: str, item: object = None) -> Failure:
+def cancelled(*codes: str, item: object = None) -> ServiceFailure:
     reasons = [{"Code": code, "Message": "why"} | ({} if item is None else {"Item": item}) for code in codes]
     return failure(400, "TransactionCanceledException", CancellationReasons=reasons)
 
@@ -100,7 +100,7 @@ def test_a_failure_has_a_code(header: str | None, body: object, code: str) -> No
 @pytest.mark.parametrize("body", [b"", b"<html>Bad gateway</html>", b"\xff"])
 def test_a_failure_need_not_be_dynamodbs(body: bytes) -> None:
     """A proxy answers as it likes."""
-    assert Failure(502, "", "", {}, "limiter") == failure_of(502, None, body, "limiter")
+    assert ServiceFailure(502, "", "", {}, "limiter") == failure_of(502, None, body, "limiter")
 
 
 @pytest.mark.parametrize("member", ["message", "Message"])
@@ -243,7 +243,7 @@ def test_an_operation_that_can_never_succeed_is_an_error() -> None:
         (failure(400, "TransactionCanceledException"), "TransactionCanceledException"),
     ],
 )
-def test_a_transaction_cancelled_for_another_reason_was_not_carried_out(found: Failure, code: str) -> None:
+def test_a_transaction_cancelled_for_another_reason_was_not_carried_out(found: ServiceFailure, code: str) -> None:
     """Also where the reasons cannot be told, or do not fit the operations."""
     outcome = transact_outcome(found, 2)
 

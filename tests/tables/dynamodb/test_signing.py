@@ -12,14 +12,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from zae_limiter.tables.dynamodb.calls import Call
+from zae_limiter.tables.dynamodb.requests import DynamoDbCall
 from zae_limiter.tables.dynamodb.signing import Credentials, Endpoint, Signer
 
 FIRST_S, LAST_S = 946_684_800, 4_102_444_799
 DAY_S = 86_400
 KEYS = Credentials("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
 HERE = Endpoint("https", "dynamodb.us-east-1.amazonaws.com", 443, "/", "us-east-1")
-CALL = Call("DynamoDB_20120810.GetItem", b"{}")
+CALL = DynamoDbCall("DynamoDB_20120810.GetItem", b"{}")
 
 visible = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=40)
 credentials = st.builds(Credentials, visible, visible, st.none() | visible, st.none())
@@ -37,11 +37,11 @@ endpoints = st.builds(
     st.sampled_from(["dynamodb", "other"]),
 )
 targets = st.from_regex(r"DynamoDB_20120810\.[A-Za-z]{1,20}", fullmatch=True)
-calls = st.builds(Call, targets, st.binary(max_size=200))
+calls = st.builds(DynamoDbCall, targets, st.binary(max_size=200))
 seconds = st.integers(FIRST_S, LAST_S)
 
 
-def botocores(keys: Credentials, endpoint: Endpoint, call: Call, now_s: int) -> botocore.awsrequest.AWSRequest:
+def botocores(keys: Credentials, endpoint: Endpoint, call: DynamoDbCall, now_s: int) -> botocore.awsrequest.AWSRequest:
     """The same request as botocore signs it at that time."""
     headers = {"Content-Type": "application/x-amz-json-1.0", "User-Agent": "zae-limiter", "X-Amz-Target": call.target}
     url = f"{endpoint.scheme}://{endpoint.authority}{endpoint.path}"
@@ -62,7 +62,7 @@ def headers_of(request: bytes) -> dict[str, str]:
 
 @given(credentials, endpoints, calls, seconds)
 @example(KEYS, Endpoint("http", "localhost", 8000, "/a/../b//c%20d/", "us-east-1"), CALL, FIRST_S)
-def test_a_signature_is_botocores(keys: Credentials, endpoint: Endpoint, call: Call, now_s: int):
+def test_a_signature_is_botocores(keys: Credentials, endpoint: Endpoint, call: DynamoDbCall, now_s: int):
     """Every header botocore signs is sent, with its value, and the signature is the same."""
     theirs = botocores(keys, endpoint, call, now_s)
     request = Signer(keys, endpoint, "zae-limiter").request(call, now_s)

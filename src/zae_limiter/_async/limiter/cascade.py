@@ -7,13 +7,13 @@ from typing import TypeVar
 
 from zae_limiter._async.caches import BucketId
 from zae_limiter._async.limiter.acquire import BucketClient
-from zae_limiter._async.limiter.asking import Asking, Rejection
 from zae_limiter._async.limiter.pair import ChildTaken, Paired
+from zae_limiter._async.limiter.request import AcquireRequest, Rejected
 from zae_limiter._async.limiter.resolve import NoLimitsInForceError
-from zae_limiter.core.cascade import Denied, Failed, Taken, verdict
-from zae_limiter.core.composite import Settlement
+from zae_limiter.core.bucket_changes import Settlement
+from zae_limiter.core.cascade import Denied, SideFailed, SideTaken, verdict
 from zae_limiter.core.errors import RateLimitExceeded, ZAELimiterError
-from zae_limiter.core.view import Grant, Terms
+from zae_limiter.core.view import EffectiveLimits, Grant
 
 _log = logging.getLogger("zae_limiter")
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Holding:
+class HeldBucket:
     """A bucket that was taken from, what admitted the take, and which of the requested limits it has."""
 
     bucket: BucketId
@@ -40,7 +40,7 @@ class Holding:
         return Settlement(debits, credits, self.grant.birth)
 
 
-async def take(client: BucketClient, asking: Asking) -> list[Holding]:
+async def take(client: BucketClient, request: AcquireRequest) -> list[HeldBucket]:
     """Take from the entity's bucket and, where it cascades, from its parent's; both or none.
 
     They are written at once where that saves time and the parent is known; else in turn.
@@ -48,54 +48,54 @@ async def take(client: BucketClient, asking: Asking) -> list[Holding]:
     Raises:
         RateLimitExceeded: One of them lacks the tokens; what the other gave was given back.
     """
-    known = None if client.inline else client.resolver.cascading_terms(asking.bucket)
+    known = None if client.inline else client.resolver.cascading_terms(request.bucket)
     if known is not None:
-        return await _take_at_once(client, asking, known)
-    taken = await client.take(Asking(*asking[:5], with_parent=True))
-    if isinstance(taken, Rejection):
-        raise await exceeded(client, asking, [taken])
+        return await _take_at_once(client, request, known)
+    taken = await client.take(AcquireRequest(*request[:5], with_parent=True))
+    if isinstance(taken, Rejected):
+        raise await exceeded(client, request, [taken])
     if isinstance(taken, Paired):
-        above = Holding(taken.parent, taken.parent_grant, taken.parent_grant.terms.positions)
-        return [Holding(asking.bucket, taken.grant, asking.consume), above]
+        above = HeldBucket(taken.parent, taken.parent_grant, taken.parent_grant.terms.positions)
+        return [HeldBucket(request.bucket, taken.grant, request.consume), above]
     planned = None
     if isinstance(taken, ChildTaken):
         taken, planned = taken
-    child = Holding(asking.bucket, taken, asking.consume)
+    child = HeldBucket(request.bucket, taken, request.consume)
     if not taken.terms.cascade:
         return [child]
     try:
         if planned is None:
-            parent = await take_parent(client, taken.terms, client.with_time_to_give_back(asking))
+            parent = await take_parent(client, taken.terms, client.with_time_to_give_back(request))
         else:
             parent = _holding(planned.bucket, await client.carry_out(planned))
     except BaseException:
-        await give_back(client, [child], asking.consume, asking.until_s)
+        await give_back(client, [child], request.consume, request.until_s)
         raise
-    if isinstance(parent, Rejection):
-        await give_back(client, [child], asking.consume, asking.until_s)
-        raise await exceeded(client, asking, [parent])
+    if isinstance(parent, Rejected):
+        await give_back(client, [child], request.consume, request.until_s)
+        raise await exceeded(client, request, [parent])
     return [child] if parent is None else [child, parent]
 
 
-async def _take_at_once(client: BucketClient, asking: Asking, known: Terms) -> list[Holding]:
-    bucket, consume = asking.bucket, asking.consume
-    rejected = client.rejected_above(known, bucket[1], consume) or client.rejected_by_view(asking)
+async def _take_at_once(client: BucketClient, request: AcquireRequest, known: EffectiveLimits) -> list[HeldBucket]:
+    bucket, consume = request.bucket, request.consume
+    rejected = client.rejected_above(known, bucket[1], consume) or client.rejected_by_view(request)
     if rejected is not None:
-        raise await exceeded(client, asking, [rejected])
-    taking = client.with_time_to_give_back(asking)
-    holdings: list[Holding] = []
-    rejections: list[Rejection] = []
+        raise await exceeded(client, request, [rejected])
+    taking = client.with_time_to_give_back(request)
+    holdings: list[HeldBucket] = []
+    rejections: list[Rejected] = []
 
     async def take_child() -> None:
         taken = _alone(await client.take(taking))
-        if isinstance(taken, Rejection):
+        if isinstance(taken, Rejected):
             rejections.append(taken)
             raise RateLimitExceeded(())
-        holdings.append(Holding(bucket, taken, consume))
+        holdings.append(HeldBucket(bucket, taken, consume))
 
     async def take_above() -> None:
         parent = await take_parent(client, known, taking)
-        if isinstance(parent, Rejection):
+        if isinstance(parent, Rejected):
             rejections.append(parent)
             raise RateLimitExceeded(())
         if parent is not None:
@@ -104,55 +104,57 @@ async def _take_at_once(client: BucketClient, asking: Asking, known: Terms) -> l
     try:
         child, parent = await client.parallel.both(lambda: _outcome(take_child), lambda: _outcome(take_above))
     except BaseException:
-        await give_back(client, holdings, consume, asking.until_s)
+        await give_back(client, holdings, consume, request.until_s)
         raise
     holdings.sort(key=lambda holding: holding.bucket != bucket)
     judged = verdict(child, parent)
     if isinstance(judged, Denied):
-        await give_back(client, holdings, consume, asking.until_s)
+        await give_back(client, holdings, consume, request.until_s)
         is_exceeded = isinstance(judged.error, RateLimitExceeded)
-        raise await exceeded(client, asking, rejections) if is_exceeded else judged.error
+        raise await exceeded(client, request, rejections) if is_exceeded else judged.error
     return holdings
 
 
-async def exceeded(client: BucketClient, asking: Asking, rejections: Sequence[Rejection]) -> RateLimitExceeded:
+async def exceeded(client: BucketClient, request: AcquireRequest, rejections: Sequence[Rejected]) -> RateLimitExceeded:
     """Return the error of a request, with the status of every limit of every bucket that it takes from.
 
     What a bucket that did not reject has is known, or read once.
     """
     known = {rejection.bucket: rejection.statuses() for rejection in rejections}
     first = rejections[0]
-    if first.bucket == asking.bucket and not first.terms.cascade:
+    if first.bucket == request.bucket and not first.terms.cascade:
         return RateLimitExceeded(known[first.bucket])
-    if asking.bucket not in known:
-        known = {asking.bucket: await client.statuses_of(asking), **known}
-    parent_id = first.terms.parent_id if first.bucket == asking.bucket else first.bucket[0]
-    above = (parent_id or "", asking.bucket[1])
+    if request.bucket not in known:
+        known = {request.bucket: await client.statuses_of(request), **known}
+    parent_id = first.terms.parent_id if first.bucket == request.bucket else first.bucket[0]
+    above = (parent_id or "", request.bucket[1])
     if above not in known:
-        known[above] = await client.statuses_of(asking._replace(bucket=above, own=None, partly=True))
-    return RateLimitExceeded([status for bucket in (asking.bucket, above) for status in known[bucket]])
+        known[above] = await client.statuses_of(request._replace(bucket=above, own=None, partly=True))
+    return RateLimitExceeded([status for bucket in (request.bucket, above) for status in known[bucket]])
 
 
-def _alone(taken: Grant | Paired | ChildTaken | Rejection) -> Grant | Rejection:
+def _alone(taken: Grant | Paired | ChildTaken | Rejected) -> Grant | Rejected:
     """Return what admitted a take without the parent, as it was requested."""
     assert not isinstance(taken, Paired | ChildTaken), "the parent is taken from only where that was requested"
     return taken
 
 
-async def take_parent(client: BucketClient, terms: Terms, asking: Asking) -> Holding | Rejection | None:
+async def take_parent(
+    client: BucketClient, terms: EffectiveLimits, request: AcquireRequest
+) -> HeldBucket | Rejected | None:
     """Take from the parent what it limits of the request; None if it limits nothing at all."""
     assert terms.parent_id is not None, "what cascades has a parent"
-    above = (terms.parent_id, asking.bucket[1])
+    above = (terms.parent_id, request.bucket[1])
     try:
-        taken = _alone(await client.take(Asking(above, asking.consume, None, asking.until_s, partly=True)))
+        taken = _alone(await client.take(AcquireRequest(above, request.consume, None, request.until_s, partly=True)))
     except NoLimitsInForceError:
         return None
     return _holding(above, taken)
 
 
 async def take_parent_in_place(
-    client: BucketClient, terms: Terms, resource: str, consume: dict[str, int]
-) -> Holding | Rejection | None:
+    client: BucketClient, terms: EffectiveLimits, resource: str, consume: dict[str, int]
+) -> HeldBucket | Rejected | None:
     """Take from the parent, where a write is done in place, what it limits of the request; None for nothing at all."""
     assert terms.parent_id is not None, "what cascades has a parent"
     above = (terms.parent_id, resource)
@@ -162,11 +164,11 @@ async def take_parent_in_place(
         return None
 
 
-def _holding(bucket: BucketId, taken: Grant | Rejection) -> Holding | Rejection:
-    return taken if isinstance(taken, Rejection) else Holding(bucket, taken, taken.terms.positions)
+def _holding(bucket: BucketId, taken: Grant | Rejected) -> HeldBucket | Rejected:
+    return taken if isinstance(taken, Rejected) else HeldBucket(bucket, taken, taken.terms.positions)
 
 
-async def give_back(client: BucketClient, holdings: list[Holding], amounts: dict[str, int], until_s: float) -> None:
+async def give_back(client: BucketClient, holdings: list[HeldBucket], amounts: dict[str, int], until_s: float) -> None:
     """Credit every bucket, once, with the tokens that were taken from it, even if the caller is cancelled.
 
     If the store is unavailable or closed, this is logged: the caller hears why the request failed.
@@ -180,7 +182,7 @@ async def give_back(client: BucketClient, holdings: list[Holding], amounts: dict
 
 
 async def settle(
-    client: BucketClient, holdings: list[Holding], changes: dict[str, int], until_s: float | None = None
+    client: BucketClient, holdings: list[HeldBucket], changes: dict[str, int], until_s: float | None = None
 ) -> None:
     """Charge or credit every bucket with changes, in tokens; each is tried though another fails.
 
@@ -200,14 +202,14 @@ async def settle(
         for call in calls:
             outcomes.append(await call())
     for outcome in outcomes:
-        if isinstance(outcome, Failed):
+        if isinstance(outcome, SideFailed):
             raise outcome.error
     return None
 
 
 def _settling(
-    client: BucketClient, holding: Holding, settlement: Settlement, until_s: float
-) -> Callable[[], Awaitable[Taken[None] | Failed]]:
+    client: BucketClient, holding: HeldBucket, settlement: Settlement, until_s: float
+) -> Callable[[], Awaitable[SideTaken[None] | SideFailed]]:
     """Return a call that settles with one bucket and tells what came of it."""
 
     async def settle_one() -> None:
@@ -216,9 +218,9 @@ def _settling(
     return lambda: _outcome(settle_one)
 
 
-async def _outcome(call: Callable[[], Awaitable[T]]) -> Taken[T] | Failed:
+async def _outcome(call: Callable[[], Awaitable[T]]) -> SideTaken[T] | SideFailed:
     """Make a call and return what came of it, so that the other side's outcome is never lost."""
     try:
-        return Taken(await call())
+        return SideTaken(await call())
     except ZAELimiterError as error:
-        return Failed(error)
+        return SideFailed(error)

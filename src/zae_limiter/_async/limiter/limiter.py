@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Unpack
 
-from zae_limiter._async import runtime
-from zae_limiter._async.late import ADMIN_VERBS, MaybeLate, Named, lease_late, open_first, warn_deprecated
+import zae_limiter.runtime.aio as runtime
+from zae_limiter._async.admin import AdminVerbs
+from zae_limiter._async.deprecated import ADMIN_VERBS, MaybeLate, Named, lease_late, open_first, warn_deprecated
 from zae_limiter._async.limiter.acquire import BucketClient
 from zae_limiter._async.limiter.lease import Lease
 from zae_limiter._async.protocol import RepositoryProtocol
 from zae_limiter._async.store.scope import Scope
-from zae_limiter._async.verbs import AdminVerbs
 from zae_limiter.core.acquire import amounts_of
 from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
 from zae_limiter.core.limit import Limit
@@ -120,8 +120,8 @@ class RateLimiter(MaybeLate, AdminVerbs):
 
         If an acquire would also take from the parent, this is the smaller of the two amounts.
         """
-        stands, terms = await self._client.standings((entity_id, resource), limits)
-        above = await self._client.standings_above(terms, resource)
+        stands, terms = await self._client.limit_levels((entity_id, resource), limits)
+        above = await self._client.limit_levels_above(terms, resource)
         now = self._client.now()
         found = {one.name: one.available_milli(now) // 1000 for one in stands}
         for one in () if above is None else above[0]:
@@ -138,9 +138,9 @@ class RateLimiter(MaybeLate, AdminVerbs):
         """
         if type(needed) is not dict:
             raise ValidationError("needed", needed, "must be a dict of limit names and amounts")
-        stands, terms = await self._client.standings((entity_id, resource), limits)
+        stands, terms = await self._client.limit_levels((entity_id, resource), limits)
         amounts = amounts_of(needed, terms, "needed")
-        above = await self._client.standings_above(terms, resource)
+        above = await self._client.limit_levels_above(terms, resource)
         now = self._client.now()
         waits = [stands[position].wait_ms(milli, now) for position, milli in amounts]
         if above is not None:

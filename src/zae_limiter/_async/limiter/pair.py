@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from zae_limiter._async.caches import BucketId, Remembered
-from zae_limiter._async.limiter.asking import Asking, Rejection
-from zae_limiter._async.limiter.errand import Means
+from zae_limiter._async.limiter.request import AcquireRequest, Rejected
 from zae_limiter._async.limiter.resolve import NoLimitsInForceError
+from zae_limiter._async.limiter.shard_attempt import AttemptContext
 from zae_limiter._async.store.configs import ConfigStore
-from zae_limiter.core.acquire import Create, Progress, Reject, Take, amounts_of, next_step, standings
-from zae_limiter.core.bucket import Moment
+from zae_limiter.core.acquire import Create, Progress, Reject, Take, amounts_of, limit_levels, next_step
+from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.limit import check_limits
 from zae_limiter.core.outcome import Cancelled, Committed, Refused, Unavailable
-from zae_limiter.core.view import Amounts, Grant, Terms
+from zae_limiter.core.view import Amounts, EffectiveLimits, Grant
 from zae_limiter.schema import attributes, bucket_writes
 from zae_limiter.schema.bucket_item import BucketView
 from zae_limiter.schema.operations import Put, Update
@@ -41,11 +41,11 @@ class PlannedTake(NamedTuple):
     bucket: BucketId
     memory: Remembered
     view: BucketView
-    terms: Terms
+    terms: EffectiveLimits
     amounts: Amounts
     step: Take
     consume: dict[str, int]
-    now: Moment
+    now: TimeBounds
 
 
 class ChildTaken(NamedTuple):
@@ -56,8 +56,8 @@ class ChildTaken(NamedTuple):
 
 
 def plan_above(
-    buckets: Mapping[BucketId, Remembered], bucket: BucketId, consume: dict[str, int], now: Moment, first: Progress
-) -> PlannedTake | Rejection | None:
+    buckets: Mapping[BucketId, Remembered], bucket: BucketId, consume: dict[str, int], now: TimeBounds, first: Progress
+) -> PlannedTake | Rejected | None:
     """Return the take from a parent's bucket that is known, or its rejection; None if that needs a call.
 
     Raises:
@@ -78,7 +78,7 @@ def plan_above(
         # As PlannedTake(...), without the call.
         return _new_tuple(PlannedTake, (bucket, memory, view, terms, amounts, step, consume, now))
     if type(step) is Reject:
-        return Rejection(bucket, terms, standings(view, terms, step.at), amounts, step.at, now)
+        return Rejected(bucket, terms, limit_levels(view, terms, step.at), amounts, step.at, now)
     return None
 
 
@@ -86,35 +86,35 @@ def plan_above(
 class Met:
     """A bucket that was read for the first time, and the terms it is judged by."""
 
-    asking: Asking
-    terms: Terms
+    request: AcquireRequest
+    terms: EffectiveLimits
     found: BucketView | None
 
 
 class FirstTouch:
     """Reads buckets that were never seen, and takes from two of them in one transaction."""
 
-    def __init__(self, means: Means, configs: ConfigStore, first: Progress) -> None:
+    def __init__(self, means: AttemptContext, configs: ConfigStore, first: Progress) -> None:
         self._means = means
         self._configs = configs
         self._looked = first.after_look()
 
-    async def meet(self, asking: Asking) -> Met:
+    async def meet(self, request: AcquireRequest) -> Met:
         """Read a bucket and its configuration at once.
 
         Raises:
             NamespaceNotFoundError: The namespace was deleted.
             ValidationError: No limits are in force.
         """
-        bucket = asking.bucket
+        bucket = request.bucket
         buckets = self._means.buckets
-        limits = None if asking.own is None else check_limits(asking.own)
+        limits = None if request.own is None else check_limits(request.own)
         keys = [*self._configs.keys(bucket), buckets.key(bucket)]
-        *configs, item = await self._means.table.batch_get(keys, until_s=asking.until_s)
-        terms = await self._means.resolver.terms_read(bucket, limits, configs, asking.until_s)
-        return Met(asking, terms, buckets.learn((bucket, 0), item, terms))
+        *configs, item = await self._means.table.batch_get(keys, until_s=request.until_s)
+        terms = await self._means.resolver.terms_read(bucket, limits, configs, request.until_s)
+        return Met(request, terms, buckets.learn((bucket, 0), item, terms))
 
-    async def take_both(self, child: Met) -> Paired | Rejection | None:
+    async def take_both(self, child: Met) -> Paired | Rejected | None:
         """Take from a child that was just met and from its parent, in one transaction.
 
         None: the parent limits nothing of it, or others were faster: they are taken from one by one then.
@@ -122,24 +122,24 @@ class FirstTouch:
         Raises:
             RateLimiterUnavailable: The table did not answer.
         """
-        asking = child.asking
+        request = child.request
         assert child.terms.parent_id is not None, "what cascades has a parent"
-        above = (child.terms.parent_id, asking.bucket[1])
+        above = (child.terms.parent_id, request.bucket[1])
         try:
-            parent = await self.meet(asking._replace(bucket=above, own=None, partly=True))
+            parent = await self.meet(request._replace(bucket=above, own=None, partly=True))
         except NoLimitsInForceError:
             return None
         now = self._means.table.now()
         writes = [self._written(one, now) for one in (child, parent)]
         operations = [write for write in writes if isinstance(write, Put | Update)]
         for write in writes:
-            if isinstance(write, Rejection):
+            if isinstance(write, Rejected):
                 return write
         if len(operations) < len(writes):
             return None
         token = f"pair-{next(self._means.nonces)}"
         whole = [*operations, *self._means.buckets.creation_checks(*operations)]
-        outcome = await self._means.table.transact(whole, token, until_s=asking.until_s)
+        outcome = await self._means.table.transact(whole, token, until_s=request.until_s)
         if isinstance(outcome, Unavailable):
             raise RateLimiterUnavailable(outcome.cause)
         self._learn((child, parent), operations, outcome)
@@ -150,33 +150,33 @@ class FirstTouch:
         charged = [_granted(met, operation) for met, operation in zip((child, parent), operations, strict=True)]
         return Paired(charged[0], above, charged[1])
 
-    def _written(self, met: Met, now: Moment) -> Put | Update | Rejection | None:
+    def _written(self, met: Met, now: TimeBounds) -> Put | Update | Rejected | None:
         """Return how a bucket is taken from, that it lacks the tokens, or None if it takes more than one step."""
-        amounts = met.asking.amounts(met.terms)
+        amounts = met.request.amounts(met.terms)
         if not amounts:
             return None
         step = next_step(met.found, met.terms, amounts, now, self._looked)
         match step:
-            case Take() if met.found is not None and met.found.frame.shard_count == 1:
+            case Take() if met.found is not None and met.found.layout.shard_count == 1:
                 return bucket_writes.take(met.found, step, next(self._means.nonces))
             case Create():
                 spent = {met.terms.limits[position].name: taken for position, taken in amounts}
-                owner = self._means.buckets.owner(met.asking.bucket)
+                owner = self._means.buckets.owner(met.request.bucket)
                 return bucket_writes.create(owner, met.terms, spent, now[1], self._means.buckets.signature())
-            case Reject(at=at) if met.found is None or met.found.frame.shard_count == 1:
-                stands = standings(met.found, met.terms, at)
-                return Rejection(met.asking.bucket, met.terms, stands, amounts, at, now)
+            case Reject(at=at) if met.found is None or met.found.layout.shard_count == 1:
+                stands = limit_levels(met.found, met.terms, at)
+                return Rejected(met.request.bucket, met.terms, stands, amounts, at, now)
         return None
 
     def _learn(self, both: tuple[Met, Met], operations: list[Put | Update], outcome: Any) -> None:
         """Remember buckets as they were created, or as they refused."""
         reasons = outcome.reasons[:2] if isinstance(outcome, Cancelled) else (None, None)
         for met, operation, reason in zip(both, operations, reasons, strict=True):
-            place = (met.asking.bucket, 0)
+            shard_id = (met.request.bucket, 0)
             if reason is not None:
-                self._means.buckets.learn(place, reason.old if isinstance(reason, Refused) else None, met.terms)
+                self._means.buckets.learn(shard_id, reason.old if isinstance(reason, Refused) else None, met.terms)
             elif isinstance(outcome, Committed) and isinstance(operation, Put):
-                self._means.buckets.learn(place, operation.item, met.terms)
+                self._means.buckets.learn(shard_id, operation.item, met.terms)
 
 
 def _granted(met: Met, operation: Put | Update) -> Grant:
@@ -184,4 +184,4 @@ def _granted(met: Met, operation: Put | Update) -> Grant:
     if isinstance(operation, Put):
         return Grant(met.terms, operation.item[attributes.BIRTH])
     assert met.found is not None, "only a bucket that was found is updated"
-    return met.found.frame.granted(met.terms)
+    return met.found.layout.granted(met.terms)

@@ -7,17 +7,17 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from zae_limiter._async.caches import BucketId, Remembered
-from zae_limiter._async.limiter.asking import contended
-from zae_limiter._async.limiter.errand import MOST_STEPS, Means
+from zae_limiter._async.limiter.request import contended
+from zae_limiter._async.limiter.shard_attempt import MOST_STEPS, AttemptContext
 from zae_limiter._async.limiter.shards import TRANSACTIONS, ShardClient, Shards
-from zae_limiter._async.store.buckets import Fate, Place
+from zae_limiter._async.store.buckets import ShardId, WriteResult
 from zae_limiter._async.store.configs import ConfigStore
 from zae_limiter._async.store.scope import Scope
-from zae_limiter.core.across import credit_across, debit_across, due_across, has_no_room, if_covered, lacks
-from zae_limiter.core.composite import Settlement, Settling, settle
+from zae_limiter.core.bucket_changes import Settlement, Settling, settle
 from zae_limiter.core.errors import NamespaceNotFoundError
+from zae_limiter.core.multi_shard import credit_across, debit_across, due_across, has_no_room, if_covered, lacks
 from zae_limiter.core.outcome import Applied, Refused, Throttled
-from zae_limiter.core.view import Amounts, Terms
+from zae_limiter.core.view import Amounts, EffectiveLimits
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView
 from zae_limiter.schema.operations import Put
@@ -26,7 +26,7 @@ from zae_limiter.schema.operations import Put
 class Settler:
     """Settles with the buckets of one namespace, one settlement at a time."""
 
-    def __init__(self, scope: Scope, means: Means, shards: ShardClient) -> None:
+    def __init__(self, scope: Scope, means: AttemptContext, shards: ShardClient) -> None:
         self._caches = scope.caches
         self._configs = ConfigStore(scope)
         self._table = means.table
@@ -34,7 +34,7 @@ class Settler:
         self._nonces = means.nonces
         self._shards = shards
 
-    async def settle(self, bucket: BucketId, settlement: Settlement, terms: Terms, until_s: float) -> None:
+    async def settle(self, bucket: BucketId, settlement: Settlement, terms: EffectiveLimits, until_s: float) -> None:
         """Charge debits and give credits back.
 
         Raises:
@@ -43,7 +43,7 @@ class Settler:
         memory = self._caches.of(bucket)
         shard = self._shard_to_settle(memory, settlement) if memory.sharded else 0
         view = memory.seen(shard)
-        if view is None or not view.frame.has_all(settlement.names) or not settlement.credits_reach(view.frame.birth):
+        if view is None or not view.layout.has_all(settlement.names) or not settlement.credits_reach(view.layout.birth):
             # An old view may lack a limit or show an earlier bucket, and what is settled with it would be dropped.
             view = await self._buckets.look((bucket, shard), terms, until_s, newest=True)
         refusals = 0
@@ -57,32 +57,32 @@ class Settler:
                 shard = shard if view is not None else 0
             if view is None and shard == 0 and not (settlement.debits and await self._has_namespace(bucket, until_s)):
                 return
-            fate, own = await self._settle_once((bucket, shard), view, settlement, (terms, until_s, refusals))
-            if fate is None:
+            result, own = await self._settle_once((bucket, shard), view, settlement, (terms, until_s, refusals))
+            if result is None:
                 return
-            if isinstance(fate, Applied):
+            if isinstance(result, Applied):
                 # A credit holds nothing: it may have met a bucket that was put on other limits since.
-                same = view is not None and view.frame.describes(fate.new)
-                self._buckets.learn((bucket, shard), fate.new, terms, own if same else ())
+                same = view is not None and view.layout.describes(result.new)
+                self._buckets.learn((bucket, shard), result.new, terms, own if same else ())
                 return
-            if isinstance(fate, Throttled):
-                await self._shards.relieve_and_wait((bucket, shard), terms, until_s, fate)
+            if isinstance(result, Throttled):
+                await self._shards.relieve_and_wait((bucket, shard), terms, until_s, result)
             else:
-                old = fate.old if isinstance(fate, Refused) else None
-                refusals += old is not None and view is not None and view.frame.describes(old)
+                old = result.old if isinstance(result, Refused) else None
+                refusals += old is not None and view is not None and view.layout.describes(old)
                 self._buckets.learn((bucket, shard), old, terms)
             shard = self._shard_to_settle(memory, settlement) if memory.sharded else 0
             view = memory.seen(shard)
         raise contended(bucket)
 
     async def _settle_across(
-        self, seen: tuple[BucketId, BucketView | None], settlement: Settlement, by: tuple[Terms, float, int]
+        self, seen: tuple[BucketId, BucketView | None], settlement: Settlement, by: tuple[EffectiveLimits, float, int]
     ) -> Settlement:
         """Settle with all shards at once what one of them lacks, or has no room for; return what is left to settle."""
         bucket, view = seen
         terms, until_s, refusals = by
         now_ms = self._table.now()[0]
-        due = settlement if view is None else settlement.due(view.frame.birth)
+        due = settlement if view is None else settlement.due(view.layout.birth)
         left: Settlement | None = None
         if due.debits and lacks(view, due, now_ms, refusals):
             left = await self._charge(bucket, settlement, terms, until_s)
@@ -91,12 +91,12 @@ class Settler:
         return settlement if left is None else left
 
     async def _settle_once(
-        self, place: Place, view: BucketView | None, settlement: Settlement, by: tuple[Terms, float, int]
-    ) -> tuple[Fate | None, Amounts]:
+        self, shard_id: ShardId, view: BucketView | None, settlement: Settlement, by: tuple[EffectiveLimits, float, int]
+    ) -> tuple[WriteResult | None, Amounts]:
         """Send a settlement to a shard once; None where it has nothing of it."""
         terms, until_s, refusals = by
         if view is None:
-            creation = self._charged_from_full(place[0], settlement, terms)
+            creation = self._charged_from_full(shard_id[0], settlement, terms)
             try:
                 return await self._buckets.create(creation, until_s), ()
             except NamespaceNotFoundError:
@@ -105,11 +105,11 @@ class Settler:
         if not settling.parts:
             return None, ()
         own = [(part.position, part.spent) for part in settling.parts]
-        if view.frame.shard_count > 1:
+        if view.layout.shard_count > 1:
             settling = if_covered(view, settling, self._table.now()[0])
         return await self._settle_with(view, settling, until_s), own
 
-    async def _settle_with(self, view: BucketView, settling: Settling, until_s: float) -> Fate:
+    async def _settle_with(self, view: BucketView, settling: Settling, until_s: float) -> WriteResult:
         """Send a settlement; after a lost answer only its debits are sent again, never a credit."""
         nonce = next(self._nonces)
         operation = bucket_writes.settle(view, settling, nonce)
@@ -118,7 +118,7 @@ class Settler:
             return outcome
         debits = [part for part in settling.parts if part.spent >= 0]
         again = bucket_writes.settle(view, Settling(debits, settling.held), nonce) if debits else None
-        return await self._buckets.fate(operation, outcome, again, until_s)
+        return await self._buckets.result_of(operation, outcome, again, until_s)
 
     async def _has_namespace(self, bucket: BucketId, until_s: float) -> bool:
         """Say whether there is still anyone to charge: a bucket that is gone may have gone with its namespace."""
@@ -128,12 +128,12 @@ class Settler:
             return False
         return True
 
-    def _charged_from_full(self, bucket: BucketId, settlement: Settlement, terms: Terms) -> Put:
+    def _charged_from_full(self, bucket: BucketId, settlement: Settlement, terms: EffectiveLimits) -> Put:
         owner, spent = self._buckets.owner(bucket), dict(settlement.debits)
         return bucket_writes.create(owner, terms, spent, self._table.now()[1], self._buckets.signature())
 
     async def _charge(
-        self, bucket: BucketId, settlement: Settlement, terms: Terms, until_s: float
+        self, bucket: BucketId, settlement: Settlement, terms: EffectiveLimits, until_s: float
     ) -> Settlement | None:
         """Charge debits to all shards in one transaction, first to what they have.
 
@@ -152,7 +152,9 @@ class Settler:
 
         return left if await self._settle_all((bucket, terms), charged, until_s, once=False) else None
 
-    async def _give(self, bucket: BucketId, settlement: Settlement, terms: Terms, until_s: float) -> Settlement | None:
+    async def _give(
+        self, bucket: BucketId, settlement: Settlement, terms: EffectiveLimits, until_s: float
+    ) -> Settlement | None:
         """Give credits back to all shards in one transaction, to each what it has room for.
 
         Return the rest of the settlement, None if the bucket does not exist.
@@ -172,7 +174,7 @@ class Settler:
 
     async def _settle_all(
         self,
-        of: tuple[BucketId, Terms],
+        of: tuple[BucketId, EffectiveLimits],
         share_out: Callable[[Shards], dict[int, Settling]],
         until_s: float,
         *,
@@ -201,11 +203,11 @@ class Settler:
         """Return the shard that has the most for debits, or that credits would fill up the least."""
         now_ms = self._table.now()[0]
         first = memory.view
-        due = settlement if first is None else settlement.due(first.frame.birth)
+        due = settlement if first is None else settlement.due(first.layout.birth)
 
         def level(view: BucketView) -> float:
-            found = [view.frame.position(name) for name in settlement.names]
-            baselines = [(view.frame.baseline(one), view.numbers[one]) for one in found if one is not None]
+            found = [view.layout.position(name) for name in settlement.names]
+            baselines = [(view.layout.baseline(one), view.numbers[one]) for one in found if one is not None]
             levels = [base.level(balance, now_ms) / max(1, base.capacity_milli) for base, balance in baselines]
             return min(levels, default=0.0)
 
@@ -214,7 +216,7 @@ class Settler:
         having = {
             shard: view
             for shard, view in views.items()
-            if view.frame.has_all(settlement.names) and settlement.credits_reach(view.frame.birth)
+            if view.layout.has_all(settlement.names) and settlement.credits_reach(view.layout.birth)
         }
         views = having or views
         choose = max if due.debits else min

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from random import Random
 
+from zae_limiter._async.backoff import Backoff
 from zae_limiter._async.caches import Bounded, BucketId, Remembered
-from zae_limiter._async.limiter.asking import Asking, Rejection, contended
-from zae_limiter._async.limiter.errand import Errand, Means
-from zae_limiter._async.limiter.holds import Holds
-from zae_limiter._async.pauses import Pauses
-from zae_limiter._async.store.buckets import Place
+from zae_limiter._async.limiter.request import AcquireRequest, Rejected, contended
+from zae_limiter._async.limiter.shard_attempt import AttemptContext, ShardAttempt
+from zae_limiter._async.limiter.throttle_cooldown import ThrottleCooldowns
+from zae_limiter._async.store.buckets import ShardId
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.core.acquire import Progress, Take, is_fresh
-from zae_limiter.core.across import combined, share_out, take_across
-from zae_limiter.core.bucket import Moment
+from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.multi_shard import combined, share_out, take_across
 from zae_limiter.core.outcome import (
     Cancelled,
     Committed,
@@ -41,7 +41,7 @@ from zae_limiter.core.sharding import (
     write_rate,
 )
 from zae_limiter.core.splitting import merge, split
-from zae_limiter.core.view import Amounts, Grant, Terms
+from zae_limiter.core.view import Amounts, EffectiveLimits, Grant
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView
 from zae_limiter.schema.operations import Operation
@@ -62,7 +62,7 @@ Shards = dict[int, BucketView]
 class ShardClient:
     """Takes from buckets of several shards, and splits those that are written to too often."""
 
-    def __init__(self, scope: Scope, means: Means, first: Progress) -> None:
+    def __init__(self, scope: Scope, means: AttemptContext, first: Progress) -> None:
         self._scope = scope
         self._means = means
         self._buckets = means.buckets
@@ -71,9 +71,9 @@ class ShardClient:
         self._first = first
         self._most_per_s = scope.table.capabilities.partition_writes_per_second
         self._gauges: Bounded[object, Gauge] = Bounded()
-        self._relieved: Bounded[Place, int] = Bounded()
-        self._splitting: set[Place] = set()
-        self.holds = Holds(scope.client.clock, self._random.random)
+        self._relieved: Bounded[ShardId, int] = Bounded()
+        self._splitting: set[ShardId] = set()
+        self.holds = ThrottleCooldowns(scope.client.clock, self._random.random)
 
     def renew(self) -> None:
         """Forget, in a copy of the process, what the original has in flight and when it did it."""
@@ -82,46 +82,46 @@ class ShardClient:
         self._relieved.clear()
         self.holds.clear()
 
-    async def take(self, asking: Asking, terms: Terms) -> Grant | Rejection:
+    async def take(self, request: AcquireRequest, terms: EffectiveLimits) -> Grant | Rejected:
         """Take from one of the shards, from another if that lacks the tokens, or from several at once."""
-        memory = self._scope.caches.of(asking.bucket)
-        amounts = asking.amounts(terms)
-        rejection = self.rejected_by_memory(memory, asking.bucket, terms, amounts)
+        memory = self._scope.caches.of(request.bucket)
+        amounts = request.amounts(terms)
+        rejection = self.rejected_by_memory(memory, request.bucket, terms, amounts)
         if rejection is not None:
             return rejection
         tried: set[int] = set()
         while len(tried) < _SHARDS_TRIED and _may_fit(memory, amounts):
-            shard = await self._next_shard(asking, memory, tried)
+            shard = await self._next_shard(request, memory, tried)
             if shard is None:
                 break
-            errand = Errand(self._means, asking, terms, self._first, shard)
-            verdict = await errand.run()
+            shard_attempt = ShardAttempt(self._means, request, terms, self._first, shard)
+            verdict = await shard_attempt.run()
             match verdict:
                 case Grant():
-                    await self.watch((asking.bucket, shard), errand.view, asking.until_s)
+                    await self.watch((request.bucket, shard), shard_attempt.view, request.until_s)
                     return verdict
-                case Rejection():
+                case Rejected():
                     tried.add(shard)
                 case Throttled():
                     # It may have the tokens all the same, so this is no reason to ask all of them at once.
-                    await self.relieve((asking.bucket, shard), terms, asking.until_s, verdict)
+                    await self.relieve((request.bucket, shard), terms, request.until_s, verdict)
                 case Missing():
                     # It was merged into one that it was split off, of which too much is remembered.
                     merged = ancestor(shard, memory.views())
-                    await self._buckets.look((asking.bucket, merged), errand.terms, asking.until_s)
-            terms = errand.terms
-        return await self._take_across(asking, terms)
+                    await self._buckets.look((request.bucket, merged), shard_attempt.terms, request.until_s)
+            terms = shard_attempt.terms
+        return await self._take_across(request, terms)
 
-    async def _next_shard(self, asking: Asking, memory: Remembered, tried: set[int]) -> int | None:
+    async def _next_shard(self, request: AcquireRequest, memory: Remembered, tried: set[int]) -> int | None:
         """Return a shard that was not tried yet, None if there is none; where all are left alone for now, wait.
 
         Raises:
             RateLimiterUnavailable: That would be too long.
         """
-        holds = {shard for shard in memory.counts() if self.holds.has((asking.bucket, shard))} if self.holds else set()
+        holds = {shard for shard in memory.counts() if self.holds.has((request.bucket, shard))} if self.holds else set()
         shard = self._choose(memory, tried | holds)
         if shard is None and (shard := self._choose(memory, tried)) is not None:
-            await self.holds.wait((asking.bucket, shard), asking.until_s)
+            await self.holds.wait((request.bucket, shard), request.until_s)
         return shard
 
     def _choose(self, memory: Remembered, avoided: set[int]) -> int | None:
@@ -134,8 +134,8 @@ class ShardClient:
         return self._random.choice(others) if others else None
 
     def rejected_by_memory(
-        self, memory: Remembered, bucket: BucketId, terms: Terms, amounts: Amounts
-    ) -> Rejection | None:
+        self, memory: Remembered, bucket: BucketId, terms: EffectiveLimits, amounts: Amounts
+    ) -> Rejected | None:
         """Reject without a look what all shards together lacked a moment ago."""
         views = self.fresh_views(memory, terms)
         if views is None:
@@ -143,37 +143,37 @@ class ShardClient:
         now = self._table.now()
         stands = combined(views, terms, now)
         lacking = any(stands[position].available_milli(now) < milli for position, milli in amounts if milli)
-        return Rejection(bucket, terms, stands, amounts, now, now) if lacking else None
+        return Rejected(bucket, terms, stands, amounts, now, now) if lacking else None
 
-    def fresh_views(self, memory: Remembered, terms: Terms) -> list[BucketView] | None:
+    def fresh_views(self, memory: Remembered, terms: EffectiveLimits) -> list[BucketView] | None:
         """Return the shards as they were seen a moment ago, on these terms; None if they must be read."""
         views = memory.views()
         now_ms = self._table.now()[1]
         if not all(is_fresh(view, terms, now_ms, self._first.trust_ms) for view in views.values()):
             return None
-        complete = is_complete({shard: view.frame.shard_count for shard, view in views.items()})
+        complete = is_complete({shard: view.layout.shard_count for shard, view in views.items()})
         return list(views.values()) if complete else None
 
-    async def _take_across(self, asking: Asking, terms: Terms) -> Grant | Rejection:
+    async def _take_across(self, request: AcquireRequest, terms: EffectiveLimits) -> Grant | Rejected:
         """Take from as many shards as it needs, in one transaction, or reject by what all of them have.
 
         Whoever comes too late for what there was is rejected, and does not wait for what comes after it.
         """
-        bucket = asking.bucket
-        pauses = self.pauses(asking.until_s)
+        bucket = request.bucket
+        pauses = self.pauses(request.until_s)
         refusals = 0
-        asked: Moment | None = None
+        asked: TimeBounds | None = None
         for attempt in range(TRANSACTIONS):
-            shards = await self.read_all(bucket, terms, asking.until_s, again=attempt > 0)
-            terms, agreed = await self._agreed(asking, terms, shards)
+            shards = await self.read_all(bucket, terms, request.until_s, again=attempt > 0)
+            terms, agreed = await self._agreed(request, terms, shards)
             if shards is None or not agreed:
                 continue
-            amounts, now = asking.amounts(terms), self._table.now()
+            amounts, now = request.amounts(terms), self._table.now()
             asked = now if asked is None else asked
             for judged in (asked, now):
                 if share_out(shards, amounts, judged) is None:
                     stands = combined(list(shards.values()), terms, judged)
-                    return Rejection(bucket, terms, stands, amounts, judged, now)
+                    return Rejected(bucket, terms, stands, amounts, judged, now)
             written = take_across(shards, amounts, now, refusals)
             assert written is not None, "they have enough"
             nonces = self._means.nonces
@@ -182,27 +182,29 @@ class ShardClient:
                 for shard, bounds in written.items()
             ]
             # Of limits that nothing is asked of there is nothing to write.
-            if not takes or await self.commit(takes, list(written), (bucket, terms), asking.until_s):
+            if not takes or await self.commit(takes, list(written), (bucket, terms), request.until_s):
                 return _granted(terms, [shards[shard] for shard in written])
             refusals += 1
             await pauses.wait_or_give_up()
         raise contended(bucket)
 
-    async def _agreed(self, asking: Asking, terms: Terms, shards: Shards | None) -> tuple[Terms, bool]:
+    async def _agreed(
+        self, request: AcquireRequest, terms: EffectiveLimits, shards: Shards | None
+    ) -> tuple[EffectiveLimits, bool]:
         """Put every shard on the limits in force, or create the bucket where it is gone.
 
         Return these limits, and whether the shards are on them; else all is to be read again.
         """
         if shards is None:
-            nothing = asking._replace(consume=dict.fromkeys(asking.consume, 0))
-            errand = Errand(self._means, nothing, terms, self._first)
-            await errand.run()
-            return errand.terms, False
-        for shard in [number for number, view in shards.items() if not view.frame.follows(terms)]:
-            errand = Errand(self._means, asking, terms, self._first, shard)
-            view = await errand.agree()
-            if view is None or errand.terms is not terms:
-                return errand.terms, False
+            nothing = request._replace(consume=dict.fromkeys(request.consume, 0))
+            shard_attempt = ShardAttempt(self._means, nothing, terms, self._first)
+            await shard_attempt.run()
+            return shard_attempt.terms, False
+        for shard in [number for number, view in shards.items() if not view.layout.follows(terms)]:
+            shard_attempt = ShardAttempt(self._means, request, terms, self._first, shard)
+            view = await shard_attempt.agree()
+            if view is None or shard_attempt.terms is not terms:
+                return shard_attempt.terms, False
             shards[shard] = view
         return terms, True
 
@@ -210,7 +212,7 @@ class ShardClient:
         self,
         operations: Sequence[Operation],
         shards: Sequence[int],
-        of: tuple[BucketId, Terms],
+        of: tuple[BucketId, EffectiveLimits],
         until_s: float,
         *,
         once: bool = False,
@@ -233,19 +235,19 @@ class ShardClient:
         return isinstance(outcome, Committed)
 
     def _learn_from(
-        self, outcome: TransactOutcome, shards: Sequence[int], bucket: BucketId, terms: Terms | None
+        self, outcome: TransactOutcome, shards: Sequence[int], bucket: BucketId, terms: EffectiveLimits | None
     ) -> None:
         if isinstance(outcome, Cancelled):
             for shard, reason in zip(shards, outcome.reasons, strict=True):
                 if reason is not None:
                     self._buckets.learn((bucket, shard), reason.old if isinstance(reason, Refused) else None, terms)
 
-    def pauses(self, until_s: float) -> Pauses:
+    def pauses(self, until_s: float) -> Backoff:
         """Return the pauses between tries that others, or throttles, stand in the way of."""
-        return Pauses(self._scope.client.clock, self._random.random, until_s, _PAUSES_S)
+        return Backoff(self._scope.client.clock, self._random.random, until_s, _PAUSES_S)
 
     async def read_all(
-        self, bucket: BucketId, terms: Terms | None, until_s: float, *, again: bool = False
+        self, bucket: BucketId, terms: EffectiveLimits | None, until_s: float, *, again: bool = False
     ) -> Shards | None:
         """Read all shards of a bucket, None if there is none; ``again``: it must be the newest.
 
@@ -264,7 +266,7 @@ class ShardClient:
             views = memory.views()
             if not views:
                 return None
-            counts = {shard: view.frame.shard_count for shard, view in views.items()}
+            counts = {shard: view.layout.shard_count for shard, view in views.items()}
             if is_complete(counts):
                 return views
             if max(counts.values()) <= widest:
@@ -272,20 +274,20 @@ class ShardClient:
             widest = max(widest, *counts.values())
         raise contended(bucket)
 
-    async def watch(self, place: Place, view: BucketView | None, until_s: float) -> None:
+    async def watch(self, shard_id: ShardId, view: BucketView | None, until_s: float) -> None:
         """Split a shard that is written to too often, as its own write counter tells."""
         if self._most_per_s is None or view is None:
             return
         rate = self._rate(view)
-        if rate is not None and wants_split(rate, self._most_per_s, view.frame.shard_count):
+        if rate is not None and wants_split(rate, self._most_per_s, view.layout.shard_count):
             # Whoever has got what was asked for is not to hear of what the split ran into.
             with suppress(RateLimiterUnavailable):
-                await self.split(place, view, until_s)
+                await self.split(shard_id, view, until_s)
 
     def _rate(self, view: BucketView) -> float | None:
         """Return a shard's writes per second since it was last measured, None if that is too short to tell."""
         # What a shard was written before it was split says nothing of what it is written since.
-        gauged = (view.frame.pk, view.frame.shard_count)
+        gauged = (view.layout.pk, view.layout.shard_count)
         before = self._gauges.get(gauged)
         if before is not None and view.seen_ms - before.at_ms < LOOK_APART_MS:
             return None
@@ -297,11 +299,11 @@ class ShardClient:
         """Say whether a throttled shard is to be split."""
         if self._most_per_s is None:
             return False
-        return splits_for_throttle(throttle.partition, self._rate(view), self._most_per_s, view.frame.shard_count)
+        return splits_for_throttle(throttle.partition, self._rate(view), self._most_per_s, view.layout.shard_count)
 
-    async def split(self, place: Place, view: BucketView, until_s: float) -> TransactOutcome | None:
+    async def split(self, shard_id: ShardId, view: BucketView, until_s: float) -> TransactOutcome | None:
         """Make two shards of one; where another was faster, learn from it. None: it is as small as it gets."""
-        bucket, shard = place
+        bucket, shard = shard_id
         splitting = split(view, self._table.now())
         if splitting is None:
             return None
@@ -309,30 +311,30 @@ class ShardClient:
         token = f"split-{next(self._means.nonces)}"
         outcome = await self._table.transact(operations, token, until_s=until_s)
         both = (shard, splitting.new_shard)
-        self._learn_from(outcome, both, bucket, view.frame.terms)
+        self._learn_from(outcome, both, bucket, view.layout.terms)
         if isinstance(outcome, Committed):
-            await self._read_again(bucket, both, view.frame.terms, until_s)
-            self.holds.end(place)
+            await self._read_again(bucket, both, view.layout.terms, until_s)
+            self.holds.end(shard_id)
         return outcome
 
-    async def _split_in_time(self, place: Place, view: BucketView | None, until_s: float) -> None:
+    async def _split_in_time(self, shard_id: ShardId, view: BucketView | None, until_s: float) -> None:
         """Split a shard that takes no writes for now, as soon as it takes one, unless another is faster.
 
         Raises:
             RateLimiterUnavailable: The table did not answer.
         """
         pauses = self.pauses(until_s)
-        self._splitting.add(place)
+        self._splitting.add(shard_id)
         try:
             while view is not None:
-                outcome = await self.split(place, view, until_s)
+                outcome = await self.split(shard_id, view, until_s)
                 if not isinstance(outcome, Throttled | Cancelled | Conflict) or not await pauses.wait():
                     return
-                before, view = view, self._buckets.remembered(*place)
-                if view is not None and view.frame.shard_count != before.frame.shard_count:
+                before, view = view, self._buckets.remembered(*shard_id)
+                if view is not None and view.layout.shard_count != before.layout.shard_count:
                     return
         finally:
-            self._splitting.discard(place)
+            self._splitting.discard(shard_id)
 
     async def merge(self, bucket: BucketId, staying: int, leaving: int, until_s: float) -> bool:
         """Make one shard of two; False if they are not one shard's halves, or others were faster."""
@@ -349,59 +351,65 @@ class ShardClient:
             await self._read_again(bucket, (leaving, staying), None, until_s)
         return isinstance(outcome, Committed)
 
-    async def _read_again(self, bucket: BucketId, shards: Sequence[int], terms: Terms | None, until_s: float) -> None:
+    async def _read_again(
+        self, bucket: BucketId, shards: Sequence[int], terms: EffectiveLimits | None, until_s: float
+    ) -> None:
         keys = [self._buckets.key(bucket, shard) for shard in shards]
         for shard, item in zip(
             shards, await self._table.batch_get(keys, consistent=True, until_s=until_s), strict=True
         ):
             self._buckets.learn((bucket, shard), item, terms)
 
-    async def relieve_and_wait(self, place: Place, terms: Terms, until_s: float, throttle: Throttled) -> None:
+    async def relieve_and_wait(
+        self, shard_id: ShardId, terms: EffectiveLimits, until_s: float, throttle: Throttled
+    ) -> None:
         """Do what may help a throttled shard, and wait until it may be written to again.
 
         Raises:
             RateLimiterUnavailable: No time is left.
         """
-        await self.relieve(place, terms, until_s, throttle)
-        await self.holds.wait(place, until_s)
+        await self.relieve(shard_id, terms, until_s, throttle)
+        await self.holds.wait(shard_id, until_s)
 
-    async def relieve(self, place: Place, terms: Terms | None, until_s: float, throttle: Throttled) -> None:
+    async def relieve(
+        self, shard_id: ShardId, terms: EffectiveLimits | None, until_s: float, throttle: Throttled
+    ) -> None:
         """Leave a throttled shard alone for a while, and find out that it was split, or split it, if that may help.
 
         Of many requests that are throttled at the same time one does something, and the others find it done.
         """
-        self.holds.begin(place)
-        bucket, shard = place
+        self.holds.begin(shard_id)
+        bucket, shard = shard_id
         now_ms = self._table.now()[0]
         # Every shard of the table is throttled as well: neither a look nor a split helps.
         if (
             throttle.partition is False
-            or place in self._splitting
-            or not may_relieve(self._relieved.get(place), now_ms)
+            or shard_id in self._splitting
+            or not may_relieve(self._relieved.get(shard_id), now_ms)
         ):
             return
-        self._relieved.keep(place, now_ms)
+        self._relieved.keep(shard_id, now_ms)
         before = self._buckets.remembered(bucket, shard)
         now_s = self._scope.client.clock.monotonic_s()
         soon_s = now_s + (until_s - now_s) * _TO_LOOK
         try:
-            view = await self._buckets.look(place, terms, soon_s)
+            view = await self._buckets.look(shard_id, terms, soon_s)
         except RateLimiterUnavailable:
             # Its reads may be throttled too; the shard that it was split into first, if it was, knows of the others.
             if shard == 0:
                 await self._buckets.look((bucket, 1), terms, until_s)
             return
-        split_since = before is not None and view is not None and before.frame.shard_count != view.frame.shard_count
+        split_since = before is not None and view is not None and before.layout.shard_count != view.layout.shard_count
         if view is None or split_since or not self._splits_for(throttle, view):
             return
         if self._random.random() < _SPLITTERS:
             with suppress(RateLimiterUnavailable):
-                await self._split_in_time(place, view, until_s)
+                await self._split_in_time(shard_id, view, until_s)
 
 
-def _granted(terms: Terms, charged: Sequence[BucketView]) -> Grant:
+def _granted(terms: EffectiveLimits, charged: Sequence[BucketView]) -> Grant:
     """Return what admitted a take from several shards: the birth number that one of them has."""
-    births = [view.frame.birth for view in charged if view.frame.birth is not None]
+    births = [view.layout.birth for view in charged if view.layout.birth is not None]
     return Grant(terms, births[0] if births else None)
 
 
@@ -409,8 +417,8 @@ def _may_fit(memory: Remembered, amounts: Amounts) -> bool:
     """Say whether the share of any shard is large enough for a request."""
     views = memory.views()
     fits = [
-        all(milli <= view.frame.baseline(position).capacity_milli for position, milli in amounts)
+        all(milli <= view.layout.baseline(position).capacity_milli for position, milli in amounts)
         for view in views.values()
-        if len(view.frame.limits) > max((position for position, _ in amounts), default=0)
+        if len(view.layout.limits) > max((position for position, _ in amounts), default=0)
     ]
     return any(fits) or not fits

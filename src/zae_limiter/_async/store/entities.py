@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from zae_limiter._async.store.changes import make_change
 from zae_limiter._async.store.index_reader import IndexReader
 from zae_limiter._async.store.scope import Scope
-from zae_limiter._async.store.whole_buckets import WholeBuckets, highest_shards
-from zae_limiter.core.audit import Change
+from zae_limiter._async.store.sharded_buckets import ShardedBuckets, highest_shards
+from zae_limiter.core.audit import AuditChange
 from zae_limiter.core.config import EntityFacts
 from zae_limiter.core.entity import Entity
 from zae_limiter.core.errors import EntityExistsError, EntityHasChildrenError, EntityNotFoundError
@@ -31,7 +31,7 @@ class EntityStore:
         item = await self._scope.table.get(entity_item.key(self._namespace_id, entity_id), consistent=True)
         return None if item is None else entity_item.from_item(item)
 
-    async def create(self, entity: Entity, change: Change) -> None:
+    async def create(self, entity: Entity, change: AuditChange) -> None:
         """Write a new entity, and tell the audit.
 
         Raises:
@@ -52,7 +52,7 @@ class EntityStore:
 
         await make_change(self._scope, change, decide)
 
-    async def delete(self, entity_id: str, change: Change) -> None:
+    async def delete(self, entity_id: str, change: AuditChange) -> None:
         """Delete an entity, its limits and its buckets; its usage and audit stay.
 
         Raises:
@@ -99,7 +99,7 @@ class EntityStore:
         item = await self._scope.table.get(entity_item.key(self._namespace_id, entity_id), consistent=True)
         return None if item is None else entity_item.facts_from_item(item)
 
-    async def _delete_configs(self, entity_id: str, items: Sequence[Item], change: Change) -> None:
+    async def _delete_configs(self, entity_id: str, items: Sequence[Item], change: AuditChange) -> None:
         """Delete the limits of an entity for some resources; what others have changed meanwhile is read again."""
 
         async def decide() -> list[Operation]:
@@ -122,7 +122,7 @@ class EntityStore:
         """Delete the buckets of an entity; a client that still knows one finds it gone and reads its limits again."""
         index = keys.gsi3_pk_entity(self._namespace_id, entity_id)
         found = await self._index.read(Query(index, index="GSI3", prefix=keys.GSI_BUCKET_PREFIX))
-        buckets = WholeBuckets(self._scope.client)
+        buckets = ShardedBuckets(self._scope.client)
         for bucket, known in highest_shards(Key(item["PK"], item["SK"]) for item in found.items).items():
             await buckets.remove(bucket, known)
 

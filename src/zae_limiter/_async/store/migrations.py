@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from zae_limiter._async.store.namespaces import NamespaceStore
-from zae_limiter._async.store.old_buckets import OldBuckets, Tally
+from zae_limiter._async.store.old_buckets import MigrationCount, OldBuckets
 from zae_limiter._async.store.scope import Client
 from zae_limiter._async.store.versions import VersionStore
 from zae_limiter.core.audit import check_principal
@@ -22,10 +22,10 @@ class Migration:
 
     target: str
     summary: str
-    carry_out: Callable[[Client, bool], Awaitable[Tally]]
+    carry_out: Callable[[Client, bool], Awaitable[MigrationCount]]
 
 
-async def move_buckets(client: Client, dry_run: bool) -> Tally:
+async def move_buckets(client: Client, dry_run: bool) -> MigrationCount:
     """Move the buckets that stand beside their entities to partitions of their own, in every namespace there is."""
     store = NamespaceStore(client)
     orphans = [one for one in await store.orphans() if one.status is not NamespaceStatus.PURGING]

@@ -7,7 +7,7 @@ moved is found no more, so a run that is repeated goes on where the last one end
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from zae_limiter._async import runtime
+import zae_limiter.runtime.aio as runtime
 from zae_limiter._async.store.index_reader import IndexReader
 from zae_limiter._async.store.scope import Client
 from zae_limiter.core.errors import CorruptItemError, RateLimiterUnavailable
@@ -24,17 +24,17 @@ _LONGEST_PAUSE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class MigrationCount:
     """What became of the old buckets."""
 
     moved: int = 0
     superseded: int = 0
     damaged: tuple[str, ...] = ()
 
-    def __add__(self, other: "Tally") -> "Tally":
+    def __add__(self, other: "MigrationCount") -> "MigrationCount":
         """Return both together; an item that was found damaged twice is one."""
         damaged = tuple(dict.fromkeys(self.damaged + other.damaged))
-        return Tally(self.moved + other.moved, self.superseded + other.superseded, damaged)
+        return MigrationCount(self.moved + other.moved, self.superseded + other.superseded, damaged)
 
     @property
     def changed(self) -> int:
@@ -51,12 +51,12 @@ class OldBuckets:
         self._dry_run = dry_run
         self._index = IndexReader(client.table)
 
-    async def move_all(self, namespace_ids: Sequence[str]) -> Tally:
+    async def move_all(self, namespace_ids: Sequence[str]) -> MigrationCount:
         """Move what is found, until nothing is found in two looks as far apart as an index may lag."""
-        tally = Tally()
+        tally = MigrationCount()
         looks = 0
         while looks < _EMPTY_LOOKS:
-            found = Tally()
+            found = MigrationCount()
             for namespace_id in namespace_ids:
                 found += await self._move_found(namespace_id)
             tally += found
@@ -67,9 +67,9 @@ class OldBuckets:
                 await runtime.sleep(self._table.index_lag_s)
         return tally
 
-    async def _move_found(self, namespace_id: str) -> Tally:
+    async def _move_found(self, namespace_id: str) -> MigrationCount:
         """Walk once through the entities of a namespace and move each bucket beside them."""
-        tally = Tally()
+        tally = MigrationCount()
         start: Mapping[str, str] | None = None
         beside = Query(
             keys.gsi4_pk(namespace_id), index="GSI4", prefix=keys.pk_entity(namespace_id, ""), limit=_KEYS_PER_PAGE
@@ -81,30 +81,30 @@ class OldBuckets:
             for first in range(0, len(old), _ITEMS_AT_ONCE):
                 some = old[first : first + _ITEMS_AT_ONCE]
                 for item in await self._table.batch_get(some, consistent=True):
-                    tally += Tally() if item is None else await self._move(item)
+                    tally += MigrationCount() if item is None else await self._move(item)
             start = page.next
             if start is None:
                 return tally
 
-    async def _move(self, item: Item) -> Tally:
+    async def _move(self, item: Item) -> MigrationCount:
         """Move one bucket; one that is written to meanwhile is read and moved again."""
         seen: Item | None = item
         superseded = False
         for attempt in range(_MOST_TRIES):
             if seen is None:
                 # Somebody else has moved it.
-                return Tally()
+                return MigrationCount()
             try:
                 put, delete = old_bucket_item.moved(seen, self._multiplier, self._client.signature())
             except CorruptItemError as error:
-                return Tally(damaged=(error.location,))
+                return MigrationCount(damaged=(error.location,))
             if self._dry_run:
                 superseded = await self._table.get(put.key, consistent=True) is not None
-                return Tally(superseded=1) if superseded else Tally(moved=1)
+                return MigrationCount(superseded=1) if superseded else MigrationCount(moved=1)
             stays: Operation = Check(put.key, (ItemExists(),)) if superseded else put
             outcome = await self._table.transact([delete, stays], f"migrate-{next(self._client.nonces)}")
             if isinstance(outcome, Committed):
-                return Tally(superseded=1) if superseded else Tally(moved=1)
+                return MigrationCount(superseded=1) if superseded else MigrationCount(moved=1)
             if isinstance(outcome, Unavailable):
                 raise RateLimiterUnavailable(outcome.cause)
             await self._pause(attempt)

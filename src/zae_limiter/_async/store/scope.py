@@ -8,12 +8,12 @@ from random import Random
 from typing import Any
 
 from zae_limiter._async.caches import NamespaceCaches
-from zae_limiter._async.runtime import Parallel
 from zae_limiter._async.table import Table
 from zae_limiter.clock import Clock
 from zae_limiter.core.settings import Settings
 from zae_limiter.core.version import VersionRecord
 from zae_limiter.process import renew_in_copies
+from zae_limiter.runtime.aio import Parallel
 from zae_limiter.schema.bucket_item import BIRTH_BITS
 from zae_limiter.schema.bucket_writes import Signature
 

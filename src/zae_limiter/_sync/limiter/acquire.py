@@ -7,41 +7,41 @@ more than one shard that of the shard client.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from zae_limiter._sync import runtime
+import zae_limiter.runtime.threads as runtime
 from zae_limiter._sync.caches import BucketId, Flight, Remembered
-from zae_limiter._sync.limiter.asking import Asking, Rejection, about
 from zae_limiter._sync.limiter.availability import chosen
-from zae_limiter._sync.limiter.errand import Errand, Means
-from zae_limiter._sync.limiter.errand import Verdict as ShardVerdict
-from zae_limiter._sync.limiter.group_commit import GroupCommit, Verdict
+from zae_limiter._sync.limiter.group_commit import GroupCommit, TakeResult
 from zae_limiter._sync.limiter.pair import ChildTaken, FirstTouch, Paired, PlannedTake, plan_above
+from zae_limiter._sync.limiter.request import AcquireRequest, Rejected, about
 from zae_limiter._sync.limiter.resolve import NoLimitsInForceError, OwnLimits, Resolver
 from zae_limiter._sync.limiter.settle import Settler
+from zae_limiter._sync.limiter.shard_attempt import AttemptContext, ShardAttempt
+from zae_limiter._sync.limiter.shard_attempt import AttemptResult as ShardVerdict
 from zae_limiter._sync.limiter.shards import ShardClient
 from zae_limiter._sync.limiter.top_ups import TopUps
 from zae_limiter._sync.store.buckets import BucketStore, check_bucket
 from zae_limiter._sync.store.configs import ConfigStore
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.core.acquire import (
+    LevelOfLimit,
     Progress,
     Reject,
-    Stands,
     Take,
     amounts_of,
     covers,
     is_fresh,
     is_known_short,
+    limit_levels,
     next_step,
-    standings,
     statuses,
 )
-from zae_limiter.core.across import combined
-from zae_limiter.core.bucket import Moment
-from zae_limiter.core.composite import Settlement
+from zae_limiter.core.bucket import TimeBounds
+from zae_limiter.core.bucket_changes import Settlement
 from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.multi_shard import combined
 from zae_limiter.core.outcome import Applied, Throttled, WriteOutcome
 from zae_limiter.core.status import LimitStatus, OnUnavailable
-from zae_limiter.core.view import Grant, Terms
+from zae_limiter.core.view import EffectiveLimits, Grant
 from zae_limiter.process import renew_in_copies
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import view_after_take
@@ -74,7 +74,7 @@ class BucketClient:
         self._first = Progress(trust_ms=scope.settings.reject_locally_ms, look_first=not speculative)
         self._server_time = scope.table.server_time
         self._top_ups = TopUps(scope.table, self._monotonic_s)
-        self._means = Means(scope.table, self.buckets, self.resolver, scope.client.nonces, self._top_ups)
+        self._means = AttemptContext(scope.table, self.buckets, self.resolver, scope.client.nonces, self._top_ups)
         self.shards = ShardClient(scope, self._means, self._first)
         self.settler = Settler(scope, self._means, self.shards)
         self._splits = self.buckets.splits
@@ -97,7 +97,7 @@ class BucketClient:
         self.shards.renew()
         self._top_ups.pending.clear()
 
-    def take(self, asking: Asking) -> Verdict | ChildTaken:
+    def take(self, request: AcquireRequest) -> TakeResult | ChildTaken:
         """Take from a bucket and return what admitted it, with the parent's if that was taken from too.
 
         The rejection may be that of the parent, if its view shows that it would reject.
@@ -106,14 +106,14 @@ class BucketClient:
             ValidationError: The request can never be admitted.
             RateLimiterUnavailable: The table did not answer.
         """
-        verdict = (self.attempt(*asking[:5]) if self.inline else self.group.take(asking))
-        if isinstance(verdict, Rejection) and self._server_time is not None and verdict.depends_on_the_clock():
+        verdict = (self.attempt(*request[:5]) if self.inline else self.group.take(request))
+        if isinstance(verdict, Rejected) and self._server_time is not None and verdict.depends_on_the_clock():
             self._server_time.narrow()
         return verdict
 
     def attempt(
         self, bucket: BucketId, consume: dict[str, int], own: OwnLimits, until_s: float | None, partly: bool = False
-    ) -> Grant | ChildTaken | Rejection:
+    ) -> Grant | ChildTaken | Rejected:
         """Take from a bucket in place, in one write as a rule, and return what admitted it, or the rejection.
 
         ``until_s`` None: the client's deadline from now on. ``partly``: take only from limits that the bucket has.
@@ -130,23 +130,23 @@ class BucketClient:
         # Not fresh, or read in the future of a clock that was set back since.
         stale = known is None or not known.read_ms <= now[0] < known.expires_ms
         if stale or terms is None or (partly and not consume.keys() <= terms.positions.keys()):
-            return self._take_as_stranger(Asking(bucket, consume, own, until_s or self.until_s(), partly))
+            return self._take_cold(AcquireRequest(bucket, consume, own, until_s or self.until_s(), partly))
         self._caches.hits += 1
         amounts = amounts_of(consume, terms)
         planned = None
         if terms.cascade and not partly:
             found = plan_above(self._remembered, (terms.parent_id or "", bucket[1]), consume, now, self._first)
             found = found or self.rejected_above(terms, bucket[1], consume, now)
-            if isinstance(found, Rejection):
+            if isinstance(found, Rejected):
                 return found
             planned = found
         view = memory.view
         step = next_step(view, terms, amounts, now, self._first)
         if type(step) is not Take or view is None:
             if type(step) is Reject:
-                return Rejection(bucket, terms, standings(view, terms, step.at), amounts, step.at, now)
-            asking = Asking(bucket, consume, own, until_s or self.until_s(), partly)
-            return self._run(Errand(self._means, asking, terms, self._first), asking)
+                return Rejected(bucket, terms, limit_levels(view, terms, step.at), amounts, step.at, now)
+            request = AcquireRequest(bucket, consume, own, until_s or self.until_s(), partly)
+            return self._run(ShardAttempt(self._means, request, terms, self._first), request)
         update = bucket_writes.take(view, step, next(self.nonces))
         outcome = self._write(update)
         if type(outcome) is Applied:
@@ -155,13 +155,13 @@ class BucketClient:
                 memory.view = after
             else:
                 self.buckets.learn_taken(bucket, after)
-            frame = view.frame
-            grant = frame if frame.terms is terms else frame.granted(terms)
+            layout = view.layout
+            grant = layout if layout.terms is terms else layout.granted(terms)
             return grant if planned is None else ChildTaken(grant, planned)
-        asking = Asking(bucket, consume, own, until_s or self.until_s(), partly)
-        return self._go_on(asking, terms, update, outcome, now)
+        request = AcquireRequest(bucket, consume, own, until_s or self.until_s(), partly)
+        return self._go_on(request, terms, update, outcome, now)
 
-    def carry_out(self, planned: PlannedTake) -> Grant | Rejection:
+    def carry_out(self, planned: PlannedTake) -> Grant | Rejected:
         """Take from a bucket as it was planned, and return what admitted it, or the rejection.
 
         Raises:
@@ -176,23 +176,23 @@ class BucketClient:
                 memory.view = after
             else:
                 self.buckets.learn_taken(bucket, after)
-            frame = view.frame
-            return frame if frame.terms is terms else frame.granted(terms)
+            layout = view.layout
+            return layout if layout.terms is terms else layout.granted(terms)
         return self._go_on(
-            Asking(bucket, consume, None, self.until_s(), partly=True), terms, update, outcome, now
+            AcquireRequest(bucket, consume, None, self.until_s(), partly=True), terms, update, outcome, now
         )
 
     def _go_on(
-        self, asking: Asking, terms: Terms, update: Update, outcome: WriteOutcome, now: Moment
-    ) -> Grant | Rejection:
+        self, request: AcquireRequest, terms: EffectiveLimits, update: Update, outcome: WriteOutcome, now: TimeBounds
+    ) -> Grant | Rejected:
         """Go on with a request whose first write was not simply applied."""
-        fate = self.buckets.fate(update, outcome, update, asking.until_s)
-        errand = Errand(self._means, asking, terms, self._first)
-        return self._run(errand, asking, errand.hear(fate, now))
+        result = self.buckets.result_of(update, outcome, update, request.until_s)
+        shard_attempt = ShardAttempt(self._means, request, terms, self._first)
+        return self._run(shard_attempt, request, shard_attempt.hear(result, now))
 
     def rejected_above(
-        self, terms: Terms, resource: str, consume: dict[str, int], now: Moment | None = None
-    ) -> Rejection | None:
+        self, terms: EffectiveLimits, resource: str, consume: dict[str, int], now: TimeBounds | None = None
+    ) -> Rejected | None:
         """Return the rejection that a fresh view of the parent's bucket shows to come; None if it may admit.
 
         Before the child is written: a child that is taken from in vain costs two writes.
@@ -204,29 +204,29 @@ class BucketClient:
         view = self.buckets.remembered(bucket)
         if view is None or covers(view, consume, (now or self.now())[0]):
             return None
-        return self.rejected_by_view(Asking(bucket, consume, None, 0.0, partly=True))
+        return self.rejected_by_view(AcquireRequest(bucket, consume, None, 0.0, partly=True))
 
-    def rejected_by_view(self, asking: Asking) -> Rejection | None:
+    def rejected_by_view(self, request: AcquireRequest) -> Rejected | None:
         """Return the rejection that a fresh view of the bucket shows to come, without a call; None if it may admit.
 
         Raises:
             ValidationError: The bucket can never admit the request.
         """
-        bucket = asking.bucket
+        bucket = request.bucket
         memory = self._remembered.get(bucket)
         if memory is None or memory.view is None:
             return None
-        terms = self.resolver.known_terms(bucket, asking.own)
+        terms = self.resolver.known_terms(bucket, request.own)
         if terms is None:
             return None
-        amounts, now = asking.amounts(terms), self.now()
+        amounts, now = request.amounts(terms), self.now()
         if memory.sharded:
             return self.shards.rejected_by_memory(memory, bucket, terms, amounts)
         if not is_known_short(memory.view, terms, amounts, now, self._first.trust_ms):
             return None
-        return Rejection(bucket, terms, standings(memory.view, terms, now), amounts, now, now)
+        return Rejected(bucket, terms, limit_levels(memory.view, terms, now), amounts, now, now)
 
-    def statuses_of(self, asking: Asking) -> list[LimitStatus]:
+    def statuses_of(self, request: AcquireRequest) -> list[LimitStatus]:
         """Return how a bucket compares with a request that another bucket rejects; a view that is not fresh is read.
 
         Nothing if no limits are in force, or if the table does not answer and the bucket was never seen.
@@ -234,13 +234,13 @@ class BucketClient:
         Raises:
             ValidationError: The bucket can never admit the request.
         """
-        bucket, until_s = asking.bucket, asking.until_s
+        bucket, until_s = request.bucket, request.until_s
         memory = self._caches.of(bucket)
         try:
-            terms = self.resolver.terms(bucket, asking.own, until_s)
+            terms = self.resolver.terms(bucket, request.own, until_s)
         except (NoLimitsInForceError, RateLimiterUnavailable):
             return []
-        amounts = asking.amounts(terms)
+        amounts = request.amounts(terms)
         try:
             stands = self._stands_in_memory(memory, terms) or self._stands_now(bucket, terms, until_s)
         except RateLimiterUnavailable:
@@ -249,7 +249,7 @@ class BucketClient:
             stands = combined(list(memory.views().values()), terms, self.now())
         return statuses(bucket, stands, amounts, self.now(), self.now())
 
-    def _stands_in_memory(self, memory: Remembered, terms: Terms) -> Sequence[Stands] | None:
+    def _stands_in_memory(self, memory: Remembered, terms: EffectiveLimits) -> Sequence[LevelOfLimit] | None:
         """Return how the limits of a bucket stand by fresh views; None if it must be read."""
         now = self.now()
         if memory.sharded:
@@ -258,32 +258,34 @@ class BucketClient:
         view = memory.view
         if view is None or not is_fresh(view, terms, now[1], self._first.trust_ms):
             return None
-        return standings(view, terms, now)
+        return limit_levels(view, terms, now)
 
-    def _attempt_aloft(self, asking: Asking, memory: Remembered, terms: Terms, now: Moment) -> Grant | Rejection:
+    def _take_in_flight(
+        self, request: AcquireRequest, memory: Remembered, terms: EffectiveLimits, now: TimeBounds
+    ) -> Grant | Rejected:
         """Take where several takes may be under way: each reckons with those before it, but none rejects by them."""
-        amounts = asking.amounts(terms)
+        amounts = request.amounts(terms)
         if not amounts:
             return Grant(terms, None)
-        view, until_s = memory.expected(), asking.until_s
+        view, until_s = memory.expected(), request.until_s
         first = self._wary if memory.in_flight else self._first
         step = next_step(view, terms, amounts, now, first)
         if type(step) is not Take or view is None:
             if self._top_ups.pending and view is not None and not memory.in_flight:
-                topping = self._top_ups.due(asking.bucket, view, terms, amounts, now)
+                topping = self._top_ups.due(request.bucket, view, terms, amounts, now)
                 if topping is not None:
-                    errand = Errand(self._means, asking, terms, first)
-                    return self._run(errand, asking, errand.top_up(topping, now))
+                    shard_attempt = ShardAttempt(self._means, request, terms, first)
+                    return self._run(shard_attempt, request, shard_attempt.top_up(topping, now))
             if type(step) is Reject:
-                stands = standings(view, terms, step.at)
-                return Rejection(asking.bucket, terms, stands, amounts, step.at, now)
-            return self._run(Errand(self._means, asking, terms, first), asking)
+                stands = limit_levels(view, terms, step.at)
+                return Rejected(request.bucket, terms, stands, amounts, step.at, now)
+            return self._run(ShardAttempt(self._means, request, terms, first), request)
         update = bucket_writes.take(view, step, next(self.nonces))
         changes = [
             (position, -taken if balance is None else balance - view.numbers[position])
             for position, taken, _, _, balance in step.bounds
         ]
-        flight = Flight(view.frame, changes, until_s)
+        flight = Flight(view.layout, changes, until_s)
         try:
             # A take that was due one deadline before this one began.
             memory.send(flight, until_s - 2 * self._deadline_s)
@@ -291,77 +293,79 @@ class BucketClient:
         finally:
             memory.arrive(flight)
         if type(outcome) is not Applied:
-            fate = self.buckets.fate(update, outcome, update, until_s)
-            errand = Errand(self._means, asking, terms, first)
-            return self._run(errand, asking, errand.hear(fate, now))
-        before = view if memory.view is None or memory.view.frame is not view.frame else memory.view
+            result = self.buckets.result_of(update, outcome, update, until_s)
+            shard_attempt = ShardAttempt(self._means, request, terms, first)
+            return self._run(shard_attempt, request, shard_attempt.hear(result, now))
+        before = view if memory.view is None or memory.view.layout is not view.layout else memory.view
         after = view_after_take(before, outcome.new, amounts, now[1])
-        self.buckets.learn_taken(asking.bucket, after)
+        self.buckets.learn_taken(request.bucket, after)
         if self._top_ups.pending:
-            self._top_ups.note(asking.bucket, after, amounts)
+            self._top_ups.note(request.bucket, after, amounts)
         if self._splits:
-            self.shards.watch((asking.bucket, 0), after, until_s)
-        return view.frame.granted(terms)
+            self.shards.watch((request.bucket, 0), after, until_s)
+        return view.layout.granted(terms)
 
-    def _run(self, errand: Errand, asking: Asking, verdict: ShardVerdict | None = None) -> Grant | Rejection:
+    def _run(
+        self, shard_attempt: ShardAttempt, request: AcquireRequest, verdict: ShardVerdict | None = None
+    ) -> Grant | Rejected:
         """Run an errand on shard 0 to its end, and turn to the other shards where that is not all there is."""
         while True:
-            verdict = errand.run() if verdict is None else verdict
-            sharded = errand.view is not None and errand.view.frame.shard_count > 1
+            verdict = shard_attempt.run() if verdict is None else verdict
+            sharded = shard_attempt.view is not None and shard_attempt.view.layout.shard_count > 1
             if isinstance(verdict, Grant):
                 if self._splits:
-                    self.shards.watch((asking.bucket, 0), errand.view, asking.until_s)
+                    self.shards.watch((request.bucket, 0), shard_attempt.view, request.until_s)
                 return verdict
-            if isinstance(verdict, Rejection) and not sharded:
+            if isinstance(verdict, Rejected) and not sharded:
                 return verdict
             if isinstance(verdict, Throttled):
-                self.shards.relieve_and_wait((asking.bucket, 0), errand.terms, asking.until_s, verdict)
-                sharded = self._caches.of(asking.bucket).sharded
+                self.shards.relieve_and_wait((request.bucket, 0), shard_attempt.terms, request.until_s, verdict)
+                sharded = self._caches.of(request.bucket).sharded
             if sharded:
-                return self.shards.take(asking, errand.terms)
-            errand, verdict = Errand(self._means, asking, errand.terms, self._first), None
+                return self.shards.take(request, shard_attempt.terms)
+            shard_attempt, verdict = ShardAttempt(self._means, request, shard_attempt.terms, self._first), None
 
-    def _take_as_stranger(self, asking: Asking) -> Grant | Rejection:
+    def _take_cold(self, request: AcquireRequest) -> Grant | Rejected:
         """Take from a bucket whose terms are not at hand; where it was not seen either, both are read at once."""
-        bucket, own, until_s = asking.bucket, asking.own, asking.until_s
+        bucket, own, until_s = request.bucket, request.own, request.until_s
         check_bucket(bucket)
         first = self._first
         if self.buckets.remembered(bucket) is not None or self.resolver.is_known(bucket):
             terms = self.resolver.terms(bucket, own, until_s)
         else:
-            terms, first = (self._first_touch.meet(asking)).terms, first.after_look()
-        if self.inline and terms.cascade and not asking.partly:
-            above = self.rejected_above(terms, bucket[1], asking.consume)
+            terms, first = (self._first_touch.meet(request)).terms, first.after_look()
+        if self.inline and terms.cascade and not request.partly:
+            above = self.rejected_above(terms, bucket[1], request.consume)
             if above is not None:
                 return above
         if self._caches.of(bucket).sharded:
-            return self.shards.take(asking, terms)
-        return self._run(Errand(self._means, asking, terms, first), asking)
+            return self.shards.take(request, terms)
+        return self._run(ShardAttempt(self._means, request, terms, first), request)
 
-    def _attempt_with_parent(self, asking: Asking) -> Verdict:
+    def _attempt_with_parent(self, request: AcquireRequest) -> TakeResult:
         """Take from a bucket, and from its parent too where neither was ever seen."""
-        memory = self._remembered.get(asking.bucket)
+        memory = self._remembered.get(request.bucket)
         if self.shards.holds and (memory is None or not memory.sharded):
-            self.shards.holds.wait((asking.bucket, 0), asking.until_s)
-        if memory is not None and memory.shards is None and asking.own is None:
+            self.shards.holds.wait((request.bucket, 0), request.until_s)
+        if memory is not None and memory.shards is None and request.own is None:
             known, now = memory.limits, self.now()
             if known is not None and known.terms is not None and known.is_fresh(now[0]):
                 self._caches.hits += 1
-                return self._attempt_aloft(asking, memory, known.terms, now)
-        check_bucket(asking.bucket)
+                return self._take_in_flight(request, memory, known.terms, now)
+        check_bucket(request.bucket)
         new = memory is None or (memory.view is None and memory.limits is None)
-        if not asking.with_parent or not new:
-            return self._take_as_stranger(asking)
-        met = self._first_touch.meet(asking)
+        if not request.with_parent or not new:
+            return self._take_cold(request)
+        met = self._first_touch.meet(request)
         if met.terms.cascade:
-            both: Paired | Rejection | None
-            if self.buckets.remembered((met.terms.parent_id or "", asking.bucket[1])) is None:
+            both: Paired | Rejected | None
+            if self.buckets.remembered((met.terms.parent_id or "", request.bucket[1])) is None:
                 both = self._first_touch.take_both(met)
             else:
-                both = self.rejected_above(met.terms, asking.bucket[1], asking.consume)
+                both = self.rejected_above(met.terms, request.bucket[1], request.consume)
             if both is not None:
                 return both
-        return self._run(Errand(self._means, asking, met.terms, self._first.after_look()), asking)
+        return self._run(ShardAttempt(self._means, request, met.terms, self._first.after_look()), request)
 
     def choice(self, asked: object) -> OnUnavailable:
         """Return what to do while the store is away."""
@@ -375,11 +379,11 @@ class BucketClient:
         """Return when the store must have answered what is begun now, by the clock that never goes back."""
         return self._monotonic_s() + self._deadline_s
 
-    def with_time_to_give_back(self, asking: Asking) -> Asking:
+    def with_time_to_give_back(self, request: AcquireRequest) -> AcquireRequest:
         """Return the same request, to be answered early enough to be undone by the time it is to be answered."""
-        return asking._replace(until_s=asking.until_s - self._deadline_s * _TO_GIVE_BACK)
+        return request._replace(until_s=request.until_s - self._deadline_s * _TO_GIVE_BACK)
 
-    def settle(self, bucket: BucketId, settlement: Settlement, terms: Terms, until_s: float) -> None:
+    def settle(self, bucket: BucketId, settlement: Settlement, terms: EffectiveLimits, until_s: float) -> None:
         """Charge debits and give credits back, together with what others settle with the bucket.
 
         Raises:
@@ -388,7 +392,7 @@ class BucketClient:
         settling = self.settler.settle if self.inline else self.group.settle
         settling(bucket, settlement, terms, until_s)
 
-    def standings(self, bucket: BucketId, own: OwnLimits) -> tuple[Sequence[Stands], Terms]:
+    def limit_levels(self, bucket: BucketId, own: OwnLimits) -> tuple[Sequence[LevelOfLimit], EffectiveLimits]:
         """Look at a bucket and return how its limits stand, and the terms."""
         until_s = self.until_s()
         try:
@@ -397,19 +401,21 @@ class BucketClient:
         except RateLimiterUnavailable as away:
             raise about(away, bucket) from away.cause
 
-    def standings_above(self, terms: Terms, resource: str) -> tuple[Sequence[Stands], Terms] | None:
-        """Look at the parent's bucket as ``standings`` does; None if an acquire would not take from it."""
+    def limit_levels_above(
+        self, terms: EffectiveLimits, resource: str
+    ) -> tuple[Sequence[LevelOfLimit], EffectiveLimits] | None:
+        """Look at the parent's bucket as ``limit_levels`` does; None if an acquire would not take from it."""
         if not terms.cascade or terms.parent_id is None:
             return None
         try:
-            return self.standings((terms.parent_id, resource), None)
+            return self.limit_levels((terms.parent_id, resource), None)
         except NoLimitsInForceError:
             return None
 
-    def _stands_now(self, bucket: BucketId, terms: Terms, until_s: float) -> Sequence[Stands]:
+    def _stands_now(self, bucket: BucketId, terms: EffectiveLimits, until_s: float) -> Sequence[LevelOfLimit]:
         """Read a bucket and return how its limits stand."""
         view = self.buckets.look((bucket, 0), terms, until_s)
-        if view is not None and view.frame.shard_count > 1:
+        if view is not None and view.layout.shard_count > 1:
             shards = self.shards.read_all(bucket, terms, until_s) or {0: view}
             return combined(list(shards.values()), terms, self.now())
-        return standings(view, terms, self.now())
+        return limit_levels(view, terms, self.now())

@@ -8,23 +8,23 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from zae_limiter._sync.caches import Bounded, BucketId, NamespaceCaches, Remembered
-from zae_limiter._sync.limiter.asking import Asking, Rejection
-from zae_limiter._sync.limiter.convoy import Convoy
 from zae_limiter._sync.limiter.pair import Paired
+from zae_limiter._sync.limiter.request import AcquireRequest, Rejected
 from zae_limiter._sync.limiter.resolve import NoLimitsInForceError
+from zae_limiter._sync.limiter.write_batcher import WriteBatcher
 from zae_limiter._sync.store.buckets import check_bucket
-from zae_limiter.core.acquire import Stands
+from zae_limiter.core.acquire import LevelOfLimit
 from zae_limiter.core.batch import admitted, are_amounts, capacities_of, fitting, room_of, together
-from zae_limiter.core.bucket import Moment
-from zae_limiter.core.composite import Settlement
+from zae_limiter.core.bucket import TimeBounds
+from zae_limiter.core.bucket_changes import Settlement
 from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError, ZAELimiterError
-from zae_limiter.core.view import Grant, Terms
+from zae_limiter.core.view import EffectiveLimits, Grant
 
-Verdict = Grant | Paired | Rejection
-Attempt = Callable[[Asking], Verdict]
-Settle = Callable[[BucketId, Settlement, Terms, float], None]
+TakeResult = Grant | Paired | Rejected
+Attempt = Callable[[AcquireRequest], TakeResult]
+Settle = Callable[[BucketId, Settlement, EffectiveLimits, float], None]
 
-Times = tuple[Callable[[], Moment], Callable[[], float], Callable[[], float]]
+Times = tuple[Callable[[], TimeBounds], Callable[[], float], Callable[[], float]]
 """The time, the deadline of a call that begins now, and the monotonic clock that deadlines are on."""
 
 _WRITES_UNDER_WAY = 8
@@ -43,7 +43,7 @@ class Share(NamedTuple):
     """What a lease settles, by which terms, and until when."""
 
     settlement: Settlement
-    terms: Terms
+    terms: EffectiveLimits
     until_s: float
 
 
@@ -57,8 +57,8 @@ class GroupCommit:
         self._settle = settle
         self._caches = caches
         self._now, self._until_s, self._monotonic_s = times
-        self._takes: Bounded[tuple[BucketId, bool], Convoy[Asking, Verdict]] = Bounded(_CONVOYS)
-        self._settlements: Bounded[tuple[BucketId, str, int | None], Convoy[Share, bool]] = Bounded(_CONVOYS)
+        self._takes: Bounded[tuple[BucketId, bool], WriteBatcher[AcquireRequest, TakeResult]] = Bounded(_CONVOYS)
+        self._settlements: Bounded[tuple[BucketId, str, int | None], WriteBatcher[Share, bool]] = Bounded(_CONVOYS)
         self._together = together
 
     def renew(self) -> None:
@@ -66,30 +66,30 @@ class GroupCommit:
         self._takes.clear()
         self._settlements.clear()
 
-    def take(self, asking: Asking) -> Verdict:
+    def take(self, request: AcquireRequest) -> TakeResult:
         """Take from a bucket, together with others if there are any.
 
         Raises:
             ZAELimiterError: As an attempt that goes alone.
         """
         # What is no request at all is told so alone: it must not be summed up with others.
-        shared = self._together and asking.own is None and are_amounts(asking.consume)
-        key = (asking.bucket, asking.partly)
+        shared = self._together and request.own is None and are_amounts(request.consume)
+        key = (request.bucket, request.partly)
         try:
-            convoy = self._takes.get(key)
+            batcher = self._takes.get(key)
         except TypeError:
             # A name that cannot even be hashed is none.
-            check_bucket(asking.bucket)
+            check_bucket(request.bucket)
             raise
-        if convoy is None or not shared:
-            convoy = Convoy(self._take_all, self._room_for_takes if shared else _always, self._monotonic_s)
+        if batcher is None or not shared:
+            batcher = WriteBatcher(self._take_all, self._room_for_takes if shared else _always, self._monotonic_s)
             if shared:
-                self._takes.keep(key, convoy)
-        elif not convoy.idle:
-            self._check(asking)
-        return convoy.join(asking, lambda verdict: self._give_back(asking, verdict))
+                self._takes.keep(key, batcher)
+        elif not batcher.idle:
+            self._check(request)
+        return batcher.join(request, lambda verdict: self._give_back(request, verdict))
 
-    def settle(self, bucket: BucketId, settlement: Settlement, terms: Terms, until_s: float) -> None:
+    def settle(self, bucket: BucketId, settlement: Settlement, terms: EffectiveLimits, until_s: float) -> None:
         """Charge debits and give credits back, together with others if there are any.
 
         Raises:
@@ -98,40 +98,40 @@ class GroupCommit:
         # A bucket that is gone is made anew by the terms of those who settle: a caller's own are for its own.
         # Credits of another birth number are for another bucket under the same name.
         key = (bucket, terms.digest, settlement.birth)
-        convoy = self._settlements.get(key) if self._together else None
-        if convoy is None:
+        batcher = self._settlements.get(key) if self._together else None
+        if batcher is None:
             room = _some_under_way if self._together else _always
-            convoy = Convoy(lambda some: self._settle_all(bucket, some), room, self._monotonic_s)
+            batcher = WriteBatcher(lambda some: self._settle_all(bucket, some), room, self._monotonic_s)
             if self._together:
-                self._settlements.keep(key, convoy)
-        convoy.join(Share(settlement, terms, until_s), _nothing)
+                self._settlements.keep(key, batcher)
+        batcher.join(Share(settlement, terms, until_s), _nothing)
 
-    def _check(self, asking: Asking) -> None:
+    def _check(self, request: AcquireRequest) -> None:
         """Refuse what can never be admitted before it travels with others; limits to be read again refuse nothing."""
-        known = self._caches.limits(asking.bucket)
+        known = self._caches.limits(request.bucket)
         if known is not None and known.terms is not None and known.is_fresh(self._now()[0]):
-            asking.amounts(known.terms)
+            request.amounts(known.terms)
 
-    def _room_for_takes(self, askings: Sequence[Asking], under_way: int) -> int:
+    def _room_for_takes(self, requests: Sequence[AcquireRequest], under_way: int) -> int:
         """Say how many may set out: all who wait, so that nobody waits for long to be told that there is too little.
 
         While others are under way, there must be enough for the first of them: else they would ask in vain.
         """
-        if not under_way and len(askings) == 1:
+        if not under_way and len(requests) == 1:
             return 1
         if under_way >= _WRITES_UNDER_WAY:
             return 0
-        known = self._known(askings[0].bucket)
+        known = self._known(requests[0].bucket)
         if known is None:
             return 0 if under_way else 1
         remembered, terms = known
-        everyone = min(len(askings), _MOST_TOGETHER)
+        everyone = min(len(requests), _MOST_TOGETHER)
         view = remembered.expected()
         if not under_way or view is None or remembered.sharded:
             return everyone
-        return everyone if fitting((askings[0].consume,), room_of(view, terms, self._now())) else 0
+        return everyone if fitting((requests[0].consume,), room_of(view, terms, self._now())) else 0
 
-    def _known(self, bucket: BucketId) -> tuple[Remembered, Terms] | None:
+    def _known(self, bucket: BucketId) -> tuple[Remembered, EffectiveLimits] | None:
         """Return what is remembered of a bucket, and its limits; None while these are not known."""
         remembered = self._caches.buckets.get(bucket)
         limits = None if remembered is None else remembered.limits
@@ -139,75 +139,78 @@ class GroupCommit:
             return None
         return remembered, limits.terms
 
-    def _most_at_once(self, askings: Sequence[Asking]) -> int:
+    def _most_at_once(self, requests: Sequence[AcquireRequest]) -> int:
         """Say how many, from the first, may be asked for in one: no more than the bucket can ever give at once."""
-        known = self._known(askings[0].bucket)
+        known = self._known(requests[0].bucket)
         if known is None:
-            return len(askings)
-        return max(1, fitting([asking.consume for asking in askings], capacities_of(known[1])))
+            return len(requests)
+        return max(1, fitting([request.consume for request in requests], capacities_of(known[1])))
 
-    def _expected_at_once(self, askings: Sequence[Asking]) -> int:
+    def _expected_at_once(self, requests: Sequence[AcquireRequest]) -> int:
         """Say how many of them the bucket is thought to have enough for; most, where not even for the first."""
-        most = self._most_at_once(askings)
-        known = self._known(askings[0].bucket)
+        most = self._most_at_once(requests)
+        known = self._known(requests[0].bucket)
         view = None if known is None or known[0].sharded else known[0].expected()
         if known is None or view is None:
             return most
-        enough = fitting([asking.consume for asking in askings], room_of(view, known[1], self._now()))
+        enough = fitting([request.consume for request in requests], room_of(view, known[1], self._now()))
         return min(most, enough) or most
 
-    def _take_all(self, askings: Sequence[Asking]) -> Sequence[Verdict | ZAELimiterError]:
+    def _take_all(self, requests: Sequence[AcquireRequest]) -> Sequence[TakeResult | ZAELimiterError]:
         """Take for all in one write; where that is too much, for those that what there is admits."""
-        if len(askings) == 1:
-            return [self._take_one(askings[0])]
-        verdicts: dict[int, Verdict | ZAELimiterError] = {}
-        waiting, count = list(range(len(askings))), self._expected_at_once(askings)
+        if len(requests) == 1:
+            return [self._take_one(requests[0])]
+        verdicts: dict[int, TakeResult | ZAELimiterError] = {}
+        waiting, count = list(range(len(requests))), self._expected_at_once(requests)
         for _ in range(_ROUNDS):
-            some = [askings[number] for number in waiting]
+            some = [requests[number] for number in waiting]
             verdicts.update(zip(waiting, self._take_together(some, count), strict=True))
             waiting = [number for number in waiting if verdicts[number] is _AGAIN]
             if len(waiting) <= 1:
                 break
             # Once some were admitted, the others are judged by what that has left, all of them at once.
-            count = self._most_at_once([askings[number] for number in waiting])
+            count = self._most_at_once([requests[number] for number in waiting])
         for number in waiting:
-            verdicts[number] = self._take_one(askings[number])
-        return [verdicts[number] for number in range(len(askings))]
+            verdicts[number] = self._take_one(requests[number])
+        return [verdicts[number] for number in range(len(requests))]
 
-    def _take_together(self, askings: Sequence[Asking], count: int) -> Sequence[Verdict | ZAELimiterError]:
+    def _take_together(
+        self, requests: Sequence[AcquireRequest], count: int
+    ) -> Sequence[TakeResult | ZAELimiterError]:
         """Take once for the first ``count``; where that is too much, all are judged by what there is.
 
         Those who may try again are told so.
         """
-        first, later = askings[:count], len(askings) - count
+        first, later = requests[:count], len(requests) - count
         try:
             verdict = self._attempt(_as_one(first))
         except NoLimitsInForceError as error:
-            return [error] * len(askings)
+            return [error] * len(requests)
         except ValidationError as error:
             # One of them can never be admitted, or what was known of the limits has changed: fewer may travel.
             return [*self._take_by_halves(first, error), *[_AGAIN] * later]
         except ZAELimiterError as error:
-            return [error] * len(askings)
-        if not isinstance(verdict, Rejection):
+            return [error] * len(requests)
+        if not isinstance(verdict, Rejected):
             return [*[verdict] * count, *[_AGAIN] * later]
-        flags = _flags(askings, verdict)
-        others = together(asking.consume for asking, flag in zip(askings, flags, strict=True) if flag)
+        flags = _flags(requests, verdict)
+        others = together(request.consume for request, flag in zip(requests, flags, strict=True) if flag)
         return [
-            _AGAIN if flag else _rejection(asking, verdict, others) for asking, flag in zip(askings, flags, strict=True)
+            _AGAIN if flag else _rejection(request, verdict, others)
+            for request, flag in zip(requests, flags, strict=True)
         ]
 
     def _take_by_halves(
-        self, askings: Sequence[Asking], error: ValidationError
-    ) -> Sequence[Verdict | ZAELimiterError]:
-        middle = len(askings) // 2
+        self, requests: Sequence[AcquireRequest], error: ValidationError
+    ) -> Sequence[TakeResult | ZAELimiterError]:
+        middle = len(requests) // 2
         if not middle:
             return [error]
-        return [*self._take_all(askings[:middle]), *self._take_all(askings[middle:])]
+        return [*self._take_all(requests[:middle]), *self._take_all(requests[middle:])]
 
-    def _take_one(self, asking: Asking) -> Verdict | ZAELimiterError:
+    def _take_one(self, request: AcquireRequest) -> TakeResult | ZAELimiterError:
         try:
-            return self._attempt(asking)
+            return self._attempt(request)
         except ZAELimiterError as error:
             return error
 
@@ -221,13 +224,13 @@ class GroupCommit:
                 self._settle(bucket, whole, some[-1].terms, min(one.until_s for one in some))
         return [True] * len(some)
 
-    def _give_back(self, asking: Asking, verdict: Verdict) -> None:
+    def _give_back(self, request: AcquireRequest, verdict: TakeResult) -> None:
         """Credit what was taken for a caller who has left."""
         if isinstance(verdict, Paired):
-            self._credit(verdict.parent, asking.consume, verdict.parent_grant)
-            self._credit(asking.bucket, asking.consume, verdict.grant)
+            self._credit(verdict.parent, request.consume, verdict.parent_grant)
+            self._credit(request.bucket, request.consume, verdict.grant)
         elif isinstance(verdict, Grant):
-            self._credit(asking.bucket, asking.consume, verdict)
+            self._credit(request.bucket, request.consume, verdict)
 
     def _credit(self, bucket: BucketId, consume: dict[str, int], grant: Grant) -> None:
         terms = grant.terms
@@ -248,26 +251,26 @@ def _some_under_way(requests: Sequence[object], under_way: int) -> int:
     return len(requests[:_MOST_TOGETHER]) if under_way < _WRITES_UNDER_WAY else 0
 
 
-def _as_one(askings: Sequence[Asking]) -> Asking:
+def _as_one(requests: Sequence[AcquireRequest]) -> AcquireRequest:
     """Return what several ask for in all, to be answered by when the first of them must be."""
-    first = askings[0]
-    until_s = min(asking.until_s for asking in askings)
-    amounts = together(asking.consume for asking in askings)
+    first = requests[0]
+    until_s = min(request.until_s for request in requests)
+    amounts = together(request.consume for request in requests)
     # What a parent gives belongs to one request: each of them asks it by itself.
     return first._replace(consume=amounts, until_s=until_s, with_parent=False)
 
 
-def _flags(askings: Sequence[Asking], rejection: Rejection) -> list[bool]:
+def _flags(requests: Sequence[AcquireRequest], rejection: Rejected) -> list[bool]:
     available = {stand.name: stand.available_milli(rejection.judged) // 1000 for stand in rejection.stands}
-    return admitted([asking.consume for asking in askings], available)
+    return admitted([request.consume for request in requests], available)
 
 
-def _rejection(asking: Asking, whole: Rejection, taken: Mapping[str, int]) -> Rejection:
+def _rejection(request: AcquireRequest, whole: Rejected, taken: Mapping[str, int]) -> Rejected:
     """Return the rejection of one of a group: what those that were admitted take is no longer there."""
-    stands: list[Stands] = [stand.less(taken.get(stand.name, 0) * 1000, whole.judged) for stand in whole.stands]
+    stands: list[LevelOfLimit] = [stand.less(taken.get(stand.name, 0) * 1000, whole.judged) for stand in whole.stands]
     places = {stand.name: position for position, stand in enumerate(stands)}
-    amounts = [(places[name], amount * 1000) for name, amount in asking.consume.items() if name in places]
-    return Rejection(whole.bucket, whole.terms, stands, amounts, whole.judged, whole.now)
+    amounts = [(places[name], amount * 1000) for name, amount in request.consume.items() if name in places]
+    return Rejected(whole.bucket, whole.terms, stands, amounts, whole.judged, whole.now)
 
 
 def _sum(settlements: Sequence[Settlement]) -> Settlement:

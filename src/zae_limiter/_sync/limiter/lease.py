@@ -11,9 +11,9 @@ from typing import NoReturn
 from zae_limiter._sync.caches import BucketId
 from zae_limiter._sync.limiter import cascade
 from zae_limiter._sync.limiter.acquire import BucketClient
-from zae_limiter._sync.limiter.asking import Asking, Rejection, about
-from zae_limiter._sync.limiter.cascade import Holding
+from zae_limiter._sync.limiter.cascade import HeldBucket
 from zae_limiter._sync.limiter.pair import ChildTaken
+from zae_limiter._sync.limiter.request import AcquireRequest, Rejected, about
 from zae_limiter._sync.limiter.resolve import OwnLimits
 from zae_limiter.core.errors import (
     LeaseExpiredError,
@@ -98,25 +98,25 @@ class SyncLease:
         # A copy of the process gets another one.
         self._mutex = client.lease_mutex
         self._grant: Grant | None = None
-        self._parent: Holding | None = None
+        self._parent: HeldBucket | None = None
         try:
             if client.inline:
                 verdict = client.attempt(self._bucket, taken, self._own, None)
-                if isinstance(verdict, Rejection):
+                if isinstance(verdict, Rejected):
                     # Where there is no parent, the rejection is all there is to say.
                     alone = verdict.bucket is self._bucket and not verdict.terms.cascade
                     raise RateLimitExceeded(verdict.statuses()) if alone else self._exceeded(verdict)
                 if isinstance(verdict, ChildTaken):
                     self._grant, planned = verdict
                     above = client.carry_out(planned)
-                    if isinstance(above, Rejection):
+                    if isinstance(above, Rejected):
                         self._rejected_above(above)
-                    self._parent = Holding(planned.bucket, above, above.terms.positions)
+                    self._parent = HeldBucket(planned.bucket, above, above.terms.positions)
                 else:
                     self._grant = verdict
                     if verdict.terms.cascade:
                         parent = cascade.take_parent_in_place(client, verdict.terms, self._bucket[1], taken)
-                        self._parent = self._rejected_above(parent) if isinstance(parent, Rejection) else parent
+                        self._parent = self._rejected_above(parent) if isinstance(parent, Rejected) else parent
             else:
                 child, *parents = self._take(taken)
                 self._grant, self._parent = child.grant, parents[0] if parents else None
@@ -266,7 +266,7 @@ class SyncLease:
             self._hold(_negative(now))
         return now
 
-    def _keep(self, amounts: dict[str, int], taken: list[Holding]) -> bool:
+    def _keep(self, amounts: dict[str, int], taken: list[HeldBucket]) -> bool:
         """Hold what was taken; False if the lease has ended meanwhile."""
         with self._client.lease_mutex:
             if self._stage == _ENTERED:
@@ -275,7 +275,7 @@ class SyncLease:
                 return True
             return False
 
-    def _rejected_above(self, rejection: Rejection) -> NoReturn:
+    def _rejected_above(self, rejection: Rejected) -> NoReturn:
         """Give the child's tokens back, then raise what the parent's rejection amounts to.
 
         Raises:
@@ -284,12 +284,14 @@ class SyncLease:
         self._give_child_back()
         raise self._exceeded(rejection)
 
-    def _exceeded(self, rejection: Rejection) -> RateLimitExceeded:
-        asking = Asking(self._bucket, self._held(), self._own, self._client.until_s())
-        return cascade.exceeded(self._client, asking, [rejection])
+    def _exceeded(self, rejection: Rejected) -> RateLimitExceeded:
+        request = AcquireRequest(self._bucket, self._held(), self._own, self._client.until_s())
+        return cascade.exceeded(self._client, request, [rejection])
 
-    def _take(self, amounts: dict[str, int]) -> list[Holding]:
-        return cascade.take(self._client, Asking(self._bucket, amounts, self._own, self._client.until_s()))
+    def _take(self, amounts: dict[str, int]) -> list[HeldBucket]:
+        return cascade.take(
+            self._client, AcquireRequest(self._bucket, amounts, self._own, self._client.until_s())
+        )
 
     def _settle(self, changes: dict[str, int]) -> None:
         if self._mutex is not self._client.lease_mutex:
@@ -297,24 +299,24 @@ class SyncLease:
             changes = {name: amount for name, amount in changes.items() if amount > 0}
         cascade.settle(self._client, self._buckets(), changes)
 
-    def _buckets(self) -> list[Holding]:
+    def _buckets(self) -> list[HeldBucket]:
         """Return the buckets the lease holds something of."""
         if self._grant is None:
             return []
-        child = Holding(self._bucket, self._grant, self._held())
+        child = HeldBucket(self._bucket, self._grant, self._held())
         return [child] if self._parent is None else [child, self._parent]
 
-    def _forget_untaken(self, amounts: dict[str, int], taken: list[Holding]) -> None:
+    def _forget_untaken(self, amounts: dict[str, int], taken: list[HeldBucket]) -> None:
         """Never give back to the parent what it no longer limited, and so did not give, when more was taken."""
         if self._parent is not None:
             given = {name for one in taken if one.bucket == self._parent.bucket for name in one.names}
             names = [name for name in self._parent.names if name in given or name not in amounts]
-            self._parent = Holding(self._parent.bucket, self._parent.grant, names)
+            self._parent = HeldBucket(self._parent.bucket, self._parent.grant, names)
 
     def _give_child_back(self) -> None:
         """Give back what was taken of the child, where the parent then refused."""
         if self._grant is not None:
-            child = Holding(self._bucket, self._grant, self._held())
+            child = HeldBucket(self._bucket, self._grant, self._held())
             self._grant = None
             cascade.give_back(self._client, [child], self._held(), self._client.until_s())
 

@@ -10,7 +10,7 @@ from zae_limiter.core.config import Resolution
 from zae_limiter.core.errors import NamespaceNotFoundError, ValidationError
 from zae_limiter.core.limit import Limit, check_limits
 from zae_limiter.core.outcome import Item
-from zae_limiter.core.view import Terms, own_terms
+from zae_limiter.core.view import EffectiveLimits, own_effective_limits
 
 OwnLimits = Sequence[Limit] | None
 """Limits a caller brings along instead of the stored ones."""
@@ -23,7 +23,7 @@ class Resolver:
         self._scope = scope
         self._configs = ConfigStore(scope)
 
-    def terms(self, bucket: BucketId, own: OwnLimits, until_s: float) -> Terms:
+    def terms(self, bucket: BucketId, own: OwnLimits, until_s: float) -> EffectiveLimits:
         """Return the terms, reading the configuration where it is not known or not fresh.
 
         Raises:
@@ -40,7 +40,7 @@ class Resolver:
 
     def terms_read(
         self, bucket: BucketId, own: tuple[Limit, ...] | None, items: Sequence[Item | None], until_s: float
-    ) -> Terms:
+    ) -> EffectiveLimits:
         """Return the terms that follow from a configuration that was just read, and remember it.
 
         What it lacks may only be too new for an ordinary read: then it is read again, consistently.
@@ -59,12 +59,12 @@ class Resolver:
             known = self._configs.read_again(bucket, until_s, consistent=True)
         return self.agreed(bucket, own, known)
 
-    def terms_again(self, bucket: BucketId, own: OwnLimits, until_s: float) -> Terms:
+    def terms_again(self, bucket: BucketId, own: OwnLimits, until_s: float) -> EffectiveLimits:
         """Return the terms after reading the configuration again, consistently."""
         known = self._configs.read_again(bucket, until_s, consistent=True)
         return self.agreed(bucket, None if own is None else check_limits(own), known)
 
-    def cascading_terms(self, bucket: BucketId) -> Terms | None:
+    def cascading_terms(self, bucket: BucketId) -> EffectiveLimits | None:
         """Return the stored terms of a bucket whose entity cascades, if they can be told without reading."""
         try:
             known = self._scope.caches.limits(bucket)
@@ -75,7 +75,7 @@ class Resolver:
             return None
         return known.terms if self.is_known(bucket) else None
 
-    def known_terms(self, bucket: BucketId, own: OwnLimits) -> Terms | None:
+    def known_terms(self, bucket: BucketId, own: OwnLimits) -> EffectiveLimits | None:
         """Return the terms if they can be told without reading; None if not, or if no limits are in force."""
         known = self._configs.fresh(bucket)
         if known is None or (own is None and known.terms is None):
@@ -86,7 +86,7 @@ class Resolver:
         """Say whether the terms can be told without reading."""
         return self._configs.fresh(bucket) is not None
 
-    def agreed(self, bucket: BucketId, own: tuple[Limit, ...] | None, known: KnownLimits) -> Terms:
+    def agreed(self, bucket: BucketId, own: tuple[Limit, ...] | None, known: KnownLimits) -> EffectiveLimits:
         """Return the terms that follow from limits that were read, or from the caller's own.
 
         Raises:
@@ -98,12 +98,12 @@ class Resolver:
             raise _no_limits(bucket)
         return known.terms
 
-    def _own_terms(self, own: tuple[Limit, ...], resolution: Resolution) -> Terms:
+    def _own_terms(self, own: tuple[Limit, ...], resolution: Resolution) -> EffectiveLimits:
         memory = self._scope.caches.own_terms
         remembered = (own, resolution.stamp, resolution.facts)
         terms = memory.get(remembered)
         if terms is None:
-            terms = own_terms(resolution, own, self._scope.settings.bucket_ttl_multiplier)
+            terms = own_effective_limits(resolution, own, self._scope.settings.bucket_ttl_multiplier)
             memory.keep(remembered, terms)
         return terms
 

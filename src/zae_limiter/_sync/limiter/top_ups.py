@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from zae_limiter._sync.caches import Bounded, BucketId
 from zae_limiter._sync.table import Table
-from zae_limiter.core.bucket import Moment
+from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.top_up import Creation, Known, TopUp, created, top_up
-from zae_limiter.core.view import Amounts, Terms
+from zae_limiter.core.view import Amounts, EffectiveLimits
 from zae_limiter.schema.bucket_item import BucketView
 
 _MOST = 1_000
@@ -28,7 +28,7 @@ class TopUps:
         self._monotonic_s = monotonic_s
         self.pending: Bounded[BucketId, Creation] = Bounded(_MOST)
 
-    def created(self, bucket: BucketId, view: BucketView, now: Moment) -> None:
+    def created(self, bucket: BucketId, view: BucketView, now: TimeBounds) -> None:
         """Remember a bucket that this client has just created, as of ``now``."""
         if self._server is not None:
             creation = created(view, now, int(self._monotonic_s() * 1000))
@@ -39,22 +39,24 @@ class TopUps:
         """Note a take of this client's own, by the view after it."""
         creation = self.pending.get(bucket)
         if creation is not None:
-            if view.frame is creation.frame:
+            if view.layout is creation.layout:
                 self.pending[bucket] = creation.after(view, amounts, int(self._monotonic_s() * 1000))
             else:
                 # Put on other limits, split, or created again.
                 self.pending.pop(bucket, None)
 
-    def due(self, bucket: BucketId, view: BucketView, terms: Terms, amounts: Amounts, now: Moment) -> TopUp | None:
+    def due(
+        self, bucket: BucketId, view: BucketView, terms: EffectiveLimits, amounts: Amounts, now: TimeBounds
+    ) -> TopUp | None:
         """Return the take that also returns what was withheld; None if nothing was, or not enough for the take."""
         creation = self.pending.get(bucket)
         if creation is None or self._server is None:
             return None
         local_s = self._monotonic_s()
-        if view.frame is not creation.frame or local_s * 1000 - creation.received_ms > _KEPT_MS:
+        if view.layout is not creation.layout or local_s * 1000 - creation.received_ms > _KEPT_MS:
             self.pending.pop(bucket, None)
             return None
-        if not creation.is_certain(view) or not view.frame.follows(terms):
+        if not creation.is_certain(view) or not view.layout.follows(terms):
             return None
         if creation.is_worth_narrowing(amounts, now):
             self._server.narrow()

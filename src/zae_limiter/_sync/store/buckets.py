@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import assert_never
 
-from zae_limiter._sync import runtime
+import zae_limiter.runtime.threads as runtime
 from zae_limiter._sync.caches import BucketId
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.core.errors import NamespaceNotFoundError, RateLimiterUnavailable
@@ -19,7 +19,7 @@ from zae_limiter.core.outcome import (
     Unavailable,
     WriteOutcome,
 )
-from zae_limiter.core.view import Amounts, Terms
+from zae_limiter.core.view import Amounts, EffectiveLimits
 from zae_limiter.schema import attributes, bucket_writes, namespace_item
 from zae_limiter.schema.bucket_item import BucketView, bucket_key, view_of
 from zae_limiter.schema.bucket_writes import Owner
@@ -29,10 +29,10 @@ _FIRST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 0.1
 
 
-Fate = Applied | Refused | Missing | Throttled
+WriteResult = Applied | Refused | Missing | Throttled
 """What became of a write."""
 
-Place = tuple[BucketId, int]
+ShardId = tuple[BucketId, int]
 """A bucket, and the number of one of its shards."""
 
 
@@ -62,15 +62,17 @@ class BucketStore:
         return self._caches.view(bucket, shard)
 
     def look(
-        self, place: Place, terms: Terms | None, until_s: float, *, newest: bool = False
+        self, shard_id: ShardId, terms: EffectiveLimits | None, until_s: float, *, newest: bool = False
     ) -> BucketView | None:
         """Read a shard; None if there is none. It may be a little behind, unless ``newest``."""
-        item = self._scope.table.get(self.key(*place), consistent=newest, until_s=until_s)
-        return self.learn(place, item, terms)
+        item = self._scope.table.get(self.key(*shard_id), consistent=newest, until_s=until_s)
+        return self.learn(shard_id, item, terms)
 
-    def learn(self, place: Place, item: Item | None, terms: Terms | None, own: Amounts = ()) -> BucketView | None:
+    def learn(
+        self, shard_id: ShardId, item: Item | None, terms: EffectiveLimits | None, own: Amounts = ()
+    ) -> BucketView | None:
         """Remember a shard as it was read, as it refused a write, or as it took this client's ``own``."""
-        bucket, shard = place
+        bucket, shard = shard_id
         if item is None:
             self._caches.keep_view(bucket, None, shard)
             return None
@@ -84,11 +86,11 @@ class BucketStore:
         if newest is None or newest.numbers[-1] <= view.numbers[-1]:
             self._caches.keep_view(bucket, view)
 
-    def send(self, operation: Put | Update, until_s: float) -> Fate:
+    def send(self, operation: Put | Update, until_s: float) -> WriteResult:
         """Send a write to a bucket and find out its fate."""
-        return self.fate(operation, self._scope.table.write(operation, until_s), operation, until_s)
+        return self.result_of(operation, self._scope.table.write(operation, until_s), operation, until_s)
 
-    def create(self, operation: Put, until_s: float) -> Fate:
+    def create(self, operation: Put, until_s: float) -> WriteResult:
         """Create a bucket; an embedded table does so only in an active namespace, so that a purge leaves nothing.
 
         Raises:
@@ -127,9 +129,9 @@ class BucketStore:
             self._caches.forget_limits()
             raise NamespaceNotFoundError(self._scope.namespace)
 
-    def fate(
+    def result_of(
         self, operation: Put | Update, outcome: WriteOutcome, again: Put | Update | None, until_s: float
-    ) -> Fate:
+    ) -> WriteResult:
         """Find out what became of a write.
 
         ``again`` is what is sent after a lost answer, in a way that does not apply it twice: the write, or what of it
@@ -147,7 +149,7 @@ class BucketStore:
 
     def _waited_out(
         self, operation: Put | Update, outcome: WriteOutcome, again: Put | Update | None, until_s: float
-    ) -> Fate:
+    ) -> WriteResult:
         """Send a write again until it has an answer."""
         clock = self._scope.client.clock
         pause_s = _FIRST_PAUSE_S

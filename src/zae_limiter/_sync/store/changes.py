@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from zae_limiter._sync import runtime
+import zae_limiter.runtime.threads as runtime
 from zae_limiter._sync.store.scope import Scope
-from zae_limiter.core.audit import Change, check_principal, record
+from zae_limiter.core.audit import AuditChange, check_principal, record
 from zae_limiter.core.errors import NamespaceNotFoundError, RateLimiterUnavailable
 from zae_limiter.core.names import RESERVED_NAMESPACE
 from zae_limiter.core.outcome import Cancelled, Committed, Unavailable
@@ -19,14 +19,14 @@ _FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.05
 
 
-class Plan(NamedTuple):
+class PlannedChange(NamedTuple):
     """What is to be written, and what the audit is told of it. No operations: there is nothing to change."""
 
     operations: Sequence[Operation]
-    changes: Sequence[Change]
+    changes: Sequence[AuditChange]
 
 
-def make_change(scope: Scope, change: Change, decide: Callable[[], Sequence[Operation]]) -> None:
+def make_change(scope: Scope, change: AuditChange, decide: Callable[[], Sequence[Operation]]) -> None:
     """Carry out a change and tell the audit, in one transaction.
 
     ``decide`` reads what there is and returns the operations, conditioned on what was read; it is asked again when
@@ -38,13 +38,13 @@ def make_change(scope: Scope, change: Change, decide: Callable[[], Sequence[Oper
     """
     check_principal(change.principal)
 
-    def plan() -> Plan:
-        return Plan(decide(), (change,))
+    def plan() -> PlannedChange:
+        return PlannedChange(decide(), (change,))
 
     make_changes(scope, plan)
 
 
-def make_changes(scope: Scope, decide: Callable[[], Plan]) -> None:
+def make_changes(scope: Scope, decide: Callable[[], PlannedChange]) -> None:
     """Carry out several changes, each with an event, in one transaction, as ``make_change`` does one."""
     outcome: object = None
     pause_s = _FIRST_PAUSE_S
@@ -73,7 +73,7 @@ def _required(scope: Scope) -> list[Operation]:
     return [] if reserved else [namespace_item.require_active(scope.namespace_id)]
 
 
-def _event(scope: Scope, change: Change) -> Operation:
+def _event(scope: Scope, change: AuditChange) -> Operation:
     now_ms = scope.now_ms()
     # Nonces rise, so that a client's changes within one millisecond are told in the order they were made.
     event = record(change, now_ms, next(scope.client.nonces))

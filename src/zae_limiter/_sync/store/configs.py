@@ -6,13 +6,13 @@ from zae_limiter._sync.caches import BucketId, KnownLimits
 from zae_limiter._sync.store.changes import make_change
 from zae_limiter._sync.store.index_reader import IndexReader
 from zae_limiter._sync.store.scope import Scope
-from zae_limiter.core.audit import Change
+from zae_limiter.core.audit import AuditChange
 from zae_limiter.core.config import ConfigRecord, resolve
 from zae_limiter.core.errors import NamespaceNotFoundError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.status import OnUnavailable
-from zae_limiter.core.view import terms_of
+from zae_limiter.core.view import effective_limits
 from zae_limiter.schema import config_item, namespace_item
 from zae_limiter.schema.config_item import ConfigPlace
 from zae_limiter.schema.operations import Key, Operation
@@ -32,19 +32,19 @@ class ConfigStore:
         found = self._read(place)
         return None if found is None or found.deleted else found
 
-    def set(self, place: ConfigPlace, limits: Sequence[Limit], change: Change) -> None:
+    def set(self, place: ConfigPlace, limits: Sequence[Limit], change: AuditChange) -> None:
         """Replace the limits of a place, and tell the audit."""
         self._write(place, limits, None, change)
 
     def set_system(
-        self, place: ConfigPlace, limits: Sequence[Limit], on_unavailable: OnUnavailable | None, change: Change
+        self, place: ConfigPlace, limits: Sequence[Limit], on_unavailable: OnUnavailable | None, change: AuditChange
     ) -> None:
         """Replace the limits of the system and, unless it is None, what to do while the store is away."""
         self._write(place, limits, on_unavailable, change)
         if on_unavailable is not None:
             self._scope.caches.on_unavailable = on_unavailable
 
-    def delete(self, place: ConfigPlace, change: Change) -> None:
+    def delete(self, place: ConfigPlace, change: AuditChange) -> None:
         """Leave a tombstone in a place, and tell the audit; where there are no limits, do nothing."""
 
         def decide() -> list[Operation]:
@@ -56,7 +56,7 @@ class ConfigStore:
 
         self._change(place, change, decide)
 
-    def delete_system(self, place: ConfigPlace, change: Change) -> None:
+    def delete_system(self, place: ConfigPlace, change: AuditChange) -> None:
         """Delete the limits of the system, and what to do while the store is away."""
         self.delete(place, change)
         self._scope.caches.on_unavailable = None
@@ -73,7 +73,7 @@ class ConfigStore:
         return config_item.registered(self._scope.table.get(registry, consistent=True) or {})
 
     def _write(
-        self, place: ConfigPlace, limits: Sequence[Limit], on_unavailable: OnUnavailable | None, change: Change
+        self, place: ConfigPlace, limits: Sequence[Limit], on_unavailable: OnUnavailable | None, change: AuditChange
     ) -> None:
         def decide() -> list[Operation]:
             seen = self._read(place)
@@ -84,7 +84,7 @@ class ConfigStore:
         self._change(place, change, decide)
 
     def _change(
-        self, place: ConfigPlace, change: Change, decide: Callable[[], Sequence[Operation]]
+        self, place: ConfigPlace, change: AuditChange, decide: Callable[[], Sequence[Operation]]
     ) -> None:
         try:
             make_change(self._scope, change, decide)
@@ -150,7 +150,7 @@ class ConfigStore:
             self._require_active(registration[0])
         resolution = resolve(config_item.resolution_records(records))
         before = caches.limits(bucket)
-        terms = terms_of(resolution, settings.bucket_ttl_multiplier, None if before is None else before.terms)
+        terms = effective_limits(resolution, settings.bucket_ttl_multiplier, None if before is None else before.terms)
         now_ms = scope.now_ms()
         known = caches.share_limits(resolution, terms, now_ms, settings.config_cache_ttl_ms)
         caches.misses += 1

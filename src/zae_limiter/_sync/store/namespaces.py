@@ -6,13 +6,13 @@ Every step is one transaction with its audit event, which stands in the registry
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from zae_limiter._sync import runtime
-from zae_limiter._sync.store.changes import Plan, make_changes
+import zae_limiter.runtime.threads as runtime
+from zae_limiter._sync.store.changes import PlannedChange, make_changes
 from zae_limiter._sync.store.index_reader import IndexReader
 from zae_limiter._sync.store.scope import Client
-from zae_limiter._sync.store.whole_buckets import WholeBuckets, highest_shards
+from zae_limiter._sync.store.sharded_buckets import ShardedBuckets, highest_shards
 from zae_limiter.core import namespace as life
-from zae_limiter.core.audit import AuditAction, Change, check_principal, namespace_audit_id
+from zae_limiter.core.audit import AuditAction, AuditChange, check_principal, namespace_audit_id
 from zae_limiter.core.errors import CorruptItemError, NamespaceNotFoundError, NamespaceStateError
 from zae_limiter.core.names import RESERVED_NAMESPACE, check_namespace
 from zae_limiter.core.namespace import Namespace, NamespaceStatus, check_namespace_id
@@ -26,7 +26,7 @@ _KEYS_PER_PAGE = 500
 _EMPTY_LOOKS = 2
 
 
-class _Step(NamedTuple):
+class _StatusChange(NamedTuple):
     """A namespace after a step of its life, and how that is written down."""
 
     namespace: Namespace
@@ -82,9 +82,9 @@ class NamespaceStore:
     def delete(self, name: str, principal: str | None) -> Namespace:
         """Hide an active namespace; its data stays."""
 
-        def decide() -> _Step:
+        def decide() -> _StatusChange:
             deleted = life.delete(self.find(name), iso_from_ms(self._registry.now_ms()))
-            return _Step(deleted, namespace_item.delete(deleted))
+            return _StatusChange(deleted, namespace_item.delete(deleted))
 
         deleted = self._carry_out(AuditAction.NAMESPACE_DELETED, principal, decide)
         self._forget(deleted.id)
@@ -98,10 +98,10 @@ class NamespaceStore:
             NamespaceStateError: It is not deleted, its data is being removed, or its name was given to another.
         """
 
-        def decide() -> _Step:
+        def decide() -> _StatusChange:
             recovered = life.recover(self._find_by_id(namespace_id))
             self._require_free_name(recovered.name)
-            return _Step(recovered, namespace_item.recover(recovered))
+            return _StatusChange(recovered, namespace_item.recover(recovered))
 
         return self._carry_out(AuditAction.NAMESPACE_RECOVERED, principal, decide)
 
@@ -117,19 +117,19 @@ class NamespaceStore:
             NamespaceStateError: It is active.
         """
 
-        def begin() -> _Step:
+        def begin() -> _StatusChange:
             seen = self._find_by_id(namespace_id)
             purging = life.purge(seen)
             begun = seen.status is NamespaceStatus.PURGING
-            return _Step(purging, [] if begun else [namespace_item.begin_purge(purging, seen.status)])
+            return _StatusChange(purging, [] if begun else [namespace_item.begin_purge(purging, seen.status)])
 
         namespace = self._carry_out(AuditAction.NAMESPACE_PURGE_BEGUN, principal, begin)
         self._forget(namespace_id)
         removed = self._remove_everything(namespace_id, progress or _tell_nobody)
 
-        def end() -> _Step:
+        def end() -> _StatusChange:
             left = self._table.get(namespace_item.reverse_key(namespace_id), consistent=True)
-            return _Step(namespace, [] if left is None else [namespace_item.end_purge(namespace_id)])
+            return _StatusChange(namespace, [] if left is None else [namespace_item.end_purge(namespace_id)])
 
         self._carry_out(AuditAction.NAMESPACE_PURGED, principal, end)
         self._client.caches.pop(namespace_id, None)
@@ -139,13 +139,13 @@ class NamespaceStore:
         """Return the namespaces of no more names than a transaction can register."""
         known: dict[str, Namespace] = {}
 
-        def decide() -> Plan:
+        def decide() -> PlannedChange:
             items = self._table.batch_get([namespace_item.forward_key(name) for name in names], consistent=True)
             for name, item in zip(names, items, strict=True):
                 known[name] = self._new(name) if item is None else namespace_item.from_item(item)
             fresh = [known[name] for name, item in zip(names, items, strict=True) if item is None]
             writes = [operation for one in fresh for operation in namespace_item.register(one)]
-            return Plan(writes, [_change(AuditAction.NAMESPACE_REGISTERED, one, principal) for one in fresh])
+            return PlannedChange(writes, [_change(AuditAction.NAMESPACE_REGISTERED, one, principal) for one in fresh])
 
         make_changes(self._registry, decide)
         return known
@@ -155,15 +155,15 @@ class NamespaceStore:
         return life.register(name, namespace_id, iso_from_ms(self._registry.now_ms()))
 
     def _carry_out(
-        self, action: AuditAction, principal: str | None, decide: Callable[[], _Step]
+        self, action: AuditAction, principal: str | None, decide: Callable[[], _StatusChange]
     ) -> Namespace:
         """Take a step, decided again when others were faster, and tell the audit; return the namespace after it."""
         check_principal(principal)
-        steps: list[_Step] = []
+        steps: list[_StatusChange] = []
 
-        def plan() -> Plan:
+        def plan() -> PlannedChange:
             steps.append(decide())
-            return Plan(steps[-1].operations, [_change(action, steps[-1].namespace, principal)])
+            return PlannedChange(steps[-1].operations, [_change(action, steps[-1].namespace, principal)])
 
         make_changes(self._registry, plan)
         return steps[-1].namespace
@@ -226,7 +226,7 @@ class NamespaceStore:
         removed = 0
         for bucket, known in list(buckets.items()):
             try:
-                removed += WholeBuckets(self._client).remove(bucket, known)
+                removed += ShardedBuckets(self._client).remove(bucket, known)
             except CorruptItemError:
                 del buckets[bucket]
         single = [key for key in found if not highest_shards([key]).keys() & buckets.keys()]
@@ -244,6 +244,6 @@ def _tell_nobody(_: int) -> None:
     return
 
 
-def _change(action: AuditAction, namespace: Namespace, principal: str | None) -> Change:
+def _change(action: AuditAction, namespace: Namespace, principal: str | None) -> AuditChange:
     details: dict[str, object] = {"namespace_id": namespace.id}
-    return Change(action, namespace_audit_id(namespace.name), principal, None, details)
+    return AuditChange(action, namespace_audit_id(namespace.name), principal, None, details)

@@ -8,7 +8,7 @@ added to only on condition that its marker is as it was seen, and the log is tri
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar, assert_never
 
-from zae_limiter._sync import runtime
+import zae_limiter.runtime.threads as runtime
 from zae_limiter._sync.store.index_reader import IndexReader
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter._sync.table import ChangeLog
@@ -17,7 +17,7 @@ from zae_limiter.core.outcome import Item
 from zae_limiter.core.usage import UsageFilter, UsageSnapshot, window_of_key
 from zae_limiter.schema import keys, usage_item
 from zae_limiter.schema.operations import Delete, Key, Page, Put, Query, Update
-from zae_limiter_aggregator.apply import Answer, Ask, Asking, Means, Pause, Read, Transaction, count
+from zae_limiter_aggregator.apply import ApplyContext, Ask, Pause, Read, TableAnswer, TableDialogue, Transaction, count
 from zae_limiter_aggregator.plan import Count, Rules, accounts_of, groups
 from zae_limiter_aggregator.records import from_log
 
@@ -29,7 +29,7 @@ _RULES = Rules(apart=False)
 T = TypeVar("T")
 
 
-class Found(NamedTuple):
+class SnapshotPage(NamedTuple):
     """Snapshots, and where the next page starts, None after the last."""
 
     snapshots: list[UsageSnapshot]
@@ -55,7 +55,7 @@ class UsageStore:
             while self._count_some(log):
                 pass
 
-    def find(self, wanted: UsageFilter, limit: int, start: Mapping[str, str] | None) -> Found:
+    def find(self, wanted: UsageFilter, limit: int, start: Mapping[str, str] | None) -> SnapshotPage:
         """Return the next snapshots that are wanted, at most so many."""
         found: list[UsageSnapshot] = []
         while True:
@@ -63,14 +63,14 @@ class UsageStore:
             found += page.snapshots
             start = page.next
             if start is None or len(found) >= limit:
-                return Found(found, start)
+                return SnapshotPage(found, start)
 
     def find_page(
         self, wanted: UsageFilter, start: Mapping[str, str] | None, limit: int = _MOST_PER_PAGE
-    ) -> Found:
+    ) -> SnapshotPage:
         """Return the snapshots of the next page that are wanted; there may be none though more follow."""
         page = self._index.read(self._query(wanted, min(limit, _MOST_PER_PAGE), start))
-        return Found([usage_item.from_item(item) for item in self._whole(wanted, page)], page.next)
+        return SnapshotPage([usage_item.from_item(item) for item in self._whole(wanted, page)], page.next)
 
     def _count_some(self, log: ChangeLog) -> bool:
         """Count the oldest changes of the log, and trim it; False when there are no more."""
@@ -87,13 +87,13 @@ class UsageStore:
 
     def _add(self, some: Sequence[Count]) -> None:
         """Add to snapshots what they have not counted yet, by asking the table whatever the counting asks for."""
-        counted = self._run(count(some, _RULES, Means(self._scope.client.nonces, self._scope.table.now)))
+        counted = self._run(count(some, _RULES, ApplyContext(self._scope.client.nonces, self._scope.table.now)))
         if counted.left:
             raise RateLimiterUnavailable(counted.cause)
 
-    def _run(self, asking: Asking[T]) -> T:
+    def _run(self, asking: TableDialogue[T]) -> T:
         """Answer whatever is asked for, until it has come to its end."""
-        answer: Answer = None
+        answer: TableAnswer = None
         while True:
             try:
                 ask = asking.send(answer)
@@ -102,7 +102,7 @@ class UsageStore:
                 return result
             answer = self._answer(ask)
 
-    def _answer(self, ask: Ask) -> Answer:
+    def _answer(self, ask: Ask) -> TableAnswer:
         """Do what is asked for."""
         table = self._scope.table
         match ask:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from zae_limiter._sync import runtime
+import zae_limiter.runtime.threads as runtime
 from zae_limiter._sync.store.scope import Client
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE

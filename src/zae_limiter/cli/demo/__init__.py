@@ -14,7 +14,7 @@ from zae_limiter.cli._help import examples
 from zae_limiter.cli._output import in_terminal
 from zae_limiter.cli._place import StoreChoice, announce, store_options
 from zae_limiter.cli.demo.plain import PlainView
-from zae_limiter.cli.demo.progress import Report, View
+from zae_limiter.cli.demo.progress import DemoReport, DemoView
 from zae_limiter.cli.demo.show import Stage, run
 from zae_limiter.cli.demo.stored import prepare
 from zae_limiter.cli.demo.summary import summary_lines
@@ -43,7 +43,7 @@ def demo(seconds: float, store: StoreChoice) -> None:
         sys.exit(FAILED)
 
 
-async def watch(seconds: float, store: StoreChoice) -> Report:
+async def watch(seconds: float, store: StoreChoice) -> DemoReport:
     """Run the demo on the chosen store, and return how it went."""
     announce(store.target)
     async with AsyncExitStack() as closing:
@@ -60,7 +60,7 @@ async def watch(seconds: float, store: StoreChoice) -> Report:
             return await run(stage, seconds, shown_on)
 
 
-def view() -> View:
+def view() -> DemoView:
     """A live view in a terminal, lines elsewhere."""
     if not in_terminal():
         return PlainView()

@@ -14,7 +14,7 @@ class Phase(NamedTuple):
     limit: Limit
 
 
-class Account:
+class DemoAccount:
     """What was taken of one limit since the start, less what was given back.
 
     It is judged in the end, so that a limit somebody else raised may be told of a little late.
@@ -62,7 +62,7 @@ class Ledger:
     """The accounts of one bucket, by limit."""
 
     def __init__(self, limits: Iterable[Limit], start_ms: int) -> None:
-        self._accounts = {limit.name: Account(limit, start_ms) for limit in limits}
+        self._accounts = {limit.name: DemoAccount(limit, start_ms) for limit in limits}
 
     def take(self, amounts: Mapping[str, int], now_ms: int) -> None:
         """Count what an acquire took."""

@@ -11,7 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from zae_limiter.cli.demo.progress import Frame, Standing, raise_line
+from zae_limiter.cli.demo.progress import DemoFrame, DemoStanding, raise_line
 from zae_limiter.cli.demo.scenario import LIMIT_NAMES
 from zae_limiter.core.limit import Limit
 
@@ -47,7 +47,7 @@ class LiveView:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False)
         self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
-        self._last: Frame | None = None
+        self._last: DemoFrame | None = None
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -65,14 +65,14 @@ class LiveView:
     def _is_wide(self) -> bool:
         return self._console.width >= _WIDE
 
-    def show(self, frame: Frame) -> None:
+    def show(self, frame: DemoFrame) -> None:
         """Redraw."""
         room = max(0, min(_MOST_EVENTS, self._console.height - _LINES_BESIDE_EVENTS))
         self._last = frame
         self._live.update(drawing(frame, room, self._is_wide), refresh=True)
 
 
-def drawing(frame: Frame, events: int, wide: bool = False) -> RenderableType:
+def drawing(frame: DemoFrame, events: int, wide: bool = False) -> RenderableType:
     """Draw the demo: what it is, every project and key, and the last events."""
     recent = frame.events[len(frame.events) - events :] if events < len(frame.events) else frame.events
     padded = [*recent, *[""] * (events - len(recent))]
@@ -80,7 +80,7 @@ def drawing(frame: Frame, events: int, wide: bool = False) -> RenderableType:
     return Group(_title(frame), Text(), _entities(frame, wide), *(log if events else ()))
 
 
-def _title(frame: Frame) -> RenderableType:
+def _title(frame: DemoFrame) -> RenderableType:
     line = Table.grid(expand=True, padding=(0, 1))
     line.add_column(ratio=1)
     line.add_column(justify="right")
@@ -98,7 +98,7 @@ def _line(text: str, style: str = "") -> Text:
     return Text(text, style=style, no_wrap=True, overflow="crop")
 
 
-def _entities(frame: Frame, wide: bool) -> Table:
+def _entities(frame: DemoFrame, wide: bool) -> Table:
     table = Table(box=box.SIMPLE_HEAD, expand=True, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("project, key", min_width=len("demo-project-1"), no_wrap=True, overflow="crop")
     if wide:
@@ -114,7 +114,7 @@ def _entities(frame: Frame, wide: bool) -> Table:
     return table
 
 
-def _cells(standing: Standing, wide: bool) -> list[RenderableType]:
+def _cells(standing: DemoStanding, wide: bool) -> list[RenderableType]:
     member, counts = standing.member, standing.counts
     cells: list[RenderableType] = [
         f"  {member.entity_id}" if member.is_key else Text(member.entity_id, style="bold"),

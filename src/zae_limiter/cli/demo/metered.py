@@ -10,7 +10,7 @@ from zae_limiter.core.usage import window_at
 _WINDOW_TYPE = "hourly"
 
 
-class Meter:
+class DemoMeter:
     """Reads usage before the run and after; the difference is the run's, whatever was used earlier in its hour.
 
     Other demos on the same table use the same keys, and are counted too.

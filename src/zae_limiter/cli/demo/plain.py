@@ -6,7 +6,7 @@ from typing import Self
 
 import click
 
-from zae_limiter.cli.demo.progress import Frame, raise_line
+from zae_limiter.cli.demo.progress import DemoFrame, raise_line
 
 _START = "TIME  ADMITTED REJECTED RETRY"
 
@@ -28,7 +28,7 @@ class PlainView:
     ) -> None:
         return None
 
-    def show(self, frame: Frame) -> None:
+    def show(self, frame: DemoFrame) -> None:
         """Print a row, the first time below a heading; and what there is to say of the raised limit, once."""
         names = [one.member.entity_id.removeprefix("demo-") for one in frame.standings]
         if not self._has_heading:

@@ -33,7 +33,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class DemoStanding:
     """One project or key now: its limits in force and their balances, by name."""
 
     member: Member
@@ -55,12 +55,12 @@ class RaiseProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class DemoFrame:
     """All of the demo now."""
 
     elapsed_s: float
     total_s: float
-    standings: Sequence[Standing]
+    standings: Sequence[DemoStanding]
     raised: RaiseProgress
     events: Sequence[str]
 
@@ -84,7 +84,7 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class DemoReport:
     """How it went; ``usage`` is tokens used, by key, as usage snapshots tell."""
 
     seconds: float
@@ -110,12 +110,12 @@ class Report:
         return self.highest_share > 1
 
 
-class View(AbstractContextManager["View"], Protocol):
+class DemoView(AbstractContextManager["DemoView"], Protocol):
     """Where the demo is shown."""
 
     every_s: float
 
-    def show(self, frame: Frame) -> None:
+    def show(self, frame: DemoFrame) -> None:
         """Show how things stand."""
         ...
 

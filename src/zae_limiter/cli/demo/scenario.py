@@ -14,7 +14,7 @@ LIMIT_NAMES = ("rpm", "tpm")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class DemoCall:
     """A call of the model: what is thought of it before, and what comes of it."""
 
     estimated: int
@@ -25,7 +25,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class DemoKey:
     """An API key whose callers share its limits; what it takes, its project pays too."""
 
     entity_id: str
@@ -34,10 +34,10 @@ class Key:
     takes_s: float
     pause_s: float
 
-    def call(self, random: Random) -> Call:
+    def call(self, random: Random) -> DemoCall:
         """Make up the next call of one caller."""
         estimated = round(self.tokens * random.uniform(0.7, 1.3) / 10) * 10
-        return Call(
+        return DemoCall(
             estimated=estimated,
             used=round(estimated * random.uniform(0.5, 1.4)),
             takes_s=self.takes_s * random.uniform(0.5, 1.5),
@@ -51,7 +51,7 @@ class Project:
     """An entity with keys below it."""
 
     entity_id: str
-    keys: tuple[Key, ...]
+    keys: tuple[DemoKey, ...]
 
 
 class Member(NamedTuple):
@@ -94,15 +94,15 @@ PROJECTS = (
     Project(
         "demo-project-1",
         (
-            Key("demo-key-1a", callers=5, tokens=300, takes_s=0.25, pause_s=0.1),
-            Key("demo-key-1b", callers=3, tokens=800, takes_s=0.5, pause_s=0.2),
+            DemoKey("demo-key-1a", callers=5, tokens=300, takes_s=0.25, pause_s=0.1),
+            DemoKey("demo-key-1b", callers=3, tokens=800, takes_s=0.5, pause_s=0.2),
         ),
     ),
     Project(
         "demo-project-2",
         (
-            Key("demo-key-2a", callers=4, tokens=1_500, takes_s=0.6, pause_s=0.1),
-            Key("demo-key-2b", callers=2, tokens=400, takes_s=0.3, pause_s=0.6),
+            DemoKey("demo-key-2a", callers=4, tokens=1_500, takes_s=0.6, pause_s=0.1),
+            DemoKey("demo-key-2b", callers=2, tokens=400, takes_s=0.3, pause_s=0.6),
         ),
     ),
 )

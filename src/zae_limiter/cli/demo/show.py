@@ -8,11 +8,11 @@ from random import Random
 from zae_limiter._async.limiter.limiter import RateLimiter
 from zae_limiter._async.repository import Repository
 from zae_limiter.cli._failures import in_seconds
-from zae_limiter.cli.demo.metered import Meter
-from zae_limiter.cli.demo.progress import Frame, Report, Standing, View
+from zae_limiter.cli.demo.metered import DemoMeter
+from zae_limiter.cli.demo.progress import DemoFrame, DemoReport, DemoStanding, DemoView
 from zae_limiter.cli.demo.raising import Raising, Stopwatch
-from zae_limiter.cli.demo.scenario import PROJECTS, RAISED, RESOURCE, Call, Key, Member, members
-from zae_limiter.cli.demo.tally import Book, Tally
+from zae_limiter.cli.demo.scenario import PROJECTS, RAISED, RESOURCE, DemoCall, DemoKey, Member, members
+from zae_limiter.cli.demo.tally import Book, DemoTally
 from zae_limiter.clock import Clock
 from zae_limiter.core.errors import RateLimitExceeded
 from zae_limiter.core.limit import Limit
@@ -34,18 +34,18 @@ class Stage:
     random: Random
 
 
-async def run(stage: Stage, seconds: float, view: View) -> Report:
+async def run(stage: Stage, seconds: float, view: DemoView) -> DemoReport:
     """Let everybody call for so long, and return how it went."""
     tallies = [await _tally(stage, member) for member in members(PROJECTS)]
     keys = [tally.member.entity_id for tally in tallies if tally.member.is_key]
-    meter = await Meter.start(stage.limiter, keys, stage.clock.now_ms())
+    meter = await DemoMeter.start(stage.limiter, keys, stage.clock.now_ms())
     watch = Stopwatch(stage.clock, seconds)
     return await Show(stage, Book(tallies), watch).run(view, meter)
 
 
-async def _tally(stage: Stage, member: Member) -> Tally:
+async def _tally(stage: Stage, member: Member) -> DemoTally:
     limits = (await stage.limiter.resolve_limits(member.entity_id, RESOURCE)).limits
-    return Tally(member, _by_name(limits), stage.clock.now_ms())
+    return DemoTally(member, _by_name(limits), stage.clock.now_ms())
 
 
 class Show:
@@ -61,7 +61,7 @@ class Show:
         self._raising = Raising(RAISED, stage.operator, book, watch)
         self._events: deque[str] = deque(maxlen=EVENTS_KEPT)
 
-    async def run(self, view: View, meter: Meter) -> Report:
+    async def run(self, view: DemoView, meter: DemoMeter) -> DemoReport:
         """Let everybody call until it is over, and return how it went."""
         keys = [key for project in PROJECTS for key in project.keys]
         try:
@@ -79,9 +79,9 @@ class Show:
         view.show(await self._frame())
         callers = sum(key.callers for key in keys)
         seconds, usage = self._watch.elapsed_s, await meter.usage()
-        return Report(seconds, callers, self._book.lines(), effect, usage, self._location)
+        return DemoReport(seconds, callers, self._book.lines(), effect, usage, self._location)
 
-    async def _call_until_over(self, key: Key) -> None:
+    async def _call_until_over(self, key: DemoKey) -> None:
         """One caller: calls, waits as long as it is told after a rejection, and calls again."""
         watch = self._watch
         await watch.sleep(self._random.uniform(0, min(0.3, watch.total_s / 2)))
@@ -99,7 +99,7 @@ class Show:
             await watch.sleep(call.pause_s)
             call = key.call(self._random)
 
-    async def _call(self, key_id: str, call: Call) -> None:
+    async def _call(self, key_id: str, call: DemoCall) -> None:
         """Take the estimate, call the model, adjust to what it used; a failed call gives everything back."""
         book, difference = self._book, call.used - call.estimated
         taking = {"rpm": 1, "tpm": call.estimated}
@@ -116,26 +116,26 @@ class Show:
         book.finish(key_id, call)
         self._note(key_id, f"estimated {call.estimated:,}, used {call.used:,}: adjusted by {difference:+,}")
 
-    async def _show_until_over(self, view: View) -> None:
+    async def _show_until_over(self, view: DemoView) -> None:
         watch, ticks = self._watch, 0
         while watch.elapsed_s < watch.total_s:
             view.show(await self._frame())
             ticks += 1
             await watch.sleep(ticks * view.every_s - watch.elapsed_s)
 
-    async def _frame(self) -> Frame:
+    async def _frame(self) -> DemoFrame:
         watch = self._watch
         standings = [await self._standing(tally) for tally in self._book.tallies]
         elapsed_s = min(watch.total_s, watch.elapsed_s)
-        return Frame(elapsed_s, watch.total_s, standings, self._raising.progress, tuple(self._events))
+        return DemoFrame(elapsed_s, watch.total_s, standings, self._raising.progress, tuple(self._events))
 
-    async def _standing(self, tally: Tally) -> Standing:
+    async def _standing(self, tally: DemoTally) -> DemoStanding:
         entity_id = tally.member.entity_id
         limits, _, source = await self._limiter.resolve_limits(entity_id, RESOURCE)
         balances = await self._limiter.available(entity_id, RESOURCE)
         left_s = tally.retry_at_s - self._clock.monotonic_s()
         retry_after_s = left_s if left_s > 0 else None
-        return Standing(tally.member, _by_name(limits), source or "", balances, tally.counts, retry_after_s)
+        return DemoStanding(tally.member, _by_name(limits), source or "", balances, tally.counts, retry_after_s)
 
     def _note_rejection(self, key_id: str, error: RateLimitExceeded) -> None:
         lacking = error.primary_violation

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from zae_limiter.cli._output import Column, Grid, plain_lines
-from zae_limiter.cli.demo.progress import Effect, Line, Report, raise_line
+from zae_limiter.cli.demo.progress import DemoReport, Effect, Line, raise_line
 
 _CHART_WIDE = 44
 _COLUMNS = (
@@ -17,7 +17,7 @@ _COLUMNS = (
 )
 
 
-def summary_lines(report: Report, bar: str = "█") -> list[str]:
+def summary_lines(report: DemoReport, bar: str = "█") -> list[str]:
     """Tell how it went: every project and key, the raised limit, whether the limits held, and who used what."""
     return [
         "",
@@ -61,7 +61,7 @@ def _effect_lines(effect: Effect) -> list[str]:
     return lines
 
 
-def _verdict(report: Report) -> str:
+def _verdict(report: DemoReport) -> str:
     share = f"{report.highest_share * 100:.1f} %"
     if report.is_exceeded:
         return f"EXCEEDED: {share} of capacity and refill taken; please report this"

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 from zae_limiter.cli.demo.ledger import Ledger
 from zae_limiter.cli.demo.progress import Counts, Line
-from zae_limiter.cli.demo.scenario import Call, Member
+from zae_limiter.cli.demo.scenario import DemoCall, Member
 from zae_limiter.core.limit import Limit
 
 
-class Tally:
+class DemoTally:
     """What one project or key has done so far."""
 
     def __init__(self, member: Member, limits: Mapping[str, Limit], start_ms: int) -> None:
@@ -23,15 +23,15 @@ class Tally:
 class Book:
     """The tallies of all projects and keys; what a key counts, its project counts too."""
 
-    def __init__(self, tallies: list[Tally]) -> None:
+    def __init__(self, tallies: list[DemoTally]) -> None:
         self._tallies = {tally.member.entity_id: tally for tally in tallies}
 
     @property
-    def tallies(self) -> list[Tally]:
+    def tallies(self) -> list[DemoTally]:
         """Every tally, each project's before those of its keys."""
         return list(self._tallies.values())
 
-    def __getitem__(self, entity_id: str) -> Tally:
+    def __getitem__(self, entity_id: str) -> DemoTally:
         """Return the tally of a project or key."""
         return self._tallies[entity_id]
 
@@ -48,7 +48,7 @@ class Book:
             tally.taken_tokens += changes.get("tpm", 0)
             tally.ledger.settle(_limited(changes, tally))
 
-    def finish(self, entity_id: str, call: Call) -> None:
+    def finish(self, entity_id: str, call: DemoCall) -> None:
         """Count what a call was thought to use, and what it used."""
         self._count(entity_id, Counts(estimated=call.estimated, used=call.used))
 
@@ -73,11 +73,11 @@ class Book:
         for tally in self._both(entity_id):
             tally.counts += counts
 
-    def _both(self, entity_id: str) -> list[Tally]:
+    def _both(self, entity_id: str) -> list[DemoTally]:
         tally = self[entity_id]
         parent_id = tally.member.parent_id
         return [tally] if parent_id is None else [tally, self[parent_id]]
 
 
-def _limited(amounts: Mapping[str, int], tally: Tally) -> dict[str, int]:
+def _limited(amounts: Mapping[str, int], tally: DemoTally) -> dict[str, int]:
     return {name: amount for name, amount in amounts.items() if name in tally.limits}

@@ -17,7 +17,7 @@ from zae_limiter.core.errors import (
 )
 from zae_limiter.core.outcome import Cancelled, Conflict, Missing, Refused, Throttled, Unavailable
 from zae_limiter.tables.dynamodb.codec import decode_item
-from zae_limiter.tables.dynamodb.notation import JSONDecodeError, loads
+from zae_limiter.tables.dynamodb.json import JSONDecodeError, loads
 
 _LONGEST_MESSAGE = 300
 _THROTTLED, _CONTESTED, _MISSING, _CONFLICT = Throttled(), Throttled(contested=True), Missing(), Conflict()
@@ -93,7 +93,7 @@ _CONFIDENTIAL = ("\n", "The Canonical String", "Authorization=", "Authorization 
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class ServiceFailure:
     """An answer other than 200: its code (empty if it has none), its message, shortened, and its parsed body."""
 
     status: int
@@ -137,7 +137,7 @@ class CallFailed(Exception):  # noqa: N818 - a cause, named for what happened
         return f"HTTP {self.status} {self.code}: {self.message}" if self.code else f"HTTP {self.status}"
 
 
-def failure_of(status: int, error_type: str | None, body: bytes, table_name: str) -> Failure:
+def failure_of(status: int, error_type: str | None, body: bytes, table_name: str) -> ServiceFailure:
     """Read an answer other than 200; ``error_type`` is its header ``x-amzn-errortype``, if it has one."""
     try:
         parsed = loads(body)
@@ -148,10 +148,10 @@ def failure_of(status: int, error_type: str | None, body: bytes, table_name: str
     found = parsed.get("__type") or error_type or ""
     code = str(found).rpartition("#")[2].partition(":")[0].strip()
     message = str(parsed.get("message") or parsed.get("Message") or "")
-    return Failure(status, code, _shown(message), parsed, table_name)
+    return ServiceFailure(status, code, _shown(message), parsed, table_name)
 
 
-def write_outcome(failure: Failure) -> Refused | Missing | Throttled | Unavailable:
+def write_outcome(failure: ServiceFailure) -> Refused | Missing | Throttled | Unavailable:
     """What a failed write of one operation comes to.
 
     Raises:
@@ -163,7 +163,7 @@ def write_outcome(failure: Failure) -> Refused | Missing | Throttled | Unavailab
     return _outcome(failure)
 
 
-def transact_outcome(failure: Failure, count: int) -> Cancelled | Conflict | Throttled | Unavailable:
+def transact_outcome(failure: ServiceFailure, count: int) -> Cancelled | Conflict | Throttled | Unavailable:
     """What a failed transaction of ``count`` operations comes to.
 
     Raises:
@@ -181,7 +181,7 @@ def transact_outcome(failure: Failure, count: int) -> Cancelled | Conflict | Thr
     return _cancellation(failure, reasons)
 
 
-def read_problem(failure: Failure) -> Retry | ZAELimiterError:
+def read_problem(failure: ServiceFailure) -> Retry | ZAELimiterError:
     """Whether a failed read may be sent again, or the error to raise."""
     try:
         outcome = _outcome(failure)
@@ -194,33 +194,33 @@ def read_problem(failure: Failure) -> Retry | ZAELimiterError:
     return RateLimiterUnavailable(outcome.cause, failure.table_name)
 
 
-def clock_refused(failure: Failure) -> bool:
+def clock_refused(failure: ServiceFailure) -> bool:
     """Say whether a signature was refused for its time: this machine's clock is wrong, or the call was slow."""
     told = failure.message
     return failure.code in _WRONG_CLOCK or "Signature expired" in told or "Signature not yet current" in told
 
 
-def credentials_expired(failure: Failure) -> bool:
+def credentials_expired(failure: ServiceFailure) -> bool:
     """Say whether newer credentials might be accepted where these were not."""
     return failure.code in _EXPIRED_CREDENTIALS
 
 
-def no_such_table(failure: Failure) -> bool:
+def no_such_table(failure: ServiceFailure) -> bool:
     """Say whether there is no such table."""
     return failure.code in _NO_TABLE
 
 
-def exists_already(failure: Failure) -> bool:
+def exists_already(failure: ServiceFailure) -> bool:
     """Say whether a table was not made because somebody else has made it."""
     return failure.code in _TABLE_EXISTS
 
 
-def enabled_already(failure: Failure) -> bool:
+def enabled_already(failure: ServiceFailure) -> bool:
     """Say whether the expiry of items was not turned on because it is."""
     return failure.code == "ValidationException" and "already enabled" in failure.message
 
 
-def _outcome(failure: Failure) -> Throttled | Unavailable:
+def _outcome(failure: ServiceFailure) -> Throttled | Unavailable:
     """What a failed call comes to, whatever it was for. A code that is known counts more than the status."""
     code, status = failure.code, failure.status
     if code in _THROTTLES or status == _TOO_MANY_REQUESTS:
@@ -239,7 +239,7 @@ def _outcome(failure: Failure) -> Throttled | Unavailable:
 
 
 def _cancellation(
-    failure: Failure, reasons: Sequence[Mapping[str, Any]]
+    failure: ServiceFailure, reasons: Sequence[Mapping[str, Any]]
 ) -> Cancelled | Conflict | Throttled | Unavailable:
     """What the reasons of a cancelled transaction come to, the most definite first."""
     codes = [str(reason.get("Code") or "None") for reason in reasons]
@@ -286,7 +286,7 @@ def _refusal(answer: Mapping[str, Any]) -> Refused | Missing:
     return Refused(decode_item(item)) if item else _MISSING
 
 
-def _call_failed(failure: Failure) -> CallFailed:
+def _call_failed(failure: ServiceFailure) -> CallFailed:
     return CallFailed(failure.status, failure.code, failure.message)
 
 

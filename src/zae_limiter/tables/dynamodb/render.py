@@ -31,7 +31,7 @@ from zae_limiter.schema.operations import (
     Update,
 )
 from zae_limiter.tables.dynamodb.codec import SHORT_NUMBER, check_number, encode_value
-from zae_limiter.tables.dynamodb.notation import dumps
+from zae_limiter.tables.dynamodb.json import dumps
 from zae_limiter.tables.evaluate import check_key, keeps_place, moves, places
 
 _SHAPES = 2048

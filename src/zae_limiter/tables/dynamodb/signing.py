@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import NamedTuple
 from urllib.parse import quote
 
-from zae_limiter.tables.dynamodb.calls import Call
+from zae_limiter.tables.dynamodb.requests import DynamoDbCall
 
 _ALGORITHM = "AWS4-HMAC-SHA256"
 _CONTENT_TYPE = "application/x-amz-json-1.0"
@@ -115,7 +115,7 @@ class Signer:
         """Say whether these are the keys of this signer."""
         return self._credentials == credentials
 
-    def request(self, call: Call, now_s: int) -> bytes:
+    def request(self, call: DynamoDbCall, now_s: int) -> bytes:
         """Return a call as the bytes of a request, signed at ``now_s`` seconds since the epoch."""
         second = self._second
         if now_s != second.now_s:

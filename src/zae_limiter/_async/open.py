@@ -1,0 +1,183 @@
+"""Opening a table: which one a URL names, and the namespace in it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, assert_never
+
+import zae_limiter.runtime.aio as runtime
+from zae_limiter._async.embedded_table import EmbeddedTable
+from zae_limiter._async.store.namespaces import NamespaceStore
+from zae_limiter._async.store.scope import Client, Scope, nonces
+from zae_limiter._async.store.versions import VersionStore
+from zae_limiter._async.table import Table
+from zae_limiter.clock import Clock
+from zae_limiter.core.errors import StorageError
+from zae_limiter.core.location import (
+    DynamoLocation,
+    Location,
+    MemoryLocation,
+    SqliteLocation,
+    dynamo_url,
+    parse_location,
+    sqlite_url,
+)
+from zae_limiter.core.namespace import DEFAULT_NAMESPACE
+from zae_limiter.core.settings import Settings
+from zae_limiter.core.version import VersionRecord, check_client, check_schema
+from zae_limiter.runtime.aio import Parallel
+from zae_limiter.tables.blocking import BlockingTable
+from zae_limiter.tables.busy import Busy
+from zae_limiter.tables.memory import MemoryTable
+
+_OPENING_WAIT_S = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What is to be opened, and how; ``session`` is the caller's own of botocore or boto3, if there is one."""
+
+    location: Location
+    settings: Settings
+    clock: Clock
+    random: Random
+    session: Any = None
+
+    async def namespace_id(self, client: Client, name: str) -> str:
+        """Return the id of a namespace; the default one is there from the beginning, where tables make themselves.
+
+        Raises:
+            NamespaceNotFoundError: There is no such namespace.
+        """
+        store = NamespaceStore(client)
+        found = await (store.register(name) if self._makes and name == DEFAULT_NAMESPACE else store.find(name))
+        return found.id
+
+    async def check_version(self, client: Client) -> VersionRecord | None:
+        """Require a table that this package can use; one that makes itself gets its version record. Return it.
+
+        Raises:
+            IncompatibleSchemaError: Its items have another layout.
+            VersionMismatchError: It asks for a newer client.
+        """
+        versions = VersionStore(client)
+        record = await (versions.ensure() if self._makes else versions.read())
+        if record is not None:
+            check_schema(record)
+            if record.client_min_version is not None:
+                check_client(record, own_version())
+        return record
+
+    @property
+    def _makes(self) -> bool:
+        return not isinstance(self.location, DynamoLocation) or self.location.create
+
+
+def located(url: str | None) -> Location:
+    """Return the location a URL names; without a URL it is a file in the user's data directory.
+
+    Raises:
+        ValidationError: The URL is none of those there are.
+    """
+    return SqliteLocation(default_path(), is_default=True) if url is None else parse_location(url)
+
+
+def own_version() -> str:
+    """Return the version of this package."""
+    # Loaded late: most tables ask for no version of their clients.
+    from importlib import metadata
+
+    return metadata.version("zae-limiter")
+
+
+async def open_scope(opening: Opening, parallel: Parallel, namespace: str) -> Scope:
+    """Open the table, and a namespace of it.
+
+    Raises:
+        NamespaceNotFoundError: There is no such namespace.
+        VersionError: The table is of another schema, or asks for a newer client.
+    """
+    client = await open_client(opening, parallel)
+    try:
+        namespace_id = await opening.namespace_id(client, namespace)
+        record = await opening.check_version(client)
+    except BaseException:
+        await client.table.close()
+        raise
+    return client.under(record).scope(namespace, namespace_id)
+
+
+async def open_client(opening: Opening, parallel: Parallel) -> Client:
+    """Open the table and return a client of it."""
+    table: Table
+    match opening.location:
+        case MemoryLocation():
+            table, where = _embedded(MemoryTable(), opening), "memory://"
+        case SqliteLocation() as file:
+            table, where = _embedded(await _open_file(file, opening), opening), sqlite_url(file.path)
+        case DynamoLocation() as place:
+            table, where = await _dynamo(place, opening), dynamo_url(place)
+        case never:
+            assert_never(never)
+    clock, random = opening.clock, opening.random
+    return Client(table, clock, random, opening.settings, parallel, where, nonces(random), session=opening.session)
+
+
+def _embedded(table: BlockingTable, opening: Opening) -> EmbeddedTable:
+    return EmbeddedTable(table, opening.clock, opening.settings.deadline_s, opening.random.random)
+
+
+async def _open_file(location: SqliteLocation, opening: Opening) -> BlockingTable:
+    """Open a file on a thread, for that reads and syncs a disk; a locked one is tried again until the deadline.
+
+    Raises:
+        StorageError: The file cannot be used, or was locked all the time.
+    """
+    started_s = opening.clock.monotonic_s()
+    while True:
+        try:
+            return await runtime.in_thread(_file, location)
+        except Busy as busy:
+            waited_s = opening.clock.monotonic_s() - started_s
+            if waited_s >= opening.settings.deadline_s:
+                reason = f"another program has kept it locked for {waited_s:.1f} s. End that program, or try again."
+                raise StorageError(location.path, reason) from busy
+        await runtime.sleep(min(_OPENING_WAIT_S, opening.settings.deadline_s - waited_s))
+
+
+def _file(location: SqliteLocation) -> BlockingTable:
+    from zae_limiter.tables.private_file import tighten
+    from zae_limiter.tables.sqlite.table import SqliteTable
+
+    if location.is_default:
+        # Earlier versions created the user's own file with the modes of the umask.
+        tighten(location.path)
+    return SqliteTable(location.path, wait_s=0)
+
+
+async def _dynamo(place: DynamoLocation, opening: Opening) -> Table:
+    """Open a table of DynamoDB; where it is to be created and is not there, make it."""
+    # On a thread at first: loading botocore takes long.
+    await runtime.in_thread(_load_opening)
+    from zae_limiter._async.dynamodb_open import open_table
+
+    table = await open_table(place, opening.settings.deadline_s, (opening.clock, opening.random), opening.session)
+    if place.create:
+        try:
+            await table.create()
+        except BaseException:
+            await table.close()
+            raise
+    return table
+
+
+def _load_opening() -> None:
+    """Load what opens a table of DynamoDB."""
+    from zae_limiter._async.dynamodb_open import open_table  # noqa: F401 - only to load it
+
+
+def default_path() -> str:
+    """Return the file that is used where nobody names another."""
+    from platformdirs import user_data_path
+
+    return str(Path(user_data_path("zae-limiter", appauthor=False)) / "limiter.db")

@@ -1,0 +1,101 @@
+"""Buckets with all their shards: read as of one moment, and removed in one transaction.
+
+Were shard 0 removed alone, the next request would make a whole new bucket beside the shards that are left.
+"""
+
+from collections.abc import Iterable
+
+import zae_limiter.runtime.aio as runtime
+from zae_limiter._async.store.scope import Client
+from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.outcome import Committed, Item, Unavailable
+from zae_limiter.core.sharding import is_complete
+from zae_limiter.schema import attributes
+from zae_limiter.schema.bucket_item import bucket_key, counts_of
+from zae_limiter.schema.keys import BucketKey, parse_bucket_pk
+from zae_limiter.schema.operations import Delete, Equals, Key
+
+_READS = 6
+_MOST_TRIES = 16
+_FIRST_PAUSE_S = 0.001
+_LONGEST_PAUSE_S = 0.05
+
+
+class ShardedBuckets:
+    """Reads and removes buckets, each with all its shards."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._table = client.table
+
+    async def completed(self, items: Iterable[Item]) -> list[list[Item]]:
+        """Return the buckets that items are shards of; one whose shards are of two moments is read again."""
+        parted: dict[BucketKey, list[Item]] = {}
+        for item in items:
+            shard = parse_bucket_pk(item["PK"])
+            if shard is not None:
+                parted.setdefault(shard._replace(shard_id=0), []).append(item)
+        buckets = []
+        for bucket, shards in parted.items():
+            counts = counts_of(shards)
+            buckets.append(shards if is_complete(counts) else await self.read(bucket, max(counts)))
+        return [shards for shards in buckets if shards]
+
+    async def read(self, bucket: BucketKey, known: int) -> list[Item]:
+        """Return all shards of a bucket, of which that numbered ``known`` is the highest known.
+
+        Shards that stay incomplete, as an interrupted removal may have left them, are returned as they are.
+        """
+        widest = 1 << known.bit_length()
+        found: list[Item] = []
+        for attempt in range(_READS):
+            keys = [bucket_key(*bucket[:3], shard) for shard in range(widest)]
+            found = [item for item in await self._table.batch_get(keys, consistent=True) if item is not None]
+            counts = counts_of(found)
+            if not found or is_complete(counts):
+                return found
+            if max(counts.values()) <= widest:
+                await self._pause(attempt)
+            widest = max(widest, *counts.values())
+        return found
+
+    async def remove(self, bucket: BucketKey, known: int) -> int:
+        """Remove all shards of a bucket, of which ``known`` is the highest known, and return how many there were.
+
+        Raises:
+            RateLimiterUnavailable: The table did not answer, or the shards kept changing.
+        """
+        outcome: object = None
+        for attempt in range(_MOST_TRIES):
+            shards = await self.read(bucket, known)
+            if not shards:
+                return 0
+            token = f"remove-{next(self._client.nonces)}"
+            outcome = await self._table.transact([_removal(item) for item in shards], token)
+            if isinstance(outcome, Committed):
+                return len(shards)
+            if isinstance(outcome, Unavailable):
+                raise RateLimiterUnavailable(outcome.cause)
+            await self._pause(attempt)
+        raise RateLimiterUnavailable(TimeoutError(f"others kept changing the shards of a bucket: {outcome}"))
+
+    async def _pause(self, attempt: int) -> None:
+        longest_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**attempt)
+        await runtime.sleep(longest_s * self._client.random.random())
+
+
+def highest_shards(wanted: Iterable[Key]) -> dict[BucketKey, int]:
+    """Return the buckets that keys are those of, named as their shards 0, and the highest shard of each."""
+    highest: dict[BucketKey, int] = {}
+    for key in wanted:
+        shard = parse_bucket_pk(key.pk)
+        if shard is not None:
+            bucket = shard._replace(shard_id=0)
+            highest[bucket] = max(shard.shard_id, highest.get(bucket, 0))
+    return highest
+
+
+def _removal(item: Item) -> Delete:
+    """Remove a shard, unless it was split or merged since: its other half would be left."""
+    count = item.get(attributes.SHARD_COUNT)
+    return Delete(Key(item["PK"], item["SK"]), (Equals(attributes.SHARD_COUNT, count),) if type(count) is int else ())

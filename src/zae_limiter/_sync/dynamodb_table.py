@@ -1,0 +1,432 @@
+"""The table port over DynamoDB: calls are made, answers read, and what may be tried again is, within the deadline.
+
+What is tried again here is safe whatever became of the first try: a read, a transaction with its token, a call that
+never reached the server. A single write whose answer was lost is its caller's to judge.
+"""  # generated from _async by tools/mirror.py; do not edit
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from zae_limiter._sync.backoff import Backoff
+from zae_limiter._sync.time_probe import TimeProbe
+from zae_limiter.clock import Clock, ServerClock
+from zae_limiter.core.bucket import TimeBounds
+from zae_limiter.core.errors import RateLimiterUnavailable, RepositoryClosedError, ZAELimiterError
+from zae_limiter.core.outcome import (
+    Cancelled,
+    Committed,
+    Conflict,
+    Item,
+    Missing,
+    Refused,
+    TransactOutcome,
+    Unavailable,
+    WriteOutcome,
+)
+from zae_limiter.core.status import BackendCapabilities
+from zae_limiter.schema import version_item
+from zae_limiter.schema.operations import Key, Operation, Page, Query, Write
+from zae_limiter.tables.dynamodb import errors, responses
+from zae_limiter.tables.dynamodb.errors import Retry, ServiceFailure
+from zae_limiter.tables.dynamodb.http_parser import HttpResponse
+from zae_limiter.tables.dynamodb.requests import MOST_DELETED, MOST_READ, Calls, DynamoDbCall
+from zae_limiter.tables.dynamodb.signing import Signer
+
+ADMIN_FACTOR = 5
+"""How many deadlines of an acquire a call of administration may take."""
+_PAUSES_S = (0.02, 0.2)
+_CONNECTING_TRIES = 3
+_CREATION_S = 300.0
+_INDEX_LAG_S = 5.0
+_PARTITION_WRITES_PER_SECOND = 1000
+_OK = 200
+_SIGNED_AGAIN = 2
+"""How often a call that was refused for its time is signed again."""
+_DATED = ("UpdateItem", "PutItem", "DeleteItem", "TransactWriteItems")
+"""Calls whose content was decided on by the time: they do not mean the same at another."""
+
+_UNPROCESSED = TimeoutError("DynamoDB put parts of a batch off, again and again")
+_UNCONFIRMED = Unavailable(TimeoutError("the server's time could not be confirmed"), ambiguous=False)
+_UNREADY = TimeoutError(f"the table could not be used within {_CREATION_S:.0f} s")
+
+Tried = tuple[Signer, HttpResponse | Unavailable]
+"""What a try has come to, and what it was signed by."""
+
+CapacityMeter = Callable[[str, list[dict[str, Any]]], None]
+"""Hears what every call has cost: its target, and the capacity it consumed."""
+
+
+class TransportPort(Protocol):
+    """What makes one call, once."""
+
+    @property
+    def signer(self) -> Signer:
+        """What the next call is signed by."""
+
+    def call(self, call: DynamoDbCall, until_s: float) -> HttpResponse | Unavailable:
+        """Make one call, once."""
+
+    def call_alone(self, call: DynamoDbCall, until_s: float) -> HttpResponse | Unavailable:
+        """Make one call, once, on a new connection that is closed afterwards."""
+
+    def replace_keys(self, refused: Signer, until_s: float) -> None:
+        """Find keys anew, after the server has refused those of a signer as expired."""
+
+    def close(self) -> None:
+        """Let go of everything."""
+
+
+class _ClosedTransport:
+    """The caller of a closed table; every use of it raises, so an open table pays for no check."""
+
+    def __init__(self, table_name: str) -> None:
+        self._location = f"dynamodb://{table_name}"
+
+    @property
+    def signer(self) -> Signer:
+        """Refuse.
+
+        Raises:
+            RepositoryClosedError: Always.
+        """
+        raise RepositoryClosedError(self._location)
+
+    def call(self, call: DynamoDbCall, until_s: float) -> HttpResponse | Unavailable:
+        """Refuse.
+
+        Raises:
+            RepositoryClosedError: Always.
+        """
+        raise RepositoryClosedError(self._location)
+
+    def call_alone(self, call: DynamoDbCall, until_s: float) -> HttpResponse | Unavailable:
+        """Refuse.
+
+        Raises:
+            RepositoryClosedError: Always.
+        """
+        raise RepositoryClosedError(self._location)
+
+    def replace_keys(self, refused: Signer, until_s: float) -> None:
+        """Refuse.
+
+        Raises:
+            RepositoryClosedError: Always.
+        """
+        raise RepositoryClosedError(self._location)
+
+    def close(self) -> None:
+        """Do nothing: the table is closed already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long calls may take: those an acquire waits for, and those of administration, which move more."""
+
+    clock: Clock
+    deadline_s: float
+    jitter: Callable[[], float]
+    admin_factor: int = ADMIN_FACTOR
+
+
+class DynamoTable:
+    """A table of DynamoDB, or of an engine that speaks like it."""
+
+    capabilities = BackendCapabilities(
+        supports_infrastructure_management=True,
+        supports_change_streams=True,
+        partition_writes_per_second=_PARTITION_WRITES_PER_SECOND,
+    )
+    inline = False
+    index_lag_s = _INDEX_LAG_S
+    log = None
+
+    def __init__(
+        self,
+        table_name: str,
+        caller: TransportPort,
+        server: ServerClock,
+        patience: Patience,
+        meter: CapacityMeter | None = None,
+    ) -> None:
+        self._name = table_name
+        self._caller: TransportPort = caller
+        self._patience = patience
+        self._monotonic_s = patience.clock.monotonic_s
+        self._meter = meter
+        self._calls = Calls(table_name, metered=meter is not None)
+        self._server = server
+        self.now: Callable[[], TimeBounds] = server.now
+        self._probe = TimeProbe(caller, self._calls.get(version_item.key(), consistent=False), server, patience.clock)
+        self.server_time = self._probe
+
+    def get(self, key: Key, *, consistent: bool = False, until_s: float | None = None) -> Item | None:
+        """The item, None if there is none."""
+        answer = self._read(self._calls.get(key, consistent), until_s)
+        return responses.item_of(answer.body)
+
+    def batch_get(
+        self, keys: Sequence[Key], *, consistent: bool = False, until_s: float | None = None
+    ) -> list[Item | None]:
+        """The items in the order of their keys, None for each that is absent."""
+        found: dict[Key, Item] = {}
+        left = list(dict.fromkeys(keys))
+        pauses = self._pauses(until_s or self._until_s())
+        while left:
+            some, left = left[:MOST_READ], left[MOST_READ:]
+            answer = self._read(self._calls.batch_get(some, consistent), until_s or self._until_s())
+            items, unread = responses.batch_of(answer.body)
+            found.update({Key(item["PK"], item["SK"]): item for item in items})
+            if len(unread) < len(some) and until_s is None:
+                pauses = self._pauses(self._until_s())
+            if unread:
+                left = [*unread, *left]
+                self._pause(pauses, _UNPROCESSED)
+        return [found.get(key) for key in keys]
+
+    def query(self, query: Query, *, until_s: float | None = None) -> Page:
+        """One page of a partition of the table or of an index."""
+        answer = self._read(self._calls.query(query), until_s or self._admin_until_s())
+        return responses.page_of(answer.body)
+
+    def write(self, operation: Write, until_s: float | None = None) -> WriteOutcome:
+        """Carry out one operation, if its conditions hold; after a lost answer it is not sent again.
+
+        One that was refused for its time was decided on by a clock that was wrong, so it is not sent again either: the
+        answer is the item as it stands, to be judged anew.
+        """
+        call = self._calls.write(operation)
+        now_s = self._monotonic_s()
+        by_s = until_s or now_s + self._patience.deadline_s
+        if self._server.unconfirmed:
+            confirmed = self._probe.confirm(by_s)
+            return self._seen(operation, by_s) if confirmed else _UNCONFIRMED
+        signer = self._caller.signer
+        first = self._caller.call(call, (now_s + by_s) / 2)
+        if isinstance(first, HttpResponse) and first.status == _OK and self._meter is None:
+            if self._server.suspicious:
+                self._probe.start()
+            return responses.applied_of(operation, first.body)
+        answer = self._send(call, by_s, again=False, first=(signer, first))
+        if isinstance(answer, HttpResponse):
+            return responses.applied_of(operation, answer.body)
+        if isinstance(answer, Unavailable):
+            return answer
+        return self._seen(operation, by_s) if errors.clock_refused(answer) else errors.write_outcome(answer)
+
+    def transact(
+        self, operations: Sequence[Operation], token: str, *, until_s: float | None = None
+    ) -> TransactOutcome:
+        """Carry out all of up to 100 operations, or none; after a lost answer it is sent again with its token."""
+        call = self._calls.transact(operations, token)
+        until_s = until_s or self._admin_until_s()
+        pauses = self._pauses(until_s)
+        in_doubt: Unavailable | None = None
+        if self._server.unconfirmed:
+            return Conflict() if self._probe.confirm(until_s) else _UNCONFIRMED
+        while True:
+            answer = self._send(call, until_s, again=False)
+            outcome = _transacted(answer, len(operations))
+            if isinstance(outcome, Unavailable) and outcome.ambiguous:
+                in_doubt = outcome
+            # A throttle, a conflict, a lost connection say nothing of what became of a try before.
+            if in_doubt is None or isinstance(outcome, Committed):
+                return outcome
+            if isinstance(outcome, Cancelled):
+                return replace(outcome, in_doubt=True)
+            if not pauses.wait():
+                return in_doubt
+
+    def _seen(self, operation: Write, until_s: float) -> Refused | Missing | Unavailable:
+        """Answer for a write that was not carried out with the item it was meant for."""
+        try:
+            item = self.get(operation.key, consistent=True, until_s=until_s)
+        except RateLimiterUnavailable as away:
+            return Unavailable(away.cause or away, ambiguous=False)
+        return Missing() if item is None else Refused(item)
+
+    def batch_delete(self, keys: Sequence[Key]) -> None:
+        """Remove items, without a condition and not as one transaction."""
+        left = list(dict.fromkeys(keys))
+        pauses = self._pauses(self._admin_until_s())
+        while left:
+            some, left = left[:MOST_DELETED], left[MOST_DELETED:]
+            answer = self._read(self._calls.batch_delete(some), self._admin_until_s())
+            undeleted = responses.undeleted_of(answer.body)
+            if len(undeleted) < len(some):
+                pauses = self._pauses(self._admin_until_s())
+            if undeleted:
+                left = [*undeleted, *left]
+                self._pause(pauses, _UNPROCESSED)
+
+    def create(self) -> None:
+        """Make the table where there is none, and wait until it can be used.
+
+        Raises:
+            RateLimiterUnavailable: DynamoDB does not answer, access is refused, or it takes too long.
+        """
+        if self._done(self._calls.describe_table(), errors.no_such_table) is None:
+            self._done(self._calls.create_table(), errors.exists_already)
+        pauses = self._pauses(self._monotonic_s() + _CREATION_S)
+        while True:
+            # A table that was just made may not be known everywhere yet.
+            described = self._done(self._calls.describe_table(), errors.no_such_table)
+            if described is not None and responses.active(described.body):
+                break
+            self._pause(pauses, _UNREADY)
+        self._done(self._calls.update_time_to_live(), errors.enabled_already)
+
+    def size(self) -> None:
+        """Nothing: DynamoDB counts every six hours, and tells whoever may ask about tables."""
+
+    def close(self) -> None:
+        """Close the connections for good; calls in flight and later calls raise RepositoryClosedError."""
+        caller, self._caller = self._caller, _ClosedTransport(self._name)
+        self._probe.stop()
+        caller.close()
+        self._probe.join()
+
+    def _until_s(self) -> float:
+        return self._monotonic_s() + self._patience.deadline_s
+
+    def _admin_until_s(self) -> float:
+        return self._monotonic_s() + self._patience.deadline_s * self._patience.admin_factor
+
+    def _pauses(self, until_s: float) -> Backoff:
+        patience = self._patience
+        return Backoff(patience.clock, patience.jitter, until_s, _PAUSES_S)
+
+    def _pause(self, pauses: Backoff, cause: Exception) -> None:
+        """Wait for a while.
+
+        Raises:
+            RateLimiterUnavailable: That would be too long, for this cause.
+        """
+        if not pauses.wait():
+            raise RateLimiterUnavailable(cause, self._name)
+
+    def _done(self, call: DynamoDbCall, tolerated: Callable[[ServiceFailure], bool]) -> HttpResponse | None:
+        """Make a call of administration; None if it fails in the one way that is tolerated."""
+        answer = self._answered(call, self._admin_until_s())
+        if isinstance(answer, HttpResponse):
+            return answer
+        if tolerated(answer):
+            return None
+        raise self._error(answer)
+
+    def _read(self, call: DynamoDbCall, until_s: float | None) -> HttpResponse:
+        """Make a call that may be made again, until it is answered.
+
+        Raises:
+            RateLimiterUnavailable: The deadline has passed, or access is refused.
+        """
+        answer = self._answered(call, until_s or self._until_s())
+        if isinstance(answer, HttpResponse):
+            return answer
+        raise self._error(answer)
+
+    def _error(self, failure: ServiceFailure) -> ZAELimiterError:
+        problem = errors.read_problem(failure)
+        return RateLimiterUnavailable(problem.cause, self._name) if isinstance(problem, Retry) else problem
+
+    def _answered(self, call: DynamoDbCall, until_s: float) -> HttpResponse | ServiceFailure:
+        """Make a call that may be made again, until it is answered or refused for good.
+
+        Raises:
+            RateLimiterUnavailable: The deadline has passed.
+        """
+        pauses = self._pauses(until_s)
+        while True:
+            answer = self._send(call, until_s, again=True)
+            if isinstance(answer, Unavailable):
+                raise RateLimiterUnavailable(answer.cause, self._name)
+            if isinstance(answer, HttpResponse):
+                return answer
+            problem = errors.read_problem(answer)
+            if not isinstance(problem, Retry):
+                return answer
+            self._pause(pauses, problem.cause)
+
+    def _send(
+        self, call: DynamoDbCall, until_s: float, *, again: bool, first: Tried | None = None
+    ) -> HttpResponse | ServiceFailure | Unavailable:
+        """Make a call, and again where it never reached the server; ``again``: or where that is in doubt.
+
+        ``first`` is what a first try has come to, if there was one.
+        """
+        pauses = self._pauses(until_s)
+        attempt_s = (until_s - self._monotonic_s()) / 2
+        tries = 0
+        while True:
+            tries += 1
+            answer = self._make(call, until_s, attempt_s, first)
+            first = None
+            if not isinstance(answer, Unavailable):
+                if self._server.suspicious:
+                    self._confirm_time(until_s)
+                return answer
+            if answer.ambiguous:
+                hopeless = not again
+            else:
+                hopeless = tries >= _CONNECTING_TRIES or not isinstance(answer.cause, OSError)
+            if hopeless or not pauses.wait():
+                return answer
+
+    def _make(
+        self, call: DynamoDbCall, until_s: float, attempt_s: float, first: Tried | None = None
+    ) -> HttpResponse | ServiceFailure | Unavailable:
+        """Make a call once; where only its signature was refused, sign and make it again.
+
+        It is for its keys, or, unless its content goes by the time too, for its time. The date of one refusal may be
+        wrong, so there are two more tries.
+        """
+        signed_again = 0
+        dated = call.target.endswith(_DATED)
+        while True:
+            if first is None or signed_again:
+                signer = self._caller.signer
+                answer = self._caller.call(call, min(until_s, self._monotonic_s() + attempt_s))
+            else:
+                signer, answer = first
+            if isinstance(answer, Unavailable):
+                return answer
+            if answer.status == _OK:
+                if self._meter is not None:
+                    self._meter(call.target.rpartition(".")[2], responses.consumed_of(answer.body))
+                return answer
+            failure = errors.failure_of(answer.status, answer.error_type, answer.body, self._name)
+            late = errors.clock_refused(failure)
+            if late:
+                self._server.sign_by_suspect()
+            may_sign = late and not dated and signed_again < _SIGNED_AGAIN
+            if not may_sign and (signed_again or not errors.credentials_expired(failure)):
+                return failure
+            signed_again += 1
+            if errors.credentials_expired(failure) and not self._replaced(signer, until_s):
+                return failure
+
+    def _confirm_time(self, until_s: float) -> None:
+        """Have a suspect date confirmed in the background; before any date is confirmed, wait for that."""
+        if self._server.unconfirmed:
+            self._probe.confirm(until_s)
+        else:
+            self._probe.start()
+
+    def _replaced(self, refused: Signer, until_s: float) -> bool:
+        """Find keys anew; False if there are none but those that were refused."""
+        try:
+            self._caller.replace_keys(refused, until_s)
+        except Exception:  # noqa: BLE001 - a provider of keys may raise anything; the refusal says more
+            return False
+        return self._caller.signer is not refused
+
+
+def _transacted(answer: HttpResponse | ServiceFailure | Unavailable, count: int) -> TransactOutcome:
+    """What a transaction of ``count`` operations has come to."""
+    if isinstance(answer, HttpResponse):
+        return Committed()
+    if isinstance(answer, Unavailable):
+        return answer
+    # Decided on by a clock that was wrong: it is to be decided on again, as after a conflict.
+    return Conflict() if errors.clock_refused(answer) else errors.transact_outcome(answer, count)

@@ -1,0 +1,181 @@
+"""One request on its way to be admitted or rejected by one shard, once that takes more than one step.
+
+What to do next is decided in ``core.acquire``; here it is done, and what was learnt is handed back.
+"""  # generated from _async by tools/mirror.py; do not edit
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from zae_limiter._sync.limiter.request import AcquireRequest, Rejected, contended
+from zae_limiter._sync.limiter.resolve import Resolver
+from zae_limiter._sync.limiter.top_ups import TopUps
+from zae_limiter._sync.store.buckets import BucketStore, ShardId, WriteResult
+from zae_limiter._sync.table import Table
+from zae_limiter.core.acquire import (
+    Create,
+    Look,
+    NextStep,
+    Progress,
+    Rebase,
+    Reject,
+    Resolve,
+    Take,
+    limit_levels,
+    next_step,
+)
+from zae_limiter.core.bucket import TimeBounds
+from zae_limiter.core.outcome import Applied, Missing, Refused, Throttled
+from zae_limiter.core.rebase import Rebasing, missing_birth
+from zae_limiter.core.top_up import TopUp
+from zae_limiter.core.view import EffectiveLimits, Grant
+from zae_limiter.schema import bucket_writes
+from zae_limiter.schema.bucket_item import BucketView
+from zae_limiter.schema.operations import Put, Update
+
+MOST_STEPS = 64
+
+AttemptResult = Grant | Rejected | Missing | Throttled
+"""What admitted a request, or that the shard lacks the tokens, does not exist, or takes no writes for now."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptContext:
+    """What errands are run with."""
+
+    table: Table
+    buckets: BucketStore
+    resolver: Resolver
+    nonces: Iterator[int]
+    top_ups: TopUps
+
+
+class ShardAttempt:
+    """One request to one shard."""
+
+    def __init__(
+        self, means: AttemptContext, request: AcquireRequest, terms: EffectiveLimits, progress: Progress, shard: int = 0
+    ) -> None:
+        self._means = means
+        self._buckets = means.buckets
+        self._asking = request
+        self._shard_id: ShardId = (request.bucket, shard)
+        self._until_s = request.until_s
+        self.terms = terms
+        self._amounts = request.amounts(terms)
+        self._progress = progress
+        self.view: BucketView | None = means.buckets.remembered(*self._shard_id)
+
+    def run(self) -> AttemptResult:
+        """Do what is next until the request is admitted, or cannot be here.
+
+        Raises:
+            RateLimiterUnavailable: The table did not answer, or others kept changing the shard.
+        """
+        for _ in range(MOST_STEPS):
+            if not self._amounts:
+                return Grant(self.terms, None)
+            now = self._means.table.now()
+            verdict = self._carry_out(next_step(self.view, self.terms, self._amounts, now, self._progress), now)
+            if verdict is not None:
+                return verdict
+        raise contended(self._asking.bucket)
+
+    def top_up(self, topping: TopUp, now: TimeBounds) -> AttemptResult | None:
+        """Take, and return what the creation of the bucket withheld in the same write; None if there is more to do."""
+        write = bucket_writes.top_up(self._known_view(), topping, next(self._means.nonces))
+        return self._send(write, now)
+
+    def agree(self) -> BucketView | None:
+        """Put the shard on the limits in force, taking nothing, and return it; None if it is not to be had."""
+        for _ in range(MOST_STEPS):
+            if self.view is None or self.view.layout.follows(self.terms):
+                return self.view
+            now = self._means.table.now()
+            step = next_step(self.view, self.terms, (), now, self._progress)
+            if isinstance(self._carry_out(step, now), Missing | Throttled):
+                return None
+        raise contended(self._asking.bucket)
+
+    def _carry_out(self, step: NextStep, now: TimeBounds) -> AttemptResult | None:
+        """Carry out a step; None if there is more to do."""
+        nonces = self._means.nonces
+        match step:
+            case Reject(at=at):
+                stands = limit_levels(self.view, self.terms, at)
+                return Rejected(self._asking.bucket, self.terms, stands, self._amounts, at, now)
+            case Look():
+                return self._look()
+            case Resolve():
+                self._resolve()
+                return None
+            case Create():
+                return Missing() if self._shard_id[1] else self._create(now)
+            case Take():
+                return self._send(bucket_writes.take(self._known_view(), step, next(nonces)), now)
+            case Rebase(rebasing=rebasing, takes=takes):
+                rebased = self._send(self._rebase(rebasing), now)
+                return rebased if takes or isinstance(rebased, Missing | Throttled) else None
+            case never:
+                assert_never(never)
+
+    def _look(self) -> AttemptResult | None:
+        seen, self.view = self.view, self._buckets.look(self._shard_id, self.terms, self._until_s)
+        gone = seen is not None and self.view is None
+        self._progress = self._progress.after_vanishing() if gone else self._progress.after_look()
+        return None
+
+    def _resolve(self) -> None:
+        request = self._asking
+        self.terms = self._means.resolver.terms_again(request.bucket, request.own, self._until_s)
+        self._amounts = request.amounts(self.terms)
+        self._progress = self._progress.after_resolve(None if self.view is None else self.view.layout.stamp)
+
+    def _create(self, asked: TimeBounds) -> AttemptResult | None:
+        verdict = self.hear(self._buckets.create(self._creation(asked), self._until_s), asked)
+        if isinstance(verdict, Grant):
+            self._means.top_ups.created(self._asking.bucket, self._known_view(), asked)
+        return verdict
+
+    def _send(self, operation: Put | Update, asked: TimeBounds) -> AttemptResult | None:
+        return self.hear(self._buckets.send(operation, self._until_s), asked)
+
+    def hear(self, result: WriteResult, asked: TimeBounds) -> AttemptResult | None:
+        """Learn from the fate of a write that was judged at ``asked``; None if there is more to do."""
+        match result:
+            case Applied(new=new):
+                self.view = self._buckets.learn(self._shard_id, new, self.terms, self._amounts)
+                self._progress = self._progress.after_look()
+                if self._means.top_ups.pending:
+                    self._means.top_ups.note(self._asking.bucket, self._known_view(), self._amounts)
+                return self._known_view().layout.granted(self.terms)
+            case Refused(old=old):
+                guessed = self.view is not None and self.view.layout.describes(old)
+                self.view = self._buckets.learn(self._shard_id, old, self.terms)
+                self._progress = self._progress.after_refusal(asked, guessed=guessed)
+            case Missing():
+                self.view = self._buckets.learn(self._shard_id, None, self.terms)
+                self._progress = self._progress.after_vanishing()
+                return result if self._shard_id[1] else None
+            case Throttled():
+                return result
+            case never:
+                assert_never(never)
+        return None
+
+    def _rebase(self, rebasing: Rebasing) -> Update:
+        view, first = self._known_view(), self._buckets.remembered(self._asking.bucket)
+        if view.layout.birth is None:
+            birth = missing_birth(view.layout, None if first is None else first.layout, self._buckets.draw_birth())
+            rebasing = replace(rebasing, birth=birth)
+        return bucket_writes.rebase(view, rebasing, next(self._means.nonces))
+
+    def _creation(self, now: TimeBounds) -> Put:
+        terms = self.terms
+        spent = {terms.limits[position].name: taken for position, taken in self._amounts}
+        owner = self._buckets.owner(self._asking.bucket)
+        return bucket_writes.create(owner, terms, spent, now[1], self._buckets.signature())
+
+    def _known_view(self) -> BucketView:
+        assert self.view is not None, "a shard is written to only once it was seen"
+        return self.view

@@ -1,0 +1,104 @@
+"""Buckets as users look at them: those of an entity, and those of a resource, read some at a time."""  # generated from _async by tools/mirror.py; do not edit
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from zae_limiter._sync.store.index_reader import IndexReader
+from zae_limiter._sync.store.scope import Scope
+from zae_limiter._sync.store.sharded_buckets import ShardedBuckets
+from zae_limiter.core.outcome import Item
+from zae_limiter.core.status import BucketState, EntityCapacity
+from zae_limiter.schema import entity_item, keys
+from zae_limiter.schema.bucket_item import capacity_of, states_of
+from zae_limiter.schema.operations import Key, Query
+
+_AT_ONCE = 100
+
+
+class Walk:
+    """A walk through the buckets that an index leads to.
+
+    ``query`` finds the next page, None after the last. ``open_shards`` are the shards that the last page ended with:
+    the next page may have more of their bucket.
+    """
+
+    def __init__(self, query: Query) -> None:
+        self.query: Query | None = query
+        self.open_shards: list[Item] = []
+
+
+class BucketQueries:
+    """Reads the buckets of one namespace and changes none."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._buckets = ShardedBuckets(scope.client)
+        self._index = IndexReader(scope.table)
+
+    def of_entity(self, entity_id: str, resource: str | None) -> list[BucketState]:
+        """Return the limits of an entity's buckets, of one resource or of all."""
+        pk = keys.gsi3_pk_entity(self._scope.namespace_id, entity_id)
+        prefix = keys.GSI_BUCKET_PREFIX if resource is None else keys.gsi3_sk_bucket_prefix(resource)
+        walk = Walk(Query(pk, "GSI3", prefix=prefix, limit=_AT_ONCE))
+        states: list[BucketState] = []
+        while walk.query is not None:
+            for shards in self._next_buckets(walk):
+                states += states_of(shards)
+        return states
+
+    def walk_resource(self, resource: str) -> Walk:
+        """Return a walk through the buckets of a resource, in the order of their entities."""
+        pk = keys.gsi2_pk_resource(self._scope.namespace_id, resource)
+        return Walk(Query(pk, "GSI2", prefix=keys.GSI_BUCKET_PREFIX, limit=_AT_ONCE))
+
+    def next_capacities(self, walk: Walk, limit_name: str) -> list[EntityCapacity]:
+        """Return what each of the next entities may take of a limit, and has left, over all shards."""
+        buckets = self._next_buckets(walk)
+        now_ms = self._scope.table.now()[0]
+        entities = []
+        for shards in buckets:
+            owner, found = keys.parse_bucket_pk(shards[0]["PK"]), capacity_of(shards, limit_name, now_ms)
+            if owner is not None and found is not None:
+                entities.append(EntityCapacity(owner.entity_id, found[0] // 1000, found[1] // 1000))
+        return entities
+
+    def without_parents(self, entities: Sequence[EntityCapacity]) -> list[EntityCapacity]:
+        """Return those of the entities that have no parent; one that was never created has none."""
+        found = self._read([entity_item.key(self._scope.namespace_id, one.entity_id) for one in entities])
+        return [one for one, item in zip(entities, found, strict=True) if item is None or _is_parent(item)]
+
+    def _next_buckets(self, walk: Walk) -> list[list[Item]]:
+        """Return the buckets of the next page, each with all its shards."""
+        assert walk.query is not None, "the walk is not over"
+        page = self._index.read(walk.query)
+        found = self._read([Key(item["PK"], item["SK"]) for item in page.items])
+        items = walk.open_shards + [item for item in found if item is not None]
+        # Shards of one bucket are neighbours in an index, and a page may end between them.
+        end = len(items) if page.next is None else _last_begins(items)
+        walk.open_shards = items[end:]
+        walk.query = None if page.next is None else replace(walk.query, start=page.next)
+        return self._buckets.completed(items[:end])
+
+    def _read(self, wanted: Sequence[Key]) -> list[Item | None]:
+        items: list[Item | None] = []
+        for start in range(0, len(wanted), _AT_ONCE):
+            items += self._scope.table.batch_get(wanted[start : start + _AT_ONCE])
+        return items
+
+
+def _last_begins(items: Sequence[Item]) -> int:
+    """Return where the shards of the bucket begin that items end with."""
+    end = len(items)
+    while end and _bucket(items[end - 1]) == _bucket(items[-1]):
+        end -= 1
+    return end
+
+
+def _bucket(item: Item) -> keys.BucketKey | None:
+    shard = keys.parse_bucket_pk(item["PK"])
+    return None if shard is None else shard._replace(shard_id=0)
+
+
+def _is_parent(item: Item) -> bool:
+    entity = entity_item.from_item(item)
+    return entity is None or entity.is_parent

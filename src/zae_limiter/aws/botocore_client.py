@@ -1,0 +1,173 @@
+"""Calls carried by a botocore client, for what the lean transport does not speak; slower, with the same outcomes."""
+
+import ssl
+import threading
+from calendar import timegm
+from email.utils import parsedate
+from functools import partial
+from typing import Any
+
+import botocore.exceptions
+import botocore.utils
+import orjson
+import urllib3.exceptions
+from botocore import xform_name
+
+from zae_limiter.core.outcome import Unavailable
+from zae_limiter.tables.dynamodb.http_parser import HttpResponse
+from zae_limiter.tables.dynamodb.requests import DynamoDbCall
+
+_EVENTS = (
+    "provide-client-params",
+    "before-parameter-build",
+    "before-endpoint-resolution",
+    "before-call",
+    "request-created",
+    "choose-signer",
+    "before-sign",
+    "before-send",
+    "before-parse",
+    "response-received",
+    "after-call",
+    "after-call-error",
+    "needs-retry",
+)
+_OPERATIONS = (
+    "GetItem",
+    "BatchGetItem",
+    "Query",
+    "PutItem",
+    "UpdateItem",
+    "DeleteItem",
+    "BatchWriteItem",
+    "TransactWriteItems",
+    "DescribeTable",
+    "CreateTable",
+    "UpdateTimeToLive",
+)
+_LOST = (
+    botocore.exceptions.HTTPClientError,
+    botocore.exceptions.ChecksumError,
+    botocore.exceptions.ConnectionError,
+    botocore.exceptions.IncompleteReadError,
+)
+"""What may go wrong after a request was sent; whatever else botocore raises it raises before."""
+_NOT_CONNECTED = (
+    botocore.exceptions.ConnectTimeoutError,
+    botocore.exceptions.EndpointConnectionError,
+    urllib3.exceptions.NewConnectionError,
+    urllib3.exceptions.ConnectTimeoutError,
+    ssl.SSLCertVerificationError,
+)
+
+
+def reason_to_carry(client: Any, url: str, *, signed: bool) -> str | None:
+    """Say why calls must go through botocore, None where they need not.
+
+    ``signed``: a call that was prepared for this URL bore a signature of version 4.
+    """
+    config = client.meta.config
+    scheme = url.partition("://")[0]
+    proxies = botocore.utils.get_environ_proxies(url) if config.proxies is None else config.proxies
+    if proxies.get(scheme):
+        return "a proxy is configured"
+    if not signed:
+        return f"calls are signed by {config.signature_version!r}, not by version 4"
+    if config.client_cert:
+        return "a client certificate is configured"
+    hook = _custom_hook(client)
+    return None if hook is None else f"the session has an event hook of its own: {hook}"
+
+
+class BotocoreClient:
+    """Makes calls with a botocore client."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._received = threading.local()
+        client.meta.events.register("response-received.dynamodb", self._keep)
+
+    def call(self, call: DynamoDbCall) -> HttpResponse | Unavailable:
+        """Make one call, once."""
+        operation = call.target.rpartition(".")[2]
+        self._received.body = None
+        try:
+            response = getattr(self._client, xform_name(operation))(**orjson.loads(call.body))
+        except botocore.exceptions.ClientError as error:
+            # Keys are got by calls too, and one of those may be what was refused.
+            if error.operation_name != operation:
+                return Unavailable(error, ambiguous=False)
+            return _refusal(error.response)
+        except botocore.exceptions.BotoCoreError as error:
+            # The request, signature and all, has no place in an error that is shown to others.
+            vars(error).pop("request", None)
+            error.kwargs.pop("request", None)
+            return Unavailable(error, ambiguous=isinstance(error, _LOST) and not _unsent(error))
+        except Exception as error:  # noqa: BLE001 - an event hook or a provider of keys may raise anything
+            return Unavailable(error, ambiguous=True)
+        metadata = response.pop("ResponseMetadata")
+        body = self._received.body
+        if body is not None and not _is_object(body):
+            # Botocore takes the page of a proxy, or anything else that is no JSON, for an answer without content.
+            return HttpResponse(metadata["HTTPStatusCode"], body, None, "")
+        return _answer(response, metadata)
+
+    def _keep(self, response_dict: Any, **_: Any) -> None:
+        """Keep what was received, in the thread whose call it answers."""
+        self._received.body = None if response_dict is None else response_dict["body"]
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._client.close()
+
+
+def _unsent(error: BaseException | None) -> bool:
+    """Say whether a call failed before there was a connection to send it over."""
+    if error is None or isinstance(error, _NOT_CONNECTED):
+        return error is not None
+    inner = getattr(error, "kwargs", {}).get("error") or getattr(error, "reason", None)
+    return _unsent(inner if isinstance(inner, BaseException) else error.__cause__ or error.__context__)
+
+
+def _is_object(body: bytes) -> bool:
+    try:
+        return type(orjson.loads(body)) is dict
+    except orjson.JSONDecodeError:
+        return False
+
+
+def _refusal(response: Any) -> HttpResponse:
+    """Return a refusal as the server worded it."""
+    told = dict(response)
+    metadata, error = told.pop("ResponseMetadata", {}), told.pop("Error", {})
+    told |= {"__type": error.get("Code", ""), "message": error.get("Message", "")}
+    return _answer(told, metadata)
+
+
+def _answer(told: dict[str, Any], metadata: Any) -> HttpResponse:
+    date = parsedate(metadata.get("HTTPHeaders", {}).get("date"))
+    body = orjson.dumps(told, default=str)
+    return HttpResponse(metadata.get("HTTPStatusCode", 500), body, None if date is None else timegm(date), "")
+
+
+def _custom_hook(client: Any) -> str | None:
+    """Return the first handler on a call's way that neither botocore nor boto3 brought along."""
+    emitter = client.meta.events
+    emitter = getattr(emitter, "_emitter", emitter)
+    handlers = getattr(emitter, "_handlers", None)
+    if handlers is None:
+        return None
+    for event in _EVENTS:
+        for operation in _OPERATIONS:
+            for handler in handlers.prefix_search(f"{event}.dynamodb.{operation}"):
+                module = _home(handler)
+                if module.partition(".")[0] not in ("botocore", "boto3"):
+                    return f"{event}: {module}"
+    return None
+
+
+def _home(handler: Any) -> str:
+    """Return the module a handler was written in."""
+    while isinstance(handler, partial):
+        handler = handler.func
+    return getattr(handler, "__module__", None) or type(handler).__module__

@@ -1,0 +1,97 @@
+"""How a limiter stands, put together from its table, its stack and its version record."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any
+
+from zae_limiter._sync.upgrade import Inspected, inspect
+from zae_limiter.cli._place import StoreLocation, Target, file_of
+from zae_limiter.core.errors import (
+    InfrastructureError,
+    InfrastructureNotFoundError,
+    RateLimiterUnavailable,
+    StackOperationError,
+)
+from zae_limiter.core.status import Status
+from zae_limiter.infra.progress import is_failed, is_under_way
+from zae_limiter.infra.stack import Stack
+from zae_limiter.infra.status import told
+
+
+@dataclass(frozen=True, slots=True)
+class DeployedStatus:
+    """The status of a limiter, what its stack tells of its parts, and what could not be found out.
+
+    ``store`` is where it is, if that is no stack: a file by its path.
+    """
+
+    status: Status
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    unknown: str | None = None
+    store: str | None = None
+
+    @property
+    def health(self) -> str:
+        """Say in a word or two how it is."""
+        return health_of(self.status)
+
+
+def health_of(status: Status) -> str:
+    """Say how a limiter is: what its table says counts more than what its stack says."""
+    stack = status.stack_status
+    if stack is not None and is_under_way(stack):
+        return "being changed"
+    if not status.available:
+        return "not answering"
+    return "healthy" if stack is None or not is_failed(stack) else "answering, but its last change failed"
+
+
+def look(target: Target) -> DeployedStatus:
+    """Find out how a limiter stands.
+
+    Raises:
+        InfrastructureNotFoundError: There is neither a table nor a stack.
+        InfrastructureError: There are no credentials, or it cannot be used.
+    """
+    if target.place is None:
+        return DeployedStatus(status_of(inspect(target.url)), store=file_of(target))
+    try:
+        inspected: Inspected | None = inspect(target.url)
+    except (InfrastructureNotFoundError, RateLimiterUnavailable) as error:
+        return _look_around(target.place, None, error)
+    return _look_around(target.place, inspected, None)
+
+
+def status_of(inspected: Inspected | None, **others: Any) -> Status:
+    """Return the status of a limiter whose table has been looked at; None is one that did not answer."""
+    record = None if inspected is None else inspected.record
+    size = None if inspected is None else inspected.size
+    return Status(
+        available=inspected is not None,
+        latency_ms=None if inspected is None else round(inspected.latency_ms, 3),
+        schema_version=None if record is None else record.schema_version,
+        lambda_version=None if record is None else record.lambda_version,
+        client_version=metadata.version("zae-limiter"),
+        **{**({} if size is None else size._asdict()), **others},
+    )
+
+
+def _look_around(
+    place: StoreLocation, inspected: Inspected | None, failed: InfrastructureError | None
+) -> DeployedStatus:
+    """Look at the stack around a table; where there is none, what failed before is all that can be said."""
+    clients = place.region.clients()
+    stack = Stack(place.name, clients)
+    named: dict[str, Any] = {"name": place.name, "region": clients.region}
+    try:
+        state, facts = stack.describe(), stack.table_facts()
+    except StackOperationError as error:
+        # Whoever may only take tokens is told nothing of the stack.
+        if failed is not None:
+            raise failed from error
+        return DeployedStatus(status_of(inspected, **named), unknown=error.reason)
+    if state is None and failed is not None:
+        raise failed
+    outputs = {} if state is None else state.outputs
+    return DeployedStatus(status_of(inspected, **named, **told(state, facts)), outputs)

@@ -1,0 +1,238 @@
+"""Several shards taken as one bucket: what they hold together, and how a request or a debt is shared out over them.
+
+Who takes from several shards does so in one transaction; what is decided here is what of it each shard gives.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from zae_limiter.core.acquire import GUESSES, LimitLevel, limit_levels
+from zae_limiter.core.add_or_set import HALFWAY, Bounds, Effort
+from zae_limiter.core.bucket import Baseline, TimeBounds
+from zae_limiter.core.bucket_changes import Add, Reset, Settlement, Settling, take
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.sharding import MOST_SHARDS
+from zae_limiter.core.view import Amounts, EffectiveLimits, View
+
+Views = Mapping[int, View[Any]]
+"""Shards, by their numbers."""
+
+_SURE = Effort(sure=True)
+# Who takes from several shards never gives all the rest of them away.
+_YIELDING = Effort(sure=True, yielding=HALFWAY)
+
+
+@dataclass(frozen=True, slots=True)
+class Combined:
+    """One limit of all shards of a bucket together. A shard in debt holds back no other."""
+
+    parts: tuple[LimitLevel, ...]
+
+    @property
+    def name(self) -> str:
+        """The limit's name."""
+        return self.parts[0].name
+
+    @property
+    def limit(self) -> Limit:
+        """The limit, undivided."""
+        return self.parts[0].limit
+
+    def available_milli(self, now: TimeBounds) -> int:
+        """Return what is available now; below zero if every shard is in debt."""
+        levels = [part.available_milli(now) for part in self.parts]
+        return sum(levels) if max(levels) < 0 else sum(level for level in levels if level > 0)
+
+    def less(self, milli: int, at: TimeBounds) -> "Combined":
+        """Return how the limit stands once so much was taken from it, first of the fullest shards."""
+        left = milli
+        parts = []
+        for part in sorted(self.parts, key=lambda one: -one.available_milli(at)):
+            given = min(left, max(0, part.available_milli(at)))
+            parts.append(part.less(given, at))
+            left -= given
+        return Combined(tuple(parts))
+
+    def wait_ms(self, needed_milli: int, now: TimeBounds) -> int:
+        """Return how long it takes until ``needed_milli`` are available; at most the capacity ever is."""
+        if not needed_milli or self.available_milli(now) >= needed_milli:
+            return 0
+        early, late = now[0], max(_full_ms(part) for part in self.parts)
+        while late - early > 1:
+            middle = (early + late) // 2
+            reached = self.available_milli((middle, middle)) >= needed_milli
+            early, late = (early, middle) if reached else (middle, late)
+        return late - now[0]
+
+
+def _full_ms(part: LimitLevel) -> int:
+    """Return when a shard is full if nobody takes from it."""
+    return part.baseline.ready_ms(part.balance_milli, part.baseline.capacity_milli)
+
+
+def combined(views: Sequence[View[Any]], terms: EffectiveLimits, now: TimeBounds) -> list[Combined]:
+    """Return how each limit in force stands, over all shards."""
+    by_shard = [limit_levels(view, terms, now) for view in views]
+    return [Combined(parts) for parts in zip(*by_shard, strict=True)]
+
+
+def share_out(
+    views: Views, amounts: Amounts, now: TimeBounds, *, evenly: bool = False
+) -> dict[int, list[tuple[int, int]]] | None:
+    """Return what each shard gives of a request, None if together they have too little.
+
+    Few shards give much, or, ``evenly``, each of what it has.
+    """
+    parts: dict[int, list[tuple[int, int]]] = {}
+    for position, needed in amounts:
+        if not needed:
+            continue
+        left = needed
+        levels = _fullest_first(views, position, now[0])
+        whole = sum(level for _, level in levels if level > 0)
+        for shard, level in levels:
+            # To the next whole millitoken, so that what is left of the others is enough for the rest.
+            given = min(left, level, -(-needed * level // whole) if evenly and whole else level)
+            if given > 0:
+                parts.setdefault(shard, []).append((position, given))
+                left -= given
+            if not left:
+                break
+        if left:
+            return None
+    return parts
+
+
+def take_across(views: Views, amounts: Amounts, now: TimeBounds, refusals: int) -> dict[int, list[Bounds]] | None:
+    """Return how each shard's part of a request is written, None if together they have too little.
+
+    ``refusals``: how often others were faster. A shard that is emptied has no room for them, so then all give a part.
+    """
+    effort = _SURE if refusals < GUESSES else _YIELDING
+    parts = share_out(views, amounts, now, evenly=refusals > 0)
+    if parts is None:
+        return None
+    written: dict[int, list[Bounds]] = {}
+    for shard, given in parts.items():
+        bounds = take(views[shard], given, now, effort)
+        assert isinstance(bounds, list), "what a shard gives, it has"
+        written[shard] = bounds
+    return written
+
+
+def due_across(views: Views, settlement: Settlement) -> Settlement:
+    """Return what all shards together are charged or credited."""
+    births = {view.layout.birth for view in views.values()}
+    # An older version splits off shards without a birth number: each shard then decides on the credits by itself.
+    return settlement.due(births.pop()) if len(births) == 1 else settlement
+
+
+def credit_across(views: Views, settlement: Settlement, now: TimeBounds) -> dict[int, Settling]:
+    """Return how tokens are given back to all shards: to each what it has room for, and any rest to one."""
+    given: dict[int, Settling] = {}
+    reached = {shard: view for shard, view in views.items() if settlement.credits_reach(view.layout.birth)}
+    for name, milli in settlement.credits:
+        places = {
+            shard: position for shard, view in reached.items() if (position := view.layout.position(name)) is not None
+        }
+        rooms = {shard: _room(views[shard], position, now[0]) for shard, position in places.items()}
+        left = milli
+        for shard in sorted(rooms, key=lambda one: -rooms[one]):
+            rooms[shard] = part = min(left, rooms[shard])
+            left -= part
+        for shard, part in rooms.items():
+            # What nobody has room for is cut off by the next take, wherever it is.
+            amount, left = part + left, 0
+            if amount:
+                credit = Add(places[shard], -amount, amount, None, None)
+                given.setdefault(shard, Settling([], held=False, birth=settlement.birth)).parts.append(credit)
+    return given
+
+
+def _room(view: View[Any], position: int, at_ms: int) -> int:
+    """Return what a shard lacks to be full."""
+    baseline: Baseline = view.layout.baseline(position)
+    return baseline.capacity_milli - baseline.level(view.numbers[position], at_ms)
+
+
+def lacks(view: View[Any] | None, settlement: Settlement, now_ms: int, refusals: int) -> bool:
+    """Return whether debits go to all shards: one shard lacks the tokens, or others changed it more than once."""
+    if view is None or refusals > 1:
+        return True
+    for name, debt in settlement.debits:
+        position = view.layout.position(name)
+        if position is not None and _level(view, position, now_ms) < debt:
+            return True
+    return False
+
+
+def has_no_room(view: View[Any] | None, settlement: Settlement, now_ms: int) -> bool:
+    """Return whether credits go to all shards, because one shard has no room for them."""
+    if view is None:
+        return True
+    for name, milli in settlement.credits:
+        position = view.layout.position(name)
+        if position is not None and _room(view, position, now_ms) < milli:
+            return True
+    return False
+
+
+def if_covered(view: View[Any], settling: Settling, now_ms: int) -> Settling:
+    """Return a settlement that a shard refuses if it lacks the tokens for a debit; all shards are charged then."""
+    parts = [
+        replace(part, low=part.spent - view.layout.baseline(part.position).earned(now_ms))
+        if isinstance(part, Add) and part.spent > 0
+        else part
+        for part in settling.parts
+    ]
+    return Settling(parts, settling.held, settling.birth)
+
+
+def debit_across(views: Views, debits: Sequence[tuple[str, int]], now: TimeBounds) -> dict[int, Settling]:
+    """Return how a debt is charged to all shards: first to what they have, the rest to each by its share."""
+    charged: dict[int, Settling] = {}
+    for name, debt in debits:
+        having = {
+            shard: position for shard, view in views.items() if (position := view.layout.position(name)) is not None
+        }
+        levels = {shard: _level(views[shard], position, now[0]) for shard, position in having.items()}
+        for shard, part in _charges({shard: views[shard] for shard in having}, levels, debt).items():
+            if part:
+                parts = charged.setdefault(shard, Settling([], held=True)).parts
+                parts.append(_charge(views[shard], having[shard], part, now[1]))
+    return charged
+
+
+def _charges(views: Views, levels: Mapping[int, int], debt: int) -> dict[int, int]:
+    """Return what of a debt each shard is charged with."""
+    charges = {}
+    left = debt
+    for shard in sorted(levels, key=lambda one: -levels[one]):
+        charges[shard] = min(left, max(0, levels[shard]))
+        left -= charges[shard]
+    weights = {shard: MOST_SHARDS // view.layout.shard_count for shard, view in views.items()}
+    whole, before = sum(weights.values()), 0
+    for shard, weight in weights.items():
+        # What nobody has is owed by each as far as its share goes, for that is how fast it pays back.
+        charges[shard] += left * (before + weight) // whole - left * before // whole
+        before += weight
+    return charges
+
+
+def _charge(view: View[Any], position: int, debt: int, now_ms: int) -> Add | Reset:
+    baseline = view.layout.baseline(position)
+    ceiling = baseline.capacity_milli - baseline.earned(now_ms)
+    if view.numbers[position] <= ceiling:
+        return Add(position, debt, -debt, None, ceiling)
+    return Reset(position, debt, ceiling - debt, ceiling + 1)
+
+
+def _fullest_first(views: Views, position: int, at_ms: int) -> list[tuple[int, int]]:
+    levels = [(shard, _level(view, position, at_ms)) for shard, view in views.items()]
+    return sorted(levels, key=lambda one: -one[1])
+
+
+def _level(view: View[Any], position: int, at_ms: int) -> int:
+    baseline: Baseline = view.layout.baseline(position)
+    return baseline.level(view.numbers[position], at_ms)

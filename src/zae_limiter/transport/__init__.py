@@ -1,0 +1,1 @@
+"""One signed DynamoDB call. Written by hand in both forms."""

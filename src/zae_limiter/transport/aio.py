@@ -1,0 +1,500 @@
+"""One signed DynamoDB call over HTTP/1.1: connections that are kept, deadlines, keys that are renewed in time.
+
+Written by hand in both trees under the same names. It knows nothing of operations or items. A call is made once:
+whether it is made again is decided by whoever knows what it does.
+"""
+
+import asyncio
+import os
+import socket
+import ssl
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import count
+from typing import cast
+
+import zae_limiter.runtime.aio as runtime
+from zae_limiter.aws.account import Account
+from zae_limiter.aws.key_renewal import KeyRenewal
+from zae_limiter.aws.lookup import Address, Lookup
+from zae_limiter.aws.shared_call import SharedResult
+from zae_limiter.clock import Clock, ServerClock
+from zae_limiter.core.outcome import Unavailable
+from zae_limiter.process import renew_in_copies
+from zae_limiter.tables.dynamodb.http_parser import BrokenResponseError, HttpResponse, HttpResponseReader
+from zae_limiter.tables.dynamodb.requests import DynamoDbCall
+from zae_limiter.tables.dynamodb.signing import Endpoint, Signer
+
+_MOST_CONNECTIONS = 64
+_LONGEST_IDLE_S = 20.0
+_LOOK_EVERY_S = 0.5
+_GRACE_S = 0.5
+"""How long after its deadline a call may hold a connection before it counts as interrupted."""
+
+_numbers = count(1)
+"""The numbers of connections: responses on two connections are two witnesses of the server's time."""
+
+
+class Transport:
+    """Makes calls to one endpoint, over at most so many connections at a time."""
+
+    def __init__(self, account: Account, clock: Clock, server: ServerClock) -> None:
+        self._account = account
+        self._clock = clock
+        self._monotonic_s = clock.monotonic_s
+        self._server = server
+        self._pool: _Pool | None = None
+        self._closed = False
+        self._keys = KeyRenewal(account, clock.monotonic_s)
+        renew_in_copies(self)
+
+    def renew(self, *, restored: bool) -> None:
+        """Connect again, learn the server's time again, and check the keys, in a restored copy of the process.
+
+        A forked child has its own connections as soon as it makes a call, and the parent's clock is right.
+        """
+        if not restored:
+            return
+        self._drop_connections()
+        self._server.forget()
+        self._keys.check_soon()
+
+    async def call(self, call: DynamoDbCall, until_s: float) -> HttpResponse | Unavailable:
+        """Make one call, once; ``until_s`` is by the clock that never goes back."""
+        try:
+            if self._monotonic_s() >= self._keys.check_at_s:
+                await self._wait_for(self._keys.check(), until_s)
+            signer = self._account.signer
+            pool = self._pool_here()
+            connection = await pool.borrow(signer.endpoint, until_s)
+        except Exception as error:  # noqa: BLE001 - a provider of keys or a resolver of names may raise anything
+            return Unavailable(error, ambiguous=False)
+        try:
+            sent_s = self._monotonic_s()
+            answer = await connection.ask(signer.request(call, self._server.signing_s()), until_s - sent_s)
+        finally:
+            # A connection whose caller was cancelled has an answer under way, and is closed here.
+            pool.give_back(connection)
+        if isinstance(answer, HttpResponse):
+            self._server.hear(answer.date_s, sent_s, connection.heard_s, connection.number)
+        return answer
+
+    async def call_alone(self, call: DynamoDbCall, until_s: float) -> HttpResponse | Unavailable:
+        """Make one call, once, on a new connection that is closed afterwards."""
+        try:
+            signer = self._account.signer
+            pool = self._pool_here()
+            connection = await pool.connect_alone(signer.endpoint, until_s)
+        except Exception as error:  # noqa: BLE001 - a resolver of names may raise anything
+            return Unavailable(error, ambiguous=False)
+        try:
+            sent_s = self._monotonic_s()
+            answer = await connection.ask(signer.request(call, self._server.signing_s()), until_s - sent_s)
+        finally:
+            connection.usable = False
+            pool.give_back(connection)
+        if isinstance(answer, HttpResponse):
+            self._server.hear(answer.date_s, sent_s, connection.heard_s, connection.number)
+        return answer
+
+    async def replace_keys(self, refused: Signer, until_s: float) -> None:
+        """Find keys again, after the server has refused those of a signer; raise what their provider raises."""
+        await self._wait_for(self._keys.replace(refused), until_s)
+
+    async def _wait_for(self, renewal: SharedResult[None] | None, until_s: float) -> None:
+        if renewal is not None:
+            await runtime.shared(renewal, max(0, until_s - self._monotonic_s()))
+
+    @property
+    def signer(self) -> Signer:
+        """What the next call is signed by."""
+        return self._account.signer
+
+    async def close(self) -> None:
+        """Close every connection for good; calls in flight end without an answer."""
+        self._closed = True
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+            # The loop tells connections of their end in a turn of its own.
+            await asyncio.sleep(0)
+
+    def _pool_here(self) -> "_Pool":
+        """Return the pool of this loop: connections belong to a loop, and are not shared with a forked child.
+
+        Raises:
+            ConnectionError: The transport is closed.
+        """
+        if self._closed:
+            raise ConnectionError("the connections were closed")
+        home = (asyncio.get_running_loop(), os.getpid())
+        pool = self._pool
+        if pool is None or pool.home != home:
+            if pool is not None:
+                pool.close()
+            self._pool = pool = _Pool(home, self._account.tls, self._clock)
+        return pool
+
+    def _drop_connections(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.retire()
+
+
+class _Connection(asyncio.Protocol):
+    """One connection, or the leave to make one, which carries one call at a time."""
+
+    def __init__(self, endpoint: Endpoint, clock: Clock) -> None:
+        self.endpoint = endpoint
+        self.number = next(_numbers)
+        self._loop = asyncio.get_running_loop()
+        self._socket: socket.socket | None = None
+        self._closed = False
+        self._monotonic_s = clock.monotonic_s
+        self._reader = HttpResponseReader()
+        self._transport: asyncio.Transport | None = None
+        self._waiter: asyncio.Future[HttpResponse | Unavailable] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._late_at_s = self._timeout_s = 0.0
+        self.heard_s = clock.monotonic_s()
+        # A connection that was connected once may be unusable.
+        self.connected = self.usable = False
+
+    async def ask(self, request: bytes, timeout_s: float) -> HttpResponse | Unavailable:
+        """Send a request and wait for its answer."""
+        if timeout_s <= 0:
+            return Unavailable(TimeoutError("no time was left to send the request"), ambiguous=False)
+        if self._transport is None or not self.usable:
+            return Unavailable(ConnectionError("the connection was closed before the request"), ambiguous=False)
+        # Until the answer is whole the connection is in doubt.
+        self.usable = False
+        self._waiter = self._loop.create_future()
+        self._watch(timeout_s)
+        self._transport.write(request)
+        try:
+            return await self._waiter
+        finally:
+            self._waiter = None
+
+    async def connect(self, connected: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Use a socket that is connected."""
+        self._socket = connected
+        host = self.endpoint.host if tls else None
+        try:
+            await self._loop.create_connection(lambda: self, sock=connected, ssl=tls, server_hostname=host)
+        except BaseException:
+            # The loop has closed the socket, unless it has just been handed over.
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close at once, or as soon as it is connected."""
+        self.usable = False
+        self._closed = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def abandon(self) -> None:
+        """Let go of a socket whose loop has ended, or is the parent's of this process: nothing is sent."""
+        self.usable = False
+        if self._socket is not None:
+            self._socket.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Be connected."""
+        self._transport = cast("asyncio.Transport", transport)
+        self.connected = self.usable = True
+        if self._closed:
+            self.close()
+
+    def data_received(self, data: bytes) -> None:
+        """Read on; what comes unasked ends the connection."""
+        if self._waiter is None:
+            self.close()
+            return
+        try:
+            answer = self._reader.feed(data)
+        except BrokenResponseError as error:
+            self._end(Unavailable(error, ambiguous=True))
+            self.close()
+            return
+        if answer is not None:
+            self.heard_s = self._monotonic_s()
+            self.usable = self._reader.keep_alive and not self._waiter.done()
+            self._end(answer)
+
+    def eof_received(self) -> None:
+        """Hear that the server sends no more; the loop closes the connection in a turn of its own."""
+        self.usable = False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Be cut off: a call under way may have been carried out all the same."""
+        self.usable = False
+        self._end(Unavailable(exc or ConnectionError("the connection was closed before the answer"), ambiguous=True))
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _watch(self, timeout_s: float) -> None:
+        """See to it that a call ends in time. One timer serves many calls: it is set anew when it has run out."""
+        self._timeout_s = timeout_s
+        self._late_at_s = late_at_s = self._loop.time() + timeout_s
+        if self._timer is not None and self._timer.when() > late_at_s:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._timer = self._loop.call_at(late_at_s, self._look_at_the_time)
+
+    def _look_at_the_time(self) -> None:
+        self._timer = None
+        if self._waiter is None:
+            return
+        if self._loop.time() < self._late_at_s:
+            self._timer = self._loop.call_at(self._late_at_s, self._look_at_the_time)
+        else:
+            self.expire()
+
+    def expire(self) -> None:
+        """End a call whose time is up."""
+        self._end(Unavailable(TimeoutError(f"no answer within {self._timeout_s:.3f} s"), ambiguous=True))
+        self.close()
+
+    def _end(self, outcome: HttpResponse | Unavailable) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(outcome)
+
+
+@dataclass(slots=True, eq=False)
+class _Ticket:
+    """A place in the queue, and what is handed to its holder: None once the pool is closed."""
+
+    endpoint: Endpoint
+    until_s: float
+    handed: runtime.Slot[_Connection] = field(default_factory=runtime.Slot)
+
+
+class _Pool:
+    """The connections of one loop: the idle ones, newest last, those on loan, and a queue of callers without one.
+
+    A connection, or the leave to make one, that becomes free goes to the first in the queue and to no other caller.
+    A caller may be interrupted before it can give back what it has. So every loan has the deadline of its caller, and
+    one that is overdue is dropped.
+    """
+
+    def __init__(self, home: tuple[asyncio.AbstractEventLoop, int], tls: ssl.SSLContext | None, clock: Clock) -> None:
+        self.home = home
+        self._tls = tls
+        self._clock = clock
+        self._lookup: Lookup | None = None
+        self._idle: deque[_Connection] = deque()
+        self._lent: dict[_Connection, float] = {}  # with the deadlines of their callers
+        self._waiting: deque[_Ticket] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._look_at_s = 0.0
+        self._closed = False
+
+    async def borrow(self, endpoint: Endpoint, until_s: float) -> _Connection:
+        """Return a connection for this caller alone.
+
+        Raises:
+            OSError: It cannot be connected (a TimeoutError is one, and so is an error of TLS).
+        """
+        connection = self._newest_idle(endpoint, until_s)
+        if connection is None:
+            left_s = until_s - self._clock.monotonic_s()
+            try:
+                connection = self._new_if_room(endpoint, until_s) or await self._wait_in_turn(endpoint, until_s)
+                if not connection.connected:
+                    await self._connect(connection, until_s)
+            except TimeoutError:
+                raise TimeoutError(f"no connection to {endpoint.host}:{endpoint.port} within {left_s:.3f} s") from None
+        return connection
+
+    async def connect_alone(self, endpoint: Endpoint, until_s: float) -> _Connection:
+        """Return a new connection, in excess of the maximum if need be.
+
+        Raises:
+            OSError: It cannot be connected (a TimeoutError is one, and so is an error of TLS).
+        """
+        connection = self._new(endpoint, until_s)
+        await self._connect(connection, until_s)
+        return connection
+
+    def give_back(self, connection: _Connection) -> None:
+        """Take a connection back, for the next caller in the queue or to lie idle; one in doubt is closed."""
+        if connection.usable:
+            self._idle.append(connection)
+            # The newest is always the next, so the oldest may never be used again.
+            if self._clock.monotonic_s() - self._idle[0].heard_s >= _LONGEST_IDLE_S:
+                self._idle[0].close()
+                self._idle.popleft()
+        else:
+            connection.close()
+        self._lent.pop(connection, None)
+        if self._waiting:
+            self._serve_queue()
+
+    def close(self) -> None:
+        """Close every connection; callers in the queue get an error."""
+        self._closed = True
+        loop, process = self.home
+        if loop.is_closed() or process != os.getpid():
+            for connection in (*self._idle, *self._lent):
+                connection.abandon()
+        elif loop is _running_loop():
+            for connection in (*self._idle, *self._lent):
+                connection.close()
+            for ticket in [one for one in self._waiting if not one.handed.filled]:
+                ticket.handed.set(None)
+
+    def retire(self) -> None:
+        """Close every connection from any thread, also while the loop of this pool does not run."""
+        loop, _ = self.home
+        if loop.is_closed() or loop is _running_loop():
+            self.close()
+        else:
+            loop.call_soon_threadsafe(self.close)
+
+    @property
+    def _open(self) -> int:
+        """How many connections there are, or may be made."""
+        return len(self._idle) + len(self._lent)
+
+    def _newest_idle(self, endpoint: Endpoint, until_s: float) -> _Connection | None:
+        """Lend the idle connection that was used last; those that were idle for too long are closed."""
+        while self._idle:
+            # An interrupt must not leave an open connection that the pool does not know: it is popped last.
+            connection = self._idle[-1]
+            now_s = self._clock.monotonic_s()
+            young = now_s - connection.heard_s < _LONGEST_IDLE_S
+            if young and connection.usable and connection.endpoint is endpoint:
+                self._lent[connection] = until_s
+                if now_s >= self._look_at_s:
+                    self._look_later(now_s)
+                return self._idle.pop()
+            connection.close()
+            self._idle.pop()
+        return None
+
+    def _new_if_room(self, endpoint: Endpoint, until_s: float) -> _Connection | None:
+        """Lend a connection that is yet to be connected, None if there are as many as there may be."""
+        if self._open >= _MOST_CONNECTIONS:
+            self._drop_lost()
+        return self._new(endpoint, until_s) if self._open < _MOST_CONNECTIONS else None
+
+    def _new(self, endpoint: Endpoint, until_s: float) -> _Connection:
+        """Lend a connection that is yet to be connected."""
+        connection = _Connection(endpoint, self._clock)
+        self._lent[connection] = until_s
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._look_at_s:
+            self._look_later(now_s)
+        return connection
+
+    def _drop_lost(self) -> None:
+        """Drop loans whose callers were interrupted: a call ends with its deadline."""
+        latest_s = self._clock.monotonic_s() - _GRACE_S
+        for connection in [lent for lent, until_s in self._lent.items() if until_s < latest_s]:
+            connection.expire()
+            self._lent.pop(connection, None)
+
+    def _look_later(self, now_s: float) -> None:
+        """Look for lost loans after a while; a look that is overdue was interrupted, and is made up for."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.home[0].call_later(_LOOK_EVERY_S, self._look)
+        self._look_at_s = now_s + 2 * _LOOK_EVERY_S
+
+    def _look(self) -> None:
+        """End calls that have lost their timer to an interrupt, and serve callers that it left in the queue."""
+        self._look_at_s = 0.0
+        if self._lent:
+            self._look_later(self._clock.monotonic_s())
+            self._drop_lost()
+        if self._waiting:
+            self._serve_queue()
+
+    async def _wait_in_turn(self, endpoint: Endpoint, until_s: float) -> _Connection:
+        """Wait for a connection, or for leave to make one.
+
+        Raises:
+            OSError: Neither came in time, or the pool was closed.
+        """
+        ticket = _Ticket(endpoint, until_s)
+        try:
+            self._waiting.append(ticket)
+            await ticket.handed.wait(until_s - self._clock.monotonic_s())
+        except BaseException:
+            self._leave(ticket)
+            raise
+        connection = ticket.handed.value
+        if connection is not None:
+            return connection
+        self._leave(ticket)
+        raise ConnectionError("the connections were closed") if self._closed else TimeoutError
+
+    def _leave(self, ticket: _Ticket) -> None:
+        """Leave the queue; what was handed over in the last moment goes on to the next."""
+        if ticket in self._waiting:
+            self._waiting.remove(ticket)
+        if ticket.handed.value is not None:
+            self.give_back(ticket.handed.value)
+
+    def _serve_queue(self) -> None:
+        """Lend what is free to callers in the queue, in turn."""
+        while self._waiting:
+            ticket = self._waiting[0]
+            if not ticket.handed.filled:
+                endpoint, until_s = ticket.endpoint, ticket.until_s
+                connection = self._newest_idle(endpoint, until_s) or self._new_if_room(endpoint, until_s)
+                if connection is None:
+                    return
+                ticket.handed.set(connection)
+            self._waiting.popleft()
+
+    async def _connect(self, connection: _Connection, until_s: float) -> None:
+        """Connect what was lent; if that fails, its place goes to the next.
+
+        Raises:
+            OSError: It cannot be connected, or not in time, or the loop shuts down.
+        """
+        try:
+            await runtime.within(until_s - self._clock.monotonic_s(), lambda: self._connect_first(connection, until_s))
+        except BaseException:
+            self.give_back(connection)
+            raise
+
+    async def _connect_first(self, connection: _Connection, until_s: float) -> None:
+        """Connect to the first address that answers."""
+        endpoint = connection.endpoint
+        if self._lookup is None or self._lookup.endpoint is not endpoint:
+            self._lookup = Lookup(endpoint)
+        addresses = await runtime.shared(self._lookup.begin(), until_s - self._clock.monotonic_s())
+        await connection.connect(await _connected(addresses, until_s, self._clock), self._tls)
+
+
+async def _connected(addresses: list[Address], until_s: float, clock: Clock) -> socket.socket:
+    """Return a socket that is connected to the first address that answers; each but the last has half the time left."""
+    failure: OSError = ConnectionError("the endpoint has no address")
+    for number, (family, address) in enumerate(addresses, 1):
+        left_s = until_s - clock.monotonic_s()
+        plain = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            plain.setblocking(False)
+            async with asyncio.timeout(left_s if number == len(addresses) else left_s / 2):
+                await asyncio.get_running_loop().sock_connect(plain, address)
+        except OSError as error:
+            plain.close()
+            failure = error
+        except BaseException:
+            plain.close()
+            raise
+        else:
+            return plain
+    raise failure
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

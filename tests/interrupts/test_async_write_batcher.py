@@ -1,0 +1,117 @@
+"""An async convoy whose callers are interrupted at any moment: none hangs, and nothing is carried twice."""
+
+import asyncio
+import time
+from collections import Counter
+
+import pytest
+
+import zae_limiter.runtime.aio as runtime
+from tests.interrupts.loops import quiet_loop, run, wait_for_all
+from tests.interrupts.strike import Interrupt, KeyInterrupt, strikes
+from tests.limiter_async.every_await import CancelledAt, cancelled_everywhere, ended
+from tests.limiter_async.write_batchers import Carrier, Number
+from zae_limiter._async.limiter import write_batcher as convoy_module
+from zae_limiter.core.errors import RateLimiterUnavailable
+
+DEADLINE_S = 0.2
+TRIES = 20
+KINDS = [Interrupt, KeyInterrupt]
+FILES = ["_async/limiter/write_batcher.py", "runtime/aio.py"]
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+class Hurried(Number):
+    """A request with a short deadline."""
+
+    def __new__(cls, number):
+        made = super().__new__(cls, number)
+        made.until_s = time.monotonic() + DEADLINE_S
+        return made
+
+
+@pytest.fixture(autouse=True)
+def short_grace(monkeypatch):
+    monkeypatch.setattr(convoy_module, "_GRACE_S", 0.05)
+    monkeypatch.setattr(runtime, "_LOOK_S", 0.02)
+
+
+@pytest.fixture
+def loop():
+    with quiet_loop() as made:
+        yield made
+
+
+async def join(carrier, number, kind=Hurried):
+    """Send a number, and return what came of it."""
+    try:
+        return await carrier.batcher.join(kind(number), carrier.undo)
+    except RateLimiterUnavailable as error:
+        return error
+
+
+async def join_all(carrier, *numbers):
+    """Send numbers from tasks of their own; all but the first queue."""
+    await asyncio.gather(*(asyncio.create_task(join(carrier, one)) for one in numbers), return_exceptions=True)
+
+
+async def works(carrier):
+    """Send until no batch that was interrupted is in the way; return whether that comes."""
+    for _ in range(TRIES):
+        if await join(carrier, 99) == "99":
+            return True
+    return False
+
+
+def check(loop, carrier, where):
+    """Require that every caller ends, that nothing is carried twice, and that the convoy still works."""
+    wait_for_all(loop)
+    assert run(loop, works(carrier)).result(), where
+    carried = Counter(number for some in carrier.carried for number in some if number != 99)
+
+    assert not [number for number, times in carried.items() if times > 1], where
+    assert len(carrier.undone) == len(set(carrier.undone)), where
+    assert not carrier.batcher._queue, where
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("callers", [1, 4])
+def test_callers_that_are_interrupted_at_any_moment_leave_a_convoy_that_works(loop, callers, kind, file):
+    """The leader, a follower, or what carries them."""
+    numbers = range(callers)
+
+    def prepare():
+        return Carrier(most_together=2)
+
+    count = 0
+    for carrier, where in strikes(prepare, lambda carrier: run(loop, join_all(carrier, *numbers)), file, kind):
+        count += 1
+        check(loop, carrier, where)
+
+    assert count > 20
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("before", [0, 1, 3])
+async def test_a_caller_that_is_cancelled_at_any_await_leaves_a_convoy_that_works(before, again):
+    """With so many callers before it and two behind it."""
+
+    async def program(number):
+        carrier = Carrier(most_together=2)
+        others = [asyncio.create_task(join(carrier, one, Number)) for one in range(before)]
+        await asyncio.sleep(0)
+        run = CancelledAt(join(carrier, 50, Number), number, again=again)
+        doomed = asyncio.create_task(ended(run))
+        await asyncio.sleep(0)
+        others += [asyncio.create_task(join(carrier, before + one, Number)) for one in range(2)]
+        found = await asyncio.wait_for(asyncio.gather(*others, doomed), 60)
+
+        assert [str(one) for one in range(before + 2)] == found[:-1], number
+        assert carrier.rests(), number
+        return run
+
+    assert await cancelled_everywhere(program) > 0

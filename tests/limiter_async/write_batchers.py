@@ -1,0 +1,74 @@
+"""A convoy whose carrier can be held up, fails on demand, and remembers what it carried."""
+
+import asyncio
+import time
+
+from zae_limiter._async.limiter.write_batcher import WriteBatcher
+from zae_limiter.core.errors import RateLimiterUnavailable
+
+
+class Number(int):
+    """A request."""
+
+    until_s = float(2**31)
+
+
+class Carrier:
+    """Carries numbers; what came of a number is its text."""
+
+    def __init__(self, most_under_way=1, most_together=1_000):
+        self.most_under_way = most_under_way
+        self.most_together = most_together
+        self.carried = []
+        self.undone = []
+        self.under_way = 0
+        self.most_seen = 0
+        self.failing = None
+        self.held = asyncio.Event()
+        self.held.set()
+        self.batcher = WriteBatcher(self.carry, self.room, time.monotonic)
+
+    def room(self, requests, under_way):
+        return min(len(requests), self.most_together) if under_way < self.most_under_way else 0
+
+    async def carry(self, requests):
+        self.carried.append(list(requests))
+        self.under_way += 1
+        self.most_seen = max(self.most_seen, self.under_way)
+        failing = self.failing
+        try:
+            await self.held.wait()
+            if failing is not None:
+                raise failing
+        finally:
+            self.under_way -= 1
+        return [str(number) for number in requests]
+
+    async def undo(self, outcome):
+        await asyncio.sleep(0)
+        self.undone.append(outcome)
+
+    def send(self, number):
+        """Let a task join with a number."""
+        return asyncio.create_task(self.batcher.join(Number(number), self.undo))
+
+    async def sent(self, *numbers):
+        """Let tasks join, one after the other, until each has set out or waits."""
+        tasks = [self.send(number) for number in numbers]
+        await ticks(5)
+        return tasks
+
+    def rests(self):
+        """Say whether nobody is left behind."""
+        batcher = self.batcher
+        return batcher.idle and not batcher._departing and not batcher._in_flight and not self.under_way
+
+
+async def ticks(count):
+    """Let others go on so often."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def away():
+    return RateLimiterUnavailable(ConnectionError("away"))

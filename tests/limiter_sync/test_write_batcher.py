@@ -1,0 +1,258 @@
+"""Threads and greenlets whose requests travel together: who sets out when and with whom, and who is interrupted."""
+
+import subprocess
+import sys
+import textwrap
+import threading
+from random import Random
+
+import pytest
+
+from tests.limiter_sync.write_batchers import PATIENCE_S, Carrier, Number, away, departing, in_thread, outcomes, until
+from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.runtime.threads import Slot
+
+
+@pytest.fixture
+def carrier():
+    return Carrier()
+
+
+class TestTravelling:
+    def test_who_comes_to_an_idle_convoy_sets_out_at_once(self, carrier):
+        """In the thread that came."""
+        threads = []
+        carry = carrier.carry
+        carrier.batcher._carry = lambda requests: (threads.append(threading.get_ident()), carry(requests))[1]
+
+        assert "1" == carrier.batcher.join(Number(1), carrier.undo)
+        assert [threading.get_ident()] == threads
+        assert carrier.rests()
+
+    def test_those_who_wait_travel_as_one_in_their_order(self, carrier):
+        """Each gets what came of its own."""
+        carrier.held.clear()
+        results = carrier.sent(1, 2, 3, 4)
+        carrier.held.set()
+
+        assert ["1", "2", "3", "4"] == outcomes(results)
+        assert [[1], [2, 3, 4]] == carrier.carried
+        until(carrier.rests)
+
+    @pytest.mark.parametrize("room", [1, 2, 3])
+    def test_never_more_under_way_than_there_is_room(self, room):
+        """However many come."""
+        carrier = Carrier(most_under_way=room, most_together=2)
+        carrier.held.clear()
+        results = carrier.sent(*range(12))
+        carried_at_first = [list(some) for some in carrier.carried]
+        carrier.held.set()
+
+        assert [str(number) for number in range(12)] == outcomes(results)
+        assert [[number] for number in range(room)] == carried_at_first
+        assert room == carrier.most_seen
+        until(carrier.rests)
+
+    def test_who_comes_while_one_is_about_to_set_out_is_taken_along(self, carrier):
+        """It is seen that somebody departs, and nobody else does."""
+        batch = departing(carrier.batcher, 1)
+        results = carrier.sent(2, 3)
+        carrier.batcher._set_out(batch)
+
+        assert ["2", "3"] == outcomes(results)
+        assert ([[1, 2, 3]], "1") == (carrier.carried, batch.waiters[0].outcome)
+
+
+class TestFailing:
+    def test_a_failure_reaches_all_of_its_journey_and_no_other(self, carrier):
+        """Those before and after it arrive."""
+        carrier.held.clear()
+        carrier.failing[3] = error = away()
+        carrier.most_together = 2
+        results = carrier.sent(1, 2, 3, 4)
+        carrier.held.set()
+
+        assert ["1", error, error, "4"] == outcomes(results)
+        assert ([[1], [2, 3], [4]], []) == (carrier.carried, carrier.undone)
+        until(carrier.rests)
+
+    @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit, ZeroDivisionError])
+    def test_a_leader_that_is_interrupted_strands_nobody(self, carrier, interrupt):
+        """Those it led hear that they cannot know; the next set out."""
+        carrier.held.clear()
+        carrier.failing[2] = interrupt()
+        carrier.most_together = 2
+        results = carrier.sent(1, 2, 3, 4)
+        carrier.held.set()
+
+        assert [str, interrupt, RateLimiterUnavailable, str] == [type(one) for one in outcomes(results)]
+        until(carrier.rests)
+
+    def test_one_that_is_interrupted_while_it_waits_leaves_the_queue(self, carrier):
+        """And is not carried."""
+        carrier.held.clear()
+        results = carrier.sent(1)
+        with interrupted_waits():
+            results.append(in_thread(lambda: carrier.batcher.join(Number(2), carrier.undo)))
+            assert isinstance(results[1].exception(PATIENCE_S), KeyboardInterrupt)
+        results += carrier.sent(3)
+        carrier.held.set()
+
+        assert ["1", "3"] == outcomes([results[0], results[2]])
+        assert ([[1], [3]], []) == (carrier.carried, carrier.undone)
+
+    def test_one_that_is_interrupted_under_way_is_undone(self, carrier):
+        """By itself, once it has arrived."""
+        batch = departing(carrier.batcher, 1)
+        entered, go_on = threading.Event(), threading.Event()
+        with interrupted_waits(entered, go_on):
+            result = in_thread(lambda: carrier.batcher.join(Number(2), carrier.undo))
+            assert entered.wait(PATIENCE_S)
+            carrier.held.clear()
+            leading = in_thread(lambda: carrier.batcher._set_out(batch))
+            until(lambda: carrier.carried)
+            go_on.set()
+            waits = not result.done()
+            carrier.held.set()
+            assert isinstance(result.exception(PATIENCE_S), KeyboardInterrupt)
+        leading.result(PATIENCE_S)
+
+        assert waits
+        assert ([[1, 2]], ["2"]) == (carrier.carried, carrier.undone)
+        until(carrier.rests)
+
+
+class interrupted_waits:  # noqa: N801 - it reads as a verb
+    """Interrupts the first wait for a turn, once it may go on; a later one waits."""
+
+    def __init__(self, entered=None, go_on=None):
+        self._entered, self._go_on = entered, go_on
+        self._wait, self._done = Slot.wait, False
+
+    def __enter__(self):
+        def wait(slot, within_s):
+            if self._done or slot.filled:
+                return self._wait(slot, within_s)
+            self._done = True
+            if self._entered is not None:
+                self._entered.set()
+                assert self._go_on.wait(PATIENCE_S)
+            raise KeyboardInterrupt
+
+        Slot.wait = wait
+
+    def __exit__(self, *_):
+        Slot.wait = self._wait
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nobody_is_left_behind(seed):
+    """Many threads that come again and again, to a carrier that fails now and then: each is carried once."""
+    random = Random(seed)
+    carrier = Carrier(most_under_way=random.choice((1, 2, 8)), most_together=random.choice((1, 3, 1_000)))
+    carrier.failing = {number: random.choice((away(), SystemExit())) for number in random.sample(range(640), 40)}
+
+    def work(first):
+        came = []
+        for number in range(first, first + 40):
+            try:
+                came.append(carrier.batcher.join(Number(number), carrier.undo))
+            except (RateLimiterUnavailable, SystemExit):
+                came.append(None)
+        return came
+
+    came = [result.result(PATIENCE_S) for result in [in_thread(lambda n=n: work(n * 40)) for n in range(16)]]
+
+    failed = {number for some in carrier.carried if set(some) & set(carrier.failing) for number in some}
+    assert list(range(640)) == sorted(number for some in carrier.carried for number in some)
+    assert [None if n in failed else str(n) for n in range(640)] == [one for some in came for one in some]
+    assert carrier.rests()
+    assert carrier.most_seen <= carrier.most_under_way
+
+
+class TestSlot:
+    def test_who_waits_is_woken_by_the_value(self):
+        """In another thread."""
+        slot = Slot()
+        waiting = in_thread(lambda: slot.wait(PATIENCE_S))
+        slot.set("value")
+        waiting.result(PATIENCE_S)
+
+        assert "value" == slot.value
+
+    def test_a_value_that_is_there_is_had_again(self):
+        """Who was interrupted just as it came asks once more."""
+        slot = Slot()
+        slot.set(None)
+        slot.wait(PATIENCE_S)
+        slot.wait(PATIENCE_S)
+
+        assert (True, None) == (slot.filled, slot.value)
+
+    def test_a_wait_ends_without_a_value(self):
+        """After the time it was given, or at once if none is left."""
+        slot = Slot()
+        slot.wait(0.001)
+        slot.wait(-1)
+
+        assert not slot.filled
+
+
+GREENLETS = """
+    from gevent import monkey
+    monkey.patch_all()
+    import gevent, random
+    from tests.limiter_sync.write_batchers import Carrier, Number, away, departing
+
+    carrier, chance = Carrier(2, 5), random.Random(3)
+    carry = carrier.carry
+    def slow_carry(requests):
+        gevent.sleep(chance.random() / 1000)
+        outcomes = carry(requests)
+        gevent.sleep(chance.random() / 1000)
+        return outcomes
+    carrier.convoy._carry = slow_carry
+    carrier.failing = {number: away() for number in chance.sample(range(300), 10)}
+    arrived = []
+    def work(number):
+        arrived.append(int(carrier.convoy.join(Number(number), carrier.undo)))
+    def quiet(number):
+        try:
+            work(number)
+        except Exception:
+            pass
+    greenlets = []
+    for number in range(300):
+        greenlets.append(gevent.spawn(quiet, number))
+        if number % 3 == 0:
+            gevent.sleep(0)
+        if number % 4 == 0:
+            greenlets[chance.randrange(len(greenlets))].kill(block=False)
+    print(len(gevent.joinall(greenlets, timeout=300)))
+    carried = [number for some in carrier.carried for number in some]
+    undone = {int(number) for number in carrier.undone}
+    print(len(carried) == len(set(carried)), len(undone) == len(carrier.undone), bool(undone & set(arrived)))
+    print(carrier.rests())
+
+    carrier = Carrier()
+    carrier.held.clear()
+    batch = departing(carrier.convoy, 1)
+    led = gevent.spawn(carrier.convoy.join, Number(2), carrier.undo)
+    gevent.sleep(0)
+    leads = gevent.spawn(carrier.convoy._set_out, batch)
+    gevent.sleep(0)
+    led.kill(block=False)
+    gevent.sleep(0)
+    carrier.held.set()
+    print(len(gevent.joinall([led, leads], timeout=300)), carrier.carried, carrier.undone, batch.waiters[0].outcome)
+"""
+
+
+def test_greenlets_that_are_killed_at_any_moment_strand_nobody():
+    """Under gevent a wait may end by a kill: nobody is carried twice, and what arrived and was left is undone once."""
+    finished = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(GREENLETS)], capture_output=True, text=True, timeout=600, check=False
+    )
+
+    assert "" == finished.stderr
+    assert ["300", "True True False", "True", "2 [[1, 2]] ['2'] 1"] == finished.stdout.splitlines()

@@ -1,0 +1,308 @@
+"""Slips that need more than one write changed: each takes a real function and returns one with a fault."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import zae_limiter.runtime.aio as runtime
+from tests import mutating as weak
+from zae_limiter.core import acquire, rebase
+from zae_limiter.core.bucket_changes import Add, Settlement
+from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.expiry import expiry_s
+from zae_limiter.core.outcome import Applied, Unavailable
+from zae_limiter.core.server_time import ServerTime, narrowed
+from zae_limiter.schema import bucket_writes
+from zae_limiter.schema.attributes import sequence_attribute
+from zae_limiter.schema.operations import AtLeast, Put
+
+Real = Callable[..., Any]
+
+
+def debit_sent_once(real: Real) -> Real:
+    """A debit whose answer was lost is taken for done."""
+
+    async def settle_with(self: Any, view: Any, settling: Any, until_s: float) -> Any:
+        operation = bucket_writes.settle(view, settling, next(self._nonces))
+        outcome = await self._table.write(operation, until_s)
+        if isinstance(outcome, Unavailable) and outcome.ambiguous and settling.held:
+            return Applied(await self._table.get(operation.key, consistent=True, until_s=until_s))
+        return await self._buckets.result_of(operation, outcome, None, until_s)
+
+    return settle_with
+
+
+def credit_sent_again(real: Real) -> Real:
+    """A credit whose answer was lost is given once more."""
+
+    async def settle_with(self: Any, view: Any, settling: Any, until_s: float) -> Any:
+        operation = bucket_writes.settle(view, settling, next(self._nonces))
+        outcome = await self._table.write(operation, until_s)
+        again = replace(operation, set={**operation.set, "op": next(self._nonces)})
+        return await self._buckets.result_of(operation, outcome, again, until_s)
+
+    return settle_with
+
+
+def credit_unseen(real: Real) -> Real:
+    """A take that nobody has heard of is given back."""
+
+    async def take(self: Any, request: Any) -> Any:
+        try:
+            return await real(self, request)
+        except RateLimiterUnavailable:
+            until_s = self.until_s()
+            terms = await self.resolver.terms(request.bucket, request.own, until_s)
+            credits = tuple((name, amount * 1000) for name, amount in request.consume.items() if amount)
+            await self.settler.settle(request.bucket, Settlement(credits=credits), terms, until_s)
+            raise
+
+    return take
+
+
+def given_twice(real: Real) -> Real:
+    """What a lease gives back it gives back once more."""
+
+    async def settle(self: Any, changes: dict[str, int]) -> None:
+        await real(self, changes)
+        again = {name: amount for name, amount in changes.items() if amount < 0}
+        if again:
+            await real(self, again)
+
+    return settle
+
+
+def settled_again(real: Real) -> Real:
+    """A settlement that is cancelled is made once more, as a whole."""
+
+    async def see_through(self: Any, settling: Any) -> None:
+        try:
+            await settling()
+        except asyncio.CancelledError:
+            await runtime.finish(settling)
+            raise
+
+    return see_through
+
+
+def dropped_without_floor(rebasing_writer: Real) -> Real:
+    """A limit that was full when it was seen is dropped, whatever it is now."""
+
+    def write(view: Any, rebasing: Any, nonce: int) -> Any:
+        made = rebasing_writer(view, rebasing, nonce)
+        names = {view.layout.balance_names[position] for position, _ in rebasing.dropped}
+        kept = tuple(one for one in made.when if not (isinstance(one, AtLeast) and one.name in names))
+        return replace(made, when=kept)
+
+    return write
+
+
+def any_birth(credits_reach: Real) -> Real:
+    """Credits reach any bucket of the name."""
+    return lambda self, birth: True
+
+
+def one_birth(create: Real) -> Real:
+    """Every bucket is born with the same number."""
+    return lambda owner, terms, spent, now_ms, signature: create(
+        owner, terms, spent, now_ms, signature._replace(birth=1)
+    )
+
+
+def birth_kept(sent_again: Real) -> Real:
+    """A create that is sent again is the same."""
+    return lambda write, birth: write if isinstance(write, Put) else sent_again(write, birth)
+
+
+def always_solvent(solvency: Real) -> Real:
+    """No limit ever owes, as far as a take can see."""
+    return lambda view, amounts, now: ()
+
+
+def without_solvency(take: Real) -> Real:
+    """That no limit owes is seen, and not asked for."""
+
+    def write(view: Any, taking: Any, nonce: int) -> Any:
+        return take(view, replace(taking, solvent=()), nonce)
+
+    return write
+
+
+def dated_in_debt(expiry: Real) -> Real:
+    """A rebase dates a bucket whatever it owes."""
+
+    def dated(view: Any, terms: Any, now: Any) -> int | None:
+        found: int | None = expiry(replace(view, numbers=tuple(max(0, one) for one in view.numbers)), terms, now)
+        return found
+
+    return dated
+
+
+def dated_by_the_clock(expiry: Real) -> Real:
+    """A rebase dates the expiry by the client's clock, even before the baseline."""
+
+    def dated(view: Any, terms: Any, now: Any) -> int | None:
+        if expiry(view, terms, now) is None:
+            return None
+        return expiry_s(now[1], rebase._fill_time(view.layout, terms), terms.ttl_multiplier)
+
+    return dated
+
+
+def without_solvent_parts(rebasing_writer: Real) -> Real:
+    """Limits that a rebase takes nothing from may owe, though it dates the bucket."""
+
+    def write(view: Any, rebasing: Any, nonce: int) -> Any:
+        parts = [
+            part if part.spent or not isinstance(part, Add) else replace(part, low=None) for part in rebasing.parts
+        ]
+        return rebasing_writer(view, replace(rebasing, parts=parts), nonce)
+
+    return write
+
+
+def _soon(expiry_s: Real) -> Real:
+    return lambda now_ms, fill_time_ms, multiplier: now_ms // 1000 + 1
+
+
+def dated_shard(take: Real) -> Real:
+    """A shard of several expires as if it were all there is."""
+
+    def write(view: Any, taking: Any, nonce: int) -> Any:
+        made = take(view, taking, nonce)
+        if view.layout.shard_count == 1:
+            return made
+        removed = tuple(name for name in made.remove if name != "ttl")
+        soon_s = (view.seen_ms + 2 * view.layout.fill_time_ms) // 1000 + 1
+        return replace(made, set={**made.set, "ttl": soon_s}, remove=removed)
+
+    return write
+
+
+def split_floorless(split: Real) -> Real:
+    """Half of what is no longer there goes to the new shard."""
+    return _split_with(split, lambda part: part if _owes(part) else replace(part, low=None))
+
+
+def split_in_debt(split: Real) -> Real:
+    """What came back to a shard in debt since it was seen may be too much for the share that is left."""
+    return _split_with(split, lambda part: replace(part, high=None) if _owes(part) else part)
+
+
+def _split_with(split: Real, change: Callable[[Any], Any]) -> Real:
+    """A split whose additions are changed."""
+
+    def write(view: Any, splitting: Any, nonce: int) -> Any:
+        parts = [change(part) if isinstance(part, Add) else part for part in splitting.parts]
+        return split(view, replace(splitting, parts=parts), nonce)
+
+    return write
+
+
+def _owes(part: Add) -> bool:
+    """Say whether a part of a split is that of a limit in debt, which must be as it was seen."""
+    return part.low == part.high
+
+
+def unconditional(commit: Real) -> Real:
+    """Several shards are taken from by what was seen of them."""
+
+    async def carry_out(self: Any, operations: Any, *of: Any, **how: Any) -> bool:
+        done: bool = await commit(self, [weak.floorless(weak.baseless(one)) for one in operations], *of, **how)
+        return done
+
+    return carry_out
+
+
+def given_in_doubt(commit: Real) -> Real:
+    """Give back in another way what may have been given already, or be given yet."""
+
+    async def carry_out(self: Any, operations: Any, *of: Any, once: bool = False) -> bool:
+        return bool(await commit(self, operations, *of))
+
+    return carry_out
+
+
+def forgetting_tokens(prepare: Real) -> Real:
+    """A transaction that comes again is a new one."""
+
+    def begin(self: Any, operations: Any, token: str) -> Any:
+        if self._committed.get(token):
+            del self._committed[token]
+        return prepare(self, operations, token)
+
+    return begin
+
+
+def local_clock(real: Real) -> Real:
+    """The machine's clock is believed."""
+
+    def init(self: Any, *given: Any) -> None:
+        real(self, *given)
+        clock = self._clock
+        self.now = lambda: (clock.now_ms(), clock.now_ms())
+
+    return init
+
+
+def date_trusted(real: Real) -> Real:
+    """The newest date is believed, whatever it contradicts."""
+    return lambda before, heard, machine: ServerTime(narrowed(before.known, heard.offset))
+
+
+def top_up_in_company(is_certain: Real) -> Real:
+    """Others may have written to the bucket."""
+    return lambda self, view: view.layout is self.layout
+
+
+def top_up_too_early(top_up: Real) -> Real:
+    """The bucket is taken to have been created at the earliest time that is possible."""
+
+    def decided(creation: Any, view: Any, terms: Any, amounts: Any, known: Any) -> Any:
+        return top_up(creation, view, terms, amounts, known._replace(created_ms=creation.earliest_ms))
+
+    return decided
+
+
+def one_end(which: int) -> Callable[[Real], Real]:
+    """One end of the time is taken for the time."""
+
+    def around(real: Real) -> Real:
+        def init(self: Any, *given: Any) -> None:
+            real(self, *given)
+            now = self.now
+            self.now = lambda: (now()[which],) * 2
+
+        return init
+
+    return around
+
+
+def unconditioned(write: Any) -> Any:
+    """Whatever the snapshot says, it is added to."""
+    return replace(write, when=())
+
+
+def marker_kept(add: Real) -> Real:
+    """What was counted is not written down."""
+
+    def write(usage: Any, seen: str | None, ttl_s: int | None) -> Any:
+        made = add(usage, seen, ttl_s)
+        marker = sequence_attribute(usage.bucket.shard_id)
+        kept = {name: value for name, value in made.set.items() if name != marker}
+        return replace(made, set=kept)
+
+    return write
+
+
+def nothing(real: Real) -> Real:
+    """What is to be done is not done."""
+
+    async def do(*given: Any) -> None:
+        return None
+
+    return do
+
+
+SOON = ((acquire, "expiry_s", _soon), (bucket_writes, "expiry_s", _soon), (rebase, "expiry_s", _soon))

@@ -1,0 +1,321 @@
+"""Each read and each operation as the one call that carries it out."""
+
+import json
+from typing import Any
+
+import pytest
+
+from zae_limiter.core.errors import ValidationError
+from zae_limiter.schema.operations import (
+    AtLeast,
+    Check,
+    Delete,
+    Equals,
+    ItemAbsent,
+    ItemExists,
+    Key,
+    Operation,
+    Put,
+    Query,
+    Update,
+    Write,
+)
+from zae_limiter.tables.dynamodb.requests import Calls, DynamoDbCall
+
+KEY = Key("part", "sort")
+WRITTEN_KEY = {"PK": {"S": "part"}, "SK": {"S": "sort"}}
+CALLS = Calls("limiter")
+METERED = Calls("limiter", metered=True)
+MEBIBYTE = 1024 * 1024
+
+
+def body(call: DynamoDbCall, verb: str) -> dict[str, Any]:
+    """The body of a call that asks for a verb."""
+    assert f"DynamoDB_20120810.{verb}" == call.target
+
+    found: dict[str, Any] = json.loads(call.body)
+    return found
+
+
+def item(**attributes: object) -> dict[str, object]:
+    return {"PK": "part", "SK": "sort", **attributes}
+
+
+def test_an_item_is_read_by_its_key() -> None:
+    """A consistent read is asked for, not had by default."""
+    expected = {"TableName": "limiter", "Key": WRITTEN_KEY}
+
+    assert expected == body(CALLS.get(KEY), "GetItem")
+    assert {**expected, "ConsistentRead": True} == body(CALLS.get(KEY, consistent=True), "GetItem")
+
+
+@pytest.mark.parametrize("consistent", [False, True])
+def test_a_batch_is_read_key_by_key(consistent: bool) -> None:
+    """DynamoDB refuses a batch that names a key twice."""
+    call = CALLS.batch_get([KEY, Key("part", "other"), KEY], consistent)
+
+    keys = [WRITTEN_KEY, {"PK": {"S": "part"}, "SK": {"S": "other"}}]
+    assert {"RequestItems": {"limiter": {"Keys": keys, "ConsistentRead": consistent}}} == body(call, "BatchGetItem")
+
+
+def test_a_batch_is_deleted_key_by_key() -> None:
+    """Without conditions, each key once."""
+    call = CALLS.batch_delete([KEY, KEY])
+
+    assert {"RequestItems": {"limiter": [{"DeleteRequest": {"Key": WRITTEN_KEY}}]}} == body(call, "BatchWriteItem")
+
+
+def test_a_batch_has_its_size() -> None:
+    """More are several calls, which is for the caller to make."""
+    keys = [Key("part", str(number)) for number in range(101)]
+    reads, deletes = CALLS.batch_get(keys[:100]), CALLS.batch_delete(keys[:25])
+
+    assert 100 == len(body(reads, "BatchGetItem")["RequestItems"]["limiter"]["Keys"])
+    assert 25 == len(body(deletes, "BatchWriteItem")["RequestItems"]["limiter"])
+    for refused in ([], keys):
+        with pytest.raises(ValidationError, match="1 to 100 keys"):
+            CALLS.batch_get(refused)
+    for refused in ([], keys[:26]):
+        with pytest.raises(ValidationError, match="1 to 25 keys"):
+            CALLS.batch_delete(refused)
+
+
+@pytest.mark.parametrize("bad", ["", 1, "\ud800"])
+def test_a_key_that_no_item_has_is_not_sent(bad: Any) -> None:
+    """DynamoDB would refuse the whole call for it."""
+    with pytest.raises(ValidationError):
+        CALLS.get(Key("part", bad))
+    with pytest.raises(ValidationError):
+        CALLS.write(Delete(Key("part", bad)))
+    for many in (CALLS.batch_get, CALLS.batch_delete):
+        with pytest.raises(ValidationError):
+            many([KEY, Key(bad, "sort")])
+    with pytest.raises(ValidationError):
+        CALLS.query(Query(bad))
+
+
+@pytest.mark.parametrize(
+    ("query", "condition", "values"),
+    [
+        (Query("part"), "#0 = :0", ["part"]),
+        (Query("part", prefix=""), "#0 = :0", ["part"]),
+        (Query("part", prefix="a"), "#0 = :0 AND begins_with(#1, :1)", ["part", "a"]),
+        (Query("part", low="a"), "#0 = :0 AND #1 >= :1", ["part", "a"]),
+        (Query("part", low="", high="b"), "#0 = :0 AND #1 <= :1", ["part", "b"]),
+        (Query("part", low="a", high="b"), "#0 = :0 AND #1 BETWEEN :1 AND :2", ["part", "a", "b"]),
+        (Query("part", low="b", high="a"), "#0 = :0 AND #1 < :1", ["part", "\0"]),
+    ],
+)
+@pytest.mark.parametrize("index", [None, "GSI3"])
+def test_a_query_reads_a_range_of_a_partition(
+    query: Query, condition: str, values: list[str], index: str | None
+) -> None:
+    """No bound is no condition; bounds the wrong way round find nothing, which DynamoDB takes for an error."""
+    asked = body(CALLS.query(Query(query.pk, index, query.prefix, query.low, query.high)), "Query")
+
+    names = {"#0": f"{index or ''}PK", "#1": f"{index or ''}SK"}
+    expected = {
+        "TableName": "limiter",
+        "KeyConditionExpression": condition,
+        "ExpressionAttributeNames": names if "#1" in condition else {"#0": names["#0"]},
+        "ExpressionAttributeValues": {f":{place}": {"S": value} for place, value in enumerate(values)},
+        "ScanIndexForward": True,
+        **({} if index is None else {"IndexName": index}),
+    }
+    assert expected == asked
+
+
+def test_a_query_goes_on_where_a_page_has_ended() -> None:
+    """Backwards, so many, after the last key of the page before."""
+    start = {"PK": "p", "SK": "s", "GSI1PK": "part", "GSI1SK": "a"}
+    asked = body(CALLS.query(Query("part", "GSI1", descending=True, limit=5, start=start)), "Query")
+
+    assert asked["ScanIndexForward"] is False
+    assert 5 == asked["Limit"]
+    assert {name: {"S": value} for name, value in start.items()} == asked["ExclusiveStartKey"]
+
+
+def test_only_the_table_itself_is_queried_consistently() -> None:
+    """DynamoDB refuses a consistent read of an index."""
+    assert body(CALLS.query(Query("part"), consistent=True), "Query")["ConsistentRead"] is True
+    assert "ConsistentRead" not in body(CALLS.query(Query("part", "GSI1"), consistent=True), "Query")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [Query("part", "GSI9"), Query("part", limit=0), Query("part", prefix="a", low="a"), Query("part", low="\ud800")],
+)
+def test_a_query_that_makes_no_sense_is_not_sent(query: Query) -> None:
+    """As the embedded tables refuse it."""
+    with pytest.raises(ValidationError):
+        CALLS.query(query)
+
+
+@pytest.mark.parametrize(
+    ("operation", "verb", "expected"),
+    [
+        (Put(item(x=1)), "PutItem", {"Item": {**WRITTEN_KEY, "x": {"N": "1"}}}),
+        (Delete(KEY), "DeleteItem", {"Key": WRITTEN_KEY}),
+        (Update(KEY), "UpdateItem", {"Key": WRITTEN_KEY, "ReturnValues": "ALL_NEW"}),
+        (
+            Put(item(), (ItemAbsent(),)),
+            "PutItem",
+            {
+                "Item": WRITTEN_KEY,
+                "ConditionExpression": "attribute_not_exists(#0)",
+                "ExpressionAttributeNames": {"#0": "PK"},
+                "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+            },
+        ),
+        (
+            Update(KEY, set={"x": "y"}, when=(AtLeast("n", 2),)),
+            "UpdateItem",
+            {
+                "Key": WRITTEN_KEY,
+                "UpdateExpression": "SET #0 = :0",
+                "ConditionExpression": "#1 >= :1",
+                "ExpressionAttributeNames": {"#0": "x", "#1": "n"},
+                "ExpressionAttributeValues": {":0": {"S": "y"}, ":1": {"N": "2"}},
+                "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+                "ReturnValues": "ALL_NEW",
+            },
+        ),
+    ],
+)
+def test_a_write_is_one_call(operation: Write, verb: str, expected: dict[str, object]) -> None:
+    """An update answers with the new item, and a refusal of any with the old one."""
+    assert {"TableName": "limiter", **expected} == body(CALLS.write(operation), verb)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        Put(item(SK="")),
+        Put(item(GSI1PK="", GSI1SK="a")),
+        Put(item(x=1.5)),
+        Put(item(x=10**38 + 1)),
+        Put(item(x="\ud800")),
+        Update(KEY, set={"PK": "other"}),
+    ],
+)
+def test_a_write_that_no_table_carries_out_is_not_sent(operation: Write) -> None:
+    """The error is the same whether or not an engine would notice."""
+    with pytest.raises(ValidationError):
+        CALLS.write(operation)
+    with pytest.raises(ValidationError):
+        CALLS.transact([operation], "token")
+
+
+def test_a_transaction_is_its_operations_under_a_token() -> None:
+    """Each refusal brings its item; nothing is answered on success."""
+    operations: list[Operation] = [
+        Put(item()),
+        Update(Key("part", "b"), add={"n": 1}),
+        Delete(Key("part", "c")),
+        Check(Key("part", "d"), (ItemExists(),)),
+    ]
+    asked = body(CALLS.transact(operations, "token"), "TransactWriteItems")
+
+    def key(sk: str) -> dict[str, object]:
+        return {"TableName": "limiter", "Key": {"PK": {"S": "part"}, "SK": {"S": sk}}}
+
+    update = {
+        "UpdateExpression": "ADD #0 :0",
+        "ExpressionAttributeNames": {"#0": "n"},
+        "ExpressionAttributeValues": {":0": {"N": "1"}},
+    }
+    check = {
+        "ConditionExpression": "attribute_exists(#0)",
+        "ExpressionAttributeNames": {"#0": "PK"},
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+    parts = [
+        {"Put": {"TableName": "limiter", "Item": WRITTEN_KEY}},
+        {"Update": {**key("b"), **update}},
+        {"Delete": key("c")},
+        {"ConditionCheck": {**key("d"), **check}},
+    ]
+    assert {"TransactItems": parts, "ClientRequestToken": "token"} == asked
+
+
+@pytest.mark.parametrize(
+    ("operations", "token"),
+    [
+        ([], "token"),
+        ([Put(item(SK=str(number))) for number in range(101)], "token"),
+        ([Put(item()), Delete(KEY)], "token"),
+        ([Update(KEY, when=(ItemExists(),))], "token"),
+        ([Put(item())], ""),
+        ([Put(item())], "t" * 37),
+    ],
+)
+def test_a_transaction_that_would_not_begin_is_not_sent(operations: list[Operation], token: str) -> None:
+    """None, too many, two on one item, an update of nothing, a token that is none."""
+    with pytest.raises(ValidationError):
+        CALLS.transact(operations, token)
+
+
+def test_what_is_too_large_is_not_sent() -> None:
+    """A transaction has a lower bound than a single call."""
+    large = Put(item(x="x" * (4 * MEBIBYTE)))
+
+    assert CALLS.write(large).body
+    with pytest.raises(ValidationError, match="DynamoDB takes up to 4194304 bytes"):
+        CALLS.transact([large], "token")
+    with pytest.raises(ValidationError, match="DynamoDB takes up to 16777216 bytes"):
+        CALLS.write(Update(KEY, set={"x": "x" * (16 * MEBIBYTE)}))
+
+
+def test_a_metered_table_asks_what_a_call_has_cost() -> None:
+    """Of every call on items, index by index."""
+    calls = [
+        METERED.get(KEY),
+        METERED.get(KEY, consistent=True),
+        METERED.batch_get([KEY]),
+        METERED.query(Query("part")),
+        METERED.write(Put(item())),
+        METERED.write(Update(KEY, set={"x": 1}, when=(Equals("x", 0),))),
+        METERED.write(Delete(KEY)),
+        METERED.transact([Put(item())], "token"),
+        METERED.batch_delete([KEY]),
+    ]
+
+    assert {"INDEXES"} == {json.loads(call.body)["ReturnConsumedCapacity"] for call in calls}
+
+
+def test_a_table_has_four_indexes_of_keys() -> None:
+    """All keys are text; it is paid per request and has no stream."""
+    asked = body(CALLS.create_table(), "CreateTable")
+
+    def schema(index: str) -> list[dict[str, str]]:
+        kinds = (("PK", "HASH"), ("SK", "RANGE"))
+        return [{"AttributeName": index + name, "KeyType": kind} for name, kind in kinds]
+
+    indexes = [
+        {"IndexName": name, "KeySchema": schema(name), "Projection": {"ProjectionType": "KEYS_ONLY"}}
+        for name in ("GSI1", "GSI2", "GSI3", "GSI4")
+    ]
+    names = ["PK", "SK"] + [index + part for index in ("GSI1", "GSI2", "GSI3", "GSI4") for part in ("PK", "SK")]
+    assert {
+        "TableName": "limiter",
+        "AttributeDefinitions": [{"AttributeName": name, "AttributeType": "S"} for name in names],
+        "KeySchema": schema(""),
+        "GlobalSecondaryIndexes": indexes,
+        "BillingMode": "PAY_PER_REQUEST",
+    } == asked
+
+
+def test_a_table_is_described_and_its_items_expire() -> None:
+    """What is asked once, when a table is made."""
+    expiry = {"AttributeName": "ttl", "Enabled": True}
+
+    assert {"TableName": "limiter"} == body(CALLS.describe_table(), "DescribeTable")
+    expected = {"TableName": "limiter", "TimeToLiveSpecification": expiry}
+    assert expected == body(CALLS.update_time_to_live(), "UpdateTimeToLive")
+
+
+def test_a_table_may_have_any_name() -> None:
+    """A name is written as text, whatever is in it."""
+    name = 'my "table" %d'
+
+    assert name == body(Calls(name).write(Update(KEY, set={"x": 1})), "UpdateItem")["TableName"]
