@@ -5,6 +5,7 @@ A debit is charged whatever the bucket holds. A credit is never sent again, beca
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 from zae_limiter._async.caches import BucketId, Remembered
 from zae_limiter._async.limiter.request import contended
@@ -14,6 +15,7 @@ from zae_limiter._async.store.buckets import ShardId, WriteResult
 from zae_limiter._async.store.configs import ConfigStore
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.core.bucket_changes import Settlement, Settling, settle
+from zae_limiter.core.cascade import SideFailed, SideTaken
 from zae_limiter.core.errors import NamespaceNotFoundError
 from zae_limiter.core.multi_shard import credit_across, debit_across, due_across, has_no_room, if_covered, lacks
 from zae_limiter.core.outcome import Applied, Refused, Throttled
@@ -21,6 +23,18 @@ from zae_limiter.core.view import Amounts, EffectiveLimits
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView
 from zae_limiter.schema.operations import Put
+
+
+class Owed(NamedTuple):
+    """What a lease settles with one bucket, by which limits, and until when."""
+
+    bucket: BucketId
+    settlement: Settlement
+    terms: EffectiveLimits
+    until_s: float
+
+
+Settled = SideTaken[None] | SideFailed
 
 
 class Settler:

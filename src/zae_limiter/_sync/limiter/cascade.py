@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from zae_limiter._sync.caches import BucketId
-from zae_limiter._sync.limiter.acquire import BucketClient
+from zae_limiter._sync.limiter.bucket_client import BucketClient
 from zae_limiter._sync.limiter.pair import ChildTaken, Paired
 from zae_limiter._sync.limiter.request import AcquireRequest, Rejected
 from zae_limiter._sync.limiter.resolve import NoLimitsInForceError
+from zae_limiter._sync.limiter.settle import Owed, Settled
 from zae_limiter.core.bucket_changes import Settlement
 from zae_limiter.core.cascade import Denied, SideFailed, SideTaken, verdict
 from zae_limiter.core.errors import RateLimitExceeded, ZAELimiterError
@@ -48,7 +49,7 @@ def take(client: BucketClient, request: AcquireRequest) -> list[HeldBucket]:
     Raises:
         RateLimitExceeded: One of them lacks the tokens; what the other gave was given back.
     """
-    known = None if client.inline else client.resolver.cascading_terms(request.bucket)
+    known = client.cascading_limits(request.bucket)
     if known is not None:
         return _take_at_once(client, request, known)
     taken = client.take(AcquireRequest(*request[:5], with_parent=True))
@@ -152,18 +153,6 @@ def take_parent(
     return _holding(above, taken)
 
 
-def take_parent_in_place(
-    client: BucketClient, terms: EffectiveLimits, resource: str, consume: dict[str, int]
-) -> HeldBucket | Rejected | None:
-    """Take from the parent, where a write is done in place, what it limits of the request; None for nothing at all."""
-    assert terms.parent_id is not None, "what cascades has a parent"
-    above = (terms.parent_id, resource)
-    try:
-        return _holding(above, _alone(client.attempt(above, consume, None, None, partly=True)))
-    except NoLimitsInForceError:
-        return None
-
-
 def _holding(bucket: BucketId, taken: Grant | Rejected) -> HeldBucket | Rejected:
     return taken if isinstance(taken, Rejected) else HeldBucket(bucket, taken, taken.terms.positions)
 
@@ -190,32 +179,34 @@ def settle(
         RateLimiterUnavailable: The table did not answer for one of them.
     """
     by_s = until_s or client.until_s()
-    owed = [(one, settlement) for one in holdings if (settlement := one.settlement(changes)) is not None]
+    owed = [
+        Owed(one.bucket, settlement, one.grant.terms, by_s)
+        for one in holdings
+        if (settlement := one.settlement(changes)) is not None
+    ]
     if len(owed) == 1:
-        ((one, settlement),) = owed
-        return client.settle(one.bucket, settlement, one.grant.terms, by_s)
-    calls = [_settling(client, one, settlement, by_s) for one, settlement in owed]
-    if len(calls) == _PAIR and not client.inline:
-        outcomes = [*client.parallel.both_to_end(*calls)]
-    else:
-        outcomes = []
-        for call in calls:
-            outcomes.append(call())
-    for outcome in outcomes:
+        return client.settle(*owed[0])
+    for outcome in client.settle_each(owed):
         if isinstance(outcome, SideFailed):
             raise outcome.error
     return None
 
 
-def _settling(
-    client: BucketClient, holding: HeldBucket, settlement: Settlement, until_s: float
-) -> Callable[[], SideTaken[None] | SideFailed]:
-    """Return a call that settles with one bucket and tells what came of it."""
+def settle_one(client: BucketClient, owed: Owed) -> Settled:
+    """Settle with one bucket and return what came of it."""
 
-    def settle_one() -> None:
-        client.settle(holding.bucket, settlement, holding.grant.terms, until_s)
+    def settled() -> None:
+        client.settle(*owed)
 
-    return lambda: _outcome(settle_one)
+    return _outcome(settled)
+
+
+def settle_in_parallel(client: BucketClient, owed: Sequence[Owed]) -> list[Settled]:
+    """Settle with two buckets at the same time, with more of them in turn."""
+    if len(owed) != _PAIR:
+        return [settle_one(client, one) for one in owed]
+    first, second = owed
+    return [*client.parallel.both_to_end(lambda: settle_one(client, first), lambda: settle_one(client, second))]
 
 
 def _outcome(call: Callable[[], T]) -> SideTaken[T] | SideFailed:
