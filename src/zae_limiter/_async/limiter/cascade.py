@@ -1,26 +1,23 @@
 """Child and parent together or not at all: taking from both, and giving back where only one of them admits."""
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from zae_limiter._async.caches import BucketId
 from zae_limiter._async.limiter.bucket_client import BucketClient
 from zae_limiter._async.limiter.pair import ChildTaken, Paired
 from zae_limiter._async.limiter.request import AcquireRequest, Rejected
 from zae_limiter._async.limiter.resolve import NoLimitsInForceError
-from zae_limiter._async.limiter.settle import Owed, Settled
+from zae_limiter._async.limiter.settle import Owed
 from zae_limiter.core.bucket_changes import Settlement
-from zae_limiter.core.cascade import Denied, SideFailed, SideTaken, verdict
+from zae_limiter.core.cascade import BucketFailed, error_of
 from zae_limiter.core.errors import RateLimitExceeded, ZAELimiterError
 from zae_limiter.core.view import EffectiveLimits, Grant
 
 _log = logging.getLogger("zae_limiter")
 
 _PAIR = 2
-
-T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -84,36 +81,40 @@ async def _take_at_once(client: BucketClient, request: AcquireRequest, known: Ef
     if rejected is not None:
         raise await exceeded(client, request, [rejected])
     taking = client.with_time_to_give_back(request)
-    holdings: list[HeldBucket] = []
-    rejections: list[Rejected] = []
-
-    async def take_child() -> None:
-        taken = _alone(await client.take(taking))
-        if isinstance(taken, Rejected):
-            rejections.append(taken)
-            raise RateLimitExceeded(())
-        holdings.append(HeldBucket(bucket, taken, consume))
-
-    async def take_above() -> None:
-        parent = await take_parent(client, known, taking)
-        if isinstance(parent, Rejected):
-            rejections.append(parent)
-            raise RateLimitExceeded(())
-        if parent is not None:
-            holdings.append(parent)
-
+    above = taking._replace(bucket=(known.parent_id or "", bucket[1]), own=None, partly=True)
+    held: list[HeldBucket] = []
     try:
-        child, parent = await client.parallel.both(lambda: _outcome(take_child), lambda: _outcome(take_above))
+        outcomes = await client.parallel.both(
+            lambda: _take_one(client, taking, held), lambda: _take_one(client, above, held)
+        )
     except BaseException:
-        await give_back(client, holdings, consume, request.until_s)
+        await give_back(client, held, consume, request.until_s)
         raise
-    holdings.sort(key=lambda holding: holding.bucket != bucket)
-    judged = verdict(child, parent)
-    if isinstance(judged, Denied):
-        await give_back(client, holdings, consume, request.until_s)
-        is_exceeded = isinstance(judged.error, RateLimitExceeded)
-        raise await exceeded(client, request, rejections) if is_exceeded else judged.error
-    return holdings
+    rejections = [one for one in outcomes if isinstance(one, Rejected)]
+    failures = [one.error for one in outcomes if isinstance(one, BucketFailed)]
+    if rejections or failures:
+        await give_back(client, held, consume, request.until_s)
+        raise error_of(failures, rejected=bool(rejections)) or await exceeded(client, request, rejections)
+    return sorted(held, key=lambda one: one.bucket != bucket)
+
+
+async def _take_one(
+    client: BucketClient, request: AcquireRequest, held: list[HeldBucket]
+) -> Rejected | BucketFailed | None:
+    """Take from one of several buckets; return why nothing was taken, None if it was, or if it limits nothing.
+
+    What was taken is added to ``held``: the result is lost if the caller is cancelled while it waits for the others.
+    """
+    try:
+        taken = _alone(await client.take(request))
+    except NoLimitsInForceError as error:
+        return None if request.partly else BucketFailed(error)
+    except ZAELimiterError as error:
+        return BucketFailed(error)
+    if isinstance(taken, Rejected):
+        return taken
+    held.append(HeldBucket(request.bucket, taken, taken.terms.positions if request.partly else request.consume))
+    return None
 
 
 async def exceeded(client: BucketClient, request: AcquireRequest, rejections: Sequence[Rejected]) -> RateLimitExceeded:
@@ -186,32 +187,24 @@ async def settle(
     ]
     if len(owed) == 1:
         return await client.settle(*owed[0])
-    for outcome in await client.settle_each(owed):
-        if isinstance(outcome, SideFailed):
-            raise outcome.error
+    for failed in await client.settle_each(owed):
+        if failed is not None:
+            raise failed.error
     return None
 
 
-async def settle_one(client: BucketClient, owed: Owed) -> Settled:
-    """Settle with one bucket and return what came of it."""
-
-    async def settled() -> None:
+async def settle_one(client: BucketClient, owed: Owed) -> BucketFailed | None:
+    """Settle with one of several buckets; return the failure, if any, so that the others are settled too."""
+    try:
         await client.settle(*owed)
+    except ZAELimiterError as error:
+        return BucketFailed(error)
+    return None
 
-    return await _outcome(settled)
 
-
-async def settle_in_parallel(client: BucketClient, owed: Sequence[Owed]) -> list[Settled]:
+async def settle_in_parallel(client: BucketClient, owed: Sequence[Owed]) -> list[BucketFailed | None]:
     """Settle with two buckets at the same time, with more of them in turn."""
     if len(owed) != _PAIR:
         return [await settle_one(client, one) for one in owed]
     first, second = owed
     return [*await client.parallel.both_to_end(lambda: settle_one(client, first), lambda: settle_one(client, second))]
-
-
-async def _outcome(call: Callable[[], Awaitable[T]]) -> SideTaken[T] | SideFailed:
-    """Make a call and return what came of it, so that the other side's outcome is never lost."""
-    try:
-        return SideTaken(await call())
-    except ZAELimiterError as error:
-        return SideFailed(error)

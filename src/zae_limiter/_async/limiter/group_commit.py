@@ -10,11 +10,12 @@ from zae_limiter._async.limiter import cascade
 from zae_limiter._async.limiter.batch_writes import SettlementBatcher, Share, TakeBatcher
 from zae_limiter._async.limiter.networked import NetworkedClient, TakeResult
 from zae_limiter._async.limiter.request import AcquireRequest, Rejected
-from zae_limiter._async.limiter.settle import Owed, Settled
+from zae_limiter._async.limiter.settle import Owed
 from zae_limiter._async.store.buckets import check_bucket
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.core.batch import are_amounts
 from zae_limiter.core.bucket_changes import Settlement
+from zae_limiter.core.cascade import BucketFailed
 from zae_limiter.core.view import EffectiveLimits
 
 _BATCHERS = 4096
@@ -86,7 +87,7 @@ class BatchedClient(NetworkedClient):
                 self._settlements.keep(key, batcher)
         await batcher.join(Share(settlement, terms, until_s))
 
-    async def settle_each(self, owed: Sequence[Owed]) -> list[Settled]:
+    async def settle_each(self, owed: Sequence[Owed]) -> list[BucketFailed | None]:
         """Settle with all buckets at the same time; each is tried though another fails."""
         return await cascade.settle_in_parallel(self, owed)
 

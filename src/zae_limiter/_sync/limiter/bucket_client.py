@@ -12,7 +12,7 @@ from zae_limiter._sync.limiter.availability import chosen
 from zae_limiter._sync.limiter.pair import ChildTaken, FirstTouch, Paired, PlannedTake
 from zae_limiter._sync.limiter.request import AcquireRequest, Rejected, about
 from zae_limiter._sync.limiter.resolve import NoLimitsInForceError, OwnLimits, Resolver
-from zae_limiter._sync.limiter.settle import Owed, Settled, Settler
+from zae_limiter._sync.limiter.settle import Owed, Settler
 from zae_limiter._sync.limiter.shard_attempt import AttemptContext, ShardAttempt
 from zae_limiter._sync.limiter.shard_attempt import AttemptResult as ShardVerdict
 from zae_limiter._sync.limiter.shards import ShardClient
@@ -31,6 +31,7 @@ from zae_limiter.core.acquire import (
 )
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.bucket_changes import Settlement
+from zae_limiter.core.cascade import BucketFailed
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.multi_shard import combined
 from zae_limiter.core.outcome import Throttled
@@ -111,7 +112,7 @@ class BucketClient:
         """
         raise NotImplementedError
 
-    def settle_each(self, owed: Sequence[Owed]) -> list[Settled]:
+    def settle_each(self, owed: Sequence[Owed]) -> list[BucketFailed | None]:
         """Settle with several buckets; each is tried though another fails."""
         raise NotImplementedError
 

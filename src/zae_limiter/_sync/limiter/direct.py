@@ -13,11 +13,12 @@ from zae_limiter._sync.limiter.lease import ENTERED, SyncLease
 from zae_limiter._sync.limiter.pair import ChildTaken, PlannedTake, plan_above
 from zae_limiter._sync.limiter.request import AcquireRequest, Rejected
 from zae_limiter._sync.limiter.resolve import OwnLimits
-from zae_limiter._sync.limiter.settle import Owed, Settled
+from zae_limiter._sync.limiter.settle import Owed
 from zae_limiter._sync.limiter.shard_attempt import ShardAttempt
 from zae_limiter.core.acquire import Reject, Take, amounts_of, limit_levels, next_step
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.bucket_changes import Settlement
+from zae_limiter.core.cascade import BucketFailed
 from zae_limiter.core.errors import RateLimiterUnavailable, RateLimitExceeded
 from zae_limiter.core.outcome import Applied, WriteOutcome
 from zae_limiter.core.view import EffectiveLimits, Grant
@@ -140,7 +141,7 @@ class DirectClient(BucketClient):
         """
         self.settler.settle(bucket, settlement, terms, until_s)
 
-    def settle_each(self, owed: Sequence[Owed]) -> list[Settled]:
+    def settle_each(self, owed: Sequence[Owed]) -> list[BucketFailed | None]:
         """Settle with one bucket after the other; each is tried though another fails."""
         settled = []
         for one in owed:

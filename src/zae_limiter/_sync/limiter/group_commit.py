@@ -10,11 +10,12 @@ from zae_limiter._sync.limiter import cascade
 from zae_limiter._sync.limiter.batch_writes import SettlementBatcher, Share, TakeBatcher
 from zae_limiter._sync.limiter.networked import NetworkedClient, TakeResult
 from zae_limiter._sync.limiter.request import AcquireRequest, Rejected
-from zae_limiter._sync.limiter.settle import Owed, Settled
+from zae_limiter._sync.limiter.settle import Owed
 from zae_limiter._sync.store.buckets import check_bucket
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.core.batch import are_amounts
 from zae_limiter.core.bucket_changes import Settlement
+from zae_limiter.core.cascade import BucketFailed
 from zae_limiter.core.view import EffectiveLimits
 
 _BATCHERS = 4096
@@ -86,7 +87,7 @@ class BatchedClient(NetworkedClient):
                 self._settlements.keep(key, batcher)
         batcher.join(Share(settlement, terms, until_s))
 
-    def settle_each(self, owed: Sequence[Owed]) -> list[Settled]:
+    def settle_each(self, owed: Sequence[Owed]) -> list[BucketFailed | None]:
         """Settle with all buckets at the same time; each is tried though another fails."""
         return cascade.settle_in_parallel(self, owed)
 

@@ -15,7 +15,6 @@ from zae_limiter._sync.store.buckets import ShardId, WriteResult
 from zae_limiter._sync.store.configs import ConfigStore
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.core.bucket_changes import Settlement, Settling, settle
-from zae_limiter.core.cascade import SideFailed, SideTaken
 from zae_limiter.core.errors import NamespaceNotFoundError
 from zae_limiter.core.multi_shard import credit_across, debit_across, due_across, has_no_room, if_covered, lacks
 from zae_limiter.core.outcome import Applied, Refused, Throttled
@@ -32,9 +31,6 @@ class Owed(NamedTuple):
     settlement: Settlement
     terms: EffectiveLimits
     until_s: float
-
-
-Settled = SideTaken[None] | SideFailed
 
 
 class Settler:
