@@ -113,13 +113,13 @@ class RateLimiter(MaybeLate, AdminVerbs):
         """Take from every limit named in ``consume``, or from none.
 
         Entering takes and yields the lease; leaving writes its adjustments; leaving by an exception gives all back.
-        ``limits`` stand in for the stored ones. ``on_unavailable`` says what happens if the store is away: ``block``
+        ``limits`` replace the stored ones. ``on_unavailable`` says what happens if the store is unavailable: ``block``
         raises, ``allow`` lets the call through unlimited; without it, as the repository or the stored defaults say.
 
         Raises:
             RateLimitExceeded: A limit lacks the tokens. On entering, as are all of these.
             ValidationError: Names, amounts or limits are not what they must be, or can never be admitted.
-            RateLimiterUnavailable: The store is away, and ``on_unavailable`` is to block.
+            RateLimiterUnavailable: The store is unavailable, and ``on_unavailable`` is ``block``.
         """
         return self._lease_kind(self._client, (entity_id, resource), consume, limits, on_unavailable)
 

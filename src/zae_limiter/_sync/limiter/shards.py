@@ -113,7 +113,7 @@ class ShardClient:
         return self._take_across(request, terms)
 
     def _next_shard(self, request: AcquireRequest, memory: Remembered, tried: set[int]) -> int | None:
-        """Return a shard that was not tried yet, None if there is none; where all are left alone for now, wait.
+        """Return a shard that was not tried yet, None if all were. Wait if all of them are cooling down.
 
         Raises:
             RateLimiterUnavailable: That would be too long.
@@ -125,7 +125,7 @@ class ShardClient:
         return shard
 
     def _choose(self, memory: Remembered, avoided: set[int]) -> int | None:
-        """Return a shard by chance, each as often as its share is large; None if there is none but those avoided."""
+        """Return a random shard, weighted by its share; None if all are avoided."""
         counts = memory.counts()
         shard = route(self._random.randrange(MOST_SHARDS), counts)
         if shard not in avoided:
@@ -157,7 +157,7 @@ class ShardClient:
     def _take_across(self, request: AcquireRequest, terms: EffectiveLimits) -> Grant | Rejected:
         """Take from as many shards as it needs, in one transaction, or reject by what all of them have.
 
-        Whoever comes too late for what there was is rejected, and does not wait for what comes after it.
+        A request that loses the race for the remaining tokens is rejected; it does not wait for refill.
         """
         bucket = request.bucket
         pauses = self.pauses(request.until_s)
@@ -249,7 +249,7 @@ class ShardClient:
     def read_all(
         self, bucket: BucketId, terms: EffectiveLimits | None, until_s: float, *, again: bool = False
     ) -> Shards | None:
-        """Read all shards of a bucket, None if there is none; ``again``: it must be the newest.
+        """Read all shards of a bucket; None if it does not exist. ``again``: read the newest.
 
         Raises:
             RateLimiterUnavailable: The table did not answer, or the shards kept changing.
@@ -280,7 +280,7 @@ class ShardClient:
             return
         rate = self._rate(view)
         if rate is not None and wants_split(rate, self._most_per_s, view.layout.shard_count):
-            # Whoever has got what was asked for is not to hear of what the split ran into.
+            # The request was admitted, so a failed split is not the caller's concern.
             with suppress(RateLimiterUnavailable):
                 self.split(shard_id, view, until_s)
 
