@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from zae_limiter._async.backoff import Backoff
+from zae_limiter._async.backoff import Backoff, Pauses
 from zae_limiter._async.time_probe import TimeProbe
 from zae_limiter.clock import Clock, ServerClock
 from zae_limiter.core.bucket import TimeBounds
@@ -35,7 +35,7 @@ from zae_limiter.tables.dynamodb.signing import Signer
 
 ADMIN_FACTOR = 5
 """How many deadlines of an acquire a call of administration may take."""
-_PAUSES_S = (0.02, 0.2)
+_PAUSES = Pauses(0.02, 0.2)
 _CONNECTING_TRIES = 3
 _CREATION_S = 300.0
 _INDEX_LAG_S = 5.0
@@ -294,8 +294,7 @@ class DynamoTable:
         return self._monotonic_s() + self._patience.deadline_s * self._patience.admin_factor
 
     def _pauses(self, until_s: float) -> Backoff:
-        patience = self._patience
-        return Backoff(patience.clock, patience.jitter, until_s, _PAUSES_S)
+        return Backoff(self._patience.clock, self._patience.jitter, _PAUSES, until_s)
 
     async def _pause(self, pauses: Backoff, cause: Exception) -> None:
         """Wait for a while.

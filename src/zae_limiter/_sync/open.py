@@ -6,6 +6,7 @@ from random import Random
 from typing import Any, assert_never
 
 import zae_limiter.runtime.threads as runtime
+from zae_limiter._sync.backoff import Backoff, Pauses
 from zae_limiter._sync.embedded_table import EmbeddedTable
 from zae_limiter._sync.store.namespaces import NamespaceStore
 from zae_limiter._sync.store.scope import Client, Scope, nonces
@@ -30,7 +31,7 @@ from zae_limiter.tables.blocking import BlockingTable
 from zae_limiter.tables.busy import Busy
 from zae_limiter.tables.memory import MemoryTable
 
-_OPENING_WAIT_S = 0.005
+_WAITS = Pauses(0.005, 0.005)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,15 +135,15 @@ def _open_file(location: SqliteLocation, opening: Opening) -> BlockingTable:
         StorageError: The file cannot be used, or was locked all the time.
     """
     started_s = opening.clock.monotonic_s()
+    backoff = Backoff(opening.clock, lambda: 1.0, _WAITS, started_s + opening.settings.deadline_s)
     while True:
         try:
             return runtime.in_thread(_file, location)
         except Busy as busy:
-            waited_s = opening.clock.monotonic_s() - started_s
-            if waited_s >= opening.settings.deadline_s:
+            if not backoff.wait_to_deadline():
+                waited_s = opening.clock.monotonic_s() - started_s
                 reason = f"another program has kept it locked for {waited_s:.1f} s. End that program, or try again."
                 raise StorageError(location.path, reason) from busy
-        runtime.sleep(min(_OPENING_WAIT_S, opening.settings.deadline_s - waited_s))
 
 
 def _file(location: SqliteLocation) -> BlockingTable:

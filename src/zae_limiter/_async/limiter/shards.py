@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from random import Random
 
-from zae_limiter._async.backoff import Backoff
+from zae_limiter._async.backoff import Backoff, Pauses
 from zae_limiter._async.caches import Bounded, BucketId, Remembered
 from zae_limiter._async.limiter.request import AcquireRequest, Rejected, contended
 from zae_limiter._async.limiter.shard_attempt import AttemptContext, ShardAttempt
@@ -50,7 +50,7 @@ _SHARDS_TRIED = 3
 _READS_OF_ALL = 6
 # More than fit a deadline, which is what ends the tries.
 TRANSACTIONS = 64
-_PAUSES_S = (0.005, 0.1)
+_PAUSES = Pauses(0.005, 0.1)
 # Of many clients that a throttle hits at once, some split and the others find it done.
 _SPLITTERS = 0.25
 _TO_LOOK = 0.125
@@ -244,7 +244,7 @@ class ShardClient:
 
     def pauses(self, until_s: float) -> Backoff:
         """Return the pauses between tries that others, or throttles, stand in the way of."""
-        return Backoff(self._scope.client.clock, self._random.random, until_s, _PAUSES_S)
+        return self._scope.client.backoff(_PAUSES, until_s)
 
     async def read_all(
         self, bucket: BucketId, terms: EffectiveLimits | None, until_s: float, *, again: bool = False

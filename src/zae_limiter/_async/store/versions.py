@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-import zae_limiter.runtime.aio as runtime
+from zae_limiter._async.backoff import Pauses
 from zae_limiter._async.store.scope import Client
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE
@@ -13,7 +13,7 @@ from zae_limiter.schema import namespace_item, version_item
 from zae_limiter.schema.operations import Write
 
 _MOST_TRIES = 16
-_PAUSE_S = 0.05
+_PAUSES = Pauses(0.05, 0.05, full_jitter=True)
 
 
 class VersionStore:
@@ -74,11 +74,12 @@ class VersionStore:
         return iso_from_ms(self._table.now()[0])
 
     async def _write(self, operation: Write) -> Applied | Refused | Missing:
+        backoff = self._client.backoff(_PAUSES)
         for _ in range(_MOST_TRIES):
             outcome = await self._table.write(operation)
             if isinstance(outcome, Unavailable):
                 raise RateLimiterUnavailable(outcome.cause)
             if isinstance(outcome, Applied | Refused | Missing):
                 return outcome
-            await runtime.sleep(_PAUSE_S * self._client.random.random())
+            await backoff.wait()
         raise RateLimiterUnavailable(TimeoutError("the version record could not be written: throttled"))

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import zae_limiter.runtime.threads as runtime
+from zae_limiter._sync.backoff import Pauses
 from zae_limiter._sync.store.index_reader import IndexReader
 from zae_limiter._sync.store.scope import Client
 from zae_limiter.core.errors import CorruptItemError, RateLimiterUnavailable
@@ -19,8 +20,7 @@ _KEYS_PER_PAGE = 500
 _ITEMS_AT_ONCE = 100
 _EMPTY_LOOKS = 2
 _MOST_TRIES = 16
-_FIRST_PAUSE_S = 0.001
-_LONGEST_PAUSE_S = 1.0
+_PAUSES = Pauses(0.001, 1.0, full_jitter=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,8 @@ class OldBuckets:
         """Move one bucket; one that is written to meanwhile is read and moved again."""
         seen: Item | None = item
         superseded = False
-        for attempt in range(_MOST_TRIES):
+        backoff = self._client.backoff(_PAUSES)
+        for _ in range(_MOST_TRIES):
             if seen is None:
                 # Somebody else has moved it.
                 return MigrationCount()
@@ -107,14 +108,10 @@ class OldBuckets:
                 return MigrationCount(superseded=1) if superseded else MigrationCount(moved=1)
             if isinstance(outcome, Unavailable):
                 raise RateLimiterUnavailable(outcome.cause)
-            self._pause(attempt)
+            backoff.wait()
             seen, new = self._table.batch_get([delete.key, put.key], consistent=True)
             superseded = new is not None
         raise RateLimiterUnavailable(TimeoutError(f"others kept writing to the old bucket {fields.location(item)}"))
-
-    def _pause(self, attempt: int) -> None:
-        longest_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**attempt)
-        runtime.sleep(longest_s * self._client.random.random())
 
     @property
     def _multiplier(self) -> int:
