@@ -40,7 +40,7 @@ from zae_limiter.core.sharding import (
     wants_split,
     write_rate,
 )
-from zae_limiter.core.splitting import merge, split
+from zae_limiter.core.splitting import split
 from zae_limiter.core.view import Amounts, EffectiveLimits, Grant
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView
@@ -335,21 +335,6 @@ class ShardClient:
                     return
         finally:
             self._splitting.discard(shard_id)
-
-    async def merge(self, bucket: BucketId, staying: int, leaving: int, until_s: float) -> bool:
-        """Make one shard of two; False if they are not one shard's halves, or others were faster."""
-        shards = await self.read_all(bucket, None, until_s)
-        if shards is None or staying not in shards or leaving not in shards:
-            return False
-        merging = merge(shards[staying], shards[leaving], self._table.now())
-        if merging is None:
-            return False
-        operations = bucket_writes.merge(shards[staying], shards[leaving], merging, next(self._means.nonces))
-        token = f"merge-{next(self._means.nonces)}"
-        outcome = await self._table.transact(operations, token, until_s=until_s)
-        if isinstance(outcome, Committed):
-            await self._read_again(bucket, (leaving, staying), None, until_s)
-        return isinstance(outcome, Committed)
 
     async def _read_again(
         self, bucket: BucketId, shards: Sequence[int], terms: EffectiveLimits | None, until_s: float
