@@ -149,32 +149,6 @@ class AtMost:
 
 
 @dataclass(slots=True)
-class Above:
-    """The attribute is a number, and above the bound."""
-
-    name: str
-    bound: int
-
-    def holds(self, item: Item) -> bool:
-        """Say whether the condition holds of the item."""
-        found = item.get(self.name)
-        return type(found) is int and found > self.bound
-
-
-@dataclass(slots=True)
-class Below:
-    """The attribute is a number, and below the bound."""
-
-    name: str
-    bound: int
-
-    def holds(self, item: Item) -> bool:
-        """Say whether the condition holds of the item."""
-        found = item.get(self.name)
-        return type(found) is int and found < self.bound
-
-
-@dataclass(slots=True)
 class Between:
     """The attribute is a number from ``low`` to ``high``, both included."""
 
@@ -213,8 +187,6 @@ Condition = (
     | Differs
     | AtLeast
     | AtMost
-    | Above
-    | Below
     | Between
     | Ranges
 )
