@@ -20,7 +20,9 @@ from zae_limiter.schema.operations import (
     ItemExists,
     Key,
     Matches,
+    Page,
     Put,
+    Query,
     Ranges,
     Update,
 )
@@ -115,3 +117,11 @@ def test_an_update_changes_nothing_by_default() -> None:
     update = Update(Key("p", "s"))
 
     assert ({}, {}, (), ()) == (dict(update.add), dict(update.set), update.remove, update.when)
+
+
+def test_the_query_after_a_page_starts_where_the_page_ended() -> None:
+    """All else stays; after the last page there is none."""
+    query = Query("p", "GSI1", prefix="a", limit=5)
+
+    assert Query("p", "GSI1", prefix="a", limit=5, start={"PK": "x"}) == query.after(Page([], {"PK": "x"}))
+    assert query.after(Page([], None)) is None

@@ -6,7 +6,7 @@ How an operation is written down for DynamoDB is ``tables.dynamodb``'s business;
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import itemgetter
 from types import MappingProxyType
@@ -245,6 +245,14 @@ INDEXES = ("GSI1", "GSI2", "GSI3", "GSI4")
 
 
 @dataclass(frozen=True, slots=True)
+class Page:
+    """Items a query found, and where the next page starts, None after the last."""
+
+    items: list[Item]
+    next: Mapping[str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
     """Items of one partition of the table (``index`` None) or of an index, in the order of the sort key.
 
@@ -260,13 +268,9 @@ class Query:
     limit: int | None = None
     start: Mapping[str, str] | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Items a query found, and where the next page starts, None after the last."""
-
-    items: list[Item]
-    next: Mapping[str, str] | None
+    def after(self, page: Page) -> "Query | None":
+        """Return the query of the page that follows one, None if it was the last."""
+        return None if page.next is None else replace(self, start=page.next)
 
 
 class Change(NamedTuple):

@@ -8,7 +8,7 @@ from zae_limiter._async.store.usage import UsageStore
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.names import check_entity_id, check_limit_name, check_resource, check_whole_number
 from zae_limiter.core.status import BucketState, CapacityTotals, ResourceCapacity
-from zae_limiter.core.usage import UsageFilter, UsageSnapshot, UsageSummary, UsageTotals
+from zae_limiter.core.usage import UsageFilter, UsageSnapshot, UsageSummary
 
 _LARGEST_PAGE = 10_000
 
@@ -65,14 +65,7 @@ class UsageVerbs:
         wanted = UsageFilter(entity_id, resource, window_type or "hourly", start_time, end_time)
         store = UsageStore(self._scope)
         await store.count()
-        totals = UsageTotals()
-        start: Mapping[str, str] | None = None
-        while True:
-            found = await store.find_page(wanted, start)
-            totals.add(found.snapshots)
-            start = found.next
-            if start is None:
-                return totals.summary()
+        return (await store.totals(wanted)).summary()
 
     async def get_buckets(self, entity_id: str, resource: str | None = None) -> list[BucketState]:
         """Return the limits of an entity's buckets, with their balances as of the last refill.

@@ -4,8 +4,8 @@ Each move is one transaction, so a bucket is in the one layout or in the other, 
 moved is found no more, so a run that is repeated goes on where the last one ended.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import zae_limiter.runtime.aio as runtime
 from zae_limiter._async.backoff import Pauses
@@ -70,21 +70,18 @@ class OldBuckets:
     async def _move_found(self, namespace_id: str) -> MigrationCount:
         """Walk once through the entities of a namespace and move each bucket beside them."""
         tally = MigrationCount()
-        start: Mapping[str, str] | None = None
-        beside = Query(
-            keys.gsi4_pk(namespace_id), index="GSI4", prefix=keys.pk_entity(namespace_id, ""), limit=_KEYS_PER_PAGE
-        )
-        while True:
-            page = await self._index.page(replace(beside, start=start))
+        beside = keys.pk_entity(namespace_id, "")
+        query: Query | None = Query(keys.gsi4_pk(namespace_id), index="GSI4", prefix=beside, limit=_KEYS_PER_PAGE)
+        while query is not None:
+            page = await self._index.page(query)
             found = [Key(item["PK"], item["SK"]) for item in page.items]
             old = [key for key in found if old_bucket_item.owner_of(key) is not None]
             for first in range(0, len(old), _ITEMS_AT_ONCE):
                 some = old[first : first + _ITEMS_AT_ONCE]
                 for item in await self._table.batch_get(some, consistent=True):
                     tally += MigrationCount() if item is None else await self._move(item)
-            start = page.next
-            if start is None:
-                return tally
+            query = query.after(page)
+        return tally
 
     async def _move(self, item: Item) -> MigrationCount:
         """Move one bucket; one that is written to meanwhile is read and moved again."""
