@@ -1,24 +1,46 @@
-"""The admin verbs, one room for each kind of record. Repository and limiter have them all."""
+"""The admin verbs, one module for each kind of record. Repository and limiter have them all."""
 
 import inspect
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any
 
-from zae_limiter._async.admin.audit import AuditVerbs
-from zae_limiter._async.admin.config import ConfigVerbs
 from zae_limiter._async.admin.entities import EntityVerbs
+from zae_limiter._async.admin.limits import LimitVerbs
 from zae_limiter._async.admin.namespaces import NamespaceVerbs
-from zae_limiter._async.admin.naming import Naming
-from zae_limiter._async.admin.status import StatusVerbs
-from zae_limiter._async.admin.usage import UsageVerbs
-from zae_limiter._async.admin.versions import VersionVerbs
+from zae_limiter._async.admin.reports import ReportVerbs
 from zae_limiter._async.protocol import RepositoryProtocol
+from zae_limiter.core.location import deployed_at
 from zae_limiter.core.status import CacheStats
+from zae_limiter.infra.naming import table_name
 
 
-class AdminVerbs(AuditVerbs, ConfigVerbs, EntityVerbs, NamespaceVerbs, StatusVerbs, UsageVerbs, VersionVerbs, Naming):
-    """Every admin verb, and what stack and table are called."""
+class AdminVerbs(EntityVerbs, LimitVerbs, NamespaceVerbs, ReportVerbs):
+    """Every admin verb, and the names of stack and table."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Where the data is kept."""
+
+    @property
+    def stack_name(self) -> str:
+        """The name of its stack.
+
+        Raises:
+            UnsupportedByBackendError: It is a file, or memory, which have none.
+        """
+        return deployed_at(self.name, "stack_name").name
+
+    @property
+    def table_name(self) -> str:
+        """The name of its table.
+
+        Raises:
+            UnsupportedByBackendError: It is a file, or memory, which have none.
+        """
+        return table_name(deployed_at(self.name, "table_name").name)
 
 
 ADMIN_VERBS = tuple(

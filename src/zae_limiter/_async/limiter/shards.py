@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from random import Random
 
-from zae_limiter._async.backoff import Backoff
+from zae_limiter._async.backoff import Backoff, Pauses
 from zae_limiter._async.caches import Bounded, BucketId, Remembered
 from zae_limiter._async.limiter.request import AcquireRequest, Rejected, contended
 from zae_limiter._async.limiter.shard_attempt import AttemptContext, ShardAttempt
@@ -40,7 +40,7 @@ from zae_limiter.core.sharding import (
     wants_split,
     write_rate,
 )
-from zae_limiter.core.splitting import merge, split
+from zae_limiter.core.splitting import split
 from zae_limiter.core.view import Amounts, EffectiveLimits, Grant
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView
@@ -50,7 +50,7 @@ _SHARDS_TRIED = 3
 _READS_OF_ALL = 6
 # More than fit a deadline, which is what ends the tries.
 TRANSACTIONS = 64
-_PAUSES_S = (0.005, 0.1)
+_PAUSES = Pauses(0.005, 0.1)
 # Of many clients that a throttle hits at once, some split and the others find it done.
 _SPLITTERS = 0.25
 _TO_LOOK = 0.125
@@ -244,7 +244,7 @@ class ShardClient:
 
     def pauses(self, until_s: float) -> Backoff:
         """Return the pauses between tries that others, or throttles, stand in the way of."""
-        return Backoff(self._scope.client.clock, self._random.random, until_s, _PAUSES_S)
+        return self._scope.client.backoff(_PAUSES, until_s)
 
     async def read_all(
         self, bucket: BucketId, terms: EffectiveLimits | None, until_s: float, *, again: bool = False
@@ -335,21 +335,6 @@ class ShardClient:
                     return
         finally:
             self._splitting.discard(shard_id)
-
-    async def merge(self, bucket: BucketId, staying: int, leaving: int, until_s: float) -> bool:
-        """Make one shard of two; False if they are not one shard's halves, or others were faster."""
-        shards = await self.read_all(bucket, None, until_s)
-        if shards is None or staying not in shards or leaving not in shards:
-            return False
-        merging = merge(shards[staying], shards[leaving], self._table.now())
-        if merging is None:
-            return False
-        operations = bucket_writes.merge(shards[staying], shards[leaving], merging, next(self._means.nonces))
-        token = f"merge-{next(self._means.nonces)}"
-        outcome = await self._table.transact(operations, token, until_s=until_s)
-        if isinstance(outcome, Committed):
-            await self._read_again(bucket, (leaving, staying), None, until_s)
-        return isinstance(outcome, Committed)
 
     async def _read_again(
         self, bucket: BucketId, shards: Sequence[int], terms: EffectiveLimits | None, until_s: float
