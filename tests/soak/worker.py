@@ -202,7 +202,7 @@ class Admin:
         shards = self._client.shards.read_all(bucket, None, until_s)
         if not shards:
             return
-        counts = {shard: view.frame.shard_count for shard, view in shards.items()}
+        counts = {shard: view.layout.shard_count for shard, view in shards.items()}
         pairs = [(low, low + count // 2) for low, count in counts.items() if counts.get(low + count // 2) == count]
         if member.merges and pairs and self._random.random() < len(shards) / member.most_shards:
             self._client.shards.merge(bucket, *self._random.choice(pairs), until_s)
