@@ -37,12 +37,13 @@ def main() -> int:
 
 def _list(wanted: list[Mutation]) -> None:
     kept = kept_runs()
-    _say("| rule | mutation | simulation | seed | seeds tried | model | promise |")
-    _say("| --- | --- | --- | --- | --- | --- | --- |")
+    _say("| rule | mutation | simulation | seed | seeds tried | model | promise | soak |")
+    _say("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for mutation in wanted:
         in_model = ", ".join(f"{check.config.name}: {check.breaks} in {check.steps} steps" for check in mutation.model)
         in_promise = ", ".join(check.world for check in mutation.promise)
-        _say(f"{_row(mutation, kept.get(mutation.name))} {in_model} | {in_promise} |")
+        in_soak = mutation.soak.way if mutation.soak else ""
+        _say(f"{_row(mutation, kept.get(mutation.name))} {in_model} | {in_promise} | {in_soak} |")
 
 
 def _run(names: list[str], chosen: argparse.Namespace) -> int:

@@ -1,7 +1,7 @@
 """Every mutation: each rule of ``docs/protocol.md`` that is broken on purpose, how, and which checks notice.
 
-The simulation, the model and the promise tests take their mutations from here. Each has its own invariants, so that a
-fault in one of them does not hide a fault that another would notice.
+The simulation, the model, the promise tests and the soak take their mutations from here. Each has invariants of its
+own, so that a fault in one of them does not hide a fault that another would notice.
 """
 
 from tests.mutations.mutation import Mutation

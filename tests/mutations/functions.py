@@ -46,7 +46,7 @@ def credit_sent_again(real: Real) -> Real:
 
 
 def credit_unseen(real: Real) -> Real:
-    """A take that nobody has heard of is given back."""
+    """A take is credited though its answer never arrived."""
 
     async def take(self: Any, request: Any) -> Any:
         try:

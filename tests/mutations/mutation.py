@@ -70,6 +70,14 @@ class PromiseCheck:
 
 
 @dataclass(frozen=True)
+class SoakCheck:
+    """The soak notices: how the table of a worker breaks the rule, and what the report of the violation contains."""
+
+    way: str
+    violation: str
+
+
+@dataclass(frozen=True)
 class Redundant:
     """No check can notice, because another rule prevents the same: why, and what a plan needs for it to matter."""
 
@@ -77,7 +85,7 @@ class Redundant:
     needs: frozenset[str]
 
 
-Check = SimulationCheck | ModelCheck | PromiseCheck | Redundant
+Check = SimulationCheck | ModelCheck | PromiseCheck | SoakCheck | Redundant
 
 
 @dataclass(frozen=True)
@@ -107,6 +115,11 @@ class Mutation:
     def promise(self) -> tuple[PromiseCheck, ...]:
         """What the promise tests must notice."""
         return tuple(check for check in self.checks if isinstance(check, PromiseCheck))
+
+    @property
+    def soak(self) -> SoakCheck | None:
+        """What the soak must notice, None if it need not."""
+        return next((check for check in self.checks if isinstance(check, SoakCheck)), None)
 
     @property
     def redundant(self) -> Redundant | None:
@@ -163,6 +176,11 @@ def model(where: Config | str, breaks: str, steps: int, **rules: Any) -> ModelCh
 def promise(*worlds: str, by: Patches = ()) -> tuple[PromiseCheck, ...]:
     """Return that the promise tests notice, in each of these worlds."""
     return tuple(PromiseCheck(world, by) for world in worlds)
+
+
+def soak(way: str, violation: str) -> SoakCheck:
+    """Return that the soak notices, by a violation whose report contains this."""
+    return SoakCheck(way, violation)
 
 
 def redundant(reason: str, *needs: str) -> Redundant:

@@ -1,10 +1,11 @@
 """Mutations of the cascade, of the clock and of usage."""
 
 from tests.mutations import functions, writes
-from tests.mutations.mutation import MISCOUNTED, OVER, mutation, patch, simulation
+from tests.mutations.mutation import MISCOUNTED, OVER, mutation, patch, simulation, soak
 from tests.simulation.needs import CASCADE
 from tests.simulation.plan import SKEW, USAGE
 from tests.simulation.port import WRONG_DATE, Port
+from tests.soak.watching import FAST_CLOCK
 from zae_limiter import clock
 from zae_limiter._async.limiter import cascade
 from zae_limiter._async.limiter.acquire import BucketClient
@@ -38,6 +39,7 @@ CLOCKS = (
         "the server's clock",
         patch(Port, "__init__", functions.local_clock),
         simulation(OVER, SKEW),
+        soak(FAST_CLOCK, "were admitted beyond what was earned"),
     ),
     mutation(
         "only the early end of the time",
@@ -67,7 +69,7 @@ USAGES = (
         simulation("usage", USAGE),
     ),
     mutation(
-        "usage counted as often as it is told",
+        "usage counted as often as it is delivered",
         "a change up to the sequence is not counted again",
         patch(apply, "addition", lambda real: lambda account, changes, counted: real(account, changes, None)),
         simulation("usage", USAGE),

@@ -12,12 +12,14 @@ from tests.mutations.mutation import (
     patch,
     promise,
     simulation,
+    soak,
     written,
 )
 from tests.simulation.needs import LACKING_OWN, RESTLESS_SHARDS, SOON_EXPIRED
 from tests.simulation.plan import CANCEL, CANCEL_SETTLING, COPY, DELETE, SHARDS
 from tests.simulation.port import LOST_REQUEST, LOST_RESPONSE
 from tests.simulation.server import Server
+from tests.soak.watching import CREDIT_TWICE, UNWRITTEN
 from zae_limiter._async.limiter.acquire import BucketClient
 from zae_limiter._async.limiter.group_commit import GroupCommit
 from zae_limiter._async.limiter.lease import Lease
@@ -80,6 +82,7 @@ SETTLEMENTS = (
         patch(Lease, "_settle", functions.given_twice),
         simulation(MISCOUNTED),
         promise(ONE_BUCKET, SHARDED_BUCKET, by=written(writes.credited_twice, "settle")),
+        soak(CREDIT_TWICE, "were used that the table has not counted"),
     ),
     mutation(
         "settlement repeated as a whole after a cancellation",
@@ -89,7 +92,7 @@ SETTLEMENTS = (
     ),
     mutation(
         "caller who has left keeps what was taken",
-        "a caller who was cancelled is credited by whoever carried its take",
+        "the client that sent the take of a cancelled caller credits it back",
         patch(GroupCommit, "_give_back", functions.nothing),
         simulation(MISCOUNTED, CANCEL),
     ),
@@ -132,6 +135,7 @@ LOST_ANSWERS = (
         patch(buckets, "_is_mine", lambda real: lambda write, old: True),
         simulation(MISCOUNTED, LOST_REQUEST),
         model("takes", BELIEF, 3, is_mine=lambda write, item: True),
+        soak(UNWRITTEN, "were used that the table has not counted"),
     ),
     mutation(
         "transaction sent again with a new token",

@@ -15,12 +15,14 @@ from tests.mutations.mutation import (
     promise,
     redundant,
     simulation,
+    soak,
     writer,
     written,
 )
 from tests.promise.mutations import across, in_part
 from tests.simulation.needs import ALL_GIVEN_BACK, OFTEN_OWN
 from tests.simulation.plan import SHARDS
+from tests.soak.watching import SPLIT_WHOLE
 from zae_limiter._async.limiter.shards import ShardClient
 from zae_limiter.schema.operations import Ranges
 
@@ -42,6 +44,7 @@ SPLITS = (
         simulation(OVER, SHARDS),
         model("shards", PROMISE, 7),
         promise(SHARDED_BUCKET),
+        soak(SPLIT_WHOLE, "were made out of nothing"),
     ),
     mutation(
         "split without its lower bound",
@@ -70,6 +73,7 @@ SPLITS = (
         "split: `tk > cap-E` where it sets",
         written(writes.baseless, "split"),
         simulation(OVER, SHARDS),
+        model("shards", KEPT, 5),
         promise(SHARDED_BUCKET),
     ),
     mutation(
