@@ -16,7 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from typing import NamedTuple
 
-from tests.simulation.mutants import mutant
+from tests.mutations.catalogue import mutation_named
 from tests.simulation.plan import FAULTS, plan_of
 from tests.simulation.run import Report, simulate_each, simulate_seed
 from tests.simulation.shrink import shrink
@@ -44,7 +44,7 @@ def main() -> int:
     parser.add_argument("--clients", type=int)
     parser.add_argument("--steps", type=int, help="how many requests are made")
     parser.add_argument("--without", default="", help=f"faults to leave out, of: {', '.join(FAULTS)}")
-    parser.add_argument("--mutation", help="a rule to break; python -m tests.simulation.mutations --list names them")
+    parser.add_argument("--mutation", help="a rule to break; python -m tests.mutations --list names them")
     chosen = parser.parse_args()
     if chosen.seed is None:
         return _run_many(range(chosen.first, chosen.first + (chosen.seeds or 100)), chosen.jobs)
@@ -54,7 +54,7 @@ def main() -> int:
 def _run_one(chosen: argparse.Namespace) -> int:
     gone = [fault for fault in chosen.without.split(",") if fault]
     plan = plan_of(chosen.seed).less(chosen.clients, chosen.steps, gone)
-    with mutant(chosen.mutation).applied() if chosen.mutation else nullcontext():
+    with mutation_named(chosen.mutation).applied() if chosen.mutation else nullcontext():
         report = simulate_seed(plan.seed, plan)
     _say(f"{plan.command}: {plan.clients} clients, faults: {', '.join(sorted(plan.faults)) or 'none'}")
     _say(f"  {report.steps} steps, digest {report.digest:x}; {_told(report.tally)}")
