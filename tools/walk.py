@@ -44,7 +44,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "architecture.md"
 PACKAGE = "zae_limiter"
 
-WARM_UP, TRACED = 20, 25
+WARM_UP, TRACED = 20, 100
 LIMITS = [Limit.per_minute("rpm", 1_000_000), Limit.per_minute("tpm", 100_000_000)]
 CHILD, PARENT, RESOURCE, CONSUME = "user-1", "team", "gpt-4", {"rpm": 1, "tpm": 500}
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "walk", "AWS_SECRET_ACCESS_KEY": "walk"}

@@ -41,6 +41,16 @@ def test_walk_of_cascading_acquire_takes_twice(case: Case):
     assert "core/config.py" not in found.modules
 
 
+@pytest.mark.parametrize("case", [SQLITE, DYNAMODB], ids=lambda case: case.title)
+def test_page_shows_the_walk_of_today(case: Case):
+    """The architecture page lists the modules that an acquire enters; ``tools/walk.py --write`` updates it."""
+    found = walk.walk(case)
+
+    shown = walk.shown(walk.PAGE.read_text(encoding="utf-8"))[case.title].splitlines()
+    assert walk.summary(case, found) == shown[0], "run: python tools/walk.py --write"
+    assert found.modules == [line.split()[1] for line in shown[1:] if line.split()[0].isdigit()]
+
+
 def test_change_of_module_is_a_call_between_two_modules_of_the_package():
     """A call within a module and a call from outside change nothing."""
     calls = [Call(None, "a.py", "f", None), Call("a.py", "a.py", "g", None), Call("a.py", "b.py", "h", None)]
