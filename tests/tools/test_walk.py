@@ -47,8 +47,9 @@ def test_page_shows_the_walk_of_today(case: Case):
     found = walk.walk(case)
 
     shown = walk.shown(walk.PAGE.read_text(encoding="utf-8"))[case.title].splitlines()
-    assert walk.summary(case, found) == shown[0], "run: python tools/walk.py --write"
-    assert found.modules == [line.split()[1] for line in shown[1:] if line.split()[0].isdigit()]
+    modules = [line.split()[1] for line in shown[1:] if line.split()[0].isdigit()]
+    assert sorted(found.modules) == sorted(modules), "run: python tools/walk.py --write"
+    assert shown[0].startswith(f"{case.title}: modules {len(modules)} ")
 
 
 def test_change_of_module_is_a_call_between_two_modules_of_the_package():
