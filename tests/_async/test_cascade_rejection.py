@@ -205,7 +205,7 @@ async def test_a_parent_that_cannot_be_read_leaves_what_is_known(repo, clock):
 
     error = await rejected(limiter, 30)
     assert [CHILD, CHILD, PARENT] == [one.entity_id for one in error.statuses]
-    limiter._client._caches.of((PARENT, "gpt-4")).view = None
+    limiter._client.caches.of((PARENT, "gpt-4")).view = None
     error = await rejected(limiter, 30)
     assert [CHILD, CHILD] == [one.entity_id for one in error.statuses]
 

@@ -1,54 +1,32 @@
-"""Child and parent: what follows from the two outcomes."""
+"""Several buckets in one request: which error it fails with."""
 
 import pytest
 
-from zae_limiter.core.cascade import Admitted, Denied, SideFailed, SideTaken, verdict
-from zae_limiter.core.errors import RateLimiterUnavailable, RateLimitExceeded, ValidationError
-from zae_limiter.core.limit import Limit
-from zae_limiter.core.status import LimitStatus
-
-RPM = Limit.per_minute("rpm", 10)
-
-
-def too_much(entity_id: str) -> RateLimitExceeded:
-    return RateLimitExceeded([LimitStatus(entity_id, "gpt-4", "rpm", RPM, 0, 1, True, 6.0)])
-
+from zae_limiter.core.cascade import error_of
+from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError, ZAELimiterError
 
 AWAY = RateLimiterUnavailable(TimeoutError())
 WRONG = ValidationError("consume", "x", "is wrong")
 
 
-def test_both_taken_is_admitted() -> None:
-    """Together."""
-    assert Admitted() == verdict(SideTaken("child"), SideTaken("parent"))
+def test_a_request_without_failures_has_no_error() -> None:
+    """It is admitted, or its rejections say why not."""
+    assert (None, None) == (error_of([], rejected=False), error_of([], rejected=True))
 
 
-@pytest.mark.parametrize(("child", "parent"), [(SideTaken(1), SideFailed(AWAY)), (SideFailed(AWAY), SideTaken(1))])
-def test_one_failure_denies_both(child: SideTaken[int] | SideFailed, parent: SideTaken[int] | SideFailed) -> None:
-    """Or not at all."""
-    assert Denied(AWAY) == verdict(child, parent)
-
-
-def test_two_rejections_are_told_as_one() -> None:
-    """The error holds the statuses of both."""
-    denied = verdict(SideFailed(too_much("key")), SideFailed(too_much("project")))
-
-    assert isinstance(denied, Denied)
-    assert isinstance(denied.error, RateLimitExceeded)
-    assert ["key", "project"] == [status.entity_id for status in denied.error.statuses]
-
-
-@pytest.mark.parametrize("other", [AWAY, WRONG])
-def test_a_wrong_request_outranks_one_that_is_too_much_and_that_a_store_that_is_away(other: Exception) -> None:
-    """A caller mends first what only the caller can mend."""
-    denied = verdict(SideFailed(other), SideFailed(too_much("project")))
-
-    assert isinstance(denied, Denied)
-    assert (WRONG if other is WRONG else "project") == (
-        denied.error if other is WRONG else denied.error.statuses[0].entity_id
-    )
-
-
-def test_two_stores_away_are_told_as_the_first() -> None:
+@pytest.mark.parametrize("failures", [[AWAY], [AWAY, RateLimiterUnavailable(OSError())]])
+def test_unavailable_buckets_without_a_rejection_give_the_first_error(failures: list[ZAELimiterError]) -> None:
     """One is enough to know."""
-    assert Denied(AWAY) == verdict(SideFailed(AWAY), SideFailed(RateLimiterUnavailable(OSError())))
+    assert AWAY is error_of(failures, rejected=False)
+
+
+def test_a_rejection_beside_an_unavailable_bucket_gives_no_error() -> None:
+    """The rejection tells the caller more: when to come again."""
+    assert error_of([AWAY], rejected=True) is None
+
+
+@pytest.mark.parametrize("failures", [[WRONG], [WRONG, AWAY], [AWAY, WRONG]])
+@pytest.mark.parametrize("rejected", [True, False])
+def test_an_invalid_request_comes_before_all_else(failures: list[ZAELimiterError], rejected: bool) -> None:
+    """Only the caller can correct it."""
+    assert WRONG is error_of(failures, rejected=rejected)

@@ -48,7 +48,7 @@ def loop():
 async def join(carrier, number, kind=Hurried):
     """Send a number, and return what came of it."""
     try:
-        return await carrier.batcher.join(kind(number), carrier.undo)
+        return await carrier.join(kind(number))
     except RateLimiterUnavailable as error:
         return error
 
@@ -74,7 +74,7 @@ def check(loop, carrier, where):
 
     assert not [number for number, times in carried.items() if times > 1], where
     assert len(carrier.undone) == len(set(carrier.undone)), where
-    assert not carrier.batcher._queue, where
+    assert not carrier._queue, where
 
 
 @pytest.mark.parametrize("file", FILES)

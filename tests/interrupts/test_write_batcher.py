@@ -30,7 +30,7 @@ def short_grace(monkeypatch):
 def join(carrier, number):
     """Send a number, and return what came of it."""
     try:
-        return carrier.batcher.join(Hurried(number), carrier.undo)
+        return carrier.join(Hurried(number))
     except (RateLimiterUnavailable, Interrupt) as error:
         return type(error)
 
@@ -44,7 +44,7 @@ def check(carrier, where, others=()):
 
     assert not [number for number, times in carried.items() if times > 1], where
     assert len(carrier.undone) == len(set(carrier.undone)), where
-    assert not carrier.batcher._queue, where
+    assert not carrier._queue, where
 
 
 def test_a_leader_that_is_interrupted_at_any_moment_leaves_a_convoy_that_works():
@@ -68,10 +68,10 @@ def test_a_leader_that_is_interrupted_at_any_moment_strands_no_follower():
         def carry_with_followers(requests):
             if 1 in requests:
                 carrier.others += [in_thread(lambda n=n: join(carrier, n)) for n in (2, 3)]
-                until(lambda: len(carrier.batcher._queue) == 2 or all(one.done() for one in carrier.others))
+                until(lambda: len(carrier._queue) == 2 or all(one.done() for one in carrier.others))
             return carry(requests)
 
-        carrier.batcher._carry = carry_with_followers
+        carrier.carry = carry_with_followers
         return carrier
 
     for carrier, where in strikes(prepare, lambda carrier: join(carrier, 1), within="write_batcher.py"):
@@ -89,7 +89,7 @@ def test_a_follower_that_is_interrupted_at_any_moment_leaves_a_convoy_that_works
 
     def release(carrier):
         ends_s = time.monotonic() + DEADLINE_S
-        while not carrier.batcher._queue and time.monotonic() < ends_s:
+        while not carrier._queue and time.monotonic() < ends_s:
             time.sleep(0.0005)
         carrier.held.set()
         return "released"

@@ -23,7 +23,7 @@ async def left_by(task):
 class TestTravelling:
     async def test_who_comes_to_an_idle_convoy_sets_out_at_once(self, carrier):
         """Alone, and before it first waits for anything but its own carrying."""
-        assert "1" == await carrier.batcher.join(Number(1), carrier.undo)
+        assert "1" == await carrier.join(Number(1))
         assert [[1]] == carrier.carried
         assert carrier.rests()
 
@@ -98,7 +98,7 @@ class TestFailing:
         async def carry(requests):
             return [error if number == 2 else str(number) for number in requests]
 
-        carrier.batcher._carry = carry
+        carrier.carry = carry
         results = await asyncio.gather(*await carrier.sent(1, 2, 3), return_exceptions=True)
 
         assert ["1", error, "3"] == results
@@ -175,11 +175,12 @@ class TestLeaving:
     async def test_an_undoing_that_fails_is_still_a_cancellation_and_harms_no_other(self, carrier, caplog):
         """It is logged: nobody is left to hear of it."""
 
-        async def undo(_):
+        async def undo(*_):
             raise away()
 
+        carrier.undo = undo
         carrier.held.clear()
-        leads, led, other = [asyncio.create_task(carrier.batcher.join(Number(number), undo)) for number in (1, 2, 3)]
+        leads, led, other = [asyncio.create_task(carrier.join(Number(number))) for number in (1, 2, 3)]
         await ticks(3)
         leads.cancel()
         led.cancel()
@@ -220,7 +221,7 @@ class TestLeaving:
             await ticks(20)
 
         assert carrier.rests()
-        assert "9" == await carrier.batcher.join(Number(9), carrier.undo)
+        assert "9" == await carrier.join(Number(9))
 
 
 class TestStorms:

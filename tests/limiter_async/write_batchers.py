@@ -13,7 +13,7 @@ class Number(int):
     until_s = float(2**31)
 
 
-class Carrier:
+class Carrier(WriteBatcher):
     """Carries numbers; what came of a number is its text."""
 
     def __init__(self, most_under_way=1, most_together=1_000):
@@ -26,7 +26,7 @@ class Carrier:
         self.failing = None
         self.held = asyncio.Event()
         self.held.set()
-        self.batcher = WriteBatcher(self.carry, self.room, time.monotonic)
+        super().__init__(time.monotonic)
 
     def room(self, requests, under_way):
         return min(len(requests), self.most_together) if under_way < self.most_under_way else 0
@@ -44,13 +44,13 @@ class Carrier:
             self.under_way -= 1
         return [str(number) for number in requests]
 
-    async def undo(self, outcome):
+    async def undo(self, request, outcome):
         await asyncio.sleep(0)
         self.undone.append(outcome)
 
     def send(self, number):
         """Let a task join with a number."""
-        return asyncio.create_task(self.batcher.join(Number(number), self.undo))
+        return asyncio.create_task(self.join(Number(number)))
 
     async def sent(self, *numbers):
         """Let tasks join, one after the other, until each has set out or waits."""
@@ -60,8 +60,7 @@ class Carrier:
 
     def rests(self):
         """Say whether nobody is left behind."""
-        batcher = self.batcher
-        return batcher.idle and not batcher._departing and not batcher._in_flight and not self.under_way
+        return self.idle and not self._departing and not self._in_flight and not self.under_way
 
 
 async def ticks(count):

@@ -117,7 +117,7 @@ class TestOneBucket:
 
         assert {"KeyboardInterrupt"} <= kinds <= {"KeyboardInterrupt", "RateLimiterUnavailable", "Lease", "SyncLease"}
         assert {"rpm": 1} == take(stage.far, 1).consumed
-        until(lambda: all(batcher.idle for batcher in stage.far._client.group._takes.values()))
+        until(lambda: all(batcher.idle for batcher in stage.far._client._takes.values()))
 
 
 class TestCascade:
@@ -164,7 +164,7 @@ class TestCascade:
 
 def waiting(stage):
     """Return how many wait for those that are under way."""
-    return sum(len(batcher._queue) for batcher in list(stage.far._client.group._takes.values()))
+    return sum(len(batcher._queue) for batcher in list(stage.far._client._takes.values()))
 
 
 def family(repo):
@@ -209,7 +209,7 @@ GREENLETS = """
             if number % 5 == 0:
                 gevent.sleep(0.0003)
                 chance.choice(greenlets).kill(block=False)
-        convoys = stage.far._client.group._takes
+        convoys = stage.far._client._takes
         print(len(gevent.joinall(greenlets, timeout=300)), sum(not convoy.idle for convoy in convoys.values()))
         print(take(stage.far, 1, "user-1").consumed, stage.counted() <= 201)
 """

@@ -23,9 +23,9 @@ class TestTravelling:
         """In the thread that came."""
         threads = []
         carry = carrier.carry
-        carrier.batcher._carry = lambda requests: (threads.append(threading.get_ident()), carry(requests))[1]
+        carrier.carry = lambda requests: (threads.append(threading.get_ident()), carry(requests))[1]
 
-        assert "1" == carrier.batcher.join(Number(1), carrier.undo)
+        assert "1" == carrier.join(Number(1))
         assert [threading.get_ident()] == threads
         assert carrier.rests()
 
@@ -55,9 +55,9 @@ class TestTravelling:
 
     def test_who_comes_while_one_is_about_to_set_out_is_taken_along(self, carrier):
         """It is seen that somebody departs, and nobody else does."""
-        batch = departing(carrier.batcher, 1)
+        batch = departing(carrier, 1)
         results = carrier.sent(2, 3)
-        carrier.batcher._set_out(batch)
+        carrier._set_out(batch)
 
         assert ["2", "3"] == outcomes(results)
         assert ([[1, 2, 3]], "1") == (carrier.carried, batch.waiters[0].outcome)
@@ -93,7 +93,7 @@ class TestFailing:
         carrier.held.clear()
         results = carrier.sent(1)
         with interrupted_waits():
-            results.append(in_thread(lambda: carrier.batcher.join(Number(2), carrier.undo)))
+            results.append(in_thread(lambda: carrier.join(Number(2))))
             assert isinstance(results[1].exception(PATIENCE_S), KeyboardInterrupt)
         results += carrier.sent(3)
         carrier.held.set()
@@ -103,13 +103,13 @@ class TestFailing:
 
     def test_one_that_is_interrupted_under_way_is_undone(self, carrier):
         """By itself, once it has arrived."""
-        batch = departing(carrier.batcher, 1)
+        batch = departing(carrier, 1)
         entered, go_on = threading.Event(), threading.Event()
         with interrupted_waits(entered, go_on):
-            result = in_thread(lambda: carrier.batcher.join(Number(2), carrier.undo))
+            result = in_thread(lambda: carrier.join(Number(2)))
             assert entered.wait(PATIENCE_S)
             carrier.held.clear()
-            leading = in_thread(lambda: carrier.batcher._set_out(batch))
+            leading = in_thread(lambda: carrier._set_out(batch))
             until(lambda: carrier.carried)
             go_on.set()
             waits = not result.done()
@@ -156,7 +156,7 @@ def test_nobody_is_left_behind(seed):
         came = []
         for number in range(first, first + 40):
             try:
-                came.append(carrier.batcher.join(Number(number), carrier.undo))
+                came.append(carrier.join(Number(number)))
             except (RateLimiterUnavailable, SystemExit):
                 came.append(None)
         return came
@@ -211,11 +211,11 @@ GREENLETS = """
         outcomes = carry(requests)
         gevent.sleep(chance.random() / 1000)
         return outcomes
-    carrier.convoy._carry = slow_carry
+    carrier._carry = slow_carry
     carrier.failing = {number: away() for number in chance.sample(range(300), 10)}
     arrived = []
     def work(number):
-        arrived.append(int(carrier.convoy.join(Number(number), carrier.undo)))
+        arrived.append(int(carrier.join(Number(number))))
     def quiet(number):
         try:
             work(number)
@@ -236,10 +236,10 @@ GREENLETS = """
 
     carrier = Carrier()
     carrier.held.clear()
-    batch = departing(carrier.convoy, 1)
-    led = gevent.spawn(carrier.convoy.join, Number(2), carrier.undo)
+    batch = departing(carrier, 1)
+    led = gevent.spawn(carrier.join, Number(2))
     gevent.sleep(0)
-    leads = gevent.spawn(carrier.convoy._set_out, batch)
+    leads = gevent.spawn(carrier._set_out, batch)
     gevent.sleep(0)
     led.kill(block=False)
     gevent.sleep(0)

@@ -16,7 +16,7 @@ class Number(int):
     until_s = float(2**31)
 
 
-class Carrier:
+class Carrier(WriteBatcher):
     """Carries numbers; what came of a number is its text."""
 
     def __init__(self, most_under_way=1, most_together=1_000):
@@ -30,7 +30,7 @@ class Carrier:
         self.held = threading.Event()
         self.held.set()
         self.lock = threading.Lock()
-        self.batcher = WriteBatcher(self.carry, self.room, time.monotonic)
+        super().__init__(time.monotonic)
 
     def room(self, requests, under_way):
         return min(len(requests), self.most_together) if under_way < self.most_under_way else 0
@@ -50,12 +50,12 @@ class Carrier:
                 self.under_way -= 1
         return [str(number) for number in requests]
 
-    def undo(self, outcome):
+    def undo(self, request, outcome):
         self.undone.append(outcome)
 
     def send(self, number):
         """Let a thread join with a number."""
-        return in_thread(lambda: self.batcher.join(Number(number), self.undo))
+        return in_thread(lambda: self.join(Number(number)))
 
     def sent(self, *numbers):
         """Let threads join, one after the other, each once the one before has set out or waits."""
@@ -69,12 +69,11 @@ class Carrier:
     def present(self):
         """Return how many have set out or wait."""
         with self.lock:
-            return sum(map(len, self.carried)) + len(self.batcher._queue)
+            return sum(map(len, self.carried)) + len(self._queue)
 
     def rests(self):
         """Say whether nobody is left behind."""
-        batcher = self.batcher
-        return batcher.idle and not batcher._departing and not batcher._in_flight and not self.under_way
+        return self.idle and not self._departing and not self._in_flight and not self.under_way
 
 
 def departing(batcher, number):

@@ -31,8 +31,9 @@ from tests.simulation.port import LATE, LOST_REQUEST, LOST_RESPONSE, WRONG_DATE,
 from tests.simulation.server import Server
 from zae_limiter import clock
 from zae_limiter._async.limiter import cascade, top_ups
-from zae_limiter._async.limiter.acquire import BucketClient
-from zae_limiter._async.limiter.group_commit import GroupCommit
+from zae_limiter._async.limiter.batch_writes import TakeBatcher
+from zae_limiter._async.limiter.bucket_client import BucketClient
+from zae_limiter._async.limiter.group_commit import BatchedClient
 from zae_limiter._async.limiter.lease import Lease
 from zae_limiter._async.limiter.settle import Settler
 from zae_limiter._async.limiter.shards import ShardClient
@@ -174,7 +175,7 @@ _SETTLEMENTS = (
         "credit of a take that was not seen",
         "3.2 credit",
         _MISCOUNTED,
-        ((BucketClient, "take", broken_rules.credit_unseen),),
+        ((BatchedClient, "take", broken_rules.credit_unseen),),
         LOST_REQUEST,
     ),
     _mutant(
@@ -188,7 +189,7 @@ _SETTLEMENTS = (
         "caller who has left keeps what was taken",
         "3.8 cancelled",
         _MISCOUNTED,
-        ((GroupCommit, "_give_back", broken_rules.nothing),),
+        ((TakeBatcher, "undo", broken_rules.nothing),),
         CANCEL,
     ),
     _mutant(

@@ -1,55 +1,27 @@
-"""Child and parent taken together: what follows from the two outcomes, and who is owed tokens.
+"""Several buckets taken together or not at all: the error of a request of which some buckets failed.
 
 Taking and giving back is done elsewhere.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
-from zae_limiter.core.errors import RateLimiterUnavailable, RateLimitExceeded, ZAELimiterError
-
-H = TypeVar("H")
-G = TypeVar("G")
+from zae_limiter.core.errors import RateLimiterUnavailable, ZAELimiterError
 
 
 @dataclass(frozen=True, slots=True)
-class SideTaken(Generic[H]):
-    """One side was taken from; ``holding`` says what."""
-
-    holding: H
-
-
-@dataclass(frozen=True, slots=True)
-class SideFailed:
-    """One side was not taken from."""
+class BucketFailed:
+    """A call for one of several buckets failed; it did not reject the request for lack of tokens."""
 
     error: ZAELimiterError
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """Both sides were taken from."""
+def error_of(failures: Sequence[ZAELimiterError], *, rejected: bool) -> ZAELimiterError | None:
+    """Return the error of a request; None if all buckets admit it, or if a rejection is all there is to report.
 
-
-@dataclass(frozen=True, slots=True)
-class Denied:
-    """The request fails with ``error``; what was taken on either side is to be given back."""
-
-    error: ZAELimiterError
-
-
-def verdict(child: SideTaken[H] | SideFailed, parent: SideTaken[G] | SideFailed) -> Admitted | Denied:
-    """Return what follows: both or none."""
-    failures = [side.error for side in (child, parent) if isinstance(side, SideFailed)]
-    return Denied(_combined(failures)) if failures else Admitted()
-
-
-def _combined(failures: list[ZAELimiterError]) -> ZAELimiterError:
-    """Return the one error that tells of all: a request that is wrong, else one that is too much, else a store away."""
-    exceeded = [failure for failure in failures if isinstance(failure, RateLimitExceeded)]
+    An invalid request comes first, because only the caller can correct it. Then a rejection, then an unavailable store.
+    """
     for failure in failures:
-        if not isinstance(failure, RateLimitExceeded | RateLimiterUnavailable):
+        if not isinstance(failure, RateLimiterUnavailable):
             return failure
-    if exceeded:
-        return RateLimitExceeded([status for failure in exceeded for status in failure.statuses])
-    return failures[0]
+    return failures[0] if failures and not rejected else None

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Unpack
 import zae_limiter.runtime.aio as runtime
 from zae_limiter._async.admin import AdminVerbs
 from zae_limiter._async.deprecated import ADMIN_VERBS, MaybeLate, Named, lease_late, open_first, warn_deprecated
-from zae_limiter._async.limiter.acquire import BucketClient
+from zae_limiter._async.limiter.bucket_client import BucketClient
+from zae_limiter._async.limiter.direct import DirectClient, DirectLease
+from zae_limiter._async.limiter.group_commit import BatchedClient
 from zae_limiter._async.limiter.lease import Lease
 from zae_limiter._async.protocol import RepositoryProtocol
 from zae_limiter._async.store.scope import Scope
@@ -72,7 +74,13 @@ class RateLimiter(MaybeLate, AdminVerbs):
 
     def _begin(self, scope: Scope) -> None:
         self._scope = scope
-        self._client = BucketClient(scope, speculative=self._speculative, together=self._together)
+        # Chosen once: a write to an embedded table is made in place, one to a networked table travels with others.
+        if scope.table.inline:
+            self._client: BucketClient = DirectClient(scope, speculative=self._speculative)
+            self._lease_kind: type[Lease] = DirectLease
+        else:
+            self._client = BatchedClient(scope, speculative=self._speculative, together=self._together)
+            self._lease_kind = Lease
 
     async def opened(self) -> Scope:
         """Return the scope, opened now if it is not yet."""
@@ -113,7 +121,7 @@ class RateLimiter(MaybeLate, AdminVerbs):
             ValidationError: Names, amounts or limits are not what they must be, or can never be admitted.
             RateLimiterUnavailable: The store is away, and ``on_unavailable`` is to block.
         """
-        return Lease(self._client, (entity_id, resource), consume, limits, on_unavailable)
+        return self._lease_kind(self._client, (entity_id, resource), consume, limits, on_unavailable)
 
     async def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:
         """Return what is available of each limit now; below zero if it is in debt.

@@ -1,7 +1,7 @@
 """Requests that travel together: while some are in flight, others queue, and are sent as one when there is room.
 
-A request that finds an idle convoy is sent at once; the first of those that wait leads the next batch. The convoy knows
-nothing of buckets: its owner says what is carried, and how many requests fit together.
+A request that finds nothing in flight is sent at once; the first of those that wait leads the next batch. The batcher
+knows nothing of buckets: a subclass says what is carried, and how many requests fit together.
 
 A signal handler or a kill may interrupt a caller between any two steps. So every wait ends with the deadline of its
 request, and a batch whose leader vanished is dropped once its deadline has passed.
@@ -9,7 +9,7 @@ request, and a batch whose leader vanished is dropped once its deadline has pass
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 import zae_limiter.runtime.aio as runtime
@@ -31,12 +31,6 @@ class Batchable(Protocol):
 
 R = TypeVar("R", bound=Batchable)
 Came = TypeVar("Came")
-
-Carry = Callable[[Sequence[R]], Awaitable[Sequence[Came | ZAELimiterError]]]
-"""Carries requests and returns what came of each, in their order."""
-
-Room = Callable[[Sequence[R], int], int]
-"""Returns how many requests, from the first, may be sent now, with this many batches in flight; 1 or more if none."""
 
 
 class _Waiter(Generic[R, Came]):
@@ -66,11 +60,9 @@ class _Batch(Generic[R, Came]):
 
 
 class WriteBatcher(Generic[R, Came]):
-    """The requests to one place."""
+    """The requests to one place. A subclass says how they are carried, how many fit together, and how to undo one."""
 
-    def __init__(self, carry: Carry[R, Came], room: Room[R], monotonic_s: Callable[[], float]) -> None:
-        self._carry = carry
-        self._room = room
+    def __init__(self, monotonic_s: Callable[[], float]) -> None:
         self._monotonic_s = monotonic_s
         self._queue: deque[_Waiter[R, Came]] = deque()
         self._in_flight: dict[_Batch[R, Came], None] = {}
@@ -83,7 +75,22 @@ class WriteBatcher(Generic[R, Came]):
         """Whether nothing is in flight or waits."""
         return not self._in_flight and not self._queue
 
-    async def join(self, request: R, undo: Callable[[Came], Awaitable[None]]) -> Came:
+    def room(self, requests: Sequence[R], in_flight: int) -> int:
+        """Return how many requests, from the first, may be sent now, with this many batches in flight.
+
+        It is 1 or more if none is in flight.
+        """
+        raise NotImplementedError
+
+    async def carry(self, requests: Sequence[R]) -> Sequence[Came | ZAELimiterError]:
+        """Carry requests and return what came of each, in their order."""
+        raise NotImplementedError
+
+    async def undo(self, request: R, outcome: Came) -> None:
+        """Undo a request whose caller has left."""
+        raise NotImplementedError
+
+    async def join(self, request: R) -> Came:
         """Send a request, alone or with others, and return what came of it.
 
         A caller that is cancelled or interrupted leaves the queue. If its request is in flight already, it waits for
@@ -103,7 +110,7 @@ class WriteBatcher(Generic[R, Came]):
             # The loop ended with the request in flight: nothing can be awaited any more.
             raise
         except BaseException:
-            await runtime.finish(lambda: self._leave(waiter, undo))
+            await runtime.finish(lambda: self._leave(waiter))
             raise
         outcome = waiter.outcome
         if outcome is None:
@@ -118,7 +125,7 @@ class WriteBatcher(Generic[R, Came]):
         """Give a request its turn if nothing is in its way, else let it queue."""
         with self._mutex:
             idle = self._departing is None and not self._queue
-            if idle and self._room((waiter.request,), len(self._in_flight)) > 0:
+            if idle and self.room((waiter.request,), len(self._in_flight)) > 0:
                 batch = _Batch([waiter])
                 waiter.turn.set(batch)
                 self._in_flight[batch] = None
@@ -152,7 +159,7 @@ class WriteBatcher(Generic[R, Came]):
         try:
             self._take_along(batch)
             batch.begun = True
-            outcomes = await self._carry([waiter.request for waiter in batch.waiters])
+            outcomes = await self.carry([waiter.request for waiter in batch.waiters])
         except ZAELimiterError as error:
             outcomes = [error] * len(batch.waiters)
         finally:
@@ -166,7 +173,7 @@ class WriteBatcher(Generic[R, Came]):
                 self._departing = None
             if self._queue:
                 requests = [waiter.request for waiter in (*batch.waiters, *self._queue)]
-                for _ in range(self._room(requests, len(self._in_flight) - 1) - len(batch.waiters)):
+                for _ in range(self.room(requests, len(self._in_flight) - 1) - len(batch.waiters)):
                     batch.waiters.append(self._queue.popleft())
                 batch.note_deadline()
         if self._queue:
@@ -188,7 +195,7 @@ class WriteBatcher(Generic[R, Came]):
         with self._mutex:
             if self._departing is not None or not self._queue:
                 return
-            count = self._room([waiter.request for waiter in self._queue], len(self._in_flight))
+            count = self.room([waiter.request for waiter in self._queue], len(self._in_flight))
             if not count:
                 return
             waiters: list[_Waiter[R, Came]] = []
@@ -212,7 +219,7 @@ class WriteBatcher(Generic[R, Came]):
                 del self._in_flight[batch]
             self._queue.extendleft(reversed(waiters))
 
-    async def _leave(self, waiter: _Waiter[R, Came], undo: Callable[[Came], Awaitable[None]]) -> None:
+    async def _leave(self, waiter: _Waiter[R, Came]) -> None:
         """Take a request out, or wait for its end and undo it."""
         if self._removed(waiter):
             return
@@ -220,7 +227,7 @@ class WriteBatcher(Generic[R, Came]):
         self._give_up(waiter)
         if waiter.outcome is not None and not isinstance(waiter.outcome, ZAELimiterError):
             try:
-                await undo(waiter.outcome)
+                await self.undo(waiter.request, waiter.outcome)
             except ZAELimiterError as error:
                 # The caller gets the exception that made it leave.
                 _log.warning("A request whose caller left was not undone: %s: %s", waiter.request, error)

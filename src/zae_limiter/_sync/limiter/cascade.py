@@ -1,25 +1,23 @@
 """Child and parent together or not at all: taking from both, and giving back where only one of them admits."""  # generated from _async by tools/mirror.py; do not edit
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from zae_limiter._sync.caches import BucketId
-from zae_limiter._sync.limiter.acquire import BucketClient
+from zae_limiter._sync.limiter.bucket_client import BucketClient
 from zae_limiter._sync.limiter.pair import ChildTaken, Paired
 from zae_limiter._sync.limiter.request import AcquireRequest, Rejected
 from zae_limiter._sync.limiter.resolve import NoLimitsInForceError
+from zae_limiter._sync.limiter.settle import Owed
 from zae_limiter.core.bucket_changes import Settlement
-from zae_limiter.core.cascade import Denied, SideFailed, SideTaken, verdict
+from zae_limiter.core.cascade import BucketFailed, error_of
 from zae_limiter.core.errors import RateLimitExceeded, ZAELimiterError
 from zae_limiter.core.view import EffectiveLimits, Grant
 
 _log = logging.getLogger("zae_limiter")
 
 _PAIR = 2
-
-T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -48,7 +46,7 @@ def take(client: BucketClient, request: AcquireRequest) -> list[HeldBucket]:
     Raises:
         RateLimitExceeded: One of them lacks the tokens; what the other gave was given back.
     """
-    known = None if client.inline else client.resolver.cascading_terms(request.bucket)
+    known = client.cascading_limits(request.bucket)
     if known is not None:
         return _take_at_once(client, request, known)
     taken = client.take(AcquireRequest(*request[:5], with_parent=True))
@@ -83,36 +81,40 @@ def _take_at_once(client: BucketClient, request: AcquireRequest, known: Effectiv
     if rejected is not None:
         raise exceeded(client, request, [rejected])
     taking = client.with_time_to_give_back(request)
-    holdings: list[HeldBucket] = []
-    rejections: list[Rejected] = []
-
-    def take_child() -> None:
-        taken = _alone(client.take(taking))
-        if isinstance(taken, Rejected):
-            rejections.append(taken)
-            raise RateLimitExceeded(())
-        holdings.append(HeldBucket(bucket, taken, consume))
-
-    def take_above() -> None:
-        parent = take_parent(client, known, taking)
-        if isinstance(parent, Rejected):
-            rejections.append(parent)
-            raise RateLimitExceeded(())
-        if parent is not None:
-            holdings.append(parent)
-
+    above = taking._replace(bucket=(known.parent_id or "", bucket[1]), own=None, partly=True)
+    held: list[HeldBucket] = []
     try:
-        child, parent = client.parallel.both(lambda: _outcome(take_child), lambda: _outcome(take_above))
+        outcomes = client.parallel.both(
+            lambda: _take_one(client, taking, held), lambda: _take_one(client, above, held)
+        )
     except BaseException:
-        give_back(client, holdings, consume, request.until_s)
+        give_back(client, held, consume, request.until_s)
         raise
-    holdings.sort(key=lambda holding: holding.bucket != bucket)
-    judged = verdict(child, parent)
-    if isinstance(judged, Denied):
-        give_back(client, holdings, consume, request.until_s)
-        is_exceeded = isinstance(judged.error, RateLimitExceeded)
-        raise exceeded(client, request, rejections) if is_exceeded else judged.error
-    return holdings
+    rejections = [one for one in outcomes if isinstance(one, Rejected)]
+    failures = [one.error for one in outcomes if isinstance(one, BucketFailed)]
+    if rejections or failures:
+        give_back(client, held, consume, request.until_s)
+        raise error_of(failures, rejected=bool(rejections)) or exceeded(client, request, rejections)
+    return sorted(held, key=lambda one: one.bucket != bucket)
+
+
+def _take_one(
+    client: BucketClient, request: AcquireRequest, held: list[HeldBucket]
+) -> Rejected | BucketFailed | None:
+    """Take from one of several buckets; return why nothing was taken, None if it was, or if it limits nothing.
+
+    What was taken is added to ``held``: the result is lost if the caller is cancelled while it waits for the others.
+    """
+    try:
+        taken = _alone(client.take(request))
+    except NoLimitsInForceError as error:
+        return None if request.partly else BucketFailed(error)
+    except ZAELimiterError as error:
+        return BucketFailed(error)
+    if isinstance(taken, Rejected):
+        return taken
+    held.append(HeldBucket(request.bucket, taken, taken.terms.positions if request.partly else request.consume))
+    return None
 
 
 def exceeded(client: BucketClient, request: AcquireRequest, rejections: Sequence[Rejected]) -> RateLimitExceeded:
@@ -152,18 +154,6 @@ def take_parent(
     return _holding(above, taken)
 
 
-def take_parent_in_place(
-    client: BucketClient, terms: EffectiveLimits, resource: str, consume: dict[str, int]
-) -> HeldBucket | Rejected | None:
-    """Take from the parent, where a write is done in place, what it limits of the request; None for nothing at all."""
-    assert terms.parent_id is not None, "what cascades has a parent"
-    above = (terms.parent_id, resource)
-    try:
-        return _holding(above, _alone(client.attempt(above, consume, None, None, partly=True)))
-    except NoLimitsInForceError:
-        return None
-
-
 def _holding(bucket: BucketId, taken: Grant | Rejected) -> HeldBucket | Rejected:
     return taken if isinstance(taken, Rejected) else HeldBucket(bucket, taken, taken.terms.positions)
 
@@ -190,37 +180,31 @@ def settle(
         RateLimiterUnavailable: The table did not answer for one of them.
     """
     by_s = until_s or client.until_s()
-    owed = [(one, settlement) for one in holdings if (settlement := one.settlement(changes)) is not None]
+    owed = [
+        Owed(one.bucket, settlement, one.grant.terms, by_s)
+        for one in holdings
+        if (settlement := one.settlement(changes)) is not None
+    ]
     if len(owed) == 1:
-        ((one, settlement),) = owed
-        return client.settle(one.bucket, settlement, one.grant.terms, by_s)
-    calls = [_settling(client, one, settlement, by_s) for one, settlement in owed]
-    if len(calls) == _PAIR and not client.inline:
-        outcomes = [*client.parallel.both_to_end(*calls)]
-    else:
-        outcomes = []
-        for call in calls:
-            outcomes.append(call())
-    for outcome in outcomes:
-        if isinstance(outcome, SideFailed):
-            raise outcome.error
+        return client.settle(*owed[0])
+    for failed in client.settle_each(owed):
+        if failed is not None:
+            raise failed.error
     return None
 
 
-def _settling(
-    client: BucketClient, holding: HeldBucket, settlement: Settlement, until_s: float
-) -> Callable[[], SideTaken[None] | SideFailed]:
-    """Return a call that settles with one bucket and tells what came of it."""
-
-    def settle_one() -> None:
-        client.settle(holding.bucket, settlement, holding.grant.terms, until_s)
-
-    return lambda: _outcome(settle_one)
-
-
-def _outcome(call: Callable[[], T]) -> SideTaken[T] | SideFailed:
-    """Make a call and return what came of it, so that the other side's outcome is never lost."""
+def settle_one(client: BucketClient, owed: Owed) -> BucketFailed | None:
+    """Settle with one of several buckets; return the failure, if any, so that the others are settled too."""
     try:
-        return SideTaken(call())
+        client.settle(*owed)
     except ZAELimiterError as error:
-        return SideFailed(error)
+        return BucketFailed(error)
+    return None
+
+
+def settle_in_parallel(client: BucketClient, owed: Sequence[Owed]) -> list[BucketFailed | None]:
+    """Settle with two buckets at the same time, with more of them in turn."""
+    if len(owed) != _PAIR:
+        return [settle_one(client, one) for one in owed]
+    first, second = owed
+    return [*client.parallel.both_to_end(lambda: settle_one(client, first), lambda: settle_one(client, second))]

@@ -6,19 +6,16 @@ What it took is in the table already. Adjustments are kept back and written once
 import logging
 from dataclasses import dataclass
 from types import TracebackType
-from typing import NoReturn
 
 from zae_limiter._sync.caches import BucketId
 from zae_limiter._sync.limiter import cascade
-from zae_limiter._sync.limiter.acquire import BucketClient
+from zae_limiter._sync.limiter.bucket_client import BucketClient
 from zae_limiter._sync.limiter.cascade import HeldBucket
-from zae_limiter._sync.limiter.pair import ChildTaken
-from zae_limiter._sync.limiter.request import AcquireRequest, Rejected, about
+from zae_limiter._sync.limiter.request import AcquireRequest, about
 from zae_limiter._sync.limiter.resolve import OwnLimits
 from zae_limiter.core.errors import (
     LeaseExpiredError,
     RateLimiterUnavailable,
-    RateLimitExceeded,
     ValidationError,
     ZAELimiterError,
 )
@@ -28,7 +25,7 @@ from zae_limiter.core.view import Grant
 
 _log = logging.getLogger("zae_limiter")
 
-_NEW, _ENTERED, _LEFT, _LEAVING, _ENDED = range(5)
+_NEW, ENTERED, _LEFT, _LEAVING, _ENDED = range(5)
 """The stages of a lease. Verbs need an entered one. Only the step to leaving settles anything; a lease that has
 nothing to settle is left without that step."""
 
@@ -89,51 +86,27 @@ class SyncLease:
 
     def __enter__(self) -> "SyncLease":
         """Take, or raise."""
-        consume = self._consume
-        if type(consume) is not dict or not consume or self._taken is not None or self._on_unavailable is not None:
-            self._check_entry()
+        self._check_entry()
         # The caller's dictionary may change while the take is in flight.
-        self._taken = taken = consume.copy()
-        client = self._client
+        self._taken = taken = self._consume.copy()
         # A copy of the process gets another one.
-        self._mutex = client.lease_mutex
+        self._mutex = self._client.lease_mutex
         self._grant: Grant | None = None
         self._parent: HeldBucket | None = None
         try:
-            if client.inline:
-                verdict = client.attempt(self._bucket, taken, self._own, None)
-                if isinstance(verdict, Rejected):
-                    # Where there is no parent, the rejection is all there is to say.
-                    alone = verdict.bucket is self._bucket and not verdict.terms.cascade
-                    raise RateLimitExceeded(verdict.statuses()) if alone else self._exceeded(verdict)
-                if isinstance(verdict, ChildTaken):
-                    self._grant, planned = verdict
-                    above = client.carry_out(planned)
-                    if isinstance(above, Rejected):
-                        self._rejected_above(above)
-                    self._parent = HeldBucket(planned.bucket, above, above.terms.positions)
-                else:
-                    self._grant = verdict
-                    if verdict.terms.cascade:
-                        parent = cascade.take_parent_in_place(client, verdict.terms, self._bucket[1], taken)
-                        self._parent = self._rejected_above(parent) if isinstance(parent, Rejected) else parent
-            else:
-                child, *parents = self._take(taken)
-                self._grant, self._parent = child.grant, parents[0] if parents else None
+            child, *parents = cascade.take(self._client, self._request(taken))
         except RateLimiterUnavailable as error:
-            self._give_child_back()
             self._go_without_store(error)
-        except BaseException:
-            self._give_child_back()
-            raise
-        self._stage = _ENTERED
+        else:
+            self._grant, self._parent = child.grant, parents[0] if parents else None
+        self._stage = ENTERED
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Write the adjustments, or after a failure give everything back; a lease that was left already is not left."""
-        if self._stage != _ENTERED:
+        if self._stage != ENTERED:
             return
         if kind is None and not self._pending:
             # In this order: an adjustment from another thread either is seen here, or sees that the lease has ended.
@@ -156,7 +129,7 @@ class SyncLease:
     def _leave(self, *, failed: bool) -> dict[str, int]:
         """Return what is left to settle; nothing for an exit that another exit was faster than."""
         with self._client.lease_mutex:
-            if self._stage != _ENTERED and (failed or self._stage != _LEFT):
+            if self._stage != ENTERED and (failed or self._stage != _LEFT):
                 return {}
             self._stage = _LEAVING
             return _negative(self._held()) if failed else self._pending or {}
@@ -224,7 +197,7 @@ class SyncLease:
         if self.degraded or not amounts:
             return self._hold(amounts)
         try:
-            taken = self._take(amounts)
+            taken = cascade.take(self._client, self._request(amounts))
         except RateLimiterUnavailable as away:
             if self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
                 raise about(away, self._bucket) from away.cause
@@ -269,29 +242,14 @@ class SyncLease:
     def _keep(self, amounts: dict[str, int], taken: list[HeldBucket]) -> bool:
         """Hold what was taken; False if the lease has ended meanwhile."""
         with self._client.lease_mutex:
-            if self._stage == _ENTERED:
+            if self._stage == ENTERED:
                 self._forget_untaken(amounts, taken)
                 self._hold(amounts)
                 return True
             return False
 
-    def _rejected_above(self, rejection: Rejected) -> NoReturn:
-        """Give the child's tokens back, then raise what the parent's rejection amounts to.
-
-        Raises:
-            RateLimitExceeded: Always.
-        """
-        self._give_child_back()
-        raise self._exceeded(rejection)
-
-    def _exceeded(self, rejection: Rejected) -> RateLimitExceeded:
-        request = AcquireRequest(self._bucket, self._held(), self._own, self._client.until_s())
-        return cascade.exceeded(self._client, request, [rejection])
-
-    def _take(self, amounts: dict[str, int]) -> list[HeldBucket]:
-        return cascade.take(
-            self._client, AcquireRequest(self._bucket, amounts, self._own, self._client.until_s())
-        )
+    def _request(self, amounts: dict[str, int]) -> AcquireRequest:
+        return AcquireRequest(self._bucket, amounts, self._own, self._client.until_s())
 
     def _settle(self, changes: dict[str, int]) -> None:
         if self._mutex is not self._client.lease_mutex:
@@ -313,13 +271,6 @@ class SyncLease:
             names = [name for name in self._parent.names if name in given or name not in amounts]
             self._parent = HeldBucket(self._parent.bucket, self._parent.grant, names)
 
-    def _give_child_back(self) -> None:
-        """Give back what was taken of the child, where the parent then refused."""
-        if self._grant is not None:
-            child = HeldBucket(self._bucket, self._grant, self._held())
-            self._grant = None
-            cascade.give_back(self._client, [child], self._held(), self._client.until_s())
-
     def _go_without_store(self, error: RateLimiterUnavailable) -> None:
         """Let the request through unlimited, if that is allowed."""
         if self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
@@ -339,7 +290,7 @@ class SyncLease:
 
     def _check(self, verb: str, amounts: dict[str, int], least: int) -> None:
         held = self._held()
-        if self._stage != _ENTERED:
+        if self._stage != ENTERED:
             if self._stage == _NEW:
                 raise RuntimeError("an acquire takes nothing before it is entered")
             raise LeaseExpiredError(verb, *self._bucket)
@@ -364,7 +315,7 @@ class SyncLease:
         known = before or {}
         self._pending = {**known, **{name: known.get(name, 0) + amount for name, amount in amounts.items()}}
         # An exit that found nothing to settle has not waited for the mutex.
-        if self._stage != _ENTERED:
+        if self._stage != ENTERED:
             self._pending = before
             raise LeaseExpiredError(verb, *self._bucket)
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Unpack
 import zae_limiter.runtime.threads as runtime
 from zae_limiter._sync.admin import AdminVerbs
 from zae_limiter._sync.deprecated import ADMIN_VERBS, MaybeLate, Named, lease_late, open_first, warn_deprecated
-from zae_limiter._sync.limiter.acquire import BucketClient
+from zae_limiter._sync.limiter.bucket_client import BucketClient
+from zae_limiter._sync.limiter.direct import DirectClient, DirectLease
+from zae_limiter._sync.limiter.group_commit import BatchedClient
 from zae_limiter._sync.limiter.lease import SyncLease
 from zae_limiter._sync.protocol import SyncRepositoryProtocol
 from zae_limiter._sync.store.scope import Scope
@@ -72,7 +74,13 @@ class SyncRateLimiter(MaybeLate, AdminVerbs):
 
     def _begin(self, scope: Scope) -> None:
         self._scope = scope
-        self._client = BucketClient(scope, speculative=self._speculative, together=self._together)
+        # Chosen once: a write to an embedded table is made in place, one to a networked table travels with others.
+        if scope.table.inline:
+            self._client: BucketClient = DirectClient(scope, speculative=self._speculative)
+            self._lease_kind: type[SyncLease] = DirectLease
+        else:
+            self._client = BatchedClient(scope, speculative=self._speculative, together=self._together)
+            self._lease_kind = SyncLease
 
     def opened(self) -> Scope:
         """Return the scope, opened now if it is not yet."""
@@ -113,7 +121,7 @@ class SyncRateLimiter(MaybeLate, AdminVerbs):
             ValidationError: Names, amounts or limits are not what they must be, or can never be admitted.
             RateLimiterUnavailable: The store is away, and ``on_unavailable`` is to block.
         """
-        return SyncLease(self._client, (entity_id, resource), consume, limits, on_unavailable)
+        return self._lease_kind(self._client, (entity_id, resource), consume, limits, on_unavailable)
 
     def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:
         """Return what is available of each limit now; below zero if it is in debt.

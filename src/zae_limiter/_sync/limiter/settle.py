@@ -3,13 +3,13 @@
 A debit is charged whatever the bucket holds. A credit is never sent again, because it might be given twice.
 """  # generated from _async by tools/mirror.py; do not edit
 
-from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 from zae_limiter._sync.caches import BucketId, Remembered
 from zae_limiter._sync.limiter.request import contended
 from zae_limiter._sync.limiter.shard_attempt import MOST_STEPS, AttemptContext
-from zae_limiter._sync.limiter.shards import TRANSACTIONS, ShardClient, Shards
+from zae_limiter._sync.limiter.shards import TRANSACTIONS, ShardClient
 from zae_limiter._sync.store.buckets import ShardId, WriteResult
 from zae_limiter._sync.store.configs import ConfigStore
 from zae_limiter._sync.store.scope import Scope
@@ -21,6 +21,15 @@ from zae_limiter.core.view import Amounts, EffectiveLimits
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView
 from zae_limiter.schema.operations import Put
+
+
+class Owed(NamedTuple):
+    """What a lease settles with one bucket, by which limits, and until when."""
+
+    bucket: BucketId
+    settlement: Settlement
+    terms: EffectiveLimits
+    until_s: float
 
 
 class Settler:
@@ -85,9 +94,9 @@ class Settler:
         due = settlement if view is None else settlement.due(view.layout.birth)
         left: Settlement | None = None
         if due.debits and lacks(view, due, now_ms, refusals):
-            left = self._charge(bucket, settlement, terms, until_s)
+            left = self._settle_shards(Owed(bucket, settlement, terms, until_s), debits=True)
         elif due.credits and not due.debits and has_no_room(view, due, now_ms):
-            left = self._give(bucket, settlement, terms, until_s)
+            left = self._settle_shards(Owed(bucket, settlement, terms, until_s), debits=False)
         return settlement if left is None else left
 
     def _settle_once(
@@ -132,71 +141,29 @@ class Settler:
         owner, spent = self._buckets.owner(bucket), dict(settlement.debits)
         return bucket_writes.create(owner, terms, spent, self._table.now()[1], self._buckets.signature())
 
-    def _charge(
-        self, bucket: BucketId, settlement: Settlement, terms: EffectiveLimits, until_s: float
-    ) -> Settlement | None:
-        """Charge debits to all shards in one transaction, first to what they have.
+    def _settle_shards(self, owed: Owed, *, debits: bool) -> Settlement | None:
+        """Settle the debits, or the credits, with all shards in one transaction.
 
-        Return the rest of the settlement, None if the bucket does not exist.
-
-        Raises:
-            RateLimiterUnavailable: The table did not answer, or others kept changing the shards.
-        """
-        left: Settlement | None = None
-
-        def charged(shards: Shards) -> dict[int, Settling]:
-            nonlocal left
-            due = due_across(shards, settlement)
-            left = replace(due, debits=())
-            return debit_across(shards, due.debits, self._table.now())
-
-        return left if self._settle_all((bucket, terms), charged, until_s, once=False) else None
-
-    def _give(
-        self, bucket: BucketId, settlement: Settlement, terms: EffectiveLimits, until_s: float
-    ) -> Settlement | None:
-        """Give credits back to all shards in one transaction, to each what it has room for.
-
-        Return the rest of the settlement, None if the bucket does not exist.
+        Return the rest of the settlement, None if the bucket does not exist. Debits are charged first to what the
+        shards have, and credits are given where there is room.
 
         Raises:
             RateLimiterUnavailable: The table did not answer, or others kept changing the shards.
         """
-        left: Settlement | None = None
-
-        def given(shards: Shards) -> dict[int, Settling]:
-            nonlocal left
-            due = due_across(shards, settlement)
-            left = replace(due, credits=())
-            return credit_across(shards, due, self._table.now())
-
-        return left if self._settle_all((bucket, terms), given, until_s, once=True) else None
-
-    def _settle_all(
-        self,
-        of: tuple[BucketId, EffectiveLimits],
-        share_out: Callable[[Shards], dict[int, Settling]],
-        until_s: float,
-        *,
-        once: bool,
-    ) -> bool:
-        """Settle with several shards in one transaction; False if the bucket is gone.
-
-        ``once``: it must not be settled twice, and is given up where it may have been, or may be yet.
-        """
-        bucket, terms = of
-        pauses = self._shards.pauses(until_s)
+        bucket, settlement, terms, until_s = owed
+        backoff = self._shards.pauses(until_s)
         for _ in range(TRANSACTIONS):
             # What is settled with a limit that an old read lacks would be dropped.
             shards = self._shards.read_all(bucket, terms, until_s, again=True)
             if shards is None:
-                return False
-            parts = share_out(shards)
-            nonces = self._nonces
-            writes = [bucket_writes.settle(shards[shard], part, next(nonces)) for shard, part in parts.items()]
-            if not writes or self._shards.commit(writes, list(parts), of, until_s, once=once):
-                return True
-            pauses.wait_or_give_up()
+                return None
+            due, now = due_across(shards, settlement), self._table.now()
+            parts = debit_across(shards, due.debits, now) if debits else credit_across(shards, due, now)
+            writes = [bucket_writes.settle(shards[shard], part, next(self._nonces)) for shard, part in parts.items()]
+            # A credit must not be given twice, so it is given up where it may have been given, or may be yet.
+            if not writes or self._shards.commit(writes, list(parts), (bucket, terms), until_s, once=not debits):
+                return replace(due, debits=()) if debits else replace(due, credits=())
+            backoff.wait_or_give_up()
         raise contended(bucket)
 
     def _shard_to_settle(self, memory: Remembered, settlement: Settlement) -> int:
