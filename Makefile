@@ -1,6 +1,6 @@
 # Every target sets up what it needs, once, in .venv; see tools/setup.sh.
 .DEFAULT_GOAL := help
-.PHONY: help test test-browser test-cdk demo bench fast soak lint format mirror mutants docs docs-serve reference build changelog clean
+.PHONY: help test test-browser test-cdk demo bench fast soak lint format mirror mutants walk docs docs-serve reference build changelog clean
 
 BIN := $(or $(VENV),.venv)/bin
 
@@ -52,6 +52,10 @@ mirror: ## write the sync tree from the async one
 mutants: ## change what core decides, bit by bit, and see that a test notices; slow; MODULES="bucket batch" for some
 	@tools/setup.sh dev,mutants
 	@$(BIN)/python tools/mutants.py $(MODULES)
+
+walk: ## print the modules that one warm acquire enters; ARGS="--store memory --async --changes"
+	@tools/setup.sh dev
+	@$(BIN)/python tools/walk.py $(ARGS)
 
 docs: ## build the documentation into site/
 	@tools/setup.sh dev

@@ -1,5 +1,7 @@
-"""The architecture page shows the keys that the code makes, and names files that there are."""
+"""The architecture page shows the keys that the code makes; it and CONTRIBUTING name what exists."""
 
+import ast
+import functools
 import re
 from pathlib import Path
 
@@ -9,6 +11,7 @@ from zae_limiter.schema import keys
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 NS, ENTITY, RESOURCE, WINDOW, SHARD = "{ns}", "{entity}", "{resource}", "{window}", "{shard}"
 
 KEYS = [
@@ -41,7 +44,39 @@ KEYS = [
     keys.gsi4_pk(NS),
 ]
 SECTION = PAGE.partition("## What is in the table")[2].partition("\n\n| to ")[0]
-FILES = sorted(set(re.findall(r"`([\w/]+\.(?:py|yaml))", PAGE)))
+# Line N of `_sync/x.py` is line N of `_async/x.py`, whatever x is.
+FILES = sorted(
+    {
+        path
+        for path in re.findall(r"[\w/]+\.(?:py|yaml)\b", f"{PAGE}\n{CONTRIBUTING}")
+        if not path.endswith("/x.py") and "/" in path
+    }
+    | set(re.findall(r"`([\w/]+\.(?:py|yaml))", PAGE))
+)
+FUNCTIONS = sorted(set(re.findall(r"`([\w/]+\.py): ([\w.]+)`", f"{PAGE}\n{CONTRIBUTING}")))
+FOLDERS = [ROOT / name for name in ("src", "tests", "tools", "bench")]
+
+
+@functools.cache
+def files_at(path: str) -> list[Path]:
+    """The files whose path ends as a page gives it."""
+    return [
+        found for folder in FOLDERS for found in folder.rglob(Path(path).name) if found.as_posix().endswith(f"/{path}")
+    ]
+
+
+def defined_in(source: str) -> set[str]:
+    """The functions and classes of a module, and the methods of its classes as ``Class.method``."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    top = [node for node in ast.parse(source).body if isinstance(node, kinds)]
+    inner = [
+        f"{node.name}.{method.name}"
+        for node in top
+        if isinstance(node, ast.ClassDef)
+        for method in node.body
+        if isinstance(method, kinds)
+    ]
+    return {node.name for node in top} | set(inner)
 
 
 def test_every_key_is_shown_as_it_is_made():
@@ -60,8 +95,37 @@ def test_every_key_that_is_shown_is_made():
 
 
 @pytest.mark.parametrize("path", FILES)
-def test_a_file_that_is_named_is_there(path):
-    """A newcomer opens it."""
-    rooms = (ROOT / "src", ROOT / "tests", ROOT / "tools", ROOT / "bench")
+def test_named_file_exists(path: str):
+    """A reader can open it."""
+    assert files_at(path)
 
-    assert any(found.as_posix().endswith(f"/{path}") for room in rooms for found in room.rglob(Path(path).name))
+
+@pytest.mark.parametrize(("path", "name"), FUNCTIONS, ids=str)
+def test_named_function_exists_in_its_file(path: str, name: str):
+    """A reader who opens the file finds the function there."""
+    found = files_at(path)
+
+    assert found
+    assert all(name in defined_in(file.read_text(encoding="utf-8")) for file in found)
+
+
+@pytest.mark.parametrize(
+    ("page", "name"),
+    [
+        (PAGE, "_async/limiter/lease.py: Lease.__aenter__"),
+        (PAGE, "core/acquire.py: next_step"),
+        (CONTRIBUTING, "core/acquire.py: next_step"),
+        (CONTRIBUTING, "schema/bucket_writes.py: take"),
+    ],
+)
+def test_call_path_is_described_by_its_functions(page: str, name: str):
+    """Both pages follow an acquire from the lease to the write."""
+    assert f"`{name}`" in page
+    assert tuple(name.split(": ")) in FUNCTIONS
+
+
+def test_function_that_does_not_exist_is_found():
+    """The check can fail: only names at the top of a module and the methods of its classes count."""
+    source = "class A:\n    async def f(self):\n        def inner(): ...\n\n\ndef g(): ...\n"
+
+    assert {"A", "A.f", "g"} == defined_in(source)

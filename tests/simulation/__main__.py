@@ -2,6 +2,7 @@
 
     python -m tests.simulation --seeds 10000 [--jobs 2] [--first 0]
     python -m tests.simulation --seed 7 [--clients 2] [--steps 100] [--without crash,late] [--mutation NAME]
+        [--shrink] [--trace]
 
 Of many seeds it prints how it is getting on, what went wrong by design, and every violation with the command that
 repeats it, shrunk. It ends with 1 if there was one.
@@ -11,14 +12,16 @@ import argparse
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from typing import NamedTuple
 
 from tests.mutations.catalogue import mutation_named
+from tests.simulation.fleet import Fleet
 from tests.simulation.plan import FAULTS, plan_of
 from tests.simulation.run import Report, simulate_each, simulate_seed
+from tests.simulation.server import Change, Sent
 from tests.simulation.shrink import shrink
 
 _SEEDS_AT_ONCE = 10
@@ -45,6 +48,8 @@ def main() -> int:
     parser.add_argument("--steps", type=int, help="how many requests are made")
     parser.add_argument("--without", default="", help=f"faults to leave out, of: {', '.join(FAULTS)}")
     parser.add_argument("--mutation", help="a rule to break; python -m tests.mutations --list names them")
+    parser.add_argument("--shrink", action="store_true", help="look for a smaller run that fails in the same way")
+    parser.add_argument("--trace", action="store_true", help="print every change of a bucket when it acts on the table")
     chosen = parser.parse_args()
     if chosen.seed is None:
         return _run_many(range(chosen.first, chosen.first + (chosen.seeds or 100)), chosen.jobs)
@@ -55,12 +60,37 @@ def _run_one(chosen: argparse.Namespace) -> int:
     gone = [fault for fault in chosen.without.split(",") if fault]
     plan = plan_of(chosen.seed).less(chosen.clients, chosen.steps, gone)
     with mutation_named(chosen.mutation).applied() if chosen.mutation else nullcontext():
-        report = simulate_seed(plan.seed, plan)
+        report = simulate_seed(plan.seed, plan, _trace if chosen.trace else None)
+        if chosen.shrink and report.violation is not None:
+            report = shrink(report)
+    plan = report.plan
     _say(f"{plan.command}: {plan.clients} clients, faults: {', '.join(sorted(plan.faults)) or 'none'}")
     _say(f"  {report.steps} steps, digest {report.digest:x}; {_told(report.tally)}")
     for line in _violation(report):
         _say(line)
     return int(report.violation is not None)
+
+
+def _trace(fleet: Fleet) -> None:
+    """Print every change of a bucket, before it is checked."""
+    fleet.server.watchers.insert(0, _print_step)
+    fleet.server.expiry_watchers.insert(0, lambda now_ms, change: _say(_change(now_ms, "expiry", change)))
+
+
+def _print_step(now_ms: int, changes: Sequence[Change], sent: Sent) -> None:
+    for change in changes:
+        if change.key.sk == "#STATE":
+            _say(_change(now_ms, sent.process, change) + (" (the sender gets no answer)" if sent.unheard else ""))
+
+
+def _change(now_ms: int, sender: str, change: Change) -> str:
+    old, new = change.old or {}, change.new or {}
+    kind = "deleted" if change.new is None else "created" if change.old is None else "changed"
+    names = sorted(name for name in new.keys() | old.keys() if new and old.get(name) != new.get(name))
+    # The keys are in the first of them.
+    names = [name for name in names if not name.startswith(("PK", "SK", "GSI"))]
+    told = [f"{name} {old[name]} to {new.get(name)}" if name in old else f"{name} {new[name]}" for name in names]
+    return f"{now_ms} {sender}: {change.key.pk} {kind}" + (f": {', '.join(told)}" if told else "")
 
 
 def _run_many(seeds: range, jobs: int) -> int:
