@@ -40,6 +40,9 @@ from unittest import mock
 
 from zae_limiter import Limit, RateLimiter, Repository, SyncRateLimiter, SyncRepository
 
+DEADLINE_S = 60.0
+"""The trace is slow, and so may be the machine."""
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "architecture.md"
 PACKAGE = "zae_limiter"
@@ -212,7 +215,7 @@ def _location(case: Case) -> Iterator[str]:
 
 
 def _sync_walks(location: str, case: Case) -> list[Walk]:
-    with SyncRepository.open(location) as repository:
+    with SyncRepository.open(location, deadline_s=DEADLINE_S) as repository:
         if case.store != "dynamodb":
             repository.set_system_defaults(LIMITS)
             repository.create_entity(PARENT)
@@ -227,7 +230,7 @@ def _sync_walks(location: str, case: Case) -> list[Walk]:
 
 
 async def _async_walks(location: str, case: Case) -> list[Walk]:
-    async with await Repository.open(location) as repository:
+    async with await Repository.open(location, deadline_s=DEADLINE_S) as repository:
         if case.store != "dynamodb":
             await repository.set_system_defaults(LIMITS)
             await repository.create_entity(PARENT)

@@ -60,8 +60,13 @@ FOLDERS = [ROOT / name for name in ("src", "tests", "tools", "bench")]
 @functools.cache
 def files_at(path: str) -> list[Path]:
     """The files whose path ends as a page gives it."""
+    found = [file for folder in FOLDERS for file in folder.rglob(Path(path).name)]
+    # Hidden folders are environments that tools make.
     return [
-        found for folder in FOLDERS for found in folder.rglob(Path(path).name) if found.as_posix().endswith(f"/{path}")
+        file
+        for file in found
+        if file.as_posix().endswith(f"/{path}")
+        and not any(part.startswith(".") for part in file.relative_to(ROOT).parts)
     ]
 
 
