@@ -119,7 +119,7 @@ def test_limiter_of_anything_else_is_refused_with_what_to_do(repo, log):
     """Whether it wraps nothing, something else, itself without end, or lacks verbs."""
     others = "memory://", LoggingRepository(None, log), MagicMock(), HalfRepository(repo), RateLimiter(repo)
     for other in others:
-        with pytest.raises(ValidationError, match=r"must be opened.*RepositoryProtocol that exposes .* as `wrapped`"):
+        with pytest.raises(ValidationError, match=r"must come from.*RepositoryProtocol that exposes .* as `wrapped`"):
             RateLimiter(other)
 
 

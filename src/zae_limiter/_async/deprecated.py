@@ -43,19 +43,34 @@ class Named(TypedDict, total=False):
 
 
 class LateRepository(Repository):
-    """A repository that was only named; its verbs open it first, and the first of them to do so opens it for all."""
+    """A repository that was only named; the first verb that waits opens it."""
 
     opens_first = (*ADMIN_VERBS, "namespace", "__aenter__")
 
     def __init__(self, named: Named, *, owns_table: bool = True) -> None:
-        """Check what is named.
+        """Choose what is named, as a builder would.
 
         Raises:
             ValidationError: There is no name, or it is invalid.
+            TypeError: An argument is unknown.
         """
+        unknown = named.keys() - Named.__annotations__.keys()
+        if unknown:
+            raise TypeError(f"unexpected keyword argument {sorted(unknown)[0]!r}")
+        name, options = named.get("name"), named.get("stack_options")
+        if name is None:
+            raise ValidationError("repository", None, "must be one that was opened, as by connect() or builder()")
+        check_stack_name(name)
+        location = DynamoLocation(name, named.get("region"), named.get("endpoint_url"))
+        mode, session = named.get("parallel_mode", "auto"), named.get("session")
+        builder: RepositoryBuilder[Scope] = RepositoryBuilder(location, lambda scope: scope, mode, session)
+        builder.auto_update(named.get("auto_update")).on_unavailable(named.get("on_unavailable"))
+        builder.bucket_ttl_multiplier(named.get("bucket_ttl_refill_multiplier", 7))
+        builder.config_cache_ttl(named.get("config_cache_ttl", 60))
+        self._builder = builder if options is None else builder.stack_options(options)
+        self._deploys = options is not None
+        self._location = dynamo_url(location)
         self.on_unavailable = named.get("on_unavailable")
-        self._builder, self._location = _choose(named)
-        self._deploys = named.get("stack_options") is not None
         self._owns_table = owns_table
         self._closed = False
         self._lock = runtime.Lock()
@@ -124,28 +139,6 @@ class LateRepository(Repository):
         self._closed = self._owns_table
         if self.is_open:
             await super().close()
-
-
-def _choose(named: Named) -> tuple[RepositoryBuilder[Scope], str]:
-    """Return a builder with all that is named, and the URL of its table."""
-    unknown = named.keys() - Named.__annotations__.keys()
-    if unknown:
-        raise TypeError(f"unexpected keyword argument {sorted(unknown)[0]!r}")
-    name = named.get("name")
-    if name is None:
-        raise ValidationError("repository", None, "must be one that was opened, as by connect() or builder()")
-    check_stack_name(name)
-    location = DynamoLocation(name, named.get("region"), named.get("endpoint_url"))
-    builder = RepositoryBuilder(location, _itself, named.get("parallel_mode", "auto"), named.get("session"))
-    builder.auto_update(named.get("auto_update")).on_unavailable(named.get("on_unavailable"))
-    builder.bucket_ttl_multiplier(named.get("bucket_ttl_refill_multiplier", 7))
-    builder.config_cache_ttl(named.get("config_cache_ttl", 60))
-    options = named.get("stack_options")
-    return builder if options is None else builder.stack_options(options), dynamo_url(location)
-
-
-def _itself(scope: Scope) -> Scope:
-    return scope
 
 
 class LateRateLimiter(RateLimiter):

@@ -8,7 +8,7 @@ from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.status import BackendCapabilities
 
 _WRAPPER = ("name", "ensure_infrastructure", "ping", "close", "wrapped")
-# A mock answers `wrapped` for ever.
+# The search must end: a mock has an endless chain of `wrapped`.
 _MOST_WRAPPERS = 16
 
 
@@ -48,7 +48,7 @@ class ScopedRepository:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a scope; False only for a deprecated constructor's before its first verb."""
+        """Whether there is a scope; False if a deprecated constructor named it and no verb has opened it yet."""
         return True
 
 
@@ -66,5 +66,5 @@ def unwrap(repository: object) -> ScopedRepository:
             break
         found = found.wrapped
     kind = RepositoryProtocol.__name__
-    reason = f"must be opened, as by connect() or builder(), or be a {kind} that exposes such a one as `wrapped`"
+    reason = f"must come from open(), connect() or builder(), or be a {kind} that exposes such a one as `wrapped`"
     raise ValidationError("repository", repository, reason)
