@@ -1,6 +1,9 @@
 """Buckets that another client splits and merges, and what is stored of all their shards."""
 
 from zae_limiter import RateLimiter
+from zae_limiter.core import splitting
+from zae_limiter.core.outcome import Committed
+from zae_limiter.schema import bucket_writes
 
 from .clients import another, buckets_in
 
@@ -45,6 +48,27 @@ def used(repo, name):
     return sum(item[f"b_{name}_tc"] for item in stored(repo).values()) // 1000
 
 
+async def merge(client, bucket, staying, leaving):
+    """Make one shard of two, as the aggregator does; False if they are not the halves of one, or others were faster."""
+    scope, until_s = client._scope, client.until_s()
+    shards = await client.shards.read_all(bucket, None, until_s)
+    if shards is None or staying not in shards or leaving not in shards:
+        return False
+    merging = splitting.merge(shards[staying], shards[leaving], scope.table.now())
+    if merging is None:
+        return False
+    nonces = scope.client.nonces
+    operations = bucket_writes.merge(shards[staying], shards[leaving], merging, next(nonces))
+    outcome = await scope.table.transact(operations, f"merge-{next(nonces)}", until_s=until_s)
+    if not isinstance(outcome, Committed):
+        return False
+    keys = [client.buckets.key(bucket, shard) for shard in (leaving, staying)]
+    items = await scope.table.batch_get(keys, consistent=True, until_s=until_s)
+    for shard, item in zip((leaving, staying), items, strict=True):
+        client.buckets.learn((bucket, shard), item, None)
+    return True
+
+
 class Other:
     """Another client, that splits and merges."""
 
@@ -60,8 +84,7 @@ class Other:
 
     async def merge(self, staying, leaving):
         """Make one shard of two, and say whether it was done."""
-        client = self._client
-        return await client.shards.merge(BUCKET, staying, leaving, client.until_s())
+        return await merge(self._client, BUCKET, staying, leaving)
 
     async def grow(self, shard_count):
         """Split all shards until there are so many."""

@@ -8,14 +8,15 @@ from zae_limiter import (
     InvalidNameError,
     OnUnavailable,
     RateLimiter,
+    RateLimiterUnavailable,
     Repository,
     StackOptions,
     StorageError,
     UnsupportedByBackendError,
     ValidationError,
 )
-from zae_limiter._async.builder import late_scope
-from zae_limiter._async.deprecated import ADMIN_VERBS
+from zae_limiter._async.admin import ADMIN_VERBS
+from zae_limiter._async.deprecated import LateRepository
 
 NOWHERE = "http://127.0.0.1:9"
 
@@ -195,9 +196,9 @@ class TestDeprecated:
     def test_what_it_chooses_is_what_a_builder_would(self):
         """``bucket_ttl_refill_multiplier`` is the builder's ``bucket_ttl_multiplier``."""
         chosen = {"on_unavailable": "allow", "auto_update": False, "bucket_ttl_refill_multiplier": 14}
-        late = late_scope({"name": "my-app", "region": "us-east-1", "config_cache_ttl": 5, **chosen})
+        late = LateRepository({"name": "my-app", "region": "us-east-1", "config_cache_ttl": 5, **chosen})
         built = builder().on_unavailable("allow").bucket_ttl_multiplier(14).config_cache_ttl(5).auto_update(False)
-        deployment, expected = late._opens.__self__._deployment(), built._deployment()
+        deployment, expected = late._builder._deployment(), built._deployment()
 
         assert expected.opening.settings == deployment.opening.settings
         assert expected.update == deployment.update
@@ -217,3 +218,84 @@ class TestDeprecated:
         with pytest.raises(ValidationError, match="session"):
             async with limiter:
                 pass
+
+    async def test_subclass_that_is_only_named_is_opened_by_what_it_overrides(self):
+        """And it stays an object of the subclass."""
+
+        class Own(Repository):
+            async def get_limits(self, *_):
+                return "its own"
+
+        with pytest.warns(DeprecationWarning, match=r"Own\(name=...\) is deprecated"):
+            repo = Own(name="my-app", region="us-east-1", session=object())
+
+        assert isinstance(repo, Own)
+        with pytest.raises(ValidationError, match="session"):
+            await repo.get_limits("user-1")
+
+    def test_subclass_has_a_constructor_of_its_own(self, repo):
+        """Its arguments are not those of the deprecated form."""
+
+        class Own(RateLimiter):
+            def __init__(self, tenant, *, name):
+                super().__init__(repo)
+                self.own = tenant, name
+
+        assert ("tenant", "gpt-4") == Own("tenant", name="gpt-4").own
+
+
+class TestUnreachable:
+    """What the deprecated constructors name cannot be opened before the deadline."""
+
+    @pytest.fixture(autouse=True)
+    def _credentials(self, monkeypatch):
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+
+    def named(self, **chosen):
+        """A limiter of a store that refuses connections."""
+        with pytest.warns(DeprecationWarning, match="is deprecated"):
+            return RateLimiter(name="my-app", region="us-east-1", endpoint_url=NOWHERE, **chosen)
+
+    @pytest.mark.parametrize(("chosen", "asked"), [({}, "allow"), ({"on_unavailable": "allow"}, None)])
+    async def test_acquire_that_allows_unopened_store_yields_degraded_lease(self, chosen, asked):
+        """The choice of the call counts, and that of the constructor; the lease has all its verbs."""
+        limiter = self.named(**chosen)
+
+        async with limiter.acquire("user-1", "gpt-4", {"rpm": 1}, on_unavailable=asked) as lease:
+            await lease.consume(rpm=2)
+            await lease.adjust(rpm=4)
+            await lease.release(rpm=1)
+            assert lease.degraded
+            assert {"rpm": 6} == lease.consumed
+            assert [] == lease.entries
+
+    async def test_acquire_that_blocks_on_unopened_store_names_entity_and_resource(self):
+        """As with a store that was open before."""
+        limiter = self.named(on_unavailable="allow")
+
+        with pytest.raises(RateLimiterUnavailable) as caught:
+            async with limiter.acquire("user-1", "gpt-4", {"rpm": 1}, on_unavailable="block"):
+                pass
+
+        assert ("user-1", "gpt-4") == (caught.value.entity_id, caught.value.resource)
+
+    async def test_invalid_acquire_on_unopened_store_is_refused(self):
+        """No lease is degraded by a request that could never be admitted."""
+        limiter = self.named()
+
+        for consume in ({}, {"rpm": -1}):
+            with pytest.raises(ValidationError, match="consume"):
+                async with limiter.acquire("user-1", "gpt-4", consume, on_unavailable="allow"):
+                    pass
+
+    async def test_lease_of_unopened_store_is_entered_once(self):
+        """A second entry changes nothing of the first."""
+        lease = self.named().acquire("user-1", "gpt-4", {"rpm": 1}, on_unavailable="allow")
+
+        async with lease:
+            with pytest.raises(RuntimeError, match="entered once"):
+                async with lease:
+                    pass
+            await lease.adjust(rpm=1)
+            assert {"rpm": 2} == lease.consumed

@@ -6,6 +6,7 @@ import pytest
 
 from tests.old_buckets import START_MS, OldLimit, old_bucket, old_level_milli
 from zae_limiter import IncompatibleSchemaError, Limit, RateLimiter, RateLimiterUnavailable, Repository, ValidationError
+from zae_limiter._async.backoff import Pauses
 from zae_limiter._async.store import old_buckets
 from zae_limiter._async.store.migrations import REGISTRY, Migration, Migrations
 from zae_limiter._async.store.old_buckets import MigrationCount
@@ -248,7 +249,7 @@ class TestMeanwhile:
 
     async def test_one_that_others_hold_is_given_up_in_the_end(self, repo, monkeypatch):
         """The error names it; nothing is lost, and the schema is still the old one."""
-        monkeypatch.setattr(old_buckets, "_LONGEST_PAUSE_S", 0.001)
+        monkeypatch.setattr(old_buckets, "_PAUSES", Pauses(0.001, 0.001))
 
         async def hold(table):
             return Conflict()

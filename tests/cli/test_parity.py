@@ -78,9 +78,6 @@ WITHOUT = {
     "time_until_available": "acquire tells when to try again, or waits with --wait",
     "get_cache_stats": "a command lives too short for its cache to matter",
     "invalidate_config_cache": "a command reads limits afresh",
-    "named": "it serves the deprecated constructors",
-    "opened": "it serves the deprecated constructors",
-    "wait_for": "it serves the deprecated constructors",
 }
 
 

@@ -13,7 +13,8 @@ import pytest
 from tests.cli.aws import invoke, told
 from tests.dynamodb.engines import EngineAbsentError, free_port, fresh_table_name, running
 from zae_limiter import SyncRateLimiter, SyncRepository
-from zae_limiter._sync.upgrade import Inspected, inspect, record_deployed
+from zae_limiter._sync.store.versions import Inspected
+from zae_limiter._sync.upgrade import inspect, record_deployed
 from zae_limiter.cli._status import health_of, status_of
 from zae_limiter.infra.clients import Clients
 from zae_limiter.infra.function import AggregatorFunction, package_sha256

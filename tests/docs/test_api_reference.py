@@ -23,7 +23,7 @@ CLASSES = {name: one for name, one in PUBLIC.items() if inspect.isclass(one) and
 FUNCTIONS = {name: one for name, one in PUBLIC.items() if inspect.isfunction(one)}
 TWINS = {name: name.removeprefix("Sync") for name in CLASSES if name.startswith("Sync") and name != "SystemClock"}
 # Between repository and limiter; no user has a use for them.
-INTERNAL = {"is_open", "late", "named", "opened", "scope", "wait_for"}
+INTERNAL = {"is_open", "scope"}
 
 
 @pytest.fixture(scope="module")

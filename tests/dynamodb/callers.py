@@ -9,8 +9,8 @@ from typing import Any, Self
 
 from tests.dynamodb.issuer import TABLE, fresh_session
 from tests.dynamodb.trees import KINDS
-from zae_limiter._async.dynamodb_open import caller as async_caller
-from zae_limiter._sync.dynamodb_open import caller as sync_caller
+from zae_limiter._async.dynamodb_table import choose_transport as async_transport
+from zae_limiter._sync.dynamodb_table import choose_transport as sync_transport
 from zae_limiter.aws.account import Account, EndpointOptions
 from zae_limiter.clock import ServerClock, SystemClock
 from zae_limiter.core.outcome import Unavailable
@@ -52,7 +52,7 @@ class Caller:
         self.clock = SkippingClock()
         self.server = ServerClock(self.clock)
         self._kind = kind
-        self.transport: Any = (async_caller if kind == "async" else sync_caller)(account, self.clock, self.server)
+        self.transport: Any = (async_transport if kind == "async" else sync_transport)(account, self.clock, self.server)
 
     def __enter__(self) -> Self:
         self._pool = ThreadPoolExecutor(200)

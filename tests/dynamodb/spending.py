@@ -17,11 +17,9 @@ import zae_limiter.runtime.aio as async_runtime
 import zae_limiter.runtime.threads as sync_runtime
 from tests.dynamodb.billing import Units, billed, told
 from zae_limiter import RateLimiter, Repository, SyncRateLimiter, SyncRepository
-from zae_limiter._async import dynamodb_open as async_opening
 from zae_limiter._async import dynamodb_table as async_table
 from zae_limiter._async.store import namespaces as async_namespaces
 from zae_limiter._async.store import scope as async_scope
-from zae_limiter._sync import dynamodb_open as sync_opening
 from zae_limiter._sync import dynamodb_table as sync_table
 from zae_limiter._sync.store import namespaces as sync_namespaces
 from zae_limiter._sync.store import scope as sync_scope
@@ -213,7 +211,7 @@ class Spender:
 async def open_async(site: Site, *, speculative_writes: bool = True) -> Spender:
     """A client of the async tree; the table is made where there is none."""
     clock, random, ledger = SystemClock(), Random(), Ledger()
-    caller: Any = AsyncRecorder(async_opening.caller(account_at(site.url), clock, site.server), ledger)
+    caller: Any = AsyncRecorder(async_table.choose_transport(account_at(site.url), clock, site.server), ledger)
     patience = async_table.Patience(clock, DEADLINE_S, random.random)
     table = async_table.DynamoTable(site.table_name, caller, site.server, patience, meter=_hear_nothing)
     await table.create()
@@ -228,7 +226,7 @@ async def open_async(site: Site, *, speculative_writes: bool = True) -> Spender:
 async def open_sync(site: Site, *, speculative_writes: bool = True) -> Spender:
     """A client of the sync tree; the table is made where there is none."""
     clock, random, ledger = SystemClock(), Random(), Ledger()
-    caller: Any = SyncRecorder(sync_opening.caller(account_at(site.url), clock, site.server), ledger)
+    caller: Any = SyncRecorder(sync_table.choose_transport(account_at(site.url), clock, site.server), ledger)
     patience = sync_table.Patience(clock, DEADLINE_S, random.random)
     table = sync_table.DynamoTable(site.table_name, caller, site.server, patience, meter=_hear_nothing)
     table.create()

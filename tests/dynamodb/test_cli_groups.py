@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.dynamodb.engines import EngineAbsentError, fresh_table_name, running
-from zae_limiter._sync.dynamodb_open import open_table
+from zae_limiter._sync.dynamodb_table import open_table
 from zae_limiter.cli import acquire, main
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.location import DynamoLocation
@@ -28,7 +28,7 @@ def location(monkeypatch: pytest.MonkeyPatch) -> DynamoLocation:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "engine")
     found = DynamoLocation(fresh_table_name(), "us-east-1", engine.url)
-    table = open_table(found, 30.0, (SystemClock(), Random()))
+    table = open_table(found, 30.0, SystemClock(), Random())
     table.create()
     table.close()
     return found

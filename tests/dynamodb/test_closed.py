@@ -24,7 +24,7 @@ from zae_limiter import (
     SyncRepository,
     ZAELimiterError,
 )
-from zae_limiter._sync.deprecated import ADMIN_VERBS
+from zae_limiter._sync.admin import ADMIN_VERBS
 
 SLOW = [Limit.custom("rpm", 10, 1, 10 * 365 * 86_400)]
 ARGUMENTS = {

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests._sync.shards import merge
 from tests.dynamodb.shard_worker import BUCKET, LIMIT_NAME
 from tests.dynamodb.test_processes import fastest
 from tests.many_shards import offered
@@ -84,7 +85,7 @@ def grow_and_shrink(limiter: SyncRateLimiter, processes: list[subprocess.Popen[s
         if all(process.poll() is not None for process in processes):
             return seen
         if leaving in items:
-            shards.merge(BUCKET, staying, leaving, until_s())
+            merge(limiter._client, BUCKET, staying, leaving)
         elif staying in items:
             view = limiter._client.buckets.look((BUCKET, staying), None, until_s())
             if view is not None:

@@ -87,9 +87,9 @@ class AsyncTree:
 
     def elsewhere(self, repo: Any, endpoint_url: str, deadline_s: float) -> Any:
         """The same repository, with all it remembers, of a store that has moved to another endpoint."""
-        from zae_limiter._async import dynamodb_open
+        from zae_limiter._async import dynamodb_table
 
-        opening = dynamodb_open.open_table(_location(endpoint_url), deadline_s, (SystemClock(), Random()), session())
+        opening = dynamodb_table.open_table(_location(endpoint_url), deadline_s, SystemClock(), Random(), session())
         scope = _moved(repo.scope, self.run(opening), deadline_s)
         return Blocking(Repository(scope, owns_table=True), self.run)
 
@@ -117,10 +117,10 @@ class SyncTree:
 
     def elsewhere(self, repo: Any, endpoint_url: str, deadline_s: float) -> Any:
         """The same repository, with all it remembers, of a store that has moved to another endpoint."""
-        from zae_limiter._sync import dynamodb_open
+        from zae_limiter._sync import dynamodb_table
 
-        opening = (SystemClock(), Random())
-        table = dynamodb_open.open_table(_location(endpoint_url), deadline_s, opening, session())
+        location = _location(endpoint_url)
+        table = dynamodb_table.open_table(location, deadline_s, SystemClock(), Random(), session())
         return SyncRepository(_moved(repo.scope, table, deadline_s), owns_table=True)
 
 

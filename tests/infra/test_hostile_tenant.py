@@ -19,7 +19,7 @@ from tests.infra.guard import TAG, Guard, Principal
 from tests.infra.resolved import Resolved
 from tests.infra.test_policies import POLICIES
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
-from zae_limiter._sync import dynamodb_open, dynamodb_table
+from zae_limiter._sync import dynamodb_table
 from zae_limiter.core.usage import window_at
 from zae_limiter.infra.options import StackOptions, template_parameters
 from zae_limiter.schema import usage_item
@@ -52,10 +52,10 @@ class World:
     def client(self, policy: str, namespace: str) -> Iterator[SyncRepository]:
         """A client of a tenant, held to a policy and to its namespace."""
         guard = self.principal(policy, self.operator.get_namespace(namespace).id).guard
-        original = dynamodb_open.caller
+        original = dynamodb_table.choose_transport
         location = f"dynamodb://{self.table}?region=us-east-1&endpoint_url={self.url}"
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(dynamodb_open, "caller", lambda *arguments: guard.wrapped(original(*arguments)))
+            patch.setattr(dynamodb_table, "choose_transport", lambda *arguments: guard.wrapped(original(*arguments)))
             with SyncRepository.open(location, namespace=namespace, session=session(), deadline_s=30.0) as opened:
                 yield opened
 

@@ -19,7 +19,7 @@ from tests.infra.resolved import Resolved
 from tests.infra.simulator import Request, actions, allows
 from tests.old_buckets import OldLimit, old_bucket
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository
-from zae_limiter._sync import dynamodb_open, dynamodb_table
+from zae_limiter._sync import dynamodb_table
 from zae_limiter._sync.upgrade import upgrade
 from zae_limiter.core.version import VersionRecord
 from zae_limiter.infra.options import StackOptions, template_parameters
@@ -166,13 +166,13 @@ def asked() -> Iterator[Asked]:
         repo.create_entity("child", parent_id="parent", cascade=True)
         namespace_id = repo.get_namespace("default").id
     recorder = Recorder()
-    original = dynamodb_open.caller
+    original = dynamodb_table.choose_transport
 
     def recorded(*arguments: Any) -> Any:
         return recorder.wrapped(original(*arguments))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dynamodb_open, "caller", recorded)
+        patch.setattr(dynamodb_table, "choose_transport", recorded)
         patch.setattr(dynamodb_table.DynamoTable, "index_lag_s", 0.001)
         yield heard(recorder, namespace_id, lambda: connected(name, url))
 

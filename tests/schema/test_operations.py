@@ -7,12 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zae_limiter.schema.operations import (
-    Above,
     AtLeast,
     AtMost,
     AttributeAbsent,
     AttributeExists,
-    Below,
     Between,
     Condition,
     Delete,
@@ -22,7 +20,9 @@ from zae_limiter.schema.operations import (
     ItemExists,
     Key,
     Matches,
+    Page,
     Put,
+    Query,
     Ranges,
     Update,
 )
@@ -42,8 +42,6 @@ not_numbers = st.sampled_from([None, "1", True, [1], {"a": 1}])
         (Differs("a", 1), False, True),
         (AtLeast("a", 1), True, False),
         (AtMost("a", 1), True, False),
-        (Above("a", 0), True, False),
-        (Below("a", 2), True, False),
         (Between("a", 1, 1), True, False),
         (Ranges([("a", 1, 1)]), True, False),
         (Matches(("a", "b"), (1, "x")), True, False),
@@ -63,8 +61,6 @@ def test_numbers_are_compared_exactly(found: int, low: int, high: int) -> None:
 
     assert (found >= low) is AtLeast("a", low).holds(item)
     assert (found <= high) is AtMost("a", high).holds(item)
-    assert (found > low) is Above("a", low).holds(item)
-    assert (found < high) is Below("a", high).holds(item)
     assert (low <= found <= high) is Between("a", low, high).holds(item)
     assert (low <= found <= high) is Ranges([("a", low, high)]).holds(item)
     assert (found >= low) is Ranges([("a", low, None)]).holds(item)
@@ -77,7 +73,7 @@ def test_what_is_no_number_is_in_no_range(found: Any) -> None:
     """Values of different types are never alike; a boolean is no number."""
     item = {"a": found}
 
-    for condition in (AtLeast("a", -5), AtMost("a", 5), Above("a", -5), Below("a", 5), Between("a", -5, 5)):
+    for condition in (AtLeast("a", -5), AtMost("a", 5), Between("a", -5, 5)):
         assert not condition.holds(item)
     assert not Ranges([("a", -5, None)]).holds(item)
     assert not Equals("a", 1).holds(item)
@@ -121,3 +117,11 @@ def test_an_update_changes_nothing_by_default() -> None:
     update = Update(Key("p", "s"))
 
     assert ({}, {}, (), ()) == (dict(update.add), dict(update.set), update.remove, update.when)
+
+
+def test_the_query_after_a_page_starts_where_the_page_ended() -> None:
+    """All else stays; after the last page there is none."""
+    query = Query("p", "GSI1", prefix="a", limit=5)
+
+    assert Query("p", "GSI1", prefix="a", limit=5, start={"PK": "x"}) == query.after(Page([], {"PK": "x"}))
+    assert query.after(Page([], None)) is None

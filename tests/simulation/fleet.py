@@ -9,6 +9,7 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
+from tests._async.shards import merge
 from tests.simulation.holdings import Holdings
 from tests.simulation.invariants import Books, Bucket
 from tests.simulation.loop import ProcessLoop, Timeline
@@ -317,7 +318,7 @@ class Keeper:
         if count == 1 or number < count // 2:
             return
         if self._random.random() < 0.3:
-            merged = await self._client.shards.merge(bucket, number - count // 2, number, until_s())
+            merged = await merge(self._client, bucket, number - count // 2, number)
         else:
             stays, goes = await self._view((bucket, number - count // 2)), await self._view(place)
             both = stays is not None and goes is not None
@@ -339,7 +340,7 @@ class Keeper:
         if len(bucket.shards) > 1:
             last = max(bucket.shards)
             half = bucket.shards[last].item["shard_count"] // 2
-            tally["merges"] += await client.shards.merge(bucket.id, last - half, last, client.until_s())
+            tally["merges"] += await merge(client, bucket.id, last - half, last)
             return
         view = await client.buckets.look((bucket.id, 0), None, client.until_s())
         if view is not None:

@@ -73,7 +73,7 @@ class Watch:
         assert self.views is not None
         view = self.views(bucket.entity_id)[bucket.shard_id]
         totals, overflows = {}, {}
-        for position, baseline in enumerate(view.frame.baselines):
+        for position, baseline in enumerate(view.layout.baselines):
             totals[baseline.name] = view.total(position)
             # Seen full, it may be written to until it goes; else it goes as it was seen.
             held = view.numbers[position] + baseline.earned(view.seen_ms)

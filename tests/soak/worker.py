@@ -20,6 +20,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
+from tests._sync.shards import merge
 from tests.dynamodb.trees import AsyncTree, Blocking, SyncTree, tree
 from tests.soak.journal import Journal, Outcome, current_step
 from tests.soak.scenario import (
@@ -202,10 +203,10 @@ class Admin:
         shards = self._client.shards.read_all(bucket, None, until_s)
         if not shards:
             return
-        counts = {shard: view.frame.shard_count for shard, view in shards.items()}
+        counts = {shard: view.layout.shard_count for shard, view in shards.items()}
         pairs = [(low, low + count // 2) for low, count in counts.items() if counts.get(low + count // 2) == count]
         if member.merges and pairs and self._random.random() < len(shards) / member.most_shards:
-            self._client.shards.merge(bucket, *self._random.choice(pairs), until_s)
+            merge(self._client, bucket, *self._random.choice(pairs))
         elif small := [shard for shard, count in counts.items() if count < member.most_shards]:
             shard = self._random.choice(small)
             self._client.shards.split((bucket, shard), shards[shard], until_s)

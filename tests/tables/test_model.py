@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.schema.operations import (
-    Above,
     AtLeast,
     AtMost,
     AttributeAbsent,
     AttributeExists,
-    Below,
     Between,
     Check,
     Delete,
@@ -49,7 +47,7 @@ conditions = st.one_of(
     st.builds(ItemAbsent),
     *(st.builds(kind, st.sampled_from(NAMES)) for kind in (AttributeExists, AttributeAbsent)),
     *(st.builds(kind, st.sampled_from(NAMES), plain) for kind in (Equals, Differs)),
-    *(st.builds(kind, st.sampled_from(NAMES), numbers) for kind in (AtLeast, AtMost, Above, Below)),
+    *(st.builds(kind, st.sampled_from(NAMES), numbers) for kind in (AtLeast, AtMost)),
     st.builds(Between, st.sampled_from(NAMES), numbers, numbers),
 )
 whens = st.lists(conditions, max_size=2).map(tuple)

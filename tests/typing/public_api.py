@@ -4,6 +4,7 @@ from typing import assert_type
 
 import zae_limiter
 from zae_limiter import (
+    BackendCapabilities,
     Lease,
     Limit,
     Namespace,
@@ -12,10 +13,12 @@ from zae_limiter import (
     RateLimitExceeded,
     Repository,
     RepositoryBuilder,
+    RepositoryProtocol,
     SyncLease,
     SyncRateLimiter,
     SyncRepository,
     SyncRepositoryBuilder,
+    SyncRepositoryProtocol,
 )
 
 LIMITS = [Limit.per_minute("rpm", 100), Limit.per_minute("tpm", 10_000, burst=20_000)]
@@ -67,6 +70,41 @@ def synchronous() -> None:
     builder = SyncRepository.builder("my-app", "us-east-1").enable_alarms(False)
     assert_type(builder, SyncRepositoryBuilder[SyncRepository])
     assert_type(builder.build(), SyncRepository)
+
+
+class Wrapper:
+    """An implementation of the protocol from outside the package."""
+
+    def __init__(self, wrapped: Repository) -> None:
+        self.wrapped = wrapped
+
+    @property
+    def name(self) -> str:
+        return self.wrapped.name
+
+    @property
+    def capabilities(self) -> BackendCapabilities:
+        return self.wrapped.capabilities
+
+    async def ensure_infrastructure(self) -> None:
+        await self.wrapped.ensure_infrastructure()
+
+    async def ping(self) -> bool:
+        return await self.wrapped.ping()
+
+    async def close(self) -> None:
+        await self.wrapped.close()
+
+
+def wrapped(repository: Repository, blocking: SyncRepository) -> None:
+    protocols: tuple[RepositoryProtocol, RepositoryProtocol] = repository, Wrapper(repository)
+    synchronous: SyncRepositoryProtocol = blocking
+    limiter = RateLimiter(Wrapper(repository))
+    assert_type(limiter.repository, RepositoryProtocol)
+    SyncRateLimiter(synchronous)
+    SyncRateLimiter(Wrapper(repository))  # type: ignore[arg-type] # its verbs are async
+    RateLimiter(limiter.acquire)  # type: ignore[arg-type] # not a repository
+    assert_type(protocols[1].name, str)
 
 
 def misspelt() -> None:

@@ -1,17 +1,16 @@
 """RepositoryBuilder: chooses, step by step, what a limiter on DynamoDB is to be, then provides and opens it."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from zae_limiter._async.deployment import DeploymentPlan
-from zae_limiter._async.deprecated import LateScope, Named
 from zae_limiter._async.open import Opening, open_scope
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.errors import ValidationError
-from zae_limiter.core.location import DynamoLocation, dynamo_url
+from zae_limiter.core.location import DynamoLocation
 from zae_limiter.core.names import check_namespace, check_stack_name
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE
 from zae_limiter.core.settings import make_settings
@@ -230,32 +229,3 @@ class RepositoryBuilder(Generic[R]):
             settings = replace(settings, audit_retention_days=options.audit_retention_days)
         opening = Opening(self._location, settings, SystemClock(), Random(), self._session)
         return DeploymentPlan(opening, self._location, chosen_update(self._auto_update))
-
-
-def late_scope(named: Named) -> LateScope:
-    """Return what a deprecated constructor names, to be opened by the first verb; with options of a stack, built.
-
-    Raises:
-        ValidationError: It has no name, or something else that it names is not what it must be.
-    """
-    unknown = named.keys() - Named.__annotations__.keys()
-    if unknown:
-        raise TypeError(f"unexpected keyword argument {sorted(unknown)[0]!r}")
-    name = named.get("name")
-    if name is None:
-        raise ValidationError("repository", None, "must be one that was opened, as by connect() or builder()")
-    check_stack_name(name)
-    location = DynamoLocation(name, named.get("region"), named.get("endpoint_url"))
-    builder = RepositoryBuilder(location, _itself, named.get("parallel_mode", "auto"), named.get("session"))
-    builder.auto_update(named.get("auto_update")).on_unavailable(named.get("on_unavailable"))
-    builder.bucket_ttl_multiplier(named.get("bucket_ttl_refill_multiplier", 7))
-    builder.config_cache_ttl(named.get("config_cache_ttl", 60))
-    options = named.get("stack_options")
-    if options is not None:
-        builder.stack_options(options)
-    opens: Callable[[], Awaitable[Scope]] = builder.connect if options is None else builder.build
-    return LateScope(opens, builder.build, dynamo_url(location))
-
-
-def _itself(scope: Scope) -> Scope:
-    return scope

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import zae_limiter.runtime.aio as runtime
-from zae_limiter._async.open import Opening, open_client, own_version
+from zae_limiter._async.open import Opening, open_client, open_scope, own_version
 from zae_limiter._async.store.namespaces import NamespaceStore
 from zae_limiter._async.store.scope import Client, Scope
 from zae_limiter._async.store.versions import VersionStore
@@ -58,15 +58,7 @@ class DeploymentPlan:
             NamespaceNotFoundError: There is no such namespace.
             VersionError: Versions do not go together.
         """
-        client = await open_client(self.opening, parallel)
-        try:
-            namespace_id = await self.opening.namespace_id(client, namespace)
-            record = await self.opening.check_version(client)
-            await self._keep_new(client, record)
-        except BaseException:
-            await client.table.close()
-            raise
-        return client.under(record).scope(namespace, namespace_id)
+        return await open_scope(self.opening, parallel, namespace, self._keep_new)
 
     async def provide(self, options: StackOptions | None, listener: "StackListener | None" = None) -> None:
         """See that stack, version record and default namespace are there; nothing is changed for a newer table.

@@ -4,15 +4,22 @@ What is tried again here is safe whatever became of the first try: a read, a tra
 never reached the server. A single write whose answer was lost is its caller's to judge.
 """
 
+import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from random import Random
 from typing import Any, Protocol
 
-from zae_limiter._async.backoff import Backoff
+import zae_limiter.runtime.aio as runtime
+from zae_limiter._async.backoff import Backoff, Pauses
+from zae_limiter._async.botocore_transport import BotocoreTransport
 from zae_limiter._async.time_probe import TimeProbe
+from zae_limiter.aws.account import Account, EndpointOptions, load_account, loaded
 from zae_limiter.clock import Clock, ServerClock
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.errors import RateLimiterUnavailable, RepositoryClosedError, ZAELimiterError
+from zae_limiter.core.location import DynamoLocation
 from zae_limiter.core.outcome import (
     Cancelled,
     Committed,
@@ -32,10 +39,13 @@ from zae_limiter.tables.dynamodb.errors import Retry, ServiceFailure
 from zae_limiter.tables.dynamodb.http_parser import HttpResponse
 from zae_limiter.tables.dynamodb.requests import MOST_DELETED, MOST_READ, Calls, DynamoDbCall
 from zae_limiter.tables.dynamodb.signing import Signer
+from zae_limiter.transport.aio import Transport
+
+_log = logging.getLogger("zae_limiter")
 
 ADMIN_FACTOR = 5
 """How many deadlines of an acquire a call of administration may take."""
-_PAUSES_S = (0.02, 0.2)
+_PAUSES = Pauses(0.02, 0.2)
 _CONNECTING_TRIES = 3
 _CREATION_S = 300.0
 _INDEX_LAG_S = 5.0
@@ -294,8 +304,7 @@ class DynamoTable:
         return self._monotonic_s() + self._patience.deadline_s * self._patience.admin_factor
 
     def _pauses(self, until_s: float) -> Backoff:
-        patience = self._patience
-        return Backoff(patience.clock, patience.jitter, until_s, _PAUSES_S)
+        return Backoff(self._patience.clock, self._patience.jitter, _PAUSES, until_s)
 
     async def _pause(self, pauses: Backoff, cause: Exception) -> None:
         """Wait for a while.
@@ -430,3 +439,43 @@ def _transacted(answer: HttpResponse | ServiceFailure | Unavailable, count: int)
         return answer
     # Decided on by a clock that was wrong: it is to be decided on again, as after a conflict.
     return Conflict() if errors.clock_refused(answer) else errors.transact_outcome(answer, count)
+
+
+async def open_table(
+    location: DynamoLocation, deadline_s: float, clock: Clock, random: Random, session: Any = None
+) -> DynamoTable:
+    """Return the table at a location, which need not be there yet.
+
+    Raises:
+        ValidationError: No region is configured.
+        StorageError: There are no credentials, or the configuration cannot be used.
+        RateLimiterUnavailable: Loading the credentials took longer than a call of administration may.
+    """
+    place = EndpointOptions(location.name, location.region, location.endpoint_url, deadline_s / 2)
+    account = await _account(place, session, deadline_s * ADMIN_FACTOR)
+    server = ServerClock(clock)
+    transport = choose_transport(account, clock, server)
+    return DynamoTable(location.name, transport, server, Patience(clock, deadline_s, random.random))
+
+
+async def _account(place: EndpointOptions, session: Any, within_s: float) -> Account:
+    """Find credentials and endpoint, together with other callers that open the same table.
+
+    A load that takes longer goes on, and the next opening uses it.
+    """
+    load = load_account(place, session)
+    with suppress(Exception):
+        await runtime.shared(load, within_s)
+    if not load.done():
+        late = TimeoutError(f"the credentials were not loaded within {within_s:.2f} s")
+        raise RateLimiterUnavailable(late, place.table)
+    loaded(place, session)
+    return load.result(0)
+
+
+def choose_transport(account: Account, clock: Clock, server: ServerClock) -> TransportPort:
+    """Return the lean transport, or botocore's where there is a reason to use it."""
+    if account.reason_to_carry is None:
+        return Transport(account, clock, server)
+    _log.info("botocore carries the calls, at its own price: %s", account.reason_to_carry)
+    return BotocoreTransport(account, clock, server)

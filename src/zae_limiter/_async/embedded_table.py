@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 import zae_limiter.runtime.aio as runtime
+from zae_limiter._async.backoff import Backoff, Pauses
 from zae_limiter.clock import Clock
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.errors import RateLimiterUnavailable, StorageError
@@ -29,8 +30,8 @@ _log = logging.getLogger("zae_limiter")
 A = TypeVar("A")
 R = TypeVar("R")
 
-_FIRST_WAIT_S = 0.0002
 _LONGEST_WAIT_S = 0.005
+_WAITS = Pauses(0.0002, _LONGEST_WAIT_S, immediate=True)
 _WRITES_BETWEEN_UPKEEP = 256
 _SWEEP_EVERY_MS = 60_000
 _LONGEST_UPKEEP_MS = 600_000
@@ -213,17 +214,11 @@ class EmbeddedTable:
         started_s = self._clock.monotonic_s()
         if until_s is None:
             until_s = started_s + self._deadline_s
-        longest_s = 0.0
-        while True:
-            now_s = self._clock.monotonic_s()
-            left_s = until_s - now_s
-            if left_s <= 0:
-                raise TimeoutError(f"the file was locked by others for {now_s - started_s:.1f} s")
-            await runtime.sleep(min(left_s, longest_s * (0.5 + self._jitter() / 2)))
-            try:
+        backoff = Backoff(self._clock, self._jitter, _WAITS, until_s)
+        while await backoff.wait_to_deadline():
+            with suppress(Busy):
                 return call(argument)
-            except Busy:
-                longest_s = min(_LONGEST_WAIT_S, longest_s * 2 or _FIRST_WAIT_S)
+        raise TimeoutError(f"the file was locked by others for {self._clock.monotonic_s() - started_s:.1f} s")
 
     def _log_some(self, start: int) -> int | None:
         """Log what the next buckets have used so far."""

@@ -1,11 +1,13 @@
 """Opening a table: which one a URL names, and the namespace in it."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any, assert_never
 
 import zae_limiter.runtime.aio as runtime
+from zae_limiter._async.backoff import Backoff, Pauses
 from zae_limiter._async.embedded_table import EmbeddedTable
 from zae_limiter._async.store.namespaces import NamespaceStore
 from zae_limiter._async.store.scope import Client, Scope, nonces
@@ -30,7 +32,7 @@ from zae_limiter.tables.blocking import BlockingTable
 from zae_limiter.tables.busy import Busy
 from zae_limiter.tables.memory import MemoryTable
 
-_OPENING_WAIT_S = 0.005
+_WAITS = Pauses(0.005, 0.005)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +92,13 @@ def own_version() -> str:
     return metadata.version("zae-limiter")
 
 
-async def open_scope(opening: Opening, parallel: Parallel, namespace: str) -> Scope:
-    """Open the table, and a namespace of it.
+async def open_scope(
+    opening: Opening,
+    parallel: Parallel,
+    namespace: str,
+    prepare: Callable[[Client, VersionRecord | None], Awaitable[None]] | None = None,
+) -> Scope:
+    """Open the table, and a namespace of it; ``prepare`` is called with the table's version record before it is used.
 
     Raises:
         NamespaceNotFoundError: There is no such namespace.
@@ -101,6 +108,8 @@ async def open_scope(opening: Opening, parallel: Parallel, namespace: str) -> Sc
     try:
         namespace_id = await opening.namespace_id(client, namespace)
         record = await opening.check_version(client)
+        if prepare is not None:
+            await prepare(client, record)
     except BaseException:
         await client.table.close()
         raise
@@ -134,15 +143,15 @@ async def _open_file(location: SqliteLocation, opening: Opening) -> BlockingTabl
         StorageError: The file cannot be used, or was locked all the time.
     """
     started_s = opening.clock.monotonic_s()
+    backoff = Backoff(opening.clock, lambda: 1.0, _WAITS, started_s + opening.settings.deadline_s)
     while True:
         try:
             return await runtime.in_thread(_file, location)
         except Busy as busy:
-            waited_s = opening.clock.monotonic_s() - started_s
-            if waited_s >= opening.settings.deadline_s:
+            if not await backoff.wait_to_deadline():
+                waited_s = opening.clock.monotonic_s() - started_s
                 reason = f"another program has kept it locked for {waited_s:.1f} s. End that program, or try again."
                 raise StorageError(location.path, reason) from busy
-        await runtime.sleep(min(_OPENING_WAIT_S, opening.settings.deadline_s - waited_s))
 
 
 def _file(location: SqliteLocation) -> BlockingTable:
@@ -158,10 +167,11 @@ def _file(location: SqliteLocation) -> BlockingTable:
 async def _dynamo(place: DynamoLocation, opening: Opening) -> Table:
     """Open a table of DynamoDB; where it is to be created and is not there, make it."""
     # On a thread at first: loading botocore takes long.
-    await runtime.in_thread(_load_opening)
-    from zae_limiter._async.dynamodb_open import open_table
+    await runtime.in_thread(_load_dynamo)
+    from zae_limiter._async.dynamodb_table import open_table
 
-    table = await open_table(place, opening.settings.deadline_s, (opening.clock, opening.random), opening.session)
+    deadline_s = opening.settings.deadline_s
+    table = await open_table(place, deadline_s, opening.clock, opening.random, opening.session)
     if place.create:
         try:
             await table.create()
@@ -171,9 +181,9 @@ async def _dynamo(place: DynamoLocation, opening: Opening) -> Table:
     return table
 
 
-def _load_opening() -> None:
-    """Load what opens a table of DynamoDB."""
-    from zae_limiter._async.dynamodb_open import open_table  # noqa: F401 - only to load it
+def _load_dynamo() -> None:
+    """Load the table of DynamoDB and its transports."""
+    from zae_limiter._async.dynamodb_table import open_table  # noqa: F401 - only to load it
 
 
 def default_path() -> str:

@@ -3,20 +3,12 @@
 import os
 from random import Random
 from types import TracebackType
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from zae_limiter._async.admin import AdminVerbs
-from zae_limiter._async.builder import RepositoryBuilder, late_scope
-from zae_limiter._async.deprecated import (
-    ADMIN_VERBS,
-    LateScope,
-    MaybeLate,
-    Named,
-    Unopened,
-    open_first,
-    warn_deprecated,
-)
+from zae_limiter._async.builder import RepositoryBuilder
 from zae_limiter._async.open import Opening, located, open_scope
+from zae_limiter._async.protocol import ScopedRepository
 from zae_limiter._async.store.namespaces import NamespaceStore
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.clock import Clock, SystemClock
@@ -28,10 +20,13 @@ from zae_limiter.core.status import BackendCapabilities, OnUnavailable
 from zae_limiter.runtime.aio import Parallel, ParallelMode
 from zae_limiter.schema.config_item import system_place
 
+if TYPE_CHECKING:
+    from zae_limiter._async.deprecated import Named
+
 URL_VARIABLE = "ZAE_LIMITER_URL"
 
 
-class Repository(MaybeLate, AdminVerbs):
+class Repository(ScopedRepository, AdminVerbs):
     """Where limits and buckets are kept, seen through one namespace.
 
     Example:
@@ -41,35 +36,27 @@ class Repository(MaybeLate, AdminVerbs):
         ```
     """
 
-    def __init__(
-        self, scope: Scope | LateScope | None = None, *, owns_table: bool = True, **named: Unpack[Named]
-    ) -> None:
+    def __init__(self, scope: Scope | None = None, *, owns_table: bool = True, **named: "Unpack[Named]") -> None:
         """Hold a scope; to name a limiter here is deprecated, and it is then opened by the first verb.
 
         Raises:
             ValidationError: There is neither a scope nor a name, or there are both.
         """
         if scope is None:
-            scope = late_scope(named)
-            warn_deprecated(type(self).__name__, type(self).__name__)
-        elif named:
+            # A repository that is open pays for none of this.
+            from zae_limiter._async.deprecated import LateRepository, late_form, warn_deprecated
+
+            # Not in __new__, which would be handed the arguments of a subclass's own constructor.
+            self.__class__ = late_form(type(self), LateRepository)
+            assert isinstance(self, LateRepository)
+            LateRepository.__init__(self, named, owns_table=owns_table)
+            warn_deprecated(type(self).__name__)
+            return
+        if named:
             raise ValidationError("repository", sorted(named), "is open already: choose these where it is opened")
+        self._scope = scope
         self._owns_table = owns_table
         self._closed = False
-        if isinstance(scope, LateScope):
-            self.wait_for(scope)
-            open_first(self, (*ADMIN_VERBS, "namespace"), self.opened)
-        else:
-            self._scope = scope
-
-    @classmethod
-    def named(cls, named: Named) -> "Repository":
-        """Return the repository that a deprecated constructor names, to be opened by the first verb.
-
-        Raises:
-            ValidationError: It has no name, or something else that it names is not what it must be.
-        """
-        return cls(late_scope(named))
 
     @classmethod
     async def open(  # noqa: PLR0913 - the signature of the specification
@@ -168,10 +155,7 @@ class Repository(MaybeLate, AdminVerbs):
         """
         if self._closed:
             raise RepositoryClosedError(self.name)
-        if self.late is None or self.is_open:
-            deployed_at(self.name, "ensure_infrastructure")
-        else:
-            self._scope = await self.late.provide()
+        deployed_at(self.name, "ensure_infrastructure")
 
     async def namespace(self, name: str) -> "Repository":
         """Return the same repository seen through another namespace; connection and caches are shared.
@@ -190,14 +174,12 @@ class Repository(MaybeLate, AdminVerbs):
         Raises:
             StorageError: It is not open yet.
         """
-        if isinstance(self._scope, Unopened):
-            raise self._scope.error()
         return self._scope
 
     @property
     def name(self) -> str:
         """Where the table is."""
-        return self._scope.client.location if self.late is None else self.late.location
+        return self._scope.client.location
 
     @property
     def capabilities(self) -> BackendCapabilities:
@@ -207,8 +189,7 @@ class Repository(MaybeLate, AdminVerbs):
     async def ping(self) -> bool:
         """Return whether the table answers; False after ``close()``."""
         try:
-            scope = await self.opened()
-            await scope.table.get(system_place(scope.namespace_id).key)
+            await self._scope.table.get(system_place(self._scope.namespace_id).key)
         except (RateLimiterUnavailable, RepositoryClosedError):
             return False
         return True
@@ -219,17 +200,12 @@ class Repository(MaybeLate, AdminVerbs):
         Afterwards every verb that needs the table raises ``RepositoryClosedError``, and so do calls in flight that the
         table has not answered. Closing a repository that ``namespace`` returned has no effect.
         """
-        if not self._owns_table:
-            return
-        self._closed = True
-        if self.late is not None:
-            await self.late.close()
-        elif self.is_open:
+        if self._owns_table:
+            self._closed = True
             await self._scope.client.close()
 
     async def __aenter__(self) -> "Repository":
         """Enter."""
-        await self.opened()
         return self
 
     async def __aexit__(

@@ -1,37 +1,68 @@
-"""Pauses between tries of what others, or the store itself, stand in the way of."""  # generated from _async by tools/mirror.py; do not edit
+"""Pauses between tries of what other clients, or the store itself, prevent for now."""  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Callable
+from math import inf
+from typing import NamedTuple
 
 import zae_limiter.runtime.threads as runtime
 from zae_limiter.clock import Clock
 from zae_limiter.core.errors import RateLimiterUnavailable
 
 
-class Backoff:
-    """Each about twice as long as the one before, none beyond a deadline; ``bounds_s``: the first and the longest."""
+class Pauses(NamedTuple):
+    """The first and the longest pause. Each may be up to twice as long as the one before.
 
-    def __init__(
-        self, clock: Clock, jitter: Callable[[], float], until_s: float, bounds_s: tuple[float, float]
-    ) -> None:
+    Half of a pause is random, and with ``full_jitter`` all of it. With ``immediate``, a pause of zero seconds comes
+    before the first.
+    """
+
+    first_s: float
+    longest_s: float
+    full_jitter: bool = False
+    immediate: bool = False
+
+
+class Backoff:
+    """Waits between tries, until a deadline if there is one."""
+
+    def __init__(self, clock: Clock, jitter: Callable[[], float], pauses: Pauses, until_s: float = inf) -> None:
         self._clock = clock
         self._jitter = jitter
+        self._pauses = pauses
         self._until_s = until_s
-        self._next_s, self._longest_s = bounds_s
+        self._next_s = 0.0 if pauses.immediate else pauses.first_s
 
     def wait(self) -> bool:
-        """Wait for a while; False, without waiting, where that would be too long."""
-        pause_s = self._next_s * (0.5 + self._jitter() / 2)
+        """Wait for a pause; return False, without waiting, if the deadline leaves no time for it and another try."""
+        full_jitter = self._pauses.full_jitter
+        # With full jitter a pause may end at once. The longest that it might be must fit: a try in the last moment
+        # would time out, and hide what went wrong before.
+        pause_s = self._next_s if full_jitter else self._draw_s()
         if self._clock.monotonic_s() + pause_s >= self._until_s:
             return False
-        runtime.sleep(pause_s)
-        self._next_s = min(self._longest_s, self._next_s * 2)
+        self._sleep(self._draw_s() if full_jitter else pause_s)
+        return True
+
+    def wait_to_deadline(self) -> bool:
+        """Wait for a pause, at most until the deadline; return False, without waiting, after it."""
+        left_s = self._until_s - self._clock.monotonic_s()
+        if left_s <= 0:
+            return False
+        self._sleep(min(left_s, self._draw_s()))
         return True
 
     def wait_or_give_up(self) -> None:
-        """Wait for a while.
+        """Wait for a pause.
 
         Raises:
-            RateLimiterUnavailable: That would be too long.
+            RateLimiterUnavailable: The deadline leaves no time for it.
         """
         if not self.wait():
             raise RateLimiterUnavailable(TimeoutError("the store takes no writes, or others kept changing the bucket"))
+
+    def _draw_s(self) -> float:
+        return self._next_s * (self._jitter() if self._pauses.full_jitter else 0.5 + self._jitter() / 2)
+
+    def _sleep(self, pause_s: float) -> None:
+        runtime.sleep(pause_s)
+        self._next_s = min(self._pauses.longest_s, self._next_s * 2 or self._pauses.first_s)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import zae_limiter.runtime.threads as runtime
-from zae_limiter._sync.open import Opening, open_client, own_version
+from zae_limiter._sync.open import Opening, open_client, open_scope, own_version
 from zae_limiter._sync.store.namespaces import NamespaceStore
 from zae_limiter._sync.store.scope import Client, Scope
 from zae_limiter._sync.store.versions import VersionStore
@@ -58,15 +58,7 @@ class DeploymentPlan:
             NamespaceNotFoundError: There is no such namespace.
             VersionError: Versions do not go together.
         """
-        client = open_client(self.opening, parallel)
-        try:
-            namespace_id = self.opening.namespace_id(client, namespace)
-            record = self.opening.check_version(client)
-            self._keep_new(client, record)
-        except BaseException:
-            client.table.close()
-            raise
-        return client.under(record).scope(namespace, namespace_id)
+        return open_scope(self.opening, parallel, namespace, self._keep_new)
 
     def provide(self, options: StackOptions | None, listener: "StackListener | None" = None) -> None:
         """See that stack, version record and default namespace are there; nothing is changed for a newer table.

@@ -1,31 +1,34 @@
-"""Opening late: what a deprecated constructor only names is opened by the first verb that waits."""  # generated from _async by tools/mirror.py; do not edit
+"""The deprecated constructors: a limiter that is only named is opened by its first verb that waits."""  # generated from _async by tools/mirror.py; do not edit
 
-import inspect
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import wraps
-from types import TracebackType
-from typing import Any, Protocol, TypedDict, cast
+from typing import Any, NoReturn, TypedDict, TypeVar
 
 import zae_limiter.runtime.threads as runtime
-from zae_limiter._sync.admin import AdminVerbs
+from zae_limiter._sync.admin import ADMIN_VERBS
+from zae_limiter._sync.builder import SyncRepositoryBuilder
+from zae_limiter._sync.limiter.bucket_client import BucketClient
+from zae_limiter._sync.limiter.lease import SyncLease
+from zae_limiter._sync.limiter.limiter import SyncRateLimiter
+from zae_limiter._sync.protocol import ScopedRepository
+from zae_limiter._sync.repository import SyncRepository
 from zae_limiter._sync.store.scope import Scope
-from zae_limiter.core.errors import RepositoryClosedError, StorageError
-from zae_limiter.core.status import OnUnavailable
+from zae_limiter.core.errors import RateLimiterUnavailable, RepositoryClosedError, StorageError, ValidationError
+from zae_limiter.core.location import DynamoLocation, dynamo_url
+from zae_limiter.core.names import check_stack_name
+from zae_limiter.core.status import OnUnavailable, check_on_unavailable
 from zae_limiter.infra.options import StackOptions
 from zae_limiter.process import renew_in_copies
 from zae_limiter.runtime.threads import ParallelMode
 
-ADMIN_VERBS = tuple(
-    name
-    for name, _ in inspect.getmembers(AdminVerbs, inspect.isfunction)
-    if not name.startswith("_") and name != "get_cache_stats"
-)
-"""All admin verbs that wait."""
+T = TypeVar("T")
+
+_FORMS: dict[tuple[type, type], Any] = {}
 
 
 class Named(TypedDict, total=False):
-    """What the deprecated constructors take."""
+    """The arguments of the deprecated constructors."""
 
     name: str
     region: str | None
@@ -39,152 +42,214 @@ class Named(TypedDict, total=False):
     session: Any
 
 
-class LateScope:
-    """A scope that is opened once, by whoever needs it first, or provided when that is asked for."""
+class LateRepository(SyncRepository):
+    """A repository that was only named; its verbs open it first, and the first of them to do so opens it for all."""
 
-    def __init__(
-        self, opens: Callable[[], Scope], provides: Callable[[], Scope], location: str
-    ) -> None:
-        self.location = location
-        self._opens = opens
-        self._provides = provides
+    opens_first = (*ADMIN_VERBS, "namespace", "__enter__")
+
+    def __init__(self, named: Named, *, owns_table: bool = True) -> None:
+        """Check what is named.
+
+        Raises:
+            ValidationError: There is no name, or it is invalid.
+        """
+        self.on_unavailable = named.get("on_unavailable")
+        self._builder, self._location = _choose(named)
+        self._deploys = named.get("stack_options") is not None
+        self._owns_table = owns_table
+        self._closed = False
         self._lock = runtime.Lock()
-        self._scope: Scope | None = None
-        self.closed = False
+        self._opened: Scope | None = None
         renew_in_copies(self)
 
     def renew(self, *, restored: bool) -> None:
-        """Open the scope in this process, if the parent was just opening it."""
+        """Open the repository in this process, if the parent was just opening it."""
         if not restored:
             self._lock = runtime.Lock()
 
-    def get(self) -> Scope:
-        """Return the scope, opened now if it is not yet."""
-        return self._scope or self._get(self._opens)
+    @property
+    def is_open(self) -> bool:
+        """Whether a verb has opened it."""
+        return self._opened is not None
 
-    def provide(self) -> Scope:
-        """Return the scope, with the stack around it provided if it is not open yet."""
-        return self._scope or self._get(self._provides)
+    @property
+    def _scope(self) -> Scope:  # type: ignore[override]  # it is never assigned to
+        if self._opened is not None:
+            return self._opened
+        if self._closed:
+            raise RepositoryClosedError(self.name)
+        reason = "it is not open yet; call ensure_infrastructure(), or open it with connect() or builder()"
+        raise StorageError(self.name, reason)
 
-    def _get(self, opens: Callable[[], Scope]) -> Scope:
+    @property
+    def name(self) -> str:
+        """The URL of the table."""
+        return self._location
+
+    def opened(self, *, deploy: bool = False) -> None:
+        """Open the repository if it is not open yet; ``deploy`` sees to its stack first.
+
+        Raises:
+            RepositoryClosedError: It was closed before that, or meanwhile.
+        """
+        if not self.is_open:
+            self._open(deploy)
+
+    def _open(self, deploy: bool) -> None:
         with self._lock:
-            if self._scope is None and not self.closed:
-                self._scope = opens()
+            if not self.is_open and not self._closed:
+                self._opened = (self._builder.build() if deploy or self._deploys else self._builder.connect())
             scope = self._scope
-        if self.closed:
-            # close() was called before or during the opening.
-            if scope is not None:
-                scope.client.close()
-            raise RepositoryClosedError(self.location)
-        assert scope is not None, "an open late scope has a scope"
-        return scope
+        if self._closed:
+            # close() was called during the opening, and had nothing to close yet.
+            scope.client.close()
+            raise RepositoryClosedError(self.name)
+
+    def ensure_infrastructure(self) -> None:
+        """Deploy the stack, unless the repository is open."""
+        if not self._closed:
+            self.opened(deploy=True)
+        super().ensure_infrastructure()
+
+    def ping(self) -> bool:
+        """Return whether the table can be opened and answers; False after ``close()``."""
+        try:
+            self.opened()
+        except (RateLimiterUnavailable, RepositoryClosedError):
+            return False
+        return super().ping()
 
     def close(self) -> None:
         """Close for good; a scope that is being opened is closed by the call that opens it."""
-        self.closed = True
-        if self._scope is not None:
-            self._scope.client.close()
+        self._closed = self._owns_table
+        if self.is_open:
+            super().close()
 
 
-class Unopened:
-    """Stands in the place of a scope that is not open yet, and says what is to be done where it is used too early."""
+def _choose(named: Named) -> tuple[SyncRepositoryBuilder[Scope], str]:
+    """Return a builder with all that is named, and the URL of its table."""
+    unknown = named.keys() - Named.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"unexpected keyword argument {sorted(unknown)[0]!r}")
+    name = named.get("name")
+    if name is None:
+        raise ValidationError("repository", None, "must be one that was opened, as by connect() or builder()")
+    check_stack_name(name)
+    location = DynamoLocation(name, named.get("region"), named.get("endpoint_url"))
+    builder = SyncRepositoryBuilder(location, _itself, named.get("parallel_mode", "auto"), named.get("session"))
+    builder.auto_update(named.get("auto_update")).on_unavailable(named.get("on_unavailable"))
+    builder.bucket_ttl_multiplier(named.get("bucket_ttl_refill_multiplier", 7))
+    builder.config_cache_ttl(named.get("config_cache_ttl", 60))
+    options = named.get("stack_options")
+    return builder if options is None else builder.stack_options(options), dynamo_url(location)
 
-    def __init__(self, late: LateScope) -> None:
-        self._late = late
 
-    def error(self) -> StorageError:
-        """Return the error of a use before the opening, or after ``close()``."""
-        if self._late.closed:
-            return RepositoryClosedError(self._late.location)
-        reason = "it is not open yet; call ensure_infrastructure(), or open it with connect() or builder()"
-        return StorageError(self._late.location, reason)
+def _itself(scope: Scope) -> Scope:
+    return scope
 
-    def __getattr__(self, name: str) -> Any:
-        """Say that it is not open yet.
+
+class LateRateLimiter(SyncRateLimiter):
+    """A limiter of a repository that was only named; its verbs open the repository first."""
+
+    opens_first = ("available", "time_until_available", "__enter__")
+
+    def _begin(self, repository: ScopedRepository) -> None:
+        assert isinstance(repository, LateRepository), "every other repository is open"
+        self._late = repository
+
+    def opened(self) -> BucketClient:
+        """Return the client of the repository, opened now if it is not open yet."""
+        self._late.opened()
+        # Another task may have been faster.
+        if not hasattr(self, "_client"):
+            super()._begin(self._late)
+        return self._client
+
+    def opened_or_unavailable(self) -> BucketClient:
+        """Return the client; one that fails every take if the repository cannot be opened in time."""
+        try:
+            return self.opened()
+        except RateLimiterUnavailable as error:
+            return UnavailableClient(error, self._late.on_unavailable)
+
+    def acquire(
+        self, entity_id: str, resource: str, consume: dict[str, int], limits: Any = None, on_unavailable: Any = None
+    ) -> SyncLease:
+        """Take as ``SyncRateLimiter.acquire`` does; entering opens first."""
+        if hasattr(self, "_client"):
+            return super().acquire(entity_id, resource, consume, limits, on_unavailable)
+        return LateLease(self, (entity_id, resource), consume, limits, on_unavailable)
+
+
+class UnavailableClient(BucketClient):
+    """A client of a store that could not be opened in time: every take fails with the error of the opening."""
+
+    def __init__(self, error: RateLimiterUnavailable, on_unavailable: object) -> None:
+        self.lease_mutex = runtime.Mutex()
+        self._error = error
+        self._on_unavailable = on_unavailable
+
+    def until_s(self) -> float:
+        """Return a deadline that has passed."""
+        return 0.0
+
+    def cascading_limits(self, bucket: object) -> NoReturn:
+        """Fail, before anything is taken.
 
         Raises:
-            StorageError: Always.
+            RateLimiterUnavailable: Always.
         """
-        raise self.error()
+        raise self._error
+
+    def see_through(self, _: object) -> None:
+        """Settle nothing, because nothing was taken."""
+
+    def choice(self, asked: object) -> OnUnavailable:
+        """Return what to do: as the call says, else as the constructor did, else block."""
+        return check_on_unavailable(asked) or check_on_unavailable(self._on_unavailable) or OnUnavailable.BLOCK
 
 
-class MaybeLate:
-    """What has a scope, or waits for one that is opened late."""
+class LateLease(SyncLease):
+    """A lease of a limiter that is opened when the lease is entered."""
 
-    late: LateScope | None = None
-    _scope: Scope
+    __slots__ = ("_arguments", "_limiter")
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the scope is there."""
-        return not isinstance(self._scope, Unopened)
+    def __init__(self, limiter: LateRateLimiter, *arguments: Any) -> None:
+        self._limiter = limiter
+        self._arguments = arguments
 
-    def wait_for(self, late: LateScope) -> None:
-        """Have no scope before the first verb opens it."""
-        self.late = late
-        self._scope = cast(Scope, Unopened(late))
-
-    def opened(self) -> Scope:
-        """Return the scope, opened now if it is not yet."""
-        if self.late is not None and not self.is_open:
-            self._scope = self.late.get()
-        return self._scope
+    def __enter__(self) -> "SyncLease":
+        """Open, and take."""
+        if not hasattr(self, "_client"):
+            super().__init__(self._limiter.opened_or_unavailable(), *self._arguments)
+        return super().__enter__()
 
 
-def open_first(target: object, verbs: Iterable[str], opens: Callable[[], Scope]) -> None:
-    """Have each of an object's verbs open it first."""
-    for verb in verbs:
-        vars(target)[verb] = _after(opens, getattr(target, verb))
-
-
-def _after(opens: Callable[[], Scope], verb: Callable[..., Any]) -> Callable[..., Any]:
+def _opens_first(verb: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(verb)
-    def opened(*positional: Any, **named: Any) -> Any:
-        opens()
-        return verb(*positional, **named)
+    def opened(self: Any, *positional: Any, **named: Any) -> Any:
+        self.opened()
+        return verb(self, *positional, **named)
 
     return opened
 
 
-class Enterable(Protocol):
-    """What is entered and left."""
-
-    def __enter__(self) -> Any:
-        """Enter."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Leave."""
+def late_form(kind: type, late: type[T]) -> type[T]:
+    """Return the form of a class whose verbs open first; a caller's subclass keeps what it overrides."""
+    if (kind, late) not in _FORMS:
+        verbs = {verb: _opens_first(getattr(kind, verb)) for verb in vars(late)["opens_first"]}
+        _FORMS[kind, late] = type(kind.__name__, (late, kind), verbs)
+    form: type[T] = _FORMS[kind, late]
+    return form
 
 
-class LateLease:
-    """A lease of a limiter that is opened when the lease is entered."""
-
-    def __init__(self, opens: Callable[[], Scope], acquire: Callable[[], Enterable]) -> None:
-        self._opens = opens
-        self._acquire = acquire
-
-    def __enter__(self) -> Any:
-        """Open, and take."""
-        self._opens()
-        self._lease = self._acquire()
-        return self._lease.__enter__()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Settle, or give back."""
-        self._lease.__exit__(kind, error, trace)
+NamedRepository = late_form(SyncRepository, LateRepository)
+"""The repository that a limiter opens for itself."""
 
 
-def lease_late(target: object, acquire: Callable[..., Enterable], opens: Callable[[], Scope]) -> None:
-    """Have a limiter's leases open it first."""
-    vars(target)["acquire"] = lambda *positional, **named: LateLease(opens, lambda: acquire(*positional, **named))
-
-
-def warn_deprecated(kind: str, repository: str) -> None:
+def warn_deprecated(kind: str) -> None:
     """Warn of a deprecated constructor, where it is called, and say what to write instead."""
+    repository = SyncRepository.__name__
     text = (
         f"{kind}(name=...) is deprecated: open the repository with {repository}.connect(name, region) where it is "
         f"deployed, or with {repository}.builder(name, region).build() to deploy it, and hand it to the limiter"

@@ -1,30 +1,18 @@
 """Looking at a table of any schema, and upgrading it to this package's; nothing else opens one of another."""  # generated from _async by tools/mirror.py; do not edit
 
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 from zae_limiter._sync.open import Opening, located, open_client
 from zae_limiter._sync.store.migrations import Migrations
 from zae_limiter._sync.store.scope import Client
-from zae_limiter._sync.store.versions import VersionStore
+from zae_limiter._sync.store.versions import Inspected, VersionStore
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.settings import make_settings
-from zae_limiter.core.status import TableSize
-from zae_limiter.core.version import Migrated, VersionRecord
+from zae_limiter.core.version import Migrated
 from zae_limiter.runtime.threads import Parallel
-from zae_limiter.schema import version_item
 
 _DEADLINE_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Inspected:
-    """What a table says of its version, None if it says nothing, how long it took to answer, and what it holds."""
-
-    record: VersionRecord | None
-    latency_ms: float
-    size: TableSize | None = None
 
 
 def inspect(url: str | None = None, *, session: Any = None) -> Inspected:
@@ -36,11 +24,7 @@ def inspect(url: str | None = None, *, session: Any = None) -> Inspected:
     """
     client = _opened(url, session)
     try:
-        record = VersionStore(client).read()
-        started_s = client.clock.monotonic_s()
-        client.table.get(version_item.key())
-        latency_ms = (client.clock.monotonic_s() - started_s) * 1000
-        return Inspected(record, latency_ms, client.table.size())
+        return VersionStore(client).inspect()
     finally:
         client.table.close()
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
-from zae_limiter._sync.upgrade import Inspected, inspect
+from zae_limiter._sync.store.versions import Inspected
+from zae_limiter._sync.upgrade import inspect
 from zae_limiter.cli._place import StoreLocation, Target, file_of
 from zae_limiter.core.errors import (
     InfrastructureError,
@@ -65,16 +66,10 @@ def look(target: Target) -> DeployedStatus:
 
 def status_of(inspected: Inspected | None, **others: Any) -> Status:
     """Return the status of a limiter whose table has been looked at; None is one that did not answer."""
-    record = None if inspected is None else inspected.record
-    size = None if inspected is None else inspected.size
-    return Status(
-        available=inspected is not None,
-        latency_ms=None if inspected is None else round(inspected.latency_ms, 3),
-        schema_version=None if record is None else record.schema_version,
-        lambda_version=None if record is None else record.lambda_version,
-        client_version=metadata.version("zae-limiter"),
-        **{**({} if size is None else size._asdict()), **others},
-    )
+    known: dict[str, Any] = {"available": False}
+    if inspected is not None:
+        known = {**inspected.status_fields(), "latency_ms": round(inspected.latency_ms, 3)}
+    return Status(client_version=metadata.version("zae-limiter"), **{**known, **others})
 
 
 def _look_around(

@@ -6,7 +6,7 @@ How an operation is written down for DynamoDB is ``tables.dynamodb``'s business;
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import itemgetter
 from types import MappingProxyType
@@ -149,32 +149,6 @@ class AtMost:
 
 
 @dataclass(slots=True)
-class Above:
-    """The attribute is a number, and above the bound."""
-
-    name: str
-    bound: int
-
-    def holds(self, item: Item) -> bool:
-        """Say whether the condition holds of the item."""
-        found = item.get(self.name)
-        return type(found) is int and found > self.bound
-
-
-@dataclass(slots=True)
-class Below:
-    """The attribute is a number, and below the bound."""
-
-    name: str
-    bound: int
-
-    def holds(self, item: Item) -> bool:
-        """Say whether the condition holds of the item."""
-        found = item.get(self.name)
-        return type(found) is int and found < self.bound
-
-
-@dataclass(slots=True)
 class Between:
     """The attribute is a number from ``low`` to ``high``, both included."""
 
@@ -213,8 +187,6 @@ Condition = (
     | Differs
     | AtLeast
     | AtMost
-    | Above
-    | Below
     | Between
     | Ranges
 )
@@ -273,6 +245,14 @@ INDEXES = ("GSI1", "GSI2", "GSI3", "GSI4")
 
 
 @dataclass(frozen=True, slots=True)
+class Page:
+    """Items a query found, and where the next page starts, None after the last."""
+
+    items: list[Item]
+    next: Mapping[str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
     """Items of one partition of the table (``index`` None) or of an index, in the order of the sort key.
 
@@ -288,13 +268,9 @@ class Query:
     limit: int | None = None
     start: Mapping[str, str] | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Items a query found, and where the next page starts, None after the last."""
-
-    items: list[Item]
-    next: Mapping[str, str] | None
+    def after(self, page: Page) -> "Query | None":
+        """Return the query of the page that follows one, None if it was the last."""
+        return None if page.next is None else replace(self, start=page.next)
 
 
 class Change(NamedTuple):

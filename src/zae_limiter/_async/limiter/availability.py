@@ -1,4 +1,4 @@
-"""What to do with a request while the store is away."""
+"""What to do with a request while the store is unavailable."""
 
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.core.status import OnUnavailable, check_on_unavailable

@@ -166,7 +166,7 @@ class Lease:
 
     @property
     def degraded(self) -> bool:
-        """True if the store was away and the request was let through unlimited."""
+        """True if the store was unavailable and the request was allowed without limiting."""
         return self._grant is None
 
     async def adjust(self, /, **amounts: int) -> None:
@@ -223,7 +223,7 @@ class Lease:
         except RateLimiterUnavailable as away:
             if self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
                 raise about(away, self._bucket) from away.cause
-            _log.warning("Not given back, for the store is away: %s of %s: %s", now, self._bucket, away)
+            _log.warning("Store unavailable; tokens not given back: %s of %s: %s", now, self._bucket, away)
 
     def _let_go(self, amounts: dict[str, int]) -> dict[str, int]:
         """Stop holding amounts, and return what of them was written and is to be given back."""
@@ -272,12 +272,14 @@ class Lease:
             self._parent = HeldBucket(self._parent.bucket, self._parent.grant, names)
 
     def _go_without_store(self, error: RateLimiterUnavailable) -> None:
-        """Let the request through unlimited, if that is allowed."""
+        """Allow the request without limiting, if ``on_unavailable`` says so."""
         if self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
             raise about(error, self._bucket) from error.cause
         for name, amount in self._held().items():
             check_amount(f"consume[{name}]", amount)
-        _log.warning("Let through unlimited, for the store is away: %s of %s: %s", self._taken, self._bucket, error)
+        _log.warning(
+            "Store unavailable; request allowed without limiting: %s of %s: %s", self._taken, self._bucket, error
+        )
 
     def _held(self) -> dict[str, int]:
         if self._taken is None:

@@ -69,7 +69,7 @@ class Resolver:
         try:
             known = self._scope.caches.limits(bucket)
         except TypeError:
-            # A name that cannot even be hashed is refused with all the others that are none.
+            # A name that cannot be hashed is invalid, and refused later with all other invalid names.
             return None
         if known is None or known.terms is None or not known.terms.cascade:
             return None

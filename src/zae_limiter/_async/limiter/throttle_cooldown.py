@@ -23,7 +23,7 @@ class ThrottleCooldowns:
         self._holds: Bounded[ShardId, Hold] = Bounded()
 
     def __bool__(self) -> bool:
-        """Whether there may be any; where there were none, nobody need ask."""
+        """Whether any shard may be cooling down."""
         return bool(self._holds)
 
     def begin(self, shard_id: ShardId) -> None:

@@ -22,7 +22,7 @@ _GRACE_S = 0.5
 
 
 class Batchable(Protocol):
-    """What a convoy carries."""
+    """What a batcher carries."""
 
     @property
     def until_s(self) -> float:

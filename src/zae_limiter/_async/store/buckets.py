@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import assert_never
 
-import zae_limiter.runtime.aio as runtime
+from zae_limiter._async.backoff import Pauses
 from zae_limiter._async.caches import BucketId
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.core.errors import NamespaceNotFoundError, RateLimiterUnavailable
@@ -25,9 +25,7 @@ from zae_limiter.schema.bucket_item import BucketView, bucket_key, view_of
 from zae_limiter.schema.bucket_writes import Owner
 from zae_limiter.schema.operations import Check, Key, Operation, Put, Update
 
-_FIRST_PAUSE_S = 0.005
-_LONGEST_PAUSE_S = 0.1
-
+_PAUSES = Pauses(0.005, 0.1, full_jitter=True)
 
 WriteResult = Applied | Refused | Missing | Throttled
 """What became of a write."""
@@ -151,8 +149,7 @@ class BucketStore:
         self, operation: Put | Update, outcome: WriteOutcome, again: Put | Update | None, until_s: float
     ) -> WriteResult:
         """Send a write again until it has an answer."""
-        clock = self._scope.client.clock
-        pause_s = _FIRST_PAUSE_S
+        backoff = self._scope.client.backoff(_PAUSES, until_s)
         failure: BaseException
         while True:
             match outcome:
@@ -170,11 +167,8 @@ class BucketStore:
                     failure = self._too_late("nothing but throttles")
                 case never:
                     assert_never(never)
-            if clock.monotonic_s() + pause_s >= until_s:
-                # A try in what is left would fail for want of time, and hide what went wrong.
+            if not await backoff.wait():
                 raise RateLimiterUnavailable(failure)
-            await runtime.sleep(pause_s * self._scope.client.random.random())
-            pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
             outcome = await self._scope.table.write(operation, until_s)
 
     def _too_late(self, what: str) -> TimeoutError:

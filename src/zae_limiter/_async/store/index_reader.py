@@ -43,8 +43,10 @@ class IndexReader:
             found += page.items
             if page.next is None or (limit is not None and len(found) >= limit):
                 break
-            # A page that is not full had foreign entries, or more bytes than one answer has.
-            query = replace(query, start=page.next, limit=None if limit is None else max(limit, _FULL_PAGE))
+            # A page that is not full had foreign entries, or more bytes than one answer has. The table itself has no
+            # foreign entries, so what is missing is enough.
+            more = None if limit is None else max(limit, _FULL_PAGE) if query.index else limit - len(found)
+            query = replace(query, start=page.next, limit=more)
         if limit is None or len(found) <= limit:
             return Page(found, page.next)
         return Page(found[:limit], _start_after(query, found[:limit]))

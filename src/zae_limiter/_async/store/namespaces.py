@@ -3,7 +3,7 @@
 Every step is one transaction with its audit event, which stands in the registry and so outlives the namespace.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 import zae_limiter.runtime.aio as runtime
@@ -181,14 +181,8 @@ class NamespaceStore:
             raise NamespaceStateError(name, NamespaceStatus.DELETED.value, "recover", hint)
 
     async def _registered(self, prefix: str) -> list[Namespace]:
-        found: list[Namespace] = []
-        start: Mapping[str, str] | None = None
-        while True:
-            page = await self._table.query(Query(keys.pk_registry(), prefix=prefix, start=start))
-            found += [namespace_item.from_item(item) for item in page.items]
-            start = page.next
-            if start is None:
-                return found
+        found = await self._index.read(Query(keys.pk_registry(), prefix=prefix))
+        return [namespace_item.from_item(item) for item in found.items]
 
     async def _remove_everything(self, namespace_id: str, progress: Callable[[int], None]) -> int:
         """Remove all items of a namespace, until nothing is found in two looks as far apart as an index may lag."""
@@ -204,16 +198,14 @@ class NamespaceStore:
     async def _remove_what_is_found(self, namespace_id: str, progress: Callable[[int], None]) -> int:
         """Walk once through the items of a namespace and remove each; return how many there were."""
         removed = 0
-        start: Mapping[str, str] | None = None
-        while True:
-            everything = Query(keys.gsi4_pk(namespace_id), index="GSI4", limit=_KEYS_PER_PAGE, start=start)
-            page = await self._index.page(everything)
+        query: Query | None = Query(keys.gsi4_pk(namespace_id), index="GSI4", limit=_KEYS_PER_PAGE)
+        while query is not None:
+            page = await self._index.page(query)
             done = await self._remove([Key(item["PK"], item["SK"]) for item in page.items], page.next is not None)
             removed += done
             progress(done)
-            start = page.next
-            if start is None:
-                return removed
+            query = query.after(page)
+        return removed
 
     async def _remove(self, found: Sequence[Key], more: bool) -> int:
         """Remove the items of a page, each bucket of several shards as a whole, and return how many there were.

@@ -4,9 +4,11 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
+from math import inf
 from random import Random
 from typing import Any
 
+from zae_limiter._async.backoff import Backoff, Pauses
 from zae_limiter._async.caches import NamespaceCaches
 from zae_limiter._async.table import Table
 from zae_limiter.clock import Clock
@@ -49,6 +51,10 @@ class Client:
         finally:
             for caches in list(self.caches.values()):
                 caches.forget()
+
+    def backoff(self, pauses: Pauses, until_s: float = inf) -> Backoff:
+        """Return what waits between tries of this client, until a deadline if there is one."""
+        return Backoff(self.clock, self.random.random, pauses, until_s)
 
     def draw_birth(self) -> int:
         """Return the birth number of a bucket to be created."""

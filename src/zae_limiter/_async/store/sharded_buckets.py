@@ -5,7 +5,7 @@ Were shard 0 removed alone, the next request would make a whole new bucket besid
 
 from collections.abc import Iterable
 
-import zae_limiter.runtime.aio as runtime
+from zae_limiter._async.backoff import Pauses
 from zae_limiter._async.store.scope import Client
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.outcome import Committed, Item, Unavailable
@@ -17,8 +17,7 @@ from zae_limiter.schema.operations import Delete, Equals, Key
 
 _READS = 6
 _MOST_TRIES = 16
-_FIRST_PAUSE_S = 0.001
-_LONGEST_PAUSE_S = 0.05
+_PAUSES = Pauses(0.001, 0.05, full_jitter=True)
 
 
 class ShardedBuckets:
@@ -48,14 +47,15 @@ class ShardedBuckets:
         """
         widest = 1 << known.bit_length()
         found: list[Item] = []
-        for attempt in range(_READS):
+        backoff = self._client.backoff(_PAUSES)
+        for _ in range(_READS):
             keys = [bucket_key(*bucket[:3], shard) for shard in range(widest)]
             found = [item for item in await self._table.batch_get(keys, consistent=True) if item is not None]
             counts = counts_of(found)
             if not found or is_complete(counts):
                 return found
             if max(counts.values()) <= widest:
-                await self._pause(attempt)
+                await backoff.wait()
             widest = max(widest, *counts.values())
         return found
 
@@ -66,7 +66,8 @@ class ShardedBuckets:
             RateLimiterUnavailable: The table did not answer, or the shards kept changing.
         """
         outcome: object = None
-        for attempt in range(_MOST_TRIES):
+        backoff = self._client.backoff(_PAUSES)
+        for _ in range(_MOST_TRIES):
             shards = await self.read(bucket, known)
             if not shards:
                 return 0
@@ -76,12 +77,8 @@ class ShardedBuckets:
                 return len(shards)
             if isinstance(outcome, Unavailable):
                 raise RateLimiterUnavailable(outcome.cause)
-            await self._pause(attempt)
+            await backoff.wait()
         raise RateLimiterUnavailable(TimeoutError(f"others kept changing the shards of a bucket: {outcome}"))
-
-    async def _pause(self, attempt: int) -> None:
-        longest_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**attempt)
-        await runtime.sleep(longest_s * self._client.random.random())
 
 
 def highest_shards(wanted: Iterable[Key]) -> dict[BucketKey, int]:

@@ -1,4 +1,4 @@
-"""What to do with a request while the store is away."""  # generated from _async by tools/mirror.py; do not edit
+"""What to do with a request while the store is unavailable."""  # generated from _async by tools/mirror.py; do not edit
 
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.core.status import OnUnavailable, check_on_unavailable

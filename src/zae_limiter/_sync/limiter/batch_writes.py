@@ -72,14 +72,14 @@ class TakeBatcher(WriteBatcher[AcquireRequest, TakeResult]):
         return remembered, limits.terms
 
     def _most_at_once(self, requests: Sequence[AcquireRequest]) -> int:
-        """Say how many, from the first, may be asked for in one: no more than the bucket can ever give at once."""
+        """Return how many requests, from the first, fit into one take: no more than the capacity."""
         known = self._known(requests[0].bucket)
         if known is None:
             return len(requests)
         return max(1, fitting([request.consume for request in requests], capacities_of(known[1])))
 
     def _expected_at_once(self, requests: Sequence[AcquireRequest]) -> int:
-        """Say how many of them the bucket is thought to have enough for; most, where not even for the first."""
+        """Return how many requests the bucket is expected to admit; all that fit, if not even the first."""
         most = self._most_at_once(requests)
         known = self._known(requests[0].bucket)
         view = None if known is None or known[0].sharded else known[0].expected()
@@ -113,7 +113,7 @@ class TakeBatcher(WriteBatcher[AcquireRequest, TakeResult]):
     def _take_together(self, requests: Sequence[AcquireRequest], count: int) -> Sequence[BatchResult]:
         """Take once for the first ``count``; where that is too much, all are judged by what there is.
 
-        Those who may try again are told so.
+        A request that may be tried again gets ``RETRY_LATER``.
         """
         first, later = requests[:count], len(requests) - count
         try:
@@ -149,7 +149,7 @@ class TakeBatcher(WriteBatcher[AcquireRequest, TakeResult]):
             return error
 
     def undo(self, request: AcquireRequest, verdict: TakeResult) -> None:
-        """Credit what was taken for a caller who has left."""
+        """Credit what was taken for a caller that has left."""
         if isinstance(verdict, Paired):
             self._credit(verdict.parent, request.consume, verdict.parent_grant)
             self._credit(request.bucket, request.consume, verdict.grant)

@@ -189,7 +189,7 @@ class BucketClient:
     def _run(
         self, shard_attempt: ShardAttempt, request: AcquireRequest, verdict: ShardVerdict | None = None
     ) -> Grant | Rejected:
-        """Run an errand on shard 0 to its end, and turn to the other shards where that is not all there is."""
+        """Run an attempt on shard 0 to its end, and continue on the other shards if there are any."""
         while True:
             verdict = shard_attempt.run() if verdict is None else verdict
             sharded = shard_attempt.view is not None and shard_attempt.view.layout.shard_count > 1
@@ -207,7 +207,7 @@ class BucketClient:
             shard_attempt, verdict = ShardAttempt(self._means, request, shard_attempt.terms, self._first), None
 
     def _take_cold(self, request: AcquireRequest) -> Grant | Rejected:
-        """Take from a bucket whose terms are not at hand; where it was not seen either, both are read at once."""
+        """Take from a bucket whose limits are not cached; if its view is not cached either, read both in one call."""
         bucket, own, until_s = request.bucket, request.own, request.until_s
         check_bucket(bucket)
         first = self._first
@@ -223,14 +223,14 @@ class BucketClient:
         return self._run(ShardAttempt(self._means, request, terms, first), request)
 
     def _evaluate_ancestors(self, request: AcquireRequest, terms: EffectiveLimits) -> Rejected | None:
-        """Return the rejection by an ancestor that is evaluated with this bucket, None if there is none.
+        """Return the rejection by an ancestor that is evaluated with this bucket; None if it may be admitted.
 
         Here None: the cascade evaluates all views before it takes from any bucket.
         """
         return None
 
     def choice(self, asked: object) -> OnUnavailable:
-        """Return what to do while the store is away."""
+        """Return what to do while the store is unavailable."""
         return chosen(asked, self._scope)
 
     def see_through(self, settling: Callable[[], None]) -> None:

@@ -54,7 +54,7 @@ class BatchedClient(NetworkedClient):
         return taken
 
     def _batcher(self, request: AcquireRequest) -> TakeBatcher:
-        """Return the queue of a request; what is no request at all gets one of its own, and is told so alone."""
+        """Return the queue of a request. An invalid request gets a queue of its own, so that it fails alone."""
         together = self._together and request.own is None and are_amounts(request.consume)
         key = (request.bucket, request.partly)
         try:
@@ -77,7 +77,7 @@ class BatchedClient(NetworkedClient):
         Raises:
             RateLimiterUnavailable: The table did not answer; a credit may have been given all the same.
         """
-        # A bucket that is gone is created again by the limits of those who settle: a caller's own are for its own.
+        # A bucket that is gone is created again by the limits of the settlement, so a caller's own limits stay apart.
         # Credits of another birth number are for another bucket under the same name.
         key = (bucket, terms.digest, settlement.birth)
         batcher = self._settlements.get(key) if self._together else None
@@ -92,7 +92,7 @@ class BatchedClient(NetworkedClient):
         return cascade.settle_in_parallel(self, owed)
 
     def _check(self, request: AcquireRequest) -> None:
-        """Refuse what can never be admitted before it travels with others; limits to be read again refuse nothing."""
+        """Refuse what can never be admitted before it joins a batch; limits that must be read again refuse nothing."""
         known = self.caches.limits(request.bucket)
         if known is not None and known.terms is not None and known.is_fresh(self.now()[0]):
             request.amounts(known.terms)

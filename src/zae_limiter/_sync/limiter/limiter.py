@@ -5,24 +5,23 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Unpack
 
 import zae_limiter.runtime.threads as runtime
-from zae_limiter._sync.admin import AdminVerbs
-from zae_limiter._sync.deprecated import ADMIN_VERBS, MaybeLate, Named, lease_late, open_first, warn_deprecated
+from zae_limiter._sync.admin import DelegatedVerbs
 from zae_limiter._sync.limiter.bucket_client import BucketClient
 from zae_limiter._sync.limiter.direct import DirectClient, DirectLease
 from zae_limiter._sync.limiter.group_commit import BatchedClient
 from zae_limiter._sync.limiter.lease import SyncLease
-from zae_limiter._sync.protocol import SyncRepositoryProtocol
-from zae_limiter._sync.store.scope import Scope
+from zae_limiter._sync.protocol import SyncRepositoryProtocol, ScopedRepository, unwrap
 from zae_limiter.core.acquire import amounts_of
 from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.status import OnUnavailable
 
 if TYPE_CHECKING:
+    from zae_limiter._sync.deprecated import Named
     from zae_limiter.infra.discovery import LimiterInfo
 
 
-class SyncRateLimiter(MaybeLate, AdminVerbs):
+class SyncRateLimiter(DelegatedVerbs):
     """Limits calls by what is stored in a repository.
 
     Example:
@@ -41,7 +40,7 @@ class SyncRateLimiter(MaybeLate, AdminVerbs):
         *,
         speculative_writes: bool = True,
         group_commit: bool = True,
-        **named: Unpack[Named],
+        **named: "Unpack[Named]",
     ) -> None:
         """Limit by a repository; to name a limiter here is deprecated, and it is then opened by the first verb.
 
@@ -52,28 +51,30 @@ class SyncRateLimiter(MaybeLate, AdminVerbs):
             **named: What the deprecated form takes.
 
         Raises:
-            ValidationError: There is neither a repository nor a name, or there are both.
+            ValidationError: There is neither a repository nor a name, or there are both, or the repository is neither
+                a ``SyncRepository`` nor a wrapper of one.
         """
         if repository is None:
-            # Whoever hands in a repository pays for none of this.
-            from zae_limiter._sync.repository import SyncRepository
+            # A limiter that is given a repository pays for none of this.
+            from zae_limiter._sync.deprecated import NamedRepository, warn_deprecated
 
-            repository = SyncRepository.named(named)
-            warn_deprecated(type(self).__name__, SyncRepository.__name__)
+            repository = NamedRepository(named)
+            warn_deprecated(type(self).__name__)
         elif named:
             raise ValidationError("repository", sorted(named), "is open already: choose these where it is opened")
         self._repository = repository
         self._speculative = speculative_writes
         self._together = group_commit
-        if isinstance(repository, MaybeLate) and repository.late is not None and not repository.is_open:
-            self.wait_for(repository.late)
-            open_first(self, (*ADMIN_VERBS, "available", "time_until_available"), self.opened)
-            lease_late(self, self.acquire, self.opened)
-        else:
-            self._begin(repository.scope)
+        wrapped = unwrap(repository)
+        if not wrapped.is_open:
+            from zae_limiter._sync.deprecated import LateRateLimiter, late_form
 
-    def _begin(self, scope: Scope) -> None:
-        self._scope = scope
+            # Not in __new__, which would be handed the arguments of a subclass's own constructor.
+            self.__class__ = late_form(type(self), LateRateLimiter)
+        self._begin(wrapped)
+
+    def _begin(self, repository: ScopedRepository) -> None:
+        scope = repository.scope
         # Chosen once: a write to an embedded table is made in place, one to a networked table travels with others.
         if scope.table.inline:
             self._client: BucketClient = DirectClient(scope, speculative=self._speculative)
@@ -81,16 +82,6 @@ class SyncRateLimiter(MaybeLate, AdminVerbs):
         else:
             self._client = BatchedClient(scope, speculative=self._speculative, together=self._together)
             self._lease_kind = SyncLease
-
-    def opened(self) -> Scope:
-        """Return the scope, opened now if it is not yet."""
-        if not self.is_open:
-            assert isinstance(self._repository, MaybeLate)
-            scope = self._repository.opened()
-            # Another task may have been faster.
-            if not self.is_open:
-                self._begin(scope)
-        return self._scope
 
     @property
     def repository(self) -> SyncRepositoryProtocol:
@@ -113,13 +104,13 @@ class SyncRateLimiter(MaybeLate, AdminVerbs):
         """Take from every limit named in ``consume``, or from none.
 
         Entering takes and yields the lease; leaving writes its adjustments; leaving by an exception gives all back.
-        ``limits`` stand in for the stored ones. ``on_unavailable`` says what happens if the store is away: ``block``
+        ``limits`` replace the stored ones. ``on_unavailable`` says what happens if the store is unavailable: ``block``
         raises, ``allow`` lets the call through unlimited; without it, as the repository or the stored defaults say.
 
         Raises:
             RateLimitExceeded: A limit lacks the tokens. On entering, as are all of these.
             ValidationError: Names, amounts or limits are not what they must be, or can never be admitted.
-            RateLimiterUnavailable: The store is away, and ``on_unavailable`` is to block.
+            RateLimiterUnavailable: The store is unavailable, and ``on_unavailable`` is ``block``.
         """
         return self._lease_kind(self._client, (entity_id, resource), consume, limits, on_unavailable)
 
@@ -193,7 +184,6 @@ class SyncRateLimiter(MaybeLate, AdminVerbs):
 
     def __enter__(self) -> "SyncRateLimiter":
         """Enter."""
-        self.opened()
         return self
 
     def __exit__(

@@ -67,7 +67,7 @@ class NetworkedClient(BucketClient):
     def _take_in_flight(
         self, request: AcquireRequest, memory: Remembered, terms: EffectiveLimits, now: TimeBounds
     ) -> Grant | Rejected:
-        """Take where several takes may be under way: each reckons with those before it, but none rejects by them."""
+        """Take while other takes may be in flight: count these as spent, but never reject because of them."""
         amounts = request.amounts(terms)
         if not amounts:
             return Grant(terms, None)
@@ -91,7 +91,7 @@ class NetworkedClient(BucketClient):
         ]
         flight = Flight(view.layout, changes, until_s)
         try:
-            # A take that was due one deadline before this one began.
+            # Takes that were due a whole deadline ago are lost: their callers were interrupted.
             memory.send(flight, until_s - 2 * self._deadline_s)
             outcome = self._write(update, until_s)
         finally:

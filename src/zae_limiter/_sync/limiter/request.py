@@ -1,4 +1,4 @@
-"""What a caller asks for, and how a rejection is told. Values only."""  # generated from _async by tools/mirror.py; do not edit
+"""A request for tokens, and its rejection, as values."""  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class AcquireRequest(NamedTuple):
         """Return the amounts by these terms.
 
         Raises:
-            ValidationError: An amount that is none, or that can never be admitted.
+            ValidationError: An amount is invalid, or can never be admitted.
         """
         if not self.partly:
             return amounts_of(self.consume, terms)

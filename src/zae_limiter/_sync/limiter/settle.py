@@ -10,7 +10,7 @@ from zae_limiter._sync.caches import BucketId, Remembered
 from zae_limiter._sync.limiter.request import contended
 from zae_limiter._sync.limiter.shard_attempt import MOST_STEPS, AttemptContext
 from zae_limiter._sync.limiter.shards import TRANSACTIONS, ShardClient
-from zae_limiter._sync.store.buckets import ShardId, WriteResult
+from zae_limiter._sync.store.buckets import WriteResult
 from zae_limiter._sync.store.configs import ConfigStore
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.core.bucket_changes import Settlement, Settling, settle
@@ -58,7 +58,7 @@ class Settler:
         refusals = 0
         for _ in range(MOST_STEPS):
             if memory.sharded:
-                settlement = self._settle_across((bucket, view), settlement, (terms, until_s, refusals))
+                settlement = self._settle_across(Owed(bucket, settlement, terms, until_s), view, refusals)
                 if not settlement.names:
                     return
                 # Where the bucket is gone, it is the first shard that is made again.
@@ -66,7 +66,7 @@ class Settler:
                 shard = shard if view is not None else 0
             if view is None and shard == 0 and not (settlement.debits and self._has_namespace(bucket, until_s)):
                 return
-            result, own = self._settle_once((bucket, shard), view, settlement, (terms, until_s, refusals))
+            result, own = self._settle_once(Owed(bucket, settlement, terms, until_s), view, refusals)
             if result is None:
                 return
             if isinstance(result, Applied):
@@ -84,39 +84,34 @@ class Settler:
             view = memory.seen(shard)
         raise contended(bucket)
 
-    def _settle_across(
-        self, seen: tuple[BucketId, BucketView | None], settlement: Settlement, by: tuple[EffectiveLimits, float, int]
-    ) -> Settlement:
-        """Settle with all shards at once what one of them lacks, or has no room for; return what is left to settle."""
-        bucket, view = seen
-        terms, until_s, refusals = by
-        now_ms = self._table.now()[0]
+    def _settle_across(self, owed: Owed, view: BucketView | None, refusals: int) -> Settlement:
+        """Settle with all shards what one of them lacks, or has no room for; return what is left to settle."""
+        now_ms, settlement = self._table.now()[0], owed.settlement
         due = settlement if view is None else settlement.due(view.layout.birth)
         left: Settlement | None = None
         if due.debits and lacks(view, due, now_ms, refusals):
-            left = self._settle_shards(Owed(bucket, settlement, terms, until_s), debits=True)
+            left = self._settle_shards(owed, debits=True)
         elif due.credits and not due.debits and has_no_room(view, due, now_ms):
-            left = self._settle_shards(Owed(bucket, settlement, terms, until_s), debits=False)
+            left = self._settle_shards(owed, debits=False)
         return settlement if left is None else left
 
     def _settle_once(
-        self, shard_id: ShardId, view: BucketView | None, settlement: Settlement, by: tuple[EffectiveLimits, float, int]
+        self, owed: Owed, view: BucketView | None, refusals: int
     ) -> tuple[WriteResult | None, Amounts]:
-        """Send a settlement to a shard once; None where it has nothing of it."""
-        terms, until_s, refusals = by
+        """Send a settlement to a shard once; None if the shard has nothing of it. Without a view, create the bucket."""
         if view is None:
-            creation = self._charged_from_full(shard_id[0], settlement, terms)
+            creation = self._charged_from_full(owed.bucket, owed.settlement, owed.terms)
             try:
-                return self._buckets.create(creation, until_s), ()
+                return self._buckets.create(creation, owed.until_s), ()
             except NamespaceNotFoundError:
                 return None, ()
-        settling = settle(view, settlement, self._table.now(), refusals)
+        settling = settle(view, owed.settlement, self._table.now(), refusals)
         if not settling.parts:
             return None, ()
         own = [(part.position, part.spent) for part in settling.parts]
         if view.layout.shard_count > 1:
             settling = if_covered(view, settling, self._table.now()[0])
-        return self._settle_with(view, settling, until_s), own
+        return self._settle_with(view, settling, owed.until_s), own
 
     def _settle_with(self, view: BucketView, settling: Settling, until_s: float) -> WriteResult:
         """Send a settlement; after a lost answer only its debits are sent again, never a credit."""
@@ -130,7 +125,7 @@ class Settler:
         return self._buckets.result_of(operation, outcome, again, until_s)
 
     def _has_namespace(self, bucket: BucketId, until_s: float) -> bool:
-        """Say whether there is still anyone to charge: a bucket that is gone may have gone with its namespace."""
+        """Return whether the namespace still exists: a bucket that is gone may have gone with it."""
         try:
             self._configs.read_again(bucket, until_s, consistent=True)
         except NamespaceNotFoundError:

@@ -1,6 +1,6 @@
-"""One request on its way to be admitted or rejected by one shard, once that takes more than one step.
+"""Carries out one request on one shard, where that takes more than one step.
 
-What to do next is decided in ``core.acquire``; here it is done, and what was learnt is handed back.
+``core.acquire`` decides the next step. This module carries it out and returns what was learned.
 """  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ AttemptResult = Grant | Rejected | Missing | Throttled
 
 @dataclass(frozen=True, slots=True)
 class AttemptContext:
-    """What errands are run with."""
+    """What attempts share: the table, stores, limits and numbers of one client."""
 
     table: Table
     buckets: BucketStore
@@ -141,7 +141,7 @@ class ShardAttempt:
         return self.hear(self._buckets.send(operation, self._until_s), asked)
 
     def hear(self, result: WriteResult, asked: TimeBounds) -> AttemptResult | None:
-        """Learn from the fate of a write that was judged at ``asked``; None if there is more to do."""
+        """Learn from the result of a write that was decided at ``asked``; None if there is more to do."""
         match result:
             case Applied(new=new):
                 self.view = self._buckets.learn(self._shard_id, new, self.terms, self._amounts)

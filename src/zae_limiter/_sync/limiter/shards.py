@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from random import Random
 
-from zae_limiter._sync.backoff import Backoff
+from zae_limiter._sync.backoff import Backoff, Pauses
 from zae_limiter._sync.caches import Bounded, BucketId, Remembered
 from zae_limiter._sync.limiter.request import AcquireRequest, Rejected, contended
 from zae_limiter._sync.limiter.shard_attempt import AttemptContext, ShardAttempt
@@ -40,7 +40,7 @@ from zae_limiter.core.sharding import (
     wants_split,
     write_rate,
 )
-from zae_limiter.core.splitting import merge, split
+from zae_limiter.core.splitting import split
 from zae_limiter.core.view import Amounts, EffectiveLimits, Grant
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView
@@ -50,7 +50,7 @@ _SHARDS_TRIED = 3
 _READS_OF_ALL = 6
 # More than fit a deadline, which is what ends the tries.
 TRANSACTIONS = 64
-_PAUSES_S = (0.005, 0.1)
+_PAUSES = Pauses(0.005, 0.1)
 # Of many clients that a throttle hits at once, some split and the others find it done.
 _SPLITTERS = 0.25
 _TO_LOOK = 0.125
@@ -113,7 +113,7 @@ class ShardClient:
         return self._take_across(request, terms)
 
     def _next_shard(self, request: AcquireRequest, memory: Remembered, tried: set[int]) -> int | None:
-        """Return a shard that was not tried yet, None if there is none; where all are left alone for now, wait.
+        """Return a shard that was not tried yet, None if all were. Wait if all of them are cooling down.
 
         Raises:
             RateLimiterUnavailable: That would be too long.
@@ -125,7 +125,7 @@ class ShardClient:
         return shard
 
     def _choose(self, memory: Remembered, avoided: set[int]) -> int | None:
-        """Return a shard by chance, each as often as its share is large; None if there is none but those avoided."""
+        """Return a random shard, weighted by its share; None if all are avoided."""
         counts = memory.counts()
         shard = route(self._random.randrange(MOST_SHARDS), counts)
         if shard not in avoided:
@@ -157,7 +157,7 @@ class ShardClient:
     def _take_across(self, request: AcquireRequest, terms: EffectiveLimits) -> Grant | Rejected:
         """Take from as many shards as it needs, in one transaction, or reject by what all of them have.
 
-        Whoever comes too late for what there was is rejected, and does not wait for what comes after it.
+        A request that loses the race for the remaining tokens is rejected; it does not wait for refill.
         """
         bucket = request.bucket
         pauses = self.pauses(request.until_s)
@@ -244,12 +244,12 @@ class ShardClient:
 
     def pauses(self, until_s: float) -> Backoff:
         """Return the pauses between tries that others, or throttles, stand in the way of."""
-        return Backoff(self._scope.client.clock, self._random.random, until_s, _PAUSES_S)
+        return self._scope.client.backoff(_PAUSES, until_s)
 
     def read_all(
         self, bucket: BucketId, terms: EffectiveLimits | None, until_s: float, *, again: bool = False
     ) -> Shards | None:
-        """Read all shards of a bucket, None if there is none; ``again``: it must be the newest.
+        """Read all shards of a bucket; None if it does not exist. ``again``: read the newest.
 
         Raises:
             RateLimiterUnavailable: The table did not answer, or the shards kept changing.
@@ -280,7 +280,7 @@ class ShardClient:
             return
         rate = self._rate(view)
         if rate is not None and wants_split(rate, self._most_per_s, view.layout.shard_count):
-            # Whoever has got what was asked for is not to hear of what the split ran into.
+            # The request was admitted, so a failed split is not the caller's concern.
             with suppress(RateLimiterUnavailable):
                 self.split(shard_id, view, until_s)
 
@@ -335,21 +335,6 @@ class ShardClient:
                     return
         finally:
             self._splitting.discard(shard_id)
-
-    def merge(self, bucket: BucketId, staying: int, leaving: int, until_s: float) -> bool:
-        """Make one shard of two; False if they are not one shard's halves, or others were faster."""
-        shards = self.read_all(bucket, None, until_s)
-        if shards is None or staying not in shards or leaving not in shards:
-            return False
-        merging = merge(shards[staying], shards[leaving], self._table.now())
-        if merging is None:
-            return False
-        operations = bucket_writes.merge(shards[staying], shards[leaving], merging, next(self._means.nonces))
-        token = f"merge-{next(self._means.nonces)}"
-        outcome = self._table.transact(operations, token, until_s=until_s)
-        if isinstance(outcome, Committed):
-            self._read_again(bucket, (leaving, staying), None, until_s)
-        return isinstance(outcome, Committed)
 
     def _read_again(
         self, bucket: BucketId, shards: Sequence[int], terms: EffectiveLimits | None, until_s: float

@@ -17,7 +17,7 @@ _MOST = 1_000
 """Creations that are remembered; the oldest are forgotten first, and what they withheld is lost."""
 
 _KEPT_MS = 60_000
-"""Creations are remembered for this long; by then the time is known well, or nobody lacks tokens."""
+"""Creations are remembered for this long; by then the time is known well, or no request lacks tokens."""
 
 
 class TopUps:

@@ -1,7 +1,6 @@
 """Audit events, read back. They are written with the changes they tell of."""  # generated from _async by tools/mirror.py; do not edit
 
-from dataclasses import replace
-
+from zae_limiter._sync.store.index_reader import IndexReader
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.core.audit import AuditEvent
 from zae_limiter.schema import audit_item
@@ -15,11 +14,6 @@ class AuditStore:
 
     def events(self, audit_id: str, limit: int, before: str | None) -> list[AuditEvent]:
         """Return up to ``limit`` events, the newest first, those older than ``before`` only."""
-        found: list[AuditEvent] = []
         query = audit_item.newest_first(self._scope.namespace_id, audit_id, limit, before)
-        while True:
-            page = self._scope.table.query(query)
-            found += map(audit_item.from_item, page.items)
-            if page.next is None or len(found) >= limit:
-                return found
-            query = replace(query, start=page.next, limit=limit - len(found))
+        found = IndexReader(self._scope.table).read(query)
+        return [audit_item.from_item(item) for item in found.items]

@@ -1,7 +1,6 @@
 """Buckets as users look at them: those of an entity, and those of a resource, read some at a time."""  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from zae_limiter._sync.store.index_reader import IndexReader
 from zae_limiter._sync.store.scope import Scope
@@ -76,7 +75,7 @@ class BucketQueries:
         # Shards of one bucket are neighbours in an index, and a page may end between them.
         end = len(items) if page.next is None else _last_begins(items)
         walk.open_shards = items[end:]
-        walk.query = None if page.next is None else replace(walk.query, start=page.next)
+        walk.query = walk.query.after(page)
         return self._buckets.completed(items[:end])
 
     def _read(self, wanted: Sequence[Key]) -> list[Item | None]:

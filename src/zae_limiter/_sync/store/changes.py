@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import zae_limiter.runtime.threads as runtime
+from zae_limiter._sync.backoff import Pauses
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.core.audit import AuditChange, check_principal, record
 from zae_limiter.core.errors import NamespaceNotFoundError, RateLimiterUnavailable
@@ -15,8 +15,7 @@ from zae_limiter.schema.operations import Operation
 _SECONDS_PER_DAY = 24 * 3600
 # A second and a half, with the pauses between them.
 _MOST_TRIES = 64
-_FIRST_PAUSE_S = 0.001
-_LONGEST_PAUSE_S = 0.05
+_PAUSES = Pauses(0.001, 0.05, full_jitter=True)
 
 
 class PlannedChange(NamedTuple):
@@ -47,7 +46,7 @@ def make_change(scope: Scope, change: AuditChange, decide: Callable[[], Sequence
 def make_changes(scope: Scope, decide: Callable[[], PlannedChange]) -> None:
     """Carry out several changes, each with an event, in one transaction, as ``make_change`` does one."""
     outcome: object = None
-    pause_s = _FIRST_PAUSE_S
+    backoff = scope.client.backoff(_PAUSES)
     for _ in range(_MOST_TRIES):
         operations, changes = decide()
         if not operations:
@@ -62,8 +61,7 @@ def make_changes(scope: Scope, decide: Callable[[], PlannedChange]) -> None:
             raise RateLimiterUnavailable(outcome.cause)
         if required and isinstance(outcome, Cancelled) and outcome.reasons[-1] is not None:
             raise NamespaceNotFoundError(scope.namespace)
-        runtime.sleep(pause_s * scope.client.random.random())
-        pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
+        backoff.wait()
     raise RateLimiterUnavailable(TimeoutError(f"others kept changing the same records: {outcome}"))
 
 

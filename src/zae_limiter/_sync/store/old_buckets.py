@@ -4,10 +4,11 @@ Each move is one transaction, so a bucket is in the one layout or in the other, 
 moved is found no more, so a run that is repeated goes on where the last one ended.
 """  # generated from _async by tools/mirror.py; do not edit
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import zae_limiter.runtime.threads as runtime
+from zae_limiter._sync.backoff import Pauses
 from zae_limiter._sync.store.index_reader import IndexReader
 from zae_limiter._sync.store.scope import Client
 from zae_limiter.core.errors import CorruptItemError, RateLimiterUnavailable
@@ -19,8 +20,7 @@ _KEYS_PER_PAGE = 500
 _ITEMS_AT_ONCE = 100
 _EMPTY_LOOKS = 2
 _MOST_TRIES = 16
-_FIRST_PAUSE_S = 0.001
-_LONGEST_PAUSE_S = 1.0
+_PAUSES = Pauses(0.001, 1.0, full_jitter=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,27 +70,25 @@ class OldBuckets:
     def _move_found(self, namespace_id: str) -> MigrationCount:
         """Walk once through the entities of a namespace and move each bucket beside them."""
         tally = MigrationCount()
-        start: Mapping[str, str] | None = None
-        beside = Query(
-            keys.gsi4_pk(namespace_id), index="GSI4", prefix=keys.pk_entity(namespace_id, ""), limit=_KEYS_PER_PAGE
-        )
-        while True:
-            page = self._index.page(replace(beside, start=start))
+        beside = keys.pk_entity(namespace_id, "")
+        query: Query | None = Query(keys.gsi4_pk(namespace_id), index="GSI4", prefix=beside, limit=_KEYS_PER_PAGE)
+        while query is not None:
+            page = self._index.page(query)
             found = [Key(item["PK"], item["SK"]) for item in page.items]
             old = [key for key in found if old_bucket_item.owner_of(key) is not None]
             for first in range(0, len(old), _ITEMS_AT_ONCE):
                 some = old[first : first + _ITEMS_AT_ONCE]
                 for item in self._table.batch_get(some, consistent=True):
                     tally += MigrationCount() if item is None else self._move(item)
-            start = page.next
-            if start is None:
-                return tally
+            query = query.after(page)
+        return tally
 
     def _move(self, item: Item) -> MigrationCount:
         """Move one bucket; one that is written to meanwhile is read and moved again."""
         seen: Item | None = item
         superseded = False
-        for attempt in range(_MOST_TRIES):
+        backoff = self._client.backoff(_PAUSES)
+        for _ in range(_MOST_TRIES):
             if seen is None:
                 # Somebody else has moved it.
                 return MigrationCount()
@@ -107,14 +105,10 @@ class OldBuckets:
                 return MigrationCount(superseded=1) if superseded else MigrationCount(moved=1)
             if isinstance(outcome, Unavailable):
                 raise RateLimiterUnavailable(outcome.cause)
-            self._pause(attempt)
+            backoff.wait()
             seen, new = self._table.batch_get([delete.key, put.key], consistent=True)
             superseded = new is not None
         raise RateLimiterUnavailable(TimeoutError(f"others kept writing to the old bucket {fields.location(item)}"))
-
-    def _pause(self, attempt: int) -> None:
-        longest_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**attempt)
-        runtime.sleep(longest_s * self._client.random.random())
 
     @property
     def _multiplier(self) -> int:

@@ -6,6 +6,7 @@ added to only on condition that its marker is as it was seen, and the log is tri
 """  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, TypeVar, assert_never
 
 import zae_limiter.runtime.threads as runtime
@@ -14,7 +15,7 @@ from zae_limiter._sync.store.scope import Scope
 from zae_limiter._sync.table import ChangeLog
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.outcome import Item
-from zae_limiter.core.usage import UsageFilter, UsageSnapshot, window_of_key
+from zae_limiter.core.usage import UsageFilter, UsageSnapshot, UsageTotals, window_of_key
 from zae_limiter.schema import keys, usage_item
 from zae_limiter.schema.operations import Delete, Key, Page, Put, Query, Update
 from zae_limiter_aggregator.apply import ApplyContext, Ask, Pause, Read, TableAnswer, TableDialogue, Transaction, count
@@ -58,19 +59,22 @@ class UsageStore:
     def find(self, wanted: UsageFilter, limit: int, start: Mapping[str, str] | None) -> SnapshotPage:
         """Return the next snapshots that are wanted, at most so many."""
         found: list[UsageSnapshot] = []
-        while True:
-            page = self.find_page(wanted, start, limit - len(found))
-            found += page.snapshots
-            start = page.next
-            if start is None or len(found) >= limit:
-                return SnapshotPage(found, start)
+        query: Query | None = self._query(wanted, start)
+        while query is not None and len(found) < limit:
+            page = self._index.read(replace(query, limit=min(limit - len(found), _MOST_PER_PAGE)))
+            found += self._snapshots(wanted, page)
+            query = query.after(page)
+        return SnapshotPage(found, None if query is None else query.start)
 
-    def find_page(
-        self, wanted: UsageFilter, start: Mapping[str, str] | None, limit: int = _MOST_PER_PAGE
-    ) -> SnapshotPage:
-        """Return the snapshots of the next page that are wanted; there may be none though more follow."""
-        page = self._index.read(self._query(wanted, min(limit, _MOST_PER_PAGE), start))
-        return SnapshotPage([usage_item.from_item(item) for item in self._whole(wanted, page)], page.next)
+    def totals(self, wanted: UsageFilter) -> UsageTotals:
+        """Return the totals of all snapshots that are wanted, which are read some at a time."""
+        totals = UsageTotals()
+        query: Query | None = self._query(wanted, None)
+        while query is not None:
+            page = self._index.read(query)
+            totals.add(self._snapshots(wanted, page))
+            query = query.after(page)
+        return totals
 
     def _count_some(self, log: ChangeLog) -> bool:
         """Count the oldest changes of the log, and trim it; False when there are no more."""
@@ -118,21 +122,21 @@ class UsageStore:
             case never:
                 assert_never(never)
 
-    def _query(self, wanted: UsageFilter, limit: int, start: Mapping[str, str] | None) -> Query:
-        namespace_id, resource = self._scope.namespace_id, wanted.resource
+    def _query(self, wanted: UsageFilter, start: Mapping[str, str] | None) -> Query:
+        namespace_id, resource, limit = self._scope.namespace_id, wanted.resource, _MOST_PER_PAGE
         if wanted.entity_id is None and resource is not None:
             pk = keys.gsi2_pk_resource(namespace_id, resource)
             return Query(pk, "GSI2", prefix=keys.GSI_USAGE_PREFIX, limit=limit, start=start)
         prefix = keys.SK_USAGE_PREFIX if resource is None else keys.sk_usage(resource, "")
         return Query(keys.pk_entity(namespace_id, str(wanted.entity_id)), prefix=prefix, limit=limit, start=start)
 
-    def _whole(self, wanted: UsageFilter, page: Page) -> list[Item]:
-        """Return those items of a page that are wanted, read if the page has only their keys."""
+    def _snapshots(self, wanted: UsageFilter, page: Page) -> list[UsageSnapshot]:
+        """Return those snapshots of a page that are wanted, read if the page has only their keys."""
         chosen = [item for item in page.items if _is_wanted(wanted, item)]
         if wanted.entity_id is not None or not chosen:
-            return chosen
+            return [usage_item.from_item(item) for item in chosen]
         items = self._scope.table.batch_get([Key(item["PK"], item["SK"]) for item in chosen])
-        return [item for item in items if item is not None]
+        return [usage_item.from_item(item) for item in items if item is not None]
 
 
 def _is_wanted(wanted: UsageFilter, item: Item) -> bool:

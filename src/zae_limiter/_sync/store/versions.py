@@ -1,19 +1,40 @@
 """The version record of a table: read, written when the table is new, and changed."""  # generated from _async by tools/mirror.py; do not edit
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
-import zae_limiter.runtime.threads as runtime
+from zae_limiter._sync.backoff import Pauses
 from zae_limiter._sync.store.scope import Client
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE
 from zae_limiter.core.outcome import Applied, Missing, Refused, Unavailable
+from zae_limiter.core.status import TableSize
 from zae_limiter.core.timestamp import iso_from_ms
 from zae_limiter.core.version import SCHEMA_VERSION, VersionRecord, check_schema
 from zae_limiter.schema import namespace_item, version_item
 from zae_limiter.schema.operations import Write
 
 _MOST_TRIES = 16
-_PAUSE_S = 0.05
+_PAUSES = Pauses(0.05, 0.05, full_jitter=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """The version record of a table, None if it has none, the time it took to answer, and its size if it knows it."""
+
+    record: VersionRecord | None
+    latency_ms: float
+    size: TableSize | None = None
+
+    def status_fields(self) -> dict[str, Any]:
+        """Return the fields of a status that the table knows."""
+        return {
+            "available": True,
+            "latency_ms": self.latency_ms,
+            "schema_version": None if self.record is None else self.record.schema_version,
+            "lambda_version": None if self.record is None else self.record.lambda_version,
+            **({} if self.size is None else self.size._asdict()),
+        }
 
 
 class VersionStore:
@@ -31,6 +52,14 @@ class VersionStore:
             namespace_id = namespace_item.from_item(default).id
             item = self._table.get(version_item.key(namespace_id), consistent=True)
         return None if item is None else version_item.from_item(item)
+
+    def inspect(self) -> Inspected:
+        """Read the record, whatever its schema, measure how long a read takes, and ask for the size."""
+        record = self.read()
+        started_s = self._client.clock.monotonic_s()
+        self._table.get(version_item.key())
+        latency_ms = (self._client.clock.monotonic_s() - started_s) * 1000
+        return Inspected(record, latency_ms, self._table.size())
 
     def ensure(self, principal: str | None = None) -> VersionRecord:
         """Return the record; where there is none the table is new, and gets that of this package's schema."""
@@ -74,11 +103,12 @@ class VersionStore:
         return iso_from_ms(self._table.now()[0])
 
     def _write(self, operation: Write) -> Applied | Refused | Missing:
+        backoff = self._client.backoff(_PAUSES)
         for _ in range(_MOST_TRIES):
             outcome = self._table.write(operation)
             if isinstance(outcome, Unavailable):
                 raise RateLimiterUnavailable(outcome.cause)
             if isinstance(outcome, Applied | Refused | Missing):
                 return outcome
-            runtime.sleep(_PAUSE_S * self._client.random.random())
+            backoff.wait()
         raise RateLimiterUnavailable(TimeoutError("the version record could not be written: throttled"))

@@ -11,12 +11,10 @@ from typing import Any, NamedTuple
 
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.schema.operations import (
-    Above,
     AtLeast,
     AtMost,
     AttributeAbsent,
     AttributeExists,
-    Below,
     Between,
     Check,
     Condition,
@@ -213,14 +211,6 @@ def _at_most(writing: _Writing, name: str) -> str:
     return f"{writing.name(name)} <= {writing.value()}"
 
 
-def _above(writing: _Writing, name: str) -> str:
-    return f"{writing.name(name)} > {writing.value()}"
-
-
-def _below(writing: _Writing, name: str) -> str:
-    return f"{writing.name(name)} < {writing.value()}"
-
-
 def _between(writing: _Writing, name: str) -> str:
     # BETWEEN would be an error, not false, where the bounds are the wrong way round.
     return f"{_at_least(writing, name)} AND {_at_most(writing, name)}"
@@ -242,7 +232,7 @@ def _read_value(write: Callable[..., str]) -> Callable[[Any, list[Any]], Clause]
 
 
 def _read_bound(write: Callable[..., str]) -> Callable[[Any, list[Any]], Clause]:
-    def read(condition: AtLeast | AtMost | Above | Below, values: list[Any]) -> Clause:
+    def read(condition: AtLeast | AtMost, values: list[Any]) -> Clause:
         values.append(condition.bound)
         return (write, condition.name)
 
@@ -278,8 +268,6 @@ _READERS: dict[type[Condition], Callable[[Any, list[Any]], Clause]] = {
     Differs: _read_value(_differs),
     AtLeast: _read_bound(_at_least),
     AtMost: _read_bound(_at_most),
-    Above: _read_bound(_above),
-    Below: _read_bound(_below),
     Between: _read_between,
     Matches: _read_matches,
     Ranges: _read_ranges,

@@ -1,9 +1,9 @@
-"""Stored limits, as users set, read, delete and list them."""  # generated from _async by tools/mirror.py; do not edit
+"""Stored limits, as users set, read, delete and list them."""
 
 from collections.abc import Sequence
 
-from zae_limiter._sync.store.configs import ConfigStore
-from zae_limiter._sync.store.scope import Scope
+from zae_limiter._async.store.configs import ConfigStore
+from zae_limiter._async.store.scope import Scope
 from zae_limiter.core.audit import SYSTEM_AUDIT_ID, AuditAction, AuditChange, resource_audit_id
 from zae_limiter.core.config import ResolvedLimits, entity_of_cursor, make_cursor
 from zae_limiter.core.limit import Limit, check_limits
@@ -19,12 +19,12 @@ from zae_limiter.schema.config_item import (
 )
 
 
-class ConfigVerbs:
+class LimitVerbs:
     """Sets, reads, deletes and lists limits at every level."""
 
     _scope: Scope
 
-    def set_limits(
+    async def set_limits(
         self,
         entity_id: str,
         limits: Sequence[Limit],
@@ -39,21 +39,21 @@ class ConfigVerbs:
         place = self._entity_place(entity_id, resource)
         checked = check_limits(limits)
         change = AuditChange(AuditAction.LIMITS_SET, entity_id, principal, resource, _details(checked))
-        ConfigStore(self._scope).set(place, checked, change)
+        await ConfigStore(self._scope).set(place, checked, change)
 
-    def get_limits(self, entity_id: str, resource: str = DEFAULT_RESOURCE) -> list[Limit]:
+    async def get_limits(self, entity_id: str, resource: str = DEFAULT_RESOURCE) -> list[Limit]:
         """Return the limits stored for an entity; empty if there are none."""
-        return self._stored(self._entity_place(entity_id, resource))
+        return await self._stored(self._entity_place(entity_id, resource))
 
-    def delete_limits(
+    async def delete_limits(
         self, entity_id: str, resource: str = DEFAULT_RESOURCE, principal: str | None = None
     ) -> None:
         """Delete the limits stored for an entity, so that the next level counts; deleting none does nothing."""
         place = self._entity_place(entity_id, resource)
         change = AuditChange(AuditAction.LIMITS_DELETED, entity_id, principal, resource)
-        ConfigStore(self._scope).delete(place, change)
+        await ConfigStore(self._scope).delete(place, change)
 
-    def list_entities_with_custom_limits(
+    async def list_entities_with_custom_limits(
         self, resource: str, limit: int | None = None, cursor: str | None = None
     ) -> tuple[list[str], str | None]:
         """Return the entities that have limits of their own for a resource, in order, and where the next page starts.
@@ -68,14 +68,14 @@ class ConfigVerbs:
         if limit is not None:
             check_whole_number("limit", limit, 1, MAX_AMOUNT)
         after = None if cursor is None else entity_of_cursor(cursor, resource)
-        found, last = ConfigStore(self._scope).entities(resource, limit, after)
+        found, last = await ConfigStore(self._scope).entities(resource, limit, after)
         return found, None if last is None else make_cursor(resource, last)
 
-    def list_resources_with_entity_configs(self) -> list[str]:
+    async def list_resources_with_entity_configs(self) -> list[str]:
         """Return the resources for which entities have limits of their own, in order, ``_default_`` among them."""
-        return ConfigStore(self._scope).resources(entity_registry(self._scope.namespace_id))
+        return await ConfigStore(self._scope).resources(entity_registry(self._scope.namespace_id))
 
-    def set_resource_defaults(self, resource: str, limits: Sequence[Limit], principal: str | None = None) -> None:
+    async def set_resource_defaults(self, resource: str, limits: Sequence[Limit], principal: str | None = None) -> None:
         """Store the limits of every entity for a resource.
 
         Raises:
@@ -84,23 +84,23 @@ class ConfigVerbs:
         place = self._resource_place(resource)
         checked, audit_id = check_limits(limits), resource_audit_id(resource)
         change = AuditChange(AuditAction.RESOURCE_DEFAULTS_SET, audit_id, principal, resource, _details(checked))
-        ConfigStore(self._scope).set(place, checked, change)
+        await ConfigStore(self._scope).set(place, checked, change)
 
-    def get_resource_defaults(self, resource: str) -> list[Limit]:
+    async def get_resource_defaults(self, resource: str) -> list[Limit]:
         """Return the limits stored for a resource; empty if there are none."""
-        return self._stored(self._resource_place(resource))
+        return await self._stored(self._resource_place(resource))
 
-    def delete_resource_defaults(self, resource: str, principal: str | None = None) -> None:
+    async def delete_resource_defaults(self, resource: str, principal: str | None = None) -> None:
         """Delete the limits stored for a resource, so that the system's count; deleting none does nothing."""
         place = self._resource_place(resource)
         change = AuditChange(AuditAction.RESOURCE_DEFAULTS_DELETED, resource_audit_id(resource), principal, resource)
-        ConfigStore(self._scope).delete(place, change)
+        await ConfigStore(self._scope).delete(place, change)
 
-    def list_resources_with_defaults(self) -> list[str]:
+    async def list_resources_with_defaults(self) -> list[str]:
         """Return the resources that have limits of their own, in order."""
-        return ConfigStore(self._scope).resources(resource_registry(self._scope.namespace_id))
+        return await ConfigStore(self._scope).resources(resource_registry(self._scope.namespace_id))
 
-    def set_system_defaults(
+    async def set_system_defaults(
         self,
         limits: Sequence[Limit],
         on_unavailable: OnUnavailable | str | None = None,
@@ -118,29 +118,29 @@ class ConfigVerbs:
         details = _details(checked) | ({} if choice is None else {"on_unavailable": choice.value})
         change = AuditChange(AuditAction.SYSTEM_DEFAULTS_SET, SYSTEM_AUDIT_ID, principal, None, details)
         place = system_place(self._scope.namespace_id)
-        ConfigStore(self._scope).set_system(place, checked, choice, change)
+        await ConfigStore(self._scope).set_system(place, checked, choice, change)
 
-    def get_system_defaults(self) -> tuple[list[Limit], OnUnavailable | None]:
+    async def get_system_defaults(self) -> tuple[list[Limit], OnUnavailable | None]:
         """Return the limits stored for the system, and what to do while the store is away."""
-        found = ConfigStore(self._scope).get(system_place(self._scope.namespace_id))
+        found = await ConfigStore(self._scope).get(system_place(self._scope.namespace_id))
         return ([], None) if found is None else (list(found.limits), found.on_unavailable)
 
-    def delete_system_defaults(self, principal: str | None = None) -> None:
+    async def delete_system_defaults(self, principal: str | None = None) -> None:
         """Delete the limits of the system, and what to do while the store is away; deleting none does nothing."""
         change = AuditChange(AuditAction.SYSTEM_DEFAULTS_DELETED, SYSTEM_AUDIT_ID, principal)
-        ConfigStore(self._scope).delete_system(system_place(self._scope.namespace_id), change)
+        await ConfigStore(self._scope).delete_system(system_place(self._scope.namespace_id), change)
 
-    def resolve_limits(self, entity_id: str, resource: str) -> ResolvedLimits:
+    async def resolve_limits(self, entity_id: str, resource: str) -> ResolvedLimits:
         """Return the limits in force for an entity and a resource, and where they come from.
 
         The source is ``entity``, ``entity_default``, ``resource`` or ``system``, and None where there are no limits.
         """
         check_entity_id(entity_id)
         check_resource(resource)
-        found = (ConfigStore(self._scope).known((entity_id, resource))).resolution
+        found = (await ConfigStore(self._scope).known((entity_id, resource))).resolution
         return ResolvedLimits(list(found.limits) or None, found.on_unavailable, found.source)
 
-    def invalidate_config_cache(self) -> None:
+    async def invalidate_config_cache(self) -> None:
         """Read all limits again when they are next needed."""
         self._scope.caches.forget_limits()
 
@@ -157,8 +157,8 @@ class ConfigVerbs:
         check_resource(resource)
         return resource_place(self._scope.namespace_id, resource)
 
-    def _stored(self, place: ConfigPlace) -> list[Limit]:
-        found = ConfigStore(self._scope).get(place)
+    async def _stored(self, place: ConfigPlace) -> list[Limit]:
+        found = await ConfigStore(self._scope).get(place)
         return [] if found is None else list(found.limits)
 
 
