@@ -1,4 +1,4 @@
-"""The protocol page speaks of the writers, attributes and broken rules that there are, and of all of them."""
+"""The protocol page names exactly the writers, attributes and mutations that exist."""
 
 import re
 from inspect import isfunction
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.mutants import MUTANTS
+from tests.mutations.catalogue import MUTATIONS
+from tests.mutations.mutation import Mutation
 from zae_limiter.schema import attributes, bucket_writes
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -27,18 +28,19 @@ def names_of(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
-@pytest.mark.parametrize("name", [one.name for one in MUTANTS])
-def test_a_rule_that_is_broken_on_purpose_is_explained(name):
-    """Whoever adds a mutation says on the page what its rule is for."""
-    assert f"`{name}`" in PAGE
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda one: one.name)
+def test_mutation_of_the_catalogue_is_named_beside_its_rule(mutation: Mutation):
+    """The page says what each rule is for, in the words that the catalogue has it."""
+    rules = [row[0] for row in tables(BROKEN) if mutation.name in names_of(row[-1])]
+
+    assert [mutation.rule] == rules
 
 
-def test_every_broken_rule_the_page_names_is_one():
-    """A name that is looked for is found."""
-    named = {name for row in tables(BROKEN) for name in names_of(row[-1])}
+def test_mutation_that_the_page_names_exists():
+    """The catalogue has every mutation of the page."""
+    named = [name for row in tables(BROKEN) for name in names_of(row[-1])]
 
-    assert named
-    assert named <= {one.name for one in MUTANTS}
+    assert {mutation.name for mutation in MUTATIONS} == set(named)
 
 
 def test_the_writers_are_those_of_the_code():

@@ -3,7 +3,7 @@
     python -m tests.model                      every configuration, as CI runs them
     python -m tests.model --config takes       one of them, or several
     python -m tests.model --deeper             larger bounds, for minutes to hours
-    python -m tests.model --weakened           every weakened rule, with the trace that shows what it is there for
+    python -m tests.model --mutations          every mutation, with the shortest trace that violates an invariant
 
 A violation is printed as the shortest sequence of steps that leads to it, and the command fails.
 
@@ -52,7 +52,8 @@ import sys
 
 from tests.model.configs import CONFIGS
 from tests.model.explorer import explore
-from tests.model.mutations import WEAKENED
+from tests.model.mutations import explore_mutated
+from tests.mutations.catalogue import MUTATIONS
 
 
 def main(arguments: list[str]) -> int:
@@ -62,10 +63,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--all", action="store_true", help="all of them, as without --config")
     parser.add_argument("--deeper", action="store_true", help="larger bounds")
     parser.add_argument("--most", type=int, help="stop after so many states")
-    parser.add_argument("--weakened", action="store_true", help="show what each weakened rule leads to")
+    parser.add_argument("--mutations", action="store_true", help="print what each broken rule leads to")
     asked = parser.parse_args(arguments)
-    if asked.weakened:
-        return _weaken(asked.config)
+    if asked.mutations:
+        return _explore_mutations(asked.config)
     failed = False
     for config in CONFIGS:
         if asked.all or not asked.config or config.name in asked.config:
@@ -75,13 +76,14 @@ def main(arguments: list[str]) -> int:
     return 1 if failed else 0
 
 
-def _weaken(names: list[str] | None) -> int:
+def _explore_mutations(names: list[str] | None) -> int:
     missed = 0
-    for weakened in WEAKENED:
-        if not names or weakened.config.name in names:
-            explored = explore(weakened.config, weakened.rules, frozenset({weakened.breaks}))
-            _say(f"{weakened.name}:\n{explored}\n")
-            missed += explored.violation is None
+    for mutation in MUTATIONS:
+        for check in mutation.model:
+            if not names or check.config.name in names:
+                explored = explore_mutated(mutation, check)
+                _say(f"{mutation.name}:\n{explored}\n")
+                missed += explored.violation is None
     return 1 if missed else 0
 
 

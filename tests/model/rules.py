@@ -1,4 +1,4 @@
-"""The rules that actors write by: the real writers, any of which a weakened set of rules replaces by a faulty one."""
+"""The rules that actors write by: the real writers, any of which a mutation replaces."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

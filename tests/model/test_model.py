@@ -8,10 +8,12 @@ import pytest
 from tests.model import __main__ as command
 from tests.model.configs import CONFIGS, Config, config
 from tests.model.explorer import explore
-from tests.model.mutations import WEAKENED, Weakened
+from tests.model.mutations import explore_mutated
 from tests.model.rules import OLDER
 from tests.model.state import State
 from tests.model.world import World
+from tests.mutations.catalogue import MUTATIONS, mutation_named
+from tests.mutations.mutation import ModelCheck, Mutation
 
 WRITES = {
     "takes": {"create", "take"},
@@ -36,6 +38,12 @@ WRITES = {
 }
 """The writes that are applied somewhere in each configuration."""
 
+MUTATED = [
+    pytest.param(mutation, check, id=f"{mutation.name} in {check.config.name}{' by own rules' if check.rules else ''}")
+    for mutation in MUTATIONS
+    for check in mutation.model
+]
+
 
 @pytest.mark.parametrize("explored", CONFIGS, ids=lambda one: one.name)
 def test_no_invariant_is_broken_whatever_happens(explored: Config) -> None:
@@ -54,13 +62,13 @@ def test_no_invariant_is_broken_without_birth_numbers(name: str) -> None:
     assert result.violation is None, str(result)
 
 
-@pytest.mark.parametrize("weakened", WEAKENED, ids=lambda one: one.name)
-def test_a_weakened_rule_is_found_out(weakened: Weakened) -> None:
-    """Each bound, guard and clamp is there for a reason, which the shortest trace without it tells."""
-    trace = explore(weakened.config, weakened.rules, frozenset({weakened.breaks})).violation
+@pytest.mark.parametrize(("mutation", "check"), MUTATED)
+def test_model_with_a_broken_rule_violates_its_invariant(mutation: Mutation, check: ModelCheck) -> None:
+    """Each bound, hold and clamp prevents something, which the shortest trace without it shows."""
+    trace = explore_mutated(mutation, check).violation
 
     assert trace is not None
-    assert (weakened.breaks, weakened.steps) == (trace.violation.invariant, len(trace)), str(trace)
+    assert (check.breaks, check.steps) == (trace.violation.invariant, len(trace)), str(trace)
 
 
 def offers(world: World, state: State) -> object:
@@ -92,9 +100,9 @@ def test_a_folded_state_goes_on_as_the_unfolded_would(walked: Config) -> None:
 
 def test_a_violation_is_told_as_steps() -> None:
     """The shortest way to it, each step with what the bucket offers after it and what was used beyond earnings."""
-    weakened = next(one for one in WEAKENED if one.name == "create over another")
+    mutation = mutation_named("create over another")
 
-    told = str(explore(weakened.config, weakened.rules, frozenset({weakened.breaks})).violation)
+    told = str(explore_mutated(mutation, mutation.model[0]).violation)
 
     assert [
         "violates promise: 3000 of fast used beyond what was earned, of 2000 at most after 2 steps:",

@@ -2,16 +2,16 @@
 
 from random import Random
 
-from tests.promise.shard_world import ShardWorld, Spoiler
+from tests.promise.shard_world import ShardWorld
 from tests.promise.wander import NAMES, some_amount, some_limits, some_scenario
 
 _STEPS_MS = (0, 0, 1, 2, 7, 50, 333, 1_000, 5_000, 60_000, 3_600_000)
 
 
-def wander(seed: int, steps: int, spoiler: Spoiler | None = None) -> ShardWorld:
+def wander(seed: int, steps: int) -> ShardWorld:
     """Run one world for so many steps."""
     random = Random(seed)
-    world = ShardWorld(some_scenario(random), spoiler)
+    world = ShardWorld(some_scenario(random))
     prompt = random.choice((0.4, 0.8))
     growing = random.choice((0.3, 0.5, 0.7))
     for _ in range(steps):

@@ -4,7 +4,7 @@ Every write is decided on what a client has seen, arrives late or is not heard o
 all, as a table would. The ledger checks what becomes of it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -32,9 +32,6 @@ from zae_limiter.tables import evaluate
 Operations = Sequence[tuple[int, Any]]
 """Writes of one transaction, by shard."""
 
-Spoiler = Callable[["Sent", Mapping[int, Item]], Operations]
-"""Spoils a write before it is applied, to see whether that is noticed."""
-
 
 @dataclass
 class Sent:
@@ -59,7 +56,7 @@ class Client:
 class ShardWorld:
     """One bucket and everybody who uses it."""
 
-    def __init__(self, scenario: Scenario, spoiler: Spoiler | None = None) -> None:
+    def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.now_ms = START_MS
         self.stamp = 1
@@ -71,7 +68,6 @@ class ShardWorld:
         self.applied: dict[str, int] = {}
         self.most_shards = 0
         self._nonces = count(1)
-        self._spoiler = spoiler
         self._create()
 
     # What clients decide.
@@ -168,8 +164,9 @@ class ShardWorld:
         sent, client.sent = client.sent, None
         if sent is None:
             return
-        operations = self._spoiler(sent, self.items) if self._spoiler else sent.operations
-        results = [(shard, evaluate.apply(operation, self.items.get(shard, {}))) for shard, operation in operations]
+        results = [
+            (shard, evaluate.apply(operation, self.items.get(shard, {}))) for shard, operation in sent.operations
+        ]
         if all(isinstance(result, dict) for _, result in results):
             before, self.items = self.items, dict(self.items)
             for shard, result in results:

@@ -1,23 +1,39 @@
-"""The check of the promise has teeth: a writer with any one fault is found out."""
+"""The promise tests notice a broken rule: each mutation that they have to notice breaks the promise."""
+
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from tests.mutations.catalogue import MUTATIONS
+from tests.mutations.mutation import ONE_BUCKET, SHARDED_BUCKET, Mutation, PromiseCheck, patched
+from tests.promise import shard_wander, wander
 from tests.promise.ledger import BrokenPromiseError
-from tests.promise.mutations import SPOILERS
-from tests.promise.wander import wander
-from tests.promise.world import Meddle
 
 RUNS = 600
+WORLDS: dict[str, tuple[Callable[[int, int], Any], int]] = {
+    ONE_BUCKET: (wander.wander, 150),
+    SHARDED_BUCKET: (shard_wander.wander, 200),
+}
+"""How to run a seed in each world, and the number of its steps."""
 
 
-def wander_often(spoiler: Meddle) -> None:
-    """Let chance try every run."""
+CASES = [
+    pytest.param(mutation, check, id=f"{mutation.name} in {check.world}")
+    for mutation in MUTATIONS
+    for check in mutation.promise
+]
+
+
+def run_all(check: PromiseCheck) -> None:
+    """Run all seeds in the world of a check."""
+    run, steps = WORLDS[check.world]
     for seed in range(RUNS):
-        wander(seed, 150, spoiler)
+        run(seed, steps)
 
 
-@pytest.mark.parametrize("spoiler", SPOILERS, ids=lambda spoiler: spoiler.__name__)
-def test_a_faulty_writer_is_found_out(spoiler: Meddle) -> None:
-    """Each bound, guard and clamp is there for a reason."""
-    with pytest.raises(BrokenPromiseError):
-        wander_often(spoiler)
+@pytest.mark.parametrize(("mutation", "check"), CASES)
+def test_promise_with_a_broken_rule_is_broken(mutation: Mutation, check: PromiseCheck) -> None:
+    """Each bound, hold and half prevents something: without it, one of the runs breaks the promise."""
+    with patched(check.patches or mutation.patches), pytest.raises(BrokenPromiseError):
+        run_all(check)

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from tests.promise.world import Meddle, Scenario, World
+from tests.promise.world import Scenario, World
 from zae_limiter.core.limit import Limit
 
 NAMES = ("fast", "odd", "slow")
@@ -40,10 +40,10 @@ def some_amount(random: Random, name: str) -> int:
     return random.choice((0, 1, 1, 1, 2, 3, random.randint(0, 9), 100 if name != "odd" else random.randint(1, 90)))
 
 
-def wander(seed: int, steps: int, meddle: Meddle | None = None) -> World:
+def wander(seed: int, steps: int) -> World:
     """Run one world for so many steps."""
     random = Random(seed)
-    world = World(some_scenario(random), meddle)
+    world = World(some_scenario(random))
     busy = random.choice((0.2, 0.6))
     for _ in range(steps):
         _move(world, random, busy)

@@ -4,7 +4,7 @@ Clients do what the limiter's driver does, one step at a time, so that anything 
 Every write that is applied is booked in the ledger, which checks the promise.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -43,8 +43,6 @@ START_MS = 1_700_000_000_123
 MOST_STEPS = 64
 Item = dict[str, Any]
 Operation = Put | Update
-Meddle = Callable[["Sent", Item], Operation]
-"""Spoils a write before it is applied, to see whether that is noticed."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,7 @@ class Lease:
 class World:
     """One bucket and everybody who uses it."""
 
-    def __init__(self, scenario: Scenario, meddle: Meddle | None = None) -> None:
+    def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.now_ms = START_MS
         self.item: Item = {}
@@ -126,7 +124,6 @@ class World:
         self.admitted = self.rejected = 0
         self._nonces = count(1)
         self._births = count(1)
-        self._meddle = meddle
 
     # What may happen.
 
@@ -302,8 +299,7 @@ class World:
 
     def _write(self, sent: Sent) -> Item | None:
         """Apply a write to the item, and return the item if the client will think it was applied."""
-        operation = self._meddle(sent, self.item) if self._meddle else sent.operation
-        answer = evaluate.apply(operation, self.item)
+        answer = evaluate.apply(sent.operation, self.item)
         if isinstance(answer, dict):
             before, self.item = self.item, answer
             self.ledger.record(before, answer, self.now_ms, sent.use)

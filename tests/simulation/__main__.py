@@ -17,8 +17,8 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from typing import NamedTuple
 
+from tests.mutations.catalogue import mutation_named
 from tests.simulation.fleet import Fleet
-from tests.simulation.mutants import mutant
 from tests.simulation.plan import FAULTS, plan_of
 from tests.simulation.run import Report, simulate_each, simulate_seed
 from tests.simulation.server import Change, Sent
@@ -47,7 +47,7 @@ def main() -> int:
     parser.add_argument("--clients", type=int)
     parser.add_argument("--steps", type=int, help="how many requests are made")
     parser.add_argument("--without", default="", help=f"faults to leave out, of: {', '.join(FAULTS)}")
-    parser.add_argument("--mutation", help="a rule to break; python -m tests.simulation.mutations --list names them")
+    parser.add_argument("--mutation", help="a rule to break; python -m tests.mutations --list names them")
     parser.add_argument("--shrink", action="store_true", help="look for a smaller run that fails in the same way")
     parser.add_argument("--trace", action="store_true", help="print every change of a bucket when it acts on the table")
     chosen = parser.parse_args()
@@ -59,7 +59,7 @@ def main() -> int:
 def _run_one(chosen: argparse.Namespace) -> int:
     gone = [fault for fault in chosen.without.split(",") if fault]
     plan = plan_of(chosen.seed).less(chosen.clients, chosen.steps, gone)
-    with mutant(chosen.mutation).applied() if chosen.mutation else nullcontext():
+    with mutation_named(chosen.mutation).applied() if chosen.mutation else nullcontext():
         report = simulate_seed(plan.seed, plan, _trace if chosen.trace else None)
         if chosen.shrink and report.violation is not None:
             report = shrink(report)

@@ -54,13 +54,11 @@ def simulate_each(plans: Iterable[Plan]) -> Iterator[Report]:
         gc.unfreeze()
 
 
-def simulate_seed(seed: int, plan: Plan | None = None, spoil: Callable[[Fleet], None] | None = None) -> Report:
-    """Run a seed, or a plan made of it, and report what came of it; ``spoil`` may change the fleet before it begins."""
+def simulate_seed(seed: int, plan: Plan | None = None) -> Report:
+    """Run a seed, or a plan made of it, and return its report."""
     plan = plan or plan_of(seed)
     timeline = Timeline()
     fleet = _fleet(plan, timeline)
-    if spoil is not None:
-        spoil(fleet)
     report = Report(plan)
     _LOG.disabled = True
     try:

@@ -1,48 +1,45 @@
-"""No rule of the protocol goes unnoticed: each is broken here, and the run that noticed it is made again."""
+"""The simulation notices a broken rule: the kept run of each mutation is replayed."""
 
 from dataclasses import replace
 
 import pytest
 
-from tests.simulation.mutants import MUTANTS, Mutant
-from tests.simulation.mutations import kept, search
+from tests.mutations.catalogue import MUTATIONS
+from tests.mutations.mutation import Mutation
+from tests.simulation.mutations import kept_runs, search
 from tests.simulation.plan import plan_of
 from tests.simulation.run import simulate_seed
 
-DEFENDED = [one for one in MUTANTS if not one.redundant]
-CATCHES = kept()
+TO_NOTICE = [mutation for mutation in MUTATIONS if mutation.simulation]
+KEPT_RUNS = kept_runs()
 
 
-@pytest.mark.parametrize("mutant", DEFENDED, ids=lambda one: one.name)
-def test_a_broken_rule_is_noticed(mutant: Mutant) -> None:
-    """The run that is kept notices it, and finds nothing wrong with the rule in place."""
-    catch = CATCHES[mutant.name]
-    with mutant.applied():
-        broken = simulate_seed(catch.seed, catch.plan).violation
-    whole = simulate_seed(catch.seed, catch.plan).violation
+@pytest.mark.parametrize("mutation", TO_NOTICE, ids=lambda one: one.name)
+def test_kept_run_with_its_mutation_violates_an_invariant(mutation: Mutation) -> None:
+    """The kept run notices the mutation, and finds no violation without it."""
+    run = KEPT_RUNS[mutation.name]
+    with mutation.applied():
+        mutated = simulate_seed(run.seed, run.plan).violation
+    unmutated = simulate_seed(run.seed, run.plan).violation
 
-    told = (
-        f"not noticed any more; find and keep another run: python -m tests.simulation.mutations --keep '{mutant.name}'"
-    )
-    assert broken is not None, told
-    assert catch.kind == broken.kind
-    assert broken.kind in mutant.kinds
-    assert whole is None
-
-
-def test_every_rule_has_a_run_and_every_run_a_rule() -> None:
-    """Names are told once, and each has its run, found within a thousand seeds, or a reason why there can be none."""
-    names = [one.name for one in MUTANTS]
-
-    assert len(names) == len(set(names))
-    assert {one.name for one in DEFENDED} == CATCHES.keys()
-    assert 1_000 >= max(catch.tried for catch in CATCHES.values())
+    hint = f"not noticed any more; find and keep another run: python -m tests.mutations --keep '{mutation.name}'"
+    assert mutated is not None, hint
+    assert run.kind == mutated.kind
+    assert mutation.simulation is not None
+    assert mutated.kind in mutation.simulation.kinds
+    assert unmutated is None
 
 
-def test_a_rule_that_is_broken_where_it_does_not_matter_goes_unnoticed() -> None:
-    """A search that finds nothing says so."""
-    harmless = replace(DEFENDED[0], patches=())
+def test_every_mutation_to_notice_has_a_kept_run() -> None:
+    """Each mutation that the simulation has to notice has one run, found within a thousand seeds."""
+    assert {mutation.name for mutation in TO_NOTICE} == KEPT_RUNS.keys()
+    assert 1_000 >= max(run.tried for run in KEPT_RUNS.values())
+
+
+def test_run_with_a_mutation_that_changes_nothing_has_no_violation() -> None:
+    """A rule that is broken where it does not matter goes unnoticed, and a search without seeds finds no run."""
+    harmless = replace(TO_NOTICE[0], patches=())
 
     with harmless.applied():
         assert simulate_seed(0, plan_of(0).less(clients=1, requests=20)).violation is None
-    assert search(DEFENDED[0].name, 0, smaller=False).catch is None
+    assert search(TO_NOTICE[0].name, 0, smaller=False).found is None

@@ -19,7 +19,7 @@ from tests.dynamodb.engines import ENGINES, EngineAbsentError
 from tests.soak import steady
 from tests.soak.checks import Margin
 from tests.soak.run import Options, Report, soak
-from tests.soak.watching import FLAWS
+from tests.soak.watching import MUTATIONS
 
 TABLES = {"sqlite": ["sqlite"], "dynamodb": ["dynamodb"], "both": ["sqlite", "dynamodb"]}
 
@@ -32,7 +32,7 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--engine", choices=ENGINES, default=None, help="of DynamoDB (dynoxide, else ministack)")
     parser.add_argument("--seed", type=int, default=None, help="draws work and faults again (a new one)")
     parser.add_argument("--sqlite-rate", type=float, default=None, help="writes per second on a file that stays level")
-    parser.add_argument("--weaken", choices=FLAWS, default=None, help=argparse.SUPPRESS)
+    parser.add_argument("--mutation", choices=MUTATIONS, default=None, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 
@@ -95,7 +95,7 @@ def main(arguments: list[str]) -> int:
         os.environ.setdefault(name, "engine")
     broken = False
     for table in TABLES[asked.table]:
-        options = Options(table, engine_of(asked.engine), asked.seconds, asked.processes, seed, asked.weaken)
+        options = Options(table, engine_of(asked.engine), asked.seconds, asked.processes, seed, asked.mutation)
         say(f"soak of {table}, seed {seed}")
         try:
             report = soak(options, say)

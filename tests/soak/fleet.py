@@ -32,11 +32,11 @@ class Started:
 class Fleet:
     """So many workers of both trees, and one that administers; one that is killed is replaced."""
 
-    def __init__(self, url: str, directory: Path, seed: int, flaw: str | None) -> None:
+    def __init__(self, url: str, directory: Path, seed: int, mutation: str | None) -> None:
         self._directory = directory
         self._url = url
         self._seed = seed
-        self._flaw = flaw
+        self._mutation = mutation
         self._until_ns: int | None = None
         self._all: list[Started] = []
         self._now: list[Started] = []
@@ -119,7 +119,7 @@ class Fleet:
     def _start(self, role: str, together: bool) -> Started:
         number = len(self._all)
         path = self._directory / f"{number}.journal"
-        assignment = Assignment(self._url, str(path), role, together, f"{self._seed}-{number}", self._flaw)
+        assignment = Assignment(self._url, str(path), role, together, f"{self._seed}-{number}", self._mutation)
         errors = self._directory / f"{number}.errors"
         with errors.open("w") as file:
             process = subprocess.Popen(

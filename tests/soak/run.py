@@ -31,14 +31,17 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is run: for how long, with how many workers, by which seed, and which flaw; ``calm``: nothing goes wrong."""
+    """What is run: for how long, with how many workers, by which seed, and which mutation.
+
+    ``calm``: nothing goes wrong.
+    """
 
     table: str
     engine: str
     seconds: float
     processes: int
     seed: int
-    flaw: str | None = None
+    mutation: str | None = None
     calm: bool = False
 
 
@@ -182,7 +185,7 @@ def soak(options: Options, say: Say) -> Report:
         report.store = store.name
         first = prepared(store.making_url)
         url = stores.url_of(store)
-        fleet = Fleet(url, Path(place), options.seed, options.flaw)
+        fleet = Fleet(url, Path(place), options.seed, options.mutation)
         try:
             fleet.start(options.processes)
             report.outages = _storm(fleet, store, options, say)

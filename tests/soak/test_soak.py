@@ -7,22 +7,18 @@ from pathlib import Path
 import pytest
 
 from tests.dynamodb.engines import EngineAbsentError
-from tests.soak import journal
+from tests.mutations.catalogue import MUTATIONS
+from tests.mutations.mutation import SoakCheck
+from tests.soak import journal, watching
 from tests.soak.__main__ import engine_of, told
 from tests.soak.journal import Journal, Step
 from tests.soak.promise import Entry, delays, most_in_any_window
 from tests.soak.run import Options, Report, soak
-from tests.soak.watching import CREDIT_TWICE, FAST_CLOCK, FLAWS, SPLIT_WHOLE, UNWRITTEN
 
 LONG_S = 30.0
 MS = 1_000_000
 
-NOTICED_BY = {
-    CREDIT_TWICE: "were used that the table has not counted",
-    FAST_CLOCK: "were admitted beyond what was earned",
-    SPLIT_WHOLE: "were made out of nothing",
-    UNWRITTEN: "were used that the table has not counted",
-}
+TO_NOTICE = [pytest.param(check, id=mutation.name) for mutation in MUTATIONS if (check := mutation.soak) is not None]
 
 
 def soaked(options: Options, is_enough: Callable[[Report], bool]) -> Report:
@@ -57,17 +53,24 @@ def test_the_promise_holds_though_processes_are_killed_and_stopped_and_the_engin
     assert is_enough(report), told(report)
 
 
-@pytest.mark.parametrize("flaw", FLAWS)
-def test_a_broken_rule_is_noticed(flaw: str) -> None:
-    """A credit given twice, a clock that runs fast, a split that makes tokens, a take that was never written."""
-    options = Options("sqlite", "", seconds=2, processes=1, seed=1, flaw=flaw, calm=True)
+@pytest.mark.parametrize("check", TO_NOTICE)
+def test_soak_with_a_broken_rule_reports_a_violation(check: SoakCheck) -> None:
+    """The journals and the table of a soak show each mutation that it has to notice."""
+    options = Options("sqlite", "", seconds=2, processes=1, seed=1, mutation=check.way, calm=True)
 
     def is_noticed(report: Report) -> bool:
-        return any(NOTICED_BY[flaw] in violation for violation in report.violations)
+        return any(check.violation in violation for violation in report.violations)
 
     report = soaked(options, is_noticed)
 
     assert is_noticed(report), told(report)
+
+
+def test_every_mutation_of_the_table_is_in_the_catalogue() -> None:
+    """A way to break a rule belongs to a mutation that the soak has to notice."""
+    ways = [check.way for mutation in MUTATIONS if (check := mutation.soak) is not None]
+
+    assert sorted(watching.MUTATIONS) == sorted(ways)
 
 
 def test_what_a_killed_process_was_at_is_in_doubt(tmp_path: Path) -> None:

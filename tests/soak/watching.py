@@ -1,7 +1,7 @@
 """A table that writes down what its callers are not told, and that can be made to break a rule of the protocol.
 
 Not told: a write whose answer was lost, a transaction that is sent again, and the totals that go with a merged shard.
-A flaw shows that a soak would notice it.
+It can break a rule of the protocol, to show that a soak notices.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,8 @@ CREDIT_TWICE = "credit-twice"
 FAST_CLOCK = "fast-clock"
 SPLIT_WHOLE = "split-whole"
 UNWRITTEN = "unwritten"
-FLAWS = (CREDIT_TWICE, FAST_CLOCK, SPLIT_WHOLE, UNWRITTEN)
+MUTATIONS = (CREDIT_TWICE, FAST_CLOCK, SPLIT_WHOLE, UNWRITTEN)
+"""The ways in which a table breaks a rule; the catalogue in ``tests/mutations`` names their mutations."""
 
 Views = Callable[[str], Any]
 """What a client remembers of the shards of an entity's bucket."""
@@ -87,8 +88,8 @@ def _merged(outcome: object) -> bool | None:
     return None if isinstance(outcome, Unavailable) else isinstance(outcome, Committed)
 
 
-class Flaw:
-    """A rule that is broken, or none."""
+class TableMutation:
+    """How a table breaks a rule of the protocol; None as its name breaks none."""
 
     def __init__(self, name: str | None, seed: str) -> None:
         self.name = name
@@ -125,23 +126,23 @@ def _filled(item: dict[str, Any]) -> dict[str, Any]:
 class AsyncWatched:
     """A table of the async tree, watched."""
 
-    def __init__(self, table: Any, watch: Watch, flaw: Flaw) -> None:
+    def __init__(self, table: Any, watch: Watch, mutation: TableMutation) -> None:
         self._table = table
         self._watch = watch
-        self._flaw = flaw
+        self._mutation = mutation
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._table, name)
 
     def now(self) -> TimeBounds:
         """The time."""
-        return self._flaw.shifted(self._table.now())
+        return self._mutation.shifted(self._table.now())
 
     async def write(self, operation: Write, until_s: float | None = None) -> Any:
         """Carry out one operation."""
-        if self._flaw.omits(operation) and (item := await self._table.get(operation.key)) is not None:
+        if self._mutation.omits(operation) and (item := await self._table.get(operation.key)) is not None:
             return Applied(item)
-        if self._flaw.repeats(operation):
+        if self._mutation.repeats(operation):
             await self._table.write(operation, until_s)
         outcome = await self._table.write(operation, until_s)
         self._watch.wrote(operation, outcome)
@@ -150,7 +151,7 @@ class AsyncWatched:
     async def transact(self, operations: Sequence[Operation], token: str, *, until_s: float | None = None) -> Any:
         """Carry out all operations, or none."""
         ended = self._watch.begin(operations, token)
-        outcome = await self._table.transact(self._flaw.split(operations, token), token, until_s=until_s)
+        outcome = await self._table.transact(self._mutation.split(operations, token), token, until_s=until_s)
         ended(outcome)
         return outcome
 
@@ -160,9 +161,9 @@ class SyncWatched(AsyncWatched):
 
     def write(self, operation: Write, until_s: float | None = None) -> Any:
         """Carry out one operation."""
-        if self._flaw.omits(operation) and (item := self._table.get(operation.key)) is not None:
+        if self._mutation.omits(operation) and (item := self._table.get(operation.key)) is not None:
             return Applied(item)
-        if self._flaw.repeats(operation):
+        if self._mutation.repeats(operation):
             self._table.write(operation, until_s)
         outcome = self._table.write(operation, until_s)
         self._watch.wrote(operation, outcome)
@@ -171,6 +172,6 @@ class SyncWatched(AsyncWatched):
     def transact(self, operations: Sequence[Operation], token: str, *, until_s: float | None = None) -> Any:
         """Carry out all operations, or none."""
         ended = self._watch.begin(operations, token)
-        outcome = self._table.transact(self._flaw.split(operations, token), token, until_s=until_s)
+        outcome = self._table.transact(self._mutation.split(operations, token), token, until_s=until_s)
         ended(outcome)
         return outcome

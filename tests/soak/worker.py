@@ -34,7 +34,7 @@ from tests.soak.scenario import (
     Plan,
     draw,
 )
-from tests.soak.watching import AsyncWatched, Flaw, SyncWatched, Watch
+from tests.soak.watching import AsyncWatched, SyncWatched, TableMutation, Watch
 from zae_limiter import (
     RateLimiterUnavailable,
     RateLimitExceeded,
@@ -66,7 +66,7 @@ class Assignment:
     role: str
     together: bool
     seed: str
-    flaw: str | None = None
+    mutation: str | None = None
 
     def command(self) -> list[str]:
         """How it is started."""
@@ -219,9 +219,9 @@ def limiter_of(opened: AsyncTree | SyncTree, assignment: Assignment, journal: Jo
         # The store may be away just now.
         with suppress(RateLimiterUnavailable):
             repo = opened.open(assignment.url, **SETTINGS)
-    watch, flaw, scope = Watch(journal), Flaw(assignment.flaw, assignment.seed), repo.scope
+    watch, mutation, scope = Watch(journal), TableMutation(assignment.mutation, assignment.seed), repo.scope
     watched = AsyncWatched if isinstance(opened, AsyncTree) else SyncWatched
-    table: Any = watched(scope.client.table, watch, flaw)
+    table: Any = watched(scope.client.table, watch, mutation)
     scope = replace(scope.client, table=table).scope(scope.namespace, scope.namespace_id)
     watch.views = lambda entity_id: scope.caches.of((entity_id, RESOURCE)).views()
     if isinstance(opened, AsyncTree):

@@ -1,4 +1,4 @@
-"""Slips that need more than one write changed: each takes a real function and returns one with a fault."""
+"""Mutated functions, for rules that no changed write breaks: each takes the real function and returns its mutation."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import zae_limiter.runtime.aio as runtime
-from tests import mutating as weak
-from zae_limiter.core import acquire, rebase
+from tests.mutations import writes
+from zae_limiter.core import rebase
 from zae_limiter.core.bucket_changes import Add, Settlement
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.expiry import expiry_s
@@ -46,7 +46,7 @@ def credit_sent_again(real: Real) -> Real:
 
 
 def credit_unseen(real: Real) -> Real:
-    """A take that nobody has heard of is given back."""
+    """A take is credited though its answer never arrived."""
 
     async def take(self: Any, request: Any) -> Any:
         try:
@@ -162,7 +162,8 @@ def without_solvent_parts(rebasing_writer: Real) -> Real:
     return write
 
 
-def _soon(expiry_s: Real) -> Real:
+def expiry_too_soon(expiry_s: Real) -> Real:
+    """A bucket expires a second after it was used."""
     return lambda now_ms, fill_time_ms, multiplier: now_ms // 1000 + 1
 
 
@@ -209,7 +210,7 @@ def unconditional(commit: Real) -> Real:
     """Several shards are taken from by what was seen of them."""
 
     async def carry_out(self: Any, operations: Any, *of: Any, **how: Any) -> bool:
-        done: bool = await commit(self, [weak.floorless(weak.baseless(one)) for one in operations], *of, **how)
+        done: bool = await commit(self, [writes.floorless(writes.baseless(one)) for one in operations], *of, **how)
         return done
 
     return carry_out
@@ -303,6 +304,3 @@ def nothing(real: Real) -> Real:
         return None
 
     return do
-
-
-SOON = ((acquire, "expiry_s", _soon), (bucket_writes, "expiry_s", _soon), (rebase, "expiry_s", _soon))

@@ -1,13 +1,14 @@
-"""Writes with a fault each, for whoever checks that it is noticed: without a bound or a condition, or another value.
+"""Changes of writes: each drops a bound or a condition, or writes another value.
 
-A change takes an operation and returns it changed; a writer that is changed so is the protocol with one rule missing.
-Operations that the rule does not speak of come back as they were.
+A change takes an operation and returns it changed. A writer with such a change is the protocol with one rule broken.
+A change returns operations that the rule is not about as they are.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from zae_limiter.core.bucket_changes import Add, Reset
 from zae_limiter.schema.operations import (
     AtLeast,
     AtMost,
@@ -28,11 +29,11 @@ Change = Callable[[Any], Any]
 Writer = Callable[..., Any]
 
 _FAR = 10**40
-"""A lower bound that is none."""
+"""The negative of this is a lower bound that every balance meets."""
 
 
 def rebound(operation: Update, change: Callable[[Bound], Bound]) -> Update:
-    """Return the write with its ranges changed; several that stood together still do."""
+    """Return the write with its ranges changed; ranges of one condition stay in one condition."""
     when: list[Condition] = []
     for condition in operation.when:
         if isinstance(condition, Ranges):
@@ -108,7 +109,7 @@ def holding_less(*attributes: str) -> Change:
 
 
 def changed(*changes: Change) -> Callable[[Writer], Writer]:
-    """Return what makes of a writer one whose operations, one or two, are changed."""
+    """Return a wrapper of writers that changes each operation they return, one or two."""
 
     def around(writer: Writer) -> Writer:
         def write(*arguments: Any) -> Any:
@@ -133,6 +134,11 @@ def adding(write: Any) -> Any:
 def resetting(name: str, value: Callable[[Any], Any]) -> Change:
     """Return the change that sets an attribute to another value."""
     return lambda one: replace(one, set={**one.set, name: value(one)}) if isinstance(one, Update) else one
+
+
+def credited_twice(write: Any) -> Any:
+    """Return the settlement that credits twice what it has to."""
+    return replace(write, add={name: 2 * n if name.endswith("_tk") and n > 0 else n for name, n in write.add.items()})
 
 
 def uncounted(write: Any) -> Any:
@@ -172,6 +178,38 @@ def new_half_full(one: Any) -> Any:
         return one
     full = {name: one.item[f"{name[:-3]}_cp"] // 2 for name in one.item if name.endswith("_tk")}
     return replace(one, item={**one.item, **full})
+
+
+def rebased_with_overflow(rebase: Writer) -> Writer:
+    """Return a rebase that adds to a full balance, so that its overflow stays."""
+
+    def write(view: Any, rebasing: Any, nonce: int) -> Any:
+        def kept(part: Any) -> Any:
+            if not isinstance(part, Reset):
+                return part
+            earned = view.layout.baselines[part.position].earned(rebasing.start_ms)
+            return Add(part.position, part.spent, earned - part.spent, part.low, None)
+
+        return rebase(view, replace(rebasing, parts=[kept(part) for part in rebasing.parts]), nonce)
+
+    return write
+
+
+def merged_with_overflow(merge: Writer) -> Writer:
+    """Return a merge that brings all that the shard that goes has earned, also beyond its share."""
+
+    def write(staying: Any, leaving: Any, merging: Any, nonce: int) -> Any:
+        def more(part: Any) -> Any:
+            baseline = leaving.layout.baselines[part.position]
+            earned = leaving.numbers[part.position] + baseline.earned(merging.start_ms)
+            overflow = max(0, earned - baseline.capacity_milli)
+            if isinstance(part, Add):
+                return replace(part, change=part.change + overflow)
+            return replace(part, balance=part.balance + overflow)
+
+        return merge(staying, leaving, replace(merging, parts=[more(part) for part in merging.parts]), nonce)
+
+    return write
 
 
 def refilled(rebase: Writer) -> Writer:

@@ -1,0 +1,37 @@
+"""Every mutation: each rule of ``docs/protocol.md`` that is broken on purpose, how, and which checks notice.
+
+The simulation, the model, the promise tests and the soak take their mutations from here. Each has invariants of its
+own, so that a fault in one of them does not hide a fault that another would notice.
+"""
+
+from tests.mutations.mutation import Mutation
+from tests.mutations.rebases import EXPIRIES, REBASES
+from tests.mutations.requests import CASCADES, CLOCKS, USAGES
+from tests.mutations.settlements import LOST_ANSWERS, SETTLEMENTS
+from tests.mutations.shards import ACROSS, MERGES, SPLITS
+from tests.mutations.takes import HOLDS, TAKES, TOP_UPS
+
+MUTATIONS: tuple[Mutation, ...] = (
+    *HOLDS,
+    *TAKES,
+    *TOP_UPS,
+    *SETTLEMENTS,
+    *REBASES,
+    *EXPIRIES,
+    *SPLITS,
+    *MERGES,
+    *ACROSS,
+    *LOST_ANSWERS,
+    *CASCADES,
+    *CLOCKS,
+    *USAGES,
+)
+"""In the order of the page."""
+
+
+def mutation_named(name: str) -> Mutation:
+    """Return a mutation by its name; exit with a hint if it does not exist."""
+    for mutation in MUTATIONS:
+        if mutation.name == name:
+            return mutation
+    raise SystemExit(f"no mutation is named {name!r}; python -m tests.mutations --list prints all names")

@@ -1,0 +1,49 @@
+"""What a plan may be asked for beside its faults, so that a rule matters in it."""
+
+from tests.simulation.plan import EXPIRY, OWN, SHARDS, Plan, scenario_of
+
+CASCADE, SEVERAL_LIMITS = "cascade", "several limits"
+SOON_EXPIRED, OFTEN_OWN = "buckets that soon expire", "own limits often"
+OWN_BEFORE_REST, ALL_GIVEN_BACK = "own limits before a rest", "all of it, given back"
+LACKING_OWN, RESTLESS_SHARDS = "own limits that lack one", "shards split and merged all the time"
+
+_SOON_MS = 4_000
+_SELDOM = 0.05
+
+
+def meets(plan: Plan, needs: frozenset[str]) -> bool:
+    """Say whether a plan has all these faults and traits."""
+    traits = needs & _TRAITS
+    if not needs - traits <= plan.faults:
+        return False
+    return not traits or traits <= _traits_of(plan)
+
+
+_TRAITS = frozenset(
+    (
+        CASCADE,
+        SEVERAL_LIMITS,
+        SOON_EXPIRED,
+        OFTEN_OWN,
+        OWN_BEFORE_REST,
+        ALL_GIVEN_BACK,
+        LACKING_OWN,
+        RESTLESS_SHARDS,
+    )
+)
+
+
+def _traits_of(plan: Plan) -> set[str]:
+    scenario = scenario_of(plan)
+    slowest_ms = max(limit.fill_time_ms for limit in scenario.limits)
+    has = {
+        CASCADE: bool(scenario.parents),
+        SEVERAL_LIMITS: len(scenario.limits) > 1,
+        OFTEN_OWN: OWN in plan.faults and scenario.own > _SELDOM,
+        OWN_BEFORE_REST: bool(scenario.habits.parting),
+        ALL_GIVEN_BACK: bool(scenario.habits.greedy),
+        LACKING_OWN: bool(scenario.habits.lacking),
+        RESTLESS_SHARDS: bool(scenario.habits.restless_s),
+        SOON_EXPIRED: EXPIRY in plan.faults and SHARDS not in plan.faults and slowest_ms <= _SOON_MS,
+    }
+    return {trait for trait, held in has.items() if held}
