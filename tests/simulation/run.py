@@ -54,11 +54,13 @@ def simulate_each(plans: Iterable[Plan]) -> Iterator[Report]:
         gc.unfreeze()
 
 
-def simulate_seed(seed: int, plan: Plan | None = None) -> Report:
-    """Run a seed, or a plan made of it, and return its report."""
+def simulate_seed(seed: int, plan: Plan | None = None, watch: Callable[[Fleet], None] | None = None) -> Report:
+    """Run a seed, or a plan made of it, and return its report; ``watch`` is called with the fleet before it starts."""
     plan = plan or plan_of(seed)
     timeline = Timeline()
     fleet = _fleet(plan, timeline)
+    if watch is not None:
+        watch(fleet)
     report = Report(plan)
     _LOG.disabled = True
     try:
