@@ -120,12 +120,14 @@ MERGES = (
         "merge: `tk > cap-E` where it sets",
         written(writes.baseless, "merge"),
         simulation(OVER, SHARDS),
+        model("shards", KEPT, 6),
         promise(SHARDED_BUCKET),
     ),
     mutation(
         "merge that keeps an overflow",
         "merge: L is at most the share of j",
         writer("merge", writes.merged_with_overflow),
+        model("shards", KEPT, 6),
         promise(SHARDED_BUCKET),
     ),
     mutation(
