@@ -182,7 +182,7 @@ ACROSS = (
         "what is taken across shards is taken by each shard's own conditions",
         patch(ShardClient, "commit", functions.unconditional),
         simulation(OVER, SHARDS),
-        promise(SHARDED_BUCKET, by=across("take", lambda write: writes.floorless(writes.baseless(write)))),
+        promise(SHARDED_BUCKET, by=across("take", writes.floorless)),
     ),
     mutation(
         "take across without its upper bounds",
