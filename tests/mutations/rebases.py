@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tests.model.configs import config
-from tests.model.invariants import KEPT, PROMISE
+from tests.model.invariants import CLAMP, KEPT, PROMISE
 from tests.model.invariants import SHARDS as EVERY_SHARD
 from tests.mutations import functions, writes
 from tests.mutations.mutation import (
@@ -49,6 +49,7 @@ REBASES = (
         "rebase that adds where it must set",
         "`tk <= C-E` where it adds",
         writer("rebase", writes.rebased_with_overflow),
+        model("own", CLAMP, 4),
         promise(ONE_BUCKET, SHARDED_BUCKET),
     ),
     mutation(

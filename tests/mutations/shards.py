@@ -120,12 +120,14 @@ MERGES = (
         "merge: `tk > cap-E` where it sets",
         written(writes.baseless, "merge"),
         simulation(OVER, SHARDS),
+        model("shards", KEPT, 6),
         promise(SHARDED_BUCKET),
     ),
     mutation(
         "merge that keeps an overflow",
         "merge: L is at most the share of j",
         writer("merge", writes.merged_with_overflow),
+        model("shards", KEPT, 6),
         promise(SHARDED_BUCKET),
     ),
     mutation(
@@ -180,7 +182,7 @@ ACROSS = (
         "what is taken across shards is taken by each shard's own conditions",
         patch(ShardClient, "commit", functions.unconditional),
         simulation(OVER, SHARDS),
-        promise(SHARDED_BUCKET, by=across("take", lambda write: writes.floorless(writes.baseless(write)))),
+        promise(SHARDED_BUCKET, by=across("take", writes.floorless)),
     ),
     mutation(
         "take across without its upper bounds",

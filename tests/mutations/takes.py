@@ -31,6 +31,11 @@ HOLDING = ("take", "settle", "rebase", "split", "merge")
 """Writers that hold."""
 
 
+def _taking(change: writes.Change) -> writes.Writer:
+    """Return a take that is changed, for rules of the model in which all other writers still hold."""
+    return writes.changed(change)(bucket_writes.take)
+
+
 def _in_company(creation: Creation, view: Any, *rest: Any) -> Any:
     """The bucket is taken to have no other writers."""
     return topped_up(replace(creation, writes=view.writes), view, *rest)
@@ -60,6 +65,7 @@ HOLDS = (
         written(writes.unguarded, *HOLDING),
         simulation(OVER | {"expiry"}, CONFIG),
         model("own", PROMISE, 7),
+        model("own", PROMISE, 7, take=_taking(writes.unguarded)),
         promise(ONE_BUCKET, SHARDED_BUCKET),
     ),
     mutation(
@@ -68,6 +74,7 @@ HOLDS = (
         written(writes.holding_less("bi"), *HOLDING),
         simulation(OVER | {"expiry"}, SOON_EXPIRED),
         model("expiry", DEBT, 11),
+        model("expiry", DEBT, 11, take=_taking(writes.holding_less("bi"))),
         promise(ONE_BUCKET, SHARDED_BUCKET),
     ),
     mutation(
@@ -76,6 +83,7 @@ HOLDS = (
         written(writes.holding_less("gn"), *HOLDING),
         simulation(OVER | {"shards"}, OFTEN_OWN),
         model("own", PROMISE, 7),
+        model("own", PROMISE, 7, take=_taking(writes.holding_less("gn"))),
         promise(ONE_BUCKET, SHARDED_BUCKET),
     ),
     mutation(
@@ -87,7 +95,7 @@ HOLDS = (
             DEBT,
             11,
             create=create_without_birth,
-            take=writes.changed(writes.holding_less("rf"))(bucket_writes.take),
+            take=_taking(writes.holding_less("rf")),
         ),
     ),
 )
