@@ -7,9 +7,8 @@ import pytest
 from tests.old_buckets import START_MS, OldLimit, old_bucket, old_level_milli
 from zae_limiter import IncompatibleSchemaError, Limit, RateLimiter, RateLimiterUnavailable, Repository, ValidationError
 from zae_limiter._async.backoff import Pauses
-from zae_limiter._async.store import old_buckets
-from zae_limiter._async.store.migrations import REGISTRY, Migration, Migrations
-from zae_limiter._async.store.old_buckets import MigrationCount
+from zae_limiter._async.store import migrations as migrations_module
+from zae_limiter._async.store.migrations import REGISTRY, Migration, MigrationCount, Migrations
 from zae_limiter._async.upgrade import upgrade
 from zae_limiter.core.outcome import Conflict
 from zae_limiter.core.version import SCHEMA_VERSION, Migrated, VersionRecord
@@ -154,8 +153,8 @@ class TestBuckets:
 
     async def test_more_than_a_page_move(self, repo, monkeypatch):
         """Page by page, among all else that stands beside entities."""
-        monkeypatch.setattr(old_buckets, "_KEYS_PER_PAGE", 7)
-        monkeypatch.setattr(old_buckets, "_ITEMS_AT_ONCE", 3)
+        monkeypatch.setattr(migrations_module, "_KEYS_PER_PAGE", 7)
+        monkeypatch.setattr(migrations_module, "_ITEMS_AT_ONCE", 3)
         for number in range(5):
             await repo.create_entity(f"user-{number}")
             await repo.set_limits(f"user-{number}", [Limit.per_minute("rpm", 5)], "gpt-4")
@@ -249,7 +248,7 @@ class TestMeanwhile:
 
     async def test_one_that_others_hold_is_given_up_in_the_end(self, repo, monkeypatch):
         """The error names it; nothing is lost, and the schema is still the old one."""
-        monkeypatch.setattr(old_buckets, "_PAUSES", Pauses(0.001, 0.001))
+        monkeypatch.setattr(migrations_module, "_PAUSES", Pauses(0.001, 0.001))
 
         async def hold(table):
             return Conflict()

@@ -16,7 +16,7 @@ from zae_limiter.clock import SystemClock
 from zae_limiter.core.errors import ZAELimiterError
 from zae_limiter.core.outcome import Applied, Committed, Refused
 from zae_limiter.schema.operations import AtLeast, Equals, ItemExists, Key, Query, Update
-from zae_limiter.tables.busy import Busy
+from zae_limiter.tables.blocking import Busy
 from zae_limiter.tables.sqlite.backup import CopyProgress
 from zae_limiter.tables.sqlite.table import SqliteTable
 

@@ -28,8 +28,7 @@ from zae_limiter.core.namespace import DEFAULT_NAMESPACE
 from zae_limiter.core.settings import Settings
 from zae_limiter.core.version import VersionRecord, check_client, check_schema
 from zae_limiter.runtime.threads import Parallel
-from zae_limiter.tables.blocking import BlockingTable
-from zae_limiter.tables.busy import Busy
+from zae_limiter.tables.blocking import BlockingTable, Busy
 from zae_limiter.tables.memory import MemoryTable
 
 _WAITS = Pauses(0.005, 0.005)
