@@ -154,14 +154,6 @@ class Migrations:
         self._registry = registry
         self._versions = VersionStore(client)
 
-    async def pending(self) -> list[Migration]:
-        """Return the migrations a table has yet to go through, in their order.
-
-        Raises:
-            IncompatibleSchemaError: The table's schema is newer than this package's.
-        """
-        return self._after(await self._versions.read())
-
     async def run(self, *, dry_run: bool = False, principal: str | None = None) -> list[Migrated]:
         """Carry out what is pending, and return what was done; a dry run writes nothing and returns what would be.
 
