@@ -7,9 +7,8 @@ import pytest
 from tests.old_buckets import START_MS, OldLimit, old_bucket, old_level_milli
 from zae_limiter import IncompatibleSchemaError, Limit, RateLimiter, RateLimiterUnavailable, Repository, ValidationError
 from zae_limiter._async.backoff import Pauses
-from zae_limiter._async.store import old_buckets
-from zae_limiter._async.store.migrations import REGISTRY, Migration, Migrations
-from zae_limiter._async.store.old_buckets import MigrationCount
+from zae_limiter._async.store import migrations as migrations_module
+from zae_limiter._async.store.migrations import REGISTRY, Migration, MigrationCount, Migrations
 from zae_limiter._async.upgrade import upgrade
 from zae_limiter.core.outcome import Conflict
 from zae_limiter.core.version import SCHEMA_VERSION, Migrated, VersionRecord
@@ -154,8 +153,8 @@ class TestBuckets:
 
     async def test_more_than_a_page_move(self, repo, monkeypatch):
         """Page by page, among all else that stands beside entities."""
-        monkeypatch.setattr(old_buckets, "_KEYS_PER_PAGE", 7)
-        monkeypatch.setattr(old_buckets, "_ITEMS_AT_ONCE", 3)
+        monkeypatch.setattr(migrations_module, "_KEYS_PER_PAGE", 7)
+        monkeypatch.setattr(migrations_module, "_ITEMS_AT_ONCE", 3)
         for number in range(5):
             await repo.create_entity(f"user-{number}")
             await repo.set_limits(f"user-{number}", [Limit.per_minute("rpm", 5)], "gpt-4")
@@ -249,7 +248,7 @@ class TestMeanwhile:
 
     async def test_one_that_others_hold_is_given_up_in_the_end(self, repo, monkeypatch):
         """The error names it; nothing is lost, and the schema is still the old one."""
-        monkeypatch.setattr(old_buckets, "_PAUSES", Pauses(0.001, 0.001))
+        monkeypatch.setattr(migrations_module, "_PAUSES", Pauses(0.001, 0.001))
 
         async def hold(table):
             return Conflict()
@@ -320,14 +319,15 @@ class TestRegistry:
         ran = []
         await put(repo, version_item.to_item(VersionRecord("0.7.0", lambda_version="0.3.0")))
         found = migrations(repo, registry=self.registry(ran, "0.6.0", "0.7.0", "0.8.0", "0.9.0"))
-        listed = [one.target for one in await found.pending()]
+        listed = [one.target for one in await found.run(dry_run=True)]
+        ran.clear()
         done = await found.run(principal="ops")
 
         assert ["0.8.0", "0.9.0"] == listed == [one.target for one in done]
         assert [("0.8.0", False), ("0.9.0", False)] == ran
         record = await repo.get_version_record()
         assert (SCHEMA_VERSION, "0.3.0", "ops") == (record.schema_version, record.lambda_version, record.updated_by)
-        assert [] == await found.pending()
+        assert [] == await found.run()
 
     async def test_after_a_failure_it_goes_on_with_the_one_that_failed(self, repo):
         """Those before it are not run again."""

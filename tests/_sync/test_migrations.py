@@ -7,9 +7,8 @@ import pytest
 from tests.old_buckets import START_MS, OldLimit, old_bucket, old_level_milli
 from zae_limiter import IncompatibleSchemaError, Limit, SyncRateLimiter, RateLimiterUnavailable, SyncRepository, ValidationError
 from zae_limiter._sync.backoff import Pauses
-from zae_limiter._sync.store import old_buckets
-from zae_limiter._sync.store.migrations import REGISTRY, Migration, Migrations
-from zae_limiter._sync.store.old_buckets import MigrationCount
+from zae_limiter._sync.store import migrations as migrations_module
+from zae_limiter._sync.store.migrations import REGISTRY, Migration, MigrationCount, Migrations
 from zae_limiter._sync.upgrade import upgrade
 from zae_limiter.core.outcome import Conflict
 from zae_limiter.core.version import SCHEMA_VERSION, Migrated, VersionRecord
@@ -154,8 +153,8 @@ class TestBuckets:
 
     def test_more_than_a_page_move(self, repo, monkeypatch):
         """Page by page, among all else that stands beside entities."""
-        monkeypatch.setattr(old_buckets, "_KEYS_PER_PAGE", 7)
-        monkeypatch.setattr(old_buckets, "_ITEMS_AT_ONCE", 3)
+        monkeypatch.setattr(migrations_module, "_KEYS_PER_PAGE", 7)
+        monkeypatch.setattr(migrations_module, "_ITEMS_AT_ONCE", 3)
         for number in range(5):
             repo.create_entity(f"user-{number}")
             repo.set_limits(f"user-{number}", [Limit.per_minute("rpm", 5)], "gpt-4")
@@ -249,7 +248,7 @@ class TestMeanwhile:
 
     def test_one_that_others_hold_is_given_up_in_the_end(self, repo, monkeypatch):
         """The error names it; nothing is lost, and the schema is still the old one."""
-        monkeypatch.setattr(old_buckets, "_PAUSES", Pauses(0.001, 0.001))
+        monkeypatch.setattr(migrations_module, "_PAUSES", Pauses(0.001, 0.001))
 
         def hold(table):
             return Conflict()
@@ -320,14 +319,15 @@ class TestRegistry:
         ran = []
         put(repo, version_item.to_item(VersionRecord("0.7.0", lambda_version="0.3.0")))
         found = migrations(repo, registry=self.registry(ran, "0.6.0", "0.7.0", "0.8.0", "0.9.0"))
-        listed = [one.target for one in found.pending()]
+        listed = [one.target for one in found.run(dry_run=True)]
+        ran.clear()
         done = found.run(principal="ops")
 
         assert ["0.8.0", "0.9.0"] == listed == [one.target for one in done]
         assert [("0.8.0", False), ("0.9.0", False)] == ran
         record = repo.get_version_record()
         assert (SCHEMA_VERSION, "0.3.0", "ops") == (record.schema_version, record.lambda_version, record.updated_by)
-        assert [] == found.pending()
+        assert [] == found.run()
 
     def test_after_a_failure_it_goes_on_with_the_one_that_failed(self, repo):
         """Those before it are not run again."""

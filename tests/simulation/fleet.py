@@ -21,7 +21,7 @@ from tests.simulation.stream import Stream, carry_out
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, Repository
 from zae_limiter._async.store.buckets import ShardId
 from zae_limiter._async.store.namespaces import NamespaceStore
-from zae_limiter._async.store.scope import Client, nonces
+from zae_limiter._async.store.scope import Client, Nonces
 from zae_limiter.core.settings import Settings, make_settings
 from zae_limiter.runtime.aio import Parallel
 from zae_limiter.schema.bucket_item import BucketView
@@ -99,7 +99,7 @@ class Process:
 
     async def open(self, settings: Settings, *, first: bool = False) -> RateLimiter:
         """Return the limiter of this process; the first makes the namespace."""
-        client = Client(self.port, self.clock, self.random, settings, Parallel(), "simulated://", nonces(self.random))
+        client = Client(self.port, self.clock, self.random, settings, Parallel(), "simulated://", Nonces(self.random))
         store = NamespaceStore(client)
         namespace = await (store.register(NAMESPACE) if first else store.find(NAMESPACE))
         repository = Repository(client.scope(NAMESPACE, namespace.id), owns_table=False)
@@ -296,7 +296,7 @@ class Keeper:
         self._fleet = process.fleet
         self._random = process.random
         self._client = limiter._client
-        self._means = ApplyContext(nonces(process.random), process.port.now)
+        self._means = ApplyContext(Nonces(process.random), process.port.now)
         self._seen: dict[ShardId, BucketView] = {}
 
     async def act(self, place: ShardId) -> None:

@@ -14,7 +14,7 @@ from zlib import crc32
 from tests.simulation.invariants import Violation
 from tests.simulation.server import Change, Sent
 from zae_limiter import RateLimiterUnavailable
-from zae_limiter._async.store.scope import nonces
+from zae_limiter._async.store.scope import Nonces
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.usage import WINDOW_TYPES, window_at
 from zae_limiter.schema import keys, usage_item
@@ -104,7 +104,7 @@ class Counting:
     async def work(self, process: "Process") -> None:
         """Count until everything has ended and all is counted."""
         fleet, lane, random = self._fleet, self._lane, process.random
-        means = ApplyContext(nonces(random), process.port.now)
+        means = ApplyContext(Nonces(random), process.port.now)
         rules = Rules(writes_per_s=fleet.scenario.partition_writes_per_s)
         memories = Memories()
         until_s = float("inf")

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from tests.simulation.table import Partitions, SimulatedTable
 from zae_limiter import RateLimiter, Repository
 from zae_limiter._async.store.namespaces import NamespaceStore
-from zae_limiter._async.store.scope import Client, nonces
+from zae_limiter._async.store.scope import Client, Nonces
 from zae_limiter.core.settings import Settings
 from zae_limiter.runtime.aio import Parallel
 
@@ -84,7 +84,7 @@ class World:
         """Return a client with a memory and a chance of its own, as another process would have them."""
         random = self._part(name)
         client = Client(
-            self.table, self.clock, random, settings or Settings(), Parallel(), "simulated://", nonces(random)
+            self.table, self.clock, random, settings or Settings(), Parallel(), "simulated://", Nonces(random)
         )
         namespace = await NamespaceStore(client).register("default")
         return Repository(client.scope("default", namespace.id), owns_table=False)

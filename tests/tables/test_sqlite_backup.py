@@ -15,7 +15,7 @@ from tests.tables.test_sqlite_processes import Start, go, line, start, whole
 from zae_limiter.core.errors import IncompatibleSchemaError, StorageError, ValidationError
 from zae_limiter.core.outcome import Applied, Committed
 from zae_limiter.schema.operations import Key, Put, Update
-from zae_limiter.tables.busy import Busy
+from zae_limiter.tables.blocking import Busy
 from zae_limiter.tables.sqlite import backup as sqlite_backup
 from zae_limiter.tables.sqlite.backup import Copied, CopyProgress, back_up, check_backup, restore
 from zae_limiter.tables.sqlite.table import SqliteTable

@@ -20,7 +20,7 @@ from zae_limiter.clock import SystemClock
 from zae_limiter.core.checkpoint import LIMIT_BYTES
 from zae_limiter.core.outcome import Applied
 from zae_limiter.schema.operations import Key, Put, Query, Update
-from zae_limiter.tables.busy import Busy
+from zae_limiter.tables.blocking import Busy
 from zae_limiter.tables.sqlite.checkpoint import WriteAheadLog, WritePause
 from zae_limiter.tables.sqlite.table import SqliteTable
 

@@ -20,7 +20,7 @@ from zae_limiter.core.errors import (
 )
 from zae_limiter.core.outcome import Applied, Unavailable
 from zae_limiter.schema.operations import Key, Put, Query, Update
-from zae_limiter.tables.busy import Busy
+from zae_limiter.tables.blocking import Busy
 from zae_limiter.tables.memory import MemoryTable
 from zae_limiter.tables.sqlite import pool
 from zae_limiter.tables.sqlite.table import SqliteTable

@@ -17,7 +17,7 @@ from zae_limiter.clock import SystemClock
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.outcome import Applied, Committed, Unavailable
 from zae_limiter.schema.operations import Delete, ItemExists, Key, Put, Query, Update
-from zae_limiter.tables.busy import Busy
+from zae_limiter.tables.blocking import Busy
 from zae_limiter.tables.sqlite.table import SqliteTable
 
 Worker = subprocess.Popen[str]

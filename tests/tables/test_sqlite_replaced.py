@@ -14,7 +14,7 @@ from tests.tables.engines import KEY, item
 from tests.tables.test_sqlite_processes import Start, go, line, start, whole
 from zae_limiter.core.outcome import Applied
 from zae_limiter.schema.operations import Key, Put, Update
-from zae_limiter.tables.busy import Busy
+from zae_limiter.tables.blocking import Busy
 from zae_limiter.tables.sqlite.identity import FileIdentity, discard_foreign_log, lock_holders
 from zae_limiter.tables.sqlite.table import SqliteTable
 

@@ -16,7 +16,8 @@ from zae_limiter.clock import SystemClock
 from zae_limiter.core.errors import ZAELimiterError
 from zae_limiter.core.outcome import Applied, Committed, Refused
 from zae_limiter.schema.operations import AtLeast, Equals, ItemExists, Key, Query, Update
-from zae_limiter.tables.busy import Busy
+from zae_limiter.tables.blocking import Busy
+from zae_limiter.tables.sqlite import backup
 from zae_limiter.tables.sqlite.backup import CopyProgress
 from zae_limiter.tables.sqlite.table import SqliteTable
 
@@ -161,7 +162,7 @@ def follow(path: str) -> None:
         say("written")
 
 
-def restore(path: str, backup: str) -> None:
+def restore(path: str, copy: str) -> None:
     """Restore a backup; wait for a line in the middle of it."""
 
     def pause(progress: CopyProgress) -> None:
@@ -170,7 +171,7 @@ def restore(path: str, backup: str) -> None:
             sys.stdin.readline()
 
     backup._BYTES_PER_STEP = 4096
-    backup.restore(backup, path, pause)
+    backup.restore(copy, path, pause)
     say("restored")
 
 

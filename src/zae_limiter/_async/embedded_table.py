@@ -21,8 +21,7 @@ from zae_limiter.core.outcome import Item, TransactOutcome, Unavailable, WriteOu
 from zae_limiter.core.status import BackendCapabilities, TableSize
 from zae_limiter.process import renew_in_copies
 from zae_limiter.schema.operations import Change, Key, Operation, Page, Query, Write
-from zae_limiter.tables.blocking import BlockingTable
-from zae_limiter.tables.busy import Busy
+from zae_limiter.tables.blocking import BlockingTable, Busy
 from zae_limiter.tables.totals import HOUR_MS
 
 _log = logging.getLogger("zae_limiter")

@@ -10,7 +10,7 @@ import zae_limiter.runtime.threads as runtime
 from zae_limiter._sync.backoff import Backoff, Pauses
 from zae_limiter._sync.embedded_table import EmbeddedTable
 from zae_limiter._sync.store.namespaces import NamespaceStore
-from zae_limiter._sync.store.scope import Client, Scope, nonces
+from zae_limiter._sync.store.scope import Client, Nonces, Scope
 from zae_limiter._sync.store.versions import VersionStore
 from zae_limiter._sync.table import Table
 from zae_limiter.clock import Clock
@@ -28,8 +28,7 @@ from zae_limiter.core.namespace import DEFAULT_NAMESPACE
 from zae_limiter.core.settings import Settings
 from zae_limiter.core.version import VersionRecord, check_client, check_schema
 from zae_limiter.runtime.threads import Parallel
-from zae_limiter.tables.blocking import BlockingTable
-from zae_limiter.tables.busy import Busy
+from zae_limiter.tables.blocking import BlockingTable, Busy
 from zae_limiter.tables.memory import MemoryTable
 
 _WAITS = Pauses(0.005, 0.005)
@@ -129,7 +128,7 @@ def open_client(opening: Opening, parallel: Parallel) -> Client:
         case never:
             assert_never(never)
     clock, random = opening.clock, opening.random
-    return Client(table, clock, random, opening.settings, parallel, where, nonces(random), session=opening.session)
+    return Client(table, clock, random, opening.settings, parallel, where, Nonces(random), session=opening.session)
 
 
 def _embedded(table: BlockingTable, opening: Opening) -> EmbeddedTable:

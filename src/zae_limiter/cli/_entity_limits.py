@@ -9,8 +9,7 @@ import click
 from zae_limiter.cli._confirm import require_consent
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import calling
-from zae_limiter.cli._limit_syntax import describe_rate
-from zae_limiter.cli._limits import LIMIT_KEYS, limit_facts, limits_grid
+from zae_limiter.cli._limit_syntax import LIMIT_KEYS, describe_rate, limit_facts, limits_grid
 from zae_limiter.cli._options import (
     Changing,
     PageOptions,

@@ -1,4 +1,9 @@
-"""Text below the options of a command's help, kept as it is written."""
+"""Help of commands: options below headings, and text below the options, kept as it is written."""
+
+from itertools import groupby
+from typing import Any
+
+import click
 
 # Tells click to leave a paragraph's line breaks alone.
 _AS_WRITTEN = "\b"
@@ -22,3 +27,30 @@ def json_shape(*lines: str) -> str:
 def help_of(*sections: str) -> str:
     """Join sections."""
     return "\n\n".join(sections)
+
+
+class SectionedOption(click.Option):
+    """An option below a heading."""
+
+    def __init__(self, *declarations: Any, section: str, **settings: Any) -> None:
+        super().__init__(*declarations, **settings)
+        self.section = section
+
+
+class SectionedCommand(click.Command):
+    """Lists its options below their headings, in the order in which they are declared; the others last."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options."""
+        parameters = self.get_params(ctx)
+        sectioned = [one for one in parameters if isinstance(one, SectionedOption)]
+        others = [one for one in parameters if not isinstance(one, SectionedOption)]
+        self._write("Options", others, formatter, ctx)
+        for section, members in groupby(sectioned, key=lambda one: one.section):
+            self._write(section, list(members), formatter, ctx)
+
+    def _write(self, title: str, parameters: list[Any], formatter: click.HelpFormatter, ctx: click.Context) -> None:
+        records = [record for one in parameters if (record := one.get_help_record(ctx)) is not None]
+        if records:
+            with formatter.section(title):
+                formatter.write_dl(records)

@@ -1,13 +1,17 @@
-"""How limits and amounts are written on the command line, read and written. Pure."""
+"""How limits and amounts are written on the command line, and how commands print stored limits."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from zae_limiter.cli._output import Column, Grid
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
 
 LIMIT_FORM = "NAME:RATE[/PERIOD][:burst=N]"
 AMOUNT_FORM = "NAME:AMOUNT"
+_COLUMNS = [Column("limit"), Column("capacity", True), Column("refill")]
+LIMIT_KEYS = "LIMIT is {name, capacity, refill_amount, refill_period_seconds}"
+"""What JSON tells of a limit, for the help."""
 
 _MAKERS: dict[str, Callable[[str, int, int | None], Limit]] = {
     **dict.fromkeys(("s", "sec", "second"), Limit.per_second),
@@ -95,3 +99,13 @@ def write_limit(limit: Limit) -> str:
     seconds = limit.refill_period_seconds
     burst = "" if limit.capacity == limit.refill_amount else f":burst={limit.capacity}"
     return f"{limit.name}:{limit.refill_amount}/{_SHORT_PERIODS.get(seconds, f'{seconds} s')}{burst}"
+
+
+def limits_grid(limits: Sequence[Limit]) -> Grid:
+    """Return limits as a table."""
+    return Grid(_COLUMNS, [(limit.name, str(limit.capacity), describe_refill(limit)) for limit in limits])
+
+
+def limit_facts(limits: Sequence[Limit]) -> list[dict[str, object]]:
+    """Return limits ready for JSON."""
+    return [dict(limit.to_dict()) for limit in limits]

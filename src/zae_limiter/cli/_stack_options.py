@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import click
 
+from zae_limiter.cli._help import SectionedOption
 from zae_limiter.cli._options import pairs_option
 from zae_limiter.cli._place import Command
-from zae_limiter.cli._sections import SectionedOption
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.infra.options import StackOptions
 

@@ -3,8 +3,7 @@
 import click
 
 from zae_limiter.cli._help import examples, help_of, json_shape
-from zae_limiter.cli._limit_syntax import describe_refill
-from zae_limiter.cli._limits import LIMIT_KEYS, limit_facts
+from zae_limiter.cli._limit_syntax import LIMIT_KEYS, describe_refill, limit_facts
 from zae_limiter.cli._options import LimitOptions, asking_arguments, json_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json
 from zae_limiter.cli._place import StoreChoice, store_options

@@ -8,7 +8,7 @@ import click
 from zae_limiter.cli._confirm import require_consent
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import calling
-from zae_limiter.cli._limits import LIMIT_KEYS, limit_facts, limits_grid
+from zae_limiter.cli._limit_syntax import LIMIT_KEYS, limit_facts, limits_grid
 from zae_limiter.cli._options import Changing, changing_options, json_option, limits_option, yes_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_line, print_note, working
 from zae_limiter.cli._place import StoreChoice, store_options

@@ -11,7 +11,7 @@ from zae_limiter.cli._confirm import require_consent
 from zae_limiter.cli._deploying import deploy_limiter, steps_shown
 from zae_limiter.cli._failures import UNAVAILABLE
 from zae_limiter.cli._files import in_bytes, write_file
-from zae_limiter.cli._help import examples, section
+from zae_limiter.cli._help import SectionedCommand, examples, section
 from zae_limiter.cli._options import json_option, yes_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_note, working
 from zae_limiter.cli._place import (
@@ -23,7 +23,6 @@ from zae_limiter.cli._place import (
     region_options,
     target_options,
 )
-from zae_limiter.cli._sections import SectionedCommand
 from zae_limiter.cli._stack_options import in_flags, stack_options
 from zae_limiter.cli._status import DeployedStatus, look
 from zae_limiter.core.errors import StackOperationError

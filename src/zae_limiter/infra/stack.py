@@ -22,7 +22,7 @@ from zae_limiter.core.errors import (
     StackOperationError,
 )
 from zae_limiter.core.names import check_stack_name
-from zae_limiter.infra import archive, naming, tags
+from zae_limiter.infra import naming, tags
 from zae_limiter.infra.clients import FAILURES, Clients, reason_of
 from zae_limiter.infra.event_log import EventLog
 from zae_limiter.infra.options import StackOptions, template_parameters
@@ -294,7 +294,7 @@ class Stack:
 
     def _remove_archive(self, bucket: str) -> None:
         try:
-            archive.remove(self._clients.of("s3"), bucket)
+            _remove_bucket(self._clients.of("s3"), bucket)
         except FAILURES as failed:
             left = f"the stack is deleted, but not its archive, the bucket {bucket}; empty and remove that yourself"
             raise StackOperationError(self.name, f"{left}: {reason_of(failed)}") from failed
@@ -418,3 +418,21 @@ def _message(error: botocore.exceptions.ClientError) -> str:
 def _token() -> str:
     """Return what tells the events of one piece of work from those of others."""
     return f"zae-limiter-{uuid.uuid4()}"
+
+
+def _remove_bucket(client: Any, bucket: str) -> None:
+    """Remove a bucket with everything in it; one that is gone is left alone."""
+    try:
+        _empty(client, bucket)
+        client.delete_bucket(Bucket=bucket)
+    except client.exceptions.NoSuchBucket:
+        return
+
+
+def _empty(client: Any, bucket: str) -> None:
+    """Remove the objects page by page, with all their versions, in case somebody has turned versions on."""
+    for page in client.get_paginator("list_object_versions").paginate(Bucket=bucket):
+        found = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
+        if found:
+            objects = [{"Key": one["Key"], "VersionId": one["VersionId"]} for one in found]
+            client.delete_objects(Bucket=bucket, Delete={"Objects": objects, "Quiet": True})

@@ -8,6 +8,10 @@ from zae_limiter.core.status import TableSize
 from zae_limiter.schema.operations import Change, Key, Operation, Page, Query, Write
 
 
+class Busy(Exception):  # noqa: N818 - an answer that the port waits for, no error a user meets
+    """Another process or thread holds the file; nothing was read or changed, and the same call may be made again."""
+
+
 class Swept(NamedTuple):
     """How many items a sweep removed, and whether it has come to the end of the table."""
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import zae_limiter.runtime.aio as runtime
-from zae_limiter._async.store.audit import AuditStore
+from zae_limiter._async.store.audit import read_events
 from zae_limiter._async.store.bucket_queries import BucketQueries
 from zae_limiter._async.store.scope import Scope
 from zae_limiter._async.store.usage import UsageStore
@@ -125,7 +125,7 @@ class ReportVerbs:
         check_whole_number("limit", limit, 1, MAX_AMOUNT)
         if start_event_id is not None:
             check_event_id(start_event_id, "start_event_id")
-        return await AuditStore(self._scope).events(entity_id, limit, start_event_id)
+        return await read_events(self._scope, entity_id, limit, start_event_id)
 
     async def get_version_record(self) -> VersionRecord | None:
         """Return what the table says of its own version, None if it says nothing."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from zae_limiter._async.store.changes import make_change
+from zae_limiter._async.store.audit import make_change
 from zae_limiter._async.store.index_reader import IndexReader
 from zae_limiter._async.store.scope import Scope
 from zae_limiter._async.store.sharded_buckets import ShardedBuckets, highest_shards

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 import zae_limiter.runtime.aio as runtime
-from zae_limiter._async.store.changes import PlannedChange, make_changes
+from zae_limiter._async.store.audit import PlannedChange, make_changes
 from zae_limiter._async.store.index_reader import IndexReader
 from zae_limiter._async.store.scope import Client
 from zae_limiter._async.store.sharded_buckets import ShardedBuckets, highest_shards

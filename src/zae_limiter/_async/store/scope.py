@@ -131,8 +131,3 @@ class Nonces:
         """
         self._random.seed(self._system(_SEED_BYTES))
         self.current = count(int.from_bytes(self._system(_SEED_BYTES)) >> (8 * _SEED_BYTES - _NONCE_BITS))
-
-
-def nonces(random: Random) -> Nonces:
-    """Return the numbers of one client."""
-    return Nonces(random)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import zae_limiter.runtime.threads as runtime
-from zae_limiter._sync.store.audit import AuditStore
+from zae_limiter._sync.store.audit import read_events
 from zae_limiter._sync.store.bucket_queries import BucketQueries
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter._sync.store.usage import UsageStore
@@ -125,7 +125,7 @@ class ReportVerbs:
         check_whole_number("limit", limit, 1, MAX_AMOUNT)
         if start_event_id is not None:
             check_event_id(start_event_id, "start_event_id")
-        return AuditStore(self._scope).events(entity_id, limit, start_event_id)
+        return read_events(self._scope, entity_id, limit, start_event_id)
 
     def get_version_record(self) -> VersionRecord | None:
         """Return what the table says of its own version, None if it says nothing."""

@@ -1,19 +1,87 @@
-"""Audit events, read back. They are written with the changes they tell of."""  # generated from _async by tools/mirror.py; do not edit
+"""Audit events: each is written in one transaction with its change, and read back."""  # generated from _async by tools/mirror.py; do not edit
 
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from zae_limiter._sync.backoff import Pauses
 from zae_limiter._sync.store.index_reader import IndexReader
 from zae_limiter._sync.store.scope import Scope
-from zae_limiter.core.audit import AuditEvent
-from zae_limiter.schema import audit_item
+from zae_limiter.core.audit import AuditChange, AuditEvent, check_principal, record
+from zae_limiter.core.errors import NamespaceNotFoundError, RateLimiterUnavailable
+from zae_limiter.core.names import RESERVED_NAMESPACE
+from zae_limiter.core.outcome import Cancelled, Committed, Unavailable
+from zae_limiter.schema import audit_item, namespace_item
+from zae_limiter.schema.operations import Operation
+
+_SECONDS_PER_DAY = 24 * 3600
+# A second and a half, with the pauses between them.
+_MOST_TRIES = 64
+_PAUSES = Pauses(0.001, 0.05, full_jitter=True)
 
 
-class AuditStore:
-    """The audit events of one namespace."""
+class PlannedChange(NamedTuple):
+    """What is to be written, and what the audit is told of it. No operations: there is nothing to change."""
 
-    def __init__(self, scope: Scope) -> None:
-        self._scope = scope
+    operations: Sequence[Operation]
+    changes: Sequence[AuditChange]
 
-    def events(self, audit_id: str, limit: int, before: str | None) -> list[AuditEvent]:
-        """Return up to ``limit`` events, the newest first, those older than ``before`` only."""
-        query = audit_item.newest_first(self._scope.namespace_id, audit_id, limit, before)
-        found = IndexReader(self._scope.table).read(query)
-        return [audit_item.from_item(item) for item in found.items]
+
+def make_change(scope: Scope, change: AuditChange, decide: Callable[[], Sequence[Operation]]) -> None:
+    """Carry out a change and tell the audit, in one transaction.
+
+    ``decide`` reads what there is and returns the operations, conditioned on what was read; it is asked again when
+    others were faster. No operations: there is nothing to change, and nothing is told.
+
+    Raises:
+        RateLimiterUnavailable: The table did not answer, or others kept changing the same records.
+        NamespaceNotFoundError: The namespace was deleted meanwhile.
+    """
+    check_principal(change.principal)
+
+    def plan() -> PlannedChange:
+        return PlannedChange(decide(), (change,))
+
+    make_changes(scope, plan)
+
+
+def make_changes(scope: Scope, decide: Callable[[], PlannedChange]) -> None:
+    """Carry out several changes, each with an event, in one transaction, as ``make_change`` does one."""
+    outcome: object = None
+    backoff = scope.client.backoff(_PAUSES)
+    for _ in range(_MOST_TRIES):
+        operations, changes = decide()
+        if not operations:
+            return
+        events = [_event(scope, change) for change in changes]
+        required = _required(scope)
+        token = f"change-{next(scope.client.nonces)}"
+        outcome = scope.table.transact([*operations, *events, *required], token)
+        if isinstance(outcome, Committed):
+            return
+        if isinstance(outcome, Unavailable):
+            raise RateLimiterUnavailable(outcome.cause)
+        if required and isinstance(outcome, Cancelled) and outcome.reasons[-1] is not None:
+            raise NamespaceNotFoundError(scope.namespace)
+        backoff.wait()
+    raise RateLimiterUnavailable(TimeoutError(f"others kept changing the same records: {outcome}"))
+
+
+def read_events(scope: Scope, audit_id: str, limit: int, before: str | None) -> list[AuditEvent]:
+    """Return up to ``limit`` events, the newest first, those older than ``before`` only."""
+    query = audit_item.newest_first(scope.namespace_id, audit_id, limit, before)
+    found = IndexReader(scope.table).read(query)
+    return [audit_item.from_item(item) for item in found.items]
+
+
+def _required(scope: Scope) -> list[Operation]:
+    """Require the namespace to be active, so that nothing is written behind a purge; the registry's always is."""
+    reserved = scope.namespace_id == RESERVED_NAMESPACE
+    return [] if reserved else [namespace_item.require_active(scope.namespace_id)]
+
+
+def _event(scope: Scope, change: AuditChange) -> Operation:
+    now_ms = scope.now_ms()
+    # Nonces rise, so that a client's changes within one millisecond are told in the order they were made.
+    event = record(change, now_ms, next(scope.client.nonces))
+    expires_s = now_ms // 1000 + scope.settings.audit_retention_days * _SECONDS_PER_DAY
+    return audit_item.write(scope.namespace_id, event, expires_s)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from zae_limiter._sync.caches import BucketId, KnownLimits
-from zae_limiter._sync.store.changes import make_change
+from zae_limiter._sync.store.audit import make_change
 from zae_limiter._sync.store.index_reader import IndexReader
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.core.audit import AuditChange

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from zae_limiter._sync.store.changes import make_change
+from zae_limiter._sync.store.audit import make_change
 from zae_limiter._sync.store.index_reader import IndexReader
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter._sync.store.sharded_buckets import ShardedBuckets, highest_shards

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import zae_limiter.runtime.threads as runtime
-from zae_limiter._sync.store.changes import PlannedChange, make_changes
+from zae_limiter._sync.store.audit import PlannedChange, make_changes
 from zae_limiter._sync.store.index_reader import IndexReader
 from zae_limiter._sync.store.scope import Client
 from zae_limiter._sync.store.sharded_buckets import ShardedBuckets, highest_shards

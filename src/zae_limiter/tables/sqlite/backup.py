@@ -14,7 +14,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from zae_limiter.core.errors import StorageError, ValidationError
-from zae_limiter.tables.busy import Busy
+from zae_limiter.tables.blocking import Busy
 from zae_limiter.tables.private_file import BESIDE
 from zae_limiter.tables.sqlite.file import (
     make_tables,

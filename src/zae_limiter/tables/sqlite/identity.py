@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from zae_limiter.tables.busy import Busy
+from zae_limiter.tables.blocking import Busy
 
 _LOCKS = "/proc/locks"
 _READINGS = 3

@@ -14,7 +14,7 @@ from typing import TypeVar
 from weakref import WeakSet
 
 from zae_limiter.core.errors import RepositoryClosedError, ValidationError
-from zae_limiter.tables.busy import Busy
+from zae_limiter.tables.blocking import Busy
 from zae_limiter.tables.sqlite.file import connect, is_busy, prepare
 from zae_limiter.tables.sqlite.identity import LogIdentity, discard_old_log, identity_of, log_identity
 

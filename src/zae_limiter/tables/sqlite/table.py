@@ -20,8 +20,7 @@ from zae_limiter.core.outcome import Applied, Cancelled, Committed, Item, Missin
 from zae_limiter.core.status import TableSize
 from zae_limiter.schema.keys import SK_USAGE_PREFIX
 from zae_limiter.schema.operations import Change, Check, Delete, Equals, Key, Operation, Page, Query, Update, Write
-from zae_limiter.tables.blocking import Swept
-from zae_limiter.tables.busy import Busy
+from zae_limiter.tables.blocking import Busy, Swept
 from zae_limiter.tables.evaluate import apply, check_transaction, keeps_place, moves, places
 from zae_limiter.tables.paging import keys_of, page_of
 from zae_limiter.tables.sqlite import log
