@@ -259,7 +259,7 @@ def test_releasing_while_the_store_is_away_is_let_through_and_logged(away, caplo
         table_of(away).away = False
 
     assert {"tpm": 300} == lease.consumed
-    assert "Not given back" in caplog.text
+    assert "tokens not given back" in caplog.text
 
 
 def test_looking_while_the_store_is_away_raises(away):

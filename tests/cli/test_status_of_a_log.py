@@ -27,4 +27,6 @@ def test_a_log_that_a_foreign_reader_holds_back_is_reported(tmp_path: Path) -> N
     assert True is held["log_held_back"]
     assert LIMIT_BYTES // 4 < held["log_size_bytes"] < LIMIT_BYTES
     assert "held back by another program" in plain
-    assert (False, 0) == (free["log_held_back"], free["log_size_bytes"])
+    assert False is free["log_held_back"]
+    # The checkpoint leaves the first page of the next log.
+    assert 100 * free["log_size_bytes"] < held["log_size_bytes"]

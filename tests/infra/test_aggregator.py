@@ -103,7 +103,7 @@ class TestSetting:
         stack = Resolved("my-app", template_parameters("my-app", StackOptions(snapshot_windows="monthly")))
         environment = stack.properties("AggregatorFunction")["Environment"]["Variables"]
         known = {settings.TABLE_NAME, settings.SNAPSHOT_WINDOWS, settings.USAGE_RETENTION_DAYS, settings.ARCHIVE_BUCKET}
-        read = settings.Settings.of(environment)
+        read = settings.AggregatorSettings.of(environment)
 
         assert known == {name for name in environment if not name.startswith("POWERTOOLS_")}
         assert ("AggregatorTable", ("monthly",), "ArchiveBucket") == (
@@ -122,7 +122,7 @@ class TestSetting:
         stack = Resolved("my-app", template_parameters("my-app", StackOptions(enable_audit_archival=False)))
         environment = stack.properties("AggregatorFunction")["Environment"]["Variables"]
 
-        assert settings.Settings.of(environment).archive_bucket is None
+        assert settings.AggregatorSettings.of(environment).archive_bucket is None
 
     def test_its_handler_is_the_packages(self) -> None:
         stack = Resolved("my-app", template_parameters("my-app", StackOptions()))

@@ -425,10 +425,10 @@ def test_a_pair_made_while_the_interpreter_exits_runs_in_place():
 
 def test_background_work_does_not_keep_the_interpreter_alive():
     """A daemon thread that never ends does not hold up the exit."""
-    for tree in ("_async", "_sync"):
+    for form in ("aio", "threads"):
         printed = run_script(f"""
             import threading
-            from zae_limiter.{tree}.runtime import in_background
+            from zae_limiter.runtime.{form} import in_background
 
             begun = threading.Event()
             def hang():

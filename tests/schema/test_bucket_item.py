@@ -131,6 +131,7 @@ def test_a_shard_reads_its_share() -> None:
         {"PK": 5},
         {"PK": "ns000000000/BUCKET#user-1#gpt-4#1"},
         {"PK": "ns000000000/ENTITY#user-1"},
+        {"SK": "#META"},
     ],
     ids=str,
 )

@@ -429,6 +429,8 @@ class _Watch:
 
     def look_later(self) -> None:
         """Look after a while; a look that is overdue was interrupted, and is made up for."""
+        # First: an interrupt between the two timers must not leave a look that is expected but never comes.
+        self.look_at_s = 0.0
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self.loop.call_later(_LOOK_S, self._look)
