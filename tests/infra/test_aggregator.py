@@ -106,7 +106,7 @@ class TestSetting:
         read = settings.AggregatorSettings.of(environment)
 
         assert known == {name for name in environment if not name.startswith("POWERTOOLS_")}
-        assert ("AggregatorTable", ("monthly",), "ArchiveBucket") == (
+        assert ("Table", ("monthly",), "ArchiveBucket") == (
             read.table_name,
             read.rules.window_types,
             read.archive_bucket,
