@@ -76,6 +76,7 @@ class MemoryTable:
         self._lock: threading.RLock | _ClosedLock = threading.RLock()
         # Keys are plain tuples, and short orders are tuples: the garbage collector does not visit them.
         self._items = Parts(dict[_PlainKey, dict[str, Any]])
+        self._item_parts = self._items.parts
         self._idle = Parts(dict[_PlainKey, dict[str, Any]])
         self._orders = Parts(dict[tuple[str, str], list[Entry] | tuple[Entry, ...]])
         # The keys in the order in which the sweep comes round to them, each with itself: the one object that every
@@ -151,7 +152,7 @@ class MemoryTable:
     def write(self, operation: Write) -> Applied | Refused | Missing:
         """Carry out one operation, if its conditions hold."""
         key, lock = operation.key, self._lock
-        items = self._items.parts[hash(key) & LAST_PART]
+        items = self._item_parts[hash(key) & LAST_PART]
         # Faster than a with statement, and every acquire comes through here. An interrupt may strike as soon as the
         # lock is acquired, so that is inside the try statement.
         try:

@@ -63,10 +63,11 @@ class DirectClient(BucketClient):
             # A name that cannot be hashed is refused later, with all other names that are invalid.
             memory = _UNKNOWN
         known = memory.limits
-        terms = None if known is None or own is not None or memory.shards is not None else known.terms
-        # Not fresh, or read in the future of a clock that was set back since.
-        stale = known is None or not known.read_ms <= now[0] < known.expires_ms
-        if stale or terms is None or (partly and not consume.keys() <= terms.positions.keys()):
+        terms = None
+        if known is not None and own is None and memory.shards is None:
+            # Fresh, and not read in the future of a clock that was set back since.
+            terms = known.terms if known.read_ms <= now[0] < known.expires_ms else None
+        if terms is None or (partly and not consume.keys() <= terms.positions.keys()):
             return await self._take_cold(AcquireRequest(bucket, consume, own, until_s or self.until_s(), partly))
         self.caches.hits += 1
         amounts = amounts_of(consume, terms)
