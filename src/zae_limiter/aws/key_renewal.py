@@ -56,6 +56,8 @@ class KeyRenewal:
         if now_s >= self._replace_at_s:
             self._replace_at_s = now_s + _CHECK_EVERY_S
             self._replacement = self._account.replace(refused)
+            # Also if it has ended already: the caller gets its error.
+            return self._replacement
         replacement = self._replacement
         # Callers that come while it is in flight share it.
         return None if replacement is None or replacement.done() else replacement
