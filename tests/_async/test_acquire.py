@@ -265,7 +265,7 @@ async def test_two_clients_at_once_never_take_more_than_there_is(repo):
                 continue
             admitted.append(limiter)
 
-    await Parallel().both(lambda: work(first), lambda: work(second))
+    await Parallel().run([lambda: work(first), lambda: work(second)])
 
     assert 50 == len(admitted)
     assert 50_000 == balance_of(repo, "rps", "tc")

@@ -6,7 +6,7 @@ import tracemalloc
 import pytest
 
 from zae_limiter import Limit, RateLimiter, Repository
-from zae_limiter._async.caches import Bounded, NamespaceCaches
+from zae_limiter.caches.buckets import Bounded, NamespaceCaches
 
 LIMITS = [Limit.per_minute("rpm", 1_000_000), Limit.per_minute("tpm", 100_000_000)]
 BUCKETS = 1_000

@@ -26,16 +26,16 @@ async def parallel():
 
 async def test_a_pair_returns_both_results_in_order(parallel):
     """Results come in the order of the calls."""
-    assert ("left", "right") == await parallel.both(lambda: returning("left"), lambda: returning("right"))
+    assert ["left", "right"] == await parallel.run([lambda: returning("left"), lambda: returning("right")])
 
 
 async def test_pairs_nest(parallel):
     """A call of a pair may itself be a pair."""
 
     async def pair():
-        return await parallel.both(lambda: returning(1), lambda: returning(2))
+        return await parallel.run([lambda: returning(1), lambda: returning(2)])
 
-    assert ((1, 2), (1, 2)) == await parallel.both(pair, pair)
+    assert [[1, 2], [1, 2]] == await parallel.run([pair, pair])
 
 
 async def test_a_failing_first_waits_for_the_second(parallel):
@@ -48,7 +48,7 @@ async def test_a_failing_first_waits_for_the_second(parallel):
         ended.append("second")
 
     with pytest.raises(KeyError):
-        await parallel.both(lambda: failing(KeyError("first")), slow)
+        await parallel.run([lambda: failing(KeyError("first")), slow])
 
     assert ["second"] == ended
 
@@ -63,7 +63,7 @@ async def test_a_failing_second_waits_for_the_first(parallel):
         ended.append("first")
 
     with pytest.raises(KeyError):
-        await parallel.both(slow, lambda: failing(KeyError("second")))
+        await parallel.run([slow, lambda: failing(KeyError("second"))])
 
     assert ["first"] == ended
 
@@ -79,7 +79,7 @@ async def test_a_call_that_fails_before_it_waits_still_leaves_the_other_its_end(
         raise KeyError("second")
 
     with pytest.raises(KeyError):
-        await parallel.both(recording, broken)
+        await parallel.run([recording, broken])
 
     assert ["first"] == ended
 
@@ -87,7 +87,7 @@ async def test_a_call_that_fails_before_it_waits_still_leaves_the_other_its_end(
 async def test_of_two_errors_the_first_is_raised_and_notes_the_second(parallel):
     """No error is lost."""
     with pytest.raises(KeyError) as caught:
-        await parallel.both(lambda: failing(KeyError("first")), lambda: failing(ValueError("second")))
+        await parallel.run([lambda: failing(KeyError("first")), lambda: failing(ValueError("second"))])
 
     assert ["The call beside it failed too: ValueError('second')"] == caught.value.__notes__
 
@@ -104,7 +104,7 @@ async def test_a_closed_parallel_still_runs_pairs(parallel):
     """Closing lets go of threads, not of the promise to run."""
     parallel.close()
 
-    assert (1, 2) == await parallel.both(lambda: returning(1), lambda: returning(2))
+    assert [1, 2] == await parallel.run([lambda: returning(1), lambda: returning(2)])
 
 
 async def test_a_lock_is_held_inside_its_block_only():

@@ -148,9 +148,9 @@ def take(limiter, consume, entity_id="user-1"):
 
 def own_level(limiter, entity_id, resource="gpt-4"):
     """Return what an entity's own bucket has of each limit, whatever its parent has."""
-    stands, _ = limiter._client.limit_levels((entity_id, resource), None)
-    now = limiter._client.now()
-    return {one.name: one.available_milli(now) // 1000 for one in stands}
+    client = limiter._client
+    own, *_ = client.levels.all_levels((entity_id, resource), None, client.until_s())
+    return {one.name: one.available_milli(client.now()) // 1000 for one in own.levels}
 
 
 def everything_in(repo):

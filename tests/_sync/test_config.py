@@ -3,7 +3,7 @@
 import pytest
 
 from zae_limiter import Limit, OnUnavailable, SyncRateLimiter, SyncRepository, ResolvedLimits, ValidationError
-from zae_limiter._sync.caches import Bounded
+from zae_limiter.caches.buckets import Bounded
 
 from .clients import SettableClock, another, counted, everything_in, take
 

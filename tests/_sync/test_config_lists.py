@@ -247,7 +247,7 @@ def test_two_clients_at_once_leave_the_registry_right(repo):
         client.delete_limits("shared", "gpt-4")
 
     one, two = another(repo), another(repo)
-    parallel.both(lambda: work(one, "user-1"), lambda: work(two, "user-2"))
+    parallel.run([lambda: work(one, "user-1"), lambda: work(two, "user-2")])
 
     assert ["user-1", "user-2"] == entities(repo)
     assert {"gpt-4": 2} == counted_in(repo)
@@ -260,7 +260,7 @@ def test_many_clients_that_change_one_record_at_once_all_get_their_turn(repo):
     def work(clients):
         if len(clients) > 1:
             half = len(clients) // 2
-            parallel.both(lambda: work(clients[:half]), lambda: work(clients[half:]))
+            parallel.run([lambda: work(clients[:half]), lambda: work(clients[half:])])
         else:
             for _ in range(5):
                 clients[0].set_limits("shared", LIMITS, "gpt-4")

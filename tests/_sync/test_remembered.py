@@ -5,7 +5,7 @@ import pytest
 from tests.many_shards import after_split, grown, looks
 from tests.one_bucket import NOON, at, stored
 from zae_limiter import Limit
-from zae_limiter._sync.caches import Remembered
+from zae_limiter.caches.buckets import Remembered
 
 ITEMS = grown(stored(Limit("rpm", 80, 80, 60)), [0, 0, 1])
 VIEWS = looks(ITEMS)

@@ -1,12 +1,11 @@
 """Requests that travel together: their sum, those a balance admits, and how a limit stands once some are admitted."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.one_bucket import NOON, at, created, own, stored, view, with_balances
 from zae_limiter.core.acquire import LimitLevel
-from zae_limiter.core.batch import admitted, are_amounts, capacities_of, fitting, room_of, together
+from zae_limiter.core.batch import admitted, capacities_of, fitting, room_of, together
 from zae_limiter.core.bucket import Baseline
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.multi_shard import Combined
@@ -33,15 +32,6 @@ class TestTogether:
     def test_nothing_asks_for_nothing(self) -> None:
         """The sum of no requests is empty."""
         assert {} == together([])
-
-    @pytest.mark.parametrize("amount", [-1, True, 1.0, "1", None, [1]])
-    def test_what_is_no_amount_is_told(self, amount: object) -> None:
-        """It would spoil the sum: below zero it would even pay for others."""
-        assert not are_amounts({"rpm": 1, "rps": amount})
-
-    def test_whole_numbers_are_amounts(self) -> None:
-        """Zero too."""
-        assert are_amounts({"rpm": 0, "rps": 2**70})
 
 
 class TestAdmitted:

@@ -8,7 +8,7 @@ from zae_limiter.core.bucket_changes import Settlement, settle
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Applied, Refused
 from zae_limiter.core.rebase import missing_birth
-from zae_limiter.core.view import Grant
+from zae_limiter.core.view import Admitted
 from zae_limiter.schema import bucket_writes
 
 RPM = Limit("rpm", 100, 100, 60)
@@ -117,10 +117,10 @@ def test_frame_gives_the_grant_of_its_own_terms_without_making_it_again() -> Non
     item, agreeing = created(TERMS, birth=5), stored(RPM, TPM)
     layout = view(item, terms=TERMS).layout
 
-    assert layout is layout.granted(TERMS)
+    assert layout is layout.admitted_by(TERMS)
     assert (TERMS, 5) == (layout.terms, layout.birth)
-    assert Grant(agreeing, 5) == layout.granted(agreeing)
-    assert Grant(TERMS, None) == view(without_birth(item)).layout.granted(TERMS)
+    assert Admitted(agreeing, 5) == layout.admitted_by(agreeing)
+    assert Admitted(TERMS, None) == view(without_birth(item)).layout.admitted_by(TERMS)
 
 
 def test_every_write_that_changes_the_frame_raises_the_generation() -> None:

@@ -52,6 +52,7 @@ EVERY_ERROR = [
     errors.ValidationError("capacity", 0, "must be at least 1"),
     errors.InvalidIdentifierError("entity_id", "a#b", "no"),
     errors.InvalidNameError("resource", "a#b", "no"),
+    errors.NoLimitsInForceError("limits", None, "no limits are in force"),
     errors.MissingExtraError("plot", "asciichartpy"),
 ]
 

@@ -50,8 +50,8 @@ WAITS = {
     "finish": lambda: finish(waiting),
     "finish_in_place": lambda: finish_in_place(waiting),
     "outlast": lambda: outlast(waiting, undo),
-    "both": lambda: Parallel().both(waiting, waiting),
-    "both_to_end": lambda: Parallel().both_to_end(waiting, waiting),
+    "run": lambda: Parallel().run([waiting, waiting]),
+    "run_to_end": lambda: Parallel().run_to_end([waiting, waiting]),
     "within": lambda: within(1, waiting),
     "slot": set_later,
     "shared": lambda: shared(SharedCall(lambda: "value").begin(), 1),
@@ -71,7 +71,7 @@ def test_a_wait_that_is_interrupted_at_any_moment_ends(loop, name, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["finish", "finish_in_place", "outlast", "both_to_end"])
+@pytest.mark.parametrize("name", ["finish", "finish_in_place", "outlast", "run_to_end"])
 def test_a_wait_that_is_interrupted_at_any_moment_lets_a_loop_shut_down(name, kind):
     """Cancelled callers wait for the end of their calls, which therefore must come."""
     with quiet_loop() as loop:

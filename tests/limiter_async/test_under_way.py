@@ -3,7 +3,7 @@
 import asyncio
 
 from tests.one_bucket import NOON, at, created, stored, view, with_balances
-from zae_limiter._async.caches import Flight, NamespaceCaches, Remembered
+from zae_limiter.caches.buckets import Flight, NamespaceCaches, Remembered
 from zae_limiter.core.batch import room_of
 from zae_limiter.core.limit import Limit
 from zae_limiter.runtime.aio import Slot

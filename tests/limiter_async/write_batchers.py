@@ -60,7 +60,7 @@ class Carrier(WriteBatcher):
 
     def rests(self):
         """Say whether nobody is left behind."""
-        return self.idle and not self._departing and not self._in_flight and not self.under_way
+        return not self.busy and not self._departing and not self._in_flight and not self.under_way
 
 
 async def ticks(count):

@@ -111,13 +111,13 @@ class TestOneBucket:
                 raise interrupts.pop()
             return write(operation, until_s)
 
-        stage.far._client._write = interrupted
+        stage.table.write = interrupted
         results = crowd(lambda _: take(stage.far, 1), THREADS)
         kinds = {type(result).__name__ for result in results}
 
-        assert {"KeyboardInterrupt"} <= kinds <= {"KeyboardInterrupt", "RateLimiterUnavailable", "Lease", "SyncLease"}
+        assert {"KeyboardInterrupt"} <= kinds <= {"KeyboardInterrupt", "RateLimiterUnavailable", "BatchedLease"}
         assert {"rpm": 1} == take(stage.far, 1).consumed
-        until(lambda: all(batcher.idle for batcher in stage.far._client._takes.values()))
+        until(lambda: all(not batcher.busy for batcher in stage.far._client._takes.values()))
 
 
 class TestCascade:
@@ -210,7 +210,7 @@ GREENLETS = """
                 gevent.sleep(0.0003)
                 chance.choice(greenlets).kill(block=False)
         convoys = stage.far._client._takes
-        print(len(gevent.joinall(greenlets, timeout=300)), sum(not convoy.idle for convoy in convoys.values()))
+        print(len(gevent.joinall(greenlets, timeout=300)), sum(convoy.busy for convoy in convoys.values()))
         print(take(stage.far, 1, "user-1").consumed, stage.counted() <= 201)
 """
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import zae_limiter.runtime.aio as runtime
 from tests.mutations import writes
+from zae_limiter.caches.request import Owed
 from zae_limiter.core import rebase
 from zae_limiter.core.bucket_changes import Add, Settlement
 from zae_limiter.core.errors import RateLimiterUnavailable
@@ -55,10 +56,15 @@ def credit_unseen(real: Real) -> Real:
             until_s = self.until_s()
             terms = await self.resolver.terms(request.bucket, request.own, until_s)
             credits = tuple((name, amount * 1000) for name, amount in request.consume.items() if amount)
-            await self.settler.settle(request.bucket, Settlement(credits=credits), terms, until_s)
+            await self.settler.settle(Owed(request.bucket, Settlement(credits=credits), terms, until_s))
             raise
 
     return take
+
+
+def ancestors_ignored(known_rejection: Real) -> Real:
+    """A fresh view of an ancestor that is short rejects nothing."""
+    return lambda self, request: None if request.partly else known_rejection(self, request)
 
 
 def given_twice(real: Real) -> Real:
@@ -219,8 +225,8 @@ def unconditional(commit: Real) -> Real:
 def given_in_doubt(commit: Real) -> Real:
     """Give back in another way what may have been given already, or be given yet."""
 
-    async def carry_out(self: Any, operations: Any, *of: Any, once: bool = False) -> bool:
-        return bool(await commit(self, operations, *of))
+    async def carry_out(self: Any, bucket: Any, writes: Any, *of: Any, once: bool = False) -> bool:
+        return bool(await commit(self, bucket, writes, *of))
 
     return carry_out
 

@@ -8,7 +8,7 @@ from tests.simulation.port import WRONG_DATE, Port
 from tests.soak.watching import FAST_CLOCK
 from zae_limiter import clock
 from zae_limiter._async.limiter import cascade
-from zae_limiter._async.limiter.bucket_client import BucketClient
+from zae_limiter._async.limiter.levels import BucketLevels
 from zae_limiter.schema import usage_item
 from zae_limiter_aggregator import apply
 
@@ -16,7 +16,7 @@ CASCADES = (
     mutation(
         "parent's fresh view ignored",
         "a fresh view that is short rejects before anything is written",
-        patch(BucketClient, "rejected_above", lambda real: lambda self, terms, resource, consume: None),
+        patch(BucketLevels, "known_rejection", functions.ancestors_ignored),
         simulation("wasted", CASCADE),
     ),
     mutation(

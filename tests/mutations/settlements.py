@@ -20,9 +20,8 @@ from tests.simulation.plan import CANCEL, CANCEL_SETTLING, COPY, DELETE, SHARDS
 from tests.simulation.port import LOST_REQUEST, LOST_RESPONSE
 from tests.simulation.server import Server
 from tests.soak.watching import CREDIT_TWICE, UNWRITTEN
-from zae_limiter._async.limiter.batch_writes import TakeBatcher
-from zae_limiter._async.limiter.bucket_client import BucketClient
-from zae_limiter._async.limiter.group_commit import BatchedClient
+from zae_limiter._async.limiter.client import BucketClient
+from zae_limiter._async.limiter.group_commit import BatchedClient, TakeBatcher
 from zae_limiter._async.limiter.lease import Lease
 from zae_limiter._async.limiter.settle import Settler
 from zae_limiter._async.limiter.shards import ShardClient

@@ -48,19 +48,19 @@ async def turns(count=10):
 async def test_both_calls_run_at_once():
     """Each of a pair may wait for the other to begin."""
     first, second = Call(1), Call(2)
-    pair = asyncio.create_task(Parallel().both(first, second))
+    pair = asyncio.create_task(Parallel().run([first, second]))
     await first.begun.wait()
     await second.begun.wait()
     first.let_go.set()
     second.let_go.set()
 
-    assert (1, 2) == await pair
+    assert [1, 2] == await pair
 
 
 async def test_a_cancelled_pair_cancels_both():
     """Nothing of a cancelled pair goes on alone."""
     first, second = Call(), Call()
-    pair = asyncio.create_task(Parallel().both(first, second))
+    pair = asyncio.create_task(Parallel().run([first, second]))
     await second.begun.wait()
     pair.cancel()
 
@@ -81,7 +81,7 @@ async def test_a_cancelled_pair_waits_for_calls_that_end_slowly():
             cleaned.set()
 
     quick = Call()
-    pair = asyncio.create_task(Parallel().both(stubborn, quick))
+    pair = asyncio.create_task(Parallel().run([stubborn, quick]))
     await quick.begun.wait()
     pair.cancel()
     await turns()
@@ -104,7 +104,7 @@ async def test_errors_of_a_cancelled_pair_are_not_logged(logged):
         except asyncio.CancelledError:
             raise KeyError("while cleaning up") from None
 
-    pair = asyncio.create_task(Parallel().both(fail_when_cancelled, fail_when_cancelled))
+    pair = asyncio.create_task(Parallel().run([fail_when_cancelled, fail_when_cancelled]))
     await turns()
     pair.cancel()
     await asyncio.wait([pair])
@@ -356,7 +356,7 @@ async def test_a_call_finished_in_place_keeps_the_callers_context():
 async def test_both_reach_their_ends_though_their_caller_is_cancelled_before_they_begin():
     """A task that is cancelled before its first step never runs; these belong to none."""
     first, second = Call("one"), Call("two")
-    task = asyncio.create_task(Parallel().both_to_end(first, second))
+    task = asyncio.create_task(Parallel().run_to_end([first, second]))
     await asyncio.sleep(0)
     for one in asyncio.all_tasks() - {asyncio.current_task()}:
         one.cancel()
@@ -377,6 +377,6 @@ async def test_both_to_the_end_return_their_results_or_raise_the_first_error():
     async def failing():
         raise KeyError("failed")
 
-    assert ("one", "two") == await Parallel().both_to_end(first, second)
+    assert ["one", "two"] == await Parallel().run_to_end([first, second])
     with pytest.raises(KeyError):
-        await Parallel().both_to_end(failing, first)
+        await Parallel().run_to_end([failing, first])

@@ -52,7 +52,7 @@ def test_a_threadpool_runs_both_at_once(threadpool):
         meeting.wait()
         return threading.get_ident()
 
-    first, second = threadpool.both(meet, meet)
+    first, second = threadpool.run([meet, meet])
 
     assert (True, True) == (threading.get_ident() == first, first != second)
 
@@ -71,7 +71,7 @@ def test_a_threadpool_waits_for_a_second_that_outlives_a_failing_first(threadpoo
         ended.append("second")
 
     with pytest.raises(KeyError):
-        threadpool.both(fail, slow)
+        threadpool.run([fail, slow])
 
     assert ["second"] == ended
 
@@ -85,7 +85,7 @@ def test_an_error_on_another_thread_is_raised_here(threadpool):
         raise KeyError("second")
 
     with pytest.raises(KeyError):
-        threadpool.both(begun.wait, fail)
+        threadpool.run([begun.wait, fail])
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -97,7 +97,7 @@ def test_nested_pairs_do_not_deadlock_on_a_small_pool(workers):
     def nested(depth):
         if depth == 0:
             return 1
-        return sum(parallel.both(lambda: nested(depth - 1), lambda: nested(depth - 1)))
+        return sum(parallel.run([lambda: nested(depth - 1), lambda: nested(depth - 1)]))
 
     sums = []
     caller = threading.Thread(target=lambda: sums.extend(nested(6) for _ in range(20)), daemon=True)
@@ -114,22 +114,22 @@ def test_work_the_pool_has_not_begun_is_run_in_place_once(workers):
     with several_cpus():
         parallel = Parallel("threadpool", workers=workers)
     # Its pool is made before those who would each make one.
-    parallel.both(lambda: None, lambda: None)
+    parallel.run([lambda: None, lambda: None])
     held, gate, calls = threading.Barrier(workers + 1, timeout=300), threading.Event(), []
 
     def hold():
         held.wait()
         gate.wait()
 
-    holders = [threading.Thread(target=parallel.both, args=(gate.wait, hold), daemon=True) for _ in range(workers)]
+    holders = [threading.Thread(target=parallel.run, args=([gate.wait, hold],), daemon=True) for _ in range(workers)]
     for holder in holders:
         holder.start()
     held.wait()
-    parallel.both(lambda: calls.append("first"), lambda: calls.append(threading.get_ident()))
+    parallel.run([lambda: calls.append("first"), lambda: calls.append(threading.get_ident())])
     gate.set()
     for holder in holders:
         holder.join()
-    parallel.both(lambda: None, lambda: None)
+    parallel.run([lambda: None, lambda: None])
     parallel.close()
 
     assert ["first", threading.get_ident()] == calls
@@ -204,7 +204,7 @@ def test_an_interrupted_first_keeps_the_second_from_beginning():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Parallel("serial").both(interrupt, lambda: calls.append("second"))
+        Parallel("serial").run([interrupt, lambda: calls.append("second")])
 
     assert [] == calls
 
@@ -223,7 +223,7 @@ def test_an_interrupted_first_waits_for_a_second_that_has_begun(threadpool):
         ended.append("second")
 
     with pytest.raises(KeyboardInterrupt):
-        threadpool.both(interrupt, slow)
+        threadpool.run([interrupt, slow])
 
     assert ["second"] == ended
 
@@ -238,7 +238,7 @@ def test_the_pool_is_made_by_the_first_pair_and_ended_by_close():
         parallel = Parallel("threadpool")
         print(_thread._count())
         both = threading.Barrier(2)
-        parallel.both(both.wait, both.wait)
+        parallel.run([both.wait, both.wait])
         members = parallel._crew._members
         print(len(members))
         parallel.close()
@@ -253,13 +253,15 @@ def test_the_pool_is_made_by_the_first_pair_and_ended_by_close():
 def test_serial_runs_both_in_place_in_order():
     """No thread is asked for."""
     calls = []
-    first, second = Parallel("serial").both(
-        lambda: (calls.append("first"), threading.get_ident()),
-        lambda: (calls.append("second"), threading.get_ident()),
+    first, second = Parallel("serial").run(
+        [
+            lambda: (calls.append("first"), threading.get_ident()),
+            lambda: (calls.append("second"), threading.get_ident()),
+        ]
     )
 
     assert ["first", "second"] == calls
-    assert (threading.get_ident(),) * 2 == (first[1], second[1])
+    assert [threading.get_ident()] * 2 == [first[1], second[1]]
 
 
 def test_gevent_without_patching_warns_and_runs_in_place():
@@ -268,7 +270,7 @@ def test_gevent_without_patching_warns_and_runs_in_place():
         parallel = Parallel("gevent")
 
     assert __file__ == caught[0].filename
-    assert (threading.get_ident(),) * 2 == parallel.both(threading.get_ident, threading.get_ident)
+    assert [threading.get_ident()] * 2 == parallel.run([threading.get_ident, threading.get_ident])
 
 
 def test_patched_gevent_runs_both_at_once_on_greenlets():
@@ -291,7 +293,7 @@ def test_patched_gevent_runs_both_at_once_on_greenlets():
                 assert begun[other].wait(300)
                 return real_thread()
             parallel = Parallel(mode)
-            first, second = parallel.both(lambda: meet(0, 1), lambda: meet(1, 0))
+            first, second = parallel.run([lambda: meet(0, 1), lambda: meet(1, 0)])
             print(mode, first == second == real_thread(), len(set(greenlets)))
             print(parallel._crew)
         """)
@@ -309,12 +311,12 @@ def test_promises_and_nested_pairs_park_the_greenlet_and_not_its_thread():
         parallel, promise = Parallel("gevent"), Promise()
         def nested(depth):
             sleep(0)
-            return 1 if depth == 0 else sum(parallel.both(lambda: nested(depth - 1), lambda: nested(depth - 1)))
-        print(parallel.both(promise.wait, lambda: promise.set("kept")))
+            return 1 if depth == 0 else sum(parallel.run([lambda: nested(depth - 1), lambda: nested(depth - 1)]))
+        print(parallel.run([promise.wait, lambda: promise.set("kept")]))
         print(nested(5))
         """)
 
-    assert ["('kept', None)", "32"] == printed
+    assert ["['kept', None]", "32"] == printed
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the number of CPUs can be set on Linux only")
@@ -334,7 +336,7 @@ def test_on_a_single_cpu_auto_is_serial_and_a_threadpool_warns():
             def second():
                 in_place.append(threading.current_thread() is threading.main_thread())
                 begun.set()
-            parallel.both(lambda: begun.wait(0.2 if mode == "auto" else 30), second)
+            parallel.run([lambda: begun.wait(0.2 if mode == "auto" else 30), second])
             print(mode, in_place, [str(warning.message) for warning in caught])
         """)
 
@@ -351,7 +353,7 @@ def test_on_several_cpus_auto_is_a_threadpool():
     meeting = threading.Barrier(2, timeout=300)
     parallel = Parallel("auto")
 
-    parallel.both(meeting.wait, meeting.wait)
+    parallel.run([meeting.wait, meeting.wait])
     parallel.close()
 
     assert not meeting.broken
@@ -368,7 +370,7 @@ def test_a_forked_child_makes_a_pool_of_its_own():
         parallel = Parallel("threadpool")
         def meet():
             meeting = threading.Barrier(2, timeout=300)
-            parallel.both(meeting.wait, meeting.wait)
+            parallel.run([meeting.wait, meeting.wait])
         meet()
         child = os.fork()
         meet()
@@ -417,10 +419,10 @@ def test_a_pair_made_while_the_interpreter_exits_runs_in_place():
 
         warnings.simplefilter("ignore")
         parallel = Parallel("threadpool")
-        atexit.register(lambda: print(parallel.both(lambda: 1, lambda: 2)))
+        atexit.register(lambda: print(parallel.run([lambda: 1, lambda: 2])))
         """)
 
-    assert ["(1, 2)"] == printed
+    assert ["[1, 2]"] == printed
 
 
 def test_background_work_does_not_keep_the_interpreter_alive():

@@ -8,8 +8,9 @@ from typing import Any, NoReturn, TypedDict, TypeVar
 import zae_limiter.runtime.aio as runtime
 from zae_limiter._async.admin import ADMIN_VERBS
 from zae_limiter._async.builder import RepositoryBuilder
-from zae_limiter._async.limiter.bucket_client import BucketClient
-from zae_limiter._async.limiter.lease import Lease
+from zae_limiter._async.limiter.client import BucketClient
+from zae_limiter._async.limiter.group_commit import BatchedClient
+from zae_limiter._async.limiter.lease import BatchedLease, Lease
 from zae_limiter._async.limiter.limiter import RateLimiter
 from zae_limiter._async.protocol import ScopedRepository
 from zae_limiter._async.repository import Repository
@@ -174,7 +175,7 @@ class LateRateLimiter(RateLimiter):
         return LateLease(self, (entity_id, resource), consume, limits, on_unavailable)
 
 
-class UnavailableClient(BucketClient):
+class UnavailableClient(BatchedClient):
     """A client of a store that could not be opened in time: every take fails with the error of the opening."""
 
     def __init__(self, error: RateLimiterUnavailable, on_unavailable: object) -> None:
@@ -202,7 +203,7 @@ class UnavailableClient(BucketClient):
         return check_on_unavailable(asked) or check_on_unavailable(self._on_unavailable) or OnUnavailable.BLOCK
 
 
-class LateLease(Lease):
+class LateLease(BatchedLease):
     """A lease of a limiter that is opened when the lease is entered."""
 
     __slots__ = ("_arguments", "_limiter")

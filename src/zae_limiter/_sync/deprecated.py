@@ -8,8 +8,9 @@ from typing import Any, NoReturn, TypedDict, TypeVar
 import zae_limiter.runtime.threads as runtime
 from zae_limiter._sync.admin import ADMIN_VERBS
 from zae_limiter._sync.builder import SyncRepositoryBuilder
-from zae_limiter._sync.limiter.bucket_client import BucketClient
-from zae_limiter._sync.limiter.lease import SyncLease
+from zae_limiter._sync.limiter.client import BucketClient
+from zae_limiter._sync.limiter.group_commit import BatchedClient
+from zae_limiter._sync.limiter.lease import BatchedLease, SyncLease
 from zae_limiter._sync.limiter.limiter import SyncRateLimiter
 from zae_limiter._sync.protocol import ScopedRepository
 from zae_limiter._sync.repository import SyncRepository
@@ -174,7 +175,7 @@ class LateRateLimiter(SyncRateLimiter):
         return LateLease(self, (entity_id, resource), consume, limits, on_unavailable)
 
 
-class UnavailableClient(BucketClient):
+class UnavailableClient(BatchedClient):
     """A client of a store that could not be opened in time: every take fails with the error of the opening."""
 
     def __init__(self, error: RateLimiterUnavailable, on_unavailable: object) -> None:
@@ -202,7 +203,7 @@ class UnavailableClient(BucketClient):
         return check_on_unavailable(asked) or check_on_unavailable(self._on_unavailable) or OnUnavailable.BLOCK
 
 
-class LateLease(SyncLease):
+class LateLease(BatchedLease):
     """A lease of a limiter that is opened when the lease is entered."""
 
     __slots__ = ("_arguments", "_limiter")

@@ -13,11 +13,6 @@ Request = Mapping[str, int]
 """Tokens, by the names of limits."""
 
 
-def are_amounts(request: Mapping[str, object]) -> bool:
-    """Say whether all that a request asks for are whole numbers, zero or more."""
-    return all(type(amount) is int and amount >= 0 for amount in request.values())
-
-
 def together(requests: Iterable[Request]) -> dict[str, int]:
     """Return what requests ask for in all."""
     total: dict[str, int] = {}

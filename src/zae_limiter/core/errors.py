@@ -382,6 +382,10 @@ class InvalidNameError(ValidationError):
     """The name of a resource, limit, namespace or stack breaks the rule for names."""
 
 
+class NoLimitsInForceError(ValidationError):
+    """No limits are stored for an entity and a resource, and the caller passed none."""
+
+
 class MissingExtraError(ZAELimiterError):
     """What was asked for needs a package that comes with an extra, and is not installed."""
 

@@ -38,8 +38,8 @@ class EffectiveLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
-    """What admitted a take: the terms, and the birth number of the bucket that was charged.
+class Admitted:
+    """A take that was admitted: the limits that it was judged by, and the birth number of the bucket it charged.
 
     ``birth`` is None if the bucket has no birth number, or if nothing was taken from it.
     """
@@ -110,12 +110,12 @@ class LimitLayout:
 
 
 @dataclass(frozen=True, slots=True)
-class BucketLayout(Grant):
+class BucketLayout(Admitted):
     """What stays the same for a bucket between two rebases: its layout, and the time its balances are counted from.
 
     ``grids`` is what each limit had offered by then. ``birth`` is the number drawn when the bucket was created, None if
     it has none. ``terms`` are those it was seen to follow, ``NO_LIMITS`` if it follows none that are known. A frame is
-    itself the grant of a take by its terms, so that no acquire has to make one.
+    itself the result of a take that its terms admit, so that no acquire has to make one.
     """
 
     shared: LimitLayout
@@ -185,9 +185,9 @@ class BucketLayout(Grant):
         """Say whether the bucket was built from these terms."""
         return self.terms is terms or self.shared.agrees(terms)
 
-    def granted(self, terms: EffectiveLimits) -> Grant:
-        """Return what a take from this bucket is admitted with by these terms."""
-        return self if self.terms is terms else Grant(terms, self.birth)
+    def admitted_by(self, terms: EffectiveLimits) -> Admitted:
+        """Return the result of a take from this bucket that these terms admit."""
+        return self if self.terms is terms else Admitted(terms, self.birth)
 
 
 F = TypeVar("F", bound=BucketLayout)

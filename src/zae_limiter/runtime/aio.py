@@ -8,7 +8,7 @@ import asyncio
 import contextvars
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Generic, Literal, Protocol, TypeVar, TypeVarTuple, cast, get_args
 
@@ -56,7 +56,7 @@ class Shared(Protocol[T_co]):
 
 
 class Parallel:
-    """Runs two calls at once, as tasks of the running loop whatever the mode.
+    """Runs several calls at the same time, as tasks of the running loop whatever the mode.
 
     Raises:
         ValidationError: the mode is not one of the four.
@@ -66,37 +66,40 @@ class Parallel:
         if mode not in get_args(ParallelMode):
             raise ValidationError("parallel_mode", mode, f"must be one of {', '.join(get_args(ParallelMode))}")
 
-    async def both(self, first: Callable[[], Awaitable[T]], second: Callable[[], Awaitable[U]]) -> tuple[T, U]:
-        """Runs both calls, waits for both to end, and returns their results.
+    async def run(self, calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
+        """Run the calls, wait for all to end, and return their results.
 
-        When one fails its error is raised, the first's before the second's. A caller that is cancelled cancels
-        both, still waits for both, and their results are lost: calls with effects belong inside `outlast`.
+        If some fail, the error of the first of them is raised. A caller that is cancelled cancels all calls, still
+        waits for all, and their results are lost: calls with effects belong inside `outlast`.
         """
-        left, right = asyncio.create_task(_awaited(first)), asyncio.create_task(_awaited(second))
+        if not calls:
+            return []
+        tasks = [asyncio.create_task(_awaited(call)) for call in calls]
         try:
-            await asyncio.wait((left, right))
+            await asyncio.wait(tasks)
         except asyncio.CancelledError:
-            await _cancelled(left, right)
+            await _cancelled(*tasks)
             raise
-        failure, other = _failure(left), _failure(right)
-        if failure is not None and other is not None:
-            failure.add_note(f"The call beside it failed too: {other!r}")
-        return left.result(), right.result()
+        failures = [failure for task in tasks if (failure := _failure(task)) is not None]
+        for other in failures[1:]:
+            failures[0].add_note(f"The call beside it failed too: {other!r}")
+        return [task.result() for task in tasks]
 
-    async def both_to_end(self, first: Callable[[], Awaitable[T]], second: Callable[[], Awaitable[U]]) -> tuple[T, U]:
-        """Run both calls as `both` does, but once and to their ends, whatever is cancelled.
+    async def run_to_end(self, calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
+        """Run the calls as `run` does, but once and to their ends, even if the caller is cancelled.
 
         They belong to no task, so a loop that shuts down does not end them before they have begun.
         """
         loop = asyncio.get_running_loop()
-        left, right = _Detached(_awaited(first), loop), _Detached(_awaited(second), loop)
-        left.start()
-        right.start()
-        cancellations = [await left.ended(), await right.ended()]
+        detached = [_Detached(_awaited(call), loop) for call in calls]
+        for one in detached:
+            one.start()
+        cancellations = [await one.ended() for one in detached]
         for cancellation in cancellations:
             if cancellation is not None:
-                raise cancellation from left.failure or right.failure
-        return left.result(), right.result()
+                failures = [one.failure for one in detached if one.failure is not None]
+                raise cancellation from failures[0] if failures else None
+        return [one.result() for one in detached]
 
     def close(self) -> None:
         """Lets go of nothing: tasks belong to their loop."""
@@ -200,16 +203,8 @@ class Background:
         """Does nothing: `stop` has waited for the end."""
 
 
-class Mutex:
-    """Keeps nobody out: what does not wait is not interrupted by others of its loop."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        """Go in."""
-
-    def __exit__(self, *_: object) -> None:
-        """Go out."""
+Mutex = threading.RLock
+"""Never blocks code of one loop, which runs in one thread. Reentrant: an interrupt may leave it held."""
 
 
 async def sleep(seconds: float) -> None:
@@ -255,12 +250,19 @@ async def outlast(call: Callable[[], Awaitable[T]], undo: Callable[[T], Awaitabl
     raise cancellation from failure
 
 
-async def finish(call: Callable[[], Awaitable[T]]) -> T:
+async def finish(call: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
     """Run a call once, to its end, even if the caller is cancelled; the caller is cancelled after that.
 
     The call starts in the next turn of the loop.
     """
-    return await outlast(call, _keep)
+    # Requested first: if no loop runs any more, no coroutine is made that would never be awaited.
+    loop = asyncio.get_running_loop()
+    detached = _Detached(_awaited(call, *args), loop)
+    detached.start()
+    cancellation = await detached.ended()
+    if cancellation is not None:
+        raise cancellation from detached.failure
+    return detached.result()
 
 
 async def finish_in_place(call: Callable[[], Awaitable[T]]) -> T:
@@ -462,13 +464,9 @@ def _watch_of(loop: asyncio.AbstractEventLoop) -> _Watch:
     return watch
 
 
-async def _keep(result: object) -> None:
-    """Undoes nothing."""
-
-
-async def _awaited(call: Callable[[], Awaitable[T]]) -> T:
+async def _awaited(call: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
     """Makes the call inside the task, so that a call that fails before it waits fails there too."""
-    return await call()
+    return await call(*args)
 
 
 async def _cancelled(*tasks: asyncio.Task[Any]) -> None:

@@ -12,10 +12,10 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from types import FrameType
-from typing import Generic, Literal, Protocol, TypeVar, TypeVarTuple, cast, get_args
+from typing import Any, Generic, Literal, Protocol, TypeVar, TypeVarTuple, cast, get_args
 
 from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
 from zae_limiter.process import renew_in_copies
@@ -123,7 +123,7 @@ class Shared(Protocol[T_co]):
 
 
 class Parallel:
-    """Runs two calls at once in the way that is chosen here, once.
+    """Runs several calls at the same time, in the way that is chosen here, once.
 
     `auto` takes greenlets where gevent has patched threads, nothing on a single CPU, else a lazy pool of threads.
 
@@ -138,32 +138,39 @@ class Parallel:
         self._crew: _Crew | None = None
         self._way = _resolve(mode)
 
-    def both(self, first: Callable[[], T], second: Callable[[], U]) -> tuple[T, U]:
-        """Runs both calls, waits for both to end, and returns their results.
+    def run(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """Run the calls, wait for all to end, and return their results.
 
-        The first runs in place. The second is offered to a thread or greenlet; if none has begun it when the first
-        ends it runs in place too, so nested pairs cannot wait for each other. When one fails its error is raised, the
-        first's before the second's. An interrupt of the first keeps a second that has not begun from beginning.
+        The first runs in place. The others are offered to threads or greenlets; those that none has begun when the
+        first ends run in place too, so nested calls cannot wait for each other. If some fail, the error of the first
+        of them is raised. An interrupt of the first keeps calls that have not begun from beginning.
         """
-        beside = _Errand(second)
-        self._offer(beside.run)
+        if not calls:
+            return []
+        first, *others = calls
+        beside = [_OfferedCall(call) for call in others]
+        for one in beside:
+            self._offer(one.run)
         try:
             result = first()
         except Exception as failure:
-            beside.run()
-            other = beside.withdraw()
-            if other is not None:
+            for other in _ended(beside):
                 failure.add_note(f"The call beside it failed too: {other!r}")
             raise
         except BaseException:
-            beside.withdraw()
+            for one in beside:
+                one.withdraw()
             raise
-        beside.run()
-        return result, beside.wait()
+        failures = _ended(beside)
+        for other in failures[1:]:
+            failures[0].add_note(f"The call beside it failed too: {other!r}")
+        if failures:
+            raise failures[0]
+        return [result, *[one.wait() for one in beside]]
 
-    def both_to_end(self, first: Callable[[], T], second: Callable[[], U]) -> tuple[T, U]:
-        """Run both calls as `both` does: a thread is not cancelled."""
-        return self.both(first, second)
+    def run_to_end(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """Run the calls as `run` does: a thread is not cancelled."""
+        return self.run(calls)
 
     def close(self) -> None:
         """Lets the threads go; a later pair makes new ones."""
@@ -224,7 +231,7 @@ class _Crew:
             self._members.pop(member, None)
 
 
-class _Errand(Promise[T]):
+class _OfferedCall(Promise[T]):
     """A call that is made once, by the thread that claims it first, and its result."""
 
     __slots__ = ("_call", "_claims")
@@ -258,7 +265,14 @@ class _Errand(Promise[T]):
             return False
         tops = sys._current_frames().values()  # noqa: SLF001 - documented, for all its underscore
         frames = [frame for top in tops for frame in _stack(top)]
-        return not any(frame.f_code is _Errand.run.__code__ and frame.f_locals["self"] is self for frame in frames)
+        return not any(frame.f_code is _OfferedCall.run.__code__ and frame.f_locals["self"] is self for frame in frames)
+
+
+def _ended(calls: Sequence[_OfferedCall[Any]]) -> list[BaseException]:
+    """Run the calls that have not begun, wait for the others, and return what failed."""
+    for one in calls:
+        one.run()
+    return [failure for one in calls if (failure := one.withdraw()) is not None]
 
 
 def _stack(frame: FrameType | None) -> Iterator[FrameType]:
@@ -385,9 +399,9 @@ def outlast(call: Callable[[], T], undo: Callable[[T], object]) -> T:
     return call()
 
 
-def finish(call: Callable[[], T]) -> T:
+def finish(call: Callable[[*Ts], T], *args: *Ts) -> T:
     """Makes the call: a thread is not cancelled."""
-    return call()
+    return call(*args)
 
 
 def finish_in_place(call: Callable[[], T]) -> T:

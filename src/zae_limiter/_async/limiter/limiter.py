@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Unpack
 
 import zae_limiter.runtime.aio as runtime
 from zae_limiter._async.admin import DelegatedVerbs
-from zae_limiter._async.limiter.bucket_client import BucketClient
-from zae_limiter._async.limiter.direct import DirectClient, DirectLease
+from zae_limiter._async.limiter.client import BucketClient, DirectClient
 from zae_limiter._async.limiter.group_commit import BatchedClient
-from zae_limiter._async.limiter.lease import Lease
+from zae_limiter._async.limiter.lease import BatchedLease, DirectLease, Lease
 from zae_limiter._async.protocol import RepositoryProtocol, ScopedRepository, unwrap
 from zae_limiter.core.acquire import amounts_of
 from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
@@ -81,7 +80,7 @@ class RateLimiter(DelegatedVerbs):
             self._lease_kind: type[Lease] = DirectLease
         else:
             self._client = BatchedClient(scope, speculative=self._speculative, together=self._together)
-            self._lease_kind = Lease
+            self._lease_kind = BatchedLease
 
     @property
     def repository(self) -> RepositoryProtocol:
@@ -117,15 +116,13 @@ class RateLimiter(DelegatedVerbs):
     async def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:
         """Return what is available of each limit now; below zero if it is in debt.
 
-        If an acquire would also take from the parent, this is the smaller of the two amounts.
+        If an acquire would also take from ancestors, this is the smallest amount of all buckets.
         """
-        stands, terms = await self._client.limit_levels((entity_id, resource), limits)
-        above = await self._client.limit_levels_above(terms, resource)
+        own, *above = await self._client.levels.all_levels((entity_id, resource), limits, self._client.until_s())
         now = self._client.now()
-        found = {one.name: one.available_milli(now) // 1000 for one in stands}
-        for one in () if above is None else above[0]:
-            if one.name in found:
-                found[one.name] = min(found[one.name], one.available_milli(now) // 1000)
+        found = {level.name: level.available_milli(now) // 1000 for level in own.levels}
+        for level in [level for bucket in above for level in bucket.levels if level.name in found]:
+            found[level.name] = min(found[level.name], level.available_milli(now) // 1000)
         return found
 
     async def time_until_available(
@@ -133,20 +130,18 @@ class RateLimiter(DelegatedVerbs):
     ) -> float:
         """Return the seconds until everything needed is available, if no other request takes from it meanwhile.
 
-        If an acquire would also take from the parent, this is the longer of the two waits.
+        If an acquire would also take from ancestors, this is the longest wait of all buckets.
         """
         if type(needed) is not dict:
             raise ValidationError("needed", needed, "must be a dict of limit names and amounts")
-        stands, terms = await self._client.limit_levels((entity_id, resource), limits)
-        amounts = amounts_of(needed, terms, "needed")
-        above = await self._client.limit_levels_above(terms, resource)
-        now = self._client.now()
-        waits = [stands[position].wait_ms(milli, now) for position, milli in amounts]
-        if above is not None:
-            limited = {name: amount for name, amount in needed.items() if name in above[1].positions}
-            more = amounts_of(limited, above[1], "needed")
-            waits += [above[0][position].wait_ms(milli, now) for position, milli in more]
-        return max(waits, default=0) / 1000
+        buckets = await self._client.levels.all_levels((entity_id, resource), limits, self._client.until_s())
+        now, waits = self._client.now(), [0]
+        for number, bucket in enumerate(buckets):
+            names = bucket.terms.positions
+            wanted = {name: amount for name, amount in needed.items() if not number or name in names}
+            amounts = amounts_of(wanted, bucket.terms, "needed")
+            waits += [bucket.levels[position].wait_ms(milli, now) for position, milli in amounts]
+        return max(waits) / 1000
 
     async def is_available(self, timeout: float = 1.0) -> bool:  # noqa: ASYNC109 - the specification names it so
         """Say whether the store answers within the timeout."""

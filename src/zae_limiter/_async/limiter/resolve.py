@@ -2,18 +2,16 @@
 
 from collections.abc import Sequence
 
-from zae_limiter._async.caches import BucketId, KnownLimits
 from zae_limiter._async.store.buckets import check_bucket
 from zae_limiter._async.store.configs import ConfigStore
 from zae_limiter._async.store.scope import Scope
+from zae_limiter.caches.buckets import BucketId, KnownLimits
+from zae_limiter.caches.request import OwnLimits
 from zae_limiter.core.config import Resolution
-from zae_limiter.core.errors import NamespaceNotFoundError, ValidationError
+from zae_limiter.core.errors import NamespaceNotFoundError, NoLimitsInForceError
 from zae_limiter.core.limit import Limit, check_limits
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.view import EffectiveLimits, own_effective_limits
-
-OwnLimits = Sequence[Limit] | None
-"""Limits a caller brings along instead of the stored ones."""
 
 
 class Resolver:
@@ -64,17 +62,6 @@ class Resolver:
         known = await self._configs.read_again(bucket, until_s, consistent=True)
         return self.agreed(bucket, None if own is None else check_limits(own), known)
 
-    def cascading_terms(self, bucket: BucketId) -> EffectiveLimits | None:
-        """Return the stored terms of a bucket whose entity cascades, if they can be told without reading."""
-        try:
-            known = self._scope.caches.limits(bucket)
-        except TypeError:
-            # A name that cannot be hashed is invalid, and refused later with all other invalid names.
-            return None
-        if known is None or known.terms is None or not known.terms.cascade:
-            return None
-        return known.terms if self.is_known(bucket) else None
-
     def known_terms(self, bucket: BucketId, own: OwnLimits) -> EffectiveLimits | None:
         """Return the terms if they can be told without reading; None if not, or if no limits are in force."""
         known = self._configs.fresh(bucket)
@@ -106,10 +93,6 @@ class Resolver:
             terms = own_effective_limits(resolution, own, self._scope.settings.bucket_ttl_multiplier)
             memory.keep(remembered, terms)
         return terms
-
-
-class NoLimitsInForceError(ValidationError):
-    """Nothing is configured for an entity and a resource, and the caller brought no limits along."""
 
 
 def _no_limits(bucket: BucketId) -> NoLimitsInForceError:

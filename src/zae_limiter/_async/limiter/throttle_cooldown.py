@@ -7,41 +7,37 @@ as the split that would help, would ever find room.
 from collections.abc import Callable
 
 import zae_limiter.runtime.aio as runtime
-from zae_limiter._async.caches import Bounded
 from zae_limiter._async.store.buckets import ShardId
+from zae_limiter.caches.buckets import Bounded
 from zae_limiter.clock import Clock
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.sharding import Hold, held
 
 
 class ThrottleCooldowns:
-    """What one client leaves alone, and until when."""
+    """The shards that one client sends no writes to for now; ``active`` has some of them, or is empty."""
 
     def __init__(self, clock: Clock, jitter: Callable[[], float]) -> None:
         self._clock = clock
         self._jitter = jitter
-        self._holds: Bounded[ShardId, Hold] = Bounded()
-
-    def __bool__(self) -> bool:
-        """Whether any shard may be cooling down."""
-        return bool(self._holds)
+        self.active: Bounded[ShardId, Hold] = Bounded()
 
     def begin(self, shard_id: ShardId) -> None:
         """Leave a shard alone that took no write just now, the longer the more often that happened."""
-        self._holds.keep(shard_id, held(self._holds.get(shard_id), self._clock.monotonic_s(), self._jitter()))
+        self.active.keep(shard_id, held(self.active.get(shard_id), self._clock.monotonic_s(), self._jitter()))
 
     def clear(self) -> None:
         """Forget all holds."""
-        self._holds.clear()
+        self.active.clear()
 
     def has(self, shard_id: ShardId) -> bool:
         """Say whether a shard is to be left alone for now."""
-        hold = self._holds.get(shard_id)
+        hold = self.active.get(shard_id)
         return hold is not None and self._clock.monotonic_s() < hold.until_s
 
     def end(self, shard_id: ShardId) -> None:
         """Forget a hold: the shard takes writes again."""
-        self._holds.pop(shard_id, None)
+        self.active.pop(shard_id, None)
 
     async def wait(self, shard_id: ShardId, until_s: float) -> None:
         """Wait until a shard may be written to.
@@ -49,7 +45,7 @@ class ThrottleCooldowns:
         Raises:
             RateLimiterUnavailable: That would be too long.
         """
-        while (hold := self._holds.get(shard_id)) is not None and self._clock.monotonic_s() < hold.until_s:
+        while (hold := self.active.get(shard_id)) is not None and self._clock.monotonic_s() < hold.until_s:
             # Not all at once: the first may find that the hold has to last.
             opens_s = hold.until_s + self._jitter() * hold.length_s
             if opens_s >= until_s:

@@ -6,8 +6,8 @@ decided in ``core.top_up``.
 
 from collections.abc import Callable
 
-from zae_limiter._async.caches import Bounded, BucketId
 from zae_limiter._async.table import Table
+from zae_limiter.caches.buckets import Bounded, BucketId
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.top_up import Creation, Known, TopUp, created, top_up
 from zae_limiter.core.view import Amounts, EffectiveLimits

@@ -1,210 +1,221 @@
-"""Child and parent together or not at all: taking from both, and giving back where only one of them admits."""  # generated from _async by tools/mirror.py; do not edit
+"""Several buckets in one acquire: the entity's own and those of its ancestors, taken from together or not at all.
+
+First all cached views are evaluated, so that a rejection that is already known costs nothing. Then the buckets are
+written: at the same time on a networked table, one after the other on an embedded one, where waiting at the same time
+saves nothing. If one refuses, those that were taken from are credited.
+"""  # generated from _async by tools/mirror.py; do not edit
 
 import logging
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
 
-from zae_limiter._sync.caches import BucketId
-from zae_limiter._sync.limiter.bucket_client import BucketClient
-from zae_limiter._sync.limiter.pair import ChildTaken, Paired
-from zae_limiter._sync.limiter.request import AcquireRequest, Rejected
-from zae_limiter._sync.limiter.resolve import NoLimitsInForceError
-from zae_limiter._sync.limiter.settle import Owed
-from zae_limiter.core.bucket_changes import Settlement
+from zae_limiter._sync.limiter.client import BucketClient, DirectClient, Plan
+from zae_limiter._sync.limiter.group_commit import BatchedClient
+from zae_limiter.caches.request import AcquireRequest, Cascaded, HeldBucket, Owed, Rejected
+from zae_limiter.core.acquire import Take
 from zae_limiter.core.cascade import BucketFailed, error_of
-from zae_limiter.core.errors import RateLimitExceeded, ZAELimiterError
-from zae_limiter.core.view import EffectiveLimits, Grant
+from zae_limiter.core.errors import NoLimitsInForceError, RateLimitExceeded, ZAELimiterError
+from zae_limiter.core.view import Admitted
 
 _log = logging.getLogger("zae_limiter")
 
-_PAIR = 2
 
+def take(client: BatchedClient, request: AcquireRequest) -> Admitted | Cascaded:
+    """Take from the entity's bucket and from those of its ancestors, in batches with other callers.
 
-@dataclass(slots=True)
-class HeldBucket:
-    """A bucket that was taken from, what admitted the take, and which of the requested limits it has."""
-
-    bucket: BucketId
-    grant: Grant
-    names: Collection[str]
-
-    def settlement(self, changes: dict[str, int]) -> Settlement | None:
-        """Return what changes in tokens, up or down, mean for this bucket; None for nothing."""
-        mine = [(name, amount * 1000) for name, amount in changes.items() if amount and name in self.names]
-        if not mine:
-            return None
-        debits = tuple((name, milli) for name, milli in mine if milli > 0)
-        credits = tuple((name, -milli) for name, milli in mine if milli < 0)
-        return Settlement(debits, credits, self.grant.birth)
-
-
-def take(client: BucketClient, request: AcquireRequest) -> list[HeldBucket]:
-    """Take from the entity's bucket and, where it cascades, from its parent's; both or none.
-
-    They are written at once where that saves time and the parent is known; else in turn.
+    If it is known that the entity cascades, all buckets are written at the same time. Otherwise the first result shows
+    it, and the ancestors follow.
 
     Raises:
-        RateLimitExceeded: One of them lacks the tokens; what the other gave was given back.
+        RateLimitExceeded: One of them lacks the tokens; the others were credited.
     """
-    known = client.cascading_limits(request.bucket)
-    if known is not None:
-        return _take_at_once(client, request, known)
-    taken = client.take(AcquireRequest(*request[:5], with_parent=True))
+    terms = client.cascading_limits(request.bucket)
+    if terms is not None:
+        return _take_at_the_same_time(client, request, request.ancestors(terms))
+    taken = client.take(request._replace(with_ancestors=True))
     if isinstance(taken, Rejected):
         raise exceeded(client, request, [taken])
-    if isinstance(taken, Paired):
-        above = HeldBucket(taken.parent, taken.parent_grant, taken.parent_grant.terms.positions)
-        return [HeldBucket(request.bucket, taken.grant, request.consume), above]
-    planned = None
-    if isinstance(taken, ChildTaken):
-        taken, planned = taken
-    child = HeldBucket(request.bucket, taken, request.consume)
-    if not taken.terms.cascade:
-        return [child]
-    try:
-        if planned is None:
-            parent = take_parent(client, taken.terms, client.with_time_to_give_back(request))
-        else:
-            parent = _holding(planned.bucket, client.carry_out(planned))
-    except BaseException:
-        give_back(client, [child], request.consume, request.until_s)
-        raise
-    if isinstance(parent, Rejected):
-        give_back(client, [child], request.consume, request.until_s)
-        raise exceeded(client, request, [parent])
-    return [child] if parent is None else [child, parent]
-
-
-def _take_at_once(client: BucketClient, request: AcquireRequest, known: EffectiveLimits) -> list[HeldBucket]:
-    bucket, consume = request.bucket, request.consume
-    rejected = client.rejected_above(known, bucket[1], consume) or client.rejected_by_view(request)
-    if rejected is not None:
-        raise exceeded(client, request, [rejected])
+    if isinstance(taken, Cascaded) or not taken.terms.cascade:
+        return taken
+    held = [HeldBucket(request.bucket, taken, request.consume)]
     taking = client.with_time_to_give_back(request)
-    above = taking._replace(bucket=(known.parent_id or "", bucket[1]), own=None, partly=True)
-    held: list[HeldBucket] = []
+    return _take_all(client, request, taking.ancestors(taken.terms), held)
+
+
+def _take_at_the_same_time(
+    client: BatchedClient, request: AcquireRequest, above: Sequence[AcquireRequest]
+) -> Cascaded:
+    for one in (*above, request):
+        rejected = client.levels.known_rejection(one)
+        if rejected is not None:
+            raise exceeded(client, request, [rejected])
+    taking = client.with_time_to_give_back(request)
+    return _take_all(client, request, [taking, *(one._replace(until_s=taking.until_s) for one in above)], [])
+
+
+def _take_all(
+    client: BatchedClient, request: AcquireRequest, parts: Sequence[AcquireRequest], held: list[HeldBucket]
+) -> Cascaded:
+    """Take from several buckets at the same time, with those that are held already; credit all of them on a refusal."""
     try:
-        outcomes = client.parallel.both(
-            lambda: _take_one(client, taking, held), lambda: _take_one(client, above, held)
-        )
+        outcomes = client.parallel.run([partial(_take_part, client, part, held) for part in parts])
     except BaseException:
-        give_back(client, held, consume, request.until_s)
+        give_back(client, held, request.consume, request.until_s)
         raise
     rejections = [one for one in outcomes if isinstance(one, Rejected)]
     failures = [one.error for one in outcomes if isinstance(one, BucketFailed)]
     if rejections or failures:
-        give_back(client, held, consume, request.until_s)
+        give_back(client, held, request.consume, request.until_s)
         raise error_of(failures, rejected=bool(rejections)) or exceeded(client, request, rejections)
-    return sorted(held, key=lambda one: one.bucket != bucket)
+    own, *ancestors = sorted(held, key=lambda one: one.bucket != request.bucket)
+    return Cascaded(own.admitted, ancestors)
 
 
-def _take_one(
-    client: BucketClient, request: AcquireRequest, held: list[HeldBucket]
+def _take_part(
+    client: BatchedClient, request: AcquireRequest, held: list[HeldBucket]
 ) -> Rejected | BucketFailed | None:
     """Take from one of several buckets; return why nothing was taken, None if it was, or if it limits nothing.
 
     What was taken is added to ``held``: the result is lost if the caller is cancelled while it waits for the others.
     """
     try:
-        taken = _alone(client.take(request))
+        taken = client.take(request)
     except NoLimitsInForceError as error:
         return None if request.partly else BucketFailed(error)
     except ZAELimiterError as error:
         return BucketFailed(error)
     if isinstance(taken, Rejected):
         return taken
+    assert isinstance(taken, Admitted), "ancestors are taken from here"
     held.append(HeldBucket(request.bucket, taken, taken.terms.positions if request.partly else request.consume))
+    return None
+
+
+def take_in_turn(
+    client: DirectClient, request: AcquireRequest, plan: Plan | Rejected | None
+) -> Admitted | Cascaded:
+    """Take from the entity's bucket and from those of its ancestors, one after the other, in place.
+
+    ``plan`` is that of the entity's bucket, None if its limits must be read first.
+
+    Raises:
+        RateLimitExceeded: One of them lacks the tokens; the others were credited.
+    """
+    own = plan or client.prepare(request)
+    if isinstance(own, Rejected):
+        raise exceeded(client, request, [own])
+    plans = [_planned(client, one) for one in request.ancestors(own.terms)]
+    for one in plans:
+        if isinstance(one, Rejected):
+            raise exceeded(client, request, [one])
+    return take_above(client, request, client.carry_out(own), plans)
+
+
+def take_above(
+    client: DirectClient,
+    request: AcquireRequest,
+    own: Admitted | Rejected,
+    plans: Sequence[Plan | Rejected | None],
+) -> Admitted | Cascaded:
+    """Take from the ancestors of an entity whose own bucket has answered; credit all buckets if one refuses.
+
+    ``plans`` are those of the ancestors as far as they are known.
+
+    Raises:
+        RateLimitExceeded: One of them lacks the tokens.
+    """
+    if isinstance(own, Rejected):
+        raise exceeded(client, request, [own])
+    if not own.terms.cascade:
+        return own
+    held = [HeldBucket(request.bucket, own, request.consume)]
+    try:
+        rejection = _take_each(client, request.ancestors(own.terms), plans, held)
+    except BaseException:
+        give_back(client, held, request.consume, client.until_s())
+        raise
+    if rejection is not None:
+        give_back(client, held, request.consume, client.until_s())
+        raise exceeded(client, request, [rejection])
+    return Cascaded(own, held[1:])
+
+
+def _planned(client: DirectClient, request: AcquireRequest) -> Plan | Rejected | None:
+    """Return the plan of a request, or the rejection that its cached view shows; None if neither is known."""
+    plan = client.plan(request.bucket, request.consume, None, request.until_s, partly=True)
+    if isinstance(plan, Rejected) or (plan is not None and type(plan.step) is Take):
+        return plan
+    # A client that always reads first still rejects by a fresh view, before it takes from any other bucket.
+    return client.levels.known_rejection(request) or plan
+
+
+def _take_each(
+    client: DirectClient,
+    requests: Sequence[AcquireRequest],
+    plans: Sequence[Plan | Rejected | None],
+    held: list[HeldBucket],
+) -> Rejected | None:
+    """Take from ancestors in turn, and add each to ``held``; return the first rejection, None if all admitted."""
+    planned = {plan.bucket: plan for plan in plans if isinstance(plan, Plan)}
+    for request in requests:
+        try:
+            plan = planned.get(request.bucket) or client.prepare(request)
+            taken = plan if isinstance(plan, Rejected) else client.carry_out(plan)
+        except NoLimitsInForceError:
+            continue
+        if isinstance(taken, Rejected):
+            return taken
+        held.append(HeldBucket(request.bucket, taken, taken.terms.positions))
     return None
 
 
 def exceeded(client: BucketClient, request: AcquireRequest, rejections: Sequence[Rejected]) -> RateLimitExceeded:
     """Return the error of a request, with the status of every limit of every bucket that it takes from.
 
-    What a bucket that did not reject has is known, or read once.
+    The statuses of a bucket that did not reject are cached, or read once.
     """
     known = {rejection.bucket: rejection.statuses() for rejection in rejections}
     first = rejections[0]
-    if first.bucket == request.bucket and not first.terms.cascade:
-        return RateLimitExceeded(known[first.bucket])
-    if request.bucket not in known:
-        known = {request.bucket: client.statuses_of(request), **known}
-    parent_id = first.terms.parent_id if first.bucket == request.bucket else first.bucket[0]
-    above = (parent_id or "", request.bucket[1])
-    if above not in known:
-        known[above] = client.statuses_of(request._replace(bucket=above, own=None, partly=True))
-    return RateLimitExceeded([status for bucket in (request.bucket, above) for status in known[bucket]])
+    if first.bucket == request.bucket:
+        above = request.ancestors(first.terms)
+    else:
+        above = [request._replace(bucket=first.bucket, own=None, partly=True)]
+    for one in (request, *above):
+        if one.bucket not in known:
+            known[one.bucket] = client.levels.statuses_of(one)
+    return RateLimitExceeded([status for one in (request, *above) for status in known[one.bucket]])
 
 
-def _alone(taken: Grant | Paired | ChildTaken | Rejected) -> Grant | Rejected:
-    """Return what admitted a take without the parent, as it was requested."""
-    assert not isinstance(taken, Paired | ChildTaken), "the parent is taken from only where that was requested"
-    return taken
-
-
-def take_parent(
-    client: BucketClient, terms: EffectiveLimits, request: AcquireRequest
-) -> HeldBucket | Rejected | None:
-    """Take from the parent what it limits of the request; None if it limits nothing at all."""
-    assert terms.parent_id is not None, "what cascades has a parent"
-    above = (terms.parent_id, request.bucket[1])
-    try:
-        taken = _alone(client.take(AcquireRequest(above, request.consume, None, request.until_s, partly=True)))
-    except NoLimitsInForceError:
-        return None
-    return _holding(above, taken)
-
-
-def _holding(bucket: BucketId, taken: Grant | Rejected) -> HeldBucket | Rejected:
-    return taken if isinstance(taken, Rejected) else HeldBucket(bucket, taken, taken.terms.positions)
-
-
-def give_back(client: BucketClient, holdings: list[HeldBucket], amounts: dict[str, int], until_s: float) -> None:
+def give_back(client: BucketClient, held: Sequence[HeldBucket], amounts: dict[str, int], until_s: float) -> None:
     """Credit every bucket, once, with the tokens that were taken from it, even if the caller is cancelled.
 
-    If the store is unavailable or closed, this is logged: the caller hears why the request failed.
+    If the store is unavailable or closed, this is logged: the caller gets the reason why the request failed.
     """
     changes = {name: -amount for name, amount in amounts.items()}
     try:
-        client.see_through(lambda: settle(client, holdings, changes, until_s))
+        client.see_through(lambda: settle(client, held, changes, until_s))
     except ZAELimiterError as error:
-        buckets = [holding.bucket for holding in holdings]
+        buckets = [one.bucket for one in held]
         _log.warning("Not given back: %s of %s: %s", amounts, buckets, error)
 
 
 def settle(
-    client: BucketClient, holdings: list[HeldBucket], changes: dict[str, int], until_s: float | None = None
+    client: BucketClient, held: Sequence[HeldBucket], changes: dict[str, int], until_s: float | None = None
 ) -> None:
-    """Charge or credit every bucket with changes, in tokens; each is tried though another fails.
+    """Charge or credit every bucket with changes, in tokens; each is tried even if another fails.
 
     Raises:
         RateLimiterUnavailable: The table did not answer for one of them.
     """
     by_s = until_s or client.until_s()
     owed = [
-        Owed(one.bucket, settlement, one.grant.terms, by_s)
-        for one in holdings
+        Owed(one.bucket, settlement, one.admitted.terms, by_s)
+        for one in held
         if (settlement := one.settlement(changes)) is not None
     ]
     if len(owed) == 1:
-        return client.settle(*owed[0])
+        return client.settle(owed[0])
     for failed in client.settle_each(owed):
         if failed is not None:
             raise failed.error
     return None
-
-
-def settle_one(client: BucketClient, owed: Owed) -> BucketFailed | None:
-    """Settle with one of several buckets; return the failure, if any, so that the others are settled too."""
-    try:
-        client.settle(*owed)
-    except ZAELimiterError as error:
-        return BucketFailed(error)
-    return None
-
-
-def settle_in_parallel(client: BucketClient, owed: Sequence[Owed]) -> list[BucketFailed | None]:
-    """Settle with two buckets at the same time, with more of them in turn."""
-    if len(owed) != _PAIR:
-        return [settle_one(client, one) for one in owed]
-    first, second = owed
-    return [*client.parallel.both_to_end(lambda: settle_one(client, first), lambda: settle_one(client, second))]

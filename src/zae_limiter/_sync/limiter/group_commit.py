@@ -1,25 +1,45 @@
 """Group commit: while writes to a bucket are in flight, later takes and settlements queue and are sent as one write.
 
-A bucket that no other caller of this process writes to is written at once.
+A bucket that no other caller of this process writes to is written at once. ``core.batch`` decides which requests of a
+batch a balance admits.
 """  # generated from _async by tools/mirror.py; do not edit
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
-from zae_limiter._sync.caches import Bounded, BucketId
-from zae_limiter._sync.limiter import cascade
-from zae_limiter._sync.limiter.batch_writes import SettlementBatcher, Share, TakeBatcher
-from zae_limiter._sync.limiter.networked import NetworkedClient, TakeResult
-from zae_limiter._sync.limiter.request import AcquireRequest, Rejected
-from zae_limiter._sync.limiter.settle import Owed
+from zae_limiter._sync.limiter import first_touch
+from zae_limiter._sync.limiter.client import NetworkedClient
+from zae_limiter._sync.limiter.write_batcher import WriteBatcher
 from zae_limiter._sync.store.buckets import check_bucket
 from zae_limiter._sync.store.scope import Scope
-from zae_limiter.core.batch import are_amounts
+from zae_limiter.caches.buckets import Bounded, BucketId, Remembered
+from zae_limiter.caches.request import AcquireRequest, Cascaded, HeldBucket, Owed, Rejected
+from zae_limiter.core.acquire import LevelOfLimit
+from zae_limiter.core.batch import admitted, capacities_of, fitting, room_of, together
 from zae_limiter.core.bucket_changes import Settlement
 from zae_limiter.core.cascade import BucketFailed
-from zae_limiter.core.view import EffectiveLimits
+from zae_limiter.core.errors import NoLimitsInForceError, ValidationError, ZAELimiterError
+from zae_limiter.core.view import Admitted, EffectiveLimits
 
 _BATCHERS = 4096
-"""Buckets whose queues are kept, idle or not; one that is forgotten while it is busy ends by itself."""
+"""Buckets whose queues are kept, idle or not. A busy queue that is dropped ends by itself."""
+
+_WRITES_IN_FLIGHT = 8
+"""Maximum concurrent writes per bucket and process; fewer would add queueing delay."""
+
+_MOST_TOGETHER = 1_000
+_ROUNDS = 12
+"""How often a batch is evaluated again while other clients take in between; each request left then is sent alone."""
+
+
+class RetryLater:
+    """The result of a request that the balance admits once the rejected requests of its batch are left out."""
+
+
+RETRY_LATER = RetryLater()
+
+TakeResult = Admitted | Cascaded | Rejected
+BatchResult = TakeResult | ZAELimiterError | RetryLater
 
 
 class BatchedClient(NetworkedClient):
@@ -38,11 +58,20 @@ class BatchedClient(NetworkedClient):
         self._takes.clear()
         self._settlements.clear()
 
-    def take(self, request: AcquireRequest) -> TakeResult:
-        """Take from a bucket, together with others if there are any, and return what admitted it.
+    def cascading_limits(self, bucket: BucketId) -> EffectiveLimits | None:
+        """Return the limits of a bucket whose entity cascades; None if it does not, or if that must be read first."""
+        try:
+            memory = self.caches.buckets.get(bucket)
+        except TypeError:
+            # A name that cannot be hashed is refused later, with all other invalid names.
+            return None
+        known = None if memory is None else memory.limits
+        if known is None or known.terms is None or not known.terms.cascade:
+            return None
+        return known.terms if self.resolver.is_known(bucket) else None
 
-        The result includes the parent's if that was taken from too. The rejection may be that of the parent, if its
-        view shows that it would reject.
+    def take(self, request: AcquireRequest) -> TakeResult:
+        """Take from a bucket, together with other callers if there are any.
 
         Raises:
             ValidationError: The request can never be admitted.
@@ -53,9 +82,8 @@ class BatchedClient(NetworkedClient):
             self._server_time.narrow()
         return taken
 
-    def _batcher(self, request: AcquireRequest) -> TakeBatcher:
+    def _batcher(self, request: AcquireRequest) -> "TakeBatcher":
         """Return the queue of a request. An invalid request gets a queue of its own, so that it fails alone."""
-        together = self._together and request.own is None and are_amounts(request.consume)
         key = (request.bucket, request.partly)
         try:
             batcher = self._takes.get(key)
@@ -63,36 +91,232 @@ class BatchedClient(NetworkedClient):
             # A name that cannot be hashed is invalid.
             check_bucket(request.bucket)
             raise
-        if batcher is None or not together:
-            batcher = TakeBatcher(self, together=together)
-            if together:
-                self._takes.keep(key, batcher)
-        elif not batcher.idle:
+        if not self._together or request.own is not None:
+            return TakeBatcher(self, together=False)
+        for amount in request.consume.values():
+            if type(amount) is not int or amount < 0:
+                return TakeBatcher(self, together=False)
+        if batcher is None:
+            batcher = TakeBatcher(self, together=True)
+            self._takes.keep(key, batcher)
+        elif batcher.busy:
             self._check(request)
         return batcher
-
-    def settle(self, bucket: BucketId, settlement: Settlement, terms: EffectiveLimits, until_s: float) -> None:
-        """Charge debits and give credits back, together with others if there are any.
-
-        Raises:
-            RateLimiterUnavailable: The table did not answer; a credit may have been given all the same.
-        """
-        # A bucket that is gone is created again by the limits of the settlement, so a caller's own limits stay apart.
-        # Credits of another birth number are for another bucket under the same name.
-        key = (bucket, terms.digest, settlement.birth)
-        batcher = self._settlements.get(key) if self._together else None
-        if batcher is None:
-            batcher = SettlementBatcher(self, bucket, together=self._together)
-            if self._together:
-                self._settlements.keep(key, batcher)
-        batcher.join(Share(settlement, terms, until_s))
-
-    def settle_each(self, owed: Sequence[Owed]) -> list[BucketFailed | None]:
-        """Settle with all buckets at the same time; each is tried though another fails."""
-        return cascade.settle_in_parallel(self, owed)
 
     def _check(self, request: AcquireRequest) -> None:
         """Refuse what can never be admitted before it joins a batch; limits that must be read again refuse nothing."""
         known = self.caches.limits(request.bucket)
         if known is not None and known.terms is not None and known.is_fresh(self.now()[0]):
             request.amounts(known.terms)
+
+    def settle(self, owed: Owed) -> None:
+        """Charge debits and give credits back, together with other callers if there are any.
+
+        Raises:
+            RateLimiterUnavailable: The table did not answer; a credit may still have been given.
+        """
+        # A bucket that is gone is created again by the limits of the settlement, so a caller's own limits stay apart.
+        # Credits of another birth number are for another bucket under the same name.
+        key = (owed.bucket, owed.terms.digest, owed.settlement.birth)
+        batcher = self._settlements.get(key) if self._together else None
+        if batcher is None:
+            batcher = SettlementBatcher(self, together=self._together)
+            if self._together:
+                self._settlements.keep(key, batcher)
+        batcher.join(owed)
+
+    def settle_each(self, owed: Sequence[Owed]) -> list[BucketFailed | None]:
+        """Settle with all buckets at the same time; each is tried even if another fails."""
+        return self.parallel.run_to_end([partial(self.settle_one, one) for one in owed])
+
+
+class TakeBatcher(WriteBatcher[AcquireRequest, TakeResult]):
+    """The takes from one bucket; ``together`` False sends each of them alone."""
+
+    def __init__(self, client: NetworkedClient, *, together: bool) -> None:
+        super().__init__(client.monotonic_s)
+        self._client = client
+        self._caches = client.caches
+        self._together = together
+
+    def room(self, requests: Sequence[AcquireRequest], in_flight: int) -> int:
+        """Return how many requests may be sent now: all that wait, so that none waits long to be rejected.
+
+        While others are in flight, there must be enough for the first: otherwise they would be refused for nothing.
+        """
+        if not self._together or (not in_flight and len(requests) == 1):
+            return len(requests)
+        if in_flight >= _WRITES_IN_FLIGHT:
+            return 0
+        known = self._known(requests[0].bucket)
+        if known is None:
+            return 0 if in_flight else 1
+        remembered, terms = known
+        everyone = min(len(requests), _MOST_TOGETHER)
+        view = remembered.expected()
+        if not in_flight or view is None or remembered.sharded:
+            return everyone
+        return everyone if fitting((requests[0].consume,), room_of(view, terms, self._client.now())) else 0
+
+    def _known(self, bucket: BucketId) -> tuple[Remembered, EffectiveLimits] | None:
+        """Return what is remembered of a bucket, and its limits; None while these are not known."""
+        remembered = self._caches.buckets.get(bucket)
+        limits = None if remembered is None else remembered.limits
+        if remembered is None or limits is None or limits.terms is None:
+            return None
+        return remembered, limits.terms
+
+    def _most_at_once(self, requests: Sequence[AcquireRequest]) -> int:
+        """Return how many requests, from the first, fit into one take: no more than the capacity."""
+        known = self._known(requests[0].bucket)
+        if known is None:
+            return len(requests)
+        return max(1, fitting([request.consume for request in requests], capacities_of(known[1])))
+
+    def _expected_at_once(self, requests: Sequence[AcquireRequest]) -> int:
+        """Return how many requests the bucket is expected to admit; all that fit, if not even the first."""
+        most = self._most_at_once(requests)
+        known = self._known(requests[0].bucket)
+        view = None if known is None or known[0].sharded else known[0].expected()
+        if known is None or view is None:
+            return most
+        enough = fitting([request.consume for request in requests], room_of(view, known[1], self._client.now()))
+        return min(most, enough) or most
+
+    def carry(self, requests: Sequence[AcquireRequest]) -> Sequence[TakeResult | ZAELimiterError]:
+        """Take for all requests in one write; where that is too much, for those that the balance admits."""
+        if len(requests) == 1:
+            return [self._take_one(requests[0])]
+        results: dict[int, TakeResult | ZAELimiterError] = {}
+        waiting, count = list(range(len(requests))), self._expected_at_once(requests)
+        for _ in range(_ROUNDS):
+            together, later = self._take_together([requests[number] for number in waiting], count), []
+            for number, result in zip(waiting, together, strict=True):
+                if isinstance(result, RetryLater):
+                    later.append(number)
+                else:
+                    results[number] = result
+            waiting = later
+            if len(waiting) <= 1:
+                break
+            # Once some were admitted, the others are evaluated by what that has left, all of them in one write.
+            count = self._most_at_once([requests[number] for number in waiting])
+        for number in waiting:
+            results[number] = self._take_one(requests[number])
+        return [results[number] for number in range(len(requests))]
+
+    def _take_together(self, requests: Sequence[AcquireRequest], count: int) -> Sequence[BatchResult]:
+        """Take once for the first ``count``; where that is too much, all are judged by what there is.
+
+        A request that may be tried again gets ``RETRY_LATER``.
+        """
+        first, later = requests[:count], len(requests) - count
+        try:
+            result = self._client.take_alone(_as_one(first))
+        except NoLimitsInForceError as error:
+            return [error] * len(requests)
+        except ValidationError as error:
+            # One of them can never be admitted, or what was known of the limits has changed: fewer may travel.
+            return [*self._take_by_halves(first, error), *[RETRY_LATER] * later]
+        except ZAELimiterError as error:
+            return [error] * len(requests)
+        if not isinstance(result, Rejected):
+            return [*[result] * count, *[RETRY_LATER] * later]
+        flags = _flags(requests, result)
+        others = together(request.consume for request, flag in zip(requests, flags, strict=True) if flag)
+        return [
+            RETRY_LATER if flag else _rejection(request, result, others)
+            for request, flag in zip(requests, flags, strict=True)
+        ]
+
+    def _take_by_halves(
+        self, requests: Sequence[AcquireRequest], error: ValidationError
+    ) -> Sequence[TakeResult | ZAELimiterError]:
+        middle = len(requests) // 2
+        if not middle:
+            return [error]
+        return [*self.carry(requests[:middle]), *self.carry(requests[middle:])]
+
+    def _take_one(self, request: AcquireRequest) -> TakeResult | ZAELimiterError:
+        try:
+            if request.with_ancestors and self._client.is_new(request.bucket):
+                return first_touch.take_new(self._client, request)
+            return self._client.take_alone(request)
+        except ZAELimiterError as error:
+            return error
+
+    def undo(self, request: AcquireRequest, result: TakeResult) -> None:
+        """Credit what was taken for a caller that has left."""
+        if isinstance(result, Rejected):
+            return
+        own, ancestors = result if isinstance(result, Cascaded) else (result, ())
+        changes = {name: -amount for name, amount in request.consume.items()}
+        for held in (*reversed(ancestors), HeldBucket(request.bucket, own, own.terms.positions)):
+            settlement = held.settlement(changes)
+            if settlement is not None:
+                until_s = self._client.until_s()
+                self._client.settler.settle(Owed(held.bucket, settlement, held.admitted.terms, until_s))
+
+
+class SettlementBatcher(WriteBatcher[Owed, bool]):
+    """The settlements with one bucket; ``together`` False sends each of them alone."""
+
+    def __init__(self, client: NetworkedClient, *, together: bool) -> None:
+        super().__init__(client.monotonic_s)
+        self._client = client
+        self._together = together
+
+    def room(self, requests: Sequence[Owed], in_flight: int) -> int:
+        """Return how many settlements may be sent now."""
+        if not self._together:
+            return len(requests)
+        return min(len(requests), _MOST_TOGETHER) if in_flight < _WRITES_IN_FLIGHT else 0
+
+    def carry(self, requests: Sequence[Owed]) -> Sequence[bool]:
+        """Charge and credit all settlements in one write."""
+        settler = self._client.settler
+        if len(requests) == 1:
+            settler.settle(requests[0])
+        else:
+            whole = _sum([one.settlement for one in requests])
+            if whole.names:
+                until_s = min(one.until_s for one in requests)
+                settler.settle(requests[-1]._replace(settlement=whole, until_s=until_s))
+        return [True] * len(requests)
+
+    def undo(self, request: Owed, outcome: bool) -> None:
+        """Do nothing: a settlement is never undone."""
+
+
+def _as_one(requests: Sequence[AcquireRequest]) -> AcquireRequest:
+    """Return what several ask for in all, to be answered by when the first of them must be."""
+    first = requests[0]
+    until_s = min(request.until_s for request in requests)
+    amounts = together(request.consume for request in requests)
+    # What an ancestor gives belongs to one request, so each request asks it by itself.
+    return first._replace(consume=amounts, until_s=until_s, with_ancestors=False)
+
+
+def _flags(requests: Sequence[AcquireRequest], rejection: Rejected) -> list[bool]:
+    available = {level.name: level.available_milli(rejection.judged) // 1000 for level in rejection.levels}
+    return admitted([request.consume for request in requests], available)
+
+
+def _rejection(request: AcquireRequest, whole: Rejected, taken: Mapping[str, int]) -> Rejected:
+    """Return the rejection of one of a group: what those that were admitted take is no longer there."""
+    levels: list[LevelOfLimit] = [level.less(taken.get(level.name, 0) * 1000, whole.judged) for level in whole.levels]
+    positions = {level.name: position for position, level in enumerate(levels)}
+    amounts = [(positions[name], amount * 1000) for name, amount in request.consume.items() if name in positions]
+    return Rejected(whole.bucket, whole.terms, levels, amounts, whole.judged, whole.now)
+
+
+def _sum(settlements: Sequence[Settlement]) -> Settlement:
+    """Return one settlement that does what several of one birth number do."""
+    debits: dict[str, int] = {}
+    credits: dict[str, int] = {}
+    for settlement in settlements:
+        for name, milli in settlement.debits:
+            debits[name] = debits.get(name, 0) + milli
+        for name, milli in settlement.credits:
+            credits[name] = credits.get(name, 0) + milli
+    return Settlement(tuple(debits.items()), tuple(credits.items()), settlements[0].birth)

@@ -1,18 +1,18 @@
 """SyncLease: takes on entering, can be changed while it is held, and settles or gives back on leaving.
 
-What it took is in the table already. Adjustments are kept back and written once, when the lease ends.
+Tokens that were taken are in the table already. Adjustments are kept in the lease and written once, when it ends.
 """  # generated from _async by tools/mirror.py; do not edit
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
-from zae_limiter._sync.caches import BucketId
 from zae_limiter._sync.limiter import cascade
-from zae_limiter._sync.limiter.bucket_client import BucketClient
-from zae_limiter._sync.limiter.cascade import HeldBucket
-from zae_limiter._sync.limiter.request import AcquireRequest, about
-from zae_limiter._sync.limiter.resolve import OwnLimits
+from zae_limiter._sync.limiter.client import BucketClient, DirectClient
+from zae_limiter._sync.limiter.group_commit import BatchedClient
+from zae_limiter.caches.buckets import BucketId
+from zae_limiter.caches.request import AcquireRequest, Cascaded, HeldBucket, OwnLimits, Rejected, about
 from zae_limiter.core.errors import (
     LeaseExpiredError,
     RateLimiterUnavailable,
@@ -21,11 +21,11 @@ from zae_limiter.core.errors import (
 )
 from zae_limiter.core.names import MAX_AMOUNT, check_amount, check_whole_number
 from zae_limiter.core.status import OnUnavailable, check_on_unavailable
-from zae_limiter.core.view import Grant
+from zae_limiter.core.view import Admitted
 
 _log = logging.getLogger("zae_limiter")
 
-_NEW, ENTERED, _LEFT, _LEAVING, _ENDED = range(5)
+_NEW, _ENTERED, _LEFT, _LEAVING, _ENDED = range(5)
 """The stages of a lease. Verbs need an entered one. Only the step to leaving settles anything; a lease that has
 nothing to settle is left without that step."""
 
@@ -54,14 +54,14 @@ class SyncLease:
     """
 
     __slots__ = (
+        "_admitted",
+        "_ancestors",
         "_bucket",
         "_client",
         "_consume",
-        "_grant",
         "_mutex",
         "_on_unavailable",
         "_own",
-        "_parent",
         "_pending",
         "_stage",
         "_taken",
@@ -89,24 +89,30 @@ class SyncLease:
         self._check_entry()
         # The caller's dictionary may change while the take is in flight.
         self._taken = taken = self._consume.copy()
-        # A copy of the process gets another one.
+        # A copy of the process has another mutex, by which it finds that it did not take the tokens itself.
         self._mutex = self._client.lease_mutex
-        self._grant: Grant | None = None
-        self._parent: HeldBucket | None = None
+        self._admitted: Admitted | None = None
+        self._ancestors: Sequence[HeldBucket] = ()
         try:
-            child, *parents = cascade.take(self._client, self._request(taken))
+            self._hold_all(self._take(taken))
         except RateLimiterUnavailable as error:
             self._go_without_store(error)
-        else:
-            self._grant, self._parent = child.grant, parents[0] if parents else None
-        self._stage = ENTERED
+        self._stage = _ENTERED
         return self
+
+    def _take(self, amounts: dict[str, int]) -> Admitted | Cascaded:
+        """Take from every bucket of the lease.
+
+        Raises:
+            RateLimitExceeded: One of them lacks the tokens; the others were credited.
+        """
+        raise NotImplementedError
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Write the adjustments, or after a failure give everything back; a lease that was left already is not left."""
-        if self._stage != ENTERED:
+        """Write the adjustments, or give everything back after a failure. Leaving twice does nothing."""
+        if self._stage != _ENTERED:
             return
         if kind is None and not self._pending:
             # In this order: an adjustment from another thread either is seen here, or sees that the lease has ended.
@@ -118,7 +124,7 @@ class SyncLease:
             self._settle_on_leaving(changes, failed=kind is not None)
 
     def _check_entry(self) -> None:
-        """Check what the caller has passed to ``acquire``, and that it enters once."""
+        """Check the arguments of ``acquire``, and that the lease is entered once."""
         if self._taken is not None:
             raise RuntimeError("an acquire is entered once; call acquire() again")
         if type(self._consume) is not dict or not self._consume:
@@ -127,9 +133,9 @@ class SyncLease:
             check_on_unavailable(self._on_unavailable)
 
     def _leave(self, *, failed: bool) -> dict[str, int]:
-        """Return what is left to settle; nothing for an exit that another exit was faster than."""
+        """Return what is left to settle; nothing if another exit was faster."""
         with self._client.lease_mutex:
-            if self._stage != ENTERED and (failed or self._stage != _LEFT):
+            if self._stage != _ENTERED and (failed or self._stage != _LEFT):
                 return {}
             self._stage = _LEAVING
             return _negative(self._held()) if failed else self._pending or {}
@@ -138,8 +144,8 @@ class SyncLease:
         try:
             self._client.see_through(lambda: self._settle(changes))
         except ZAELimiterError as error:
-            # A lost credit limits others for a while; a lost debit is use that is not counted. After a failure the
-            # caller hears of that failure, whatever became of the store, closed or unavailable.
+            # A lost credit limits others for a while. A lost debit is use that is not counted, so it is reported.
+            # After a failure of the caller's own, that failure is what the caller gets.
             owes = not failed and any(amount > 0 for amount in changes.values())
             if owes and self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
                 if isinstance(error, RateLimiterUnavailable):
@@ -167,7 +173,7 @@ class SyncLease:
     @property
     def degraded(self) -> bool:
         """True if the store was unavailable and the request was allowed without limiting."""
-        return self._grant is None
+        return self._admitted is None
 
     def adjust(self, /, **amounts: int) -> None:
         """Correct what was consumed, up or down, once the true cost is known; a balance may go below zero.
@@ -197,11 +203,11 @@ class SyncLease:
         if self.degraded or not amounts:
             return self._hold(amounts)
         try:
-            taken = cascade.take(self._client, self._request(amounts))
-        except RateLimiterUnavailable as away:
+            taken = self._holding(self._take(amounts), amounts)
+        except RateLimiterUnavailable as error:
             if self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
-                raise about(away, self._bucket) from away.cause
-            # Let through, and charged with the adjustments once the lease ends.
+                raise about(error, self._bucket) from error.cause
+            # Allowed, and charged with the adjustments when the lease ends.
             with self._client.lease_mutex:
                 return self._put_off("consume", amounts)
         if self._keep(amounts, taken):
@@ -220,10 +226,10 @@ class SyncLease:
         now = self._let_go(amounts)
         try:
             self._client.see_through(lambda: self._settle(_negative(now)))
-        except RateLimiterUnavailable as away:
+        except RateLimiterUnavailable as error:
             if self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
-                raise about(away, self._bucket) from away.cause
-            _log.warning("Store unavailable; tokens not given back: %s of %s: %s", now, self._bucket, away)
+                raise about(error, self._bucket) from error.cause
+            _log.warning("Store unavailable; tokens not given back: %s of %s: %s", now, self._bucket, error)
 
     def _let_go(self, amounts: dict[str, int]) -> dict[str, int]:
         """Stop holding amounts, and return what of them was written and is to be given back."""
@@ -242,7 +248,7 @@ class SyncLease:
     def _keep(self, amounts: dict[str, int], taken: list[HeldBucket]) -> bool:
         """Hold what was taken; False if the lease has ended meanwhile."""
         with self._client.lease_mutex:
-            if self._stage == ENTERED:
+            if self._stage == _ENTERED:
                 self._forget_untaken(amounts, taken)
                 self._hold(amounts)
                 return True
@@ -258,18 +264,33 @@ class SyncLease:
         cascade.settle(self._client, self._buckets(), changes)
 
     def _buckets(self) -> list[HeldBucket]:
-        """Return the buckets the lease holds something of."""
-        if self._grant is None:
+        """Return the buckets that the lease holds tokens of; none if it is degraded."""
+        if self._admitted is None:
             return []
-        child = HeldBucket(self._bucket, self._grant, self._held())
-        return [child] if self._parent is None else [child, self._parent]
+        return [HeldBucket(self._bucket, self._admitted, self._held()), *self._ancestors]
+
+    def _hold_all(self, taken: Admitted | Cascaded) -> None:
+        self._admitted, self._ancestors = taken if isinstance(taken, Cascaded) else (taken, ())
+
+    def _holding(self, taken: Admitted | Cascaded, amounts: dict[str, int]) -> list[HeldBucket]:
+        """Return the buckets that amounts were taken from."""
+        own, ancestors = taken if isinstance(taken, Cascaded) else (taken, ())
+        return [HeldBucket(self._bucket, own, amounts), *ancestors]
 
     def _forget_untaken(self, amounts: dict[str, int], taken: list[HeldBucket]) -> None:
-        """Never give back to the parent what it no longer limited, and so did not give, when more was taken."""
-        if self._parent is not None:
-            given = {name for one in taken if one.bucket == self._parent.bucket for name in one.names}
-            names = [name for name in self._parent.names if name in given or name not in amounts]
-            self._parent = HeldBucket(self._parent.bucket, self._parent.grant, names)
+        """Never give back to an ancestor what it did not give.
+
+        It may have lost a limit by the time that more was taken, and then gave nothing of it.
+        """
+        given = {one.bucket: one.names for one in taken}
+        self._ancestors = [
+            HeldBucket(
+                one.bucket,
+                one.admitted,
+                [name for name in one.names if name not in amounts or name in given.get(one.bucket, ())],
+            )
+            for one in self._ancestors
+        ]
 
     def _go_without_store(self, error: RateLimiterUnavailable) -> None:
         """Allow the request without limiting, if ``on_unavailable`` says so."""
@@ -292,7 +313,7 @@ class SyncLease:
 
     def _check(self, verb: str, amounts: dict[str, int], least: int) -> None:
         held = self._held()
-        if self._stage != ENTERED:
+        if self._stage != _ENTERED:
             if self._stage == _NEW:
                 raise RuntimeError("an acquire takes nothing before it is entered")
             raise LeaseExpiredError(verb, *self._bucket)
@@ -317,9 +338,58 @@ class SyncLease:
         known = before or {}
         self._pending = {**known, **{name: known.get(name, 0) + amount for name, amount in amounts.items()}}
         # An exit that found nothing to settle has not waited for the mutex.
-        if self._stage != ENTERED:
+        if self._stage != _ENTERED:
             self._pending = before
             raise LeaseExpiredError(verb, *self._bucket)
+
+
+class BatchedLease(SyncLease):
+    """A lease on a networked table, whose takes travel with those of other callers."""
+
+    __slots__ = ()
+
+    _client: BatchedClient
+
+    def _take(self, amounts: dict[str, int]) -> Admitted | Cascaded:
+        return cascade.take(self._client, self._request(amounts))
+
+
+class DirectLease(SyncLease):
+    """A lease on an embedded table, which takes in place."""
+
+    __slots__ = ()
+
+    _client: DirectClient
+
+    def __enter__(self) -> "SyncLease":
+        """Take, or raise."""
+        consume = self._consume
+        if type(consume) is not dict or not consume or self._taken is not None or self._on_unavailable is not None:
+            self._check_entry()
+        # The caller's dictionary may change while the take is in flight.
+        self._taken = taken = consume.copy()
+        client = self._client
+        self._mutex = client.lease_mutex
+        self._admitted = None
+        self._ancestors = ()
+        try:
+            plan = client.plan(self._bucket, taken, self._own)
+            if plan is None or plan.terms.cascade:
+                self._hold_all(cascade.take_in_turn(client, self._request(taken), plan))
+            else:
+                result = plan if isinstance(plan, Rejected) else client.carry_out(plan)
+                if not isinstance(result, Rejected) and not result.terms.cascade:
+                    self._admitted = result
+                else:
+                    self._hold_all(cascade.take_above(client, self._request(taken), result, ()))
+        except RateLimiterUnavailable as error:
+            self._go_without_store(error)
+        self._stage = _ENTERED
+        return self
+
+    def _take(self, amounts: dict[str, int]) -> Admitted | Cascaded:
+        client = self._client
+        return cascade.take_in_turn(client, self._request(amounts), client.plan(self._bucket, amounts, self._own))
 
 
 def _negative(amounts: dict[str, int]) -> dict[str, int]:

@@ -4,15 +4,14 @@ A debit is charged whatever the bucket holds. A credit is never sent again, beca
 """  # generated from _async by tools/mirror.py; do not edit
 
 from dataclasses import replace
-from typing import NamedTuple
 
-from zae_limiter._sync.caches import BucketId, Remembered
-from zae_limiter._sync.limiter.request import contended
 from zae_limiter._sync.limiter.shard_attempt import MOST_STEPS, AttemptContext
 from zae_limiter._sync.limiter.shards import TRANSACTIONS, ShardClient
 from zae_limiter._sync.store.buckets import WriteResult
 from zae_limiter._sync.store.configs import ConfigStore
 from zae_limiter._sync.store.scope import Scope
+from zae_limiter.caches.buckets import BucketId, Remembered
+from zae_limiter.caches.request import Owed, contended
 from zae_limiter.core.bucket_changes import Settlement, Settling, settle
 from zae_limiter.core.errors import NamespaceNotFoundError
 from zae_limiter.core.multi_shard import credit_across, debit_across, due_across, has_no_room, if_covered, lacks
@@ -23,32 +22,24 @@ from zae_limiter.schema.bucket_item import BucketView
 from zae_limiter.schema.operations import Put
 
 
-class Owed(NamedTuple):
-    """What a lease settles with one bucket, by which limits, and until when."""
-
-    bucket: BucketId
-    settlement: Settlement
-    terms: EffectiveLimits
-    until_s: float
-
-
 class Settler:
     """Settles with the buckets of one namespace, one settlement at a time."""
 
-    def __init__(self, scope: Scope, means: AttemptContext, shards: ShardClient) -> None:
+    def __init__(self, scope: Scope, context: AttemptContext, shards: ShardClient) -> None:
         self._caches = scope.caches
         self._configs = ConfigStore(scope)
-        self._table = means.table
-        self._buckets = means.buckets
-        self._nonces = means.nonces
+        self._table = context.table
+        self._buckets = context.buckets
+        self._nonces = context.nonces
         self._shards = shards
 
-    def settle(self, bucket: BucketId, settlement: Settlement, terms: EffectiveLimits, until_s: float) -> None:
+    def settle(self, owed: Owed) -> None:
         """Charge debits and give credits back.
 
         Raises:
-            RateLimiterUnavailable: The table did not answer; a credit may have been given all the same.
+            RateLimiterUnavailable: The table did not answer; a credit may still have been given.
         """
+        bucket, settlement, terms, until_s = owed
         memory = self._caches.of(bucket)
         shard = self._shard_to_settle(memory, settlement) if memory.sharded else 0
         view = memory.seen(shard)
@@ -58,7 +49,7 @@ class Settler:
         refusals = 0
         for _ in range(MOST_STEPS):
             if memory.sharded:
-                settlement = self._settle_across(Owed(bucket, settlement, terms, until_s), view, refusals)
+                settlement = self._settle_across(owed._replace(settlement=settlement), view, refusals)
                 if not settlement.names:
                     return
                 # Where the bucket is gone, it is the first shard that is made again.
@@ -66,7 +57,7 @@ class Settler:
                 shard = shard if view is not None else 0
             if view is None and shard == 0 and not (settlement.debits and self._has_namespace(bucket, until_s)):
                 return
-            result, own = self._settle_once(Owed(bucket, settlement, terms, until_s), view, refusals)
+            result, own = self._settle_once(owed._replace(settlement=settlement), view, refusals)
             if result is None:
                 return
             if isinstance(result, Applied):
@@ -154,9 +145,11 @@ class Settler:
                 return None
             due, now = due_across(shards, settlement), self._table.now()
             parts = debit_across(shards, due.debits, now) if debits else credit_across(shards, due, now)
-            writes = [bucket_writes.settle(shards[shard], part, next(self._nonces)) for shard, part in parts.items()]
-            # A credit must not be given twice, so it is given up where it may have been given, or may be yet.
-            if not writes or self._shards.commit(writes, list(parts), (bucket, terms), until_s, once=not debits):
+            writes = {
+                shard: bucket_writes.settle(shards[shard], part, next(self._nonces)) for shard, part in parts.items()
+            }
+            # A credit must not be given twice. It is dropped if it may have been given, or may still be.
+            if not writes or self._shards.commit(bucket, writes, terms, until_s, once=not debits):
                 return replace(due, debits=()) if debits else replace(due, credits=())
             backoff.wait_or_give_up()
         raise contended(bucket)

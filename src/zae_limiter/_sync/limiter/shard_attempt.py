@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from zae_limiter._sync.limiter.request import AcquireRequest, Rejected, contended
 from zae_limiter._sync.limiter.resolve import Resolver
 from zae_limiter._sync.limiter.top_ups import TopUps
 from zae_limiter._sync.store.buckets import BucketStore, ShardId, WriteResult
 from zae_limiter._sync.table import Table
+from zae_limiter.caches.request import AcquireRequest, Rejected, contended
 from zae_limiter.core.acquire import (
     Create,
     Look,
@@ -28,43 +28,49 @@ from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.outcome import Applied, Missing, Refused, Throttled
 from zae_limiter.core.rebase import Rebasing, missing_birth
 from zae_limiter.core.top_up import TopUp
-from zae_limiter.core.view import EffectiveLimits, Grant
+from zae_limiter.core.view import Admitted, EffectiveLimits
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView
 from zae_limiter.schema.operations import Put, Update
 
 MOST_STEPS = 64
 
-AttemptResult = Grant | Rejected | Missing | Throttled
+AttemptResult = Admitted | Rejected | Missing | Throttled
 """What admitted a request, or that the shard lacks the tokens, does not exist, or takes no writes for now."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptContext:
-    """What attempts share: the table, stores, limits and numbers of one client."""
+    """What the attempts of one client share; ``first`` is the progress of a request that was not tried yet."""
 
     table: Table
     buckets: BucketStore
     resolver: Resolver
     nonces: Iterator[int]
     top_ups: TopUps
+    first: Progress
 
 
 class ShardAttempt:
     """One request to one shard."""
 
     def __init__(
-        self, means: AttemptContext, request: AcquireRequest, terms: EffectiveLimits, progress: Progress, shard: int = 0
+        self,
+        context: AttemptContext,
+        request: AcquireRequest,
+        terms: EffectiveLimits,
+        progress: Progress,
+        shard: int = 0,
     ) -> None:
-        self._means = means
-        self._buckets = means.buckets
-        self._asking = request
+        self._context = context
+        self._buckets = context.buckets
+        self._request = request
         self._shard_id: ShardId = (request.bucket, shard)
         self._until_s = request.until_s
         self.terms = terms
         self._amounts = request.amounts(terms)
         self._progress = progress
-        self.view: BucketView | None = means.buckets.remembered(*self._shard_id)
+        self.view: BucketView | None = context.buckets.remembered(*self._shard_id)
 
     def run(self) -> AttemptResult:
         """Do what is next until the request is admitted, or cannot be here.
@@ -74,16 +80,16 @@ class ShardAttempt:
         """
         for _ in range(MOST_STEPS):
             if not self._amounts:
-                return Grant(self.terms, None)
-            now = self._means.table.now()
+                return Admitted(self.terms, None)
+            now = self._context.table.now()
             verdict = self._carry_out(next_step(self.view, self.terms, self._amounts, now, self._progress), now)
             if verdict is not None:
                 return verdict
-        raise contended(self._asking.bucket)
+        raise contended(self._request.bucket)
 
     def top_up(self, topping: TopUp, now: TimeBounds) -> AttemptResult | None:
         """Take, and return what the creation of the bucket withheld in the same write; None if there is more to do."""
-        write = bucket_writes.top_up(self._known_view(), topping, next(self._means.nonces))
+        write = bucket_writes.top_up(self._known_view(), topping, next(self._context.nonces))
         return self._send(write, now)
 
     def agree(self) -> BucketView | None:
@@ -91,19 +97,19 @@ class ShardAttempt:
         for _ in range(MOST_STEPS):
             if self.view is None or self.view.layout.follows(self.terms):
                 return self.view
-            now = self._means.table.now()
+            now = self._context.table.now()
             step = next_step(self.view, self.terms, (), now, self._progress)
             if isinstance(self._carry_out(step, now), Missing | Throttled):
                 return None
-        raise contended(self._asking.bucket)
+        raise contended(self._request.bucket)
 
     def _carry_out(self, step: NextStep, now: TimeBounds) -> AttemptResult | None:
         """Carry out a step; None if there is more to do."""
-        nonces = self._means.nonces
+        nonces = self._context.nonces
         match step:
             case Reject(at=at):
-                stands = limit_levels(self.view, self.terms, at)
-                return Rejected(self._asking.bucket, self.terms, stands, self._amounts, at, now)
+                levels = limit_levels(self.view, self.terms, at)
+                return Rejected(self._request.bucket, self.terms, levels, self._amounts, at, now)
             case Look():
                 return self._look()
             case Resolve():
@@ -126,15 +132,15 @@ class ShardAttempt:
         return None
 
     def _resolve(self) -> None:
-        request = self._asking
-        self.terms = self._means.resolver.terms_again(request.bucket, request.own, self._until_s)
+        request = self._request
+        self.terms = self._context.resolver.terms_again(request.bucket, request.own, self._until_s)
         self._amounts = request.amounts(self.terms)
         self._progress = self._progress.after_resolve(None if self.view is None else self.view.layout.stamp)
 
     def _create(self, asked: TimeBounds) -> AttemptResult | None:
         verdict = self.hear(self._buckets.create(self._creation(asked), self._until_s), asked)
-        if isinstance(verdict, Grant):
-            self._means.top_ups.created(self._asking.bucket, self._known_view(), asked)
+        if isinstance(verdict, Admitted):
+            self._context.top_ups.created(self._request.bucket, self._known_view(), asked)
         return verdict
 
     def _send(self, operation: Put | Update, asked: TimeBounds) -> AttemptResult | None:
@@ -146,9 +152,9 @@ class ShardAttempt:
             case Applied(new=new):
                 self.view = self._buckets.learn(self._shard_id, new, self.terms, self._amounts)
                 self._progress = self._progress.after_look()
-                if self._means.top_ups.pending:
-                    self._means.top_ups.note(self._asking.bucket, self._known_view(), self._amounts)
-                return self._known_view().layout.granted(self.terms)
+                if self._context.top_ups.pending:
+                    self._context.top_ups.note(self._request.bucket, self._known_view(), self._amounts)
+                return self._known_view().layout.admitted_by(self.terms)
             case Refused(old=old):
                 guessed = self.view is not None and self.view.layout.describes(old)
                 self.view = self._buckets.learn(self._shard_id, old, self.terms)
@@ -164,16 +170,16 @@ class ShardAttempt:
         return None
 
     def _rebase(self, rebasing: Rebasing) -> Update:
-        view, first = self._known_view(), self._buckets.remembered(self._asking.bucket)
+        view, first = self._known_view(), self._buckets.remembered(self._request.bucket)
         if view.layout.birth is None:
             birth = missing_birth(view.layout, None if first is None else first.layout, self._buckets.draw_birth())
             rebasing = replace(rebasing, birth=birth)
-        return bucket_writes.rebase(view, rebasing, next(self._means.nonces))
+        return bucket_writes.rebase(view, rebasing, next(self._context.nonces))
 
     def _creation(self, now: TimeBounds) -> Put:
         terms = self.terms
         spent = {terms.limits[position].name: taken for position, taken in self._amounts}
-        owner = self._buckets.owner(self._asking.bucket)
+        owner = self._buckets.owner(self._request.bucket)
         return bucket_writes.create(owner, terms, spent, now[1], self._buckets.signature())
 
     def _known_view(self) -> BucketView:

@@ -3,18 +3,18 @@
 Which shard, whether to split, and what each gives is decided in ``core``; here it is done.
 """  # generated from _async by tools/mirror.py; do not edit
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from random import Random
 
 from zae_limiter._sync.backoff import Backoff, Pauses
-from zae_limiter._sync.caches import Bounded, BucketId, Remembered
-from zae_limiter._sync.limiter.request import AcquireRequest, Rejected, contended
 from zae_limiter._sync.limiter.shard_attempt import AttemptContext, ShardAttempt
 from zae_limiter._sync.limiter.throttle_cooldown import ThrottleCooldowns
 from zae_limiter._sync.store.buckets import ShardId
 from zae_limiter._sync.store.scope import Scope
-from zae_limiter.core.acquire import Progress, Take, is_fresh
+from zae_limiter.caches.buckets import Bounded, BucketId, Remembered
+from zae_limiter.caches.request import AcquireRequest, Rejected, contended
+from zae_limiter.core.acquire import Take, is_fresh
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.multi_shard import combined, share_out, take_across
@@ -41,7 +41,7 @@ from zae_limiter.core.sharding import (
     write_rate,
 )
 from zae_limiter.core.splitting import split
-from zae_limiter.core.view import Amounts, EffectiveLimits, Grant
+from zae_limiter.core.view import Admitted, Amounts, EffectiveLimits
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView
 from zae_limiter.schema.operations import Operation
@@ -62,27 +62,27 @@ Shards = dict[int, BucketView]
 class ShardClient:
     """Takes from buckets of several shards, and splits those that are written to too often."""
 
-    def __init__(self, scope: Scope, means: AttemptContext, first: Progress) -> None:
+    def __init__(self, scope: Scope, context: AttemptContext) -> None:
         self._scope = scope
-        self._means = means
-        self._buckets = means.buckets
+        self._context = context
+        self._buckets = context.buckets
         self._table = scope.table
         self._random: Random = scope.client.random
-        self._first = first
+        self._first = context.first
         self._most_per_s = scope.table.capabilities.partition_writes_per_second
         self._gauges: Bounded[object, Gauge] = Bounded()
         self._relieved: Bounded[ShardId, int] = Bounded()
         self._splitting: set[ShardId] = set()
-        self.holds = ThrottleCooldowns(scope.client.clock, self._random.random)
+        self.cooldowns = ThrottleCooldowns(scope.client.clock, self._random.random)
 
     def renew(self) -> None:
         """Forget, in a copy of the process, what the original has in flight and when it did it."""
         self._splitting.clear()
         self._gauges.clear()
         self._relieved.clear()
-        self.holds.clear()
+        self.cooldowns.clear()
 
-    def take(self, request: AcquireRequest, terms: EffectiveLimits) -> Grant | Rejected:
+    def take(self, request: AcquireRequest, terms: EffectiveLimits) -> Admitted | Rejected:
         """Take from one of the shards, from another if that lacks the tokens, or from several at once."""
         memory = self._scope.caches.of(request.bucket)
         amounts = request.amounts(terms)
@@ -94,11 +94,11 @@ class ShardClient:
             shard = self._next_shard(request, memory, tried)
             if shard is None:
                 break
-            shard_attempt = ShardAttempt(self._means, request, terms, self._first, shard)
-            verdict = shard_attempt.run()
+            attempt = ShardAttempt(self._context, request, terms, self._first, shard)
+            verdict = attempt.run()
             match verdict:
-                case Grant():
-                    self.watch((request.bucket, shard), shard_attempt.view, request.until_s)
+                case Admitted():
+                    self.watch((request.bucket, shard), attempt.view, request.until_s)
                     return verdict
                 case Rejected():
                     tried.add(shard)
@@ -108,8 +108,8 @@ class ShardClient:
                 case Missing():
                     # It was merged into one that it was split off, of which too much is remembered.
                     merged = ancestor(shard, memory.views())
-                    self._buckets.look((request.bucket, merged), shard_attempt.terms, request.until_s)
-            terms = shard_attempt.terms
+                    self._buckets.look((request.bucket, merged), attempt.terms, request.until_s)
+            terms = attempt.terms
         return self._take_across(request, terms)
 
     def _next_shard(self, request: AcquireRequest, memory: Remembered, tried: set[int]) -> int | None:
@@ -118,10 +118,10 @@ class ShardClient:
         Raises:
             RateLimiterUnavailable: That would be too long.
         """
-        holds = {shard for shard in memory.counts() if self.holds.has((request.bucket, shard))} if self.holds else set()
-        shard = self._choose(memory, tried | holds)
+        cooling = {shard for shard in memory.counts() if self.cooldowns.has((request.bucket, shard))}
+        shard = self._choose(memory, tried | cooling)
         if shard is None and (shard := self._choose(memory, tried)) is not None:
-            self.holds.wait((request.bucket, shard), request.until_s)
+            self.cooldowns.wait((request.bucket, shard), request.until_s)
         return shard
 
     def _choose(self, memory: Remembered, avoided: set[int]) -> int | None:
@@ -141,9 +141,9 @@ class ShardClient:
         if views is None:
             return None
         now = self._table.now()
-        stands = combined(views, terms, now)
-        lacking = any(stands[position].available_milli(now) < milli for position, milli in amounts if milli)
-        return Rejected(bucket, terms, stands, amounts, now, now) if lacking else None
+        levels = combined(views, terms, now)
+        lacking = any(levels[position].available_milli(now) < milli for position, milli in amounts if milli)
+        return Rejected(bucket, terms, levels, amounts, now, now) if lacking else None
 
     def fresh_views(self, memory: Remembered, terms: EffectiveLimits) -> list[BucketView] | None:
         """Return the shards as they were seen a moment ago, on these terms; None if they must be read."""
@@ -154,7 +154,7 @@ class ShardClient:
         complete = is_complete({shard: view.layout.shard_count for shard, view in views.items()})
         return list(views.values()) if complete else None
 
-    def _take_across(self, request: AcquireRequest, terms: EffectiveLimits) -> Grant | Rejected:
+    def _take_across(self, request: AcquireRequest, terms: EffectiveLimits) -> Admitted | Rejected:
         """Take from as many shards as it needs, in one transaction, or reject by what all of them have.
 
         A request that loses the race for the remaining tokens is rejected; it does not wait for refill.
@@ -172,17 +172,17 @@ class ShardClient:
             asked = now if asked is None else asked
             for judged in (asked, now):
                 if share_out(shards, amounts, judged) is None:
-                    stands = combined(list(shards.values()), terms, judged)
-                    return Rejected(bucket, terms, stands, amounts, judged, now)
+                    levels = combined(list(shards.values()), terms, judged)
+                    return Rejected(bucket, terms, levels, amounts, judged, now)
             written = take_across(shards, amounts, now, refusals)
             assert written is not None, "they have enough"
-            nonces = self._means.nonces
-            takes = [
-                bucket_writes.take(shards[shard], Take(bounds, None, ()), next(nonces))
+            nonces = self._context.nonces
+            takes = {
+                shard: bucket_writes.take(shards[shard], Take(bounds, None, ()), next(nonces))
                 for shard, bounds in written.items()
-            ]
-            # Of limits that nothing is asked of there is nothing to write.
-            if not takes or self.commit(takes, list(written), (bucket, terms), request.until_s):
+            }
+            # A request of 0 has nothing to write.
+            if not takes or self.commit(bucket, takes, terms, request.until_s):
                 return _granted(terms, [shards[shard] for shard in written])
             refusals += 1
             pauses.wait_or_give_up()
@@ -197,37 +197,36 @@ class ShardClient:
         """
         if shards is None:
             nothing = request._replace(consume=dict.fromkeys(request.consume, 0))
-            shard_attempt = ShardAttempt(self._means, nothing, terms, self._first)
-            shard_attempt.run()
-            return shard_attempt.terms, False
+            attempt = ShardAttempt(self._context, nothing, terms, self._first)
+            attempt.run()
+            return attempt.terms, False
         for shard in [number for number, view in shards.items() if not view.layout.follows(terms)]:
-            shard_attempt = ShardAttempt(self._means, request, terms, self._first, shard)
-            view = shard_attempt.agree()
-            if view is None or shard_attempt.terms is not terms:
-                return shard_attempt.terms, False
+            attempt = ShardAttempt(self._context, request, terms, self._first, shard)
+            view = attempt.agree()
+            if view is None or attempt.terms is not terms:
+                return attempt.terms, False
             shards[shard] = view
         return terms, True
 
     def commit(
         self,
-        operations: Sequence[Operation],
-        shards: Sequence[int],
-        of: tuple[BucketId, EffectiveLimits],
+        bucket: BucketId,
+        writes: Mapping[int, Operation],
+        terms: EffectiveLimits,
         until_s: float,
         *,
         once: bool = False,
     ) -> bool:
-        """Carry out writes to several shards, or none of them; False if one was refused, and learnt from.
+        """Carry out one write for each shard of ``writes``, or none of them; False if one was refused.
 
-        ``once``: they must not be carried out in another form if these still may be.
+        ``once``: a refusal after a lost answer raises, because the first try may still be carried out.
 
         Raises:
             RateLimiterUnavailable: The table did not answer.
         """
-        bucket, terms = of
-        token = f"shards-{next(self._means.nonces)}"
-        outcome = self._table.transact(operations, token, until_s=until_s)
-        self._learn_from(outcome, shards, bucket, terms)
+        token = f"shards-{next(self._context.nonces)}"
+        outcome = self._table.transact(list(writes.values()), token, until_s=until_s)
+        self._learn_from(outcome, list(writes), bucket, terms)
         if isinstance(outcome, Unavailable):
             raise RateLimiterUnavailable(outcome.cause)
         if once and isinstance(outcome, Cancelled) and outcome.in_doubt:
@@ -307,14 +306,14 @@ class ShardClient:
         splitting = split(view, self._table.now())
         if splitting is None:
             return None
-        operations = bucket_writes.split(view, splitting, next(self._means.nonces))
-        token = f"split-{next(self._means.nonces)}"
+        operations = bucket_writes.split(view, splitting, next(self._context.nonces))
+        token = f"split-{next(self._context.nonces)}"
         outcome = self._table.transact(operations, token, until_s=until_s)
         both = (shard, splitting.new_shard)
         self._learn_from(outcome, both, bucket, view.layout.terms)
         if isinstance(outcome, Committed):
             self._read_again(bucket, both, view.layout.terms, until_s)
-            self.holds.end(shard_id)
+            self.cooldowns.end(shard_id)
         return outcome
 
     def _split_in_time(self, shard_id: ShardId, view: BucketView | None, until_s: float) -> None:
@@ -354,7 +353,7 @@ class ShardClient:
             RateLimiterUnavailable: No time is left.
         """
         self.relieve(shard_id, terms, until_s, throttle)
-        self.holds.wait(shard_id, until_s)
+        self.cooldowns.wait(shard_id, until_s)
 
     def relieve(
         self, shard_id: ShardId, terms: EffectiveLimits | None, until_s: float, throttle: Throttled
@@ -363,7 +362,7 @@ class ShardClient:
 
         Of many requests that are throttled at the same time one does something, and the others find it done.
         """
-        self.holds.begin(shard_id)
+        self.cooldowns.begin(shard_id)
         bucket, shard = shard_id
         now_ms = self._table.now()[0]
         # Every shard of the table is throttled as well: neither a look nor a split helps.
@@ -392,10 +391,10 @@ class ShardClient:
                 self._split_in_time(shard_id, view, until_s)
 
 
-def _granted(terms: EffectiveLimits, charged: Sequence[BucketView]) -> Grant:
+def _granted(terms: EffectiveLimits, charged: Sequence[BucketView]) -> Admitted:
     """Return what admitted a take from several shards: the birth number that one of them has."""
     births = [view.layout.birth for view in charged if view.layout.birth is not None]
-    return Grant(terms, births[0] if births else None)
+    return Admitted(terms, births[0] if births else None)
 
 
 def _may_fit(memory: Remembered, amounts: Amounts) -> bool:

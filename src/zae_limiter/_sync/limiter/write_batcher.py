@@ -71,9 +71,9 @@ class WriteBatcher(Generic[R, Came]):
         self._mutex = runtime.Mutex()
 
     @property
-    def idle(self) -> bool:
-        """Whether nothing is in flight or waits."""
-        return not self._in_flight and not self._queue
+    def busy(self) -> bool:
+        """Whether requests are in flight or wait."""
+        return bool(self._in_flight or self._queue)
 
     def room(self, requests: Sequence[R], in_flight: int) -> int:
         """Return how many requests, from the first, may be sent now, with this many batches in flight.
@@ -105,12 +105,12 @@ class WriteBatcher(Generic[R, Came]):
             self._wait_for_turn(waiter)
             batch = waiter.turn.value
             if batch is not None:
-                runtime.finish(lambda: self._set_out(batch))
+                runtime.finish(self._set_out, batch)
         except GeneratorExit:
             # The loop ended with the request in flight: nothing can be awaited any more.
             raise
         except BaseException:
-            runtime.finish(lambda: self._leave(waiter))
+            runtime.finish(self._leave, waiter)
             raise
         outcome = waiter.outcome
         if outcome is None:

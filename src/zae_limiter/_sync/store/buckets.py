@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from zae_limiter._sync.backoff import Pauses
-from zae_limiter._sync.caches import BucketId
 from zae_limiter._sync.store.scope import Scope
+from zae_limiter.caches.buckets import BucketId
 from zae_limiter.core.errors import NamespaceNotFoundError, RateLimiterUnavailable
 from zae_limiter.core.names import check_entity_id, check_resource
 from zae_limiter.core.outcome import (
@@ -77,12 +77,6 @@ class BucketStore:
         view = view_of(item, self._scope.table.now()[1], self._caches.view(bucket, shard), terms, own)
         self._caches.keep_view(bucket, view, shard)
         return view
-
-    def learn_taken(self, bucket: BucketId, view: BucketView) -> None:
-        """Remember a bucket as it answered to this client's own take, unless a newer answer has come in between."""
-        newest = self._caches.view(bucket)
-        if newest is None or newest.numbers[-1] <= view.numbers[-1]:
-            self._caches.keep_view(bucket, view)
 
     def send(self, operation: Put | Update, until_s: float) -> WriteResult:
         """Send a write to a bucket and find out its fate."""

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
-from zae_limiter._sync.caches import BucketId, KnownLimits
 from zae_limiter._sync.store.audit import make_change
 from zae_limiter._sync.store.index_reader import IndexReader
 from zae_limiter._sync.store.scope import Scope
+from zae_limiter.caches.buckets import BucketId, KnownLimits
 from zae_limiter.core.audit import AuditChange
 from zae_limiter.core.config import ConfigRecord, resolve
 from zae_limiter.core.errors import NamespaceNotFoundError

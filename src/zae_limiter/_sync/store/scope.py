@@ -9,8 +9,8 @@ from random import Random
 from typing import Any
 
 from zae_limiter._sync.backoff import Backoff, Pauses
-from zae_limiter._sync.caches import NamespaceCaches
 from zae_limiter._sync.table import Table
+from zae_limiter.caches.buckets import NamespaceCaches
 from zae_limiter.clock import Clock
 from zae_limiter.core.settings import Settings
 from zae_limiter.core.version import VersionRecord

@@ -1,15 +1,15 @@
-"""What a client remembers of one namespace: bucket views and limits in force. Nothing in here waits.
+"""What a client has cached of one namespace: bucket views and limits in force. Nothing here waits.
 
-Both are bounded: the oldest entries go first, and what is gone is read again. What is equal for many buckets (limits,
-terms, layouts) is one object: a cached bucket of its own has five that the garbage collector visits.
+Both are bounded: the oldest entries are dropped first, and are read again when they are needed. What is equal for many
+buckets (limits, terms, layouts) is one object, so that the garbage collector visits few objects per cached bucket.
 """
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, TypeVar
 
-import zae_limiter.runtime.aio as runtime
 from zae_limiter.core.config import Resolution
 from zae_limiter.core.status import CacheStats, OnUnavailable
 from zae_limiter.core.view import EffectiveLimits, View
@@ -30,7 +30,7 @@ V = TypeVar("V")
 
 
 class Bounded(dict[K, V], Generic[K, V]):
-    """A dictionary that forgets its oldest entries, a few at a time, when it grows too large."""
+    """A dictionary that drops its oldest entries, a few at a time, when it grows too large."""
 
     __slots__ = ("_most",)
 
@@ -39,19 +39,19 @@ class Bounded(dict[K, V], Generic[K, V]):
         self._most = most
 
     def keep(self, key: K, value: V) -> None:
-        """Remember a value."""
+        """Keep a value."""
         self[key] = value
         if len(self) > self._most:
-            # A dictionary finds its oldest key slowly once many were removed before it: so a few in one go.
+            # A dictionary finds its oldest key slowly once many before it were removed. So several are removed at once.
             for oldest in list(islice(self, min(_FORGOTTEN_AT_ONCE, self._most // 8 + 1))):
                 self.pop(oldest, None)
 
 
 @dataclass(frozen=True, slots=True)
 class KnownLimits:
-    """Limits in force as last read, the terms that follow from them, when they were read, and when to read them again.
+    """Limits in force as last read, when they were read, and when to read them again.
 
-    ``terms`` is None where no limits are configured, which is remembered too.
+    ``terms`` is None if no limits are stored; that is cached too.
     """
 
     resolution: Resolution
@@ -61,11 +61,12 @@ class KnownLimits:
 
     def is_fresh(self, now_ms: int) -> bool:
         """Say whether they need not be read again yet."""
+        # A clock that was set back since must not make them last longer.
         return self.read_ms <= now_ms < self.expires_ms
 
 
 class Flight:
-    """A take in flight: by how much it changes which balances of a frame, and when it must be answered."""
+    """A take in flight: the changes of balances of one layout, by position, and its deadline."""
 
     __slots__ = ("changes", "layout", "until_s")
 
@@ -76,43 +77,45 @@ class Flight:
 
 
 class Remembered:
-    """What a client remembers of one bucket: the limits in force, and the bucket as last seen.
+    """What a client has cached of one bucket: the limits in force, and the bucket as last seen.
 
-    ``view`` is shard 0. ``shards`` are the others, None for one that was found absent; it is None itself while the
-    bucket has but one.
+    ``view`` is shard 0. ``shards`` are the others, None for a shard that was found absent; ``shards`` is None if the
+    bucket has one shard. ``flights`` are the takes in flight, None if there are none. ``gauged_ms`` is when the write
+    rate of shard 0 was last looked at.
     """
 
-    __slots__ = ("_flights", "limits", "shards", "view")
+    __slots__ = ("flights", "gauged_ms", "limits", "shards", "view")
 
     def __init__(self) -> None:
         self.limits: KnownLimits | None = None
         self.view: BucketView | None = None
         self.shards: dict[int, BucketView | None] | None = None
-        # The takes in flight; None if there is none.
-        self._flights: dict[Flight, None] | None = None
+        self.flights: dict[Flight, None] | None = None
+        self.gauged_ms = 0
 
     @property
     def in_flight(self) -> int:
-        """How many takes are in flight."""
-        return len(self._flights or ())
+        """The number of takes in flight."""
+        return len(self.flights or ())
 
     def expected(self) -> BucketView | None:
         """Return shard 0 as it will be once the takes in flight have been applied."""
-        view, flights = self.view, self._flights
+        view, flights = self.view, self.flights
         if not flights or view is None:
             return view
         layout, balances = view.layout, list(view.numbers)
         for flight in list(flights):
+            # A flight of another layout was decided on other limits: its answer will show the new balances.
             if flight.layout is layout:
                 for position, change in flight.changes:
                     balances[position] += change
         return View(layout, tuple(balances), view.seen_ms, view.pace)
 
-    def send(self, flight: "Flight", lost_before_s: float) -> None:
-        """Note a take that is sent; drop those due before this time, whose callers were interrupted."""
-        flights = self._flights
+    def send(self, flight: Flight, lost_before_s: float) -> None:
+        """Note a take that is sent. Drop takes with an earlier deadline than this: their callers were interrupted."""
+        flights = self.flights
         if flights is None:
-            self._flights = flights = {}
+            self.flights = flights = {}
         elif flights:
             for other in [other for other in list(flights) if other.until_s < lost_before_s]:
                 flights.pop(other, None)
@@ -120,16 +123,22 @@ class Remembered:
 
     def arrive(self, flight: "Flight") -> None:
         """Note that a take is no longer in flight."""
-        flights = self._flights
+        flights = self.flights
         if flights is not None:
             flights.pop(flight, None)
             if not flights:
-                # A take that is noted at the same time may be forgotten; the next answer shows it.
-                self._flights = None
+                # Another thread may note a take at this moment, and it is lost here. The next answer shows its effect.
+                self.flights = None
+
+    def learn_taken(self, view: BucketView) -> None:
+        """Keep shard 0 as it answered a take, unless a newer answer has arrived in between."""
+        newest = self.view
+        if newest is None or newest.numbers[-1] <= view.numbers[-1]:
+            self.keep(0, view)
 
     def forget_in_flight(self) -> None:
         """Forget takes that are in flight: another process gets their answers."""
-        self._flights = None
+        self.flights = None
 
     @property
     def sharded(self) -> bool:
@@ -141,16 +150,16 @@ class Remembered:
         return self.view if shard == 0 else (self.shards or {}).get(shard)
 
     def keep(self, shard: int, view: BucketView | None) -> None:
-        """Remember a shard as it was seen, None that there is none."""
+        """Keep a shard as it was seen, None if it is absent."""
         before = self.seen(shard)
         if shard == 0:
             self.view = view
-            if view is None or view.layout.shard_count == 1:
+            if view is None or view.layout.shared.shard_count == 1:
                 self.shards = None
                 return
         shards = {} if self.shards is None else self.shards
         if view is not None and (before is None or before.layout.shard_count != view.layout.shard_count):
-            # What was absent may have been split off since.
+            # A shard that was absent may have been split off since.
             shards = {number: known for number, known in shards.items() if known is not None}
         self.shards = shards if shard == 0 else {**shards, shard: view}
 
@@ -160,20 +169,21 @@ class Remembered:
         return {number: 0 if view is None else view.layout.shard_count for number, view in shards.items()}
 
     def views(self) -> dict[int, BucketView]:
-        """Return the shards that are known to be there."""
+        """Return the shards that are known to exist."""
         shards: dict[int, BucketView | None] = {0: self.view, **(self.shards or {})}
         return {number: view for number, view in shards.items() if view is not None}
 
 
 class NamespaceCaches:
-    """The memory of one client for one namespace, shared by every repository of that namespace."""
+    """The caches of one client for one namespace, shared by every repository of that namespace."""
 
     def __init__(self, most: int = MOST_ENTRIES) -> None:
         self.buckets: Bounded[BucketId, Remembered] = Bounded(most)
         self.own_terms: Bounded[tuple[object, ...], EffectiveLimits] = Bounded(most)
         # The resources of all buckets, by which those of one entity are found.
         self._resources: set[str] = set()
-        self._mutex = runtime.Mutex()
+        # Reentrant: a thread that is interrupted while it holds the lock can still enter again.
+        self._mutex = threading.RLock()
         self._shared_limits: Bounded[Resolution, KnownLimits] = Bounded(min(most, _SHARED_LIMITS))
         self.on_unavailable: OnUnavailable | None = None
         self.active_until_ms = 0
@@ -182,10 +192,12 @@ class NamespaceCaches:
         renew_in_copies(self)
 
     def renew(self, *, restored: bool) -> None:
-        """Keep what is known of limits and buckets, but not what is in flight, in a forked child.
+        """Drop what is in flight, in a copy of the process, because the original gets the answers.
 
-        A restored copy reads all of it again: it is old, and the answers tell the server's time before any write.
+        A restored copy also drops views and limits: they are old, and reading them again shows the server's time.
         """
+        # A thread of the original may hold it, and that thread is not in this process.
+        self._mutex = threading.RLock()
         if restored:
             self.buckets.clear()
             self.active_until_ms = 0
@@ -197,7 +209,7 @@ class NamespaceCaches:
         try:
             found = self.buckets.get(bucket)
         except TypeError:
-            # A name that cannot even be hashed is none: of that nothing is known, and whoever reads on is told so.
+            # A name that cannot be hashed is invalid. It is refused where names are checked.
             return None
         return None if found is None else found.limits
 
@@ -207,11 +219,11 @@ class NamespaceCaches:
         return None if found is None else found.seen(shard)
 
     def keep_limits(self, bucket: BucketId, limits: KnownLimits | None) -> None:
-        """Remember limits in force."""
+        """Keep limits in force."""
         self.of(bucket).limits = limits
 
     def keep_view(self, bucket: BucketId, view: BucketView | None, shard: int = 0) -> None:
-        """Remember a shard of a bucket as it was seen, None that there is none."""
+        """Keep a shard of a bucket as it was seen, None if it is absent."""
         self.of(bucket).keep(shard, view)
 
     def forget(self) -> None:
@@ -236,25 +248,25 @@ class NamespaceCaches:
         return newest
 
     def forget_limits(self) -> None:
-        """Read all limits again when they are next needed, and ask whether the namespace is still there."""
+        """Drop all limits, and what is known of the namespace: both are read again when they are next needed."""
         self.active_until_ms = 0
         for known in list(self.buckets.values()):
             known.limits = None
 
     def forget_limits_of(self, entity_id: str) -> None:
-        """Read one entity's limits again when they are next needed."""
+        """Drop the limits of one entity: they are read again when they are next needed."""
         for resource in list(self._resources):
             known = self.buckets.get((entity_id, resource))
             if known is not None:
                 known.limits = None
 
     def stats(self, ttl_seconds: float) -> CacheStats:
-        """Say how the memory of limits is doing."""
+        """Return the statistics of the cached limits."""
         known = sum(one.limits is not None for one in list(self.buckets.values()))
         return CacheStats(self.hits, self.misses, known, ttl_seconds)
 
     def of(self, bucket: BucketId) -> Remembered:
-        """Return what is remembered of a bucket, which may be nothing yet."""
+        """Return what is cached of a bucket; a new, empty entry if nothing is."""
         found = self.buckets.get(bucket)
         if found is None:
             found = Remembered()

@@ -1,0 +1,403 @@
+"""The clients of the buckets of one namespace. This is the hot path of an acquire.
+
+A take has two halves. ``plan`` evaluates what is cached and never waits. ``carry_out`` writes the plan, in one call as
+a rule. So several buckets can be evaluated before the first of them is written (``cascade``). A plan that needs more
+than one step is run by ``ShardAttempt``.
+
+``DirectClient`` is for embedded tables, where a write is made in place. ``NetworkedClient`` is for tables behind a
+network, where other takes may be in flight; ``group_commit`` wraps it.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import zae_limiter.runtime.aio as runtime
+from zae_limiter._async.limiter.levels import BucketLevels
+from zae_limiter._async.limiter.resolve import Resolver
+from zae_limiter._async.limiter.settle import Settler
+from zae_limiter._async.limiter.shard_attempt import AttemptContext, AttemptResult, ShardAttempt
+from zae_limiter._async.limiter.shards import ShardClient
+from zae_limiter._async.limiter.top_ups import TopUps
+from zae_limiter._async.store.buckets import BucketStore, check_bucket
+from zae_limiter._async.store.configs import ConfigStore
+from zae_limiter._async.store.scope import Scope
+from zae_limiter.caches.buckets import BucketId, Flight, Remembered
+from zae_limiter.caches.request import AcquireRequest, Owed, OwnLimits, Rejected, partial_amounts
+from zae_limiter.core.acquire import (
+    LOOK,
+    NextStep,
+    Progress,
+    Reject,
+    Take,
+    amounts_of,
+    limit_levels,
+    next_step,
+)
+from zae_limiter.core.bucket import TimeBounds
+from zae_limiter.core.cascade import BucketFailed
+from zae_limiter.core.errors import ZAELimiterError
+from zae_limiter.core.limit import check_limits
+from zae_limiter.core.outcome import Applied, Throttled, WriteOutcome
+from zae_limiter.core.sharding import LOOK_APART_MS
+from zae_limiter.core.status import OnUnavailable, check_on_unavailable
+from zae_limiter.core.view import Admitted, Amounts, EffectiveLimits
+from zae_limiter.process import renew_in_copies
+from zae_limiter.schema import bucket_writes
+from zae_limiter.schema.bucket_item import BucketView, view_after_take
+from zae_limiter.schema.operations import Update
+
+_TO_GIVE_BACK = 1 / 8
+"""The part of a deadline that is reserved for crediting some buckets after another one has refused."""
+
+_new_tuple = tuple.__new__
+
+
+class Evaluated(NamedTuple):
+    """The limits that a request is judged by, and the progress made for it so far."""
+
+    terms: EffectiveLimits
+    progress: Progress
+
+
+class Plan(NamedTuple):
+    """A request to one bucket that its cached view does not reject, and the first step to carry it out.
+
+    ``step`` is None if the bucket has several shards. ``until_s`` None: the client's deadline from now on.
+    """
+
+    bucket: BucketId
+    consume: dict[str, int]
+    own: OwnLimits
+    until_s: float | None
+    partly: bool
+    memory: Remembered
+    view: BucketView | None
+    terms: EffectiveLimits
+    amounts: Amounts
+    step: NextStep | None
+    now: TimeBounds
+    progress: Progress
+
+
+class BucketClient:
+    """The part that clients of embedded and of networked tables share."""
+
+    def __init__(self, scope: Scope, *, speculative: bool) -> None:
+        self._scope = scope
+        self._table = scope.table
+        self._deadline_s = scope.settings.deadline_s
+        self._first = Progress(trust_ms=scope.settings.reject_locally_ms, look_first=not speculative)
+        # A view with takes in flight is an estimate, so it never rejects.
+        self._wary = replace(self._first, trust_ms=0)
+        self._configs = ConfigStore(scope)
+        self._top_ups = TopUps(scope.table, scope.client.clock.monotonic_s)
+        self.nonces: Iterator[int] = scope.client.nonces.current
+        self.now = scope.table.now
+        self.monotonic_s = scope.client.clock.monotonic_s
+        self.parallel = scope.client.parallel
+        self.caches = scope.caches
+        self.buckets = BucketStore(scope)
+        self.resolver = Resolver(scope)
+        self.context = AttemptContext(
+            scope.table, self.buckets, self.resolver, scope.client.nonces, self._top_ups, self._first
+        )
+        self.shards = ShardClient(scope, self.context)
+        self.settler = Settler(scope, self.context, self.shards)
+        self.levels = BucketLevels(scope, self.context, self.shards)
+        self.lease_mutex = runtime.Mutex()
+        renew_in_copies(self)
+
+    def renew(self, *, restored: bool) -> None:
+        """Become the client of a copy of the process: threads that held a lock or led a batch are not in it."""
+        nonces = self._scope.client.nonces
+        nonces.renew(restored=restored)
+        self.nonces = nonces.current
+        self.lease_mutex = runtime.Mutex()
+        self.shards.renew()
+        self._top_ups.pending.clear()
+
+    def plan(
+        self,
+        bucket: BucketId,
+        consume: dict[str, int],
+        own: OwnLimits,
+        until_s: float | None = None,
+        partly: bool = False,
+        known: Evaluated | None = None,
+    ) -> Plan | Rejected | None:
+        """Return how a request is carried out, or that the cached view rejects it; None if limits must be read first.
+
+        ``known`` are limits that were just read, and the progress that was made with that; None: those of the cache.
+
+        Raises:
+            ValidationError: The request can never be admitted.
+        """
+        now = self._table.now()
+        if known is not None:
+            memory: Remembered | None = self.caches.of(bucket)
+            terms, progress = known
+        else:
+            try:
+                memory = self.caches.buckets.get(bucket)
+            except TypeError:
+                # A name that cannot be hashed is refused by ``prepare``, with all other invalid names.
+                return None
+            limits = None if memory is None or own is not None else memory.limits
+            if limits is None or limits.terms is None or not limits.read_ms <= now[0] < limits.expires_ms:
+                return None
+            self.caches.hits += 1
+            terms, progress = limits.terms, self._first
+        assert memory is not None, "limits are cached with their bucket"
+        view = memory.view
+        if memory.flights is not None:
+            view, progress = memory.expected(), self._wary
+        amounts = partial_amounts(consume, terms) if partly else amounts_of(consume, terms)
+        if memory.shards is not None:
+            rejected = self.shards.rejected_by_memory(memory, bucket, terms, amounts)
+            if rejected is not None:
+                return rejected
+            step: NextStep | None = None
+        else:
+            # A request that asks nothing of this bucket is admitted by ShardAttempt, without a call.
+            step = next_step(view, terms, amounts, now, progress) if amounts else LOOK
+            if type(step) is Reject:
+                return Rejected(bucket, terms, limit_levels(view, terms, step.at), amounts, step.at, now)
+        # As Plan(...), without its call.
+        return _new_tuple(
+            Plan, (bucket, consume, own, until_s, partly, memory, view, terms, amounts, step, now, progress)
+        )
+
+    def is_new(self, bucket: BucketId) -> bool:
+        """Say whether nothing is cached of a bucket."""
+        memory = self.caches.buckets.get(bucket)
+        return memory is None or (memory.view is None and memory.limits is None)
+
+    async def prepare(self, request: AcquireRequest) -> Plan | Rejected:
+        """Read what is missing to plan a request: the limits, and in the same call a bucket that was never seen.
+
+        Raises:
+            NoLimitsInForceError: No limits are in force.
+            ValidationError: A name is invalid, or the request can never be admitted.
+            RateLimiterUnavailable: The table did not answer.
+        """
+        bucket, own, until_s = request.bucket, request.own, request.until_s
+        check_bucket(bucket)
+        if self.buckets.remembered(bucket) is not None or self.resolver.is_known(bucket):
+            known = Evaluated(await self.resolver.terms(bucket, own, until_s), self._first)
+        else:
+            known = Evaluated(await self._read_both(request), self._first.after_look())
+        plan = self.plan(bucket, request.consume, own, until_s, request.partly, known)
+        assert plan is not None, "the limits were read"
+        return plan
+
+    async def _read_both(self, request: AcquireRequest) -> EffectiveLimits:
+        """Read the limits of a request and its bucket in one call."""
+        bucket, until_s = request.bucket, request.until_s
+        own = None if request.own is None else check_limits(request.own)
+        keys = [*self._configs.keys(bucket), self.buckets.key(bucket)]
+        *configs, item = await self._table.batch_get(keys, until_s=until_s)
+        terms = await self.resolver.terms_read(bucket, own, configs, until_s)
+        self.buckets.learn((bucket, 0), item, terms)
+        return terms
+
+    async def carry_out(self, plan: Plan) -> Admitted | Rejected:
+        """Carry out a plan, in one write as a rule.
+
+        Raises:
+            RateLimiterUnavailable: The table did not answer.
+        """
+        raise NotImplementedError
+
+    async def settle_each(self, owed: Sequence[Owed]) -> list[BucketFailed | None]:
+        """Settle with several buckets; each is tried even if another fails."""
+        raise NotImplementedError
+
+    async def settle(self, owed: Owed) -> None:
+        """Charge debits and give credits back.
+
+        Raises:
+            RateLimiterUnavailable: The table did not answer; a credit may still have been given.
+        """
+        await self.settler.settle(owed)
+
+    async def settle_one(self, owed: Owed) -> BucketFailed | None:
+        """Settle with one of several buckets; return the failure, so that the others are settled too."""
+        try:
+            await self.settle(owed)
+        except ZAELimiterError as error:
+            return BucketFailed(error)
+        return None
+
+    async def run(self, plan: Plan) -> Admitted | Rejected:
+        """Carry out a plan that takes more than one step."""
+        request = self._request_of(plan)
+        if plan.step is None:
+            return await self.shards.take(request, plan.terms)
+        return await self._run(ShardAttempt(self.context, request, plan.terms, plan.progress), request)
+
+    async def _go_on(self, plan: Plan, update: Update, outcome: WriteOutcome) -> Admitted | Rejected:
+        """Go on with a plan whose first write was not simply applied."""
+        request = self._request_of(plan)
+        result = await self.buckets.result_of(update, outcome, update, request.until_s)
+        attempt = ShardAttempt(self.context, request, plan.terms, plan.progress)
+        return await self._run(attempt, request, attempt.hear(result, plan.now))
+
+    async def _run(
+        self, attempt: ShardAttempt, request: AcquireRequest, result: AttemptResult | None = None
+    ) -> Admitted | Rejected:
+        """Run an attempt on shard 0 to its end, and continue on the other shards if there are any."""
+        while True:
+            result = await attempt.run() if result is None else result
+            sharded = attempt.view is not None and attempt.view.layout.shard_count > 1
+            if isinstance(result, Admitted):
+                if self.buckets.splits:
+                    await self.shards.watch((request.bucket, 0), attempt.view, request.until_s)
+                return result
+            if isinstance(result, Rejected) and not sharded:
+                return result
+            if isinstance(result, Throttled):
+                await self.shards.relieve_and_wait((request.bucket, 0), attempt.terms, request.until_s, result)
+                sharded = self.caches.of(request.bucket).sharded
+            if sharded:
+                return await self.shards.take(request, attempt.terms)
+            attempt, result = ShardAttempt(self.context, request, attempt.terms, self._first), None
+
+    def _request_of(self, plan: Plan) -> AcquireRequest:
+        until_s = self.until_s() if plan.until_s is None else plan.until_s
+        return AcquireRequest(plan.bucket, plan.consume, plan.own, until_s, plan.partly)
+
+    def choice(self, requested: object) -> OnUnavailable:
+        """Return what to do while the store is unavailable.
+
+        The call decides, else the repository, else the stored system defaults; the default is to block.
+
+        Raises:
+            ValidationError: The call says neither allow nor block.
+        """
+        return (
+            check_on_unavailable(requested)
+            or self._scope.settings.on_unavailable
+            or self.caches.on_unavailable
+            or OnUnavailable.BLOCK
+        )
+
+    async def see_through(self, settling: Callable[[], Awaitable[None]]) -> None:
+        """Settle once, to the end, even if the caller is cancelled."""
+        await runtime.finish_in_place(settling)
+
+    def until_s(self) -> float:
+        """Return the deadline of a call that begins now, on the monotonic clock."""
+        return self.monotonic_s() + self._deadline_s
+
+    def with_time_to_give_back(self, request: AcquireRequest) -> AcquireRequest:
+        """Return the same request with an earlier deadline, so that it can be undone by the original one."""
+        return request._replace(until_s=request.until_s - self._deadline_s * _TO_GIVE_BACK)
+
+
+class DirectClient(BucketClient):
+    """Takes from buckets of an embedded table and settles with them, each in place."""
+
+    async def carry_out(self, plan: Plan) -> Admitted | Rejected:
+        """Carry out a plan, in one write as a rule.
+
+        Raises:
+            RateLimiterUnavailable: The table did not answer.
+        """
+        _, _, _, _, _, memory, view, terms, amounts, step, now, _ = plan
+        if type(step) is not Take or view is None:
+            return await self.run(plan)
+        update = bucket_writes.take(view, step, next(self.nonces))
+        outcome = await self._table.write(update)
+        if type(outcome) is not Applied:
+            return await self._go_on(plan, update, outcome)
+        after = view_after_take(view, outcome.new, amounts, now[1])
+        if memory.view is view:
+            memory.view = after
+        else:
+            # Another task or thread has written meanwhile, and its answer may be the newer one.
+            memory.learn_taken(after)
+        layout = view.layout
+        return layout if layout.terms is terms else Admitted(terms, layout.birth)
+
+    async def settle_each(self, owed: Sequence[Owed]) -> list[BucketFailed | None]:
+        """Settle with one bucket after the other; each is tried even if another fails."""
+        settled = []
+        for one in owed:
+            settled.append(await self.settle_one(one))
+        return settled
+
+
+class NetworkedClient(BucketClient):
+    """Takes from buckets of a networked table, for one caller at a time; several takes may be in flight."""
+
+    async def take_alone(self, request: AcquireRequest) -> Admitted | Rejected:
+        """Take from a bucket without other callers, in one round trip as a rule.
+
+        Raises:
+            ValidationError: The request can never be admitted.
+            RateLimiterUnavailable: The table did not answer.
+        """
+        if self.shards.cooldowns.active:
+            await self._wait_for_cooldown(request)
+        plan = self.plan(request.bucket, request.consume, request.own, request.until_s, request.partly)
+        if plan is None:
+            plan = await self.prepare(request)
+        if self._top_ups.pending:
+            topped_up = await self._top_up(request, plan)
+            if topped_up is not None:
+                return topped_up
+        return plan if isinstance(plan, Rejected) else await self.carry_out(plan)
+
+    async def carry_out(self, plan: Plan) -> Admitted | Rejected:
+        """Carry out a plan, in one write as a rule. Until its answer arrives, other plans count it as spent.
+
+        Raises:
+            RateLimiterUnavailable: The table did not answer.
+        """
+        bucket, _, _, until_s, _, memory, view, terms, amounts, step, now, _ = plan
+        if type(step) is not Take or view is None or until_s is None:
+            return await self.run(plan)
+        update = bucket_writes.take(view, step, next(self.nonces))
+        changes = [
+            (position, -taken if balance is None else balance - view.numbers[position])
+            for position, taken, _, _, balance in step.bounds
+        ]
+        layout = view.layout
+        flight = Flight(layout, changes, until_s)
+        try:
+            # A take whose deadline was a whole deadline ago is lost: its caller was interrupted.
+            memory.send(flight, until_s - 2 * self._deadline_s)
+            outcome = await self._table.write(update, until_s)
+        finally:
+            memory.arrive(flight)
+        if type(outcome) is not Applied:
+            return await self._go_on(plan, update, outcome)
+        before = view if memory.view is None or memory.view.layout is not layout else memory.view
+        after = view_after_take(before, outcome.new, amounts, now[1])
+        memory.learn_taken(after)
+        if self._top_ups.pending:
+            self._top_ups.note(bucket, after, amounts)
+        if after.seen_ms - memory.gauged_ms >= LOOK_APART_MS:
+            memory.gauged_ms = after.seen_ms
+            await self.shards.watch((bucket, 0), after, until_s)
+        return layout if layout.terms is terms else Admitted(terms, layout.birth)
+
+    async def _wait_for_cooldown(self, request: AcquireRequest) -> None:
+        """Wait while shard 0 takes no writes; a bucket of several shards waits where it chooses one."""
+        memory = self.caches.buckets.get(request.bucket)
+        if memory is None or not memory.sharded:
+            await self.shards.cooldowns.wait((request.bucket, 0), request.until_s)
+
+    async def _top_up(self, request: AcquireRequest, plan: Plan | Rejected) -> Admitted | Rejected | None:
+        """Take what the creation of the bucket withheld, if the request lacks tokens; None if it withheld nothing."""
+        if isinstance(plan, Plan) and (type(plan.step) is Take or not plan.amounts):
+            return None
+        memory = self.caches.of(request.bucket)
+        if request.own is not None or memory.view is None or memory.in_flight or memory.sharded:
+            return None
+        topping = self._top_ups.due(request.bucket, memory.view, plan.terms, plan.amounts, plan.now)
+        if topping is None:
+            return None
+        attempt = ShardAttempt(self.context, request, plan.terms, self._first)
+        return await self._run(attempt, request, await attempt.top_up(topping, plan.now))

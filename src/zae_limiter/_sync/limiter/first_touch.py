@@ -1,0 +1,117 @@
+"""Takes from a chain of buckets that this client has never seen, in one transaction.
+
+An entity that cascades and its ancestors are read one after the other and then taken from together. So a first touch
+costs one round trip less than taking from each in turn, and a crash leaves none of them charged without the others.
+It runs in the turn of the caller that leads the batch of the entity's bucket, so later callers find all of it cached.
+"""  # generated from _async by tools/mirror.py; do not edit
+
+from collections.abc import Sequence
+
+from zae_limiter._sync.limiter.client import Evaluated, NetworkedClient, Plan
+from zae_limiter.caches.request import AcquireRequest, Cascaded, HeldBucket, Rejected
+from zae_limiter.core.acquire import Create, Take
+from zae_limiter.core.errors import NoLimitsInForceError, RateLimiterUnavailable
+from zae_limiter.core.outcome import Cancelled, Committed, Refused, TransactOutcome, Unavailable
+from zae_limiter.core.view import Admitted
+from zae_limiter.schema import attributes, bucket_writes
+from zae_limiter.schema.operations import Put, Update
+
+
+def take_new(client: NetworkedClient, request: AcquireRequest) -> Admitted | Cascaded | Rejected:
+    """Take from a bucket of which nothing is cached, and from those of its ancestors if they are new too.
+
+    If an ancestor is known already, or another client was faster, only the request's own bucket is taken from.
+
+    Raises:
+        ValidationError: The request can never be admitted.
+        RateLimiterUnavailable: The table did not answer.
+    """
+    plan = client.prepare(request)
+    if isinstance(plan, Rejected):
+        return plan
+    above = request.ancestors(plan.terms)
+    if above:
+        taken = _take_chain(client, plan, above)
+        if taken is not None:
+            return taken
+        # The transaction may have been refused: the cached views are newer than the plan.
+        looked = Evaluated(plan.terms, plan.progress)
+        again = client.plan(request.bucket, request.consume, request.own, request.until_s, request.partly, looked)
+        assert again is not None, "the limits were read"
+        if isinstance(again, Rejected):
+            return again
+        plan = again
+    return client.carry_out(plan)
+
+
+def _take_chain(
+    client: NetworkedClient, plan: Plan, above: Sequence[AcquireRequest]
+) -> Cascaded | Rejected | None:
+    """Take from all buckets of a chain in one transaction.
+
+    None: an ancestor is known, limits nothing, or takes more than one step, or another client was faster.
+    """
+    plans = [plan]
+    for request in above:
+        if not client.is_new(request.bucket):
+            return client.levels.known_rejection(request)
+        try:
+            found = client.prepare(request)
+        except NoLimitsInForceError:
+            return None
+        if isinstance(found, Rejected):
+            return found
+        plans.append(found)
+    writes = [write for one in plans if (write := _write_of(client, one)) is not None]
+    return _transact(client, plans, writes) if len(writes) == len(plans) else None
+
+
+def _transact(client: NetworkedClient, plans: Sequence[Plan], writes: Sequence[Put | Update]) -> Cascaded | None:
+    context, until_s = client.context, plans[0].until_s
+    token = f"chain-{next(context.nonces)}"
+    whole = [*writes, *context.buckets.creation_checks(*writes)]
+    outcome = context.table.transact(whole, token, until_s=until_s)
+    if isinstance(outcome, Unavailable):
+        raise RateLimiterUnavailable(outcome.cause)
+    _learn(client, plans, writes, outcome)
+    if isinstance(outcome, Cancelled):
+        context.buckets.require_namespace(outcome.reasons[len(writes) :])
+    if not isinstance(outcome, Committed):
+        return None
+    admitted = [_admitted(plan, write) for plan, write in zip(plans, writes, strict=True)]
+    held = [HeldBucket(plan.bucket, one, one.terms.positions) for plan, one in zip(plans, admitted, strict=True)]
+    return Cascaded(admitted[0], held[1:])
+
+
+def _write_of(client: NetworkedClient, plan: Plan) -> Put | Update | None:
+    """Return the write of a plan that takes one step; None if it takes more, or nothing."""
+    buckets, nonces = client.context.buckets, client.context.nonces
+    match plan.step:
+        case Take() as take if plan.view is not None and plan.amounts:
+            return bucket_writes.take(plan.view, take, next(nonces))
+        case Create() if plan.amounts:
+            spent = {plan.terms.limits[position].name: taken for position, taken in plan.amounts}
+            owner = buckets.owner(plan.bucket)
+            return bucket_writes.create(owner, plan.terms, spent, plan.now[1], buckets.signature())
+    return None
+
+
+def _learn(
+    client: NetworkedClient, plans: Sequence[Plan], writes: Sequence[Put | Update], outcome: TransactOutcome
+) -> None:
+    """Cache buckets as they were created, or as they refused."""
+    reasons = outcome.reasons[: len(plans)] if isinstance(outcome, Cancelled) else [None] * len(plans)
+    for plan, write, reason in zip(plans, writes, reasons, strict=True):
+        shard_id = (plan.bucket, 0)
+        if reason is not None:
+            old = reason.old if isinstance(reason, Refused) else None
+            client.buckets.learn(shard_id, old, plan.terms)
+        elif isinstance(outcome, Committed) and isinstance(write, Put):
+            client.buckets.learn(shard_id, write.item, plan.terms)
+
+
+def _admitted(plan: Plan, write: Put | Update) -> Admitted:
+    if isinstance(write, Put):
+        return Admitted(plan.terms, write.item[attributes.BIRTH])
+    assert plan.view is not None, "only a bucket that was seen is updated"
+    return plan.view.layout.admitted_by(plan.terms)

@@ -1,0 +1,133 @@
+"""Requests for tokens and what comes of them, as values."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from zae_limiter.caches.buckets import BucketId
+from zae_limiter.core.acquire import LevelOfLimit, amounts_of, statuses
+from zae_limiter.core.bucket import TimeBounds
+from zae_limiter.core.bucket_changes import Settlement
+from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.status import LimitStatus
+from zae_limiter.core.view import Admitted, Amounts, EffectiveLimits
+
+_SURE_MS = 20
+"""Bounds of the time that are at most this many milliseconds apart are close enough."""
+
+OwnLimits = Sequence[Limit] | None
+"""Limits that a caller passes instead of the stored ones; None for the stored ones."""
+
+
+class AcquireRequest(NamedTuple):
+    """The amounts that a caller requests of one bucket.
+
+    ``own`` replaces the stored limits. ``until_s`` is the deadline on the monotonic clock. ``partly``: limits that the
+    bucket lacks are ignored. ``with_ancestors``: if the entity cascades to buckets that this client has never seen,
+    the same call takes from all of them.
+    """
+
+    bucket: BucketId
+    consume: dict[str, int]
+    own: OwnLimits
+    until_s: float
+    partly: bool = False
+    with_ancestors: bool = False
+
+    def amounts(self, terms: EffectiveLimits) -> Amounts:
+        """Return the amounts by position among these limits.
+
+        Raises:
+            ValidationError: An amount is invalid, or can never be admitted.
+        """
+        return amounts_of(self.consume, terms) if not self.partly else partial_amounts(self.consume, terms)
+
+    def ancestors(self, terms: EffectiveLimits) -> list["AcquireRequest"]:
+        """Return the requests to the buckets above this one, nearest first, that these limits cascade to.
+
+        An ancestor is limited by its stored limits, and only by those that it has.
+        """
+        if not terms.cascade or terms.parent_id is None:
+            return []
+        parent = (terms.parent_id, self.bucket[1])
+        return [AcquireRequest(parent, self.consume, None, self.until_s, partly=True)]
+
+
+def partial_amounts(consume: dict[str, int], terms: EffectiveLimits) -> Amounts:
+    """Return the amounts by position of those limits that the bucket has.
+
+    Raises:
+        ValidationError: An amount is invalid, or can never be admitted.
+    """
+    positions = terms.positions
+    return amounts_of({name: amount for name, amount in consume.items() if name in positions}, terms)
+
+
+@dataclass(slots=True)
+class Rejected:
+    """A request that a bucket lacks the tokens for: its levels at the time ``judged``, and the time now."""
+
+    bucket: BucketId
+    terms: EffectiveLimits
+    levels: Sequence[LevelOfLimit]
+    amounts: Amounts
+    judged: TimeBounds
+    now: TimeBounds
+
+    def statuses(self) -> list[LimitStatus]:
+        """Return the status of every limit of the bucket."""
+        return statuses(self.bucket, self.levels, self.amounts, self.judged, self.now)
+
+    def depends_on_the_clock(self) -> bool:
+        """Say whether the request would be admitted at the latest time that it may be now."""
+        early, late = self.now
+        if late - early <= _SURE_MS:
+            return False
+        levels = self.levels
+        return all(milli <= levels[position].available_milli((late, late)) for position, milli in self.amounts)
+
+
+@dataclass(slots=True)
+class HeldBucket:
+    """A bucket that was taken from, what admitted the take, and the names of the requested limits that it has."""
+
+    bucket: BucketId
+    admitted: Admitted
+    names: Collection[str]
+
+    def settlement(self, changes: dict[str, int]) -> Settlement | None:
+        """Return what changes in tokens, up or down, mean for this bucket; None if nothing changes."""
+        mine = [(name, amount * 1000) for name, amount in changes.items() if amount and name in self.names]
+        if not mine:
+            return None
+        debits = tuple((name, milli) for name, milli in mine if milli > 0)
+        credits = tuple((name, -milli) for name, milli in mine if milli < 0)
+        return Settlement(debits, credits, self.admitted.birth)
+
+
+class Cascaded(NamedTuple):
+    """A request that its own bucket and those of its ancestors have admitted."""
+
+    admitted: Admitted
+    ancestors: Sequence[HeldBucket]
+
+
+class Owed(NamedTuple):
+    """What a lease settles with one bucket, by which limits, and until when on the monotonic clock."""
+
+    bucket: BucketId
+    settlement: Settlement
+    terms: EffectiveLimits
+    until_s: float
+
+
+def about(unavailable: RateLimiterUnavailable, bucket: BucketId) -> RateLimiterUnavailable:
+    """Return the same error with the names of the bucket that could not be reached."""
+    entity_id, resource = bucket
+    return RateLimiterUnavailable(unavailable.cause, unavailable.stack_name, entity_id, resource)
+
+
+def contended(bucket: BucketId) -> RateLimiterUnavailable:
+    """Return the error of a bucket that other clients keep changing."""
+    return about(RateLimiterUnavailable(TimeoutError("others kept changing the bucket")), bucket)
