@@ -3,6 +3,7 @@
 import pytest
 
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded, ValidationError
+from zae_limiter.caches.request import AcquireRequest
 
 from .clients import CountingTable, FailingTable, another, own_level
 from .shards import Other
@@ -43,7 +44,8 @@ async def drain(repo, entity_id, amount):
     """Take from one bucket only, as another client."""
     other = RateLimiter(another(repo))
     client = other._client
-    await client.attempt((entity_id, "gpt-4"), {"rpm": amount}, None, None, partly=True)
+    request = AcquireRequest((entity_id, "gpt-4"), {"rpm": amount}, None, client.until_s(), partly=True)
+    await client.carry_out(await client.prepare(request))
 
 
 async def take(limiter, amount, **options):

@@ -11,7 +11,7 @@ from tests.one_bucket import NOON, balance, created, stored
 from zae_limiter.core import top_up as tops
 from zae_limiter.core.acquire import Progress, Take, next_step
 from zae_limiter.core.bucket import TimeBounds, grid
-from zae_limiter.core.expiry import expiry_s
+from zae_limiter.core.bucket_changes import expiry_s
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Refused
 from zae_limiter.core.top_up import Creation, Known, TopUp

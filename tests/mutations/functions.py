@@ -9,9 +9,8 @@ import zae_limiter.runtime.aio as runtime
 from tests.mutations import writes
 from zae_limiter.caches.request import Owed
 from zae_limiter.core import rebase
-from zae_limiter.core.bucket_changes import Add, Settlement
+from zae_limiter.core.bucket_changes import Add, Settlement, expiry_s
 from zae_limiter.core.errors import RateLimiterUnavailable
-from zae_limiter.core.expiry import expiry_s
 from zae_limiter.core.outcome import Applied, Unavailable
 from zae_limiter.core.server_time import ServerTime, narrowed
 from zae_limiter.schema import bucket_writes
@@ -139,7 +138,7 @@ def dated_in_debt(expiry: Real) -> Real:
     """A rebase dates a bucket whatever it owes."""
 
     def dated(view: Any, terms: Any, now: Any) -> int | None:
-        found: int | None = expiry(replace(view, numbers=tuple(max(0, one) for one in view.numbers)), terms, now)
+        found: int | None = expiry(view._replace(numbers=tuple(max(0, one) for one in view.numbers)), terms, now)
         return found
 
     return dated

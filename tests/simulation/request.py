@@ -106,7 +106,7 @@ class Requests:
         """Return whether this client saw a moment ago that the parent lacks what is asked for."""
         client = self._limiter._client
         view, terms = client.buckets.remembered(bucket), client.resolver.known_terms(bucket, None)
-        if view is None or terms is None or client.resolver.cascading_terms(ask.bucket) is None:
+        if view is None or terms is None or client.cascading_limits(ask.bucket) is None:
             return False
         now = self._port.now()
         fresh = 0 <= now[1] - view.seen_ms < self._fleet.scenario.reject_s * 1000

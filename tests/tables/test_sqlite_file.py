@@ -303,7 +303,7 @@ def test_a_connection_on_loan_is_closed_when_it_comes_back(path: Path) -> None:
         table.close()
         return cursor.execute("SELECT ?", (number,)).fetchone()
 
-    assert (1,) == table._pool.lend(close_and_read, 1)
+    assert (1,) == table._reading(close_and_read, 1)
     assert ["limiter.db"] == os.listdir(path.parent)
 
 

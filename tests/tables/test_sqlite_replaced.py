@@ -138,7 +138,7 @@ def test_a_connection_on_loan_is_closed_after_the_file_was_replaced(path: Path, 
         replaced.wait()
         return cursor.execute("SELECT count(*) FROM items").fetchone()
 
-    thread = threading.Thread(target=lambda: table._pool.lend(read_late, None))
+    thread = threading.Thread(target=lambda: table._reading(read_late, None))
     thread.start()
     begun.wait()
     os.replace(prepared(path, 1), path)
@@ -191,7 +191,7 @@ def test_a_file_that_is_replaced_while_a_connection_is_opened_is_not_read_with_t
         table.get(KEY)
 
     with pytest.raises(Busy):
-        table._pool.lend(open_another, None)
+        table._reading(open_another, None)
     assert item(x=1) == table.get(KEY)
     assert table.get(OLD) is None
     table.close()

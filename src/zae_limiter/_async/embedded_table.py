@@ -60,7 +60,6 @@ class EmbeddedTable:
     def __init__(self, table: BlockingTable, clock: Clock, deadline_s: float, jitter: Callable[[], float]) -> None:
         self._table = table
         self._clock = clock
-        self._now_ms = clock.now_ms
         self._deadline_s = deadline_s
         self._jitter = jitter
         self._writes_to_upkeep = _WRITES_BETWEEN_UPKEEP
@@ -83,7 +82,7 @@ class EmbeddedTable:
 
     def now(self) -> TimeBounds:
         """The machine's time: every process that shares the table has the same clock."""
-        now_ms = self._now_ms()
+        now_ms = self._clock.now_ms()
         if now_ms >= self._hour_ends_ms:
             self._turn_hour(now_ms)
         return now_ms, now_ms

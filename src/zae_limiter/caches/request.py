@@ -4,14 +4,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from zae_limiter.caches.buckets import BucketId
-from zae_limiter.core.acquire import LevelOfLimit, amounts_of, statuses
+from zae_limiter.caches.buckets import BucketId, Remembered
+from zae_limiter.core.acquire import LevelOfLimit, NextStep, Progress, amounts_of, statuses
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.bucket_changes import Settlement
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.status import LimitStatus
 from zae_limiter.core.view import Admitted, Amounts, EffectiveLimits
+from zae_limiter.schema.bucket_item import BucketView
 
 _SURE_MS = 20
 """Bounds of the time that are at most this many milliseconds apart are close enough."""
@@ -62,6 +63,33 @@ def partial_amounts(consume: dict[str, int], terms: EffectiveLimits) -> Amounts:
     """
     positions = terms.positions
     return amounts_of({name: amount for name, amount in consume.items() if name in positions}, terms)
+
+
+class Evaluated(NamedTuple):
+    """The limits that a request is judged by, and the progress made for it so far."""
+
+    terms: EffectiveLimits
+    progress: Progress
+
+
+class Plan(NamedTuple):
+    """A request to one bucket that its cached view does not reject, and the first step to carry it out.
+
+    ``step`` is None if the bucket has several shards. ``until_s`` None: the client's deadline from now on.
+    """
+
+    bucket: BucketId
+    consume: dict[str, int]
+    own: OwnLimits
+    until_s: float | None
+    partly: bool
+    memory: Remembered
+    view: BucketView | None
+    terms: EffectiveLimits
+    amounts: Amounts
+    step: NextStep | None
+    now: TimeBounds
+    progress: Progress
 
 
 @dataclass(slots=True)

@@ -11,9 +11,8 @@ from typing import Any, Protocol
 
 from zae_limiter.core.add_or_set import HALFWAY, UTMOST, Bounds, Effort
 from zae_limiter.core.bucket import Baseline, TimeBounds
-from zae_limiter.core.bucket_changes import UNSURE, Floors, Short, solvency, take
+from zae_limiter.core.bucket_changes import UNSURE, Floors, Short, expiry_s, solvency, take
 from zae_limiter.core.errors import ValidationError
-from zae_limiter.core.expiry import expiry_s
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.rebase import Rebasing, rebase
 from zae_limiter.core.sharding import share

@@ -55,6 +55,19 @@ class Unsure:
 SHORT = Short()
 UNSURE = Unsure()
 
+LEAST_MULTIPLIER = 2
+"""An item lives for at least this many times the longest time that one of its limits takes to fill."""
+
+
+def expiry_s(used_ms: int, fill_time_ms: int, multiplier: int) -> int:
+    """Return when a bucket that was used at ``used_ms`` may expire, in seconds since the epoch.
+
+    A bucket that is created again starts full, so an item may expire only once it is full. ``fill_time_ms`` is the time
+    that its slowest limit takes to fill. ``used_ms`` must not be before the baseline: a limit earns nothing before it,
+    so a client whose clock is behind would let the item expire before it is full.
+    """
+    return (used_ms + multiplier * fill_time_ms) // 1000 + 1
+
 
 def take(view: View[Any], amounts: Amounts, now: TimeBounds, effort: Effort) -> list[Bounds] | Short | Unsure:
     """Return how a take is written, limit by limit: subtract where it is not full, set where it is.
@@ -76,13 +89,16 @@ def take(view: View[Any], amounts: Amounts, now: TimeBounds, effort: Effort) -> 
         balance = numbers[position]
         capacity = share.capacity_milli
         if unsharded:
-            # What ``earned`` says, written out: this is done for every limit of every acquire.
-            earned = low_ms * share.amount_milli // share.period_ms - grids[position]
+            # What ``Baseline.earned`` returns, written out: this is done for every limit of every acquire.
+            earned = at_most = low_ms * share.amount_milli // share.period_ms - grids[position]
+            if high_ms != low_ms:
+                at_most = high_ms * share.amount_milli // share.period_ms - grids[position]
         else:
-            earned = layout.baseline(position).earned(low_ms)
+            baseline = layout.baseline(position)
+            earned, at_most = baseline.earned(low_ms), baseline.earned(high_ms)
         if taken > balance + earned or taken > capacity:
             return SHORT
-        ceiling = capacity - (earned if high_ms == low_ms else layout.baseline(position).earned(high_ms))
+        ceiling = capacity - at_most
         if not alone:
             guessed = guess(view, Spend(position, taken, earned, capacity - ceiling), now, effort)
             if guessed is None:

@@ -6,15 +6,14 @@ carried out is no surprise, so it is a value, and the caller decides from it wha
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 Item = Mapping[str, Any]
 """A stored item. Core carries it from the table to the schema and never looks inside."""
 
 
-@dataclass(slots=True)
-class Applied:
-    """The write was carried out; ``new`` is the item as it stands now, empty after a delete."""
+class Applied(NamedTuple):
+    """The write was carried out; ``new`` is the item as it is now, empty after a delete."""
 
     new: Item
 

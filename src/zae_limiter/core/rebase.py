@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from zae_limiter.core.bucket import Baseline, TimeBounds
-from zae_limiter.core.bucket_changes import SHORT, Add, Part, Reset, Short
+from zae_limiter.core.bucket_changes import SHORT, Add, Part, Reset, Short, expiry_s
 from zae_limiter.core.errors import ValidationError
-from zae_limiter.core.expiry import expiry_s
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.sharding import share
 from zae_limiter.core.view import Amounts, BucketLayout, EffectiveLimits, View

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from zae_limiter.core.bucket_changes import LEAST_MULTIPLIER
 from zae_limiter.core.errors import ValidationError
-from zae_limiter.core.expiry import LEAST_MULTIPLIER
 from zae_limiter.core.names import check_whole_number
 from zae_limiter.core.status import OnUnavailable, check_on_unavailable
 

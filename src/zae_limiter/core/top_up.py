@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 from zae_limiter.core.acquire import Take
 from zae_limiter.core.add_or_set import Bounds
 from zae_limiter.core.bucket import TimeBounds, grid
-from zae_limiter.core.bucket_changes import solvency
-from zae_limiter.core.expiry import expiry_s
+from zae_limiter.core.bucket_changes import expiry_s, solvency
 from zae_limiter.core.view import Amounts, BucketLayout, EffectiveLimits, View
 
 _SURE_MS = 20

@@ -9,9 +9,9 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
-from zae_limiter._sync.limiter.client import BucketClient, DirectClient, Plan
+from zae_limiter._sync.limiter.client import BucketClient, DirectClient
 from zae_limiter._sync.limiter.group_commit import BatchedClient
-from zae_limiter.caches.request import AcquireRequest, Cascaded, HeldBucket, Owed, Rejected
+from zae_limiter.caches.request import AcquireRequest, Cascaded, HeldBucket, Owed, Plan, Rejected
 from zae_limiter.core.acquire import Take
 from zae_limiter.core.cascade import BucketFailed, error_of
 from zae_limiter.core.errors import NoLimitsInForceError, RateLimitExceeded, ZAELimiterError

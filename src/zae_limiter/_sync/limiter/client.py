@@ -10,9 +10,9 @@ network, where other takes may be in flight; ``group_commit`` wraps it.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import zae_limiter.runtime.threads as runtime
+from zae_limiter._sync.limiter import first_touch
 from zae_limiter._sync.limiter.levels import BucketLevels
 from zae_limiter._sync.limiter.resolve import Resolver
 from zae_limiter._sync.limiter.settle import Settler
@@ -23,7 +23,16 @@ from zae_limiter._sync.store.buckets import BucketStore, check_bucket
 from zae_limiter._sync.store.configs import ConfigStore
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.caches.buckets import BucketId, Flight, Remembered
-from zae_limiter.caches.request import AcquireRequest, Owed, OwnLimits, Rejected, partial_amounts
+from zae_limiter.caches.request import (
+    AcquireRequest,
+    Cascaded,
+    Evaluated,
+    Owed,
+    OwnLimits,
+    Plan,
+    Rejected,
+    partial_amounts,
+)
 from zae_limiter.core.acquire import (
     LOOK,
     NextStep,
@@ -34,50 +43,22 @@ from zae_limiter.core.acquire import (
     limit_levels,
     next_step,
 )
-from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.cascade import BucketFailed
 from zae_limiter.core.errors import ZAELimiterError
 from zae_limiter.core.limit import check_limits
 from zae_limiter.core.outcome import Applied, Throttled, WriteOutcome
 from zae_limiter.core.sharding import LOOK_APART_MS
 from zae_limiter.core.status import OnUnavailable, check_on_unavailable
-from zae_limiter.core.view import Admitted, Amounts, EffectiveLimits
+from zae_limiter.core.view import Admitted, EffectiveLimits
 from zae_limiter.process import renew_in_copies
 from zae_limiter.schema import bucket_writes
-from zae_limiter.schema.bucket_item import BucketView, view_after_take
+from zae_limiter.schema.bucket_item import view_after_take
 from zae_limiter.schema.operations import Update
 
 _TO_GIVE_BACK = 1 / 8
 """The part of a deadline that is reserved for crediting some buckets after another one has refused."""
 
 _new_tuple = tuple.__new__
-
-
-class Evaluated(NamedTuple):
-    """The limits that a request is judged by, and the progress made for it so far."""
-
-    terms: EffectiveLimits
-    progress: Progress
-
-
-class Plan(NamedTuple):
-    """A request to one bucket that its cached view does not reject, and the first step to carry it out.
-
-    ``step`` is None if the bucket has several shards. ``until_s`` None: the client's deadline from now on.
-    """
-
-    bucket: BucketId
-    consume: dict[str, int]
-    own: OwnLimits
-    until_s: float | None
-    partly: bool
-    memory: Remembered
-    view: BucketView | None
-    terms: EffectiveLimits
-    amounts: Amounts
-    step: NextStep | None
-    now: TimeBounds
-    progress: Progress
 
 
 class BucketClient:
@@ -331,8 +312,10 @@ class DirectClient(BucketClient):
 class NetworkedClient(BucketClient):
     """Takes from buckets of a networked table, for one caller at a time; several takes may be in flight."""
 
-    def take_alone(self, request: AcquireRequest) -> Admitted | Rejected:
+    def take_alone(self, request: AcquireRequest) -> Admitted | Cascaded | Rejected:
         """Take from a bucket without other callers, in one round trip as a rule.
+
+        A new bucket is taken from together with its ancestors, if they are new too and the request includes them.
 
         Raises:
             ValidationError: The request can never be admitted.
@@ -342,6 +325,8 @@ class NetworkedClient(BucketClient):
             self._wait_for_cooldown(request)
         plan = self.plan(request.bucket, request.consume, request.own, request.until_s, request.partly)
         if plan is None:
+            if request.with_ancestors and self.is_new(request.bucket):
+                return first_touch.take_new(self, request)
             plan = self.prepare(request)
         if self._top_ups.pending:
             topped_up = self._top_up(request, plan)

@@ -6,9 +6,9 @@ It runs in the turn of the caller that leads the batch of the entity's bucket, s
 """  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from zae_limiter._sync.limiter.client import Evaluated, NetworkedClient, Plan
-from zae_limiter.caches.request import AcquireRequest, Cascaded, HeldBucket, Rejected
+from zae_limiter.caches.request import AcquireRequest, Cascaded, Evaluated, HeldBucket, Plan, Rejected
 from zae_limiter.core.acquire import Create, Take
 from zae_limiter.core.errors import NoLimitsInForceError, RateLimiterUnavailable
 from zae_limiter.core.outcome import Cancelled, Committed, Refused, TransactOutcome, Unavailable
@@ -16,8 +16,11 @@ from zae_limiter.core.view import Admitted
 from zae_limiter.schema import attributes, bucket_writes
 from zae_limiter.schema.operations import Put, Update
 
+if TYPE_CHECKING:
+    from zae_limiter._sync.limiter.client import NetworkedClient
 
-def take_new(client: NetworkedClient, request: AcquireRequest) -> Admitted | Cascaded | Rejected:
+
+def take_new(client: "NetworkedClient", request: AcquireRequest) -> Admitted | Cascaded | Rejected:
     """Take from a bucket of which nothing is cached, and from those of its ancestors if they are new too.
 
     If an ancestor is known already, or another client was faster, only the request's own bucket is taken from.
@@ -45,7 +48,7 @@ def take_new(client: NetworkedClient, request: AcquireRequest) -> Admitted | Cas
 
 
 def _take_chain(
-    client: NetworkedClient, plan: Plan, above: Sequence[AcquireRequest]
+    client: "NetworkedClient", plan: Plan, above: Sequence[AcquireRequest]
 ) -> Cascaded | Rejected | None:
     """Take from all buckets of a chain in one transaction.
 
@@ -66,7 +69,9 @@ def _take_chain(
     return _transact(client, plans, writes) if len(writes) == len(plans) else None
 
 
-def _transact(client: NetworkedClient, plans: Sequence[Plan], writes: Sequence[Put | Update]) -> Cascaded | None:
+def _transact(
+    client: "NetworkedClient", plans: Sequence[Plan], writes: Sequence[Put | Update]
+) -> Cascaded | None:
     context, until_s = client.context, plans[0].until_s
     token = f"chain-{next(context.nonces)}"
     whole = [*writes, *context.buckets.creation_checks(*writes)]
@@ -83,7 +88,7 @@ def _transact(client: NetworkedClient, plans: Sequence[Plan], writes: Sequence[P
     return Cascaded(admitted[0], held[1:])
 
 
-def _write_of(client: NetworkedClient, plan: Plan) -> Put | Update | None:
+def _write_of(client: "NetworkedClient", plan: Plan) -> Put | Update | None:
     """Return the write of a plan that takes one step; None if it takes more, or nothing."""
     buckets, nonces = client.context.buckets, client.context.nonces
     match plan.step:
@@ -97,7 +102,7 @@ def _write_of(client: NetworkedClient, plan: Plan) -> Put | Update | None:
 
 
 def _learn(
-    client: NetworkedClient, plans: Sequence[Plan], writes: Sequence[Put | Update], outcome: TransactOutcome
+    client: "NetworkedClient", plans: Sequence[Plan], writes: Sequence[Put | Update], outcome: TransactOutcome
 ) -> None:
     """Cache buckets as they were created, or as they refused."""
     reasons = outcome.reasons[: len(plans)] if isinstance(outcome, Cancelled) else [None] * len(plans)

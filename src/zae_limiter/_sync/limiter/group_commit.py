@@ -7,7 +7,6 @@ batch a balance admits.
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from zae_limiter._sync.limiter import first_touch
 from zae_limiter._sync.limiter.client import NetworkedClient
 from zae_limiter._sync.limiter.write_batcher import WriteBatcher
 from zae_limiter._sync.store.buckets import check_bucket
@@ -239,8 +238,6 @@ class TakeBatcher(WriteBatcher[AcquireRequest, TakeResult]):
 
     def _take_one(self, request: AcquireRequest) -> TakeResult | ZAELimiterError:
         try:
-            if request.with_ancestors and self._client.is_new(request.bucket):
-                return first_touch.take_new(self._client, request)
             return self._client.take_alone(request)
         except ZAELimiterError as error:
             return error

@@ -8,18 +8,14 @@ import os
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TypeVar
 from weakref import WeakSet
 
 from zae_limiter.core.errors import RepositoryClosedError, ValidationError
 from zae_limiter.tables.blocking import Busy
 from zae_limiter.tables.sqlite.file import connect, is_busy, prepare
 from zae_limiter.tables.sqlite.identity import LogIdentity, discard_old_log, identity_of, log_identity
-
-A = TypeVar("A")
-R = TypeVar("R")
 
 _LOANS_BETWEEN_LOOKS = 16
 _PATIENCE_S = 0.01
@@ -31,6 +27,10 @@ _NO_LOG = LogIdentity(None, None)
 
 _gate = threading.RLock()
 """Held by who opens a connection, and by who forks."""
+
+
+Loan = tuple[sqlite3.Cursor, deque[sqlite3.Cursor]]
+"""A cursor, and the idle cursors of the same file that it goes back to."""
 
 
 class Turn:
@@ -91,7 +91,7 @@ class Pool:
         self._idle: deque[sqlite3.Cursor] = deque()
         # Weak: a cursor whose borrower was interrupted before it could give it back is closed with its last reference.
         self._open: WeakSet[sqlite3.Cursor] = WeakSet()
-        self._doomed: deque[sqlite3.Cursor] = deque()
+        self.doomed: deque[sqlite3.Cursor] = deque()
         self._loans = 0
         self._closed = False
         # The log of the file in use, known once there is a connection.
@@ -100,42 +100,45 @@ class Pool:
             self._identity = prepare(path, wait_s)
             _pools.add(self)
 
-    def lend(self, call: Callable[[sqlite3.Cursor, A], R], argument: A) -> R:
-        """Make a call with a cursor for it alone.
+    def borrow(self, turn: Turn | None = None) -> Loan:
+        """Return a cursor for one caller alone, after waiting for its turn to write if one is given.
+
+        The caller gives it back, also after an error. If it is interrupted, it adds the cursor to ``doomed``. A cursor
+        that is lost before that is closed with its last reference.
 
         Raises:
             Busy: the file was replaced by one that another process keeps locked.
             RepositoryClosedError: the pool is closed.
             StorageError: the file was replaced by one that cannot be used.
-            sqlite3.Error: no connection could be made, or the call met it.
+            sqlite3.Error: no connection could be made.
         """
+        if turn is not None:
+            turn.begin()
         self._loans += 1
         if not self._loans % _LOANS_BETWEEN_LOOKS:
             self._look()
-        if self._doomed:
-            self._drop_doomed()
+        if self.doomed:
+            self.drop_doomed()
         idle = self._idle
         try:
-            cursor = idle.pop()
+            return idle.pop(), idle
         except IndexError:
-            cursor, idle = self._connect()
-        try:
-            answer = call(cursor, argument)
-        except (ValidationError, sqlite3.Error) as error:
-            if isinstance(error, ValidationError) or is_busy(error):
-                self._give_back(cursor, idle)
-            else:
-                self._drop(cursor)
-            raise
-        except BaseException:
-            # Noted first: if another interrupt ends this one's cleanup, the next borrower closes the connection.
-            self._doomed.append(cursor)
-            self._drop_doomed()
-            raise
+            return self._connect()
+
+    def give_back(self, loan: Loan) -> None:
+        """Take back a cursor that is in order, outside a transaction."""
+        cursor, idle = loan
         idle.append(cursor)
         if idle is not self._idle:
+            # The pool has switched to another file meanwhile.
             self._drop_all(idle)
-        return answer
+
+    def give_back_after(self, loan: Loan, error: ValidationError | sqlite3.Error) -> None:
+        """Take back a cursor after an error; its connection is closed unless the file was only busy."""
+        if isinstance(error, ValidationError) or is_busy(error):
+            self.give_back(loan)
+        else:
+            self._drop(loan[0])
 
     def close(self) -> None:
         """Close every connection, those on loan when they are given back."""
@@ -151,8 +154,8 @@ class Pool:
                 return
             threading.Event().wait(_FORK_WAIT_S)
 
-    def _connect(self) -> tuple[sqlite3.Cursor, deque[sqlite3.Cursor]]:
-        """Return a cursor of a new connection, and the idle ones that it belongs to."""
+    def _connect(self) -> Loan:
+        """Return a cursor of a new connection."""
         with _passing_gate():
             if self._closed:
                 raise RepositoryClosedError(self._path)
@@ -165,12 +168,6 @@ class Pool:
                 # While a connection is open, SQLite does not delete the log, so it stays this one.
                 self._log = log
             return cursor, self._idle
-
-    def _give_back(self, cursor: sqlite3.Cursor, idle: deque[sqlite3.Cursor]) -> None:
-        """Take back a cursor that is in order, outside a transaction."""
-        idle.append(cursor)
-        if idle is not self._idle:
-            self._drop_all(idle)
 
     def _look(self) -> None:
         """Switch to the file that the path leads to now, if the one in use was deleted or replaced."""
@@ -204,12 +201,12 @@ class Pool:
             while True:
                 self._drop(idle.pop())
 
-    def _drop_doomed(self) -> None:
+    def drop_doomed(self) -> None:
         """Close the connections whose borrowers were interrupted."""
-        for cursor in list(self._doomed):
+        for cursor in list(self.doomed):
             self._drop(cursor)
             with suppress(ValueError):
-                self._doomed.remove(cursor)
+                self.doomed.remove(cursor)
 
     def _drop(self, cursor: sqlite3.Cursor) -> None:
         """Close the connection of a cursor; what it had not committed is rolled back."""

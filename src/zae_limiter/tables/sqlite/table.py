@@ -26,7 +26,7 @@ from zae_limiter.tables.paging import keys_of, page_of
 from zae_limiter.tables.sqlite import log
 from zae_limiter.tables.sqlite.checkpoint import WriteAheadLog
 from zae_limiter.tables.sqlite.file import OPENING_WAIT_S, is_busy, transaction
-from zae_limiter.tables.sqlite.pool import Pool
+from zae_limiter.tables.sqlite.pool import Loan, Pool
 from zae_limiter.tables.sqlite.query import Statement, statement_of
 from zae_limiter.tables.sqlite.text import NO_ROW, Row, row_after, row_of_item, row_of_text
 from zae_limiter.tables.totals import BUCKET, RETENTION_HOURS
@@ -109,23 +109,7 @@ class SqliteTable:
 
     def write(self, operation: Write) -> Applied | Refused | Missing | Unavailable:
         """Carry out one operation, if its conditions hold."""
-        # As _writing, without the call.
-        write_pause = self._log.write_pause
-        if write_pause is not None and write_pause.lasts():
-            raise Busy
-        turn = self._pool.turn
-        try:
-            turn.begin()
-            return self._pool.lend(self._write, operation)
-        except sqlite3.Error as error:
-            if is_busy(error):
-                raise Busy from error
-            return Unavailable(error, ambiguous=False)
-        finally:
-            try:  # noqa: SIM105 - a context manager could be interrupted before the turn has ended
-                turn.end()
-            except RuntimeError:
-                pass
+        return self._writing(self._write, operation)
 
     def transact(self, operations: Sequence[Operation]) -> Committed | Cancelled | Unavailable:
         """Carry out all operations, or none."""
@@ -208,7 +192,7 @@ class SqliteTable:
             RateLimiterUnavailable: the file cannot be read.
         """
         try:
-            return self._pool.lend(call, argument)
+            return self._use(self._pool.borrow(), call, argument)
         except sqlite3.Error as error:
             if is_busy(error):
                 raise Busy from error
@@ -225,8 +209,7 @@ class SqliteTable:
             raise Busy
         turn = self._pool.turn
         try:
-            turn.begin()
-            return self._pool.lend(call, argument)
+            return self._use(self._pool.borrow(turn), call, argument)
         except sqlite3.Error as error:
             if is_busy(error):
                 raise Busy from error
@@ -236,6 +219,22 @@ class SqliteTable:
                 turn.end()
             except RuntimeError:
                 pass
+
+    def _use(self, loan: Loan, call: Callable[[sqlite3.Cursor, A], R], argument: A) -> R:
+        """Make a call with a borrowed cursor, and give the cursor back."""
+        try:
+            answer = call(loan[0], argument)
+        except (ValidationError, sqlite3.Error) as error:
+            self._pool.give_back_after(loan, error)
+            raise
+        except BaseException:
+            # An interrupt, maybe within a transaction. Noted in this frame, because a second interrupt may strike at
+            # the start of the next function. Then the next borrower closes the connection.
+            self._pool.doomed.append(loan[0])
+            self._pool.drop_doomed()
+            raise
+        self._pool.give_back(loan)
+        return answer
 
     def _changing(self, call: Callable[[sqlite3.Cursor, A], None], argument: A) -> None:
         """Make a call that writes and answers nothing, in one transaction.
