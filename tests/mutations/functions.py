@@ -138,7 +138,7 @@ def dated_in_debt(expiry: Real) -> Real:
     """A rebase dates a bucket whatever it owes."""
 
     def dated(view: Any, terms: Any, now: Any) -> int | None:
-        found: int | None = expiry(view._replace(numbers=tuple(max(0, one) for one in view.numbers)), terms, now)
+        found: int | None = expiry(replace(view, numbers=tuple(max(0, one) for one in view.numbers)), terms, now)
         return found
 
     return dated

@@ -49,10 +49,15 @@ class AcquireRequest(NamedTuple):
 
         An ancestor is limited by its stored limits, and only by those that it has.
         """
-        if not terms.cascade or terms.parent_id is None:
-            return []
-        parent = (terms.parent_id, self.bucket[1])
-        return [AcquireRequest(parent, self.consume, None, self.until_s, partly=True)]
+        return [
+            AcquireRequest(bucket, self.consume, None, self.until_s, partly=True)
+            for bucket in ancestors_of(self.bucket, terms)
+        ]
+
+
+def ancestors_of(bucket: BucketId, terms: EffectiveLimits) -> list[BucketId]:
+    """Return the buckets above a bucket that its limits cascade to, nearest first. Today this is one level."""
+    return [(terms.parent_id, bucket[1])] if terms.cascade and terms.parent_id is not None else []
 
 
 def partial_amounts(consume: dict[str, int], terms: EffectiveLimits) -> Amounts:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from zae_limiter.core.add_or_set import HALFWAY, UTMOST, Bounds, Effort
 from zae_limiter.core.bucket import Baseline, TimeBounds
-from zae_limiter.core.bucket_changes import UNSURE, Floors, Short, expiry_s, solvency, take
+from zae_limiter.core.bucket_changes import UNSURE, Floors, Short, solvency, take
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.rebase import Rebasing, rebase
@@ -170,7 +170,8 @@ def next_step(
         used_ms = now[1]
         if used_ms < layout.start_ms:
             used_ms = layout.start_ms
-        expires_s = expiry_s(used_ms, shared.fill_time_ms, terms.ttl_multiplier)
+        # What ``expiry_s`` returns, written out: this is done for every acquire.
+        expires_s = (used_ms + terms.ttl_multiplier * shared.fill_time_ms) // 1000 + 1
         if len(bounds) == len(shared.shares):
             return Take(bounds, expires_s, ())
         # A limit that owes must not be forgotten, though this take does not touch it.

@@ -6,7 +6,7 @@ back, short of a credit, so the level a view shows is an upper bound; the pace s
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from zae_limiter.core.bucket import Baseline, LimitShare
 from zae_limiter.core.config import Resolution
@@ -210,7 +210,8 @@ class Pace:
         return self.milli[position] / self.writes
 
 
-class View(NamedTuple, Generic[F]):
+@dataclass(slots=True)
+class View(Generic[F]):
     """A bucket as last answered: balances and totals of all baselines, then the write counter, as ``numbers``."""
 
     layout: F

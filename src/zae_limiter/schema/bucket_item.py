@@ -22,8 +22,6 @@ BucketView = View["StoredLayout"]
 LARGEST_NUMBER = 10**30
 """No balance or total is larger, in millitokens: a billion times the largest amount."""
 
-_new_tuple = tuple.__new__
-
 BIRTH_BITS = 32
 """The size of a birth number, which is drawn at random."""
 
@@ -94,8 +92,7 @@ def view_after_take(before: BucketView, item: Item, amounts: Amounts, now_ms: in
     except KeyError as missing:
         raise CorruptItemError(fields.location(item), f"it is not a whole bucket: {missing} is missing") from None
     if before.pace is None and numbers[-1] == before.numbers[-1] + 1:
-        # As View(...), without its call.
-        return _new_tuple(View, (before.layout, numbers, now_ms, None))
+        return View(before.layout, numbers, now_ms, None)
     return View(before.layout, numbers, now_ms, pace_after(before, numbers, amounts, now_ms))
 
 

@@ -193,14 +193,6 @@ Condition = (
 Conditions = tuple[Condition, ...]
 
 
-def all_hold(conditions: Conditions, item: Item) -> bool:
-    """Say whether an item meets all conditions; an absent item is empty."""
-    for condition in conditions:  # noqa: SIM110 - a generator would add a frame to every write
-        if not condition.holds(item):
-            return False
-    return True
-
-
 @dataclass(slots=True)
 class Put:
     """Write a whole item, in place of any there was."""

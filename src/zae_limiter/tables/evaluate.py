@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.outcome import Item, Missing, Refused
-from zae_limiter.schema.operations import INDEXES, Delete, Key, Operation, Put, Update, all_hold
+from zae_limiter.schema.operations import INDEXES, Delete, Key, Operation, Put, Update
 
 NO_ITEM: dict[str, Any] = {}
 """The absent item. Never changed."""
@@ -36,8 +36,9 @@ def apply(operation: Operation, old: Item) -> dict[str, Any] | Refused | Missing
     Raises:
         ValidationError: DynamoDB would not carry out such an operation, whatever the conditions.
     """
-    if not all_hold(operation.when, old):
-        return Refused(old) if old else _MISSING
+    for condition in operation.when:
+        if not condition.holds(old):
+            return Refused(old) if old else _MISSING
     if type(operation) is not Update:
         return _replaced(operation, old)
     new = {**old} if old else _created(operation.key)

@@ -28,6 +28,7 @@ from zae_limiter.tables.totals import BUCKET, HOUR_MS, RETENTION_HOURS, Logged, 
 _LONGEST_LOG = 100_000
 _SHORT_ORDER = 8
 _COMMITTED = Committed()
+_new_tuple = tuple.__new__
 
 
 class _ClosedLock:
@@ -163,7 +164,7 @@ class MemoryTable:
             if type(new) is not dict:
                 outcome = new  # type: ignore[assignment] # mypy does not narrow on type()
             else:
-                outcome = Applied(new)
+                outcome = _new_tuple(Applied, (new,))
                 # What ``moves`` says of an update that removes nothing, without the call.
                 stays = type(operation) is Update and not operation.remove and keeps_place(operation.set)
                 # A limit is dropped with all its fields: an update that removes one attribute drops no total.

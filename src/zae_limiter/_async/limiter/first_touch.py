@@ -39,7 +39,8 @@ async def take_new(client: "NetworkedClient", request: AcquireRequest) -> Admitt
             return taken
         # The transaction may have been refused: the cached views are newer than the plan.
         looked = Evaluated(plan.terms, plan.progress)
-        again = client.plan(request.bucket, request.consume, request.own, request.until_s, request.partly, looked)
+        bucket, consume, own, until_s, partly, _ = request
+        again = client.plan(bucket, consume, client.now(), own, until_s, partly, looked)
         assert again is not None, "the limits were read"
         if isinstance(again, Rejected):
             return again

@@ -12,10 +12,11 @@ from zae_limiter._async.limiter import cascade
 from zae_limiter._async.limiter.client import BucketClient, DirectClient
 from zae_limiter._async.limiter.group_commit import BatchedClient
 from zae_limiter.caches.buckets import BucketId
-from zae_limiter.caches.request import AcquireRequest, Cascaded, HeldBucket, OwnLimits, Rejected, about
+from zae_limiter.caches.request import AcquireRequest, Cascaded, HeldBucket, OwnLimits, Plan, Rejected, about
 from zae_limiter.core.errors import (
     LeaseExpiredError,
     RateLimiterUnavailable,
+    RateLimitExceeded,
     ValidationError,
     ZAELimiterError,
 )
@@ -373,23 +374,22 @@ class DirectLease(Lease):
         self._admitted = None
         self._ancestors = ()
         try:
-            plan = client.plan(self._bucket, taken, self._own)
-            if plan is None or plan.terms.cascade:
-                self._hold_all(await cascade.take_in_turn(client, self._request(taken), plan))
+            result = await client.take(self._bucket, taken, self._own)
+            if isinstance(result, Plan):
+                self._hold_all(await cascade.take_planned(client, result))
+            elif isinstance(result, Admitted) and not result.terms.cascade:
+                self._admitted = result
+            elif isinstance(result, Rejected) and not result.terms.cascade:
+                raise RateLimitExceeded(result.statuses())
             else:
-                result = plan if isinstance(plan, Rejected) else await client.carry_out(plan)
-                if not isinstance(result, Rejected) and not result.terms.cascade:
-                    self._admitted = result
-                else:
-                    self._hold_all(await cascade.take_above(client, self._request(taken), result, ()))
+                self._hold_all(await cascade.take_in_turn(client, self._request(taken), result))
         except RateLimiterUnavailable as error:
             self._go_without_store(error)
         self._stage = _ENTERED
         return self
 
     async def _take(self, amounts: dict[str, int]) -> Admitted | Cascaded:
-        client = self._client
-        return await cascade.take_in_turn(client, self._request(amounts), client.plan(self._bucket, amounts, self._own))
+        return await cascade.take_in_turn(self._client, self._request(amounts))
 
 
 def _negative(amounts: dict[str, int]) -> dict[str, int]:

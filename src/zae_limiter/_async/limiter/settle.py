@@ -49,15 +49,16 @@ class Settler:
         refusals = 0
         for _ in range(MOST_STEPS):
             if memory.sharded:
-                settlement = await self._settle_across(owed._replace(settlement=settlement), view, refusals)
+                settlement = await self._settle_across(owed, view, refusals)
                 if not settlement.names:
                     return
+                owed = owed._replace(settlement=settlement)
                 # Where the bucket is gone, it is the first shard that is made again.
                 view = memory.seen(shard)
                 shard = shard if view is not None else 0
             if view is None and shard == 0 and not (settlement.debits and await self._has_namespace(bucket, until_s)):
                 return
-            result, own = await self._settle_once(owed._replace(settlement=settlement), view, refusals)
+            result, own = await self._settle_once(owed, view, refusals)
             if result is None:
                 return
             if isinstance(result, Applied):

@@ -11,13 +11,16 @@ from functools import partial
 
 from zae_limiter._sync.limiter.client import BucketClient, DirectClient
 from zae_limiter._sync.limiter.group_commit import BatchedClient
-from zae_limiter.caches.request import AcquireRequest, Cascaded, HeldBucket, Owed, Plan, Rejected
+from zae_limiter.caches.buckets import BucketId
+from zae_limiter.caches.request import AcquireRequest, Cascaded, HeldBucket, Owed, Plan, Rejected, ancestors_of
 from zae_limiter.core.acquire import Take
 from zae_limiter.core.cascade import BucketFailed, error_of
 from zae_limiter.core.errors import NoLimitsInForceError, RateLimitExceeded, ZAELimiterError
 from zae_limiter.core.view import Admitted
 
 _log = logging.getLogger("zae_limiter")
+
+_new_tuple = tuple.__new__
 
 
 def take(client: BatchedClient, request: AcquireRequest) -> Admitted | Cascaded:
@@ -91,81 +94,108 @@ def _take_part(
     return None
 
 
-def take_in_turn(
-    client: DirectClient, request: AcquireRequest, plan: Plan | Rejected | None
-) -> Admitted | Cascaded:
-    """Take from the entity's bucket and from those of its ancestors, one after the other, in place.
-
-    ``plan`` is that of the entity's bucket, None if its limits must be read first.
+def take_planned(client: DirectClient, own: Plan) -> Admitted | Cascaded:
+    """Take from a bucket as it was planned and from those of its ancestors, one after the other, in place.
 
     Raises:
         RateLimitExceeded: One of them lacks the tokens; the others were credited.
     """
-    own = plan or client.prepare(request)
+    bucket, consume, _, _, _, _, _, terms, _, _, now, _ = own
+    plans = []
+    for above in ancestors_of(bucket, terms):
+        plan = client.plan(above, consume, now, partly=True)
+        if type(plan) is not Plan or type(plan.step) is not Take:
+            # Not the usual case, in which all views are fresh and have the tokens.
+            return take_in_turn(client, client.request_of(own))
+        plans.append(plan)
+    taken = client.carry_out(own)
+    if isinstance(taken, Rejected) or taken.terms is not terms:
+        return take_in_turn(client, client.request_of(own), taken)
+    return _take_above(client, own, taken, plans)
+
+
+def take_in_turn(
+    client: DirectClient, request: AcquireRequest, own: Admitted | Rejected | None = None
+) -> Admitted | Cascaded:
+    """Take from the entity's bucket and from those of its ancestors, one after the other, in place.
+
+    ``own`` is the answer of the entity's own bucket, None if it was not taken from yet.
+
+    Raises:
+        RateLimitExceeded: One of them lacks the tokens; the others were credited.
+    """
+    planned: dict[BucketId, Plan] = {}
+    if own is None:
+        bucket, consume, limits, until_s, partly, _ = request
+        plan = client.plan(bucket, consume, client.now(), limits, until_s, partly) or client.prepare(request)
+        if isinstance(plan, Rejected):
+            raise exceeded(client, request, [plan])
+        for above in request.ancestors(plan.terms):
+            found = _evaluate(client, above)
+            if isinstance(found, Rejected):
+                raise exceeded(client, request, [found])
+            if found is not None:
+                planned[above.bucket] = found
+        own = client.carry_out(plan)
     if isinstance(own, Rejected):
         raise exceeded(client, request, [own])
-    plans = [_planned(client, one) for one in request.ancestors(own.terms)]
-    for one in plans:
-        if isinstance(one, Rejected):
-            raise exceeded(client, request, [one])
-    return take_above(client, request, client.carry_out(own), plans)
+    parts = [planned.get(one.bucket) or one for one in request.ancestors(own.terms)]
+    return _take_above(client, request, own, parts) if parts else own
 
 
-def take_above(
-    client: DirectClient,
-    request: AcquireRequest,
-    own: Admitted | Rejected,
-    plans: Sequence[Plan | Rejected | None],
-) -> Admitted | Cascaded:
-    """Take from the ancestors of an entity whose own bucket has answered; credit all buckets if one refuses.
+def _evaluate(client: DirectClient, request: AcquireRequest) -> Plan | Rejected | None:
+    """Return the plan of an ancestor, or the rejection that its cached view shows; None if neither is known."""
+    plan = client.plan(request.bucket, request.consume, client.now(), None, request.until_s, partly=True)
+    if isinstance(plan, Rejected) or (plan is not None and type(plan.step) is Take):
+        return plan
+    # A client that always reads first still rejects by a fresh view, before it takes from any bucket.
+    return client.levels.known_rejection(request) or plan
 
-    ``plans`` are those of the ancestors as far as they are known.
+
+def _take_above(
+    client: DirectClient, request: AcquireRequest | Plan, own: Admitted, parts: Sequence[Plan | AcquireRequest]
+) -> Cascaded:
+    """Take from the ancestors of a bucket that was taken from; credit all buckets if one refuses.
 
     Raises:
         RateLimitExceeded: One of them lacks the tokens.
     """
-    if isinstance(own, Rejected):
-        raise exceeded(client, request, [own])
-    if not own.terms.cascade:
-        return own
-    held = [HeldBucket(request.bucket, own, request.consume)]
+    held: list[HeldBucket] = []
+    rejection = None
     try:
-        rejection = _take_each(client, request.ancestors(own.terms), plans, held)
+        rejection = _take_each(client, parts, held)
+        if rejection is None:
+            # As Cascaded(...), without its call.
+            return _new_tuple(Cascaded, (own, held))
     except BaseException:
-        give_back(client, held, request.consume, client.until_s())
+        _give_all_back(client, request, own, held)
         raise
-    if rejection is not None:
-        give_back(client, held, request.consume, client.until_s())
-        raise exceeded(client, request, [rejection])
-    return Cascaded(own, held[1:])
+    _give_all_back(client, request, own, held)
+    whole = AcquireRequest(request.bucket, request.consume, request.own, client.until_s())
+    raise exceeded(client, whole, [rejection])
 
 
-def _planned(client: DirectClient, request: AcquireRequest) -> Plan | Rejected | None:
-    """Return the plan of a request, or the rejection that its cached view shows; None if neither is known."""
-    plan = client.plan(request.bucket, request.consume, None, request.until_s, partly=True)
-    if isinstance(plan, Rejected) or (plan is not None and type(plan.step) is Take):
-        return plan
-    # A client that always reads first still rejects by a fresh view, before it takes from any other bucket.
-    return client.levels.known_rejection(request) or plan
+def _give_all_back(
+    client: DirectClient, request: AcquireRequest | Plan, own: Admitted, above: Sequence[HeldBucket]
+) -> None:
+    held = [HeldBucket(request.bucket, own, request.consume), *above]
+    give_back(client, held, request.consume, client.until_s())
 
 
 def _take_each(
-    client: DirectClient,
-    requests: Sequence[AcquireRequest],
-    plans: Sequence[Plan | Rejected | None],
-    held: list[HeldBucket],
+    client: DirectClient, parts: Sequence[Plan | AcquireRequest], held: list[HeldBucket]
 ) -> Rejected | None:
-    """Take from ancestors in turn, and add each to ``held``; return the first rejection, None if all admitted."""
-    planned = {plan.bucket: plan for plan in plans if isinstance(plan, Plan)}
-    for request in requests:
+    """Take from buckets in turn, and add each to ``held``; return the first rejection, None if all admitted."""
+    for part in parts:
         try:
-            plan = planned.get(request.bucket) or client.prepare(request)
+            plan = part if isinstance(part, Plan) else client.prepare(part)
             taken = plan if isinstance(plan, Rejected) else client.carry_out(plan)
         except NoLimitsInForceError:
+            # It limits nothing.
             continue
         if isinstance(taken, Rejected):
             return taken
-        held.append(HeldBucket(request.bucket, taken, taken.terms.positions))
+        held.append(HeldBucket(part.bucket, taken, taken.terms.positions))
     return None
 
 

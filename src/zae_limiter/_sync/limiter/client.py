@@ -43,6 +43,7 @@ from zae_limiter.core.acquire import (
     limit_levels,
     next_step,
 )
+from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.cascade import BucketFailed
 from zae_limiter.core.errors import ZAELimiterError
 from zae_limiter.core.limit import check_limits
@@ -57,6 +58,9 @@ from zae_limiter.schema.operations import Update
 
 _TO_GIVE_BACK = 1 / 8
 """The part of a deadline that is reserved for crediting some buckets after another one has refused."""
+
+_UNKNOWN = Remembered()
+"""What is cached of a bucket that was never used. Nothing is ever kept in it."""
 
 _new_tuple = tuple.__new__
 
@@ -78,6 +82,7 @@ class BucketClient:
         self.monotonic_s = scope.client.clock.monotonic_s
         self.parallel = scope.client.parallel
         self.caches = scope.caches
+        self._cached = scope.caches.buckets
         self.buckets = BucketStore(scope)
         self.resolver = Resolver(scope)
         self.context = AttemptContext(
@@ -102,7 +107,8 @@ class BucketClient:
         self,
         bucket: BucketId,
         consume: dict[str, int],
-        own: OwnLimits,
+        now: TimeBounds,
+        own: OwnLimits = None,
         until_s: float | None = None,
         partly: bool = False,
         known: Evaluated | None = None,
@@ -110,44 +116,44 @@ class BucketClient:
         """Return how a request is carried out, or that the cached view rejects it; None if limits must be read first.
 
         ``known`` are limits that were just read, and the progress that was made with that; None: those of the cache.
+        The other parameters are those of ``AcquireRequest``.
 
         Raises:
             ValidationError: The request can never be admitted.
         """
-        now = self._table.now()
         if known is not None:
-            memory: Remembered | None = self.caches.of(bucket)
+            memory = self.caches.of(bucket)
             terms, progress = known
         else:
             try:
-                memory = self.caches.buckets.get(bucket)
+                memory = self._cached.get(bucket, _UNKNOWN)
             except TypeError:
                 # A name that cannot be hashed is refused by ``prepare``, with all other invalid names.
                 return None
-            limits = None if memory is None or own is not None else memory.limits
-            if limits is None or limits.terms is None or not limits.read_ms <= now[0] < limits.expires_ms:
+            limits = memory.limits
+            fresh = limits is not None and limits.read_ms <= now[0] < limits.expires_ms
+            if limits is None or limits.terms is None or own is not None or not fresh:
                 return None
             self.caches.hits += 1
             terms, progress = limits.terms, self._first
-        assert memory is not None, "limits are cached with their bucket"
         view = memory.view
         if memory.flights is not None:
             view, progress = memory.expected(), self._wary
-        amounts = partial_amounts(consume, terms) if partly else amounts_of(consume, terms)
+        ignores = partly and not consume.keys() <= terms.positions.keys()
+        amounts = partial_amounts(consume, terms) if ignores else amounts_of(consume, terms)
+        step: NextStep | None = None
         if memory.shards is not None:
             rejected = self.shards.rejected_by_memory(memory, bucket, terms, amounts)
             if rejected is not None:
                 return rejected
-            step: NextStep | None = None
         else:
             # A request that asks nothing of this bucket is admitted by ShardAttempt, without a call.
             step = next_step(view, terms, amounts, now, progress) if amounts else LOOK
             if type(step) is Reject:
                 return Rejected(bucket, terms, limit_levels(view, terms, step.at), amounts, step.at, now)
         # As Plan(...), without its call.
-        return _new_tuple(
-            Plan, (bucket, consume, own, until_s, partly, memory, view, terms, amounts, step, now, progress)
-        )
+        parts = (bucket, consume, own, until_s, partly, memory, view, terms, amounts, step, now, progress)
+        return _new_tuple(Plan, parts)
 
     def is_new(self, bucket: BucketId) -> bool:
         """Say whether nothing is cached of a bucket."""
@@ -168,7 +174,7 @@ class BucketClient:
             known = Evaluated(self.resolver.terms(bucket, own, until_s), self._first)
         else:
             known = Evaluated(self._read_both(request), self._first.after_look())
-        plan = self.plan(bucket, request.consume, own, until_s, request.partly, known)
+        plan = self.plan(bucket, request.consume, self._table.now(), own, until_s, request.partly, known)
         assert plan is not None, "the limits were read"
         return plan
 
@@ -212,14 +218,14 @@ class BucketClient:
 
     def run(self, plan: Plan) -> Admitted | Rejected:
         """Carry out a plan that takes more than one step."""
-        request = self._request_of(plan)
+        request = self.request_of(plan)
         if plan.step is None:
             return self.shards.take(request, plan.terms)
         return self._run(ShardAttempt(self.context, request, plan.terms, plan.progress), request)
 
     def _go_on(self, plan: Plan, update: Update, outcome: WriteOutcome) -> Admitted | Rejected:
         """Go on with a plan whose first write was not simply applied."""
-        request = self._request_of(plan)
+        request = self.request_of(plan)
         result = self.buckets.result_of(update, outcome, update, request.until_s)
         attempt = ShardAttempt(self.context, request, plan.terms, plan.progress)
         return self._run(attempt, request, attempt.hear(result, plan.now))
@@ -244,7 +250,8 @@ class BucketClient:
                 return self.shards.take(request, attempt.terms)
             attempt, result = ShardAttempt(self.context, request, attempt.terms, self._first), None
 
-    def _request_of(self, plan: Plan) -> AcquireRequest:
+    def request_of(self, plan: Plan) -> AcquireRequest:
+        """Return the request that a plan carries out."""
         until_s = self.until_s() if plan.until_s is None else plan.until_s
         return AcquireRequest(plan.bucket, plan.consume, plan.own, until_s, plan.partly)
 
@@ -278,6 +285,56 @@ class BucketClient:
 
 class DirectClient(BucketClient):
     """Takes from buckets of an embedded table and settles with them, each in place."""
+
+    def take(
+        self, bucket: BucketId, consume: dict[str, int], own: OwnLimits
+    ) -> Admitted | Rejected | Plan | None:
+        """Take from a bucket whose limits are cached.
+
+        If the entity cascades, nothing is taken, and the plan is returned: its ancestors are to be planned first. None
+        if limits must be read first. This does what ``plan`` and ``carry_out`` do, in one function, because each
+        further call adds 1 to 2 % to an acquire.
+
+        Raises:
+            ValidationError: The request can never be admitted.
+            RateLimiterUnavailable: The table did not answer.
+        """
+        now = self._table.now()
+        try:
+            memory = self._cached.get(bucket, _UNKNOWN)
+        except TypeError:
+            return None
+        known = memory.limits
+        if known is None or own is not None or memory.shards is not None:
+            return None
+        terms = known.terms
+        if terms is None or not known.read_ms <= now[0] < known.expires_ms:
+            return None
+        self.caches.hits += 1
+        amounts = amounts_of(consume, terms)
+        view = memory.view
+        step = next_step(view, terms, amounts, now, self._first)
+        if type(step) is not Take or view is None or terms.cascade:
+            if type(step) is Reject:
+                return Rejected(bucket, terms, limit_levels(view, terms, step.at), amounts, step.at, now)
+            # As Plan(...), without its call.
+            plan: Plan = _new_tuple(
+                Plan, (bucket, consume, own, None, False, memory, view, terms, amounts, step, now, self._first)
+            )
+            return plan if terms.cascade else self.run(plan)
+        update = bucket_writes.take(view, step, next(self.nonces))
+        outcome = self._table.write(update)
+        if type(outcome) is not Applied:
+            plan = Plan(bucket, consume, own, None, False, memory, view, terms, amounts, step, now, self._first)
+            return self._go_on(plan, update, outcome)
+        after = view_after_take(view, outcome.new, amounts, now[1])
+        if memory.view is view:
+            memory.view = after
+        else:
+            # Another task or thread has written meanwhile, and its answer may be the newer one.
+            memory.learn_taken(after)
+        layout = view.layout
+        return layout if layout.terms is terms else Admitted(terms, layout.birth)
 
     def carry_out(self, plan: Plan) -> Admitted | Rejected:
         """Carry out a plan, in one write as a rule.
@@ -323,7 +380,8 @@ class NetworkedClient(BucketClient):
         """
         if self.shards.cooldowns.active:
             self._wait_for_cooldown(request)
-        plan = self.plan(request.bucket, request.consume, request.own, request.until_s, request.partly)
+        bucket, consume, own, until_s, partly, _ = request
+        plan = self.plan(bucket, consume, self._table.now(), own, until_s, partly)
         if plan is None:
             if request.with_ancestors and self.is_new(request.bucket):
                 return first_touch.take_new(self, request)

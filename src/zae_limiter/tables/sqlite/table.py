@@ -55,6 +55,7 @@ _LOGGED_AT_ONCE = 64
 _LARGEST = 2**63 - 1
 
 _COMMITTED = Committed()
+_new_tuple = tuple.__new__
 
 
 class _Change(NamedTuple):
@@ -312,7 +313,7 @@ class SqliteTable:
             return None
         self._rows[key] = after
         self._since_checkpoint += 1
-        return Applied(new)
+        return _new_tuple(Applied, (new,))
 
     def _carry_out(self, cursor: sqlite3.Cursor, operations: Sequence[Operation]) -> list[Result]:
         """Carry out all operations in one transaction, or none if one of them is refused."""
