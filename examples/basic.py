@@ -1,4 +1,4 @@
-"""Two limits in one call: taken, adjusted, exceeded, waited for; async and sync on one file.
+"""Take two limits in one call, adjust them, exceed one, and wait for it; async and sync on one file.
 
 Run it: python examples/basic.py
 """
@@ -20,13 +20,13 @@ LIMITS = [Limit.per_second("rps", 2, burst=4), Limit.per_minute("tpm", 10_000)]
 
 
 async def limit_asynchronously(url: str) -> None:
-    """Store limits, take from them until one is exceeded, and wait as long as the error says."""
+    """Store limits, take from them until one is exceeded, and wait for the time given in the error."""
     async with await Repository.open(url) as repo:
         limiter = RateLimiter(repo)
         await limiter.set_system_defaults(LIMITS)
 
         async with limiter.acquire("user-1", "search", {"rps": 1, "tpm": 500}) as lease:
-            await lease.adjust(tpm=230)  # it took 730 in the end
+            await lease.adjust(tpm=230)  # it actually used 730
         print("taken, both limits in one write:", lease.consumed)
 
         try:
@@ -43,7 +43,7 @@ async def limit_asynchronously(url: str) -> None:
 
 
 def limit_synchronously(url: str) -> None:
-    """Do the same without an event loop, on the same file: what was taken before is taken."""
+    """Use the same file without an event loop; the earlier takes still count."""
     with SyncRepository.open(url) as repo:
         limiter = SyncRateLimiter(repo)
         left = limiter.available("user-1", "search")["tpm"]
@@ -58,7 +58,7 @@ def limit_synchronously(url: str) -> None:
 
 
 def main() -> None:
-    """Run both on a file that is removed in the end."""
+    """Run both on a temporary file."""
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{Path(folder, 'limits.db')}"
         asyncio.run(limit_asynchronously(url))

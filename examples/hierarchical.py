@@ -1,4 +1,4 @@
-"""A project with two API keys: each key stays within its limits, and both together within the project's.
+"""Limit a project with two API keys: each key by its own limits, and both together by those of the project.
 
 Run it: python examples/hierarchical.py
 """
@@ -11,7 +11,7 @@ CALL = {"rpm": 1, "tpm": 100}
 
 
 def set_up(repo: SyncRepository) -> None:
-    """Give keys 1000 tokens a minute each, and their project 1500 for all of them."""
+    """Give each key 1000 tokens a minute, and the project 1500 for all its keys."""
     repo.set_resource_defaults("gpt-4", [Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 1_000)])
     repo.create_entity("search-team", name="Search")
     repo.set_limits("search-team", [Limit.per_minute("tpm", 1_500)])
@@ -20,19 +20,19 @@ def set_up(repo: SyncRepository) -> None:
 
 
 def call_until_refused(limiter: SyncRateLimiter, key: str) -> tuple[int, str]:
-    """Return how many calls a key was allowed, and who refused the next."""
+    """Return the number of calls that a key was allowed, and which entity lacked tokens for the next."""
     calls = 0
     while True:
         try:
             with limiter.acquire(key, "gpt-4", CALL):
                 calls += 1
         except RateLimitExceeded as exceeded:
-            refused = exceeded.primary_violation
-            return calls, f"{refused.entity_id} has {refused.available} {refused.limit_name}, {refused.requested} asked"
+            short = exceeded.primary_violation
+            return calls, f"{short.entity_id} has {short.available} {short.limit_name}, {short.requested} requested"
 
 
 def main() -> None:
-    """Let both keys call at once, from threads."""
+    """Let both keys call at the same time, from threads."""
     with SyncRepository.open("memory://") as repo:
         set_up(repo)
         limiter = SyncRateLimiter(repo)

@@ -1,4 +1,4 @@
-"""A model's cost is known afterwards: estimate, call, adjust; what was estimated too low becomes debt.
+"""Estimate the cost of a model call, make the call, and adjust to the actual cost; an estimate too low becomes debt.
 
 Run it: python examples/llm_reconciliation.py
 """
@@ -14,39 +14,39 @@ MODEL = "gpt-4"
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model returns."""
+    """An answer of the model, and its cost in tokens."""
 
     text: str
     tokens: int
 
 
 async def call_model(prompt: str) -> Answer:
-    """Stand in for a model: long answers to questions that ask for a poem."""
+    """Simulate a model that gives long answers to questions about poems."""
     await asyncio.sleep(0.01)
     if "fail" in prompt:
-        raise ConnectionError("the model is away")
+        raise ConnectionError("the model is unavailable")
     return Answer("...", 5_000 if "poem" in prompt else 120)
 
 
 async def stream_model(chunks: int) -> AsyncIterator[Answer]:
-    """Stand in for a model that streams."""
+    """Simulate a model that streams."""
     for number in range(chunks):
         await asyncio.sleep(0.01)
         yield Answer(f"chunk {number}", 40)
 
 
 async def ask(limiter: RateLimiter, key: str, prompt: str) -> Answer:
-    """Take an estimate, call, and adjust to what it was."""
+    """Take an estimate, call the model, and adjust to the actual cost."""
     estimate = len(prompt) // 4 + 250
     async with limiter.acquire(key, MODEL, {"rpm": 1, "tpm": estimate}) as lease:
         answer = await call_model(prompt)
-        await lease.adjust(tpm=answer.tokens - estimate)  # never fails for lack of tokens; written on leaving
+        await lease.adjust(tpm=answer.tokens - estimate)  # never fails for lack of tokens; written when the lease ends
     print(f"{prompt!r}: estimated {estimate}, used {answer.tokens}")
     return answer
 
 
 async def stream(limiter: RateLimiter, key: str) -> None:
-    """Count while the answer comes, and adjust once, at its end."""
+    """Count tokens while the answer arrives, and adjust once, at its end."""
     used = 0
     async with limiter.acquire(key, MODEL, {"rpm": 1, "tpm": 100}) as lease:
         async for chunk in stream_model(chunks=5):
@@ -56,13 +56,13 @@ async def stream(limiter: RateLimiter, key: str) -> None:
 
 
 async def show_left(limiter: RateLimiter, key: str) -> None:
-    """Print the balance, rounded to what does not change while you look."""
+    """Print the balance, rounded so that refill does not change it between two runs."""
     left = (await limiter.available(key, MODEL))["tpm"]
     print(f"  {key} has about {round(left, -2)} tokens")
 
 
 async def main() -> None:
-    """Ask cheap and dear questions, and see what they do to the next."""
+    """Ask cheap and expensive questions, and show their effect on the next one."""
     async with await Repository.open("memory://") as repo:
         limiter = RateLimiter(repo)
         await limiter.set_resource_defaults(MODEL, [Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 4_000)])

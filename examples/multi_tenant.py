@@ -1,4 +1,4 @@
-"""Two tenants in one file, each in a namespace: same names, own limits, own balances, own usage.
+"""Keep two tenants in one file, each in its own namespace: equal names, separate limits, balances and usage.
 
 Run it: python examples/multi_tenant.py
 """
@@ -16,7 +16,7 @@ PLANS = {
 
 
 async def serve(limiter: RateLimiter, tenant: str, calls: int) -> None:
-    """Let user-1 of a tenant call a number of times at once, and say how many were admitted."""
+    """Make concurrent calls for user-1 of a tenant, and print how many were admitted."""
 
     async def call() -> bool:
         try:
@@ -30,13 +30,13 @@ async def serve(limiter: RateLimiter, tenant: str, calls: int) -> None:
 
 
 async def report(limiter: RateLimiter, tenant: str) -> None:
-    """Print what a tenant used in the hours so far."""
+    """Print the hourly usage of a tenant so far."""
     snapshots, _ = await limiter.get_usage_snapshots(entity_id="user-1", window_type="hourly")
     print(f"{tenant} used {sum(snapshot.counters['rpm'] for snapshot in snapshots)} requests")
 
 
 async def remove(repo: Repository, tenant: str) -> None:
-    """Delete a tenant: hidden first, removed for good by the purge."""
+    """Delete a tenant: the delete hides it, and the purge removes its data."""
     deleted = await repo.delete_namespace(tenant, principal="billing")
     try:
         await repo.namespace(tenant)
@@ -47,7 +47,7 @@ async def remove(repo: Repository, tenant: str) -> None:
 
 
 async def main() -> None:
-    """Serve both tenants, report what they used, and remove one."""
+    """Serve both tenants, report their usage, and remove one."""
     with tempfile.TemporaryDirectory() as folder:
         async with await Repository.open(f"sqlite:///{Path(folder, 'limits.db')}") as repo:
             await repo.register_namespaces(list(PLANS))

@@ -1,8 +1,8 @@
-"""A service that limits its callers by API key: 429 with Retry-After, streams that are charged for what they sent.
+"""Limit the callers of a service by API key: 429 with Retry-After, and streams charged for the tokens they sent.
 
 Run it: python examples/fastapi_service/app.py
 
-Limits are kept in the embedded default, a SQLite file that all workers share, or where ZAE_LIMITER_URL points to.
+Limits are stored in the default SQLite file, which all workers share, or in the store of ZAE_LIMITER_URL.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ RESOURCE = "chat"
 LIMITS = [Limit.per_minute("rpm", 10), Limit.per_minute("tpm", 2_000)]
 ESTIMATE = 100
 TOKENS_A_WORD = 3
-# Who a key belongs to. What is limited is the caller, so that no key is ever stored as a name.
+# The owner of each key. The entity is the owner, so that no key is ever stored as an entity id.
 CALLERS = {"key-of-alice": "alice", "key-of-bob": "bob"}
 
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, RateLimiter]]:
-    """Open the repository with the service and close it with it; limits that are stored already stay."""
+    """Open and close the repository with the service; keep limits that are already stored."""
     async with await Repository.open() as repo:
         if not await repo.get_resource_defaults(RESOURCE):
             await repo.set_resource_defaults(RESOURCE, LIMITS)
@@ -37,13 +37,13 @@ app = FastAPI(title="Limited chat", lifespan=lifespan)
 
 
 def limiter_of(request: Request) -> RateLimiter:
-    """Return the limiter that the lifespan has opened."""
+    """Return the limiter that the lifespan opened."""
     limiter: RateLimiter = request.state.limiter
     return limiter
 
 
 def caller_of(x_api_key: Annotated[str, Header()]) -> str:
-    """Return whose key it is."""
+    """Return the owner of the API key."""
     if x_api_key not in CALLERS:
         raise HTTPException(401, "no such API key")
     return CALLERS[x_api_key]
@@ -54,7 +54,7 @@ Caller = Annotated[str, Depends(caller_of)]
 
 
 async def take(limiter: Limiter, caller: Caller) -> AsyncIterator[Lease]:
-    """Take a request and an estimate of tokens for as long as the response lasts; an error gives them back."""
+    """Take one request and estimated tokens until the response ends; an error gives them back."""
     async with limiter.acquire(caller, RESOURCE, {"rpm": 1, "tpm": ESTIMATE}) as lease:
         yield lease
 
@@ -70,19 +70,19 @@ async def too_many(request: Request, exceeded: RateLimitExceeded) -> JSONRespons
 
 @app.exception_handler(RateLimiterUnavailable)
 async def unavailable(request: Request, error: RateLimiterUnavailable) -> JSONResponse:
-    """Answer 503 while the store is away."""
+    """Answer 503 while the store is unavailable."""
     return JSONResponse({"error": "the rate limiter is unavailable"}, 503, {"Retry-After": "1"})
 
 
 class Question(BaseModel):
-    """What a caller asks, and how many words the answer may have."""
+    """The prompt of a caller, and the number of words in the answer."""
 
     prompt: str
     words: int = Field(default=20, ge=0, le=10_000)
 
 
 async def model(question: Question) -> AsyncIterator[str]:
-    """Stand in for a model."""
+    """Simulate a model."""
     for number in range(question.words):
         await asyncio.sleep(0.001)
         yield f"word-{number} "
@@ -90,7 +90,7 @@ async def model(question: Question) -> AsyncIterator[str]:
 
 @app.post("/chat")
 async def chat(question: Question, lease: Taken) -> dict[str, Any]:
-    """Answer in one piece, and adjust to what it cost."""
+    """Answer in one piece, and adjust to the actual cost."""
     if not question.prompt:
         raise HTTPException(422, "the prompt is empty")
     words = [word async for word in model(question)]
@@ -100,7 +100,7 @@ async def chat(question: Question, lease: Taken) -> dict[str, Any]:
 
 @app.post("/stream")
 async def stream(question: Question, lease: Taken) -> StreamingResponse:
-    """Answer word by word; the lease ends with the response, charged for what was sent."""
+    """Answer word by word; the lease ends with the response, and is charged for the words sent."""
 
     async def answer() -> AsyncIterator[str]:
         used = 0
@@ -108,7 +108,7 @@ async def stream(question: Question, lease: Taken) -> StreamingResponse:
             async for word in model(question):
                 used += TOKENS_A_WORD
                 yield word
-        finally:  # also for a caller who has gone away
+        finally:  # also if the caller disconnects
             await lease.adjust(tpm=used - ESTIMATE)
 
     return StreamingResponse(answer(), media_type="text/plain")
@@ -116,7 +116,7 @@ async def stream(question: Question, lease: Taken) -> StreamingResponse:
 
 @app.get("/limits")
 async def limits(limiter: Limiter, caller: Caller) -> dict[str, int]:
-    """Return what the caller has left; this takes nothing."""
+    """Return the available tokens of the caller, without taking any."""
     return await limiter.available(caller, RESOURCE)
 
 

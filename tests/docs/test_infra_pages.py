@@ -156,7 +156,7 @@ class TestProduction:
     @pytest.mark.parametrize("service", ["cloudformation", "lambda", "dynamodb"])
     def test_who_deploys_needs_what_the_code_asks_for(self, service: str) -> None:
         """Every call and every waiter of a client in infra, no more."""
-        table = self.PAGE.partition("### Who may deploy")[2].partition("\nCloudFormation makes")[0]
+        table = self.PAGE.partition("### Permissions for deploying")[2].partition("\nCloudFormation creates")[0]
 
         assert asked_of(service) == set(re.findall(rf"`{service}:(\w+)`", table))
 

@@ -103,7 +103,7 @@ def test_causes_of_unavailability_are_quoted_as_they_are() -> None:
 def test_variables_of_the_aggregator_are_those_of_the_template() -> None:
     stack = Resolved("my-app", template_parameters("my-app", StackOptions()))
     variables = stack.properties("AggregatorFunction")["Environment"]["Variables"]
-    told = rows("operations/aggregator.md", "## What it is set up by")
+    told = rows("operations/aggregator.md", "## Settings")
 
     assert {*variables, "POWERTOOLS_LOG_LEVEL"} == told.keys()
 

@@ -22,8 +22,8 @@ SAID = {
     "hierarchical": [
         r"one call takes from key-1 {'rpm': 1, 'tpm': 100}",
         r"one call takes from search-team {'tpm': 100}",
-        r"key-1: (\d+) calls, then refused: (key-1|search-team) has \d\d? tpm, 100 asked",
-        r"key-2: (\d+) calls, then refused: (key-2|search-team) has \d\d? tpm, 100 asked",
+        r"key-1: (\d+) calls, then refused: (key-1|search-team) has \d\d? tpm, 100 requested",
+        r"key-2: (\d+) calls, then refused: (key-2|search-team) has \d\d? tpm, 100 requested",
         r"search-team has left {'tpm': \d+}",
     ],
     "llm_reconciliation": [
