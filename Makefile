@@ -38,7 +38,7 @@ soak: ## real processes on one table: killed and stopped, or at a steady rate; A
 
 lint: ## everything CI runs but the tests
 	@tools/setup.sh dev
-	@$(BIN)/python tools/check.py lint format types layers mirror
+	@$(BIN)/python tools/check.py lint format types layers mirror prose
 
 format: ## put imports and lines in order
 	@tools/setup.sh dev

@@ -58,6 +58,7 @@ QUICK = (
     Check("format", "ruff format --check ."),
     Check("layers", "lint-imports"),
     Check("mirror", "python tools/mirror.py --check"),
+    Check("prose", "python tools/prose.py"),
     Check("docs", "mkdocs build --strict"),
 )
 # The coverage of core and schema is taken by running their tests, so they are not run again. One more worker than
