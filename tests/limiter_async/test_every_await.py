@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from tests._async.clients import another
-from tests._async.shards import Other
+from tests._async.shards import OtherClient
 from tests.limiter_async.every_await import (
     CancelledAt,
     Contended,
@@ -142,7 +142,7 @@ async def test_a_bucket_of_two_shards_cancelled_at_any_await_is_settled_once(rep
     """What one shard lacks is charged to both of them, in one transaction that is never repeated."""
     levels = Levels(repo)
     await levels.rival(CHILD)
-    await Other(repo).split()
+    await OtherClient(repo).split()
 
     async def before() -> None:
         await asyncio.sleep(0)

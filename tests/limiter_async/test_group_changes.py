@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests._async.shards import Other, counts, total, used
+from tests._async.shards import OtherClient, counts, total, used
 from tests.limiter_async.far import RPM, ended, staged, take, ticks
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded
 
@@ -142,7 +142,7 @@ class TestShards:
         """All there is is given, and no more, though requests travel together."""
         async with staged(limits=[RPM]) as stage:
             await stage.warm(amount=1)
-            await Other(stage.repo).grow(shard_count)
+            await OtherClient(stage.repo).grow(shard_count)
             ends = await ended([asyncio.create_task(take(stage.far, 3)) for _ in range(400)])
             admitted = ends.count(None)
 
@@ -157,7 +157,7 @@ class TestShards:
             await stage.warm(amount=1)
             tasks = await stage.crowd()
             tasks += await stage.queued(100, 200, 300)
-            await Other(stage.repo).grow(2)
+            await OtherClient(stage.repo).grow(2)
             stage.table.before.open()
             ends = await ended(tasks)
             limiter = RateLimiter(stage.far_repo)
