@@ -1,4 +1,4 @@
-"""The environment of programs that are not to give up on their store because the machine is busy."""
+"""The environment of programs that must not give up on their store because the machine is busy."""
 
 from pathlib import Path
 

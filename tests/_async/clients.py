@@ -12,7 +12,7 @@ START_MS = 1_700_000_000_123
 
 
 class SettableClock:
-    """A clock that only moves when it is told to."""
+    """A clock that moves only when a test advances it."""
 
     def __init__(self, now_ms=START_MS):
         self.time_ms = now_ms
