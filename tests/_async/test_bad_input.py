@@ -240,7 +240,7 @@ async def test_consume_that_is_no_plain_dict_with_a_limit_is_refused(limiter, un
 
 @cases({name: value for name, value in BAD_CONSUMES.items() if name not in ("empty", "subclass", "lookalike")})
 async def test_time_until_available_of_no_dict_of_limits_is_refused(limiter, unchanged, value):
-    """The same rule as for an acquire, but an empty dict is allowed."""
+    """The argument is a dict of limits, as for an acquire."""
     with pytest.raises(ValidationError):
         await limiter.time_until_available("user-1", "gpt-4", value)
 

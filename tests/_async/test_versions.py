@@ -16,7 +16,7 @@ from .clients import Wrapped, another, everything_in
 
 
 class BusyTable(Wrapped):
-    """A table that throttles this many writes, or loses its first write."""
+    """A table that throttles this many writes, or loses every write."""
 
     def __init__(self, table, throttles=0, lost=None):
         super().__init__(table)

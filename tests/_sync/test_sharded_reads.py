@@ -147,7 +147,7 @@ def test_get_buckets_returns_an_incomplete_bucket_as_it_is(repo, limiter, other)
 
 
 def test_usage_is_counted_once_over_splits_and_merges(repo, limiter, other, clock):
-    """A shard that was merged and split off again starts counting at zero, under a new birth number."""
+    """A shard that was merged and split off again starts counting at zero."""
     expected = 0
     for size in (1, 2, 4, 2, 1, 4, 1, 2):
         if stored(repo):

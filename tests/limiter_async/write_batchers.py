@@ -21,27 +21,27 @@ class Carrier(WriteBatcher):
         self.most_together = most_together
         self.carried = []
         self.undone = []
-        self.under_way = 0
+        self.in_flight = 0
         self.most_seen = 0
         self.failing = None
         self.held = asyncio.Event()
         self.held.set()
         super().__init__(time.monotonic)
 
-    def room(self, requests, under_way):
-        return min(len(requests), self.most_together) if under_way < self.max_in_flight else 0
+    def room(self, requests, in_flight):
+        return min(len(requests), self.most_together) if in_flight < self.max_in_flight else 0
 
     async def carry(self, requests):
         self.carried.append(list(requests))
-        self.under_way += 1
-        self.most_seen = max(self.most_seen, self.under_way)
+        self.in_flight += 1
+        self.most_seen = max(self.most_seen, self.in_flight)
         failing = self.failing
         try:
             await self.held.wait()
             if failing is not None:
                 raise failing
         finally:
-            self.under_way -= 1
+            self.in_flight -= 1
         return [str(number) for number in requests]
 
     async def undo(self, request, outcome):
@@ -60,7 +60,7 @@ class Carrier(WriteBatcher):
 
     def rests(self):
         """Return whether no request is waiting or in flight."""
-        return self.idle and not self._departing and not self._in_flight and not self.under_way
+        return self.idle and not self._departing and not self._in_flight and not self.in_flight
 
 
 async def ticks(count):

@@ -24,7 +24,7 @@ class Carrier(WriteBatcher):
         self.most_together = most_together
         self.carried = []
         self.undone = []
-        self.under_way = 0
+        self.in_flight = 0
         self.most_seen = 0
         self.failing = {}
         self.held = threading.Event()
@@ -32,14 +32,14 @@ class Carrier(WriteBatcher):
         self.lock = threading.Lock()
         super().__init__(time.monotonic)
 
-    def room(self, requests, under_way):
-        return min(len(requests), self.most_together) if under_way < self.max_in_flight else 0
+    def room(self, requests, in_flight):
+        return min(len(requests), self.most_together) if in_flight < self.max_in_flight else 0
 
     def carry(self, requests):
         with self.lock:
             self.carried.append(list(requests))
-            self.under_way += 1
-            self.most_seen = max(self.most_seen, self.under_way)
+            self.in_flight += 1
+            self.most_seen = max(self.most_seen, self.in_flight)
         try:
             assert self.held.wait(PATIENCE_S)
             for number in requests:
@@ -47,7 +47,7 @@ class Carrier(WriteBatcher):
                     raise self.failing[number]
         finally:
             with self.lock:
-                self.under_way -= 1
+                self.in_flight -= 1
         return [str(number) for number in requests]
 
     def undo(self, request, outcome):
@@ -73,7 +73,7 @@ class Carrier(WriteBatcher):
 
     def rests(self):
         """Return whether no request is waiting or in flight."""
-        return self.idle and not self._departing and not self._in_flight and not self.under_way
+        return self.idle and not self._departing and not self._in_flight and not self.in_flight
 
 
 def departing(batcher, number):
