@@ -2,4 +2,4 @@
 
 from pathlib import Path
 
-PATIENT = {"PYTHONPATH": str(Path(__file__).with_name("patient"))}
+PATIENT = {"PYTHONPATH": str(Path(__file__).with_name("long_deadline"))}
