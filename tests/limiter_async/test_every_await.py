@@ -182,9 +182,7 @@ async def _cancelled_with_lost_response(repo, levels, lost, *, applied, fails) -
         levels.used[PARENT] += body.kept
         left = await levels.lost()
         # A lease holds at most 18 tokens; a bucket may lack as many if the credit was lost.
-        assert all(0 <= amount <= 18 for amount in left.values()), (
-            f"write {lost} lost, cancelled at {number}: {left}"
-        )
+        assert all(0 <= amount <= 18 for amount in left.values()), f"write {lost} lost, cancelled at {number}: {left}"
         levels.forgive(left)
         return run
 

@@ -194,9 +194,7 @@ class SqliteMachine(LeaseMachine):
     scheme = "sqlite"
 
 
-@pytest.mark.parametrize(
-    ("machine", "examples"), [(LeaseMachine, 60), (SqliteMachine, 25)], ids=["memory", "sqlite"]
-)
+@pytest.mark.parametrize(("machine", "examples"), [(LeaseMachine, 60), (SqliteMachine, 25)], ids=["memory", "sqlite"])
 def test_no_order_of_lease_methods_credits_or_debits_twice(machine, examples):
     """Methods are called twice, concurrently, after the end and after close()."""
     run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=25, deadline=None))
