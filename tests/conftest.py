@@ -1,4 +1,4 @@
-"""What all tests start with: interrupts that interrupt, and profiles of Hypothesis.
+"""Setup of all tests: a working interrupt handler, and profiles of Hypothesis.
 
 Profiles: no deadlines, since a busy machine is no failure, and the same examples on every CI run.
 
@@ -11,7 +11,7 @@ import signal
 
 from hypothesis import HealthCheck, Phase, settings
 
-# Whatever a shell runs in the background ignores interrupts, and so does all that it starts.
+# A process that a shell runs in the background ignores interrupts, and so do its children.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -31,7 +31,7 @@ settings.register_profile(
     database=None,
     phases=(Phase.explicit, Phase.generate),
     report_multiple_bugs=False,
-    # One process runs the tests of a class again and again.
+    # One process runs the tests of a class several times.
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors],
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

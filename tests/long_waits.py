@@ -1,5 +1,5 @@
-"""The environment of programs that are not to give up on their store because the machine is busy."""
+"""The environment of programs that must not give up on their store because the machine is busy."""
 
 from pathlib import Path
 
-PATIENT = {"PYTHONPATH": str(Path(__file__).with_name("patient"))}
+PATIENT = {"PYTHONPATH": str(Path(__file__).with_name("long_deadline"))}

@@ -1,6 +1,6 @@
-"""One bucket of several shards without a driver: splits and merges applied to its items, and what they hold together.
+"""One bucket of several shards without a driver: splits and merges applied to its items, and their total level.
 
-Levels are reckoned here, in whole numbers, and not by the code under test.
+Levels are computed here, in integers, and not by the code under test.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,71 +24,71 @@ _nonces = count(1)
 
 
 def shard_of(item: Mapping[str, Any]) -> int:
-    """The number of a shard."""
+    """Return the number of a shard."""
     found = parse_bucket_pk(item["PK"])
     assert found is not None
     return found.shard_id
 
 
 def part_of(whole: int, shard: int, shard_count: int) -> int:
-    """What of a whole falls to a shard: the larger half to the lower, at every doubling."""
+    """Return the share of a shard in a whole: at every doubling the lower shard gets the larger half."""
     while shard_count > 1:
         whole, shard, shard_count = (whole // 2 if shard % 2 else -(-whole // 2)), shard // 2, shard_count // 2
     return whole
 
 
 def offered(item: Mapping[str, Any], name: str, now_ms: int) -> int:
-    """Balance and earnings of a shard, whether or not its share of the capacity holds them."""
-    place = shard_of(item), item["shard_count"]
+    """Return balance plus refill of a shard, even beyond its share of the capacity."""
+    position = shard_of(item), item["shard_count"]
     amount, period, since_ms = item[f"b_{name}_ra"], item[f"b_{name}_rp"], item["rf"]
-    grids = [part_of(at_ms * amount // period, *place) for at_ms in (since_ms, max(now_ms, since_ms))]
+    grids = [part_of(at_ms * amount // period, *position) for at_ms in (since_ms, max(now_ms, since_ms))]
     held: int = item[f"b_{name}_tk"] + grids[1] - grids[0]
     return held
 
 
 def level(item: Mapping[str, Any], name: str, now_ms: int) -> int:
-    """What a shard has available."""
+    """Return what a shard has available."""
     return min(part_of(item[f"b_{name}_cp"], shard_of(item), item["shard_count"]), offered(item, name, now_ms))
 
 
 def total(items: Mapping[int, Item], name: str, now_ms: int) -> int:
-    """What all shards hold, debts counted against it, overflows not cut off."""
+    """Return the sum of all shards, with debts subtracted and overflow included."""
     return sum(offered(item, name, now_ms) for item in items.values())
 
 
 def have(items: Mapping[int, Item], name: str, now_ms: int) -> int:
-    """What can be taken of all shards together."""
+    """Return what can be taken from all shards together."""
     return sum(max(0, level(item, name, now_ms)) for item in items.values())
 
 
 def looks(
     items: Mapping[int, Item], seen_ms: int = NOON, terms: EffectiveLimits | None = None
 ) -> dict[int, BucketView]:
-    """All shards as somebody sees them."""
+    """Return a view of every shard."""
     return {shard: view_of(item, seen_ms, None, terms) for shard, item in items.items()}
 
 
 def splitting(items: Items, shard: int, now: TimeBounds) -> Splitting:
-    """The decision to split a shard that may be split."""
+    """Return the decision to split a shard that may be split."""
     decided = split(view_of(items[shard], now[1], None), now)
     assert decided is not None
     return decided
 
 
 def merging(items: Items, staying: int, leaving: int, now: TimeBounds) -> Merging | None:
-    """The decision to merge two shards."""
+    """Return the decision to merge two shards, None if they cannot be merged."""
     return merge(view_of(items[staying], now[1], None), view_of(items[leaving], now[1], None), now)
 
 
 def after_split(items: Items, shard: int, now: TimeBounds) -> Items:
-    """All shards after one was split by somebody who sees it as it is."""
+    """Return all shards after one was split by a client with an exact view."""
     decided = splitting(items, shard, now)
     old, new = bucket_writes.split(view_of(items[shard], now[1], None), decided, next(_nonces))
     return {**items, shard: applied(old, items[shard]), decided.new_shard: applied(new, {})}
 
 
 def after_merge(items: Items, staying: int, leaving: int, now: TimeBounds) -> Items:
-    """All shards after two were merged by somebody who sees them as they are."""
+    """Return all shards after two were merged by a client with exact views."""
     decided = merging(items, staying, leaving, now)
     assert decided is not None
     seen = [view_of(items[one], now[1], None) for one in (staying, leaving)]
@@ -98,14 +98,14 @@ def after_merge(items: Items, staying: int, leaving: int, now: TimeBounds) -> It
 
 
 def applied(operation: Any, item: Item) -> Item:
-    """The item after a write that must be applied."""
+    """Return the item after a write that must be applied."""
     new = evaluate.apply(operation, item)
     assert isinstance(new, dict), f"refused: {operation} by {item}"
     return new
 
 
 def grown(terms: EffectiveLimits, order: Iterable[int], now: TimeBounds = (NOON, NOON)) -> Items:
-    """A full bucket after splits of these shards, each taken for the one it is modulo those there are."""
+    """Return a full bucket after splits of these shards, each number taken modulo the shards that may be split."""
     items = {0: created(terms, now_ms=now[0])}
     for number in order:
         shards = [shard for shard in sorted(items) if items[shard]["shard_count"] < 64]
@@ -114,7 +114,7 @@ def grown(terms: EffectiveLimits, order: Iterable[int], now: TimeBounds = (NOON,
 
 
 def shaken(items: Items, names: Iterable[str], seed: int, most: int = 3_000) -> Items:
-    """The shards with balances of chance: debts, overflows, and all between."""
+    """Return the shards with random balances: debts, overflows, and all between."""
     random = Random(seed)
     changes = {shard: {f"b_{name}_tk": random.randint(-most, most) for name in names} for shard in sorted(items)}
     return {shard: {**item, **changes[shard]} for shard, item in items.items()}

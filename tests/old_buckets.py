@@ -1,4 +1,4 @@
-"""Buckets as they were: beside their entity, several limits in one item, a burst beside the capacity."""
+"""Buckets of the old layout: next to their entity, several limits in one item, a burst next to the capacity."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ def old_bucket(
     limits: Mapping[str, OldLimit],
     **others: Any,
 ) -> dict[str, Any]:
-    """The item of an old bucket."""
+    """Return the item of an old bucket."""
     pk = f"{namespace_id}/ENTITY#{entity_id}"
     item: dict[str, Any] = {
         "PK": pk,
@@ -48,6 +48,6 @@ def old_bucket(
 
 
 def old_level_milli(limit: OldLimit, now_ms: int) -> int:
-    """What the old layout said is available: the balance, what was refilled since, at most the burst."""
+    """Return the level in the old layout: the balance plus refill, at most the burst."""
     refilled = (now_ms - START_MS) * limit.refill_amount * 1000 // (limit.period_s * 1000)
     return min(limit.burst * 1000, limit.balance_milli + refilled)

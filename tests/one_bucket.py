@@ -1,7 +1,7 @@
-"""One bucket and its clients without a driver: terms, items, views, and the writes of each applied to the item.
+"""One bucket and its clients without a driver: limits, items, views, and the writes of each applied to the item.
 
-Everything goes through ``next_step``, the writers and ``tables.evaluate``, as the limiter does it, so that tests speak
-of what happens to an item and not of how a decision is represented.
+Everything goes through ``next_step``, the writers and ``tables.evaluate``, as in the limiter. Tests check what
+happens to an item, not how a decision is represented.
 """
 
 from collections.abc import Mapping
@@ -47,24 +47,24 @@ _births = count(2)
 
 
 def at(time_ms: int) -> TimeBounds:
-    """A moment of a clock that is sure."""
+    """Return the bounds of a time that is known exactly."""
     return time_ms, time_ms
 
 
 def stored(*limits: Limit, stamp: int = 1, ttl: int = 0) -> EffectiveLimits:
-    """Terms of limits read from the configuration; ``ttl`` is the multiplier, 0 for never."""
+    """Return limits read from the configuration; ``ttl`` is the multiplier, 0 for never."""
     terms = effective_limits(Resolution(limits, stamp, "system" if ttl else "entity", None, None), ttl)
     assert terms is not None
     return terms
 
 
 def own(*limits: Limit, stamp: int = 1, ttl: int = 0) -> EffectiveLimits:
-    """Terms of limits a caller brings along."""
+    """Return limits that a caller passes."""
     return own_effective_limits(Resolution((), stamp, None, None, None), limits, ttl)
 
 
 def created(terms: EffectiveLimits, spent: Mapping[str, int] | None = None, now_ms: int = NOON, birth: int = 1) -> Item:
-    """The item of a bucket just created with so many whole tokens gone."""
+    """Return the item of a new bucket with this many whole tokens taken."""
     milli = {name: tokens * 1000 for name, tokens in (spent or {}).items()}
     new = evaluate.apply(bucket_writes.create(OWNER, terms, milli, now_ms, Signature(next(_nonces), birth)), {})
     assert isinstance(new, dict)
@@ -72,23 +72,23 @@ def created(terms: EffectiveLimits, spent: Mapping[str, int] | None = None, now_
 
 
 def without_birth(item: Item) -> Item:
-    """The item as a version before birth numbers would have created it."""
+    """Return the item as a version before birth numbers would have created it."""
     return {name: value for name, value in item.items() if name != "bi"}
 
 
 def balance(item: Mapping[str, Any], name: str) -> int:
-    """The stored balance of a limit."""
+    """Return the stored balance of a limit."""
     found: int = item[f"b_{name}_tk"]
     return found
 
 
 def with_balances(item: Item, **balances: int) -> Item:
-    """The item with other stored balances."""
+    """Return the item with other stored balances."""
     return {**item, **{f"b_{name}_tk": tk for name, tk in balances.items()}}
 
 
 def level(item: Mapping[str, Any], name: str, now_ms: int) -> int:
-    """The level of a limit of an unsharded bucket, reckoned here and not by the code under test."""
+    """Return the level of a limit of an unsharded bucket, computed here and not by the code under test."""
     capacity, amount, period = item[f"b_{name}_cp"], item[f"b_{name}_ra"], item[f"b_{name}_rp"]
     start_ms = min(item["rf"], now_ms)
     earned = now_ms * amount // period - start_ms * amount // period
@@ -98,13 +98,13 @@ def level(item: Mapping[str, Any], name: str, now_ms: int) -> int:
 
 
 def apply(operation: Operation, item: Item) -> Applied | Refused | Missing:
-    """What a table would answer."""
+    """Return what a table would answer."""
     new = evaluate.apply(operation, item)
     return Applied(new) if isinstance(new, dict) else new
 
 
 def after(operation: Operation, item: Item) -> Item:
-    """The item after a write that must be applied."""
+    """Return the item after a write that must be applied."""
     new = evaluate.apply(operation, item)
     assert isinstance(new, dict), f"refused: {operation} by {item}"
     return new
@@ -113,7 +113,7 @@ def after(operation: Operation, item: Item) -> Item:
 def view(
     item: Item, seen_ms: int = NOON, before: BucketView | None = None, terms: EffectiveLimits | None = None
 ) -> BucketView:
-    """What a client sees of an item."""
+    """Return a client's view of an item."""
     return view_of(item, seen_ms, before, terms)
 
 
@@ -124,14 +124,14 @@ def step(
     now: TimeBounds,
     progress: Progress | None = None,
 ) -> NextStep:
-    """The next step of a request."""
+    """Return the next step of a request."""
     return next_step(seen, terms, amounts_of(dict(consume), terms), now, progress or Progress(trust_ms=1000))
 
 
 def write_of(
     chosen: NextStep, seen: BucketView | None, terms: EffectiveLimits, consume: Mapping[str, int], now: TimeBounds
 ) -> Any:
-    """The operation that carries out a step that writes, None for a step that does not."""
+    """Return the operation of a step that writes, None for a step that does not."""
     match chosen:
         case Take() if seen is not None:
             return bucket_writes.take(seen, chosen, next(_nonces))
@@ -150,7 +150,7 @@ def settling(
     credits: Mapping[str, int] | None = None,
     tries: int = 0,
 ) -> Update | None:
-    """The write that settles whole tokens, None if there is nothing to write."""
+    """Return the write that settles whole tokens, None if there is nothing to write."""
     settlement = Settlement(
         tuple((name, tokens * 1000) for name, tokens in (debits or {}).items()),
         tuple((name, tokens * 1000) for name, tokens in (credits or {}).items()),
@@ -166,7 +166,7 @@ def taking(
     now: TimeBounds,
     progress: Progress | None = None,
 ) -> Update:
-    """The write of a request that is to be a take or a rebase at once."""
+    """Return the write of a request whose next step must be a take or a rebase."""
     chosen = step(seen, terms, consume, now, progress)
     operation = write_of(chosen, seen, terms, consume, now)
     assert isinstance(operation, Update), chosen
@@ -174,7 +174,7 @@ def taking(
 
 
 def refused_so_often(count: int, now: TimeBounds) -> Progress:
-    """The progress of a request that was refused so often, the last time just now."""
+    """Return the progress of a request that was refused this many times, the last time just now."""
     progress = Progress(trust_ms=1000)
     for _ in range(count):
         progress = progress.after_refusal(now, guessed=True)
@@ -183,7 +183,7 @@ def refused_so_often(count: int, now: TimeBounds) -> Progress:
 
 @dataclass
 class Client:
-    """One client with its own view and limits, whose every request runs to its end before anyone else acts."""
+    """A client with its own view and limits, whose every request completes before any other client acts."""
 
     terms: EffectiveLimits
     item: Item = field(default_factory=dict)
@@ -192,16 +192,16 @@ class Client:
     trust_ms: int = 1000
 
     def request(self, consume: Mapping[str, int], now: TimeBounds) -> list[LimitStatus]:
-        """Ask for so much; empty if it was admitted, else the statuses the caller is told."""
+        """Request these amounts; return [] if admitted, otherwise the statuses for the caller."""
         progress = Progress(trust_ms=self.trust_ms)
         self.steps = []
         while len(self.steps) < 64:
             chosen = step(self.seen, self.terms, consume, now, progress)
             self.steps.append(chosen)
             if isinstance(chosen, Reject):
-                stands = limit_levels(self.seen, self.terms, chosen.at)
+                levels = limit_levels(self.seen, self.terms, chosen.at)
                 return statuses(
-                    ("user-1", "gpt-4"), stands, amounts_of(dict(consume), self.terms), chosen.at, chosen.at
+                    ("user-1", "gpt-4"), levels, amounts_of(dict(consume), self.terms), chosen.at, chosen.at
                 )
             if isinstance(chosen, Look):
                 self.look(now)
@@ -227,5 +227,5 @@ class Client:
         raise AssertionError(f"no end: {self.steps[-3:]}")
 
     def look(self, now: TimeBounds) -> None:
-        """See the item as it is; the pace of others is not learnt, for there are none."""
+        """Read the item; the pace of other clients is not learned, since there are none."""
         self.seen = view_of(self.item, now[1], None) if self.item else None

@@ -1,4 +1,4 @@
-"""Hypothesis strategies: names, limits and times that may be, and values that may not."""
+"""Hypothesis strategies: valid names, limits and times, and invalid values."""
 
 import string
 
@@ -41,7 +41,7 @@ limits = st.builds(
 
 
 def limit_sets(min_size: int = 1, max_size: int = 5) -> st.SearchStrategy[tuple[Limit, ...]]:
-    """Limits that may stand in one bucket."""
+    """Return sets of limits that one bucket can hold."""
     return st.lists(limits, min_size=min_size, max_size=max_size, unique_by=lambda one: one.name).map(tuple)
 
 
@@ -62,10 +62,10 @@ config_record_sets = st.builds(
 )
 
 not_text = st.sampled_from([None, True, 1, 1.5, b"bytes", ["a"], object()])
-"""What is no string."""
+"""Values that are no strings."""
 
 not_whole_numbers = st.sampled_from([None, True, False, 1.0, float("nan"), float("inf"), "1", b"1", [1], 1 + 0j])
-"""What is no integer."""
+"""Values that are no integers."""
 
 broken_texts = st.sampled_from(["", "a#b", "#", "naïve", "a b", "a\n", "\n", "\x00", "x" * 2**20, "日本", "a\ud800"])
-"""Text that is no name of anything."""
+"""Strings that are no valid names."""

@@ -1,11 +1,11 @@
-"""The server's clock, as a client that makes many calls keeps it."""
+"""The server's clock, as a client with many calls tracks it."""
 
 from zae_limiter.clock import ServerClock
 
 NOON_S = 1_700_000_000
 
 
-class Steady:
+class SettableClock:
     """A clock that is moved by hand; the machine's time of day is ahead of the server's by this many seconds."""
 
     def __init__(self, ahead_s: int = 0) -> None:
@@ -19,8 +19,8 @@ class Steady:
         return self.time_s
 
 
-def known_well(clock: Steady) -> ServerClock:
-    """A server's clock that answers just before and just after the turn of a second have told to the millisecond."""
+def known_well(clock: SettableClock) -> ServerClock:
+    """Return a server clock known to the millisecond, by responses just before and after the start of a second."""
     server = ServerClock(clock)
     for date_s, at_s in ((NOON_S, 1_000.999), (NOON_S + 1, 1_001.000), (NOON_S + 1, 1_001.001)):
         clock.time_s = at_s
@@ -29,18 +29,18 @@ def known_well(clock: Steady) -> ServerClock:
     return server
 
 
-def test_before_the_first_answer_it_is_the_machines() -> None:
-    """There is nothing else to go by."""
-    server = ServerClock(Steady())
+def test_server_clock_before_the_first_response_is_the_local_clock() -> None:
+    """Nothing else is known."""
+    server = ServerClock(SettableClock())
 
     assert (NOON_S * 1000, NOON_S * 1000) == server.now()
     assert not server.known
     assert not server.unconfirmed
 
 
-def test_it_goes_on_between_answers() -> None:
-    """By the clock that never goes back."""
-    clock = Steady()
+def test_server_clock_advances_between_responses() -> None:
+    """It uses the monotonic clock."""
+    clock = SettableClock()
     server = known_well(clock)
     clock.time_s += 60
 
@@ -50,9 +50,9 @@ def test_it_goes_on_between_answers() -> None:
     assert high - low < 50
 
 
-def test_one_response_from_another_time_moves_nothing() -> None:
-    """Neither writes nor signatures use it, though responses that say nothing new are heard only now and then."""
-    clock = Steady()
+def test_single_response_with_a_different_time_does_not_move_the_clock() -> None:
+    """Neither writes nor signatures use it."""
+    clock = SettableClock()
     server = known_well(clock)
     before, signing_s = server.now(), server.signing_s()
     server.hear(NOON_S + 3_601, clock.time_s, clock.time_s, connection=1)
@@ -62,9 +62,9 @@ def test_one_response_from_another_time_moves_nothing() -> None:
     assert signing_s == server.signing_s()
 
 
-def test_a_clock_that_was_set_is_followed_once_another_connection_confirms_it() -> None:
-    """The same connection again is no second witness."""
-    clock = Steady()
+def test_clock_step_is_followed_once_a_second_connection_confirms_it() -> None:
+    """A second response of the same connection does not confirm it."""
+    clock = SettableClock()
     server = known_well(clock)
     before = server.now()
     for connection in (1, 1):
@@ -78,9 +78,9 @@ def test_a_clock_that_was_set_is_followed_once_another_connection_confirms_it() 
     assert not server.suspicious
 
 
-def test_a_response_that_agrees_clears_the_suspect() -> None:
-    """Then a later response from another time is the first of its kind again."""
-    clock = Steady()
+def test_response_that_agrees_clears_the_suspect_of_the_clock() -> None:
+    """A later response with a different time starts a new suspicion."""
+    clock = SettableClock()
     server = known_well(clock)
     before = server.now()
     server.hear(NOON_S + 3_601, clock.time_s, clock.time_s, connection=1)
@@ -92,9 +92,9 @@ def test_a_response_that_agrees_clears_the_suspect() -> None:
     assert before == server.now()
 
 
-def test_a_machine_that_is_off_has_nothing_confirmed_by_one_connection() -> None:
-    """The first response differs from the machine's clock, and either may be wrong."""
-    clock = Steady(ahead_s=10)
+def test_first_response_that_differs_from_the_local_clock_is_unconfirmed() -> None:
+    """Either clock may be wrong, until a second connection confirms the response."""
+    clock = SettableClock(ahead_s=10)
     server = ServerClock(clock)
     server.hear(NOON_S, clock.time_s, clock.time_s, connection=1)
     waits = server.unconfirmed
@@ -106,9 +106,9 @@ def test_a_machine_that_is_off_has_nothing_confirmed_by_one_connection() -> None
     assert server.now()[1] <= (NOON_S + 1) * 1000
 
 
-def test_a_request_refused_for_its_time_is_signed_by_the_refusal() -> None:
-    """A wrong signature time only causes another refusal; what is written is not decided by it."""
-    clock = Steady()
+def test_request_refused_for_its_time_is_signed_with_the_time_of_the_refusal() -> None:
+    """A wrong signature time only causes another refusal; writes do not use it."""
+    clock = SettableClock()
     server = known_well(clock)
     before = server.now()
     server.hear(NOON_S + 3_601, clock.time_s, clock.time_s, connection=1)
@@ -121,9 +121,9 @@ def test_a_request_refused_for_its_time_is_signed_by_the_refusal() -> None:
     assert before == server.now()
 
 
-def test_an_answer_without_a_date_says_nothing() -> None:
-    """Some proxies take it away."""
-    clock = Steady()
+def test_response_without_a_date_does_not_change_the_clock() -> None:
+    """Some proxies remove it."""
+    clock = SettableClock()
     server = known_well(clock)
     before = server.now()
     server.hear(None, clock.time_s, clock.time_s)
@@ -131,9 +131,9 @@ def test_an_answer_without_a_date_says_nothing() -> None:
     assert before == server.now()
 
 
-def test_a_forgotten_time_is_unconfirmed_until_a_response_shows_it() -> None:
-    """A restored image may have stood still for hours; nothing is written by the time it remembers."""
-    clock = Steady()
+def test_forgotten_time_is_unconfirmed_until_the_next_response() -> None:
+    """A restored image may have been stopped for hours, so its time is not used for writes."""
+    clock = SettableClock()
     server = known_well(clock)
     server.forget()
     waits = server.unconfirmed
@@ -144,17 +144,17 @@ def test_a_forgotten_time_is_unconfirmed_until_a_response_shows_it() -> None:
     assert not server.unconfirmed
 
 
-def test_a_server_without_dates_has_nothing_to_forget() -> None:
-    """The machine's clock stays in charge."""
-    server = ServerClock(Steady())
+def test_forget_without_a_known_time_is_not_unconfirmed() -> None:
+    """The local clock stays in use."""
+    server = ServerClock(SettableClock())
     server.forget()
 
     assert not server.unconfirmed
 
 
-def test_the_next_read_is_not_planned_before_a_response() -> None:
-    """Nothing is known that could be narrowed."""
-    server = ServerClock(Steady())
+def test_no_read_is_scheduled_before_the_first_response() -> None:
+    """There are no bounds to narrow yet."""
+    server = ServerClock(SettableClock())
 
     assert server.next_read_s(0.0) is None
     assert server.latest_ms(1_000.0) is None

@@ -1,4 +1,4 @@
-"""The rules of tools/layout.py catch what they are for, and let pass what is allowed."""
+"""The rules of tools/layout.py find what they are for, and accept what is allowed."""
 
 import textwrap
 
@@ -38,8 +38,8 @@ class TestChangedValues:
             "object.__setattr__(taking, 'now_ms', 1)",
         ],
     )
-    def test_any_form_of_assignment_from_outside_is_found(self, statement):
-        """No spelling of an assignment changes a value unseen."""
+    def test_every_form_of_assignment_to_a_value_is_found(self, statement):
+        """No spelling of an assignment is missed."""
         snippet = f"""
             class Limiter:
                 def carry_out(self, taking, takings):
@@ -48,12 +48,12 @@ class TestChangedValues:
 
         assert 1 == len(changes(snippet))
 
-    def test_a_module_level_function_is_held_to_it_too(self):
-        """The rule is about values, not about where the code stands."""
+    def test_assignment_to_a_value_in_a_module_level_function_is_found(self):
+        """The rule is about values, not about the place of the code."""
         assert ["assigns to a field of a value: taking.now_ms"] == changes("def late(taking):\n    taking.now_ms = 0\n")
 
-    def test_a_value_does_not_change_itself(self):
-        """In a value's own methods even `self` is closed, once it is made."""
+    def test_assignment_to_self_in_a_value_is_found(self):
+        """A value's own methods may not change it either."""
         snippet = """
             @dataclass(slots=True)
             class View:
@@ -65,8 +65,8 @@ class TestChangedValues:
 
         assert ["View is a value and changes itself: self.level"] == changes(snippet)
 
-    def test_a_subclass_of_a_value_is_a_value(self):
-        """Inheriting does not open what the base closed."""
+    def test_assignment_to_self_in_a_subclass_of_a_value_is_found(self):
+        """A subclass of a value is a value."""
         snippet = """
             class Later(Taking):
                 def delay(self):
@@ -84,25 +84,25 @@ class TestChangedValues:
             "def look(taking):\n    now_ms = taking.now_ms\n    return now_ms\n",
         ],
     )
-    def test_what_changes_no_value_passes(self, snippet):
-        """Objects change themselves, constructors construct, reading is free."""
+    def test_code_that_changes_no_value_is_accepted(self, snippet):
+        """Other objects change themselves, constructors assign, and reading is allowed."""
         assert [] == changes(snippet)
 
-    def test_frozen_and_slotless_dataclasses_are_no_values_of_this_kind(self):
-        """Python guards the frozen ones; the others do not claim to be values."""
+    def test_frozen_and_slotless_dataclasses_are_not_checked(self):
+        """Python guards the frozen ones; the others are no values."""
         source = "@dataclass(frozen=True, slots=True)\nclass A:\n    x: int\n@dataclass\nclass B:\n    x: int\n"
 
         assert [] == layout.value_classes(source)
 
 
 class TestSizes:
-    def test_a_long_file_is_found(self):
-        """One line too many is too many."""
+    def test_file_of_501_lines_is_found(self):
+        """500 lines are allowed."""
         assert [] == layout.long_files("x = 1\n" * 500)
         assert ["501 lines, at most 500"] == [finding.problem for finding in layout.long_files("x = 1\n" * 501)]
 
-    def test_a_long_method_is_found_by_its_qualified_name(self):
-        """The finding says which function it is."""
+    def test_method_of_51_lines_is_found_with_its_qualified_name(self):
+        """The finding names the function."""
         source = "class A:\n    def b(self):\n" + "        pass\n" * 50
 
         assert ["A.b: 51 lines, at most 50"] == [finding.problem for finding in layout.long_functions(source)]
@@ -116,18 +116,18 @@ class TestSizes:
             ("a, b, c, d, e, f, *g, **h", 1),
         ],
     )
-    def test_parameters_are_counted_without_self(self, signature, count):
-        """Keyword-only and variable parameters count, self and cls do not."""
+    def test_parameter_count_excludes_self_and_cls(self, signature, count):
+        """Keyword-only and variable parameters count."""
         assert count == len(layout.many_parameters(f"def f({signature}): pass"))
 
-    def test_classes_and_type_aliases_are_named(self):
-        """Constants, type variables and functions are neither."""
+    def test_class_names_include_classes_and_type_aliases(self):
+        """Constants, type variables and functions are left out."""
         source = "Place = tuple[str, int]\nT = TypeVar('T')\nT_co = 1\nMOST = 1\nclass Walk:\n    class _Step: ...\n"
 
         assert ["Walk", "_Step", "Place"] == layout.class_names(source)
 
-    def test_an_exempt_signature_passes(self):
-        """A signature of the public API is exempt by its qualified name."""
+    def test_exempt_signature_is_accepted(self):
+        """Exemptions are by qualified name."""
         source = "class Repository:\n    def open(self, a, b, c, d, e, f, g, h): pass\n"
 
         assert [] == layout.many_parameters(source, {"Repository.open"})
@@ -138,8 +138,8 @@ class TestComments:
         "comment",
         ["# noqa", "# noqa: F401", "# type: ignore", "# type: ignore[misc]", "# pragma: no cover", "# noqa: F401 - x"],
     )
-    def test_a_bare_suppression_is_found(self, comment):
-        """Silencing a tool without a rule and a reason is refused."""
+    def test_suppression_without_rule_and_reason_is_found(self, comment):
+        """Both are required."""
         assert 1 == len(layout.unexplained_suppressions(f"x = 1  {comment}\n"))
 
     @pytest.mark.parametrize(
@@ -151,26 +151,26 @@ class TestComments:
             "# pragma: no cover - only on Windows",
         ],
     )
-    def test_an_explained_suppression_passes(self, comment):
-        """The rule is named, and so is the reason."""
+    def test_suppression_with_rule_and_reason_is_accepted(self, comment):
+        """Both are given."""
         assert [] == layout.unexplained_suppressions(f"x = 1  {comment}\n")
 
     @pytest.mark.parametrize(
         "text", ["see #12", "as decided in ADR-7", "ADR 0007", "fixes issue 3", "GH-44", "since v0.2", "(#9)"]
     )
-    def test_history_is_found_in_comments_and_docstrings(self, text):
-        """Numbers of tickets, decisions and versions age."""
+    def test_ticket_decision_and_version_numbers_are_found(self, text):
+        """They are found in comments and docstrings."""
         assert 1 == len(layout.told_history(f"x = 1  # {text}\n"))
         assert 1 == len(layout.told_history(f'"""A module, {text}."""\n'))
 
     @pytest.mark.parametrize("text", ["BUCKET#gpt-4#0 is shard 0", "{ns}/BUCKET#{id}#0", "128 shards", "#RESOURCES"])
-    def test_keys_and_numbers_are_no_history(self, text):
+    def test_keys_and_plain_numbers_are_accepted(self, text):
         """A sort key with a # in it is not a ticket."""
         assert [] == layout.told_history(f"x = 1  # {text}\n")
 
 
-def test_importing_the_root_from_inside_is_found():
-    """The root would close a circle, and a relative import hides where it leads."""
+def test_internal_import_of_the_package_root_is_found():
+    """It would create a cycle; relative imports are found, too."""
     source = "import zae_limiter\nfrom zae_limiter import Limit\nfrom . import x\nfrom zae_limiter.core import limit\n"
 
     assert [1, 2, 3] == [finding.line for finding in layout.root_imports(source, "zae_limiter")]

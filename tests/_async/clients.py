@@ -1,4 +1,4 @@
-"""Clients of one table, each with a memory of its own, and tables that count, or fail on demand."""
+"""Clients of one table, each with its own cache, and tables that count calls or fail on demand."""
 
 import json
 from dataclasses import replace
@@ -12,7 +12,7 @@ START_MS = 1_700_000_000_123
 
 
 class SettableClock:
-    """A clock that stands still until it is moved."""
+    """A clock that moves only when a test advances it."""
 
     def __init__(self, now_ms=START_MS):
         self.time_ms = now_ms
@@ -28,7 +28,7 @@ class SettableClock:
 
 
 class Wrapped:
-    """A table behind which another one does the work."""
+    """A table that forwards every call to another table."""
 
     def __init__(self, table):
         self.table = table
@@ -62,14 +62,14 @@ class Wrapped:
 
 
 class CountingTable(Wrapped):
-    """A table that remembers the names of the calls made to it."""
+    """A table that records the names of the calls made to it."""
 
     def __init__(self, table):
         super().__init__(table)
         self.calls = []
 
     def drain(self):
-        """Return the calls since the last time, and forget them."""
+        """Return the calls since the last time, and clear them."""
         calls, self.calls = self.calls, []
         return calls
 
@@ -95,15 +95,15 @@ class CountingTable(Wrapped):
 
 
 class FailingTable(Wrapped):
-    """A table that is away while it is told to be: reads raise and writes answer that it is unavailable."""
+    """A table that can be made unavailable: reads raise and writes return Unavailable."""
 
     def __init__(self, table):
         super().__init__(table)
-        self.away = False
-        self.cause = ConnectionError("the store is away")
+        self.unavailable = False
+        self.cause = ConnectionError("the test has cut the connection")
 
     def _require(self):
-        if self.away:
+        if self.unavailable:
             raise RateLimiterUnavailable(self.cause)
 
     async def get(self, key, *, consistent=False, until_s=None):
@@ -115,18 +115,18 @@ class FailingTable(Wrapped):
         return await super().batch_get(keys, consistent=consistent, until_s=until_s)
 
     async def write(self, operation, until_s=None):
-        return Unavailable(self.cause, ambiguous=False) if self.away else await super().write(operation, until_s)
+        return Unavailable(self.cause, ambiguous=False) if self.unavailable else await super().write(operation, until_s)
 
     async def transact(self, operations, token, *, until_s=None):
         return (
             Unavailable(self.cause, ambiguous=False)
-            if self.away
+            if self.unavailable
             else await super().transact(operations, token, until_s=until_s)
         )
 
 
 def another(repo, wrap=None, **settings):
-    """Return a repository on the same table with a memory of its own, as another process would have it."""
+    """Return a repository on the same table with its own cache, like that of another process."""
     client = repo.scope.client
     table = client.table if wrap is None else wrap(client.table)
     changed = replace(client.settings, **settings)
@@ -135,26 +135,26 @@ def another(repo, wrap=None, **settings):
 
 
 def counted(repo, *, speculative_writes=True, **settings):
-    """Return a limiter with a memory of its own, and the table that counts its calls."""
+    """Return a limiter with its own cache, and the table that counts its calls."""
     other = another(repo, CountingTable, **settings)
     return RateLimiter(other, speculative_writes=speculative_writes), other.scope.table
 
 
 async def take(limiter, consume, entity_id="user-1"):
-    """Take and keep."""
+    """Acquire tokens and keep them."""
     async with limiter.acquire(entity_id, "gpt-4", consume):
         pass
 
 
 async def own_level(limiter, entity_id, resource="gpt-4"):
-    """Return what an entity's own bucket has of each limit, whatever its parent has."""
+    """Return the level of each limit in an entity's own bucket, without its parent."""
     client = limiter._client
     own, *_ = await client.levels.all_levels((entity_id, resource), None, client.until_s())
     return {one.name: one.available_milli(client.now()) // 1000 for one in own.levels}
 
 
 def everything_in(repo):
-    """Return all items that are stored, by key, as they are now."""
+    """Return all stored items by key."""
     table = repo.scope.table
     while isinstance(table, Wrapped):
         table = table.table
@@ -170,11 +170,11 @@ def _select_all(cursor, _):
 
 
 def buckets_in(repo):
-    """Return the bucket items that are stored."""
+    """Return the stored bucket items."""
     return [item for key, item in everything_in(repo).items() if "BUCKET#" in key[0]]
 
 
 def balance_of(repo, limit_name, field="tk"):
-    """Return what the only bucket that is stored says of a limit."""
+    """Return a field of a limit in the only stored bucket."""
     (bucket,) = buckets_in(repo)
     return bucket[f"b_{limit_name}_{field}"]

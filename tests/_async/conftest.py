@@ -1,4 +1,4 @@
-"""Every test runs on memory and on a file, with a clock that it moves itself."""
+"""Every test runs on memory and on a SQLite file, with a clock that the test moves itself."""
 
 from random import Random
 

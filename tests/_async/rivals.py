@@ -1,25 +1,25 @@
-"""Tables where others get between, and tables that answer little at a time."""
+"""Tables where another client intervenes, and tables that return short pages."""
 
 from zae_limiter.schema.operations import Page
 
 from .clients import Wrapped
 
 
-class Overtaken(Wrapped):
-    """A table where somebody else gets in just before this client's transactions, as often as there are calls."""
+class RacedTable(Wrapped):
+    """A table where another client acts just before this client's next transactions."""
 
     def __init__(self, table):
         super().__init__(table)
-        self.overtakers = []
+        self.rivals = []
 
     async def transact(self, operations, token, *, until_s=None):
-        if self.overtakers:
-            await self.overtakers.pop(0)()
+        if self.rivals:
+            await self.rivals.pop(0)()
         return await super().transact(operations, token, until_s=until_s)
 
 
-class Sparing(Wrapped):
-    """A table that answers a query with two items at a time, as one does whose pages are bounded in bytes."""
+class ShortPagesTable(Wrapped):
+    """A table whose queries return at most two items per page, like a limit in bytes would."""
 
     async def query(self, query):
         page = await super().query(query)

@@ -1,4 +1,4 @@
-"""Acquire: what is admitted, and how much."""
+"""Acquire: which requests are admitted, and how many tokens they take."""
 
 import pytest
 
@@ -13,28 +13,28 @@ SLOW = Limit.custom("slow", 3, 1, 7)
 
 
 async def test_a_new_bucket_is_full(limiter):
-    """Whoever comes first finds the whole capacity."""
+    """The first request on a bucket finds the whole capacity."""
     assert {"rps": 10, "tpm": 6_000} == await limiter.available("user-1", "gpt-4", [RPS, TPM])
 
 
 async def test_an_acquire_takes_from_every_limit_it_names(limiter):
-    """Each limit by its own amount."""
+    """Each limit is debited by its own amount."""
     async with limiter.acquire("user-1", "gpt-4", {"rps": 1, "tpm": 500}, [RPS, TPM]):
         pass
 
     assert {"rps": 9, "tpm": 5_500} == await limiter.available("user-1", "gpt-4", [RPS, TPM])
 
 
-async def test_a_limit_that_is_not_named_is_not_touched(limiter):
-    """An acquire may name some of the limits only."""
+async def test_acquire_leaves_limits_that_it_does_not_name_unchanged(limiter):
+    """An acquire may name only some of the limits in force."""
     async with limiter.acquire("user-1", "gpt-4", {"rps": 4}, [RPS, TPM]):
         pass
 
     assert {"rps": 6, "tpm": 6_000} == await limiter.available("user-1", "gpt-4", [RPS, TPM])
 
 
-async def test_all_limits_are_taken_from_or_none(limiter):
-    """One limit that lacks the tokens leaves the others whole."""
+async def test_acquire_that_one_limit_rejects_debits_no_limit(limiter):
+    """If one limit lacks tokens, the other limits keep theirs."""
     await limiter.set_system_defaults([RPS, TPM])
     await take(limiter, {"rps": 1, "tpm": 5_900})
 
@@ -44,7 +44,7 @@ async def test_all_limits_are_taken_from_or_none(limiter):
     assert {"rps": 9, "tpm": 100} == await limiter.available("user-1", "gpt-4")
 
 
-async def test_a_rejected_first_limit_leaves_the_second_whole(limiter):
+async def test_acquire_rejected_by_the_first_limit_leaves_the_second_full(limiter):
     """The order of the names makes no difference."""
     await limiter.set_system_defaults([RPS, TPM])
     await take(limiter, {"rps": 10})
@@ -55,8 +55,8 @@ async def test_a_rejected_first_limit_leaves_the_second_whole(limiter):
     assert {"rps": 0, "tpm": 6_000} == await limiter.available("user-1", "gpt-4")
 
 
-async def test_the_whole_capacity_may_be_taken_at_once(limiter):
-    """A request of just the capacity is admitted by a full bucket."""
+async def test_acquire_of_the_whole_capacity_is_admitted_by_a_full_bucket(limiter):
+    """A request for exactly the capacity is valid."""
     await limiter.set_system_defaults([RPS])
 
     await take(limiter, {"rps": 10})
@@ -64,8 +64,8 @@ async def test_the_whole_capacity_may_be_taken_at_once(limiter):
     assert {"rps": 0} == await limiter.available("user-1", "gpt-4")
 
 
-async def test_the_whole_capacity_may_be_taken_again_once_it_is_back(limiter, clock):
-    """A bucket that was emptied is full after the time it takes to fill, and not a millisecond before."""
+async def test_acquire_of_the_whole_capacity_is_admitted_again_after_a_full_refill(limiter, clock):
+    """An emptied bucket is full after its refill time, and not a millisecond earlier."""
     await limiter.set_system_defaults([RPS])
     await take(limiter, {"rps": 10})
 
@@ -79,8 +79,8 @@ async def test_the_whole_capacity_may_be_taken_again_once_it_is_back(limiter, cl
 
 
 @pytest.mark.parametrize("idle_ms", [1_000, 60_000, 365 * 86_400_000])
-async def test_an_idle_bucket_bursts_to_its_capacity_and_not_a_token_more(limiter, clock, idle_ms):
-    """However long nobody came, no more than the capacity has gathered."""
+async def test_idle_bucket_never_holds_more_than_its_capacity(limiter, clock, idle_ms):
+    """A bucket stops refilling at its capacity, however long it is idle."""
     await limiter.set_system_defaults([RPS])
     await take(limiter, {"rps": 3})
     clock.advance(idle_ms)
@@ -92,8 +92,8 @@ async def test_an_idle_bucket_bursts_to_its_capacity_and_not_a_token_more(limite
         await take(limiter, {"rps": 1})
 
 
-async def test_a_burst_above_the_rate_is_the_capacity(limiter, clock):
-    """``burst`` sets what a bucket holds, the rate what comes back."""
+async def test_burst_above_the_rate_sets_the_capacity(limiter, clock):
+    """``burst`` sets how much a bucket holds; the rate sets how fast it refills."""
     await limiter.set_system_defaults([Limit.per_second("rps", 10, burst=25)])
     await take(limiter, {"rps": 25})
     clock.advance(1_000)
@@ -101,8 +101,8 @@ async def test_a_burst_above_the_rate_is_the_capacity(limiter, clock):
     assert {"rps": 10} == await limiter.available("user-1", "gpt-4")
 
 
-async def test_a_slow_limit_loses_nothing_to_a_fast_one(limiter, clock):
-    """A limit of one token in seven seconds refills exactly, though the bucket is used every few milliseconds."""
+async def test_slow_limit_refills_exactly_in_a_bucket_that_is_used_often(limiter, clock):
+    """A limit of one token in seven seconds loses nothing to requests every few milliseconds."""
     await limiter.set_system_defaults([Limit.per_second("fast", 1_000), SLOW])
     start_ms = clock.now_ms()
     await take(limiter, {"slow": 3})
@@ -116,8 +116,8 @@ async def test_a_slow_limit_loses_nothing_to_a_fast_one(limiter, clock):
     assert (0, 1) == (before, (await limiter.available("user-1", "gpt-4"))["slow"])
 
 
-async def test_refill_adds_up_to_the_rate_at_any_pace(limiter, clock):
-    """Over a long time just what the rate offers is admitted, though it is asked for at odd moments."""
+async def test_refill_over_a_long_time_equals_the_rate_at_irregular_intervals(limiter, clock):
+    """Rounding loses no tokens: requests at odd intervals are admitted exactly at the rate."""
     await limiter.set_system_defaults([Limit.custom("odd", 5, 7, 3)])
     admitted = 0
     await take(limiter, {"odd": 5})
@@ -133,7 +133,7 @@ async def test_refill_adds_up_to_the_rate_at_any_pace(limiter, clock):
     assert 600 * 101 * 7 // 3_000 == admitted + (await limiter.available("user-1", "gpt-4"))["odd"]
 
 
-async def test_consuming_nothing_names_a_limit(limiter):
+async def test_acquire_of_zero_tokens_allows_a_later_adjust_of_the_limit(limiter):
     """An amount of zero takes nothing, and the lease may adjust the limit later."""
     await limiter.set_system_defaults([RPS, TPM])
 
@@ -143,8 +143,8 @@ async def test_consuming_nothing_names_a_limit(limiter):
     assert {"rps": 9, "tpm": 5_960} == await limiter.available("user-1", "gpt-4")
 
 
-async def test_consuming_nothing_is_admitted_by_an_empty_bucket(limiter):
-    """Zero tokens are there even when there are none."""
+async def test_acquire_of_zero_tokens_is_admitted_by_an_empty_bucket(limiter):
+    """A request for zero tokens never has to wait."""
     await limiter.set_system_defaults([RPS])
     await take(limiter, {"rps": 10})
 
@@ -153,8 +153,8 @@ async def test_consuming_nothing_is_admitted_by_an_empty_bucket(limiter):
     assert {"rps": 0} == await limiter.available("user-1", "gpt-4")
 
 
-async def test_a_limit_in_debt_does_not_hold_back_the_others(limiter):
-    """Who does not name a limit does not wait for it."""
+async def test_acquire_is_not_rejected_by_a_limit_in_debt_that_it_does_not_name(limiter):
+    """A request is checked only against the limits that it names."""
     await limiter.set_system_defaults([RPS, TPM])
     async with limiter.acquire("user-1", "gpt-4", {"tpm": 6_000}) as lease:
         await lease.adjust(tpm=1_000)
@@ -164,8 +164,8 @@ async def test_a_limit_in_debt_does_not_hold_back_the_others(limiter):
     assert {"rps": 9, "tpm": -1_000} == await limiter.available("user-1", "gpt-4")
 
 
-async def test_entities_and_resources_have_buckets_of_their_own(limiter):
-    """What one takes is not missing elsewhere."""
+async def test_each_entity_and_resource_has_a_separate_bucket(limiter):
+    """Tokens taken from one bucket are not missing in another."""
     async with (
         limiter.acquire("user-1", "gpt-4", {"rps": 10}, [RPS]),
         limiter.acquire("user-2", "gpt-4", {"rps": 9}, [RPS]),
@@ -181,8 +181,8 @@ async def test_entities_and_resources_have_buckets_of_their_own(limiter):
     assert [{"rps": 0}, {"rps": 1}, {"rps": 2}] == left
 
 
-async def test_what_is_available_is_told_in_whole_tokens_rounded_down(limiter, clock):
-    """Half a token is none."""
+async def test_available_rounds_down_to_whole_tokens(limiter, clock):
+    """A fraction of a token is not available."""
     await limiter.set_system_defaults([RPS])
     await take(limiter, {"rps": 10})
     clock.advance(199)
@@ -190,8 +190,8 @@ async def test_what_is_available_is_told_in_whole_tokens_rounded_down(limiter, c
     assert {"rps": 1} == await limiter.available("user-1", "gpt-4")
 
 
-async def test_looking_takes_nothing(repo, limiter):
-    """``available`` and ``time_until_available`` write nothing, not even a bucket."""
+async def test_available_and_time_until_available_write_nothing(repo, limiter):
+    """Reading a bucket that does not exist does not create it."""
     await limiter.set_system_defaults([RPS])
 
     await limiter.available("user-1", "gpt-4")
@@ -200,8 +200,8 @@ async def test_looking_takes_nothing(repo, limiter):
     assert [] == buckets_in(repo)
 
 
-async def test_the_time_until_available_is_that_of_the_slowest_limit(limiter):
-    """Everything needed must be there."""
+async def test_time_until_available_is_the_wait_of_the_slowest_limit(limiter):
+    """All limits that are needed must have their tokens."""
     await limiter.set_system_defaults([RPS, Limit.per_second("slow", 1, burst=3)])
     await take(limiter, {"rps": 10, "slow": 3})
 
@@ -213,8 +213,8 @@ async def test_the_time_until_available_is_that_of_the_slowest_limit(limiter):
     assert [0.1, 2.0, 0.0] == waits
 
 
-async def test_huge_limits_are_exact(limiter, repo):
-    """The largest capacity there may be is counted to the millitoken."""
+async def test_largest_allowed_capacity_is_counted_to_the_millitoken(limiter, repo):
+    """Arithmetic stays exact up to the largest allowed capacity."""
     most = 10**18
     await limiter.set_system_defaults([Limit.per_second("huge", most)])
 
@@ -223,8 +223,8 @@ async def test_huge_limits_are_exact(limiter, repo):
     assert 1_000 == balance_of(repo, "huge")
 
 
-async def test_a_clock_that_steps_back_earns_nothing_and_charges_nothing(limiter, clock):
-    """Time before the bucket was made counts as no time."""
+async def test_clock_that_steps_back_neither_refills_nor_debits_a_bucket(limiter, clock):
+    """A negative time difference counts as zero."""
     await limiter.set_system_defaults([RPS])
     await take(limiter, {"rps": 4})
     clock.advance(-60_000)
@@ -235,8 +235,8 @@ async def test_a_clock_that_steps_back_earns_nothing_and_charges_nothing(limiter
         await take(limiter, {"rps": 1})
 
 
-async def test_two_clients_see_what_the_other_took(repo):
-    """A bucket is shared by all that use the table, whatever each remembers of it."""
+async def test_two_clients_see_the_tokens_that_the_other_took(repo):
+    """All clients of a table share the bucket, whatever each client has cached."""
     first, second = RateLimiter(another(repo)), RateLimiter(another(repo))
     await first.set_system_defaults([RPS])
 
@@ -251,8 +251,8 @@ async def test_two_clients_see_what_the_other_took(repo):
     assert {"rps": 0} == await second.available("user-1", "gpt-4")
 
 
-async def test_two_clients_at_once_never_take_more_than_there_is(repo):
-    """Stale views are refused by the table, and what is left is admitted to whoever asks."""
+async def test_two_concurrent_clients_take_exactly_the_capacity_together(repo):
+    """The table refuses writes from stale views, and the remaining tokens are still admitted."""
     first, second = RateLimiter(another(repo)), RateLimiter(another(repo))
     await first.set_system_defaults([Limit.per_second("rps", 50)])
     admitted = []
@@ -271,8 +271,8 @@ async def test_two_clients_at_once_never_take_more_than_there_is(repo):
     assert 50_000 == balance_of(repo, "rps", "tc")
 
 
-async def test_an_acquire_is_entered_once(limiter):
-    """The tokens of a lease are taken once."""
+async def test_acquire_that_is_entered_twice_raises_runtime_error(limiter):
+    """The tokens of a lease are taken only once."""
     acquisition = limiter.acquire("user-1", "gpt-4", {"rps": 1}, [RPS])
     async with acquisition:
         pass

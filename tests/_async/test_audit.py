@@ -1,4 +1,4 @@
-"""Who changed what: every change leaves one event, with it or not at all, and they are read newest first."""
+"""Audit events: a change and its event are written together or not at all, and events are read newest first."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from zae_limiter import AuditAction, AuditEvent, Limit, RateLimiter, RateLimiter
 from zae_limiter.core.outcome import Cancelled, Conflict, Missing, Throttled, Unavailable
 
 from .clients import Wrapped, another, counted, everything_in, take
-from .rivals import Overtaken, Sparing
+from .rivals import RacedTable, ShortPagesTable
 
 LIMITS = [Limit.per_second("rps", 10), Limit.per_minute("tpm", 6_000, burst=9_000)]
 DETAILS = {
@@ -17,7 +17,7 @@ DETAILS = {
 }
 DAY_MS = 24 * 3600 * 1000
 
-# What is called, under which id it is told, and what is told of it.
+# The arguments of each call, and the audit id, action, resource and details of its event.
 CHANGES = {
     "set_limits": (("user-1", LIMITS, "gpt-4"), "user-1", AuditAction.LIMITS_SET, "gpt-4", DETAILS),
     "delete_limits": (("user-1", "gpt-4"), "user-1", AuditAction.LIMITS_DELETED, "gpt-4", {}),
@@ -48,15 +48,15 @@ CHANGES = {
 every_change = pytest.mark.parametrize("verb", CHANGES)
 
 
-async def everything_stored(repo):
-    """Store limits at every level, so that there is something to delete."""
+async def store_limits_at_every_level(repo):
+    """Store limits at every level, so that each can be deleted."""
     await repo.set_limits("user-1", LIMITS, "gpt-4")
     await repo.set_resource_defaults("gpt-4", LIMITS)
     await repo.set_system_defaults(LIMITS)
 
 
 async def set_times(repo, clock, times):
-    """Set limits several times, a second apart, each by somebody else."""
+    """Set limits several times, a second apart, each time with another principal."""
     for number in range(times):
         await repo.set_limits("user-1", LIMITS, "gpt-4", principal=f"p{number}")
         clock.advance(1_000)
@@ -68,10 +68,10 @@ def principals(events):
 
 @every_change
 @pytest.mark.parametrize("principal", ["alice", "arn:aws:iam::1:user/日本", None])
-async def test_every_change_is_told(repo, clock, verb, principal):
-    """Who, when, what, and to what it was changed."""
+async def test_every_change_records_who_when_what_and_the_new_values(repo, clock, verb, principal):
+    """The event has the principal, the time, the action and the new limits."""
     arguments, audit_id, action, resource, details = CHANGES[verb]
-    await everything_stored(repo)
+    await store_limits_at_every_level(repo)
     clock.advance(1_000)
     await getattr(repo, verb)(*arguments, principal=principal)
 
@@ -83,8 +83,8 @@ async def test_every_change_is_told(repo, clock, verb, principal):
 
 @every_change
 async def test_a_change_and_its_event_are_one_transaction(repo, verb):
-    """One read and one transaction; nothing else is written."""
-    await everything_stored(repo)
+    """A change makes one read and one transaction, and writes nothing else."""
+    await store_limits_at_every_level(repo)
     limiter, table = counted(repo)
     await getattr(limiter, verb)(*CHANGES[verb][0])
 
@@ -92,18 +92,18 @@ async def test_a_change_and_its_event_are_one_transaction(repo, verb):
 
 
 class RefusingTable(Wrapped):
-    """A table that answers every transaction with one and the same failure."""
+    """A table whose transactions all fail in the same way."""
 
-    failure = Unavailable(ConnectionError("the store is away"), ambiguous=False)
+    failure = Unavailable(ConnectionError("the store is unavailable"), ambiguous=False)
 
     async def transact(self, operations, token, *, until_s=None):
         return self.failure
 
 
 @every_change
-async def test_a_change_that_fails_leaves_neither_change_nor_event(repo, verb):
-    """Both or nothing; the caller is told."""
-    await everything_stored(repo)
+async def test_change_whose_transaction_fails_writes_neither_change_nor_event(repo, verb):
+    """Change and event are written together or not at all, and the caller gets an error."""
+    await store_limits_at_every_level(repo)
     before = everything_in(repo)
 
     with pytest.raises(RateLimiterUnavailable):
@@ -113,8 +113,8 @@ async def test_a_change_that_fails_leaves_neither_change_nor_event(repo, verb):
 
 
 @pytest.mark.parametrize("failure", [Conflict(), Throttled(), Cancelled((Missing(), None, None, None))])
-async def test_a_change_that_is_refused_again_and_again_is_given_up(repo, failure):
-    """And nothing of it is left."""
+async def test_change_that_is_always_refused_raises_and_writes_nothing(repo, failure):
+    """Retries end with an error, and nothing is stored."""
     before = everything_in(repo)
     other = another(repo, RefusingTable)
     other.scope.table.failure = failure
@@ -127,9 +127,9 @@ async def test_a_change_that_is_refused_again_and_again_is_given_up(repo, failur
 
 @every_change
 @pytest.mark.parametrize("principal", [5, "x" * 257, "\ud800"])
-async def test_a_change_by_nobody_who_can_be_named_is_not_made(repo, verb, principal):
-    """A principal is short text, or none."""
-    await everything_stored(repo)
+async def test_change_with_an_invalid_principal_is_refused(repo, verb, principal):
+    """A principal is a short string, or None."""
+    await store_limits_at_every_level(repo)
     before = everything_in(repo)
 
     with pytest.raises(ValidationError, match="principal"):
@@ -138,27 +138,27 @@ async def test_a_change_by_nobody_who_can_be_named_is_not_made(repo, verb, princ
     assert before == everything_in(repo)
 
 
-async def test_a_change_that_is_refused_for_its_limits_is_not_told(repo):
-    """Nothing happened."""
+async def test_change_with_invalid_limits_records_no_event(repo):
+    """An event is recorded only for a change that was made."""
     with pytest.raises(ValidationError):
         await repo.set_limits("user-1", [])
 
     assert [] == await repo.get_audit_events("user-1")
 
 
-async def test_a_change_that_had_to_be_tried_again_is_told_once(repo):
-    """In the order in which the changes were made."""
-    one, two = another(repo), another(repo, Overtaken)
-    two.scope.table.overtakers = [lambda: one.set_limits("user-1", LIMITS, principal="faster")] * 3
+async def test_change_that_was_retried_records_one_event(repo):
+    """Events are in the order in which the changes were made."""
+    one, two = another(repo), another(repo, RacedTable)
+    two.scope.table.rivals = [lambda: one.set_limits("user-1", LIMITS, principal="faster")] * 3
     await two.set_limits("user-1", LIMITS, principal="slower")
 
     assert ["slower", "faster", "faster", "faster"] == principals(await repo.get_audit_events("user-1"))
 
 
-async def test_a_change_that_others_keep_overtaking_is_given_up_and_not_told(repo):
-    """The caller is told, and may try again."""
-    one, two = another(repo), another(repo, Overtaken)
-    two.scope.table.overtakers = [lambda: one.set_limits("user-1", LIMITS, principal="faster")] * 64
+async def test_change_that_loses_every_race_raises_and_records_no_event(repo):
+    """The caller gets an error and may retry."""
+    one, two = another(repo), another(repo, RacedTable)
+    two.scope.table.rivals = [lambda: one.set_limits("user-1", LIMITS, principal="faster")] * 64
 
     with pytest.raises(RateLimiterUnavailable, match="kept changing"):
         await two.set_limits("user-1", LIMITS, principal="slower")
@@ -166,15 +166,15 @@ async def test_a_change_that_others_keep_overtaking_is_given_up_and_not_told(rep
     assert ["faster"] * 64 == principals(await repo.get_audit_events("user-1"))
 
 
-async def test_events_come_newest_first(repo, clock):
-    """What was changed last is what is looked for first."""
+async def test_audit_events_are_returned_newest_first(repo, clock):
+    """The last change is the one that is usually looked for."""
     await set_times(repo, clock, 5)
 
     assert ["p4", "p3", "p2", "p1", "p0"] == principals(await repo.get_audit_events("user-1"))
 
 
-async def test_changes_of_one_client_within_a_millisecond_are_told_in_order(repo):
-    """The clock stands still, and the ids rise."""
+async def test_events_of_one_client_within_one_millisecond_keep_their_order(repo):
+    """Event ids increase even if the clock does not."""
     for number in range(20):
         await repo.set_limits("user-1", LIMITS, principal=str(number))
 
@@ -182,8 +182,8 @@ async def test_changes_of_one_client_within_a_millisecond_are_told_in_order(repo
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 8])
-async def test_pages_lead_to_every_event_once(repo, clock, size):
-    """The next page starts after the last event of the one before."""
+async def test_paging_through_audit_events_returns_every_event_once(repo, clock, size):
+    """The next page starts after the last event of the previous one."""
     await set_times(repo, clock, 7)
     found, page = [], await repo.get_audit_events("user-1", size)
     while page:
@@ -195,8 +195,8 @@ async def test_pages_lead_to_every_event_once(repo, clock, size):
     assert 7 == len(found)
 
 
-async def test_events_that_come_while_pages_are_turned_do_not_shift_them(repo, clock):
-    """They are newer than all that was seen."""
+async def test_event_recorded_between_two_pages_does_not_shift_the_next_page(repo, clock):
+    """New events come before all events that were already read."""
     await set_times(repo, clock, 4)
     first = await repo.get_audit_events("user-1", 2)
     await repo.set_limits("user-1", LIMITS, principal="late")
@@ -204,8 +204,8 @@ async def test_events_that_come_while_pages_are_turned_do_not_shift_them(repo, c
     assert ["p1", "p0"] == principals(await repo.get_audit_events("user-1", 2, first[-1].event_id))
 
 
-async def test_a_hundred_events_are_read_unless_more_are_asked_for(repo):
-    """A page has an end."""
+async def test_get_audit_events_returns_at_most_100_events_by_default(repo):
+    """A larger ``limit`` returns more."""
     for _ in range(103):
         await repo.set_limits("user-1", LIMITS)
 
@@ -216,18 +216,18 @@ async def test_a_hundred_events_are_read_unless_more_are_asked_for(repo):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 100])
-async def test_short_answers_of_a_table_make_no_short_pages(repo, clock, size):
-    """A page is as long as was asked for, in however many answers it comes."""
+async def test_audit_page_is_full_even_if_the_table_returns_short_pages(repo, clock, size):
+    """A page has the requested length, however many table reads it takes."""
     await set_times(repo, clock, 5)
 
     assert ["p4", "p3", "p2", "p1", "p0"][:size] == principals(
-        await another(repo, Sparing).get_audit_events("user-1", size)
+        await another(repo, ShortPagesTable).get_audit_events("user-1", size)
     )
 
 
-async def test_events_of_one_id_are_not_those_of_another(repo):
-    """The system, each resource and each entity have their own."""
-    await everything_stored(repo)
+async def test_audit_events_are_separate_per_audit_id(repo):
+    """The system, each resource and each entity have their own events."""
+    await store_limits_at_every_level(repo)
     await repo.set_limits("user-10", LIMITS)
 
     assert [1, 1, 1, 1, 0, 0] == [
@@ -237,29 +237,29 @@ async def test_events_of_one_id_are_not_those_of_another(repo):
 
 
 @pytest.mark.parametrize("audit_id", ["", "$", "$system", "$RESOURCE:", "$RESOURCE:a#b", "a#b", None, 5])
-async def test_what_no_event_is_kept_under_is_refused(repo, audit_id):
-    """A misspelt id is an error, and not an empty list."""
+async def test_get_audit_events_of_an_invalid_audit_id_raises(repo, audit_id):
+    """A misspelt id is an error, not an empty list."""
     with pytest.raises(ValidationError):
         await repo.get_audit_events(audit_id)
 
 
 @pytest.mark.parametrize("limit", [0, -1, True, 1.5, None])
-async def test_what_is_no_length_of_a_page_is_refused(repo, limit):
+async def test_get_audit_events_with_an_invalid_limit_raises(repo, limit):
     """A page has at least one event."""
     with pytest.raises(ValidationError, match="limit"):
         await repo.get_audit_events("user-1", limit)
 
 
 @pytest.mark.parametrize("start", ["", "x", 5, "#AUDIT#", "1700000000123"])
-async def test_what_is_no_event_id_is_refused(repo, start):
-    """A page starts after an event."""
+async def test_get_audit_events_after_an_invalid_event_id_raises(repo, start):
+    """A page starts after an event id."""
     with pytest.raises(ValidationError, match="start_event_id"):
         await repo.get_audit_events("user-1", start_event_id=start)
 
 
 @pytest.mark.parametrize("days", [90, 7])
-async def test_events_are_kept_for_their_time(repo, clock, days):
-    """Then they go, as everything does that expires."""
+async def test_audit_event_expires_after_the_retention_days(repo, clock, days):
+    """The ttl attribute is the time of the event plus the retention."""
     limiter = RateLimiter(another(repo, audit_retention_days=days))
     await limiter.set_system_defaults([Limit.per_second("rps", 1_000_000)], principal="alice")
     (event,) = [item for key, item in everything_in(repo).items() if "$SYSTEM" in key[0]]
@@ -267,8 +267,8 @@ async def test_events_are_kept_for_their_time(repo, clock, days):
     assert clock.now_ms() // 1000 + days * DAY_MS // 1000 == event["ttl"]
 
 
-async def test_events_whose_time_is_over_are_swept_away(clock):
-    """A table in use removes them by itself; what is not over stays."""
+async def test_expired_audit_events_are_removed_and_the_others_stay(clock):
+    """A memory table in use removes expired items by itself."""
     async with await Repository.open("memory://", clock=clock) as repo:
         limiter = RateLimiter(repo)
         await repo.set_system_defaults([Limit.per_second("rps", 1_000_000)], principal="early")
@@ -281,8 +281,8 @@ async def test_events_whose_time_is_over_are_swept_away(clock):
         assert ["late"] == principals(await repo.get_audit_events("$SYSTEM"))
 
 
-async def test_acquires_are_no_changes(limiter):
-    """Taking is counted elsewhere."""
+async def test_acquire_records_no_audit_event(limiter):
+    """Consumption is counted in usage records, not in audit events."""
     await limiter.set_system_defaults(LIMITS)
     await take(limiter, {"rps": 1})
 

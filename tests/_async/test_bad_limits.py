@@ -1,4 +1,4 @@
-"""Limits that cannot be, and sets of limits that cannot stand in one bucket: refused, and nothing is written."""
+"""Invalid limits, and sets of limits that one bucket cannot hold: they are refused and nothing is written."""
 
 import pytest
 
@@ -73,14 +73,14 @@ async def limiter(repo):
 
 @pytest.fixture
 async def unchanged(repo, limiter):
-    """Whatever the test does, nothing is written."""
+    """Check that the test writes nothing."""
     before = everything_in(repo)
     yield
     assert before == everything_in(repo)
 
 
-def every_use_of(limiter, limits):
-    """Every verb that takes limits."""
+def calls_that_take_limits(limiter, limits):
+    """Return every call that takes limits."""
     return [
         lambda: limiter.acquire("user-1", "gpt-4", {"rpm": 1}, limits).__aenter__(),
         lambda: limiter.acquire("user-1", "gpt-4", {"rpm": 1}, limits, "allow").__aenter__(),
@@ -94,10 +94,10 @@ def every_use_of(limiter, limits):
 
 
 @cases(BAD_SETS)
-async def test_limits_are_a_list_of_limits_each_of_its_own_name(limiter, unchanged, value):
-    """Wherever limits are passed."""
+async def test_limits_that_are_no_list_of_uniquely_named_limits_are_refused(limiter, unchanged, value):
+    """Every call that takes limits checks them."""
     fields = []
-    for use in every_use_of(limiter, value):
+    for use in calls_that_take_limits(limiter, value):
         with pytest.raises(ValidationError) as caught:
             await use()
         fields.append(caught.value.field)
@@ -106,25 +106,25 @@ async def test_limits_are_a_list_of_limits_each_of_its_own_name(limiter, unchang
 
 
 async def test_a_generator_of_limits_is_refused(limiter, unchanged):
-    """It could be read only once, and limits are read more often."""
+    """A generator can be read only once, and limits are read several times."""
     fields = []
     for position in range(8):
         with pytest.raises(ValidationError) as caught:
-            await every_use_of(limiter, (limit for limit in [GOOD]))[position]()
+            await calls_that_take_limits(limiter, (limit for limit in [GOOD]))[position]()
         fields.append(caught.value.field)
 
     assert ["limits"] * 8 == fields
 
 
-async def test_stored_limits_cannot_be_none(limiter, unchanged):
-    """Only an acquire may leave them out."""
-    for use in every_use_of(limiter, None)[4:]:
+async def test_setting_none_as_limits_is_refused(limiter, unchanged):
+    """Only calls that read limits from the store may leave them out."""
+    for use in calls_that_take_limits(limiter, None)[4:]:
         with pytest.raises(ValidationError):
             await use()
 
 
-async def test_the_most_limits_there_may_be_stand_in_one_bucket(limiter):
-    """Up to that number all work."""
+async def test_bucket_holds_the_maximum_of_32_limits(limiter):
+    """All limits work up to the maximum."""
     limits = MANY[:32]
     async with limiter.acquire("user-1", "gpt-4", {limit.name: 1 for limit in limits}, limits):
         pass
@@ -133,8 +133,8 @@ async def test_the_most_limits_there_may_be_stand_in_one_bucket(limiter):
 
 
 @cases(BAD_NAMES)
-def test_a_limit_is_named_by_the_rules(value):
-    """By every way to make one."""
+def test_limit_with_an_invalid_name_is_refused_by_every_constructor(value):
+    """Every constructor checks the name."""
     for make in (Limit.per_second, Limit.per_minute, Limit.per_hour, Limit.per_day):
         with pytest.raises(InvalidNameError) as caught:
             make(value, 10)
@@ -149,8 +149,8 @@ def test_a_limit_is_named_by_the_rules(value):
 
 @cases(BAD_NUMBERS)
 @pytest.mark.parametrize("field", ["capacity", "refill_amount", "refill_period_seconds"])
-def test_the_numbers_of_a_limit_are_whole_and_above_zero(field, value):
-    """Capacity, rate and period alike."""
+def test_limit_with_a_number_that_is_no_positive_integer_is_refused(field, value):
+    """The rule holds for capacity, refill amount and period."""
     numbers = {"capacity": 10, "refill_amount": 10, "refill_period_seconds": 60} | {field: value}
 
     for make in (Limit, Limit.custom):
@@ -161,8 +161,8 @@ def test_the_numbers_of_a_limit_are_whole_and_above_zero(field, value):
 
 
 @cases(BAD_NUMBERS)
-def test_a_rate_is_a_whole_number_above_zero(value):
-    """By every way to make one."""
+def test_limit_rate_that_is_no_positive_integer_is_refused(value):
+    """Every constructor checks the rate."""
     for make in (Limit.per_second, Limit.per_minute, Limit.per_hour, Limit.per_day):
         with pytest.raises(ValidationError) as caught:
             make("rpm", value)
@@ -170,8 +170,8 @@ def test_a_rate_is_a_whole_number_above_zero(value):
 
 
 @cases({name: value for name, value in BAD_NUMBERS.items() if name != "none"} | {"below the rate": 9})
-def test_a_burst_is_a_whole_number_of_at_least_the_rate(value):
-    """By every way to make one."""
+def test_limit_burst_that_is_no_integer_of_at_least_the_rate_is_refused(value):
+    """Every constructor checks the burst."""
     for make in (Limit.per_second, Limit.per_minute, Limit.per_hour, Limit.per_day):
         with pytest.raises(ValidationError) as caught:
             make("rpm", 10, burst=value)

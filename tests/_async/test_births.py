@@ -1,4 +1,4 @@
-"""Credits reach only the bucket that was charged: one re-created under the same name gets none of them."""
+"""Credits reach only the bucket that was debited: a bucket recreated under the same name gets none."""
 
 from contextlib import suppress
 
@@ -8,7 +8,7 @@ from zae_limiter import Limit, RateLimiter
 from zae_limiter.schema.operations import ItemExists, Key, Update
 
 from .clients import another, balance_of, buckets_in, take
-from .shards import Other, stored, total
+from .shards import OtherClient, stored, total
 
 RPM = Limit("rpm", 1_000, 1, 365 * 86_400)
 
@@ -20,13 +20,13 @@ async def limiter(repo):
 
 
 async def recreate(repo, entity_id="user-1", consume=None):
-    """Delete an entity with its buckets, and take from a new bucket as another client."""
+    """Delete an entity with its buckets, then take from a new bucket as another client."""
     await repo.create_entity(entity_id)
     await repo.delete_entity(entity_id)
     await take(RateLimiter(another(repo)), consume or {"rpm": 0}, entity_id)
 
 
-async def test_release_after_delete_and_recreate_overfills_nothing(repo, limiter):
+async def test_release_after_delete_and_recreate_does_not_credit_the_new_bucket(repo, limiter):
     """A bucket of 1,000 that was created during the lease stays at 1,000."""
     async with limiter.acquire("user-1", "gpt-4", {"rpm": 100}) as lease:
         await recreate(repo)
@@ -35,8 +35,8 @@ async def test_release_after_delete_and_recreate_overfills_nothing(repo, limiter
     assert 1_000_000 == balance_of(repo, "rpm")
 
 
-async def test_exit_by_exception_after_recreate_gives_back_nothing(repo, limiter):
-    """What the failed request took went with the deleted bucket."""
+async def test_exit_by_exception_after_recreate_does_not_credit_the_new_bucket(repo, limiter):
+    """The tokens of the failed request were deleted with the old bucket."""
     with suppress(LookupError):
         async with limiter.acquire("user-1", "gpt-4", {"rpm": 100}):
             await recreate(repo, consume={"rpm": 300})
@@ -45,8 +45,8 @@ async def test_exit_by_exception_after_recreate_gives_back_nothing(repo, limiter
     assert 700_000 == balance_of(repo, "rpm")
 
 
-async def test_adjust_up_after_recreate_is_charged_to_the_new_bucket(repo, limiter):
-    """Use is counted, whatever bucket there is to count it."""
+async def test_adjust_up_after_recreate_debits_the_new_bucket(repo, limiter):
+    """Consumption is always counted, in the bucket that exists."""
     async with limiter.acquire("user-1", "gpt-4", {"rpm": 100}) as lease:
         await recreate(repo)
         await lease.adjust(rpm=50)
@@ -64,9 +64,9 @@ async def test_credit_of_a_client_that_has_seen_the_new_bucket_is_dropped(repo, 
     assert 990_000 == balance_of(repo, "rpm")
 
 
-async def test_credit_of_the_same_bucket_is_given(repo, limiter):
+async def test_release_after_rebase_split_and_merge_credits_the_bucket(repo, limiter):
     """Rebases, splits and merges keep the birth number."""
-    other = Other(repo)
+    other = OtherClient(repo)
     async with limiter.acquire("user-1", "gpt-4", {"rpm": 100}) as lease:
         births = {item["bi"] for item in buckets_in(repo)}
         await repo.set_system_defaults([Limit("rpm", 2_000, 1, 365 * 86_400)])
@@ -81,9 +81,9 @@ async def test_credit_of_the_same_bucket_is_given(repo, limiter):
     assert 1_000_000 == balance_of(repo, "rpm")
 
 
-async def test_release_to_shards_after_recreate_overfills_none_of_them(repo, limiter, clock):
-    """Neither the shards that were charged, nor a new bucket that was split as well, get what is not theirs."""
-    other = Other(repo)
+async def test_release_to_shards_after_recreate_credits_no_shard_of_the_new_bucket(repo, limiter, clock):
+    """The new bucket was split as well, and gets no tokens of the deleted one."""
+    other = OtherClient(repo)
     await take(limiter, {"rpm": 0})
     await other.grow(4)
     async with limiter.acquire("user-1", "gpt-4", {"rpm": 900}) as lease:
@@ -97,7 +97,7 @@ async def test_release_to_shards_after_recreate_overfills_none_of_them(repo, lim
 
 async def test_release_to_the_shards_that_were_charged_is_given(repo, limiter, clock):
     """All shards of a bucket have the birth number of the shard they were split off."""
-    other = Other(repo)
+    other = OtherClient(repo)
     await take(limiter, {"rpm": 0})
     await other.grow(4)
     async with limiter.acquire("user-1", "gpt-4", {"rpm": 900}) as lease:
@@ -150,7 +150,7 @@ async def test_bucket_without_birth_number_gets_one_with_its_next_rebase(repo, l
 
 async def test_shard_without_birth_number_gets_that_of_shard_0(repo, limiter):
     """A client before birth numbers splits off shards without one; all shards must have the same."""
-    other = Other(repo)
+    other = OtherClient(repo)
     await take(limiter, {"rpm": 0})
     await other.split()
     await _forget_birth(repo, shard=1)

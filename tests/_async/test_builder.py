@@ -1,4 +1,4 @@
-"""The builder before it asks anything of AWS, and what the deprecated constructors say and refuse."""
+"""The builder before its first request to AWS, and the warnings and errors of the deprecated constructors."""
 
 from dataclasses import fields
 
@@ -50,31 +50,33 @@ def builder(name="my-app"):
     return Repository.builder(name, "us-east-1", endpoint_url=NOWHERE)
 
 
-class TestChoices:
-    def test_every_option_of_a_stack_is_known(self):
+class TestOptions:
+    def test_test_options_cover_every_stack_option(self):
+        """A new stack option must be added to these tests."""
         assert {one.name for one in fields(StackOptions)} == CHOICES.keys()
 
     @pytest.mark.parametrize("name", sorted(CHOICES.keys() - {"create_iam"}))
-    def test_each_can_be_chosen_by_itself(self, name):
-        """By a method of its name, which returns the builder."""
+    def test_each_stack_option_has_a_builder_method(self, name):
+        """The method has the option's name and returns the builder."""
         begun = builder()
         chosen = getattr(begun, name)(CHOICES[name])
 
         assert begun is chosen
         assert StackOptions(**{name: CHOICES[name]}) == chosen._options()
 
-    def test_nothing_chosen_is_no_options(self):
-        """Which is not the same as every default: a stack that stands is then left as it is."""
+    def test_builder_without_stack_options_has_none(self):
+        """None is not the same as all defaults: an existing stack is left unchanged."""
         assert builder().namespace("tenant").config_cache_ttl(5).auto_update(True)._options() is None
 
-    def test_all_at_once_and_one_by_one(self):
-        """What is chosen by itself counts more, in whichever order."""
+    def test_single_option_takes_precedence_over_stack_options(self):
+        """The order of the calls makes no difference."""
         options = StackOptions(lambda_memory=128, lambda_timeout=30)
         chosen = builder().lambda_memory(512).stack_options(options)._options()
 
         assert StackOptions(lambda_memory=512, lambda_timeout=30) == chosen
 
-    def test_what_the_client_does_is_chosen_too(self):
+    def test_builder_sets_the_settings_of_the_client(self):
+        """The builder also sets the options that concern only the client."""
         chosen = builder().config_cache_ttl(5).bucket_ttl_multiplier(0).on_unavailable("allow").deadline_s(3)
         settings = chosen.audit_retention_days(31)._deployment().opening.settings
 
@@ -87,11 +89,12 @@ class TestChoices:
         )
 
 
-class TestBadChoices:
-    """They are refused before anything is asked of anybody: nobody answers at the endpoint."""
+class TestInvalidOptions:
+    """Invalid options are refused before any request is sent; the endpoint refuses connections."""
 
     @pytest.mark.parametrize("name", ["", "my_app", "1app", "memory://", "a" * 56, None])
-    async def test_a_name_that_no_stack_can_have(self, name):
+    async def test_build_with_an_invalid_stack_name_raises(self, name):
+        """The name must be valid for CloudFormation."""
         with pytest.raises(InvalidNameError):
             await builder(name).build()
 
@@ -110,39 +113,43 @@ class TestBadChoices:
             (builder().deadline_s(0), "deadline_s"),
         ],
     )
-    async def test_a_choice_that_cannot_be(self, chosen, field):
+    async def test_build_with_an_invalid_option_raises_with_its_field(self, chosen, field):
+        """The error names the option."""
         with pytest.raises(ValidationError) as refused:
             await chosen.build()
 
         assert field == refused.value.field
 
-    async def test_so_does_connect(self):
+    async def test_connect_with_an_invalid_option_raises(self):
+        """``connect`` checks its options like the builder."""
         with pytest.raises(ValidationError, match="auto_update"):
             await Repository.connect("my-app", "us-east-1", endpoint_url=NOWHERE, auto_update="yes")
 
 
-class TestEmbedded:
-    """A file, or memory, has no stack, and says so."""
+class TestEmbeddedStores:
+    """A memory or SQLite store has no stack, and raises an error that says so."""
 
     @pytest.mark.parametrize("name", ["stack_name", "table_name"])
-    def test_they_have_no_names_of_a_stack(self, repo, limiter, name):
+    def test_embedded_store_has_no_stack_or_table_name(self, repo, limiter, name):
+        """The error names the backend."""
         for one in (repo, limiter):
             with pytest.raises(
                 UnsupportedByBackendError, match=rf"{name} is not supported by the (memory|sqlite) backe"
             ):
                 getattr(one, name)
 
-    async def test_nothing_can_be_deployed_for_them(self, repo, limiter):
+    async def test_ensure_infrastructure_of_an_embedded_store_raises(self, repo, limiter):
+        """Embedded stores have no infrastructure to deploy."""
         assert not repo.capabilities.supports_infrastructure_management
         for one in (repo, limiter):
             with pytest.raises(UnsupportedByBackendError, match="ensure_infrastructure"):
                 await one.ensure_infrastructure()
 
 
-class TestDeprecated:
+class TestDeprecatedConstructors:
     @pytest.mark.parametrize("kind", [Repository, RateLimiter])
-    def test_it_warns_once_and_says_what_to_write(self, kind):
-        """At the line that calls it."""
+    def test_deprecated_constructor_warns_once_with_the_replacement(self, kind):
+        """The warning points to the line of the call."""
         with pytest.warns(DeprecationWarning, match="is deprecated") as warned:
             kind(name="my-app", region="us-east-1", endpoint_url=NOWHERE)
 
@@ -153,14 +160,16 @@ class TestDeprecated:
         assert f"{instead}.connect(name, region)" in str(warning.message)
         assert f"{instead}.builder(name, region).build()" in str(warning.message)
 
-    def test_it_is_named_before_it_is_open(self):
+    def test_deprecated_limiter_has_its_names_before_it_is_opened(self):
+        """Names need no request to AWS."""
         with pytest.warns(DeprecationWarning, match="is deprecated"):
             limiter = RateLimiter(name="my-app", region="us-east-1")
 
         assert ("my-app", "my-app") == (limiter.stack_name, limiter.table_name)
         assert "dynamodb://my-app?region=us-east-1" == limiter.name == limiter.repository.name
 
-    async def test_what_is_asked_too_early_is_refused_with_what_to_do(self):
+    async def test_use_of_an_unopened_deprecated_repository_raises_with_the_fix(self):
+        """The error says which call opens the repository."""
         with pytest.warns(DeprecationWarning, match="is deprecated"):
             repo = Repository(name="my-app", region="us-east-1", endpoint_url=NOWHERE)
 
@@ -169,14 +178,16 @@ class TestDeprecated:
                 look()
         await repo.close()
 
-    def test_another_attribute_is_simply_absent(self):
+    def test_unknown_attribute_of_an_unopened_repository_raises_attribute_error(self):
+        """A misspelt name fails as on any object."""
         with pytest.warns(DeprecationWarning, match="is deprecated"):
             repo = Repository(name="my-app", region="us-east-1")
 
         with pytest.raises(AttributeError, match="no_such_verb"):
             _ = repo.no_such_verb
 
-    def test_one_has_a_repository_or_a_name(self, repo):
+    def test_constructor_without_repository_or_name_or_with_both_raises(self, repo):
+        """Options belong to the call that opens the store."""
         with pytest.raises(ValidationError, match="connect"):
             RateLimiter()
         with pytest.raises(ValidationError, match="connect"):
@@ -187,13 +198,14 @@ class TestDeprecated:
             Repository(repo.scope, name="my-app")
 
     @pytest.mark.parametrize("kind", [Repository, RateLimiter])
-    def test_what_it_names_is_checked(self, kind):
+    def test_deprecated_constructor_with_an_invalid_name_or_argument_raises(self, kind):
+        """Arguments are checked before the store is opened."""
         with pytest.raises(InvalidNameError):
             kind(name="my_app")
         with pytest.raises(TypeError, match="regoin"):
             kind(name="my-app", regoin="us-east-1")
 
-    def test_what_it_chooses_is_what_a_builder_would(self):
+    def test_deprecated_constructor_sets_the_same_options_as_the_builder(self):
         """``bucket_ttl_refill_multiplier`` is the builder's ``bucket_ttl_multiplier``."""
         chosen = {"on_unavailable": "allow", "auto_update": False, "bucket_ttl_refill_multiplier": 14}
         late = LateRepository({"name": "my-app", "region": "us-east-1", "config_cache_ttl": 5, **chosen})
@@ -203,8 +215,8 @@ class TestDeprecated:
         assert expected.opening.settings == deployment.opening.settings
         assert expected.update == deployment.update
 
-    async def test_every_verb_that_waits_opens_it(self):
-        """Nobody answers, and each says so."""
+    async def test_every_async_method_opens_a_deprecated_limiter(self):
+        """Each call tries to open the store and raises the error of the invalid session."""
         with pytest.warns(DeprecationWarning, match="is deprecated"):
             limiter = RateLimiter(name="my-app", region="us-east-1", session=object())
 
@@ -219,8 +231,8 @@ class TestDeprecated:
             async with limiter:
                 pass
 
-    async def test_subclass_that_is_only_named_is_opened_by_what_it_overrides(self):
-        """And it stays an object of the subclass."""
+    async def test_overridden_method_of_a_deprecated_subclass_opens_the_repository(self):
+        """The object stays an instance of the subclass."""
 
         class Own(Repository):
             async def get_limits(self, *_):
@@ -233,7 +245,7 @@ class TestDeprecated:
         with pytest.raises(ValidationError, match="session"):
             await repo.get_limits("user-1")
 
-    def test_subclass_has_a_constructor_of_its_own(self, repo):
+    def test_subclass_constructor_may_take_a_name_argument(self, repo):
         """Its arguments are not those of the deprecated form."""
 
         class Own(RateLimiter):
@@ -245,22 +257,22 @@ class TestDeprecated:
 
 
 class TestUnreachable:
-    """What the deprecated constructors name cannot be opened before the deadline."""
+    """A deprecated limiter whose store cannot be opened before the deadline."""
 
     @pytest.fixture(autouse=True)
     def _credentials(self, monkeypatch):
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
 
-    def named(self, **chosen):
-        """A limiter of a store that refuses connections."""
+    def unreachable_limiter(self, **chosen):
+        """Return a limiter whose endpoint refuses connections."""
         with pytest.warns(DeprecationWarning, match="is deprecated"):
             return RateLimiter(name="my-app", region="us-east-1", endpoint_url=NOWHERE, **chosen)
 
     @pytest.mark.parametrize(("chosen", "asked"), [({}, "allow"), ({"on_unavailable": "allow"}, None)])
-    async def test_acquire_that_allows_unopened_store_yields_degraded_lease(self, chosen, asked):
-        """The choice of the call counts, and that of the constructor; the lease has all its verbs."""
-        limiter = self.named(**chosen)
+    async def test_acquire_on_an_unopened_store_with_allow_yields_a_degraded_lease(self, chosen, asked):
+        """The choice of the call or of the constructor applies, and the lease has all its methods."""
+        limiter = self.unreachable_limiter(**chosen)
 
         async with limiter.acquire("user-1", "gpt-4", {"rpm": 1}, on_unavailable=asked) as lease:
             await lease.consume(rpm=2)
@@ -270,9 +282,9 @@ class TestUnreachable:
             assert {"rpm": 6} == lease.consumed
             assert [] == lease.entries
 
-    async def test_acquire_that_blocks_on_unopened_store_names_entity_and_resource(self):
-        """As with a store that was open before."""
-        limiter = self.named(on_unavailable="allow")
+    async def test_acquire_on_an_unopened_store_with_block_raises_with_entity_and_resource(self):
+        """The error is the same as for a store that was open before."""
+        limiter = self.unreachable_limiter(on_unavailable="allow")
 
         with pytest.raises(RateLimiterUnavailable) as caught:
             async with limiter.acquire("user-1", "gpt-4", {"rpm": 1}, on_unavailable="block"):
@@ -280,18 +292,18 @@ class TestUnreachable:
 
         assert ("user-1", "gpt-4") == (caught.value.entity_id, caught.value.resource)
 
-    async def test_invalid_acquire_on_unopened_store_is_refused(self):
-        """No lease is degraded by a request that could never be admitted."""
-        limiter = self.named()
+    async def test_invalid_acquire_on_an_unopened_store_raises_validation_error(self):
+        """A request that could never be admitted gets no degraded lease."""
+        limiter = self.unreachable_limiter()
 
         for consume in ({}, {"rpm": -1}):
             with pytest.raises(ValidationError, match="consume"):
                 async with limiter.acquire("user-1", "gpt-4", consume, on_unavailable="allow"):
                     pass
 
-    async def test_lease_of_unopened_store_is_entered_once(self):
-        """A second entry changes nothing of the first."""
-        lease = self.named().acquire("user-1", "gpt-4", {"rpm": 1}, on_unavailable="allow")
+    async def test_lease_of_an_unopened_store_that_is_entered_twice_raises(self):
+        """The second entry does not change the lease."""
+        lease = self.unreachable_limiter().acquire("user-1", "gpt-4", {"rpm": 1}, on_unavailable="allow")
 
         async with lease:
             with pytest.raises(RuntimeError, match="entered once"):

@@ -1,4 +1,4 @@
-"""Stored limits: four levels, which of them counts, and what is remembered of them for how long."""
+"""Stored limits: the four levels, their precedence, and how long the client caches them."""
 
 import pytest
 
@@ -14,8 +14,8 @@ ENTITY = [Limit.per_second("rps", 4)]
 MANY = [Limit.per_second("rps", 2), Limit.per_minute("tpm", 60), Limit.per_day("daily", 5)]
 
 
-async def test_limits_are_stored_at_every_level(repo):
-    """What was set is what is got."""
+async def test_stored_limits_are_read_back_at_every_level(repo):
+    """Each getter returns what its setter stored."""
     await repo.set_system_defaults(SYSTEM)
     await repo.set_resource_defaults("gpt-4", RESOURCE)
     await repo.set_limits("user-1", ENTITY_DEFAULT)
@@ -29,8 +29,8 @@ async def test_limits_are_stored_at_every_level(repo):
     ]
 
 
-async def test_where_nothing_is_stored_nothing_is_got(repo):
-    """An empty list, and never an error."""
+async def test_getters_without_stored_limits_return_empty_lists(repo):
+    """No limits are not an error."""
     assert [([], None), [], [], []] == [
         await repo.get_system_defaults(),
         await repo.get_resource_defaults("gpt-4"),
@@ -39,23 +39,23 @@ async def test_where_nothing_is_stored_nothing_is_got(repo):
     ]
 
 
-async def test_several_limits_come_back_in_the_order_of_their_names(repo):
-    """Whole, whatever order they were set in."""
+async def test_stored_limits_are_returned_in_the_order_of_their_names(repo):
+    """The order in which they were set makes no difference."""
     await repo.set_system_defaults(MANY)
 
     assert sorted(MANY, key=lambda limit: limit.name) == (await repo.get_system_defaults())[0]
 
 
-async def test_setting_replaces_what_was_set(repo):
-    """Limits that are not named again are gone."""
+async def test_setting_limits_replaces_all_earlier_limits_of_the_level(repo):
+    """Limits that are not named again are removed."""
     await repo.set_system_defaults(MANY)
     await repo.set_system_defaults(SYSTEM)
 
     assert (SYSTEM, None) == await repo.get_system_defaults()
 
 
-async def test_the_nearest_level_counts(repo):
-    """Entity and resource, then the entity's default, then the resource, then the system."""
+async def test_resolve_limits_uses_the_most_specific_level(repo):
+    """Entity and resource first, then the entity's default, the resource, and the system."""
     found = [await repo.resolve_limits("user-1", "gpt-4")]
     await repo.set_system_defaults(SYSTEM)
     found.append(await repo.resolve_limits("user-1", "gpt-4"))
@@ -75,16 +75,16 @@ async def test_the_nearest_level_counts(repo):
     ] == found
 
 
-async def test_levels_are_not_merged(repo):
-    """The nearest level counts as a whole."""
+async def test_resolve_limits_does_not_merge_levels(repo):
+    """The most specific level applies as a whole."""
     await repo.set_system_defaults(MANY)
     await repo.set_limits("user-1", ENTITY, "gpt-4")
 
     assert ENTITY == (await repo.resolve_limits("user-1", "gpt-4")).limits
 
 
-async def test_limits_of_others_do_not_count(repo):
-    """Another entity, another resource."""
+async def test_resolve_limits_ignores_other_entities_and_resources(repo):
+    """Only the limits of this entity and this resource apply."""
     await repo.set_system_defaults(SYSTEM)
     await repo.set_limits("user-2", ENTITY, "gpt-4")
     await repo.set_limits("user-1", ENTITY, "other")
@@ -93,8 +93,8 @@ async def test_limits_of_others_do_not_count(repo):
     assert "system" == (await repo.resolve_limits("user-1", "gpt-4")).source
 
 
-async def test_an_acquire_goes_by_the_nearest_level(limiter):
-    """The limits of the entity and not the system's."""
+async def test_acquire_uses_the_limits_of_the_most_specific_level(limiter):
+    """The entity's limits take precedence over the system's."""
     await limiter.set_system_defaults(SYSTEM)
     await limiter.set_limits("user-1", ENTITY_DEFAULT)
 
@@ -107,8 +107,8 @@ async def test_an_acquire_goes_by_the_nearest_level(limiter):
     )
 
 
-async def test_the_limiter_hands_every_verb_to_its_repository(limiter, repo):
-    """Both know the same limits."""
+async def test_limiter_and_repository_return_the_same_limits(limiter, repo):
+    """The limiter delegates to its repository."""
     await limiter.set_system_defaults(SYSTEM, "allow")
     await limiter.set_resource_defaults("gpt-4", RESOURCE)
     await limiter.set_limits("user-1", ENTITY, "gpt-4")
@@ -126,8 +126,8 @@ async def test_the_limiter_hands_every_verb_to_its_repository(limiter, repo):
     ]
 
 
-async def test_what_to_do_while_the_store_is_away_is_stored_with_the_system(repo):
-    """It is told wherever limits are resolved."""
+async def test_on_unavailable_is_stored_with_the_system_defaults(repo):
+    """resolve_limits returns it, whichever level the limits come from."""
     await repo.set_system_defaults(SYSTEM, on_unavailable="allow")
     await repo.set_limits("user-1", ENTITY)
 
@@ -135,8 +135,8 @@ async def test_what_to_do_while_the_store_is_away_is_stored_with_the_system(repo
     assert OnUnavailable.ALLOW is (await repo.resolve_limits("user-1", "gpt-4")).on_unavailable
 
 
-async def test_what_to_do_while_the_store_is_away_stays_until_it_is_changed(repo):
-    """Setting limits alone leaves it."""
+async def test_on_unavailable_is_kept_when_only_the_limits_are_set(repo):
+    """It changes only if it is passed."""
     await repo.set_system_defaults(SYSTEM, on_unavailable=OnUnavailable.ALLOW)
     await repo.set_system_defaults(RESOURCE)
     kept = await repo.get_system_defaults()
@@ -148,8 +148,8 @@ async def test_what_to_do_while_the_store_is_away_stays_until_it_is_changed(repo
     )
 
 
-async def test_a_change_leaves_an_audit_event(repo):
-    """Whoever changed it is written down with the change."""
+async def test_set_limits_records_an_audit_event_with_the_principal(repo):
+    """The event is stored with the change."""
     await repo.set_limits("user-1", ENTITY, "gpt-4", principal="alice")
 
     events = [item for key, item in everything_in(repo).items() if "AUDIT#user-1" in key[0]]
@@ -159,8 +159,8 @@ async def test_a_change_leaves_an_audit_event(repo):
     ]
 
 
-async def test_stored_limits_survive_closing(tmp_path):
-    """A file keeps limits and balances."""
+async def test_sqlite_file_keeps_limits_and_balances_after_close(tmp_path):
+    """A second repository on the file finds them."""
     url, clock = f"sqlite:///{tmp_path / 'kept.db'}", SettableClock()
     async with await Repository.open(url, clock=clock) as first:
         await first.set_system_defaults(MANY)
@@ -170,8 +170,8 @@ async def test_stored_limits_survive_closing(tmp_path):
         assert {"daily": 5, "rps": 2, "tpm": 40} == await RateLimiter(second).available("user-1", "gpt-4")
 
 
-async def test_limits_are_read_once_while_they_are_fresh(repo, clock):
-    """One batch of reads for all levels, then none up to the last millisecond of the cache's time."""
+async def test_limits_are_read_once_until_the_cache_expires(repo, clock):
+    """One batch read covers all levels, and none follows up to the last millisecond of the cache time."""
     await repo.set_system_defaults(SYSTEM)
     limiter, table = counted(repo)
 
@@ -186,8 +186,8 @@ async def test_limits_are_read_once_while_they_are_fresh(repo, clock):
     assert (["batch_get"], [], ["batch_get"]) == (first, fresh, table.drain())
 
 
-async def test_that_there_are_no_limits_is_remembered_too(repo, clock):
-    """Asking again for what is not there costs nothing."""
+async def test_absence_of_limits_is_cached(repo, clock):
+    """A repeated request without limits makes no further batch read."""
     limiter, table = counted(repo)
     for _ in range(3):
         with pytest.raises(ValidationError):
@@ -200,8 +200,8 @@ async def test_that_there_are_no_limits_is_remembered_too(repo, clock):
     assert 1 == first.count("batch_get")
 
 
-async def test_a_change_by_another_client_is_seen_when_the_cache_has_run_out(repo, clock):
-    """Not a millisecond before, where nothing else tells, and not one after."""
+async def test_change_by_another_client_is_seen_when_the_cache_expires(repo, clock):
+    """It is seen exactly then, not a millisecond earlier or later."""
     one, two = another(repo), another(repo)
     await one.set_system_defaults(SYSTEM)
     await two.resolve_limits("user-1", "gpt-4")
@@ -214,8 +214,8 @@ async def test_a_change_by_another_client_is_seen_when_the_cache_has_run_out(rep
     assert (SYSTEM, RESOURCE) == (before, (await two.resolve_limits("user-1", "gpt-4")).limits)
 
 
-async def test_a_client_sees_its_own_change_at_once(repo):
-    """At every level."""
+async def test_client_sees_its_own_changes_immediately_at_every_level(repo):
+    """A change invalidates the client's own cache."""
     found = []
     await repo.set_system_defaults(SYSTEM)
     found.append((await repo.resolve_limits("user-1", "gpt-4")).limits)
@@ -229,8 +229,8 @@ async def test_a_client_sees_its_own_change_at_once(repo):
     assert [SYSTEM, RESOURCE, SYSTEM, ENTITY] == found
 
 
-async def test_without_a_cache_limits_are_read_every_time(repo):
-    """``config_cache_ttl=0``: a change is seen by the next call."""
+async def test_config_cache_ttl_of_zero_reads_limits_for_every_request(repo):
+    """A change applies to the next call."""
     await repo.set_system_defaults(SYSTEM)
     limiter, table = counted(repo, config_cache_ttl_ms=0)
     await take(limiter, {"rps": 1})
@@ -243,8 +243,8 @@ async def test_without_a_cache_limits_are_read_every_time(repo):
     assert RESOURCE == (await limiter.resolve_limits("user-1", "gpt-4")).limits
 
 
-async def test_the_cache_may_be_emptied(repo):
-    """What another client changed is then seen at once."""
+async def test_invalidate_config_cache_makes_changes_of_other_clients_visible(repo):
+    """The next call reads the limits again."""
     one, two = another(repo), another(repo)
     await one.set_system_defaults(SYSTEM)
     await two.resolve_limits("user-1", "gpt-4")
@@ -255,8 +255,8 @@ async def test_the_cache_may_be_emptied(repo):
     assert RESOURCE == (await two.resolve_limits("user-1", "gpt-4")).limits
 
 
-async def test_the_cache_tells_how_it_is_doing(repo):
-    """Hits, misses, entries, and how long they last."""
+async def test_cache_stats_count_hits_misses_and_entries(repo):
+    """They also contain the time to live in seconds."""
     before = repo.get_cache_stats()
     await repo.resolve_limits("user-1", "gpt-4")
     await repo.resolve_limits("user-1", "gpt-4")
@@ -269,7 +269,7 @@ async def test_the_cache_tells_how_it_is_doing(repo):
     assert 0 == repo.get_cache_stats().size
 
 
-async def test_acquires_count_as_hits_of_the_cache(limiter):
+async def test_acquire_counts_as_a_cache_hit(limiter):
     """The limits of an acquire come from the cache as well."""
     await limiter.set_system_defaults([Limit.per_second("rps", 100)])
     for _ in range(10):
@@ -280,19 +280,19 @@ async def test_acquires_count_as_hits_of_the_cache(limiter):
     assert (9, 1) == (stats.hits, stats.misses)
 
 
-class Forgetful(Bounded):
-    """A memory that somebody else empties at once."""
+class SelfClearingCache(Bounded):
+    """A cache that another thread clears after every entry."""
 
     def keep(self, key, value):
         super().keep(key, value)
         self.clear()
 
 
-async def test_limits_that_are_forgotten_while_a_request_is_judged_count_for_it(repo):
-    """Another thread may empty the cache at any moment."""
+async def test_limits_evicted_during_a_request_still_apply_to_it(repo):
+    """Another thread may clear the cache at any moment."""
     await repo.set_system_defaults(SYSTEM)
     other = another(repo)
-    other.scope.caches.buckets = Forgetful()
+    other.scope.caches.buckets = SelfClearingCache()
     limiter = RateLimiter(other)
 
     await take(limiter, {"rps": 1})
@@ -300,8 +300,8 @@ async def test_limits_that_are_forgotten_while_a_request_is_judged_count_for_it(
     assert {"rps": 0} == await RateLimiter(repo).available("user-1", "gpt-4")
 
 
-async def test_a_clock_that_is_set_back_does_not_keep_old_limits_for_longer(repo, clock):
-    """Limits that were read in the future are read again."""
+async def test_clock_set_back_does_not_extend_the_life_of_cached_limits(repo, clock):
+    """Limits with a read time in the future are read again."""
     await repo.set_system_defaults(SYSTEM)
     other = another(repo)
     await other.resolve_limits("user-1", "gpt-4")

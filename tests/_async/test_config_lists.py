@@ -1,4 +1,4 @@
-"""Who has limits of his own, and for what: lists in order, whole, page by page, and right whatever was changed."""
+"""Lists of entities and resources with limits: ordered, complete, paged, and correct after any changes."""
 
 from random import Random
 
@@ -7,7 +7,7 @@ import pytest
 from zae_limiter import Limit, RateLimiter, Repository, ValidationError
 
 from .clients import another, everything_in
-from .rivals import Overtaken, Sparing
+from .rivals import RacedTable, ShortPagesTable
 
 LIMITS = [Limit.per_second("rps", 10)]
 OTHERS = [Limit.per_second("rps", 20)]
@@ -16,7 +16,7 @@ RESOURCES = ["claude", "gpt-4", "_default_"]
 
 
 async def entities(repo, resource="gpt-4"):
-    """List all entities at once."""
+    """List all entities in one call."""
     found, cursor = await repo.list_entities_with_custom_limits(resource)
     assert cursor is None
     return found
@@ -33,26 +33,26 @@ async def pages(repo, size, resource="gpt-4"):
 
 
 @pytest.fixture
-async def peopled(repo):
+async def repo_with_limits(repo):
     """A repository where several entities have limits of their own for one resource."""
     for entity_id in reversed(ENTITIES):
         await repo.set_limits(entity_id, LIMITS, "gpt-4")
     return repo
 
 
-async def test_where_nothing_is_stored_nothing_is_listed(repo):
-    """Empty lists, and no next page."""
+async def test_lists_of_an_empty_repository_are_empty(repo):
+    """There is no next page either."""
     assert ([], None) == await repo.list_entities_with_custom_limits("gpt-4")
     assert ([], []) == (await repo.list_resources_with_entity_configs(), await repo.list_resources_with_defaults())
 
 
-async def test_entities_are_listed_in_order(peopled):
-    """Whatever the order in which they got their limits."""
-    assert sorted(ENTITIES) == await entities(peopled)
+async def test_entities_with_limits_are_listed_in_alphabetical_order(repo_with_limits):
+    """The order in which they got their limits makes no difference."""
+    assert sorted(ENTITIES) == await entities(repo_with_limits)
 
 
 async def test_only_entities_with_limits_for_the_resource_are_listed(repo):
-    """Limits for another resource, or for all without their own, are another list."""
+    """Limits for another resource, or default limits of an entity, are separate lists."""
     await repo.set_limits("user-1", LIMITS, "gpt-4")
     await repo.set_limits("user-2", LIMITS, "gpt-4-turbo")
     await repo.set_limits("user-3", LIMITS)
@@ -65,74 +65,76 @@ async def test_only_entities_with_limits_for_the_resource_are_listed(repo):
 
 
 @pytest.mark.parametrize("size", range(1, len(ENTITIES) + 2))
-async def test_pages_are_full_and_lead_to_every_entity_once(peopled, size):
-    """The last page says that it is the last, though it be full."""
+async def test_paging_through_entities_returns_full_pages_with_every_entity_once(repo_with_limits, size):
+    """The last page has no cursor, even if it is full."""
     everyone = sorted(ENTITIES)
 
-    assert [everyone[start : start + size] for start in range(0, len(everyone), size)] == await pages(peopled, size)
+    assert [everyone[start : start + size] for start in range(0, len(everyone), size)] == await pages(
+        repo_with_limits, size
+    )
 
 
-async def test_a_list_goes_on_where_its_last_entity_was_deleted(peopled):
-    """A cursor is a place in the order, not an entity."""
-    first, cursor = await peopled.list_entities_with_custom_limits("gpt-4", 3)
-    await peopled.delete_limits(first[-1], "gpt-4")
-    rest, _ = await peopled.list_entities_with_custom_limits("gpt-4", cursor=cursor)
+async def test_list_continues_after_the_last_entity_of_a_page_was_deleted(repo_with_limits):
+    """A cursor is a position in the order, not an entity."""
+    first, cursor = await repo_with_limits.list_entities_with_custom_limits("gpt-4", 3)
+    await repo_with_limits.delete_limits(first[-1], "gpt-4")
+    rest, _ = await repo_with_limits.list_entities_with_custom_limits("gpt-4", cursor=cursor)
 
     assert sorted(ENTITIES) == first + rest
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "user-1", "日本", 5, b"x", "!" * 5_000])
-async def test_what_is_no_cursor_is_refused(peopled, cursor):
-    """And said to be the cursor's fault."""
+async def test_list_with_an_invalid_cursor_raises(repo_with_limits, cursor):
+    """The error names the cursor."""
     with pytest.raises(ValidationError) as caught:
-        await peopled.list_entities_with_custom_limits("gpt-4", cursor=cursor)
+        await repo_with_limits.list_entities_with_custom_limits("gpt-4", cursor=cursor)
 
     assert "cursor" == caught.value.field
 
 
-async def test_a_cursor_of_another_list_is_refused(peopled):
-    """It would skip entities without a word."""
-    _, cursor = await peopled.list_entities_with_custom_limits("gpt-4", 1)
+async def test_a_cursor_of_another_list_is_refused(repo_with_limits):
+    """It would silently skip entities."""
+    _, cursor = await repo_with_limits.list_entities_with_custom_limits("gpt-4", 1)
 
     with pytest.raises(ValidationError, match="gpt-5"):
-        await peopled.list_entities_with_custom_limits("gpt-5", cursor=cursor)
+        await repo_with_limits.list_entities_with_custom_limits("gpt-5", cursor=cursor)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1.5, True, "5"])
-async def test_what_is_no_length_of_a_page_is_refused(repo, limit):
+async def test_list_with_an_invalid_page_size_raises(repo, limit):
     """A page has at least one entity."""
     with pytest.raises(ValidationError, match="limit"):
         await repo.list_entities_with_custom_limits("gpt-4", limit)
 
 
 @pytest.mark.parametrize("resource", ["", "4gpt", "a#b", None])
-async def test_what_is_no_resource_is_refused(repo, resource):
-    """As everywhere."""
+async def test_list_with_an_invalid_resource_raises(repo, resource):
+    """Lists check resource names like all other calls."""
     with pytest.raises(ValidationError, match="resource"):
         await repo.list_entities_with_custom_limits(resource)
 
 
 @pytest.mark.parametrize("size", [None, 1, 2, 3, 5, 7, 8])
-async def test_short_answers_of_a_table_make_no_short_pages(peopled, size):
-    """A page is as long as was asked for, in however many answers it comes."""
+async def test_entity_page_is_full_even_if_the_table_returns_short_pages(repo_with_limits, size):
+    """A page has the requested length, however many table reads it takes."""
     everyone, step = sorted(ENTITIES), size or len(ENTITIES)
 
     assert [everyone[start : start + step] for start in range(0, len(everyone), step)] == await pages(
-        another(peopled, Sparing), size
+        another(repo_with_limits, ShortPagesTable), size
     )
 
 
-async def test_deleted_limits_are_not_listed_until_they_are_set_again(peopled):
-    """A tombstone is no limit."""
-    await peopled.delete_limits("b", "gpt-4")
-    without = await entities(peopled)
-    await peopled.set_limits("b", OTHERS, "gpt-4")
+async def test_deleted_limits_are_not_listed_until_they_are_set_again(repo_with_limits):
+    """A tombstone is not listed."""
+    await repo_with_limits.delete_limits("b", "gpt-4")
+    without = await entities(repo_with_limits)
+    await repo_with_limits.set_limits("b", OTHERS, "gpt-4")
 
-    assert (sorted(set(ENTITIES) - {"b"}), sorted(ENTITIES)) == (without, await entities(peopled))
+    assert (sorted(set(ENTITIES) - {"b"}), sorted(ENTITIES)) == (without, await entities(repo_with_limits))
 
 
-async def test_resources_are_listed_while_somebody_has_limits_for_them(repo):
-    """Until the last has gone, in order, and with what stands for all resources."""
+async def test_resource_is_listed_until_its_last_entity_limits_are_deleted(repo):
+    """The list is ordered and includes the default of all resources."""
     await repo.set_limits("user-1", LIMITS, "gpt-4")
     await repo.set_limits("user-2", LIMITS, "gpt-4")
     await repo.set_limits("user-2", LIMITS, "claude")
@@ -151,8 +153,8 @@ async def test_resources_are_listed_while_somebody_has_limits_for_them(repo):
     ] == found
 
 
-async def test_resources_with_defaults_are_a_list_of_their_own(repo):
-    """Limits of entities are not in it, nor the system's."""
+async def test_list_resources_with_defaults_omits_entity_and_system_limits(repo):
+    """Only resource defaults are in it."""
     await repo.set_resource_defaults("gpt-4", LIMITS)
     await repo.set_resource_defaults("claude", LIMITS)
     await repo.set_limits("user-1", LIMITS, "other")
@@ -163,8 +165,8 @@ async def test_resources_with_defaults_are_a_list_of_their_own(repo):
     assert (["claude", "gpt-4"], ["claude"]) == (both, await repo.list_resources_with_defaults())
 
 
-async def test_setting_and_deleting_again_and_again_counts_once(repo):
-    """The registries count records, not changes."""
+async def test_registry_counts_records_and_not_changes(repo):
+    """Repeated sets and deletes of one record count once."""
     for _ in range(3):
         for _ in range(3):
             await repo.set_limits("user-1", LIMITS, "gpt-4")
@@ -178,15 +180,15 @@ async def test_setting_and_deleting_again_and_again_counts_once(repo):
         assert ((["gpt-4"], ["gpt-4"]), ([], [])) == (listed, unlisted)
 
 
-def counted_in(repo):
-    """Return what the registry of entities' limits counts, by resource."""
+def registry_counts(repo):
+    """Return the counts in the registry of entity limits, by resource."""
     (registry,) = [item for key, item in everything_in(repo).items() if key[1] == "#ENTITY_CONFIG_RESOURCES"]
     return {name.removeprefix("r_"): value for name, value in registry.items() if name.startswith("r_")}
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_lists_tell_what_is_stored_after_any_changes_by_any_client(repo, seed):
-    """Three clients, each with a memory of its own, set and delete as they like."""
+async def test_lists_match_the_store_after_random_changes_by_three_clients(repo, seed):
+    """Each client has its own cache."""
     chance, clients, stored = Random(seed), [repo, another(repo), another(repo)], set()
     for _ in range(80):
         client = chance.choice(clients)
@@ -203,7 +205,7 @@ async def test_lists_tell_what_is_stored_after_any_changes_by_any_client(repo, s
     assert expected == {resource: await entities(reader, resource) for resource in RESOURCES}
     assert sorted(filter(expected.get, RESOURCES)) == await reader.list_resources_with_entity_configs()
     assert {resource: len(found) for resource, found in expected.items()} == {
-        resource: counted_in(repo).get(resource, 0) for resource in RESOURCES
+        resource: registry_counts(repo).get(resource, 0) for resource in RESOURCES
     }
 
 
@@ -211,9 +213,9 @@ async def test_lists_tell_what_is_stored_after_any_changes_by_any_client(repo, s
 @pytest.mark.parametrize("theirs", ["set", "delete"])
 @pytest.mark.parametrize("whose", ["user-1", "user-2"])
 @pytest.mark.parametrize("before", [True, False])
-async def test_a_change_that_is_overtaken_counts_right(repo, mine, theirs, whose, before):
-    """The registry is written with the record, so whatever gets between is counted once."""
-    other, slow = another(repo), another(repo, Overtaken)
+async def test_registry_is_correct_after_a_change_that_lost_a_race(repo, mine, theirs, whose, before):
+    """The registry is written with the record, so every change is counted once."""
+    other, slow = another(repo), another(repo, RacedTable)
     stored = {"user-1"} if before else set()
     for entity_id in stored:
         await repo.set_limits(entity_id, LIMITS, "gpt-4")
@@ -223,9 +225,9 @@ async def test_a_change_that_is_overtaken_counts_right(repo, mine, theirs, whose
             return client.set_limits(entity_id, OTHERS, "gpt-4")
         return client.delete_limits(entity_id, "gpt-4")
 
-    slow.scope.table.overtakers = [lambda: change(other, theirs, whose)]
+    slow.scope.table.rivals = [lambda: change(other, theirs, whose)]
     await change(slow, mine, "user-1")
-    if not slow.scope.table.overtakers:
+    if not slow.scope.table.rivals:
         stored = stored | {whose} if theirs == "set" else stored - {whose}
     stored = stored | {"user-1"} if mine == "set" else stored - {"user-1"}
 
@@ -233,7 +235,7 @@ async def test_a_change_that_is_overtaken_counts_right(repo, mine, theirs, whose
     assert (["gpt-4"] if stored else []) == await repo.list_resources_with_entity_configs()
 
 
-async def test_two_clients_at_once_leave_the_registry_right(repo):
+async def test_registry_is_correct_after_concurrent_changes_by_two_clients(repo):
     """Both set and delete the same record, and one of their own, at the same time."""
     parallel = repo.scope.client.parallel
 
@@ -250,11 +252,11 @@ async def test_two_clients_at_once_leave_the_registry_right(repo):
     await parallel.run([lambda: work(one, "user-1"), lambda: work(two, "user-2")])
 
     assert ["user-1", "user-2"] == await entities(repo)
-    assert {"gpt-4": 2} == counted_in(repo)
+    assert {"gpt-4": 2} == registry_counts(repo)
 
 
-async def test_many_clients_that_change_one_record_at_once_all_get_their_turn(repo):
-    """Whoever was overtaken waits a little before he tries again."""
+async def test_many_clients_that_change_one_record_concurrently_all_succeed(repo):
+    """A client that loses a race backs off before it retries."""
     parallel = repo.scope.client.parallel
 
     async def work(clients):
@@ -268,20 +270,20 @@ async def test_many_clients_that_change_one_record_at_once_all_get_their_turn(re
     await work([another(repo) for _ in range(16)])
 
     assert 80 == len(await repo.get_audit_events("shared", 100))
-    assert {"gpt-4": 1} == counted_in(repo)
+    assert {"gpt-4": 1} == registry_counts(repo)
 
 
-async def test_the_limiter_lists_what_its_repository_does(peopled):
-    """The verbs are the same."""
-    limiter = RateLimiter(peopled)
+async def test_limiter_and_repository_return_the_same_lists(repo_with_limits):
+    """The limiter delegates to its repository."""
+    limiter = RateLimiter(repo_with_limits)
 
-    assert await entities(peopled) == await entities(limiter)
+    assert await entities(repo_with_limits) == await entities(limiter)
     assert ["gpt-4"] == await limiter.list_resources_with_entity_configs()
     assert [] == await limiter.list_resources_with_defaults()
 
 
-async def test_lists_survive_closing(tmp_path):
-    """A file keeps its registries and its indexes."""
+async def test_sqlite_file_keeps_registries_and_indexes_after_close(tmp_path):
+    """A second repository on the file returns the same lists."""
     url = f"sqlite:///{tmp_path / 'kept.db'}"
     async with await Repository.open(url) as first:
         await first.set_limits("user-1", LIMITS, "gpt-4")

@@ -1,4 +1,4 @@
-"""What a table of DynamoDB makes of answers that no engine gives on demand."""
+"""How a DynamoDB table handles responses that no engine returns on demand."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from zae_limiter.core.outcome import Applied, Cancelled, Committed, Conflict, Mi
 from zae_limiter.schema.operations import Equals, Key, Query, Update
 from zae_limiter.tables.dynamodb.errors import AccessRefused
 
-from .responder import DEADLINE_S, LOST, TABLE, UNREACHED, Responder, cancelled, failed, table_before, told
+from .responder import DEADLINE_S, LOST, TABLE, UNREACHED, Responder, cancelled, dynamo_table, failed, succeeded
 
 KEY, OTHER = Key("part", "sort"), Key("part", "other")
 ITEM = {"PK": {"S": "part"}, "SK": {"S": "sort"}, "x": {"N": "1"}}
@@ -23,34 +23,34 @@ TOKEN = "token"
 
 @pytest.fixture
 def table_of(monkeypatch):
-    return lambda responder: table_before(responder, monkeypatch)
+    return lambda responder: dynamo_table(responder, monkeypatch)
 
 
-async def test_a_transaction_in_the_way_of_another_is_a_conflict(table_of):
-    """Nothing was judged: it is not a failed condition."""
+async def test_transaction_that_collides_with_another_returns_conflict(table_of):
+    """No condition was evaluated, so it is not a failed condition."""
     responder = Responder(cancelled("None", "TransactionConflict"))
 
     assert Conflict() == await table_of(responder).transact(PAIR, TOKEN)
     assert ["TransactWriteItems"] == responder.verbs
 
 
-async def test_a_failed_condition_is_told_although_there_is_a_conflict_beside_it(table_of):
-    """The item that refused it is news, and sent again it would be refused again."""
+async def test_transaction_with_a_failed_condition_and_a_conflict_returns_cancelled(table_of):
+    """The refusing item is new information, and a retry would be refused again."""
     responder = Responder(cancelled({"Code": "ConditionalCheckFailed", "Item": ITEM}, "TransactionConflict"))
 
     assert Cancelled((Refused(READ), None)) == await table_of(responder).transact(PAIR, TOKEN)
 
 
-async def test_a_single_write_in_the_way_of_a_transaction_is_told_so(table_of):
-    """It heals by waiting a moment, and nothing was written."""
+async def test_write_that_collides_with_a_transaction_returns_contested_throttled(table_of):
+    """Nothing was written, and a retry after a moment succeeds."""
     responder = Responder(failed("TransactionConflictException"))
 
     assert Throttled(contested=True) == await table_of(responder).write(TAKE)
     assert 1 == len(responder.calls)
 
 
-async def test_a_throttled_transaction_is_its_callers_to_send_again(table_of):
-    """What it was decided on may be old by then."""
+async def test_throttled_transaction_is_returned_without_a_retry(table_of):
+    """The caller decides again, since its view may be stale by then."""
     responder = Responder(cancelled("ThrottlingError", "None"))
 
     assert Throttled() == await table_of(responder).transact(PAIR, TOKEN)
@@ -60,9 +60,9 @@ async def test_a_throttled_transaction_is_its_callers_to_send_again(table_of):
 @pytest.mark.parametrize(
     "lost", [LOST, failed("InternalServerError", status=500), failed("TransactionInProgressException")]
 )
-async def test_a_transaction_in_doubt_is_sent_again_as_it_was(table_of, lost):
-    """With the same token and the same operations it is carried out once."""
-    responder = Responder(lost, lost, told())
+async def test_transaction_with_a_lost_response_is_retried_unchanged(table_of, lost):
+    """With the same token and operations, DynamoDB carries it out only once."""
+    responder = Responder(lost, lost, succeeded())
 
     assert Committed() == await table_of(responder).transact(PAIR, TOKEN)
     assert 3 == len(responder.calls)
@@ -71,40 +71,40 @@ async def test_a_transaction_in_doubt_is_sent_again_as_it_was(table_of, lost):
 
 
 @pytest.mark.parametrize("then", [THROTTLE, cancelled("TransactionConflict", "None"), UNREACHED, DENIED])
-async def test_only_its_own_answer_ends_the_doubt_about_a_transaction(table_of, then):
-    """What befell a later try says nothing about the first."""
+async def test_ambiguous_transaction_stays_ambiguous_after_another_failure(table_of, then):
+    """The failure of a retry says nothing about the first attempt."""
     responder = Responder(LOST, then)
 
     assert LOST == await table_of(responder).transact(PAIR, TOKEN)
     assert 1 == len(set(responder.calls))
 
 
-async def test_a_transaction_that_was_sent_again_may_be_refused(table_of):
-    """Had the first try been carried out, the token would have said so; but it may be yet, if it comes late."""
+async def test_retried_transaction_that_is_refused_returns_cancelled_in_doubt(table_of):
+    """The first attempt was not applied so far, but may still arrive late."""
     responder = Responder(LOST, cancelled({"Code": "ConditionalCheckFailed", "Item": ITEM}, "None"))
 
     assert Cancelled((Refused(READ), None), in_doubt=True) == await table_of(responder).transact(PAIR, TOKEN)
 
 
 @pytest.mark.parametrize("lost", [LOST, failed("InternalServerError", status=500), failed("", status=503)])
-async def test_a_single_write_in_doubt_is_not_sent_again(table_of, lost):
-    """It would be applied twice; only its caller can tell."""
-    responder = Responder(lost, told(Attributes=ITEM))
+async def test_write_with_a_lost_response_is_not_retried(table_of, lost):
+    """A retry could apply it twice; only the caller can detect that."""
+    responder = Responder(lost, succeeded(Attributes=ITEM))
 
     outcome = await table_of(responder).write(TAKE)
     assert (Unavailable, True) == (type(outcome), outcome.ambiguous)
     assert 1 == len(responder.calls)
 
 
-async def test_what_never_reached_the_server_is_sent_again(table_of):
-    """A connection that cannot be made may be made the next moment."""
-    responder = Responder(UNREACHED, UNREACHED, told(Attributes=ITEM))
+async def test_write_that_never_reached_the_server_is_retried(table_of):
+    """The next connection attempt may succeed."""
+    responder = Responder(UNREACHED, UNREACHED, succeeded(Attributes=ITEM))
 
     assert Applied(READ) == await table_of(responder).write(TAKE)
 
 
-async def test_what_never_reaches_the_server_is_sent_three_times(table_of):
-    """Writes and transactions say that nothing was written, reads raise."""
+async def test_call_that_never_reaches_the_server_is_given_up_after_three_attempts(table_of):
+    """Writes and transactions return an unambiguous failure; reads raise."""
     for ask in (lambda table: table.write(TAKE), lambda table: table.transact(PAIR, TOKEN)):
         responder = Responder(UNREACHED)
 
@@ -117,16 +117,16 @@ async def test_what_never_reaches_the_server_is_sent_three_times(table_of):
     assert 3 == len(responder.calls)
 
 
-async def test_a_lost_connection_after_tries_that_went_nowhere_leaves_doubt(table_of):
-    """One try did reach the server."""
-    responder = Responder(UNREACHED, LOST, told(Attributes=ITEM))
+async def test_write_lost_after_failed_connections_is_ambiguous(table_of):
+    """One of the attempts reached the server."""
+    responder = Responder(UNREACHED, LOST, succeeded(Attributes=ITEM))
 
     assert LOST == await table_of(responder).write(TAKE)
     assert 2 == len(responder.calls)
 
 
-async def test_what_keeps_calls_from_being_made_at_all_is_not_tried_again(table_of):
-    """No credentials now are no credentials in a moment."""
+async def test_call_that_fails_before_it_is_sent_is_not_retried(table_of):
+    """Missing credentials, for example, will still be missing a moment later."""
     broken = Unavailable(RuntimeError("no credentials"), ambiguous=False)
     responder = Responder(broken)
 
@@ -135,17 +135,17 @@ async def test_what_keeps_calls_from_being_made_at_all_is_not_tried_again(table_
 
 
 @pytest.mark.parametrize("lost", [THROTTLE, LOST, failed("InternalServerError", status=500)])
-async def test_a_read_is_made_again_until_it_is_answered(table_of, lost):
-    """It changes nothing, however often it is made."""
-    responder = Responder(lost, lost, lost, told(Item=ITEM))
+async def test_read_is_retried_until_it_succeeds(table_of, lost):
+    """A read changes nothing, so it may be repeated."""
+    responder = Responder(lost, lost, lost, succeeded(Item=ITEM))
 
     assert READ == await table_of(responder).get(KEY)
     assert 4 == len(responder.calls)
 
 
 @pytest.mark.parametrize("lost", [THROTTLE, LOST, failed("InternalServerError", status=500)])
-async def test_a_read_is_given_up_at_the_deadline(table_of, lost):
-    """Not before, and not after."""
+async def test_read_that_keeps_failing_raises_at_the_deadline(table_of, lost):
+    """It is retried until the deadline and not longer."""
     responder = Responder(lost, takes_ms=100)
     began_s = responder.clock.monotonic_s()
 
@@ -155,8 +155,8 @@ async def test_a_read_is_given_up_at_the_deadline(table_of, lost):
     assert 4 <= len(responder.calls)
 
 
-async def test_a_read_has_the_deadline_of_its_caller(table_of):
-    """What else was waited for counts."""
+async def test_read_ends_at_the_deadline_of_its_caller(table_of):
+    """The time that the caller has already spent counts."""
     responder = Responder(THROTTLE, takes_ms=100)
     until_s = responder.clock.monotonic_s() + 0.35
 
@@ -166,16 +166,16 @@ async def test_a_read_has_the_deadline_of_its_caller(table_of):
     assert round(until_s * 1000) >= responder.clock.now_ms()
 
 
-async def test_a_throttled_write_is_its_callers_to_send_again(table_of):
-    """There may be a better shard to go to."""
+async def test_throttled_write_is_returned_without_a_retry(table_of):
+    """The caller may prefer another shard."""
     responder = Responder(THROTTLE)
 
     assert Throttled() == await table_of(responder).write(TAKE)
     assert 1 == len(responder.calls)
 
 
-async def test_refused_access_is_not_tried_again(table_of):
-    """Nothing was done, and waiting does not help; the cause says what to check."""
+async def test_access_denied_is_not_retried(table_of):
+    """Nothing was written, and the cause says what to check."""
     responder = Responder(DENIED)
     table = table_of(responder)
 
@@ -186,8 +186,8 @@ async def test_refused_access_is_not_tried_again(table_of):
     assert ["UpdateItem", "TransactWriteItems", "Query"] == responder.verbs
 
 
-async def test_a_missing_table_is_named(table_of):
-    """Nothing is tried again until somebody makes it."""
+async def test_call_on_a_missing_table_raises_with_its_name(table_of):
+    """It is not retried."""
     responder = Responder(failed("ResourceNotFoundException"))
 
     for ask in (lambda table: table.get(KEY), lambda table: table.write(TAKE), lambda table: table.transact(PAIR, "t")):
@@ -196,39 +196,39 @@ async def test_a_missing_table_is_named(table_of):
     assert 3 == len(responder.calls)
 
 
-async def test_a_read_refused_for_its_time_is_signed_once_more(table_of):
-    """The refusal has told the server's time."""
-    responder = Responder(SKEWED, told(Item=ITEM))
+async def test_read_refused_for_clock_skew_is_signed_again(table_of):
+    """The refusal contains the server's time."""
+    responder = Responder(SKEWED, succeeded(Item=ITEM))
 
     assert READ == await table_of(responder).get(TAKE.key)
     assert 2 == len(responder.calls)
 
 
-async def test_a_write_refused_for_its_time_is_judged_anew(table_of):
-    """It was decided on by the clock that was wrong, so it is not sent again: the item is the answer."""
-    responder = Responder(SKEWED, told(Item=ITEM))
+async def test_write_refused_for_clock_skew_returns_the_current_item(table_of):
+    """It was decided with a wrong clock, so it is not retried; the item is read instead."""
+    responder = Responder(SKEWED, succeeded(Item=ITEM))
 
     assert Refused(READ) == await table_of(responder).write(TAKE)
     assert ["UpdateItem", "GetItem"] == [call.target.rpartition(".")[2] for call in responder.calls]
 
 
-async def test_a_write_refused_for_its_time_may_find_nothing(table_of):
-    """Then there is no item to judge by."""
-    responder = Responder(SKEWED, told())
+async def test_write_refused_for_clock_skew_on_a_missing_item_returns_missing(table_of):
+    """There is no item to decide with."""
+    responder = Responder(SKEWED, succeeded())
 
     assert Missing() == await table_of(responder).write(TAKE)
 
 
-async def test_a_transaction_refused_for_its_time_is_decided_on_again(table_of):
-    """Nothing was written, as after a conflict."""
+async def test_transaction_refused_for_clock_skew_returns_conflict(table_of):
+    """Nothing was written, so the caller decides again."""
     responder = Responder(SKEWED)
 
     assert Conflict() == await table_of(responder).transact([TAKE], "token")
     assert 1 == len(responder.calls)
 
 
-async def test_a_call_refused_for_its_time_again_is_refused(table_of):
-    """The clock is not what is wrong: the write is not sent again, and the read of the item is signed twice more."""
+async def test_call_refused_for_clock_skew_repeatedly_returns_access_refused(table_of):
+    """The clock is not the cause: after the write, the read is tried three times with new signatures."""
     responder = Responder(SKEWED)
 
     outcome = await table_of(responder).write(TAKE)
@@ -237,17 +237,17 @@ async def test_a_call_refused_for_its_time_again_is_refused(table_of):
     assert [] == responder.refused_keys
 
 
-async def test_expired_keys_are_replaced_once(table_of):
-    """The call is made again with the new ones."""
-    responder = Responder(EXPIRED, told(Attributes=ITEM))
+async def test_call_with_expired_credentials_is_retried_with_new_ones(table_of):
+    """Credentials are refreshed once per call."""
+    responder = Responder(EXPIRED, succeeded(Attributes=ITEM))
     responder.new_keys = ["second keys"]
 
     assert Applied(READ) == await table_of(responder).write(TAKE)
     assert (["first keys"], 2) == (responder.refused_keys, len(responder.calls))
 
 
-async def test_new_keys_that_are_refused_are_not_replaced(table_of):
-    """Were there better ones, they would have been found."""
+async def test_new_credentials_that_are_refused_are_not_replaced_again(table_of):
+    """A second refresh would not find better ones."""
     responder = Responder(EXPIRED)
     responder.new_keys = ["second keys", "third keys"]
 
@@ -257,8 +257,8 @@ async def test_new_keys_that_are_refused_are_not_replaced(table_of):
 
 
 @pytest.mark.parametrize("found", [[], [OSError("no metadata service")]])
-async def test_without_new_keys_the_call_is_not_made_again(table_of, found):
-    """The server has said what is wrong; what kept keys from being found is not more to the point."""
+async def test_expired_credentials_without_new_ones_return_the_servers_error(table_of, found):
+    """The server's error is more useful than the failure of the refresh."""
     responder = Responder(EXPIRED)
     responder.new_keys = list(found)
 

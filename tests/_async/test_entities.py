@@ -1,4 +1,4 @@
-"""Entities: created, read, deleted, with parents and children."""
+"""Entities: creation, reading and deletion, with parents and children."""
 
 import pytest
 
@@ -16,8 +16,8 @@ from .clients import another
 RPM = Limit.per_minute("rpm", 10)
 
 
-async def test_an_entity_is_as_it_was_created(repo):
-    """Every fact is kept."""
+async def test_get_entity_returns_the_entity_as_it_was_created(repo):
+    """All attributes are stored."""
     await repo.create_entity("org", name="The Org")
     created = await repo.create_entity("key", "A Key", "org", cascade=True, metadata={"tier": "gold", "seats": 3})
 
@@ -31,13 +31,13 @@ async def test_an_entity_is_as_it_was_created(repo):
     assert created.is_child
 
 
-async def test_what_was_never_created_is_none(repo):
-    """Asking is no error."""
+async def test_get_entity_of_an_unknown_id_returns_none(repo):
+    """An unknown id is not an error."""
     assert await repo.get_entity("nobody") is None
 
 
-async def test_an_entity_is_created_once(repo):
-    """The second time is an error, and changes nothing."""
+async def test_create_of_an_existing_entity_raises_and_changes_nothing(repo):
+    """The first entity is kept."""
     await repo.create_entity("org", name="first")
 
     with pytest.raises(EntityExistsError):
@@ -46,8 +46,8 @@ async def test_an_entity_is_created_once(repo):
     assert "first" == (await repo.get_entity("org")).name
 
 
-async def test_a_parent_must_be_there(repo):
-    """Nothing of the child is written."""
+async def test_create_with_a_missing_parent_raises_and_writes_nothing(repo):
+    """A parent must exist before its children."""
     with pytest.raises(EntityNotFoundError, match="org"):
         await repo.create_entity("key", parent_id="org")
 
@@ -65,8 +65,8 @@ async def test_a_parent_must_be_there(repo):
         ({"name": 5}, "name"),
     ],
 )
-async def test_facts_that_cannot_be_are_refused(repo, facts, field):
-    """By name, before anything is written."""
+async def test_create_entity_with_an_invalid_argument_raises_with_its_field(repo, facts, field):
+    """Arguments are checked before anything is written."""
     await repo.create_entity("org")
 
     with pytest.raises(ValidationError) as refused:
@@ -76,8 +76,8 @@ async def test_facts_that_cannot_be_are_refused(repo, facts, field):
     assert await repo.get_entity("key") is None
 
 
-async def test_children_are_listed_in_order(repo):
-    """Those of this parent, and no others."""
+async def test_get_children_returns_the_children_of_one_parent_in_order(repo):
+    """Children of other parents are left out."""
     for parent in ("org", "other"):
         await repo.create_entity(parent)
     for child in ("b", "a", "c"):
@@ -88,8 +88,8 @@ async def test_children_are_listed_in_order(repo):
     assert [] == await repo.get_children("a")
 
 
-async def test_an_entity_with_children_stays(repo):
-    """Until the last of them is gone."""
+async def test_delete_of_an_entity_with_children_raises(repo):
+    """It succeeds once the last child is deleted."""
     await repo.create_entity("org")
     await repo.create_entity("key", parent_id="org")
 
@@ -102,8 +102,8 @@ async def test_an_entity_with_children_stays(repo):
     assert await repo.get_entity("org") is None
 
 
-async def test_deleting_what_is_not_there_is_an_error(repo):
-    """Before and after it was there."""
+async def test_delete_of_a_missing_entity_raises(repo):
+    """The error is the same for a deleted and an unknown entity."""
     await repo.create_entity("org")
     await repo.delete_entity("org")
 
@@ -112,8 +112,8 @@ async def test_deleting_what_is_not_there_is_an_error(repo):
             await repo.delete_entity(nobody)
 
 
-async def test_a_deleted_entity_takes_its_limits_and_buckets_along(repo, limiter):
-    """What it had used and owed is gone with it; so is its place in the registries."""
+async def test_delete_entity_deletes_its_limits_and_buckets(repo, limiter):
+    """Its entries in the registries are removed too."""
     await repo.set_system_defaults([RPM])
     await repo.create_entity("user")
     for resource in ("gpt-4", "gpt-5", "_default_"):
@@ -128,8 +128,8 @@ async def test_a_deleted_entity_takes_its_limits_and_buckets_along(repo, limiter
     assert {"rpm": 10} == await limiter.available("user", "gpt-4")
 
 
-async def test_a_live_client_learns_of_the_deletion(repo, limiter):
-    """It finds the bucket gone, reads the limits again, and creates it by those."""
+async def test_running_client_uses_default_limits_after_the_entity_was_deleted(repo, limiter):
+    """It finds the bucket missing, reads the limits again, and creates the bucket with them."""
     await repo.set_system_defaults([RPM])
     await repo.create_entity("user")
     await repo.set_limits("user", [Limit.per_minute("rpm", 2)], "gpt-4")
@@ -144,11 +144,11 @@ async def test_a_live_client_learns_of_the_deletion(repo, limiter):
     assert {"rpm": 9} == await limiter.available("user", "gpt-4")
 
 
-async def test_changes_are_told_to_the_audit(repo):
-    """With who made them."""
+async def test_entity_changes_record_audit_events_with_the_principal(repo):
+    """Creation and deletion are audited."""
     await repo.create_entity("org", principal="alice")
     await repo.delete_entity("org", principal="bob")
 
-    told = [(event.action, event.principal) for event in await repo.get_audit_events("org")]
+    recorded = [(event.action, event.principal) for event in await repo.get_audit_events("org")]
 
-    assert {("entity_created", "alice"), ("entity_deleted", "bob")} == set(told)
+    assert {("entity_created", "alice"), ("entity_deleted", "bob")} == set(recorded)

@@ -1,4 +1,4 @@
-"""Items that another tenant has put into the index partitions of a namespace change nothing that it sees or does."""
+"""Items that another tenant writes into the index partitions of a namespace do not affect it."""
 
 import logging
 
@@ -18,7 +18,7 @@ MANY = 1_000
 
 
 async def use(repo):
-    """Put something of every kind into a namespace."""
+    """Store at least one item of every kind in a namespace."""
     await repo.set_system_defaults(LIMITS)
     await repo.create_entity("parent")
     for name in ("a", "m", "z"):
@@ -28,7 +28,7 @@ async def use(repo):
 
 
 async def seen(repo):
-    """Return everything that is found through an index."""
+    """Return everything that is read through an index."""
     entities, cursor = [], None
     while not entities or cursor is not None:
         some, cursor = await repo.list_entities_with_custom_limits("gpt-4", limit=1, cursor=cursor)
@@ -70,8 +70,8 @@ async def put(repo, items):
         await repo.scope.table.write(Put(item))
 
 
-async def test_foreign_entries_of_an_index_are_not_seen(repo, caplog):
-    """Lists, children, buckets, capacity and usage are as they were, and a log line names what was skipped."""
+async def test_foreign_index_entries_are_skipped_and_logged(repo, caplog):
+    """Lists, children, buckets, capacity and usage are unchanged, and a log line names the foreign namespace."""
     await use(repo)
     before = await seen(repo)
     await put(repo, poison(repo.scope.namespace_id, 1))
@@ -83,7 +83,7 @@ async def test_foreign_entries_of_an_index_are_not_seen(repo, caplog):
     assert 5 == len({line for line in lines if line.startswith("Foreign entries skipped in ") and HOSTILE in line})
 
 
-async def test_deleting_an_entity_leaves_the_items_of_others(repo):
+async def test_delete_entity_leaves_foreign_items_unchanged(repo):
     """A bucket that another tenant claims for the entity stays, and does not stop the delete."""
     await use(repo)
     await put(repo, poison(repo.scope.namespace_id, 1))
@@ -95,8 +95,8 @@ async def test_deleting_an_entity_leaves_the_items_of_others(repo):
 
 
 @pytest.mark.parametrize("page", [3, 500])
-async def test_a_purge_removes_no_item_of_another_namespace(repo, monkeypatch, page):
-    """It ends, it counts what it removed, and it leaves what others have put into its index."""
+async def test_purge_removes_no_item_of_another_namespace(repo, monkeypatch, page):
+    """It ends, counts what it removed, and leaves foreign entries in its index."""
     monkeypatch.setattr(namespaces, "_KEYS_PER_PAGE", page)
     namespace_id = await repo.register_namespace("team")
     scoped = await repo.namespace("team")
@@ -114,8 +114,8 @@ async def test_a_purge_removes_no_item_of_another_namespace(repo, monkeypatch, p
 
 
 @pytest.mark.parametrize("count", [10**7, 0, "many", None, [1], {"a": 1}])
-async def test_a_purge_removes_forged_buckets(repo, count):
-    """A tenant cannot keep its own namespace from being purged by what it writes there."""
+async def test_purge_removes_forged_buckets(repo, count):
+    """A tenant cannot block the purge of its own namespace with the items it writes there."""
     namespace_id = await repo.register_namespace("team")
     await use(await repo.namespace("team"))
     forged = {"SK": "#STATE", "shard_count": count, "GSI4PK": namespace_id}
@@ -128,8 +128,8 @@ async def test_a_purge_removes_forged_buckets(repo, count):
     assert [] == [key for key in everything_in(repo) if key[0].startswith(f"{namespace_id}/")]
 
 
-async def test_thousands_of_foreign_entries_hide_nothing(repo):
-    """A page of one entry reads past them in full pages, so the number of calls stays small."""
+async def test_thousands_of_foreign_entries_are_skipped_in_few_calls(repo):
+    """Even a page of one entry is read in full table pages, so the number of calls stays small."""
     await use(repo)
     before = await seen(repo)
     for number in range(MANY):
@@ -142,8 +142,8 @@ async def test_thousands_of_foreign_entries_hide_nothing(repo):
     assert other.scope.table.drain().count("query") <= 8 * MANY // embedded_table._ITEMS_PER_PAGE + 40
 
 
-async def test_a_forged_bucket_makes_no_client_read_more_than_there_can_be(repo):
-    """A count of shards beyond bounds is a damaged item, named by its key."""
+async def test_bucket_with_a_forged_shard_count_raises_corrupt_item_error(repo):
+    """A shard count out of bounds is reported with the key of the item, and not followed."""
     await repo.set_system_defaults(LIMITS)
     limiter = RateLimiter(repo)
     await take(limiter, {"rpm": 1})

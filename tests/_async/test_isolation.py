@@ -1,4 +1,4 @@
-"""Whatever is done in one namespace, another sees only what is its own."""
+"""Namespaces are isolated: each sees only its own data, whatever is done in another."""
 
 from random import Random
 
@@ -15,7 +15,7 @@ from .clients import SettableClock
 ENTITIES = ["user-1", "user-10", "abcd", "d"]
 RESOURCES = ["gpt-4", "gpt-4o"]
 
-# Ids of which one is the beginning of the other, and such as look like a part of a key.
+# Ids that are prefixes of each other, and ids that look like a part of a key.
 short_ids = st.text("abcd_-", min_size=1, max_size=4)
 id_pairs = st.lists(short_ids | some.namespace_ids, min_size=2, max_size=2, unique=True).filter(
     lambda ids: "_" not in ids
@@ -29,16 +29,16 @@ changes = st.tuples(
 )
 
 
-async def seen_through(repo, namespace_id):
-    """Return a repository of the namespace of that id, registered under a name that is its own."""
+async def repository_of(repo, namespace_id):
+    """Return a repository of the namespace with this id, registered under a unique name."""
     namespace = life.register(f"n{namespace_id.encode().hex()}", namespace_id, "2024-01-01T00:00:00.000Z")
     client = repo.scope.client
     await client.table.transact(namespace_item.register(namespace), "token")
     return Repository(client.scope(namespace.name, namespace_id), owns_table=False)
 
 
-async def do(repo, what, entity_id, resource, number):
-    """Do one thing in a namespace."""
+async def apply_change(repo, what, entity_id, resource, number):
+    """Make one change in a namespace."""
     limits = [Limit.per_minute("rpm", number)]
     if what == "system":
         await repo.set_system_defaults(limits, principal=f"by-{number}")
@@ -62,27 +62,27 @@ async def try_to_take(limiter, entity_id, resource):
         pass
 
 
-async def told(repo, audit_id):
+async def audit_trail(repo, audit_id):
     return [(event.action, event.principal, event.details) for event in await repo.get_audit_events(audit_id)]
 
 
-async def all_that_is_seen(repo):
-    """Return everything a namespace can be asked for."""
+async def everything_visible(repo):
+    """Return everything that can be read in a namespace."""
     limiter = RateLimiter(repo)
     seen = [
         await repo.get_system_defaults(),
         await repo.list_resources_with_defaults(),
         await repo.list_resources_with_entity_configs(),
-        await told(repo, "$SYSTEM"),
+        await audit_trail(repo, "$SYSTEM"),
     ]
     for resource in RESOURCES:
         seen += [
             await repo.get_resource_defaults(resource),
             await repo.list_entities_with_custom_limits(resource),
-            await told(repo, f"$RESOURCE:{resource}"),
+            await audit_trail(repo, f"$RESOURCE:{resource}"),
         ]
     for entity_id in ENTITIES:
-        seen += [await repo.get_entity(entity_id), await told(repo, entity_id)]
+        seen += [await repo.get_entity(entity_id), await audit_trail(repo, entity_id)]
         for resource in RESOURCES:
             seen += [
                 await repo.resolve_limits(entity_id, resource),
@@ -94,32 +94,32 @@ async def all_that_is_seen(repo):
 @settings(max_examples=60, deadline=None)
 @given(id_pairs, st.lists(changes, max_size=12))
 @example(["abc", "abcd"], [(0, "take", "d", "gpt-4", 1), (1, "take", "d", "gpt-4", 1), (1, "system", "d", "gpt-4", 2)])
-async def test_a_namespace_is_as_if_it_were_alone(ids, done):
-    """On one table, through one connection, two see what each would see on a table of its own."""
+async def test_two_namespaces_on_one_table_behave_as_if_on_separate_tables(ids, done):
+    """On one table, through one connection, each namespace reads what it would read on its own table."""
     together = [[], []]
     async with await Repository.open("memory://", clock=SettableClock(), random=Random(1)) as repo:
-        sides = [await seen_through(repo, namespace_id) for namespace_id in ids]
+        sides = [await repository_of(repo, namespace_id) for namespace_id in ids]
         for side, *change in done:
-            await do(sides[side], *change)
-        together = [await all_that_is_seen(side) for side in sides]
-        empty = await all_that_is_seen(repo)
+            await apply_change(sides[side], *change)
+        together = [await everything_visible(side) for side in sides]
+        empty = await everything_visible(repo)
 
     for side, namespace_id in enumerate(ids):
         async with await Repository.open("memory://", clock=SettableClock(), random=Random(2)) as repo:
-            alone = await seen_through(repo, namespace_id)
+            alone = await repository_of(repo, namespace_id)
             for _, *change in [change for change in done if change[0] == side]:
-                await do(alone, *change)
+                await apply_change(alone, *change)
 
-            assert await all_that_is_seen(alone) == together[side]
+            assert await everything_visible(alone) == together[side]
     async with await Repository.open("memory://", clock=SettableClock(), random=Random(3)) as untouched:
-        assert await all_that_is_seen(untouched) == empty
+        assert await everything_visible(untouched) == empty
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(some.namespaces, min_size=1, max_size=8, unique=True))
 @example(["a", "a.", "a-", "a_", "A", "0", "a.b", "a0"])
-async def test_every_name_leads_to_its_own_id(names):
-    """However alike names are; each is listed, found, and scoped to."""
+async def test_every_namespace_name_resolves_to_its_own_id(names):
+    """Similar names are still listed, found and scoped separately."""
     async with await Repository.open("memory://", clock=SettableClock(), random=Random(1)) as repo:
         ids = await repo.register_namespaces(names)
         for name, namespace_id in ids.items():
@@ -130,8 +130,8 @@ async def test_every_name_leads_to_its_own_id(names):
         assert len(names) == len(set(ids.values()))
 
 
-async def test_scoped_repositories_share_table_and_memory(repo):
-    """A namespace has one memory however often it is scoped to, and no other namespace's."""
+async def test_repositories_of_one_namespace_share_table_and_caches(repo):
+    """Repositories of different namespaces share the table but no cache."""
     await repo.register_namespaces(["team-a", "team-b"])
     first, again, other = (
         await repo.namespace("team-a"),

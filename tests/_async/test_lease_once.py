@@ -1,4 +1,4 @@
-"""A lease is entered once and left once, and its verbs end with it."""
+"""A lease is entered once and left once, and its methods fail after its end."""
 
 import pytest
 
@@ -26,8 +26,8 @@ async def leave(lease, failure=None):
     await lease.__aexit__(None if failure is None else type(failure), failure, None)
 
 
-async def test_a_lease_left_by_an_exception_again_gives_nothing_back(limiter):
-    """The second exit is no exit: others hold what is available by then."""
+async def test_lease_left_by_an_exception_several_times_credits_once(limiter):
+    """Later exits have no effect."""
     await take(limiter, {"rpm": 10})
     lease = await acquire(limiter).__aenter__()
     for _ in range(3):
@@ -36,7 +36,7 @@ async def test_a_lease_left_by_an_exception_again_gives_nothing_back(limiter):
     assert 50 == await left(limiter)
 
 
-async def test_a_lease_left_normally_and_then_by_an_exception_keeps_its_tokens(limiter):
+async def test_lease_left_normally_and_then_by_an_exception_credits_nothing(limiter):
     """The first exit decides."""
     lease = await acquire(limiter).__aenter__()
     await leave(lease)
@@ -46,7 +46,7 @@ async def test_a_lease_left_normally_and_then_by_an_exception_keeps_its_tokens(l
 
 
 async def test_a_lease_left_twice_writes_its_adjustments_once(limiter):
-    """And still says what it consumed."""
+    """It still reports what it consumed."""
     lease = await acquire(limiter).__aenter__()
     await lease.adjust(rpm=5)
     await leave(lease)
@@ -56,8 +56,8 @@ async def test_a_lease_left_twice_writes_its_adjustments_once(limiter):
     assert 45 == await left(limiter)
 
 
-async def test_a_lease_that_was_never_entered_is_left_without_effect(limiter):
-    """There is nothing to give back."""
+async def test_exit_of_a_lease_that_was_never_entered_changes_nothing(limiter):
+    """There is nothing to credit."""
     await leave(acquire(limiter), KeyError("failed"))
 
     assert 60 == await left(limiter)
@@ -65,8 +65,8 @@ async def test_a_lease_that_was_never_entered_is_left_without_effect(limiter):
 
 @pytest.mark.parametrize("failure", [None, KeyError("failed")])
 @pytest.mark.parametrize("verb", ["adjust", "consume", "release"])
-async def test_a_verb_after_the_end_raises_and_changes_nothing(limiter, verb, failure):
-    """However the lease was left."""
+async def test_lease_method_after_the_end_raises_and_changes_nothing(limiter, verb, failure):
+    """The way in which the lease was left makes no difference."""
     lease = await acquire(limiter).__aenter__()
     await leave(lease, failure)
     before = await left(limiter)
@@ -77,8 +77,8 @@ async def test_a_verb_after_the_end_raises_and_changes_nothing(limiter, verb, fa
 
 
 @pytest.mark.parametrize("verb", ["adjust", "consume", "release"])
-async def test_a_verb_of_a_lease_whose_acquire_was_rejected_raises(limiter, verb):
-    """It holds nothing, so there is nothing to change."""
+async def test_lease_method_after_a_rejected_acquire_raises(limiter, verb):
+    """Such a lease holds nothing that could be changed."""
     await take(limiter, {"rpm": 55})
     lease = acquire(limiter)
     with pytest.raises(RateLimitExceeded):
@@ -89,8 +89,8 @@ async def test_a_verb_of_a_lease_whose_acquire_was_rejected_raises(limiter, verb
     assert 5 == await left(limiter)
 
 
-async def test_a_lease_is_entered_once(limiter):
-    """Not even after its end."""
+async def test_lease_that_is_entered_again_after_its_end_raises(limiter):
+    """A lease cannot be reused."""
     lease = await acquire(limiter).__aenter__()
     await leave(lease)
 
@@ -99,8 +99,8 @@ async def test_a_lease_is_entered_once(limiter):
     assert 50 == await left(limiter)
 
 
-async def test_releases_give_back_at_most_what_is_held(limiter):
-    """The second one sees what the first has left."""
+async def test_second_release_of_more_than_the_rest_raises(limiter):
+    """Each release reduces what the lease holds."""
     async with acquire(limiter) as lease:
         await lease.release(rpm=6)
         with pytest.raises(ValidationError):

@@ -1,4 +1,4 @@
-"""A file that another process keeps locked: unavailable after the deadline, and never a caller that hangs."""
+"""A file that another process keeps locked: calls end with unavailable at the deadline, and never hang."""
 
 import re
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, Repository
 
 DEADLINE_S = 0.5
-# So little is earned that nothing is while a test runs.
+# The refill is so slow that no token is added while a test runs.
 LIMITS = [Limit.custom("rpm", 60, 1, 365 * 86_400)]
 HOLD = """
 import sqlite3, sys
@@ -21,15 +21,15 @@ sys.stdin.readline()
 """
 
 
-class Holder:
-    """Another process, which locks the file until it is told to let go."""
+class LockingProcess:
+    """Another process, which locks the file until ``unlock`` is called."""
 
     def __init__(self, path):
         command = [sys.executable, "-c", HOLD, str(path)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert "locked\n" == self._process.stdout.readline()
 
-    def let_go(self):
+    def unlock(self):
         if self._process.poll() is None:
             self._process.communicate("\n")
 
@@ -48,13 +48,13 @@ async def limiter(path):
 
 @pytest.fixture
 def holder(path, limiter):
-    holding = Holder(path)
+    holding = LockingProcess(path)
     yield holding
-    holding.let_go()
+    holding.unlock()
 
 
-async def test_a_request_is_blocked_after_the_deadline(limiter, holder):
-    """Not before it, and the error says what it waited for."""
+async def test_acquire_on_a_locked_file_raises_unavailable_after_the_deadline(limiter, holder):
+    """The error says how long the file was locked."""
     began_s = time.monotonic()
     with pytest.raises(RateLimiterUnavailable) as caught:
         async with limiter.acquire("user-1", "gpt-4", {"rpm": 1}):
@@ -67,30 +67,30 @@ async def test_a_request_is_blocked_after_the_deadline(limiter, holder):
     assert ("user-1", "gpt-4") == (caught.value.entity_id, caught.value.resource)
 
 
-async def test_a_request_is_let_through_after_the_deadline(limiter, holder):
-    """If that is the choice."""
+async def test_acquire_on_a_locked_file_with_allow_yields_a_degraded_lease(limiter, holder):
+    """``on_unavailable`` decides."""
     async with limiter.acquire("user-1", "gpt-4", {"rpm": 1}, on_unavailable="allow") as lease:
         assert lease.degraded
 
 
-async def test_reading_needs_no_lock(limiter, holder):
-    """Writers do not keep readers out."""
+async def test_reads_of_a_locked_file_succeed(limiter, holder):
+    """A writer does not block readers."""
     assert {"rpm": 60} == await limiter.available("user-1", "gpt-4")
     assert await limiter.is_available(timeout=60)
 
 
-async def test_limits_cannot_be_changed_meanwhile(limiter, holder):
+async def test_set_limits_on_a_locked_file_raises_unavailable(limiter, holder):
     """A transaction has the same deadline."""
     with pytest.raises(RateLimiterUnavailable):
         await limiter.set_limits("user-1", LIMITS)
 
 
-async def test_giving_back_has_a_deadline_too(limiter, path):
-    """The exception of the block comes out, though the tokens could not be given back."""
+async def test_credit_at_exit_on_a_locked_file_keeps_the_callers_exception(limiter, path):
+    """The tokens are not credited, and the exception of the block is raised."""
 
     async def failing():
         async with limiter.acquire("user-1", "gpt-4", {"rpm": 1}):
-            holders.append(Holder(path))
+            holders.append(LockingProcess(path))
             raise KeyError
 
     holders = []
@@ -98,17 +98,17 @@ async def test_giving_back_has_a_deadline_too(limiter, path):
         with pytest.raises(KeyError):
             await failing()
     finally:
-        holders[0].let_go()
+        holders[0].unlock()
 
     assert {"rpm": 59} == await limiter.available("user-1", "gpt-4")
 
 
-async def test_once_the_lock_is_gone_all_goes_on(limiter, holder):
-    """Nothing of the blocked request was written."""
+async def test_acquire_after_the_lock_is_released_succeeds(limiter, holder):
+    """Nothing of the failed request was written."""
     with pytest.raises(RateLimiterUnavailable):
         async with limiter.acquire("user-1", "gpt-4", {"rpm": 1}):
             pass
-    holder.let_go()
+    holder.unlock()
 
     async with limiter.acquire("user-1", "gpt-4", {"rpm": 5}):
         pass
@@ -116,8 +116,8 @@ async def test_once_the_lock_is_gone_all_goes_on(limiter, holder):
     assert {"rpm": 55} == await limiter.available("user-1", "gpt-4")
 
 
-async def test_upkeep_that_finds_its_table_closed_leaves_it_alone(path):
-    """It runs on a thread of its own, where nobody would hear what it raises."""
+async def test_upkeep_of_a_closed_table_ends_without_an_error(path):
+    """It runs on its own thread, where an exception would be lost."""
     async with await Repository.open(f"sqlite:///{path}") as repo:
         table = repo.scope.table
     table._tidy(True)

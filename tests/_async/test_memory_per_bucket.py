@@ -1,4 +1,4 @@
-"""What a client keeps in memory for each bucket, and that it keeps no more buckets than it may."""
+"""The memory that a client uses per cached bucket, and the bound on the number of cached buckets."""
 
 import gc
 import tracemalloc
@@ -16,7 +16,7 @@ MOST_BYTES = 1_200
 
 @pytest.fixture(autouse=True)
 def few_rows(monkeypatch):
-    """A SQLite table keeps the rows of few buckets, so that what the client keeps is all there is."""
+    """Let a SQLite table cache the rows of few buckets, so that only the client's memory is measured."""
     monkeypatch.setattr("zae_limiter.tables.sqlite.table._REMEMBERED", 4)
 
 
@@ -26,7 +26,7 @@ async def use(limiter, buckets):
             await lease.adjust(tpm=number % 2)
 
 
-def collected():
+def collect_garbage():
     """Collect garbage until nothing changes; a tuple of tuples is untracked a collection after its parts are."""
     for _ in range(3):
         gc.collect()
@@ -38,13 +38,13 @@ async def test_cached_bucket_with_two_limits_has_few_tracked_objects(repo, limit
     freed = []
     for _ in range(3):
         await use(limiter, BUCKETS)
-        collected()
+        collect_garbage()
         before = len(gc.get_objects())
         repo.scope.caches.buckets.clear()
-        collected()
+        collect_garbage()
         freed.append(before - len(gc.get_objects()))
 
-    # Threads of earlier tests may end meanwhile and free objects of their own, so the least counts.
+    # Threads of earlier tests may end during a round and free their own objects, so the minimum counts.
     assert BUCKETS < min(freed) <= MOST_OBJECTS * BUCKETS
 
 
@@ -55,10 +55,10 @@ async def test_cached_bucket_with_two_limits_takes_little_memory(repo, limiter):
     tracemalloc.start()
     try:
         await use(limiter, BUCKETS)
-        collected()
+        collect_garbage()
         before = tracemalloc.get_traced_memory()[0]
         repo.scope.caches.buckets.clear()
-        collected()
+        collect_garbage()
         freed = before - tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
@@ -66,8 +66,8 @@ async def test_cached_bucket_with_two_limits_takes_little_memory(repo, limiter):
     assert freed <= MOST_BYTES * BUCKETS
 
 
-async def test_client_remembers_no_more_buckets_than_it_may(url, clock, random):
-    """The oldest are forgotten, and an acquire from one of them reads it again."""
+async def test_client_caches_at_most_the_configured_number_of_buckets(url, clock, random):
+    """The oldest are evicted, and an acquire from one of them reads it again."""
     async with await Repository.open(url, clock=clock, random=random, remembered_buckets=10) as repo:
         limiter = RateLimiter(repo)
         await limiter.set_system_defaults(LIMITS)
@@ -80,8 +80,8 @@ async def test_client_remembers_no_more_buckets_than_it_may(url, clock, random):
         assert 999_998 == (await repo.get_buckets("user-000000", "gpt-4"))[0].tokens
 
 
-def test_bounded_dictionary_forgets_its_oldest_entries():
-    """Few at a time, so that no insertion takes long; the newest stay."""
+def test_bounded_dictionary_evicts_its_oldest_entries():
+    """Few are evicted at a time, so that no insertion takes long."""
     kept = Bounded(1_000)
     for number in range(5_000):
         kept.keep(number, str(number))
@@ -92,7 +92,7 @@ def test_bounded_dictionary_forgets_its_oldest_entries():
 
 
 async def test_changed_limits_of_one_entity_are_read_again_for_all_its_resources(repo, limiter):
-    """Whichever resources it uses; limits of other entities stay cached."""
+    """Cached limits of other entities stay."""
     await limiter.set_system_defaults(LIMITS)
     for resource in ("gpt-4", "gpt-4o", "claude"):
         await limiter.available("user-1", resource)
@@ -104,8 +104,8 @@ async def test_changed_limits_of_one_entity_are_read_again_for_all_its_resources
         assert repo.scope.caches.limits(("user-2", resource)) is not None
 
 
-def test_resources_without_buckets_are_forgotten():
-    """A client that meets ever new resources keeps no more of them than twice its buckets."""
+def test_resources_without_cached_buckets_are_evicted():
+    """A client that meets ever new resources caches at most twice as many as buckets."""
     caches = NamespaceCaches(4)
     for number in range(100):
         caches.of(("user-1", f"model-{number}"))

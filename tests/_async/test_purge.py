@@ -1,4 +1,4 @@
-"""A purge removes every item of a namespace and no other, interrupted and repeated included."""
+"""A purge removes every item of a namespace and no other, even if it is interrupted and repeated."""
 
 from random import Random
 
@@ -22,7 +22,7 @@ LIMITS = [Limit.per_minute("rpm", 60)]
 
 
 class InterruptedTable(Wrapped):
-    """A table that goes away after so many items were deleted, in the middle of a batch."""
+    """A table that becomes unavailable after ``deletes_left`` deletes, in the middle of a batch."""
 
     def __init__(self, table):
         super().__init__(table)
@@ -37,7 +37,7 @@ class InterruptedTable(Wrapped):
 
 
 class LaggingTable(Wrapped):
-    """A table whose index shows an item only at the second look after a pause."""
+    """A table whose index is empty at the first query."""
 
     def __init__(self, table):
         super().__init__(table)
@@ -53,7 +53,7 @@ class LaggingTable(Wrapped):
 
 
 async def fill(repo, entities=3):
-    """Put something of every kind into a namespace."""
+    """Store at least one item of every kind in a namespace."""
     await repo.set_system_defaults(LIMITS)
     await repo.set_resource_defaults("gpt-4", LIMITS)
     limiter = RateLimiter(repo)
@@ -65,12 +65,12 @@ async def fill(repo, entities=3):
 
 
 async def registered(repo, name):
-    """Return a namespace's repository, its id, and the table's items before it held anything."""
+    """Return the repository of a new namespace, and its id."""
     namespace_id = await repo.register_namespace(name)
     return await repo.namespace(name), namespace_id
 
 
-def of_namespace(repo, namespace_id):
+def keys_of_namespace(repo, namespace_id):
     """Return the keys of all items of a namespace, however they are marked."""
     return {
         key
@@ -82,48 +82,48 @@ def of_namespace(repo, namespace_id):
 
 
 def without_events(items):
-    """Return the items but for the events that tell of namespaces."""
+    """Return the items without the audit events of namespaces."""
     return {key: item for key, item in items.items() if "$NAMESPACE:" not in key[0]}
 
 
-async def test_nothing_of_it_is_left_and_all_else_is(repo):
-    """The table is as if it had never been registered, but for the audit of the registry."""
+async def test_purge_removes_all_items_of_the_namespace_and_no_others(repo):
+    """Only the audit events of the registry remain."""
     await fill(repo)
     other, _ = await registered(repo, "team-b")
     await fill(other)
     before = without_events(everything_in(repo))
     scoped, namespace_id = await registered(repo, "team-a")
     await fill(scoped)
-    items = len(of_namespace(repo, namespace_id)) - 1
+    items = len(keys_of_namespace(repo, namespace_id)) - 1
     await repo.delete_namespace("team-a")
 
     assert items == await repo.purge_namespace(namespace_id)
-    assert set() == of_namespace(repo, namespace_id)
+    assert set() == keys_of_namespace(repo, namespace_id)
     assert before == without_events(everything_in(repo))
     assert [] == await repo.list_orphan_namespaces()
 
 
-async def test_every_item_is_found_by_its_namespace(repo):
-    """An item without the mark would survive a purge."""
+async def test_every_item_is_in_the_index_of_its_namespace(repo):
+    """An item that is not would survive a purge."""
     await fill(repo)
 
     assert {key[0].partition("/")[0] for key in everything_in(repo)} == {"_", repo.scope.namespace_id}
     assert [] == [key for key, item in everything_in(repo).items() if item.get("GSI4PK") != key[0].partition("/")[0]]
 
 
-async def test_a_namespace_larger_than_a_page_is_purged(repo, monkeypatch):
-    """Page by page."""
+async def test_purge_removes_more_items_than_fit_one_page(repo, monkeypatch):
+    """It works page by page."""
     monkeypatch.setattr(namespaces, "_KEYS_PER_PAGE", 7)
     scoped, namespace_id = await registered(repo, "team-a")
     await fill(scoped, entities=20)
     await repo.delete_namespace("team-a")
 
     assert 60 < await repo.purge_namespace(namespace_id)
-    assert set() == of_namespace(repo, namespace_id)
+    assert set() == keys_of_namespace(repo, namespace_id)
 
 
-async def test_an_empty_namespace_is_purged(repo):
-    """Only its record goes."""
+async def test_purge_of_an_empty_namespace_removes_only_its_record(repo):
+    """The count of removed items is zero."""
     _, namespace_id = await registered(repo, "team-a")
     await repo.delete_namespace("team-a")
 
@@ -131,8 +131,8 @@ async def test_an_empty_namespace_is_purged(repo):
     assert [] == await repo.list_orphan_namespaces()
 
 
-async def test_an_active_namespace_is_not_purged(repo):
-    """Nothing of it is touched; it must be deleted first."""
+async def test_purge_of_an_active_namespace_raises_and_removes_nothing(repo):
+    """It must be deleted first."""
     scoped, namespace_id = await registered(repo, "team-a")
     await fill(scoped)
     before = everything_in(repo)
@@ -144,8 +144,8 @@ async def test_an_active_namespace_is_not_purged(repo):
     assert before == everything_in(repo)
 
 
-async def test_what_was_purged_is_gone(repo):
-    """It can be neither purged again nor recovered."""
+async def test_purged_namespace_cannot_be_purged_again_or_recovered(repo):
+    """It is not found any more."""
     _, namespace_id = await registered(repo, "team-a")
     await repo.delete_namespace("team-a")
     await repo.purge_namespace(namespace_id)
@@ -155,28 +155,28 @@ async def test_what_was_purged_is_gone(repo):
             await verb(namespace_id)
 
 
-async def test_the_new_holder_of_a_name_is_spared(repo):
-    """It has the name, not the id."""
+async def test_purge_leaves_a_new_namespace_of_the_same_name_unchanged(repo):
+    """The two have different ids."""
     first, first_id = await registered(repo, "team-a")
     await fill(first)
     await repo.delete_namespace("team-a")
     second, second_id = await registered(repo, "team-a")
     await fill(second)
-    before = of_namespace(repo, second_id)
+    before = keys_of_namespace(repo, second_id)
     await repo.purge_namespace(first_id)
 
-    assert set() == of_namespace(repo, first_id)
-    assert before == of_namespace(repo, second_id)
+    assert set() == keys_of_namespace(repo, first_id)
+    assert before == keys_of_namespace(repo, second_id)
     assert {"rpm": 59} == await RateLimiter(second).available("user-1", "gpt-4")
 
 
 @pytest.mark.parametrize("deletes", [0, 1, 5, 16])
-async def test_a_purge_that_was_interrupted_is_finished_by_the_next(repo, deletes):
-    """Meanwhile it is listed as being purged, and cannot be recovered."""
+async def test_interrupted_purge_is_completed_by_the_next_one(repo, deletes):
+    """Until then it is listed as purging, and cannot be recovered."""
     scoped, namespace_id = await registered(repo, "team-a")
     await fill(scoped)
     await repo.delete_namespace("team-a")
-    items = len(of_namespace(repo, namespace_id)) - 1
+    items = len(keys_of_namespace(repo, namespace_id)) - 1
     broken = another(repo, InterruptedTable)
     broken.scope.table.deletes_left = deletes
 
@@ -186,11 +186,11 @@ async def test_a_purge_that_was_interrupted_is_finished_by_the_next(repo, delete
     with pytest.raises(NamespaceStateError, match="it is purging"):
         await repo.recover_namespace(namespace_id)
     assert items - deletes == await repo.purge_namespace(namespace_id)
-    assert set() == of_namespace(repo, namespace_id)
+    assert set() == keys_of_namespace(repo, namespace_id)
 
 
-async def test_a_purge_that_was_interrupted_is_told_as_begun_and_as_done(repo):
-    """Once each, however many tries it took, with whoever made them."""
+async def test_interrupted_purge_records_one_begun_and_one_purged_event(repo):
+    """Each names the principal of its attempt."""
     scoped, namespace_id = await registered(repo, "team-a")
     await fill(scoped)
     await repo.delete_namespace("team-a")
@@ -205,8 +205,8 @@ async def test_a_purge_that_was_interrupted_is_told_as_begun_and_as_done(repo):
     ]
 
 
-async def test_whoever_waits_is_told_how_far_it_is(repo):
-    """What the steps removed adds up to what is returned."""
+async def test_purge_reports_progress_that_adds_up_to_the_result(repo):
+    """``progress`` gets the count of each step."""
     scoped, namespace_id = await registered(repo, "team-a")
     await fill(scoped)
     await repo.delete_namespace("team-a")
@@ -216,8 +216,8 @@ async def test_whoever_waits_is_told_how_far_it_is(repo):
     assert 0 < removed == sum(steps)
 
 
-async def test_two_that_purge_at_once_both_come_to_the_end(repo):
-    """Whatever one removes, the other need not, the last record included."""
+async def test_concurrent_purges_of_one_namespace_both_complete(repo):
+    """Items that one has removed are no error for the other, the namespace record included."""
     scoped, namespace_id = await registered(repo, "team-a")
     await fill(scoped)
     await repo.delete_namespace("team-a")
@@ -232,12 +232,12 @@ async def test_two_that_purge_at_once_both_come_to_the_end(repo):
 
     events = await repo.get_audit_events("$NAMESPACE:team-a")
 
-    assert set() == of_namespace(repo, namespace_id)
+    assert set() == keys_of_namespace(repo, namespace_id)
     assert 1 == len([event for event in events if event.action == "namespace_purged"])
 
 
-async def test_an_index_that_lags_is_looked_at_until_it_is_empty_twice(repo):
-    """With a pause between; an empty first look proves nothing."""
+async def test_purge_queries_a_lagging_index_until_it_is_empty_twice(repo):
+    """There is a pause in between; one empty result proves nothing."""
     scoped, namespace_id = await registered(repo, "team-a")
     await fill(scoped)
     await repo.delete_namespace("team-a")
@@ -245,14 +245,14 @@ async def test_an_index_that_lags_is_looked_at_until_it_is_empty_twice(repo):
 
     await lagging.purge_namespace(namespace_id)
 
-    assert set() == of_namespace(repo, namespace_id)
+    assert set() == keys_of_namespace(repo, namespace_id)
     assert 4 == lagging.scope.table.looks
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(0, 30), max_size=4), st.integers(0, 4), st.integers(1, 9))
-async def test_however_often_it_is_interrupted_it_ends(interruptions, entities, page):
-    """At any item, in any page, any number of times; the neighbours never lose one."""
+async def test_purge_interrupted_any_number_of_times_removes_exactly_its_namespace(interruptions, entities, page):
+    """At any item and in any page; other namespaces never lose an item."""
     async with await Repository.open("memory://", clock=SettableClock(), random=Random(3)) as repo:
         await fill(repo, entities)
         before = without_events(everything_in(repo))
@@ -261,15 +261,15 @@ async def test_however_often_it_is_interrupted_it_ends(interruptions, entities, 
         await repo.delete_namespace("team-a")
         usual, namespaces._KEYS_PER_PAGE = namespaces._KEYS_PER_PAGE, page
         try:
-            await purge_at_last(repo, namespace_id, interruptions)
+            await purge_with_interruptions(repo, namespace_id, interruptions)
         finally:
             namespaces._KEYS_PER_PAGE = usual
 
         assert before == without_events(everything_in(repo))
 
 
-async def purge_at_last(repo, namespace_id, interruptions):
-    """Purge with interruptions after so many deletes each, then without."""
+async def purge_with_interruptions(repo, namespace_id, interruptions):
+    """Purge with an interruption after each of these numbers of deletes, then without."""
     for deletes in interruptions:
         broken = another(repo, InterruptedTable)
         broken.scope.table.deletes_left = deletes
@@ -281,8 +281,8 @@ async def purge_at_last(repo, namespace_id, interruptions):
     await repo.purge_namespace(namespace_id)
 
 
-async def test_a_lease_that_outlives_its_namespace_leaves_nothing_behind(repo):
-    """There is nobody left to charge."""
+async def test_lease_that_ends_after_its_namespace_was_purged_writes_nothing(repo):
+    """There is no bucket left to debit."""
     await repo.register_namespace("tenant")
     tenant = await repo.namespace("tenant")
     limits = [Limit.per_minute("rpm", 10)]
@@ -294,47 +294,47 @@ async def test_a_lease_that_outlives_its_namespace_leaves_nothing_behind(repo):
     assert [] == [key for key in everything_in(repo) if key[0].startswith(f"{gone.id}/")]
 
 
-class PurgedBeforehand(Wrapped):
-    """A table on which something happens right before the first transaction that creates a bucket."""
+class InterveningTable(Wrapped):
+    """A table where another client acts right before the first transaction that creates a bucket."""
 
     def __init__(self, table):
         super().__init__(table)
-        self.beforehand = None
+        self.intervene = None
 
     async def transact(self, operations, token, *, until_s=None):
-        if self.beforehand is not None:
-            beforehand, self.beforehand = self.beforehand, None
-            await beforehand()
+        if self.intervene is not None:
+            intervene, self.intervene = self.intervene, None
+            await intervene()
         return await super().transact(operations, token, until_s=until_s)
 
 
 @pytest.mark.parametrize("entity_id", ["user-9", "child"])
-async def test_a_bucket_is_not_created_in_a_namespace_that_is_purged_meanwhile(repo, entity_id):
-    """Not for a child and its parent either, which are created together; what was remembered is forgotten."""
+async def test_bucket_creation_in_a_namespace_purged_concurrently_raises(repo, entity_id):
+    """The same holds for a child and its parent, which are created together; the cache is cleared."""
     scoped, namespace_id = await registered(repo, "team-a")
     await fill(scoped)
     await scoped.create_entity("child", parent_id="key-0", cascade=True)
-    client = another(scoped, PurgedBeforehand)
-    client.scope.table.beforehand = lambda: purge(repo, namespace_id)
+    client = another(scoped, InterveningTable)
+    client.scope.table.intervene = lambda: purge(repo, namespace_id)
 
     with pytest.raises(NamespaceNotFoundError, match="team-a"):
         await take(RateLimiter(client), {"rpm": 1}, entity_id=entity_id)
-    assert set() == of_namespace(repo, namespace_id)
+    assert set() == keys_of_namespace(repo, namespace_id)
     assert 0 == client.get_cache_stats().size
 
 
-async def test_a_debit_creates_nothing_in_a_namespace_that_is_purged_meanwhile(repo):
-    """Its bucket is gone, and nobody is left to be charged; leaving the lease is no error."""
+async def test_debit_in_a_namespace_purged_concurrently_creates_no_bucket(repo):
+    """The exit of the lease raises no error."""
     scoped, namespace_id = await registered(repo, "team-a")
     await fill(scoped)
-    client = another(scoped, PurgedBeforehand)
+    client = another(scoped, InterveningTable)
     async with RateLimiter(client).acquire("key-1", "gpt-4", {"rpm": 1}) as lease:
         await lease.adjust(rpm=1)
         await scoped.delete_entity("key-1")
-        client.scope.table.beforehand = lambda: purge(repo, namespace_id)
+        client.scope.table.intervene = lambda: purge(repo, namespace_id)
 
-    assert None is client.scope.table.beforehand
-    assert set() == of_namespace(repo, namespace_id)
+    assert None is client.scope.table.intervene
+    assert set() == keys_of_namespace(repo, namespace_id)
 
 
 async def purge(repo, namespace_id):

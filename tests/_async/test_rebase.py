@@ -24,7 +24,7 @@ async def available(limiter):
 
 
 async def test_raising_a_capacity_adds_no_tokens(admin, limiter, repo, clock):
-    """What was there stays, and refill goes on to the new capacity."""
+    """The level is kept, and refill continues up to the new capacity."""
     await take(limiter, {"rps": 7})
     await repo.set_system_defaults([Limit.per_second("rps", 10, burst=100)])
     before_the_take = await available(limiter)
@@ -39,7 +39,7 @@ async def test_raising_a_capacity_adds_no_tokens(admin, limiter, repo, clock):
 
 
 async def test_raising_the_capacity_of_a_full_bucket_adds_no_tokens(admin, limiter, repo, clock):
-    """Overflow of the old capacity was never there."""
+    """Refill beyond the old capacity was lost and does not return."""
     await take(limiter, {"rps": 1})
     clock.advance(3_600_000)
     await repo.set_system_defaults([Limit.per_second("rps", 10, burst=100)])
@@ -48,7 +48,7 @@ async def test_raising_the_capacity_of_a_full_bucket_adds_no_tokens(admin, limit
     assert {"rps": 9} == await available(limiter)
 
 
-async def test_lowering_a_capacity_cuts_the_level(admin, limiter, repo):
+async def test_lowering_a_capacity_below_the_level_cuts_the_level(admin, limiter, repo):
     """A bucket never holds more than its capacity."""
     await take(limiter, {"rps": 1})
     await repo.set_system_defaults([Limit.per_second("rps", 4)])
@@ -58,8 +58,8 @@ async def test_lowering_a_capacity_cuts_the_level(admin, limiter, repo):
     assert ({"rps": 4}, {"rps": 3}) == (before_the_take, await available(limiter))
 
 
-async def test_lowering_a_capacity_below_the_level_keeps_what_is_less(admin, limiter, repo):
-    """A level under the new capacity is not touched."""
+async def test_lowering_a_capacity_to_above_the_level_keeps_the_level(admin, limiter, repo):
+    """A level below the new capacity does not change."""
     await take(limiter, {"rps": 8})
     await repo.set_system_defaults([Limit.per_second("rps", 4)])
     await take(limiter, {"rps": 1})
@@ -67,8 +67,8 @@ async def test_lowering_a_capacity_below_the_level_keeps_what_is_less(admin, lim
     assert {"rps": 1} == await available(limiter)
 
 
-async def test_another_rate_counts_from_the_change_on(admin, limiter, repo, clock):
-    """What the old rate had offered until then is kept."""
+async def test_changed_rate_applies_from_the_time_of_the_change(admin, limiter, repo, clock):
+    """Tokens refilled at the old rate until then are kept."""
     await take(limiter, {"rps": 10})
     clock.advance(300)
     await repo.set_system_defaults([Limit.per_second("rps", 1, burst=10)])
@@ -80,7 +80,7 @@ async def test_another_rate_counts_from_the_change_on(admin, limiter, repo, cloc
 
 
 async def test_debt_survives_a_change_of_limits(admin, limiter, repo):
-    """Changing limits forgives nothing."""
+    """A change of limits cancels no debt."""
     async with limiter.acquire("user-1", "gpt-4", {"rps": 10}) as lease:
         await lease.adjust(rps=15)
     await repo.set_system_defaults([Limit.per_second("rps", 100)])
@@ -91,8 +91,8 @@ async def test_debt_survives_a_change_of_limits(admin, limiter, repo):
     assert {"rps": -15} == await available(limiter)
 
 
-async def test_a_limit_that_is_added_starts_full(admin, limiter, repo):
-    """And the others stay as they were."""
+async def test_added_limit_starts_full(admin, limiter, repo):
+    """The other limits keep their levels."""
     await take(limiter, {"rps": 4})
     await repo.set_system_defaults([OLD, TPM])
     await take(limiter, {"rps": 1, "tpm": 100})
@@ -100,8 +100,8 @@ async def test_a_limit_that_is_added_starts_full(admin, limiter, repo):
     assert {"rps": 5, "tpm": 5_900} == await available(limiter)
 
 
-async def test_a_limit_that_is_removed_limits_no_more(admin, limiter, repo):
-    """It is not told, and cannot be named."""
+async def test_removed_limit_no_longer_applies_and_cannot_be_named(admin, limiter, repo):
+    """It is not reported either."""
     await repo.set_system_defaults([OLD, TPM])
     await take(limiter, {"rps": 1, "tpm": 6_000})
     await repo.set_system_defaults([OLD])
@@ -113,8 +113,8 @@ async def test_a_limit_that_is_removed_limits_no_more(admin, limiter, repo):
     assert {"rps": 8} == await available(limiter)
 
 
-async def test_removing_a_limit_and_adding_it_again_refills_nothing(admin, limiter, repo, clock):
-    """A limit that was not full waits, hidden, and goes on earning."""
+async def test_limit_that_is_removed_and_added_again_keeps_its_level(admin, limiter, repo, clock):
+    """A limit that was not full stays in the item, hidden, and keeps refilling."""
     await repo.set_system_defaults([OLD, TPM])
     await take(limiter, {"rps": 1, "tpm": 6_000})
     await repo.set_system_defaults([OLD])
@@ -127,8 +127,8 @@ async def test_removing_a_limit_and_adding_it_again_refills_nothing(admin, limit
     assert ({"rps": 10, "tpm": 100}, {"rps": 9, "tpm": 90}) == (before_the_take, await available(limiter))
 
 
-async def test_a_full_limit_that_is_removed_is_gone(admin, limiter, repo):
-    """There is nothing to remember of it."""
+async def test_full_limit_that_is_removed_is_deleted_from_the_item(admin, limiter, repo):
+    """A full limit has no state worth keeping."""
     await repo.set_system_defaults([OLD, TPM])
     await take(limiter, {"rps": 1})
     await repo.set_system_defaults([OLD])
@@ -138,8 +138,8 @@ async def test_a_full_limit_that_is_removed_is_gone(admin, limiter, repo):
     assert ["rps"] == list(await available(limiter))
 
 
-async def test_a_rebase_is_one_write_and_takes_in_it(repo, admin):
-    """A client with newer limits brings the bucket up to date on its way."""
+async def test_rebase_and_take_are_one_write(repo, admin):
+    """A client with newer limits updates the bucket together with its take."""
     limiter, table = counted(repo)
     await take(limiter, {"rps": 1})
     await admin.set_system_defaults([Limit.per_second("rps", 20)])
@@ -152,8 +152,8 @@ async def test_a_rebase_is_one_write_and_takes_in_it(repo, admin):
     assert {"rps": 7} == await available(limiter)
 
 
-async def test_a_rejection_after_a_change_tells_the_new_limit(repo, admin):
-    """The bucket is put on the new limits though the request is rejected."""
+async def test_rejection_after_a_change_reports_the_new_limit(repo, admin):
+    """The bucket is judged by the new limits even if the request is rejected."""
     limiter = RateLimiter(another(repo))
     await take(limiter, {"rps": 9})
     new = Limit.per_second("rps", 2, burst=5)
@@ -167,8 +167,8 @@ async def test_a_rejection_after_a_change_tells_the_new_limit(repo, admin):
     assert (new, 1, 1.0) == (status.limit, status.available, status.retry_after_seconds)
 
 
-async def test_a_client_with_older_limits_reads_again_and_does_not_write_them_back(repo, admin):
-    """Refused by the stamp it asks for the limits, and from then on agrees."""
+async def test_client_with_older_limits_reads_them_again_and_never_writes_them_back(repo, admin):
+    """The version stamp refuses its write; it reads the limits and retries."""
     newer = RateLimiter(another(repo))
     older, table = counted(repo)
     await take(older, {"rps": 1})
@@ -185,8 +185,8 @@ async def test_a_client_with_older_limits_reads_again_and_does_not_write_them_ba
     assert {"rps": 6} == await available(older)
 
 
-async def test_clients_with_old_and_new_limits_do_not_flip_flop(repo, admin):
-    """One rebase, whoever comes when: every write after it is a plain one."""
+async def test_clients_with_old_and_new_limits_rebase_a_bucket_only_once(repo, admin):
+    """Every write after the rebase is a plain take."""
     one, first = counted(repo)
     two, second = counted(repo)
     await take(one, {"rps": 1})
@@ -205,8 +205,8 @@ async def test_clients_with_old_and_new_limits_do_not_flip_flop(repo, admin):
     assert (["write"] * 3, ["write"] * 3) == (first.drain(), second.drain())
 
 
-class Interfered(Wrapped):
-    """A table where somebody else gets in just before this client's writes, as often as there are calls to make."""
+class RacedTable(Wrapped):
+    """A table where another client acts just before each of this client's next writes."""
 
     def __init__(self, table):
         super().__init__(table)
@@ -220,10 +220,10 @@ class Interfered(Wrapped):
 
 @pytest.mark.parametrize("times", [1, 2, 3, 6])
 async def test_a_bucket_that_keeps_being_rebased_loses_no_tokens(repo, clock, times):
-    """A refusal for another baseline says nothing of full or not full, so it is no reason to give tokens away."""
+    """A refusal for another baseline says nothing about a full bucket, so it must not discard tokens."""
     others = RateLimiter(another(repo))
     await others.set_system_defaults([Limit.custom("rpy", 1_000, 1, 365 * 86_400)])
-    limiter = RateLimiter(another(repo, Interfered))
+    limiter = RateLimiter(another(repo, RacedTable))
     await take(limiter, {"rpy": 100})
 
     async def rebase_and_back():
@@ -240,10 +240,10 @@ async def test_a_bucket_that_keeps_being_rebased_loses_no_tokens(repo, clock, ti
 
 @pytest.mark.parametrize("times", [1, 2, 3])
 async def test_limits_that_change_several_times_during_one_request_are_not_written_back(repo, times):
-    """Whenever the bucket is ahead of what a client has read, the client reads again."""
+    """If the bucket is newer than the limits that a client has read, the client reads them again."""
     others = RateLimiter(another(repo))
     await others.set_system_defaults([Limit.per_second("rps", 1_000)])
-    limiter = RateLimiter(another(repo, Interfered))
+    limiter = RateLimiter(another(repo, RacedTable))
     await take(limiter, {"rps": 100})
     bursts = list(range(1_001, 1_001 + times))
 
@@ -258,8 +258,8 @@ async def test_limits_that_change_several_times_during_one_request_are_not_writt
     assert {"rps": 899 - times} == await available(others)
 
 
-async def test_own_limits_stand_in_for_the_stored_ones(admin, limiter):
-    """A caller's limits rebase the bucket, and the next call without them goes back."""
+async def test_passed_limits_replace_the_stored_ones_for_one_call(admin, limiter):
+    """They rebase the bucket, and the next call without them rebases it back."""
     await take(limiter, {"rps": 2})
     async with limiter.acquire("user-1", "gpt-4", {"rps": 1, "mine": 2}, [Limit.per_second("rps", 5), MINE]):
         own = await limiter.available("user-1", "gpt-4", [Limit.per_second("rps", 5), MINE])
@@ -268,16 +268,16 @@ async def test_own_limits_stand_in_for_the_stored_ones(admin, limiter):
     assert ({"mine": 28, "rps": 4}, {"rps": 3}) == (own, await available(limiter))
 
 
-async def test_own_limits_need_no_stored_ones(limiter):
-    """Nothing need be configured."""
+async def test_passed_limits_need_no_stored_limits(limiter):
+    """Nothing has to be configured."""
     async with limiter.acquire("user-1", "gpt-4", {"rps": 1}, [OLD]):
         pass
 
     assert {"rps": 9} == await limiter.available("user-1", "gpt-4", [OLD])
 
 
-async def test_own_limits_in_any_order_are_the_same_limits(repo):
-    """The bucket is not rebased when only the order differs."""
+async def test_passed_limits_in_another_order_do_not_rebase_the_bucket(repo):
+    """The order of limits has no meaning."""
     limiter = RateLimiter(another(repo))
     async with limiter.acquire("user-1", "gpt-4", {"rps": 1}, [OLD, TPM]):
         pass
@@ -289,8 +289,8 @@ async def test_own_limits_in_any_order_are_the_same_limits(repo):
     assert (before["ld"], before["rf"]) == (after["ld"], after["rf"])
 
 
-async def test_going_to_own_limits_and_back_refills_nothing(admin, limiter):
-    """Limits that come and go keep their level."""
+async def test_alternating_passed_and_stored_limits_refills_nothing(admin, limiter):
+    """Limits that are removed and added again keep their levels."""
     await take(limiter, {"rps": 10})
     for _ in range(5):
         async with limiter.acquire("user-1", "gpt-4", {"mine": 1}, [MINE]):
@@ -301,8 +301,8 @@ async def test_going_to_own_limits_and_back_refills_nothing(admin, limiter):
     assert {"mine": 25} == await limiter.available("user-1", "gpt-4", [MINE])
 
 
-async def test_a_lease_outlives_a_change_of_limits(admin, limiter, repo):
-    """What it adjusts is charged to the bucket as it is then."""
+async def test_lease_adjust_after_a_change_of_limits_debits_the_current_bucket(admin, limiter, repo):
+    """The bucket may have been rebased during the lease."""
     async with limiter.acquire("user-1", "gpt-4", {"rps": 3}) as lease:
         await repo.set_system_defaults([Limit.per_second("rps", 10, burst=50)])
         await take(limiter, {"rps": 1})
@@ -311,8 +311,8 @@ async def test_a_lease_outlives_a_change_of_limits(admin, limiter, repo):
     assert {"rps": 2} == await available(limiter)
 
 
-async def test_a_lease_on_a_limit_that_is_gone_settles_the_rest(admin, limiter, repo):
-    """What the bucket no longer has is left out."""
+async def test_lease_adjust_of_a_removed_limit_settles_the_other_limits(admin, limiter, repo):
+    """Limits that the bucket no longer has are skipped."""
     await repo.set_system_defaults([OLD, TPM])
     async with limiter.acquire("user-1", "gpt-4", {"rps": 3, "tpm": 0}) as lease:
         await repo.set_system_defaults([OLD])
@@ -323,8 +323,8 @@ async def test_a_lease_on_a_limit_that_is_gone_settles_the_rest(admin, limiter, 
 
 
 @pytest.mark.parametrize(("level", "expires"), [("system", True), ("resource", True), ("entity", False)])
-async def test_only_buckets_of_default_limits_expire(limiter, repo, level, expires):
-    """A bucket of an entity's own limits stays."""
+async def test_only_buckets_with_default_limits_expire(limiter, repo, level, expires):
+    """A bucket with the entity's own limits has no ttl."""
     if level == "system":
         await repo.set_system_defaults([OLD])
     elif level == "resource":
@@ -336,8 +336,8 @@ async def test_only_buckets_of_default_limits_expire(limiter, repo, level, expir
     assert expires == ("ttl" in buckets_in(repo)[0])
 
 
-async def test_a_bucket_expires_some_fill_times_after_its_last_use(limiter, repo, clock):
-    """Seven by default, counted in seconds and rounded up."""
+async def test_bucket_expires_seven_fill_times_after_its_last_use(limiter, repo, clock):
+    """The ttl is in seconds, rounded up."""
     await repo.set_system_defaults([Limit.per_second("rps", 1, burst=60)])
     await take(limiter, {"rps": 1})
     clock.advance(5_000)
@@ -347,7 +347,7 @@ async def test_a_bucket_expires_some_fill_times_after_its_last_use(limiter, repo
 
 
 async def test_a_bucket_in_debt_does_not_expire(admin, limiter, repo):
-    """Expiry would forgive the debt."""
+    """Expiry would cancel the debt."""
     async with limiter.acquire("user-1", "gpt-4", {"rps": 10}) as lease:
         await lease.adjust(rps=1)
 

@@ -1,4 +1,4 @@
-"""A rejection: what it says, and that the time it names is neither early nor late."""
+"""A rejection: its content, and the exactness of its retry_after."""
 
 import json
 
@@ -36,7 +36,7 @@ async def rejection(limiter, consume):
     ],
     ids=str,
 )
-async def test_a_retry_is_rejected_a_millisecond_early_and_admitted_on_time(limiter, clock, limit, amount):
+async def test_retry_is_admitted_at_retry_after_and_rejected_a_millisecond_earlier(limiter, clock, limit, amount):
     """``retry_after`` is the first millisecond at which the request is admitted."""
     await limiter.set_system_defaults([limit])
     await take(limiter, {"one": limit.capacity})
@@ -52,8 +52,8 @@ async def test_a_retry_is_rejected_a_millisecond_early_and_admitted_on_time(limi
     assert 0.001 == early.retry_after_seconds
 
 
-async def test_the_time_until_available_is_the_retry_after(limiter, clock):
-    """Who asks beforehand is told the same."""
+async def test_time_until_available_equals_retry_after(limiter, clock):
+    """Both calls return the same wait."""
     await limiter.set_system_defaults([DAILY])
     await take(limiter, {"daily": 19})
     clock.advance(12_345)
@@ -63,8 +63,8 @@ async def test_the_time_until_available_is_the_retry_after(limiter, clock):
     assert (await rejection(limiter, {"daily": 3})).retry_after_seconds == waiting
 
 
-async def test_the_retry_after_is_that_of_the_slowest_violation(limiter, clock):
-    """A retry needs all limits, so the longest wait counts; limits that passed do not."""
+async def test_retry_after_is_the_wait_of_the_slowest_violation(limiter, clock):
+    """A retry needs all limits; limits that passed do not count."""
     await limiter.set_system_defaults([RPS, TPM, DAILY])
     await take(limiter, {"rps": 10, "tpm": 6_000})
 
@@ -76,8 +76,8 @@ async def test_the_retry_after_is_that_of_the_slowest_violation(limiter, clock):
     assert "tpm" == error.primary_violation.limit_name
 
 
-async def test_a_rejection_tells_the_status_of_every_limit(limiter):
-    """Limits that passed and limits that were not named are told too."""
+async def test_rejection_reports_the_status_of_every_limit(limiter):
+    """Limits that passed and limits that were not named are included."""
     await limiter.set_system_defaults([RPS, TPM, DAILY])
     await take(limiter, {"rps": 8, "tpm": 1_000})
 
@@ -91,8 +91,8 @@ async def test_a_rejection_tells_the_status_of_every_limit(limiter):
     assert {("user-1", "gpt-4")} == {(status.entity_id, status.resource) for status in error.statuses}
 
 
-async def test_violations_and_passed_share_out_the_statuses(limiter):
-    """Every status is one or the other."""
+async def test_every_status_of_a_rejection_is_either_violation_or_passed(limiter):
+    """The two lists partition the statuses."""
     await limiter.set_system_defaults([RPS, TPM])
     await take(limiter, {"rps": 10})
 
@@ -105,23 +105,27 @@ async def test_violations_and_passed_share_out_the_statuses(limiter):
     assert 4 == error.violations[0].deficit
 
 
-async def test_a_status_bears_the_limit_in_force(limiter):
-    """A caller need not look it up."""
+async def test_status_of_a_rejection_contains_the_limit_in_force(limiter):
+    """The caller does not have to look it up."""
     await limiter.set_system_defaults([RPS])
     await take(limiter, {"rps": 10})
 
     assert RPS == (await rejection(limiter, {"rps": 1})).primary_violation.limit
 
 
-async def test_a_rejection_is_ready_for_json(limiter):
-    """``as_dict`` holds all a caller may pass on."""
+async def test_rejection_as_dict_is_json_serializable(limiter):
+    """``as_dict`` contains everything that a caller may pass on."""
     await limiter.set_system_defaults([RPS])
     await take(limiter, {"rps": 10})
     error = await rejection(limiter, {"rps": 2})
 
-    told = json.loads(json.dumps(error.as_dict()))
+    decoded = json.loads(json.dumps(error.as_dict()))
 
-    assert ("rate_limit_exceeded", str(error), 0.2) == (told["error"], told["message"], told["retry_after_seconds"])
+    assert ("rate_limit_exceeded", str(error), 0.2) == (
+        decoded["error"],
+        decoded["message"],
+        decoded["retry_after_seconds"],
+    )
     assert [
         {
             "entity_id": "user-1",
@@ -136,11 +140,11 @@ async def test_a_rejection_is_ready_for_json(limiter):
             "exceeded": True,
             "retry_after_seconds": 0.2,
         }
-    ] == told["limits"]
+    ] == decoded["limits"]
 
 
-async def test_a_message_names_entity_resource_limit_and_wait(limiter):
-    """A log line tells what happened."""
+async def test_rejection_message_names_entity_resource_limit_and_wait(limiter):
+    """A log line alone explains the rejection."""
     await limiter.set_system_defaults([RPS])
     await take(limiter, {"rps": 10})
 
@@ -153,16 +157,16 @@ async def test_a_message_names_entity_resource_limit_and_wait(limiter):
 
 
 @pytest.mark.parametrize(("amount", "header"), [(1, "1"), (10, "1"), (11, "2"), (20, "2")])
-async def test_the_header_is_in_whole_seconds_rounded_up(limiter, amount, header):
-    """A client that waits so long is admitted; HTTP knows no fractions, and no zero."""
+async def test_retry_after_header_is_in_whole_seconds_rounded_up(limiter, amount, header):
+    """HTTP allows no fractions, and a client that waits this long is admitted."""
     await limiter.set_system_defaults([Limit.per_second("rps", 10, burst=20)])
     await take(limiter, {"rps": 20})
 
     assert header == (await rejection(limiter, {"rps": amount})).retry_after_header
 
 
-async def test_a_bucket_in_debt_says_so(limiter):
-    """What is owed shows as less than nothing available."""
+async def test_rejection_by_a_bucket_in_debt_reports_negative_available(limiter):
+    """The debt is included in the wait."""
     await limiter.set_system_defaults([RPS])
     async with limiter.acquire("user-1", "gpt-4", {"rps": 10}) as lease:
         await lease.adjust(rps=20)
@@ -172,8 +176,8 @@ async def test_a_bucket_in_debt_says_so(limiter):
     assert (-20, 2.1) == (error.primary_violation.available, error.retry_after_seconds)
 
 
-async def test_a_rejection_takes_nothing(limiter, clock):
-    """However often a request is rejected, it is admitted when its time has come."""
+async def test_repeated_rejections_take_no_tokens(limiter, clock):
+    """A request is admitted at its time, however often it was rejected before."""
     await limiter.set_system_defaults([RPS])
     await take(limiter, {"rps": 10})
 

@@ -1,4 +1,4 @@
-"""Repository: what a URL opens, what may be chosen, namespaces, and closing."""
+"""Repository: URLs, options, namespaces and closing."""
 
 import sqlite3
 from pathlib import Path
@@ -23,26 +23,26 @@ LIMITS = [Limit.per_minute("rpm", 60)]
 
 
 @pytest.fixture(autouse=True)
-def _nothing_chosen(monkeypatch, tmp_path):
-    """No URL in the environment, and a data directory that is the test's own."""
+def _clean_environment(monkeypatch, tmp_path):
+    """No URL in the environment, and a data directory of the test's own."""
     monkeypatch.delenv("ZAE_LIMITER_URL", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
 
 
 async def opened_at(url=None):
-    """Where the table is that a URL opens."""
+    """Open a URL and return the name of the repository."""
     async with await Repository.open(url) as repo:
         return repo.name
 
 
 async def register(repo, name):
-    """Make a namespace, as an admin would."""
+    """Register a namespace, as an administrator would."""
     await repo.register_namespace(name)
 
 
-async def test_memory_is_each_openers_own():
-    """Two openings share nothing."""
+async def test_two_memory_repositories_share_nothing():
+    """Each opening creates a new table."""
     async with await Repository.open("memory://") as one, await Repository.open("memory://") as two:
         await one.set_system_defaults(LIMITS)
 
@@ -50,16 +50,16 @@ async def test_memory_is_each_openers_own():
         assert "memory://" == one.name
 
 
-async def test_a_relative_path_is_below_the_working_directory(tmp_path):
-    """Three slashes, then the path; directories are made."""
+async def test_sqlite_url_with_three_slashes_is_relative_to_the_working_directory(tmp_path):
+    """Missing directories are created."""
     name = await opened_at("sqlite:///some/where/limiter.db")
 
     assert (tmp_path / "some/where/limiter.db").is_file()
     assert "sqlite:///some/where/limiter.db" == name
 
 
-async def test_an_absolute_path_has_four_slashes(tmp_path):
-    """The fourth belongs to the path."""
+async def test_sqlite_url_with_four_slashes_is_an_absolute_path(tmp_path):
+    """The fourth slash belongs to the path."""
     name = await opened_at(f"sqlite:///{tmp_path}/absolute.db")
 
     assert (tmp_path / "absolute.db").is_file()
@@ -67,30 +67,30 @@ async def test_an_absolute_path_has_four_slashes(tmp_path):
     assert name.startswith("sqlite:////")
 
 
-async def test_a_path_may_hold_escaped_characters(tmp_path):
-    """As in any URL."""
+async def test_sqlite_url_may_contain_percent_encoded_characters(tmp_path):
+    """They are decoded as in any URL."""
     await opened_at("sqlite:///with%20space%3F.db")
 
     assert (tmp_path / "with space?.db").is_file()
 
 
 async def test_the_name_of_a_repository_opens_it_again(tmp_path):
-    """It is a URL, whatever characters are in the path."""
+    """The name is a URL."""
     name = await opened_at("sqlite:///plain.db")
 
     assert name == await opened_at(name)
 
 
 @pytest.mark.parametrize("escaped", ["100%2525.db", "a%3Fb.db", "a%23b.db"])
-async def test_the_name_of_a_repository_with_odd_characters_opens_it_again(escaped):
-    """It is a URL, whatever characters are in the path."""
+async def test_the_name_of_a_repository_with_special_characters_opens_it_again(escaped):
+    """The name is a URL, whatever characters the path contains."""
     name = await opened_at(f"sqlite:///{escaped}")
 
     assert name == await opened_at(name)
 
 
-async def test_without_a_url_the_environment_chooses(monkeypatch, tmp_path):
-    """``ZAE_LIMITER_URL`` is used where nothing is passed."""
+async def test_open_without_a_url_uses_the_environment_variable(monkeypatch, tmp_path):
+    """``ZAE_LIMITER_URL`` is used if no URL is passed."""
     monkeypatch.setenv("ZAE_LIMITER_URL", "sqlite:///from-environment.db")
 
     await opened_at()
@@ -98,16 +98,16 @@ async def test_without_a_url_the_environment_chooses(monkeypatch, tmp_path):
     assert (tmp_path / "from-environment.db").is_file()
 
 
-async def test_a_url_outranks_the_environment(monkeypatch):
-    """What is passed counts."""
+async def test_open_with_a_url_ignores_the_environment_variable(monkeypatch):
+    """The argument takes precedence."""
     monkeypatch.setenv("ZAE_LIMITER_URL", "sqlite:///from-environment.db")
 
     assert "memory://" == await opened_at("memory://")
 
 
 @pytest.mark.parametrize("variable", [None, ""])
-async def test_without_anything_a_file_in_the_data_directory_is_used(monkeypatch, tmp_path, variable):
-    """An empty variable is none; what was kept there is there the next time."""
+async def test_open_without_url_and_variable_uses_a_file_in_the_data_directory(monkeypatch, tmp_path, variable):
+    """An empty variable counts as unset, and the data is there at the next opening."""
     if variable is not None:
         monkeypatch.setenv("ZAE_LIMITER_URL", variable)
     async with await Repository.open() as repo:
@@ -147,8 +147,8 @@ async def test_without_anything_a_file_in_the_data_directory_is_used(monkeypatch
     ],
     ids=str,
 )
-async def test_a_url_is_one_of_three_forms(url, tmp_path):
-    """Anything else is refused before a file is made."""
+async def test_open_with_an_invalid_url_raises_before_a_file_is_created(url, tmp_path):
+    """Three URL schemes are supported."""
     with pytest.raises(ValidationError) as caught:
         await Repository.open(url)
 
@@ -157,14 +157,14 @@ async def test_a_url_is_one_of_three_forms(url, tmp_path):
 
 
 @pytest.mark.parametrize("url", ["sqlite://[/file.db", "dynamodb://[", "sqlite:///a%00b.db"])
-async def test_a_url_that_cannot_be_taken_apart_is_refused_by_name(url):
-    """A broken host or a NUL in the path is a bad URL like others."""
+async def test_open_with_a_url_that_cannot_be_parsed_raises_validation_error(url):
+    """An invalid host, or a NUL in the path, is an invalid URL like others."""
     with pytest.raises(ValidationError):
         await Repository.open(url)
 
 
-async def test_a_bad_url_in_the_environment_is_refused(monkeypatch):
-    """And not replaced by the default."""
+async def test_invalid_url_in_the_environment_raises(monkeypatch):
+    """It is not replaced by the default."""
     monkeypatch.setenv("ZAE_LIMITER_URL", "redis://localhost")
 
     with pytest.raises(ValidationError):
@@ -203,8 +203,8 @@ async def test_a_bad_url_in_the_environment_is_refused(monkeypatch):
         ("parallel_mode", 2),
     ],
 )
-async def test_a_bad_option_is_refused_before_a_file_is_made(tmp_path, option, value):
-    """The error names it."""
+async def test_open_with_an_invalid_option_raises_before_a_file_is_created(tmp_path, option, value):
+    """The error names the option."""
     with pytest.raises(ValidationError) as caught:
         await Repository.open("sqlite:///limiter.db", **{option: value})
 
@@ -213,8 +213,8 @@ async def test_a_bad_option_is_refused_before_a_file_is_made(tmp_path, option, v
 
 
 @pytest.mark.parametrize("name", ["", "a#b", "_", "x" * 65, "größe", None, 5, ["default"]], ids=str)
-async def test_a_bad_namespace_is_refused(name):
-    """By name, wherever it is named."""
+async def test_invalid_namespace_name_raises_on_open_and_namespace(name):
+    """Both calls check the name."""
     with pytest.raises(InvalidNameError) as caught:
         await Repository.open("memory://", namespace=name)
     async with await Repository.open("memory://") as repo:
@@ -224,8 +224,8 @@ async def test_a_bad_namespace_is_refused(name):
     assert ("namespace", name) == (caught.value.field, caught.value.value)
 
 
-async def test_a_namespace_that_is_not_there_is_not_made():
-    """A typing error must not start from nothing."""
+async def test_opening_a_missing_namespace_raises_and_does_not_create_it():
+    """A misspelt name must not start with an empty namespace."""
     with pytest.raises(NamespaceNotFoundError) as caught:
         await Repository.open("memory://", namespace="other")
     async with await Repository.open("memory://") as repo:
@@ -235,16 +235,16 @@ async def test_a_namespace_that_is_not_there_is_not_made():
     assert "other" == caught.value.namespace
 
 
-async def test_a_repository_opens_in_a_namespace_that_is_there():
-    """By name; the default one is always there."""
+async def test_open_with_an_existing_namespace_is_scoped_to_it():
+    """The default namespace always exists."""
     async with await Repository.open("sqlite:///limiter.db") as repo:
         await register(repo, "team-a")
     async with await Repository.open("sqlite:///limiter.db", namespace="team-a") as scoped:
         assert "team-a" == scoped.scope.namespace
 
 
-async def test_namespaces_share_nothing_but_the_connection(url):
-    """Neither limits nor buckets, though entities and resources bear the same names."""
+async def test_namespaces_share_the_connection_but_no_limits_or_buckets(url):
+    """Entities and resources with the same names stay separate."""
     async with await Repository.open(url, clock=SettableClock(), random=Random(1)) as repo:
         await register(repo, "team-a")
         scoped = await repo.namespace("team-a")
@@ -261,8 +261,8 @@ async def test_namespaces_share_nothing_but_the_connection(url):
         assert repo.scope.table is scoped.scope.table
 
 
-async def test_two_views_of_one_namespace_share_their_memory():
-    """A change through one is seen by the other at once."""
+async def test_two_repositories_of_one_namespace_share_their_cache():
+    """A change through one is immediately seen by the other."""
     async with await Repository.open("memory://") as repo:
         again = await repo.namespace("default")
         await repo.resolve_limits("user-1", "gpt-4")
@@ -272,7 +272,7 @@ async def test_two_views_of_one_namespace_share_their_memory():
 
 
 async def test_closing_a_scoped_repository_leaves_the_table_open():
-    """It belongs to the one that opened it."""
+    """The table belongs to the repository that opened it."""
     async with await Repository.open("memory://") as repo:
         await repo.set_system_defaults(LIMITS)
         async with await repo.namespace("default"):
@@ -281,16 +281,16 @@ async def test_closing_a_scoped_repository_leaves_the_table_open():
         assert (LIMITS, None) == await repo.get_system_defaults()
 
 
-async def test_closing_twice_is_closing_once(url):
-    """A second time does nothing."""
+async def test_closing_a_repository_twice_has_no_effect(url):
+    """The second call does nothing."""
     repo = await Repository.open(url)
 
     await repo.close()
     await repo.close()
 
 
-async def test_a_limiter_closes_its_repository():
-    """As a context manager, too."""
+async def test_limiter_as_context_manager_closes_its_repository():
+    """Calls after the block raise."""
     async with RateLimiter(await Repository.open("sqlite:///limiter.db")) as limiter:
         await limiter.set_system_defaults(LIMITS)
 
@@ -298,30 +298,30 @@ async def test_a_limiter_closes_its_repository():
         await limiter.available("user-1", "gpt-4")
 
 
-async def test_a_limiter_knows_its_repository():
-    """And where it keeps its data."""
+async def test_limiter_has_the_repository_and_its_name():
+    """Both are public attributes."""
     async with await Repository.open("memory://") as repo:
         limiter = RateLimiter(repo)
 
         assert (repo, "memory://") == (limiter.repository, limiter.name)
 
 
-async def test_a_repository_says_that_it_answers(url):
-    """``ping`` and ``is_available``."""
+async def test_ping_and_is_available_of_an_open_repository_return_true(url):
+    """Both check that the table responds."""
     async with await Repository.open(url) as repo:
         assert (True, True) == (await repo.ping(), await RateLimiter(repo).is_available(timeout=60))
 
 
-async def test_embedded_tables_have_no_infrastructure_and_no_bound_on_writes(url):
-    """Their capabilities say so."""
+async def test_embedded_tables_report_no_infrastructure_and_no_write_limit(url):
+    """``capabilities`` contains both facts."""
     async with await Repository.open(url) as repo:
         capabilities = repo.capabilities
 
     assert (False, None) == (capabilities.supports_infrastructure_management, capabilities.partition_writes_per_second)
 
 
-async def test_a_file_of_another_program_is_not_touched(tmp_path):
-    """A clear error, and the file stays as it was."""
+async def test_opening_a_file_that_is_no_database_raises_and_keeps_it(tmp_path):
+    """The error says that it is not a SQLite file."""
     path = tmp_path / "notes.txt"
     path.write_text("not a database, but longer than its header would be " * 20)
 
@@ -331,16 +331,16 @@ async def test_a_file_of_another_program_is_not_touched(tmp_path):
     assert path.read_text().startswith("not a database")
 
 
-async def test_a_directory_is_no_file(tmp_path):
-    """The error proposes a file in it."""
+async def test_opening_a_directory_raises_and_suggests_a_file_in_it(tmp_path):
+    """A SQLite URL must name a file."""
     (tmp_path / "folder").mkdir()
 
     with pytest.raises(StorageError, match=r"folder/limiter\.db"):
         await Repository.open("sqlite:///folder")
 
 
-async def test_a_file_of_a_newer_version_is_refused(tmp_path):
-    """What cannot be understood is not written to."""
+async def test_opening_a_file_of_a_newer_version_raises(tmp_path):
+    """An unknown format is not written to."""
     await opened_at("sqlite:///limiter.db")
     raise_version(tmp_path / "limiter.db")
 
@@ -355,8 +355,8 @@ def raise_version(path):
 
 
 @pytest.mark.parametrize("mode", ["auto", "serial"])
-async def test_parallel_modes_that_never_warn(mode):
-    """Either limits as the other does."""
+async def test_parallel_modes_auto_and_serial_limit_without_a_warning(mode):
+    """Both modes have the same results."""
     async with await Repository.open("memory://", parallel_mode=mode, clock=SettableClock()) as repo:
         await repo.set_system_defaults(LIMITS)
         await take(RateLimiter(repo), {"rpm": 1})
@@ -366,8 +366,8 @@ async def test_parallel_modes_that_never_warn(mode):
 
 @pytest.mark.filterwarnings("ignore:parallel_mode")
 @pytest.mark.parametrize("mode", ["gevent", "threadpool"])
-async def test_parallel_modes_that_may_warn_where_they_do_little_good(mode):
-    """They work all the same."""
+async def test_parallel_modes_gevent_and_threadpool_limit_correctly(mode):
+    """They may warn if they have no benefit, but they work."""
     async with await Repository.open("memory://", parallel_mode=mode, clock=SettableClock()) as repo:
         await repo.set_system_defaults(LIMITS)
         await take(RateLimiter(repo), {"rpm": 1})

@@ -1,4 +1,4 @@
-"""What the runtime promises in both trees."""
+"""What the runtime guarantees in both trees."""
 
 import _thread
 import threading
@@ -24,13 +24,13 @@ async def parallel():
     opened.close()
 
 
-async def test_a_pair_returns_both_results_in_order(parallel):
-    """Results come in the order of the calls."""
+async def test_run_returns_the_results_in_the_order_of_the_calls(parallel):
+    """The order in which the calls end makes no difference."""
     assert ["left", "right"] == await parallel.run([lambda: returning("left"), lambda: returning("right")])
 
 
-async def test_pairs_nest(parallel):
-    """A call of a pair may itself be a pair."""
+async def test_run_may_be_nested(parallel):
+    """A call of ``run`` may itself use ``run``."""
 
     async def pair():
         return await parallel.run([lambda: returning(1), lambda: returning(2)])
@@ -38,7 +38,7 @@ async def test_pairs_nest(parallel):
     assert [[1, 2], [1, 2]] == await parallel.run([pair, pair])
 
 
-async def test_a_failing_first_waits_for_the_second(parallel):
+async def test_run_with_a_failing_first_call_waits_for_the_second(parallel):
     """Both calls end before an error is raised."""
     ended = []
 
@@ -53,7 +53,7 @@ async def test_a_failing_first_waits_for_the_second(parallel):
     assert ["second"] == ended
 
 
-async def test_a_failing_second_waits_for_the_first(parallel):
+async def test_run_with_a_failing_second_call_waits_for_the_first(parallel):
     """Both calls end before an error is raised."""
     ended = []
 
@@ -68,8 +68,8 @@ async def test_a_failing_second_waits_for_the_first(parallel):
     assert ["first"] == ended
 
 
-async def test_a_call_that_fails_before_it_waits_still_leaves_the_other_its_end(parallel):
-    """Both calls are made, even when making one of them fails."""
+async def test_run_completes_one_call_if_the_other_cannot_be_started(parallel):
+    """Both calls are made, even if making one of them fails."""
     ended = []
 
     async def recording():
@@ -84,7 +84,7 @@ async def test_a_call_that_fails_before_it_waits_still_leaves_the_other_its_end(
     assert ["first"] == ended
 
 
-async def test_of_two_errors_the_first_is_raised_and_notes_the_second(parallel):
+async def test_run_with_two_errors_raises_the_first_with_a_note_of_the_second(parallel):
     """No error is lost."""
     with pytest.raises(KeyError) as caught:
         await parallel.run([lambda: failing(KeyError("first")), lambda: failing(ValueError("second"))])
@@ -92,7 +92,7 @@ async def test_of_two_errors_the_first_is_raised_and_notes_the_second(parallel):
     assert ["The call beside it failed too: ValueError('second')"] == caught.value.__notes__
 
 
-async def test_an_unknown_mode_is_refused():
+async def test_parallel_with_an_unknown_mode_raises():
     """A misspelt mode is an error and not a silent default."""
     with pytest.raises(ValidationError) as caught:
         Parallel("threads")
@@ -100,15 +100,15 @@ async def test_an_unknown_mode_is_refused():
     assert ("parallel_mode", "threads") == (caught.value.field, caught.value.value)
 
 
-async def test_a_closed_parallel_still_runs_pairs(parallel):
-    """Closing lets go of threads, not of the promise to run."""
+async def test_run_of_a_closed_parallel_still_runs_both_calls(parallel):
+    """Closing releases threads, but calls still run."""
     parallel.close()
 
     assert [1, 2] == await parallel.run([lambda: returning(1), lambda: returning(2)])
 
 
-async def test_a_lock_is_held_inside_its_block_only():
-    """One at a time."""
+async def test_lock_is_held_only_inside_its_block():
+    """Leaving the block releases it."""
     lock = Lock()
 
     async with lock:
@@ -117,19 +117,19 @@ async def test_a_lock_is_held_inside_its_block_only():
     assert (True, False) == (held, lock.locked())
 
 
-async def test_a_blocking_call_returns_its_result():
-    """Arguments go in, the result comes out."""
+async def test_in_thread_returns_the_result_of_the_call():
+    """Arguments are passed on."""
     assert 1024 == await in_thread(pow, 2, 10)
 
 
-async def test_a_blocking_call_raises_its_error():
+async def test_in_thread_raises_the_error_of_the_call():
     """Errors cross threads."""
     with pytest.raises(ZeroDivisionError):
         await in_thread(divmod, 1, 0)
 
 
-async def test_background_work_runs_beside_the_caller():
-    """Starting it does not wait for it: here it cannot end before its caller goes on."""
+async def test_in_background_does_not_wait_for_the_work():
+    """Here the work cannot end before its caller continues."""
     go_on, ended = threading.Event(), threading.Event()
 
     def work(first, second):
@@ -143,7 +143,7 @@ async def test_background_work_runs_beside_the_caller():
     assert (False, True) == (before, ended.wait(timeout=300))
 
 
-async def test_background_work_is_left_out_when_no_thread_can_be_started(monkeypatch):
+async def test_in_background_skips_the_work_if_no_thread_can_be_started(monkeypatch):
     """Optional work never fails its caller."""
     made = []
 
@@ -158,8 +158,8 @@ async def test_background_work_is_left_out_when_no_thread_can_be_started(monkeyp
     assert [True] == made
 
 
-async def test_lasting_work_returns_its_result_and_undoes_nothing():
-    """Without a cancellation the work is simply done."""
+async def test_outlast_without_cancellation_returns_the_result():
+    """Nothing is undone."""
     undone = []
 
     async def undo(result):
@@ -169,8 +169,8 @@ async def test_lasting_work_returns_its_result_and_undoes_nothing():
     assert [] == undone
 
 
-async def test_lasting_work_raises_its_error_and_undoes_nothing():
-    """What failed has no result to undo."""
+async def test_outlast_of_failing_work_raises_without_undoing():
+    """Failed work has no result to undo."""
     undone = []
 
     async def undo(result):
@@ -181,12 +181,12 @@ async def test_lasting_work_raises_its_error_and_undoes_nothing():
     assert [] == undone
 
 
-async def test_finishing_work_returns_its_result():
-    """Without a cancellation the work is simply done."""
+async def test_finish_without_cancellation_returns_the_result():
+    """The work simply runs."""
     assert "given back" == await finish(lambda: returning("given back"))
 
 
-async def test_finishing_work_raises_its_error():
-    """An error is the caller's to handle."""
+async def test_finish_of_failing_work_raises_its_error():
+    """The caller handles the error."""
     with pytest.raises(KeyError):
         await finish(lambda: failing(KeyError("failed")))

@@ -1,4 +1,4 @@
-"""Buckets of several shards, as users look at them, count them and remove them: as one bucket."""
+"""Sharded buckets are listed, counted and removed as one bucket."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from zae_limiter.schema.keys import BucketKey
 from zae_limiter.schema.operations import Delete
 
 from .clients import Wrapped, another, buckets_in, take
-from .shards import Other, counts, stored, total
+from .shards import OtherClient, counts, stored, total
 
 HOUR_MS = 3_600_000
 LIMITS = [Limit.custom("rpm", 101, 100, 60), Limit.custom("tpm", 10_001, 10_000, 60)]
@@ -25,11 +25,11 @@ async def limiter(repo):
 
 @pytest.fixture
 def other(repo):
-    return Other(repo)
+    return OtherClient(repo)
 
 
-class SplittingTable(Wrapped):
-    """A table on which another client does something before some of the calls that are watched for."""
+class InterveningTable(Wrapped):
+    """A table where another client acts before the next calls listed in ``between``."""
 
     def __init__(self, table):
         super().__init__(table)
@@ -52,13 +52,13 @@ class SplittingTable(Wrapped):
 
 
 async def used_by(repo, entity_id="user-1"):
-    """Return the sums of the hourly windows of an entity."""
+    """Return the counters of the hourly usage windows of an entity."""
     snapshots, _ = await repo.get_usage_snapshots(entity_id, window_type="hourly")
     return [one.counters for one in snapshots]
 
 
-async def test_shards_are_listed_as_one_bucket(repo, limiter, other, clock):
-    """One row per limit: the capacity is undivided, the balance and what was consumed are those of all shards."""
+async def test_get_buckets_returns_one_row_per_limit_for_all_shards(repo, limiter, other, clock):
+    """Capacity is undivided; balance and consumption are the sums of all shards."""
     await take(limiter, {"rpm": 7, "tpm": 500})
     await other.grow(4)
     clock.advance(1_234)
@@ -73,8 +73,8 @@ async def test_shards_are_listed_as_one_bucket(repo, limiter, other, clock):
     assert [89_000, 9_501_000] == [row.tokens_milli for row in rows]
 
 
-async def test_the_folded_balance_is_what_all_shards_have(repo, limiter, other, clock):
-    """As of the latest of their baselines, which is where a merge has brought one of them."""
+async def test_get_buckets_balance_is_the_total_at_the_latest_baseline(repo, limiter, other, clock):
+    """A merge has moved one shard to a later baseline than the others."""
     await take(limiter, {"rpm": 60, "tpm": 9_000})
     await other.grow(4)
     clock.advance(1_000)
@@ -87,8 +87,8 @@ async def test_the_folded_balance_is_what_all_shards_have(repo, limiter, other, 
     assert total(repo, "tpm", clock.now_ms()) == tpm.tokens_milli
 
 
-async def test_the_capacity_of_a_resource_counts_a_bucket_once(repo, limiter, other):
-    """However many shards it has."""
+async def test_resource_capacity_counts_a_sharded_bucket_once(repo, limiter, other):
+    """The number of shards makes no difference."""
     await take(limiter, {"rpm": 7})
     await other.grow(8)
     await take(limiter, {"rpm": 1}, "user-2")
@@ -99,11 +99,11 @@ async def test_the_capacity_of_a_resource_counts_a_bucket_once(repo, limiter, ot
     assert (202, 194) == (found.total_capacity, found.total_available)
 
 
-async def test_shards_that_were_read_while_one_was_split_are_read_again(repo, limiter, other):
-    """What is read is as of one moment: no token shows twice, and none is missed."""
+async def test_get_buckets_reads_again_if_a_shard_was_split_during_the_read(repo, limiter, other):
+    """The result is consistent: no token is counted twice or missed."""
     await take(limiter, {"rpm": 7})
     await other.grow(2)
-    reader = another(repo, SplittingTable)
+    reader = another(repo, InterveningTable)
     table = reader.scope.table
 
     async def grow():
@@ -115,11 +115,11 @@ async def test_shards_that_were_read_while_one_was_split_are_read_again(repo, li
     assert (94_000, 101_000) == (rpm.tokens_milli, rpm.capacity_milli)
 
 
-async def test_a_bucket_that_went_while_it_was_read_is_not_listed(repo, limiter, other):
-    """Its index entries may lead to shards that are only partly there."""
+async def test_get_buckets_omits_a_bucket_deleted_during_the_read(repo, limiter, other):
+    """Its index entries may still lead to some of its shards."""
     await take(limiter, {"rpm": 7})
     await other.grow(2)
-    reader = another(repo, SplittingTable)
+    reader = another(repo, InterveningTable)
 
     async def remove(*shards):
         await repo.scope.table.batch_delete([bucket_key(repo.scope.namespace_id, "user-1", "gpt-4", n) for n in shards])
@@ -135,8 +135,8 @@ async def test_a_bucket_that_went_while_it_was_read_is_not_listed(repo, limiter,
     assert [] == await reader.get_buckets("user-1")
 
 
-async def test_shards_that_stay_incomplete_are_shown_as_they_are(repo, limiter, other):
-    """A look never fails for what an interrupted removal has left."""
+async def test_get_buckets_returns_an_incomplete_bucket_as_it_is(repo, limiter, other):
+    """A read does not fail because of an interrupted removal."""
     await take(limiter, {"rpm": 7})
     await other.grow(2)
     await repo.scope.table.batch_delete([bucket_key(repo.scope.namespace_id, "user-1", "gpt-4")])
@@ -146,8 +146,8 @@ async def test_shards_that_stay_incomplete_are_shown_as_they_are(repo, limiter, 
     assert (47_000, 101_000) == (rpm.tokens_milli, rpm.capacity_milli)
 
 
-async def test_usage_of_shards_is_counted_once(repo, limiter, other, clock):
-    """Over splits and merges: a shard that was merged and split off again counts from nothing, in a new life."""
+async def test_usage_is_counted_once_over_splits_and_merges(repo, limiter, other, clock):
+    """A shard that was merged and split off again starts counting at zero."""
     expected = 0
     for size in (1, 2, 4, 2, 1, 4, 1, 2):
         if stored(repo):
@@ -160,8 +160,8 @@ async def test_usage_of_shards_is_counted_once(repo, limiter, other, clock):
         clock.advance(10_000)
 
 
-async def test_usage_that_nobody_read_meanwhile_is_counted_once(repo, limiter, other):
-    """What a shard has used is not lost with it."""
+async def test_usage_read_after_several_splits_and_merges_is_counted_once(repo, limiter, other):
+    """The consumption of a shard is not lost when it is merged."""
     await take(limiter, {"rpm": 1})
     for size in (4, 1, 4, 2, 1):
         await (other.grow(size) if size > len(stored(repo)) else other.shrink(size))
@@ -171,8 +171,8 @@ async def test_usage_that_nobody_read_meanwhile_is_counted_once(repo, limiter, o
     assert [{"rpm": 41}] == [{"rpm": one["rpm"]} for one in await used_by(repo)]
 
 
-async def test_a_request_taken_from_several_shards_is_used_once(repo, limiter, other):
-    """Though no shard gives a whole number of tokens."""
+async def test_request_taken_from_several_shards_is_counted_once_in_usage(repo, limiter, other):
+    """This holds although no shard gives a whole number of tokens."""
     await take(limiter, {"rpm": 1})
     await other.grow(8)
 
@@ -181,12 +181,12 @@ async def test_a_request_taken_from_several_shards_is_used_once(repo, limiter, o
     assert [100] == [one["rpm"] for one in await used_by(repo)]
 
 
-async def test_a_deleted_entity_takes_all_shards_along_at_once(repo, limiter, other):
-    """Were shard 0 removed alone, a whole new bucket would be made beside the others."""
+async def test_delete_entity_removes_all_shards_in_one_transaction(repo, limiter, other):
+    """If only shard 0 were removed, a full new bucket would be created next to the others."""
     await repo.create_entity("user-1")
     await take(limiter, {"rpm": 7})
     await other.grow(64)
-    admin = another(repo, SplittingTable)
+    admin = another(repo, InterveningTable)
 
     await admin.delete_entity("user-1")
 
@@ -195,12 +195,12 @@ async def test_a_deleted_entity_takes_all_shards_along_at_once(repo, limiter, ot
     assert 64 == len(removal)
 
 
-async def test_shards_split_while_their_entity_is_deleted_go_too(repo, limiter, other):
-    """The removal is refused and decided again, by what there is then."""
+async def test_delete_entity_removes_shards_that_are_split_concurrently(repo, limiter, other):
+    """The removal is refused and decided again with the current shards."""
     await repo.create_entity("user-1")
     await take(limiter, {"rpm": 7})
     await other.grow(2)
-    admin = another(repo, SplittingTable)
+    admin = another(repo, InterveningTable)
     table = admin.scope.table
 
     async def nothing():
@@ -215,8 +215,8 @@ async def test_shards_split_while_their_entity_is_deleted_go_too(repo, limiter, 
     assert {} == counts(repo)
 
 
-async def test_a_new_life_of_an_entity_starts_whole(repo, limiter, other):
-    """A client that knew the shards finds them gone, and makes one bucket."""
+async def test_recreated_bucket_of_a_deleted_entity_has_one_shard(repo, limiter, other):
+    """A client that knew the shards finds them missing and creates one bucket."""
     await repo.create_entity("user-1")
     await take(limiter, {"rpm": 7})
     await other.grow(4)
@@ -230,17 +230,17 @@ async def test_a_new_life_of_an_entity_starts_whole(repo, limiter, other):
 
 
 @pytest.mark.parametrize("page", [1, 2, 3, 500])
-async def test_a_purge_removes_all_shards_of_a_bucket_at_once(repo, page, monkeypatch):
-    """Wherever a page ends."""
+async def test_purge_removes_all_shards_of_a_bucket_in_one_transaction(repo, page, monkeypatch):
+    """This holds for every page boundary."""
     monkeypatch.setattr("zae_limiter._async.store.namespaces._KEYS_PER_PAGE", page)
     namespace_id = await repo.register_namespace("team-a")
     team = await repo.namespace("team-a")
     limiter = RateLimiter(team)
     await limiter.set_system_defaults(LIMITS)
     await take(limiter, {"rpm": 7})
-    await Other(team).grow(8)
+    await OtherClient(team).grow(8)
     await take(limiter, {"rpm": 7}, "user-2")
-    admin = another(repo, SplittingTable)
+    admin = another(repo, InterveningTable)
     await admin.delete_namespace("team-a")
 
     await admin.purge_namespace(namespace_id)
@@ -250,11 +250,11 @@ async def test_a_purge_removes_all_shards_of_a_bucket_at_once(repo, page, monkey
     assert 8 == max(len(one) for one in removals)
 
 
-async def test_a_removal_that_others_get_in_the_way_of_is_tried_again(repo, limiter, other):
-    """And given up in the end; a table that does not answer is told at once."""
+async def test_bucket_removal_retries_conflicts_and_raises_after_too_many(repo, limiter, other):
+    """An unavailable table raises immediately."""
     await take(limiter, {"rpm": 7})
     await other.grow(2)
-    removing = another(repo, SplittingTable)
+    removing = another(repo, InterveningTable)
     buckets, table = ShardedBuckets(removing.scope.client), removing.scope.table
     bucket = BucketKey(repo.scope.namespace_id, "user-1", "gpt-4", 0)
 

@@ -1,4 +1,4 @@
-"""How a limiter stands that is a file, or memory."""
+"""The status of a limiter on a file or in memory."""
 
 import importlib.metadata
 
@@ -8,15 +8,15 @@ from zae_limiter.core.version import SCHEMA_VERSION
 from .clients import Wrapped, another
 
 
-class AwayTable(Wrapped):
-    """A table that does not answer."""
+class UnavailableTable(Wrapped):
+    """A table that does not respond."""
 
     async def batch_get(self, keys, *, consistent=False, until_s=None):
-        raise RateLimiterUnavailable(ConnectionError("away"))
+        raise RateLimiterUnavailable(ConnectionError("unavailable"))
 
 
-async def test_it_answers_and_tells_its_versions(repo, limiter):
-    """There is nothing around it."""
+async def test_status_of_an_embedded_store_has_availability_and_versions(repo, limiter):
+    """There is no infrastructure to report."""
     own = importlib.metadata.version("zae-limiter")
     known = await repo.get_status()
     names = ("table_item_count", "table_size_bytes", "log_size_bytes", "log_held_back")
@@ -26,8 +26,8 @@ async def test_it_answers_and_tells_its_versions(repo, limiter):
     assert expected == known == await limiter.get_status()
 
 
-async def test_it_tells_how_many_items_there_are(repo):
-    """An entity is at least one more."""
+async def test_status_item_count_increases_with_a_new_entity(repo):
+    """An entity adds at least one item."""
     before = await repo.get_status()
     await repo.create_entity("user-1")
     after = await repo.get_status()
@@ -35,8 +35,8 @@ async def test_it_tells_how_many_items_there_are(repo):
     assert before.table_item_count < after.table_item_count
 
 
-async def test_one_that_does_not_answer_is_not_available(repo):
-    """Asking is no error."""
-    status = await another(repo, AwayTable).get_status()
+async def test_status_of_an_unresponsive_store_is_not_available(repo):
+    """The call itself does not raise."""
+    status = await another(repo, UnavailableTable).get_status()
 
     assert (False, None, None) == (status.available, status.latency_ms, status.schema_version)

@@ -1,4 +1,4 @@
-"""The store is away: block or let through, by the choice of the call, the client, the system, in this order."""
+"""An unavailable store: requests are blocked or allowed by the choice of the call, the client and the system."""
 
 import pytest
 
@@ -10,8 +10,8 @@ LIMITS = [Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 6_000)]
 
 
 @pytest.fixture
-async def away(repo):
-    """A client whose table fails on demand, its limits stored and known."""
+async def failing_limiter(repo):
+    """A client whose table fails on demand, with stored and cached limits."""
     other = another(repo, FailingTable)
     await other.set_system_defaults(LIMITS)
     return RateLimiter(other)
@@ -21,169 +21,169 @@ def table_of(limiter):
     return limiter.repository.scope.table
 
 
-def choosing(limiter, choice):
-    """Return a client that was opened with a choice."""
+def with_choice(limiter, choice):
+    """Return a client that was opened with this ``on_unavailable``."""
     return RateLimiter(another(limiter.repository, on_unavailable=choice))
 
 
-async def is_let_through(limiter, choice=None):
-    """Say whether a request goes through while the store is away."""
-    table_of(limiter).away = True
+async def is_allowed(limiter, choice=None):
+    """Return whether a request is allowed while the store is unavailable."""
+    table_of(limiter).unavailable = True
     try:
         async with limiter.acquire("user-1", "gpt-4", {"rpm": 1}, on_unavailable=choice) as lease:
             return lease.degraded
     except RateLimiterUnavailable:
         return False
     finally:
-        table_of(limiter).away = False
+        table_of(limiter).unavailable = False
 
 
 @pytest.mark.parametrize("seen_before", [False, True])
-async def test_a_blocked_request_names_entity_resource_and_cause(away, seen_before):
-    """Whether the bucket was seen before or is read for the first time."""
+async def test_blocked_request_raises_with_entity_resource_and_cause(failing_limiter, seen_before):
+    """Whether the bucket is cached or read for the first time."""
     if seen_before:
-        await take(away, {"rpm": 1})
-    table_of(away).away = True
+        await take(failing_limiter, {"rpm": 1})
+    table_of(failing_limiter).unavailable = True
 
     with pytest.raises(RateLimiterUnavailable) as caught:
-        await take(away, {"rpm": 1})
+        await take(failing_limiter, {"rpm": 1})
 
     error = caught.value
-    assert ("user-1", "gpt-4", table_of(away).cause) == (error.entity_id, error.resource, error.cause)
+    assert ("user-1", "gpt-4", table_of(failing_limiter).cause) == (error.entity_id, error.resource, error.cause)
     assert "'user-1'" in str(error)
-    assert "the store is away" in str(error)
+    assert "the test has cut the connection" in str(error)
 
 
 @pytest.mark.parametrize("seen_before", [False, True])
-async def test_a_request_that_is_let_through_yields_a_degraded_lease(away, seen_before):
-    """It says so, limits nothing, and writes nothing."""
+async def test_request_with_allow_yields_a_degraded_lease(failing_limiter, seen_before):
+    """``degraded`` is set, and nothing is limited or written."""
     if seen_before:
-        await take(away, {"rpm": 1})
-    before = everything_in(away.repository)
-    table_of(away).away = True
+        await take(failing_limiter, {"rpm": 1})
+    before = everything_in(failing_limiter.repository)
+    table_of(failing_limiter).unavailable = True
 
-    async with away.acquire("user-1", "gpt-4", {"rpm": 1}, on_unavailable="allow") as lease:
+    async with failing_limiter.acquire("user-1", "gpt-4", {"rpm": 1}, on_unavailable="allow") as lease:
         found = (lease.degraded, lease.consumed, lease.entries)
 
     assert (True, {"rpm": 1}, []) == found
-    assert before == everything_in(away.repository)
+    assert before == everything_in(failing_limiter.repository)
 
 
-async def test_a_degraded_lease_has_every_verb_and_owes_nothing(away):
-    """Code that uses a lease need not know; and when the store is back it gets nothing of it."""
-    table_of(away).away = True
+async def test_degraded_lease_has_every_method_and_writes_nothing(failing_limiter):
+    """Code that uses a lease need not check; nothing is written when the store is back either."""
+    table_of(failing_limiter).unavailable = True
 
-    async with away.acquire("user-1", "gpt-4", {"rpm": 1, "tpm": 10}, on_unavailable="allow") as lease:
-        table_of(away).away = False
+    async with failing_limiter.acquire("user-1", "gpt-4", {"rpm": 1, "tpm": 10}, on_unavailable="allow") as lease:
+        table_of(failing_limiter).unavailable = False
         await lease.adjust(tpm=100)
         await lease.consume(rpm=1)
         await lease.release(tpm=60)
 
     assert {"rpm": 2, "tpm": 50} == lease.consumed
-    assert {"rpm": 60, "tpm": 6_000} == await away.available("user-1", "gpt-4")
+    assert {"rpm": 60, "tpm": 6_000} == await failing_limiter.available("user-1", "gpt-4")
 
 
-async def test_a_degraded_lease_gives_nothing_back(away):
-    """It took nothing, so an exception credits nothing."""
-    await take(away, {"tpm": 1_000})
-    table_of(away).away = True
+async def test_exception_in_a_degraded_lease_credits_nothing(failing_limiter):
+    """It took nothing."""
+    await take(failing_limiter, {"tpm": 1_000})
+    table_of(failing_limiter).unavailable = True
 
     async def failing():
-        async with away.acquire("user-1", "gpt-4", {"tpm": 500}, on_unavailable="allow"):
-            table_of(away).away = False
+        async with failing_limiter.acquire("user-1", "gpt-4", {"tpm": 500}, on_unavailable="allow"):
+            table_of(failing_limiter).unavailable = False
             raise KeyError
 
     with pytest.raises(KeyError):
         await failing()
 
-    assert {"rpm": 60, "tpm": 5_000} == await away.available("user-1", "gpt-4")
+    assert {"rpm": 60, "tpm": 5_000} == await failing_limiter.available("user-1", "gpt-4")
 
 
 @pytest.mark.parametrize("amount", [-1, 1.5, True, None, "1"])
-async def test_bad_amounts_are_refused_while_the_store_is_away(away, amount):
-    """Letting through is not letting pass."""
-    table_of(away).away = True
+async def test_invalid_amounts_are_refused_while_the_store_is_unavailable(failing_limiter, amount):
+    """A degraded lease is not a way around validation."""
+    table_of(failing_limiter).unavailable = True
 
     with pytest.raises(ValidationError):
-        async with away.acquire("user-1", "gpt-4", {"rpm": amount}, on_unavailable="allow"):
+        async with failing_limiter.acquire("user-1", "gpt-4", {"rpm": amount}, on_unavailable="allow"):
             pass
 
 
-async def test_without_a_choice_requests_are_blocked(away):
-    """Nobody is let through by accident."""
-    assert not await is_let_through(away)
+async def test_requests_are_blocked_by_default_while_the_store_is_unavailable(failing_limiter):
+    """Requests are allowed only by an explicit choice."""
+    assert not await is_allowed(failing_limiter)
 
 
-async def test_the_choice_of_the_system_counts_where_nobody_else_chose(away):
-    """It is known from the last time the limits were read."""
-    await away.set_system_defaults(LIMITS, on_unavailable="allow")
-    await take(away, {"rpm": 1})
+async def test_on_unavailable_of_the_system_applies_if_client_and_call_have_none(failing_limiter):
+    """It is cached from the last time the limits were read."""
+    await failing_limiter.set_system_defaults(LIMITS, on_unavailable="allow")
+    await take(failing_limiter, {"rpm": 1})
 
-    assert await is_let_through(away)
+    assert await is_allowed(failing_limiter)
 
 
-async def test_the_choice_of_the_system_is_not_forgotten_with_the_limits(away, clock):
-    """When the cache has run out and nothing can be read, what was last read counts."""
-    await away.set_system_defaults(LIMITS, on_unavailable="allow")
-    await take(away, {"rpm": 1})
+async def test_on_unavailable_of_the_system_outlives_the_config_cache(failing_limiter, clock):
+    """If nothing can be read, the last known choice applies."""
+    await failing_limiter.set_system_defaults(LIMITS, on_unavailable="allow")
+    await take(failing_limiter, {"rpm": 1})
     clock.advance(3_600_000)
-    first = await is_let_through(away)
-    await away.invalidate_config_cache()
+    first = await is_allowed(failing_limiter)
+    await failing_limiter.invalidate_config_cache()
 
-    assert (True, True) == (first, await is_let_through(away))
+    assert (True, True) == (first, await is_allowed(failing_limiter))
 
 
 @pytest.mark.parametrize("choice", ["block", OnUnavailable.BLOCK])
-async def test_the_choice_of_the_client_outranks_the_systems(away, choice):
-    """As it was opened, so it behaves."""
-    await away.set_system_defaults(LIMITS, on_unavailable="allow")
-    client = choosing(away, OnUnavailable(choice))
+async def test_on_unavailable_of_the_client_takes_precedence_over_the_system(failing_limiter, choice):
+    """The client's choice is set when it is opened."""
+    await failing_limiter.set_system_defaults(LIMITS, on_unavailable="allow")
+    client = with_choice(failing_limiter, OnUnavailable(choice))
     await take(client, {"rpm": 1})
 
-    assert not await is_let_through(client)
+    assert not await is_allowed(client)
 
 
 @pytest.mark.parametrize(("client", "call", "expected"), [("block", "allow", True), ("allow", "block", False)])
-async def test_the_choice_of_the_call_outranks_all(away, client, call, expected):
-    """The last word."""
-    await away.set_system_defaults(LIMITS, on_unavailable=client)
-    limiter = choosing(away, OnUnavailable(client))
+async def test_on_unavailable_of_the_call_takes_precedence_over_all(failing_limiter, client, call, expected):
+    """The argument of ``acquire`` decides."""
+    await failing_limiter.set_system_defaults(LIMITS, on_unavailable=client)
+    limiter = with_choice(failing_limiter, OnUnavailable(client))
     await take(limiter, {"rpm": 1})
 
-    assert expected == await is_let_through(limiter, call)
+    assert expected == await is_allowed(limiter, call)
 
 
-async def test_a_choice_may_be_a_member_or_its_name(away):
+async def test_on_unavailable_may_be_an_enum_member_or_its_name(failing_limiter):
     """Both mean the same."""
     assert (True, True, False) == (
-        await is_let_through(away, OnUnavailable.ALLOW),
-        await is_let_through(away, "allow"),
-        await is_let_through(away, OnUnavailable.BLOCK),
+        await is_allowed(failing_limiter, OnUnavailable.ALLOW),
+        await is_allowed(failing_limiter, "allow"),
+        await is_allowed(failing_limiter, OnUnavailable.BLOCK),
     )
 
 
-async def test_leaving_with_an_adjustment_while_the_store_is_away_raises(away):
-    """Who blocks learns that the true cost was not written."""
+async def test_exit_with_an_adjustment_raises_while_the_store_is_unavailable(failing_limiter):
+    """With ``block``, the caller learns that the actual cost was not written."""
 
     async def adjusting():
-        async with away.acquire("user-1", "gpt-4", {"tpm": 500}) as lease:
+        async with failing_limiter.acquire("user-1", "gpt-4", {"tpm": 500}) as lease:
             await lease.adjust(tpm=100)
-            table_of(away).away = True
+            table_of(failing_limiter).unavailable = True
 
     with pytest.raises(RateLimiterUnavailable):
         await adjusting()
 
-    table_of(away).away = False
-    assert {"rpm": 60, "tpm": 5_500} == await away.available("user-1", "gpt-4")
+    table_of(failing_limiter).unavailable = False
+    assert {"rpm": 60, "tpm": 5_500} == await failing_limiter.available("user-1", "gpt-4")
 
 
-async def test_leaving_while_the_store_is_away_names_entity_and_resource(away):
-    """As on entering."""
+async def test_unavailable_error_at_exit_names_entity_and_resource(failing_limiter):
+    """The error is the same as on entry."""
 
     async def adjusting():
-        async with away.acquire("user-1", "gpt-4", {"tpm": 500}) as lease:
+        async with failing_limiter.acquire("user-1", "gpt-4", {"tpm": 500}) as lease:
             await lease.adjust(tpm=100)
-            table_of(away).away = True
+            table_of(failing_limiter).unavailable = True
 
     with pytest.raises(RateLimiterUnavailable) as caught:
         await adjusting()
@@ -191,22 +191,22 @@ async def test_leaving_while_the_store_is_away_names_entity_and_resource(away):
     assert ("user-1", "gpt-4") == (caught.value.entity_id, caught.value.resource)
 
 
-async def test_leaving_with_an_adjustment_while_the_store_is_away_is_let_through_and_logged(away, caplog):
-    """Who lets through is not stopped on leaving either."""
-    async with away.acquire("user-1", "gpt-4", {"tpm": 500}, on_unavailable="allow") as lease:
+async def test_exit_with_an_adjustment_and_allow_is_logged_while_the_store_is_unavailable(failing_limiter, caplog):
+    """With ``allow``, the exit does not raise either."""
+    async with failing_limiter.acquire("user-1", "gpt-4", {"tpm": 500}, on_unavailable="allow") as lease:
         await lease.adjust(tpm=100)
-        table_of(away).away = True
+        table_of(failing_limiter).unavailable = True
 
     assert ["zae_limiter"] == [record.name for record in caplog.records]
     assert "Not settled" in caplog.text
 
 
-async def test_an_exception_is_not_hidden_by_a_store_that_is_away(away, caplog):
-    """What the block raised counts; that the tokens were not given back is logged."""
+async def test_exception_in_the_block_is_kept_while_the_store_is_unavailable(failing_limiter, caplog):
+    """The credit that could not be written is logged."""
 
     async def failing():
-        async with away.acquire("user-1", "gpt-4", {"tpm": 500}):
-            table_of(away).away = True
+        async with failing_limiter.acquire("user-1", "gpt-4", {"tpm": 500}):
+            table_of(failing_limiter).unavailable = True
             raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
@@ -215,97 +215,97 @@ async def test_an_exception_is_not_hidden_by_a_store_that_is_away(away, caplog):
     assert "Not settled" in caplog.text
 
 
-async def test_leaving_without_an_adjustment_needs_no_store(away):
+async def test_exit_without_an_adjustment_succeeds_while_the_store_is_unavailable(failing_limiter):
     """There is nothing to write."""
-    async with away.acquire("user-1", "gpt-4", {"tpm": 500}):
-        table_of(away).away = True
+    async with failing_limiter.acquire("user-1", "gpt-4", {"tpm": 500}):
+        table_of(failing_limiter).unavailable = True
 
-    table_of(away).away = False
-    assert {"rpm": 60, "tpm": 5_500} == await away.available("user-1", "gpt-4")
+    table_of(failing_limiter).unavailable = False
+    assert {"rpm": 60, "tpm": 5_500} == await failing_limiter.available("user-1", "gpt-4")
 
 
-async def test_consuming_more_while_the_store_is_away_goes_by_the_same_choice(away):
-    """A request that would have been let through at the start is let through later."""
-    async with away.acquire("user-1", "gpt-4", {"tpm": 500}, on_unavailable="allow") as lease:
-        table_of(away).away = True
+async def test_consume_with_allow_succeeds_while_the_store_is_unavailable(failing_limiter):
+    """The choice of the acquire applies to later calls."""
+    async with failing_limiter.acquire("user-1", "gpt-4", {"tpm": 500}, on_unavailable="allow") as lease:
+        table_of(failing_limiter).unavailable = True
         await lease.consume(tpm=100)
-        table_of(away).away = False
+        table_of(failing_limiter).unavailable = False
 
     assert 500 <= lease.consumed["tpm"]
 
 
-async def test_releasing_while_the_store_is_away_raises_and_never_gives_back_twice(away):
-    """A credit that may have been written is not written again on leaving."""
+async def test_release_that_failed_is_not_repeated_at_exit(failing_limiter):
+    """A credit that may have been written is not written again."""
 
     async def releasing():
-        async with away.acquire("user-1", "gpt-4", {"tpm": 500}) as lease:
-            table_of(away).away = True
+        async with failing_limiter.acquire("user-1", "gpt-4", {"tpm": 500}) as lease:
+            table_of(failing_limiter).unavailable = True
             try:
                 await lease.release(tpm=200)
             finally:
-                table_of(away).away = False
+                table_of(failing_limiter).unavailable = False
 
     with pytest.raises(RateLimiterUnavailable):
         await releasing()
 
-    assert {"rpm": 60, "tpm": 5_800} == await away.available("user-1", "gpt-4")
+    assert {"rpm": 60, "tpm": 5_800} == await failing_limiter.available("user-1", "gpt-4")
 
 
-async def test_releasing_while_the_store_is_away_is_let_through_and_logged(away, caplog):
-    """Who is let through is not stopped by tokens that stay charged for a while."""
-    async with away.acquire("user-1", "gpt-4", {"tpm": 500}, on_unavailable="allow") as lease:
-        table_of(away).away = True
+async def test_release_with_allow_is_logged_while_the_store_is_unavailable(failing_limiter, caplog):
+    """The tokens stay debited, but the caller is not stopped."""
+    async with failing_limiter.acquire("user-1", "gpt-4", {"tpm": 500}, on_unavailable="allow") as lease:
+        table_of(failing_limiter).unavailable = True
         await lease.release(tpm=200)
-        table_of(away).away = False
+        table_of(failing_limiter).unavailable = False
 
     assert {"tpm": 300} == lease.consumed
     assert "tokens not given back" in caplog.text
 
 
-async def test_looking_while_the_store_is_away_raises(away):
-    """There is no answer that would be true."""
-    table_of(away).away = True
+async def test_available_and_time_until_available_raise_while_the_store_is_unavailable(failing_limiter):
+    """There is no correct result to return."""
+    table_of(failing_limiter).unavailable = True
 
     with pytest.raises(RateLimiterUnavailable):
-        await away.available("user-1", "gpt-4")
+        await failing_limiter.available("user-1", "gpt-4")
     with pytest.raises(RateLimiterUnavailable):
-        await away.time_until_available("user-1", "gpt-4", {"rpm": 1})
+        await failing_limiter.time_until_available("user-1", "gpt-4", {"rpm": 1})
 
 
-async def test_changing_limits_while_the_store_is_away_raises(away):
-    """And what was stored stays."""
-    table_of(away).away = True
+async def test_set_limits_raises_while_the_store_is_unavailable(failing_limiter):
+    """The stored limits do not change."""
+    table_of(failing_limiter).unavailable = True
     with pytest.raises(RateLimiterUnavailable):
-        await away.set_limits("user-1", LIMITS)
-    table_of(away).away = False
+        await failing_limiter.set_limits("user-1", LIMITS)
+    table_of(failing_limiter).unavailable = False
 
-    assert [] == await away.get_limits("user-1")
+    assert [] == await failing_limiter.get_limits("user-1")
 
 
-async def test_whether_the_store_is_away_can_be_asked(away):
-    """``ping`` and ``is_available`` tell, and never raise."""
-    answers = [await away.is_available(timeout=60), await away.repository.ping()]
-    table_of(away).away = True
-    answers += [await away.is_available(timeout=60), await away.repository.ping()]
+async def test_ping_and_is_available_return_false_while_the_store_is_unavailable(failing_limiter):
+    """They never raise."""
+    answers = [await failing_limiter.is_available(timeout=60), await failing_limiter.repository.ping()]
+    table_of(failing_limiter).unavailable = True
+    answers += [await failing_limiter.is_available(timeout=60), await failing_limiter.repository.ping()]
 
     assert [True, True, False, False] == answers
 
 
-async def test_a_rejection_from_memory_needs_no_store(away):
-    """What is known to be exhausted stays rejected."""
-    await take(away, {"rpm": 60})
-    table_of(away).away = True
+async def test_cached_rejection_needs_no_store(failing_limiter):
+    """A bucket that is known to be exhausted still rejects."""
+    await take(failing_limiter, {"rpm": 60})
+    table_of(failing_limiter).unavailable = True
 
     with pytest.raises(RateLimitExceeded):
-        await take(away, {"rpm": 1})
+        await take(failing_limiter, {"rpm": 1})
 
 
-async def test_after_the_store_is_back_all_is_as_before(away):
-    """Nothing that failed has left a trace."""
-    await take(away, {"rpm": 10})
-    await is_let_through(away, "allow")
-    await is_let_through(away, "block")
+async def test_failed_requests_change_nothing_once_the_store_is_back(failing_limiter):
+    """Neither blocked nor allowed requests are debited."""
+    await take(failing_limiter, {"rpm": 10})
+    await is_allowed(failing_limiter, "allow")
+    await is_allowed(failing_limiter, "block")
 
-    await take(away, {"rpm": 10})
+    await take(failing_limiter, {"rpm": 10})
 
-    assert {"rpm": 40, "tpm": 6_000} == await away.available("user-1", "gpt-4")
+    assert {"rpm": 40, "tpm": 6_000} == await failing_limiter.available("user-1", "gpt-4")

@@ -1,4 +1,4 @@
-"""Usage is counted once, though counting is interrupted, repeated, or done by several at the same time."""
+"""Usage is counted once, even if counting is interrupted, repeated, or done concurrently."""
 
 import pytest
 
@@ -20,12 +20,12 @@ async def limiter(repo):
     return made
 
 
-class EndedError(Exception):
+class ProcessEndedError(Exception):
     """The process that counts ends here."""
 
 
-class EndingTable(Wrapped):
-    """A table whose client ends after so many steps of counting, each either carried out or not."""
+class InterruptedTable(Wrapped):
+    """A table whose client ends after ``left`` steps of counting, before or after the step is carried out."""
 
     def __init__(self, table):
         super().__init__(table)
@@ -36,7 +36,7 @@ class EndingTable(Wrapped):
     def step(self):
         self.left -= 1
         if self.left < 0:
-            raise EndedError
+            raise ProcessEndedError
 
     async def batch_get(self, keys, *, consistent=False, until_s=None):
         self.step()
@@ -79,19 +79,19 @@ async def used(repo):
     return [[one.counters["rpm"] for one in snapshots] for snapshots in found]
 
 
-async def test_counting_may_end_after_any_step(repo, limiter, monkeypatch):
-    """Whoever counts next goes on from there, and the sums are right."""
+async def test_counting_interrupted_at_any_step_is_resumed_correctly(repo, limiter, monkeypatch):
+    """The next count continues from there, and the sums are correct."""
     monkeypatch.setattr("zae_limiter_aggregator.plan.SNAPSHOTS_AT_ONCE", 2)
     monkeypatch.setattr("zae_limiter._async.store.usage._CHANGES_AT_ONCE", 2)
     expected = ended = 0
     while True:
         await use(limiter)
         expected += 3
-        other = another(repo, EndingTable)
+        other = another(repo, InterruptedTable)
         other.scope.table.left = ended
         try:
             await UsageStore(other.scope).count()
-        except EndedError:
+        except ProcessEndedError:
             ended += 1
             if ended % 2:
                 assert [[expected] * 3] * 3 == await used(repo)
@@ -102,10 +102,10 @@ async def test_counting_may_end_after_any_step(repo, limiter, monkeypatch):
     assert [[expected] * 3] * 3 == await used(repo)
 
 
-async def test_two_clients_may_count_at_once(repo, limiter):
-    """The one whose transaction comes second sees what the first has counted."""
+async def test_two_clients_that_count_concurrently_count_everything_once(repo, limiter):
+    """The slower client sees what the faster one has counted."""
     await use(limiter)
-    other = another(repo, EndingTable)
+    other = another(repo, InterruptedTable)
     others = []
 
     async def between():
@@ -119,10 +119,10 @@ async def test_two_clients_may_count_at_once(repo, limiter):
     assert [[3] * 3] * 3 == await used(repo)
 
 
-async def test_what_is_used_meanwhile_is_counted_later(repo, limiter):
-    """Once, too."""
+async def test_consumption_during_a_count_is_counted_once_by_the_next(repo, limiter):
+    """It is neither lost nor counted twice."""
     await use(limiter)
-    other = another(repo, EndingTable)
+    other = another(repo, InterruptedTable)
 
     async def between():
         await use(limiter, 1)
@@ -135,44 +135,44 @@ async def test_what_is_used_meanwhile_is_counted_later(repo, limiter):
     assert {total // 3 * 1000} == {bucket["b_rpm_tc"] for bucket in buckets}
 
 
-async def test_a_table_that_is_away_is_an_error(repo, limiter):
-    """Nothing is trimmed, so nothing is lost."""
+async def test_counting_on_an_unavailable_table_raises_and_loses_nothing(repo, limiter):
+    """The log is not trimmed."""
     await use(limiter)
 
-    class Away(Wrapped):
+    class UnavailableTable(Wrapped):
         async def transact(self, operations, token, *, until_s=None):
-            return Unavailable(ConnectionError("away"), ambiguous=False)
+            return Unavailable(ConnectionError("unavailable"), ambiguous=False)
 
-    class Contended(Wrapped):
+    class ContendedTable(Wrapped):
         async def transact(self, operations, token, *, until_s=None):
             return Cancelled((None,) * len(operations))
 
-    for wrap in (Away, Contended):
+    for wrap in (UnavailableTable, ContendedTable):
         with pytest.raises(RateLimiterUnavailable):
             await another(repo, wrap).get_usage_snapshots("user-1")
     assert [[3] * 3] * 3 == await used(repo)
 
 
-async def test_a_table_without_a_log_is_only_read(repo, limiter):
+async def test_usage_of_a_table_without_a_log_is_only_read(repo, limiter):
     """A deployed table is counted by the aggregator."""
     await use(limiter)
 
-    class Deployed(Wrapped):
+    class DeployedTable(Wrapped):
         def __init__(self, table):
             super().__init__(table)
             self.log = None
 
-    assert [[]] * 3 == await used(another(repo, Deployed))
+    assert [[]] * 3 == await used(another(repo, DeployedTable))
     await used(repo)
-    assert [[3] * 3] * 3 == await used(another(repo, Deployed))
+    assert [[3] * 3] * 3 == await used(another(repo, DeployedTable))
 
 
 @pytest.mark.parametrize("purged", ["gone", "purging", "between"])
-async def test_nothing_is_counted_in_a_namespace_that_is_purged(repo, limiter, purged):
-    """Not even when it is purged between the look at it and the write."""
+async def test_usage_of_a_purged_namespace_is_not_counted(repo, limiter, purged):
+    """This holds even if it is purged between the read and the write."""
     await use(limiter)
     key = namespace_item.reverse_key(repo.scope.namespace_id)
-    other = another(repo, EndingTable)
+    other = another(repo, InterruptedTable)
 
     async def purge():
         if purged == "purging":
@@ -190,8 +190,8 @@ async def test_nothing_is_counted_in_a_namespace_that_is_purged(repo, limiter, p
     assert [] == await repo.scope.table.log.changes(0, 10)
 
 
-async def test_clients_of_one_file_count_together(tmp_path, clock):
-    """Each with a connection and a memory of its own."""
+async def test_two_clients_of_one_file_return_the_same_usage(tmp_path, clock):
+    """Each has its own connection and cache."""
     url = f"sqlite:///{tmp_path / 'limiter.db'}"
     async with await Repository.open(url, clock=clock) as one, await Repository.open(url, clock=clock) as two:
         await one.set_system_defaults(LIMITS)

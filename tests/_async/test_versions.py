@@ -1,4 +1,4 @@
-"""The version record: there from the beginning, changed by one thing at a time, and heeded at every opening."""
+"""The version record: written with the table, changed one field at a time, and checked at every opening."""
 
 import importlib.metadata
 from dataclasses import replace
@@ -16,7 +16,7 @@ from .clients import Wrapped, another, everything_in
 
 
 class BusyTable(Wrapped):
-    """A table that throttles so many writes, or whose first write is lost."""
+    """A table that throttles this many writes, or loses every write."""
 
     def __init__(self, table, throttles=0, lost=None):
         super().__init__(table)
@@ -37,22 +37,22 @@ def store_of(repo, wrap=None):
 
 
 async def set_version(repo, record, namespace_id="_"):
-    """Put a record as somebody else would have, in place of the one there is."""
+    """Replace the version record, as another program would."""
     await repo.scope.table.write(Delete(version_item.key()))
     pk, sk = version_item.key(namespace_id)
     marks = {"PK": pk, "SK": sk, "GSI4PK": namespace_id, "GSI4SK": pk}
     await repo.scope.table.write(Put(version_item.to_item(record) | marks))
 
 
-async def test_a_table_that_makes_itself_has_one(repo, clock):
-    """With the schema of this package."""
+async def test_new_table_has_a_version_record_of_the_current_schema(repo, clock):
+    """Opening creates it."""
     record = await repo.get_version_record()
 
     assert VersionRecord(SCHEMA_VERSION, updated_at="2023-11-14T22:13:20.123Z") == record
 
 
-async def test_it_outlives_every_namespace(repo):
-    """It is the table's."""
+async def test_version_record_remains_after_a_namespace_is_purged(repo):
+    """It belongs to the table."""
     namespace_id = await repo.register_namespace("team-a")
     await repo.delete_namespace("team-a")
     await repo.purge_namespace(namespace_id)
@@ -60,8 +60,8 @@ async def test_it_outlives_every_namespace(repo):
     assert ("_/SYSTEM#", "#VERSION") in everything_in(repo)
 
 
-async def test_it_is_written_once(repo):
-    """Whoever comes later finds it, and two who come at once agree."""
+async def test_ensure_of_an_existing_version_record_changes_nothing(repo):
+    """The existing record is returned."""
     before = everything_in(repo)
     store = store_of(repo)
 
@@ -69,19 +69,19 @@ async def test_it_is_written_once(repo):
     assert before == everything_in(repo)
 
 
-async def test_a_record_that_came_between_is_the_one(repo):
-    """Both have looked before either wrote."""
+async def test_ensure_that_loses_a_race_returns_the_other_record(repo):
+    """Both clients have read before either wrote."""
 
-    class LateTable(Wrapped):
+    class StaleTable(Wrapped):
         async def batch_get(self, keys, *, consistent=False, until_s=None):
             return [None for _ in keys]
 
     record = await repo.get_version_record()
 
-    assert record == await store_of(repo, LateTable).ensure("somebody")
+    assert record == await store_of(repo, StaleTable).ensure("somebody")
 
 
-async def test_of_two_who_change_different_things_both_changes_stand(repo):
+async def test_concurrent_changes_of_different_version_fields_are_both_kept(repo):
     """A migration does not undo an update of the function."""
     store = store_of(repo)
     seen = await store.read()
@@ -91,8 +91,8 @@ async def test_of_two_who_change_different_things_both_changes_stand(repo):
     assert ("0.4.0", "1.1.0") == ((await store.read()).lambda_version, (await store.read()).schema_version)
 
 
-async def test_of_two_who_change_the_schema_one_does(repo):
-    """The other is told."""
+async def test_second_concurrent_change_of_the_schema_version_is_refused(repo):
+    """``replace`` returns False."""
     store = store_of(repo)
     seen = await store.read()
 
@@ -101,8 +101,8 @@ async def test_of_two_who_change_the_schema_one_does(repo):
     assert "1.1.0" == (await store.read()).schema_version
 
 
-async def test_that_of_an_older_table_stands_in_its_default_namespace(repo):
-    """It is read there, and from the first change on in the registry."""
+async def test_version_record_of_an_older_table_is_read_from_the_default_namespace(repo):
+    """The first change writes it to the registry."""
     old = VersionRecord("1.0.0", lambda_version="0.3.0")
     await set_version(repo, old, repo.scope.namespace_id)
     store = store_of(repo)
@@ -114,8 +114,8 @@ async def test_that_of_an_older_table_stands_in_its_default_namespace(repo):
     assert "0.4.0" == everything_in(repo)[("_/SYSTEM#", "#VERSION")]["lambda_version"]
 
 
-async def test_a_throttled_write_is_tried_again(repo):
-    """For a while."""
+async def test_throttled_write_of_the_version_record_is_retried_for_a_while(repo):
+    """Then it raises."""
     seen = await repo.get_version_record()
     changed = replace(seen, lambda_version="0.4.0")
 
@@ -124,13 +124,13 @@ async def test_a_throttled_write_is_tried_again(repo):
         await store_of(repo, lambda table: BusyTable(table, throttles=10_000)).replace(changed, seen)
 
 
-async def test_a_table_that_does_not_answer_is_said_so(repo):
-    """With the cause."""
+async def test_lost_write_of_the_version_record_raises_with_the_cause(repo):
+    """The cause is part of the message."""
     seen = await repo.get_version_record()
-    away = store_of(repo, lambda table: BusyTable(table, lost=ConnectionError("away")))
+    unavailable = store_of(repo, lambda table: BusyTable(table, lost=ConnectionError("cut off")))
 
-    with pytest.raises(RateLimiterUnavailable, match="away"):
-        await away.replace(replace(seen, lambda_version="0.4.0"), seen)
+    with pytest.raises(RateLimiterUnavailable, match="cut off"):
+        await unavailable.replace(replace(seen, lambda_version="0.4.0"), seen)
 
 
 class TestOpening:
@@ -139,30 +139,30 @@ class TestOpening:
         return f"sqlite:///{tmp_path / 'limiter.db'}"
 
     @pytest.mark.parametrize("version", ["0.9.0", "2.0.0"])
-    async def test_a_table_of_another_schema_is_not_opened(self, repo, url, version):
-        """Neither an older nor a newer one."""
+    async def test_opening_a_table_of_an_older_or_newer_schema_raises(self, repo, url, version):
+        """The error names the schema of the table."""
         await set_version(repo, VersionRecord(version))
 
         with pytest.raises(IncompatibleSchemaError, match=rf"has schema {version}"):
             await Repository.open(url)
 
-    async def test_a_table_that_asks_for_a_newer_client_is_not_opened(self, repo, url):
-        """The error says what runs here."""
+    async def test_opening_a_table_that_requires_a_newer_client_raises(self, repo, url):
+        """The error names the installed version."""
         await set_version(repo, VersionRecord("1.0.0", client_min_version="999.0.0"))
 
         with pytest.raises(VersionMismatchError, match=importlib.metadata.version("zae-limiter")):
             await Repository.open(url)
 
-    async def test_a_table_that_goes_with_this_client_is(self, repo, url):
-        """Also one of a newer minor schema."""
+    async def test_opening_a_table_of_a_newer_minor_schema_succeeds(self, repo, url):
+        """Minor versions are compatible."""
         await set_version(repo, VersionRecord("1.9.0", client_min_version="0.0.1"))
         async with await Repository.open(url) as opened:
             found = await opened.get_version_record()
 
         assert "1.9.0" == found.schema_version
 
-    async def test_audit_events_are_kept_as_the_table_says(self, repo, url):
-        """Whoever deploys it chooses that once, for all who change something."""
+    async def test_audit_retention_of_the_version_record_applies_to_every_client(self, repo, url):
+        """It is set once, at deployment."""
         await set_version(repo, VersionRecord("1.0.0", audit_retention_days=7))
         async with await Repository.open(url) as opened:
             await opened.create_entity("user-1")

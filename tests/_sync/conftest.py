@@ -1,4 +1,4 @@
-"""Every test runs on memory and on a file, with a clock that it moves itself."""  # generated from _async by tools/mirror.py; do not edit
+"""Every test runs on memory and on a SQLite file, with a clock that the test moves itself."""  # generated from _async by tools/mirror.py; do not edit
 
 from random import Random
 

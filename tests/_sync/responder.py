@@ -1,4 +1,4 @@
-"""What answers a table of DynamoDB with prepared answers, in their order, in place of a transport."""  # generated from _async by tools/mirror.py; do not edit
+"""A transport that answers a DynamoDB table with prepared responses, in order."""  # generated from _async by tools/mirror.py; do not edit
 
 import json
 
@@ -17,7 +17,7 @@ UNREACHED = Unavailable(ConnectionRefusedError("refused"), ambiguous=False)
 
 
 class Responder:
-    """Gives each call the next answer, the last one again and again; every call takes some time."""
+    """Return the next prepared response to each call, and repeat the last one; every call takes some time."""
 
     def __init__(self, *prepared, takes_ms=10):
         self.clock = SettableClock()
@@ -48,17 +48,17 @@ class Responder:
 
     @property
     def verbs(self):
-        """What was asked for, in order."""
+        """The operations that were called, in order."""
         return [call.target.partition(".")[2] for call in self.calls]
 
     @property
     def bodies(self):
-        """What was said of it, in order."""
+        """The request bodies, in order."""
         return [json.loads(call.body) for call in self.calls]
 
 
-def table_before(responder, monkeypatch):
-    """Return a table whose calls a responder answers, and whose pauses pass on the responder's clock."""
+def dynamo_table(responder, monkeypatch):
+    """Return a table whose calls a responder answers, and whose waits move the responder's clock."""
     clock = responder.clock
 
     def sleep(seconds):
@@ -68,23 +68,23 @@ def table_before(responder, monkeypatch):
     return DynamoTable(TABLE, responder, ServerClock(clock), Patience(clock, DEADLINE_S, lambda: 1.0))
 
 
-def told(**members):
-    """Return an answer to a call that was carried out."""
+def succeeded(**members):
+    """Return the response to a call that succeeded."""
     return HttpResponse(200, json.dumps(members).encode(), None, "")
 
 
 def failed(code, message="", status=400, **members):
-    """Return an answer to a call that was not, or of which that is not known."""
+    """Return the response to a call that failed, or whose outcome is unknown."""
     body = {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": message, **members}
     return HttpResponse(status, json.dumps(body).encode(), None, "")
 
 
 def cancelled(*reasons):
-    """Return the answer to a transaction that was cancelled, with a code or a code and an item per operation."""
+    """Return the response to a cancelled transaction, with a code or a full reason per operation."""
     listed = [{"Code": reason} if isinstance(reason, str) else reason for reason in reasons]
     return failed("TransactionCanceledException", CancellationReasons=listed)
 
 
 def described(status):
-    """Return what is told of a table."""
-    return told(Table={"TableStatus": status})
+    """Return the response to DescribeTable."""
+    return succeeded(Table={"TableStatus": status})

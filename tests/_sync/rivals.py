@@ -1,25 +1,25 @@
-"""Tables where others get between, and tables that answer little at a time."""  # generated from _async by tools/mirror.py; do not edit
+"""Tables where another client intervenes, and tables that return short pages."""  # generated from _async by tools/mirror.py; do not edit
 
 from zae_limiter.schema.operations import Page
 
 from .clients import Wrapped
 
 
-class Overtaken(Wrapped):
-    """A table where somebody else gets in just before this client's transactions, as often as there are calls."""
+class RacedTable(Wrapped):
+    """A table where another client acts just before this client's next transactions."""
 
     def __init__(self, table):
         super().__init__(table)
-        self.overtakers = []
+        self.rivals = []
 
     def transact(self, operations, token, *, until_s=None):
-        if self.overtakers:
-            self.overtakers.pop(0)()
+        if self.rivals:
+            self.rivals.pop(0)()
         return super().transact(operations, token, until_s=until_s)
 
 
-class Sparing(Wrapped):
-    """A table that answers a query with two items at a time, as one does whose pages are bounded in bytes."""
+class ShortPagesTable(Wrapped):
+    """A table whose queries return at most two items per page, like a limit in bytes would."""
 
     def query(self, query):
         page = super().query(query)

@@ -1,4 +1,4 @@
-"""What a caller may not pass: a named error that says field, value and reason, and nothing is written."""  # generated from _async by tools/mirror.py; do not edit
+"""Invalid input: each raises an error that names field, value and reason, and nothing is written."""  # generated from _async by tools/mirror.py; do not edit
 
 from collections import OrderedDict, UserDict
 
@@ -20,8 +20,8 @@ class Number(int):
     pass
 
 
-class Liar(str):
-    """Looks like one name and prints as another."""
+class MisprintedName(str):
+    """Compares as one name and prints as another."""
 
     __slots__ = ()
 
@@ -32,8 +32,8 @@ class Liar(str):
         return "victim"
 
 
-class Names(list):
-    """Is one list when it is checked and another when it is used."""
+class ChangingList(list):
+    """Yields one list when it is checked and another when it is used."""
 
     def __init__(self, checked, used):
         super().__init__(checked)
@@ -44,7 +44,7 @@ class Names(list):
         return iter(self._turns.pop() if self._turns else self._used)
 
 
-class Unchecked(Limit):
+class UncheckedLimit(Limit):
     __slots__ = ()
 
     def __post_init__(self):
@@ -124,14 +124,14 @@ def limiter(repo):
 
 @pytest.fixture
 def unchanged(repo, limiter):
-    """Whatever the test does, nothing is written."""
+    """Check that the test writes nothing."""
     before = everything_in(repo)
     yield
     assert before == everything_in(repo)
 
 
-def of_the_bucket(limiter, entity_id, resource):
-    """Every verb that names a bucket."""
+def calls_that_name_a_bucket(limiter, entity_id, resource):
+    """Return every call that names a bucket."""
     return {
         "acquire": limiter.acquire(entity_id, resource, {"rpm": 1}).__enter__,
         "acquire by own limits": limiter.acquire(entity_id, resource, {"rpm": 1}, LIMITS).__enter__,
@@ -143,7 +143,7 @@ def of_the_bucket(limiter, entity_id, resource):
 
 
 def refusals(calls, error):
-    """Return field and value of the error that each of the calls raises, in which each says why."""
+    """Return field and value of the error that each call raises; every error has a reason."""
     found = []
     for name, call in calls.items():
         with pytest.raises(error) as caught:
@@ -156,9 +156,9 @@ def refusals(calls, error):
 
 
 @cases(BAD_IDS)
-def test_an_entity_is_named_by_the_rules(limiter, unchanged, value):
-    """Wherever one is named."""
-    calls = of_the_bucket(limiter, value, "gpt-4") | {
+def test_invalid_entity_id_is_refused_by_every_call(limiter, unchanged, value):
+    """Every call that takes an entity id checks it."""
+    calls = calls_that_name_a_bucket(limiter, value, "gpt-4") | {
         "set": lambda: limiter.set_limits(value, LIMITS),
         "get": lambda: limiter.get_limits(value),
     }
@@ -170,9 +170,9 @@ def test_an_entity_is_named_by_the_rules(limiter, unchanged, value):
 
 
 @cases(BAD_RESOURCES)
-def test_a_resource_is_named_by_the_rules(limiter, unchanged, value):
-    """Wherever one is named."""
-    calls = of_the_bucket(limiter, "user-1", value) | {
+def test_invalid_resource_is_refused_by_every_call(limiter, unchanged, value):
+    """Every call that takes a resource checks it."""
+    calls = calls_that_name_a_bucket(limiter, "user-1", value) | {
         "set of a resource": lambda: limiter.set_resource_defaults(value, LIMITS),
         "get of a resource": lambda: limiter.get_resource_defaults(value),
     }
@@ -188,8 +188,8 @@ def test_a_resource_is_named_by_the_rules(limiter, unchanged, value):
 
 @pytest.mark.parametrize("known", [False, True])
 @cases(BAD_AMOUNTS)
-def test_amounts_are_whole_numbers_up_to_the_capacity(repo, limiter, value, known):
-    """Whether the bucket was seen before or not, beside a limit whose amount is right."""
+def test_consume_amount_that_is_no_integer_up_to_the_capacity_is_refused(repo, limiter, value, known):
+    """The check is the same for a cold and a cached bucket, next to a limit with a valid amount."""
     if known:
         take(limiter, {"rpm": 1})
     before = everything_in(repo)
@@ -208,16 +208,16 @@ def test_amounts_are_whole_numbers_up_to_the_capacity(repo, limiter, value, know
     assert before == everything_in(repo)
 
 
-def test_more_than_the_capacity_names_limit_and_capacity(limiter, unchanged):
-    """It could never be admitted, so it is no rejection."""
+def test_acquire_of_more_than_the_capacity_raises_with_limit_and_capacity(limiter, unchanged):
+    """Such a request can never be admitted, so it is a validation error and not a rejection."""
     with pytest.raises(ValidationError, match=r"capacity of limit 'rpm' \(60\)"):
         take(limiter, {"rpm": 61})
 
 
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("name", ["unknown", "wcu", "RPM", "", "rpm ", None, 1, ("rpm",), 1.5, frozenset()], ids=str)
-def test_only_limits_in_force_can_be_consumed(repo, limiter, name, known):
-    """The error tells those that are."""
+def test_acquire_of_an_unknown_limit_raises_with_the_limits_in_force(repo, limiter, name, known):
+    """The error lists the limits that can be consumed."""
     if known:
         take(limiter, {"rpm": 1})
     before = everything_in(repo)
@@ -230,8 +230,8 @@ def test_only_limits_in_force_can_be_consumed(repo, limiter, name, known):
 
 
 @cases(BAD_CONSUMES)
-def test_what_to_consume_is_a_plain_dict_that_names_a_limit(limiter, unchanged, value):
-    """A subclass may answer differently each time it is asked."""
+def test_consume_that_is_no_plain_dict_with_a_limit_is_refused(limiter, unchanged, value):
+    """A subclass of dict could return something else at each access."""
     with pytest.raises(ValidationError) as caught:
         limiter.acquire("user-1", "gpt-4", value).__enter__()
 
@@ -239,14 +239,14 @@ def test_what_to_consume_is_a_plain_dict_that_names_a_limit(limiter, unchanged, 
 
 
 @cases({name: value for name, value in BAD_CONSUMES.items() if name not in ("empty", "subclass", "lookalike")})
-def test_what_is_needed_is_a_dict_that_names_limits(limiter, unchanged, value):
-    """As in an acquire."""
+def test_time_until_available_of_no_dict_of_limits_is_refused(limiter, unchanged, value):
+    """The argument is a dict of limits, as for an acquire."""
     with pytest.raises(ValidationError):
         limiter.time_until_available("user-1", "gpt-4", value)
 
 
-def test_without_limits_anywhere_nothing_is_admitted(repo):
-    """An error that says how to set some, and no silent unlimited use."""
+def test_acquire_without_any_configured_limits_raises(repo):
+    """The error says how to set limits; a request is never silently unlimited."""
     limiter = SyncRateLimiter(repo)
     before = everything_in(repo)
 
@@ -266,8 +266,8 @@ def test_without_limits_anywhere_nothing_is_admitted(repo):
 
 
 @pytest.mark.parametrize("value", ["deny", "", "ALLOW", 1, True, [], b"allow"], ids=str)
-def test_what_to_do_while_the_store_is_away_is_allow_or_block(limiter, unchanged, value):
-    """A typing error must not decide."""
+def test_on_unavailable_other_than_allow_or_block_is_refused(limiter, unchanged, value):
+    """A misspelt value must not select either behaviour."""
     found = refusals(
         {
             "acquire": limiter.acquire("user-1", "gpt-4", {"rpm": 1}, on_unavailable=value).__enter__,
@@ -280,8 +280,8 @@ def test_what_to_do_while_the_store_is_away_is_allow_or_block(limiter, unchanged
 
 
 @pytest.mark.parametrize("value", [1, b"alice", "x" * 2**20, ["alice"], "a\ud800", Text("alice")], ids=type)
-def test_a_principal_is_text(limiter, unchanged, value):
-    """It is written down, so it must be something that can be."""
+def test_principal_that_is_no_plain_short_string_is_refused(limiter, unchanged, value):
+    """The principal is stored, so it must be a valid string."""
     found = refusals(
         {
             "entity": lambda: limiter.set_limits("user-1", LIMITS, principal=value),
@@ -294,36 +294,36 @@ def test_a_principal_is_text(limiter, unchanged, value):
     assert {"principal"} == {field for field, _ in found}
 
 
-def test_a_name_that_prints_as_another_reaches_no_bucket_of_others(limiter):
-    """Only plain strings are names, also when an equal one was seen before."""
+def test_str_subclass_that_prints_as_another_id_is_refused(limiter):
+    """Only plain strings are ids, even if an equal one is already cached."""
     take(limiter, {"rpm": 1}, "victim")
     limiter.available("user-1", "gpt-4")
 
     with pytest.raises(InvalidIdentifierError):
-        take(limiter, {"rpm": 50}, Liar("user-1"))
+        take(limiter, {"rpm": 50}, MisprintedName("user-1"))
 
     assert {"rpm": 59, "tpm": 6_000} == limiter.available("victim", "gpt-4")
 
 
-def test_a_list_is_asked_once_and_what_was_checked_is_used(repo, limiter):
-    """What was checked is what is used."""
-    other = Unchecked("rpm", -5, 1, 1)
+def test_limits_list_is_read_once_so_that_the_checked_limits_are_used(repo, limiter):
+    """A list whose content changes after the check has no effect."""
+    other = UncheckedLimit("rpm", -5, 1, 1)
 
-    limiter.acquire("user-1", "gpt-4", {"tpm": 1}, Names(LIMITS, [other, LIMITS[1]])).__enter__()
+    limiter.acquire("user-1", "gpt-4", {"tpm": 1}, ChangingList(LIMITS, [other, LIMITS[1]])).__enter__()
 
     assert [LIMITS[0].capacity_milli] == [bucket["b_rpm_cp"] for bucket in buckets_in(repo)]
 
 
-def test_a_limit_that_was_not_checked_reaches_no_bucket(repo, limiter):
-    """A subclass of Limit may hold anything."""
+def test_limit_subclass_without_checks_is_refused(repo, limiter):
+    """A subclass of Limit may hold any value."""
     with pytest.raises(ValidationError):
-        limiter.acquire("user-1", "gpt-4", {"tpm": 1}, [Unchecked("rpm", -5, 1, 1), LIMITS[1]]).__enter__()
+        limiter.acquire("user-1", "gpt-4", {"tpm": 1}, [UncheckedLimit("rpm", -5, 1, 1), LIMITS[1]]).__enter__()
 
     assert [] == buckets_in(repo)
 
 
-def test_after_all_of_it_the_bucket_is_sound(repo, limiter):
-    """Whatever was passed, a proper request finds a proper bucket."""
+def test_bucket_is_intact_after_every_kind_of_invalid_request(repo, limiter):
+    """A valid request after any invalid one finds a valid bucket."""
     take(limiter, {"rpm": 1})
     for amount in BAD_AMOUNTS.values():
         with pytest.raises(ValidationError):

@@ -1,4 +1,4 @@
-"""Buckets and capacity, as users look at them."""  # generated from _async by tools/mirror.py; do not edit
+"""Bucket and capacity queries: get_buckets and get_resource_capacity."""  # generated from _async by tools/mirror.py; do not edit
 
 import pytest
 
@@ -23,8 +23,8 @@ def use(limiter, entity_id, resource, **consume):
         pass
 
 
-def test_the_buckets_of_an_entity_are_listed(repo, limiter, clock):
-    """By limit, with the balance as of the last refill and what was consumed in all."""
+def test_get_buckets_returns_balance_and_total_consumption_per_limit(repo, limiter, clock):
+    """The balance is the one at the last refill."""
     use(limiter, "user-1", "gpt-4", rpm=1, tpm=500)
     use(limiter, "user-1", "gpt-4o", rpm=2)
     use(limiter, "user-2", "gpt-4", rpm=3)
@@ -37,8 +37,8 @@ def test_the_buckets_of_an_entity_are_listed(repo, limiter, clock):
     assert [] == repo.get_buckets("nobody")
 
 
-def test_more_buckets_than_fit_a_page_are_listed(repo, limiter, monkeypatch):
-    """Page by page, in the order of their resources."""
+def test_get_buckets_returns_more_buckets_than_fit_one_page(repo, limiter, monkeypatch):
+    """Pages are joined in the order of the resources."""
     monkeypatch.setattr("zae_limiter._sync.store.bucket_queries._AT_ONCE", 3)
     for number in range(8):
         use(limiter, "user-1", f"model-{number}", rpm=1)
@@ -47,8 +47,8 @@ def test_more_buckets_than_fit_a_page_are_listed(repo, limiter, monkeypatch):
     assert [f"model-{number // 2}" for number in range(16)] == [one.resource for one in found]
 
 
-def test_the_capacity_of_a_resource_is_what_its_entities_have(repo, limiter, clock):
-    """As of now: what was refilled since counts."""
+def test_resource_capacity_sums_the_current_levels_of_all_entities(repo, limiter, clock):
+    """Refill since the last write is included."""
     use(limiter, "user-1", "gpt-4", rpm=30)
     use(limiter, "user-2", "gpt-4", rpm=60)
     use(limiter, "user-3", "gpt-4o", rpm=60)
@@ -62,8 +62,8 @@ def test_the_capacity_of_a_resource_is_what_its_entities_have(repo, limiter, clo
     assert ResourceCapacity("gpt-4", "other", 0, 0, 0.0, []) == repo.get_resource_capacity("gpt-4", "other")
 
 
-def test_children_can_be_left_out(repo, limiter):
-    """An entity that was never created has no parent, and one that was deleted neither."""
+def test_resource_capacity_with_parents_only_leaves_out_children(repo, limiter):
+    """An entity that was never created, or was deleted, has no parent."""
     for entity_id in ("project", "key-1", "stranger", "gone"):
         use(limiter, entity_id, "gpt-4", rpm=6)
     namespace_id, table = repo.scope.namespace_id, repo.scope.table
@@ -78,8 +78,8 @@ def test_children_can_be_left_out(repo, limiter):
     assert (180, 162) == (found.total_capacity, found.total_available)
 
 
-def test_names_that_cannot_be_are_refused(repo):
-    """Before anything is read."""
+def test_capacity_queries_with_invalid_names_raise(repo):
+    """Names are checked before anything is read."""
     for names in (("a#b", None), ("a", "b#c")):
         with pytest.raises(ValidationError):
             repo.get_buckets(*names)

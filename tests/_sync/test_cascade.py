@@ -1,4 +1,4 @@
-"""Cascade: child and parent are taken from together, or not at all."""  # generated from _async by tools/mirror.py; do not edit
+"""Cascade: child and parent are debited together, or neither is."""  # generated from _async by tools/mirror.py; do not edit
 
 from dataclasses import replace
 
@@ -14,8 +14,8 @@ TPM = Limit.per_minute("tpm", 1_000)
 
 
 @pytest.fixture
-def family(repo):
-    """Two keys under one project, which holds less than the two together."""
+def repo_with_children(repo):
+    """Two keys under one project, which has less capacity than the two together."""
     repo.set_system_defaults([RPM, TPM])
     repo.create_entity("project")
     for key in ("key-1", "key-2"):
@@ -27,8 +27,8 @@ def left(limiter, entity_id):
     return own_level(limiter, entity_id)
 
 
-def test_both_are_taken_from(family, limiter):
-    """The parent pays for every child."""
+def test_cascading_acquire_debits_child_and_parent(repo_with_children, limiter):
+    """The parent is debited for every child."""
     for key in ("key-1", "key-2"):
         with limiter.acquire(key, "gpt-4", {"rpm": 2, "tpm": 100}):
             pass
@@ -37,17 +37,17 @@ def test_both_are_taken_from(family, limiter):
     assert {"rpm": 6, "tpm": 800} == left(limiter, "project")
 
 
-def test_without_cascade_the_parent_is_left_alone(family, limiter):
-    """Being a child is not enough."""
-    family.create_entity("key-3", parent_id="project")
+def test_acquire_by_a_child_without_cascade_leaves_the_parent_unchanged(repo_with_children, limiter):
+    """A parent alone does not make an acquire cascade."""
+    repo_with_children.create_entity("key-3", parent_id="project")
     with limiter.acquire("key-3", "gpt-4", {"rpm": 2}):
         pass
 
     assert {"rpm": 10, "tpm": 1_000} == left(limiter, "project")
 
 
-def test_a_refused_parent_gives_the_child_its_tokens_back(family, limiter):
-    """And the error names the parent."""
+def test_acquire_rejected_by_the_parent_leaves_the_child_unchanged(repo_with_children, limiter):
+    """The error names the parent."""
     with limiter.acquire("key-1", "gpt-4", {"rpm": 8}):
         pass
 
@@ -59,9 +59,9 @@ def test_a_refused_parent_gives_the_child_its_tokens_back(family, limiter):
     assert {"rpm": 2, "tpm": 1_000} == left(limiter, "project")
 
 
-def test_a_refused_child_leaves_the_parent_as_it_was(family, limiter):
-    """The parent has enough, the child has not."""
-    family.set_limits("key-1", [Limit.per_minute("rpm", 1)])
+def test_acquire_rejected_by_the_child_leaves_the_parent_unchanged(repo_with_children, limiter):
+    """The parent has enough tokens, the child does not."""
+    repo_with_children.set_limits("key-1", [Limit.per_minute("rpm", 1)])
     with limiter.acquire("key-1", "gpt-4", {"rpm": 1}):
         pass
 
@@ -72,9 +72,9 @@ def test_a_refused_child_leaves_the_parent_as_it_was(family, limiter):
     assert 9 == (left(limiter, "project"))["rpm"]
 
 
-def test_what_the_parent_does_not_limit_is_not_asked_of_it(family, limiter):
-    """A project may limit tokens and not requests."""
-    family.set_limits("project", [TPM])
+def test_cascading_acquire_skips_limits_that_the_parent_does_not_have(repo_with_children, limiter):
+    """A project may limit tokens but not requests."""
+    repo_with_children.set_limits("project", [TPM])
     with limiter.acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 10}):
         pass
     with limiter.acquire("key-1", "gpt-4", {"rpm": 1}):
@@ -83,9 +83,9 @@ def test_what_the_parent_does_not_limit_is_not_asked_of_it(family, limiter):
     assert {"tpm": 990} == left(limiter, "project")
 
 
-def test_more_than_the_parent_can_ever_hold_is_refused_by_name(family, limiter):
-    """And the child keeps its tokens."""
-    family.set_limits("project", [Limit.per_minute("rpm", 3)])
+def test_acquire_of_more_than_the_parents_capacity_raises_validation_error(repo_with_children, limiter):
+    """The child keeps its tokens."""
+    repo_with_children.set_limits("project", [Limit.per_minute("rpm", 3)])
 
     with pytest.raises(ValidationError, match="capacity"):
         limiter.acquire("key-1", "gpt-4", {"rpm": 4}).__enter__()
@@ -93,8 +93,8 @@ def test_more_than_the_parent_can_ever_hold_is_refused_by_name(family, limiter):
     assert 10 == (left(limiter, "key-1"))["rpm"]
 
 
-def test_a_lease_adjusts_releases_and_consumes_on_both(family, limiter):
-    """Whatever changes, changes for both."""
+def test_lease_methods_change_child_and_parent(repo_with_children, limiter):
+    """consume, release and adjust apply to both buckets."""
     with limiter.acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 100}) as lease:
         lease.consume(rpm=2)
         lease.release(tpm=50)
@@ -107,8 +107,8 @@ def test_a_lease_adjusts_releases_and_consumes_on_both(family, limiter):
     assert {"rpm": 7, "tpm": 650} == left(limiter, "project")
 
 
-def test_a_failure_gives_back_to_both(family, limiter):
-    """As if nothing had been."""
+def test_exception_in_a_cascading_lease_credits_child_and_parent(repo_with_children, limiter):
+    """Both buckets are restored in full."""
     with pytest.raises(ZeroDivisionError):
         with limiter.acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 100}):
             raise ZeroDivisionError
@@ -117,17 +117,17 @@ def test_a_failure_gives_back_to_both(family, limiter):
         assert {"rpm": 10, "tpm": 1_000} == left(limiter, entity_id)
 
 
-def test_own_limits_are_the_childs(family, limiter):
-    """The parent goes by what is stored."""
+def test_limits_passed_to_a_cascading_acquire_apply_to_the_child_only(repo_with_children, limiter):
+    """The parent uses its stored limits."""
     with limiter.acquire("key-1", "gpt-4", {"rpm": 5}, limits=[Limit.per_minute("rpm", 5)]):
         pass
 
     assert 5 == (left(limiter, "project"))["rpm"]
 
 
-def test_a_cascade_is_two_writes(family):
-    """Once both are known."""
-    limiter, table = counted(family)
+def test_warm_cascading_acquire_makes_two_writes(repo_with_children):
+    """One write per bucket, once both are cached."""
+    limiter, table = counted(repo_with_children)
     for _ in range(2):
         table.drain()
         with limiter.acquire("key-1", "gpt-4", {"rpm": 1}):
@@ -136,14 +136,14 @@ def test_a_cascade_is_two_writes(family):
     assert ["write", "write"] == table.drain()
 
 
-def test_an_entity_created_anew_with_another_parent_pays_there(family, limiter):
-    """A live client sees it through the stamp."""
-    other = SyncRateLimiter(another(family))
+def test_entity_recreated_with_another_parent_debits_the_new_parent(repo_with_children, limiter):
+    """A running client notices the change by the version stamp of the bucket."""
+    other = SyncRateLimiter(another(repo_with_children))
     with other.acquire("key-1", "gpt-4", {"rpm": 1}):
         pass
-    family.create_entity("project-2")
-    family.delete_entity("key-1")
-    family.create_entity("key-1", parent_id="project-2", cascade=True)
+    repo_with_children.create_entity("project-2")
+    repo_with_children.delete_entity("key-1")
+    repo_with_children.create_entity("key-1", parent_id="project-2", cascade=True)
 
     with other.acquire("key-1", "gpt-4", {"rpm": 1}):
         pass
@@ -152,8 +152,8 @@ def test_an_entity_created_anew_with_another_parent_pays_there(family, limiter):
     assert 9 == (left(limiter, "project-2"))["rpm"]
 
 
-class WaitingTable(FailingTable):
-    """A table whose writes are not done in place."""
+class AsynchronousTable(FailingTable):
+    """A table whose writes are not carried out inline."""
 
     def __init__(self, table):
         super().__init__(table)
@@ -162,9 +162,9 @@ class WaitingTable(FailingTable):
 
 @pytest.mark.parametrize("mode", ["auto", "threadpool", "serial"])
 @pytest.mark.filterwarnings("ignore:.*CPU")
-def test_on_a_table_that_waits_both_are_written_at_once(family, limiter, mode):
-    """In every mode, with the same outcome: both or none."""
-    client = another(family, WaitingTable)
+def test_cascade_on_an_asynchronous_table_debits_both_or_neither_in_every_mode(repo_with_children, limiter, mode):
+    """Child and parent are written at the same time, with the same outcome in every mode."""
+    client = another(repo_with_children, AsynchronousTable)
     parallel = replace(client.scope.client, parallel=Parallel(mode))
     waiting = SyncRateLimiter(SyncRepository(parallel.scope("default", client.scope.namespace_id), owns_table=False))
     for _ in range(3):
@@ -180,10 +180,10 @@ def test_on_a_table_that_waits_both_are_written_at_once(family, limiter, mode):
     assert [7, 9, 6] == [(left(limiter, one))["rpm"] for one in ("key-1", "key-2", "project")]
 
 
-def test_two_rejections_at_once_are_told_together(family):
-    """Child and parent both lack the tokens."""
-    family.set_limits("key-1", [Limit.per_minute("rpm", 10)])
-    waiting = SyncRateLimiter(another(family, WaitingTable))
+def test_acquire_rejected_by_child_and_parent_reports_both(repo_with_children):
+    """Both buckets lack the tokens."""
+    repo_with_children.set_limits("key-1", [Limit.per_minute("rpm", 10)])
+    waiting = SyncRateLimiter(another(repo_with_children, AsynchronousTable))
     with waiting.acquire("key-1", "gpt-4", {"rpm": 10}):
         pass
 
@@ -193,12 +193,12 @@ def test_two_rejections_at_once_are_told_together(family):
     assert {"key-1", "project"} == {violation.entity_id for violation in exceeded.value.violations}
 
 
-def test_a_store_that_goes_away_is_told_of_the_child(family):
-    """Or lets the request through, if that is allowed."""
-    limiter = SyncRateLimiter(another(family, WaitingTable))
+def test_cascading_acquire_on_an_unavailable_store_raises_or_is_degraded(repo_with_children):
+    """``on_unavailable`` decides which."""
+    limiter = SyncRateLimiter(another(repo_with_children, AsynchronousTable))
     with limiter.acquire("key-1", "gpt-4", {"rpm": 1}):
         pass
-    limiter.repository.scope.table.away = True
+    limiter.repository.scope.table.unavailable = True
 
     with pytest.raises(RateLimiterUnavailable):
         limiter.acquire("key-1", "gpt-4", {"rpm": 1}).__enter__()
@@ -207,29 +207,29 @@ def test_a_store_that_goes_away_is_told_of_the_child(family):
         assert [] == lease.entries
 
 
-class LeavingTable(FailingTable):
-    """A table that goes away after so many writes, and comes back for the writes that settle."""
+class UnreadableTable(FailingTable):
+    """A table whose batch read fails after ``reads_left`` more; writes succeed."""
 
     def __init__(self, table):
         super().__init__(table)
         self.reads_left = None
 
     def batch_get(self, keys, *, consistent=False, until_s=None):
-        self.away = self.reads_left == 0
+        self.unavailable = self.reads_left == 0
         try:
             return super().batch_get(keys, consistent=consistent, until_s=until_s)
         finally:
-            self.away = False
+            self.unavailable = False
             self.reads_left = None if self.reads_left is None else self.reads_left - 1
 
 
-def test_a_parent_out_of_reach_leaves_the_child_uncharged(family, limiter):
-    """A lease that is let through then owes nothing and gives nothing back, whatever happens in it."""
+def test_degraded_lease_with_an_unreadable_parent_leaves_the_child_unchanged(repo_with_children, limiter):
+    """The lease has taken nothing, so an exception in it credits nothing."""
     limits = [RPM, TPM]
-    careful = SyncRateLimiter(another(family, LeavingTable))
-    careful.repository.scope.table.reads_left = 1
+    client = SyncRateLimiter(another(repo_with_children, UnreadableTable))
+    client.repository.scope.table.reads_left = 1
 
-    lease = careful.acquire("key-1", "gpt-4", {"rpm": 4}, limits, on_unavailable="allow")
+    lease = client.acquire("key-1", "gpt-4", {"rpm": 4}, limits, on_unavailable="allow")
     lease.__enter__()
     lease.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
 
@@ -237,26 +237,26 @@ def test_a_parent_out_of_reach_leaves_the_child_uncharged(family, limiter):
     assert 10 == (left(limiter, "key-1"))["rpm"]
 
 
-class VanishingTable(FailingTable):
-    """A table that carries out so many writes more, and no other."""
+class FewWritesTable(FailingTable):
+    """A table that becomes unavailable after ``writes_left`` more writes."""
 
     def __init__(self, table):
         super().__init__(table)
         self.writes_left = [True] * 100
 
     def write(self, operation, until_s=None):
-        # Two writers may come at once; a list gives each of them one or none.
+        # Two writes may run at the same time; popping from a list is atomic.
         try:
             self.writes_left.pop()
         except IndexError:
-            self.away = True
+            self.unavailable = True
         return super().write(operation, until_s)
 
 
 @pytest.mark.parametrize("inline", [True, False])
-def test_a_store_that_vanishes_between_child_and_parent_is_told_as_that(family, inline):
-    """What cannot be given back stays charged; the caller hears of the store, or is let through."""
-    limiter = SyncRateLimiter(another(family, VanishingTable))
+def test_store_lost_between_child_and_parent_raises_unavailable_or_is_degraded(repo_with_children, inline):
+    """Tokens that cannot be credited stay debited; the caller gets the error or a degraded lease."""
+    limiter = SyncRateLimiter(another(repo_with_children, FewWritesTable))
     table = limiter.repository.scope.table
     table.inline = inline
     limiter = SyncRateLimiter(limiter.repository)
@@ -267,20 +267,22 @@ def test_a_store_that_vanishes_between_child_and_parent_is_told_as_that(family, 
 
     with limiter.acquire("key-1", "gpt-4", {"rpm": 1}, on_unavailable="allow") as lease:
         assert lease.degraded
-    table.away, table.writes_left = False, [True]
+    table.unavailable, table.writes_left = False, [True]
     with pytest.raises(RateLimiterUnavailable):
         limiter.acquire("key-2", "gpt-4", {"rpm": 1}).__enter__()
 
 
-def test_a_limit_taken_out_of_the_parent_meanwhile_is_not_given_back_to_it(family, limiter):
-    """What the parent did not give, it does not get."""
-    family.set_limits("project", [RPM, TPM])
+def test_limit_removed_from_the_parent_during_a_lease_is_not_credited_more_than_taken(
+    repo_with_children, limiter
+):
+    """A parent is credited only for what it was debited."""
+    repo_with_children.set_limits("project", [RPM, TPM])
     lease = limiter.acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 10})
     lease.__enter__()
-    family.set_limits("project", [TPM])
+    repo_with_children.set_limits("project", [TPM])
     lease.consume(rpm=5)
     lease.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
-    family.set_limits("project", [RPM, TPM])
+    repo_with_children.set_limits("project", [RPM, TPM])
 
     assert {"rpm": 9, "tpm": 1_000} == left(limiter, "project")
     assert {"rpm": 10, "tpm": 1_000} == left(limiter, "key-1")

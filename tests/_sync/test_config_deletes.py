@@ -1,11 +1,11 @@
-"""Limits that are deleted or changed: the next level counts, live buckets follow within the cache's time, once."""  # generated from _async by tools/mirror.py; do not edit
+"""Deleted or changed limits: the next level applies, and live buckets follow when the cache expires."""  # generated from _async by tools/mirror.py; do not edit
 
 import pytest
 
 from zae_limiter import Limit, OnUnavailable, SyncRateLimiter, RateLimiterUnavailable, ResolvedLimits, ValidationError
 
 from .clients import FailingTable, Wrapped, another, balance_of, buckets_in, counted, everything_in, take
-from .rivals import Overtaken
+from .rivals import RacedTable
 
 OLD = Limit.per_second("rps", 10)
 TPM = Limit.per_minute("tpm", 6_000)
@@ -58,8 +58,8 @@ def configs_in(repo):
 
 
 @every_level
-def test_what_was_deleted_is_gone_and_the_rest_stays(repo, level):
-    """A delete is of one record."""
+def test_delete_removes_the_limits_of_one_level_only(repo, level):
+    """A delete concerns one record."""
     for each in LEVELS:
         store(repo, each, STORED[each])
     delete(repo, level)
@@ -69,8 +69,8 @@ def test_what_was_deleted_is_gone_and_the_rest_stays(repo, level):
     }
 
 
-def test_the_next_level_counts_after_a_delete(repo):
-    """A client sees its own deletes at once, down to where nothing is left."""
+def test_resolve_limits_falls_back_to_the_next_level_after_a_delete(repo):
+    """A client sees its own deletes immediately, until no level is left."""
     for each in LEVELS:
         store(repo, each, STORED[each])
     found = [resolved(repo)]
@@ -84,8 +84,8 @@ def test_the_next_level_counts_after_a_delete(repo):
     ] == found
 
 
-def test_the_system_forgets_what_to_do_while_the_store_is_away(repo):
-    """It was stored with its defaults, and goes with them."""
+def test_delete_system_defaults_also_deletes_on_unavailable(repo):
+    """It is stored with the system defaults."""
     repo.set_system_defaults([OLD], on_unavailable="allow")
     repo.delete_system_defaults()
     deleted = repo.get_system_defaults()
@@ -94,26 +94,26 @@ def test_the_system_forgets_what_to_do_while_the_store_is_away(repo):
     assert (([], None), ([OLD], None)) == (deleted, repo.get_system_defaults())
 
 
-def test_a_client_goes_by_its_own_choice_for_a_store_that_is_away_at_once(repo):
-    """What it stored or deleted last, though the store goes away before it is read again."""
+def test_stored_on_unavailable_applies_immediately_to_the_client_that_changed_it(repo):
+    """The last choice applies even if the store fails before it is read again."""
     other = another(repo, FailingTable)
     limiter, table, found = SyncRateLimiter(other), other.scope.table, []
     for choice in ("block", "allow", None):
         (other.set_system_defaults([OLD], choice) if choice else other.delete_system_defaults())
-        table.away = True
+        table.unavailable = True
         try:
             with limiter.acquire("user-1", "gpt-4", {"rps": 1}, [OLD]) as lease:
                 found.append(lease.degraded)
         except RateLimiterUnavailable:
             found.append(None)
-        table.away = False
+        table.unavailable = False
 
     assert [None, True, None] == found
 
 
 @every_level
-def test_deleting_what_is_not_there_does_nothing(repo, level):
-    """No error, no record, no event: neither for what never was nor for what was deleted before."""
+def test_delete_of_limits_that_do_not_exist_writes_nothing(repo, level):
+    """No error, record or event, whether they never existed or were deleted before."""
     before = everything_in(repo)
     delete(repo, level)
     never = everything_in(repo)
@@ -127,8 +127,8 @@ def test_deleting_what_is_not_there_does_nothing(repo, level):
 
 
 @every_level
-def test_a_tombstone_keeps_the_version_and_every_change_raises_it(repo, level):
-    """Versions never fall, or a bucket would take old limits for new ones."""
+def test_config_version_increases_with_every_set_and_delete(repo, level):
+    """Tombstones keep the version; if it decreased, a bucket would mistake old limits for new ones."""
     versions = []
     for change in (lambda: store(repo, level, [OLD]), lambda: delete(repo, level)) * 3:
         change()
@@ -138,8 +138,8 @@ def test_a_tombstone_keeps_the_version_and_every_change_raises_it(repo, level):
     assert [(number + 1, number % 2 == 1, number % 2 == 0, False) for number in range(6)] == versions
 
 
-def test_a_tombstone_is_found_by_no_list_but_the_purge(repo):
-    """It is in the index of its namespace only."""
+def test_tombstone_is_only_in_the_index_of_its_namespace(repo):
+    """The purge finds it, and no list of limits does."""
     repo.set_limits("user-1", [OLD], "gpt-4")
     live = configs_in(repo)[0].keys()
     repo.delete_limits("user-1", "gpt-4")
@@ -149,7 +149,7 @@ def test_a_tombstone_is_found_by_no_list_but_the_purge(repo):
     assert ["GSI4PK", "GSI4SK"] == sorted(name for name in dead if name.startswith("GSI"))
 
 
-# The limits before and after, and what is left when the bucket was full and one was taken.
+# The limits before and after, and the rest of a full bucket from which one token was taken.
 KINDS_OF_CHANGE = {
     "raised": ([OLD], [Limit.per_second("rps", 20)], {"rps": 9}),
     "lowered": ([OLD], [Limit.per_second("rps", 4)], {"rps": 3}),
@@ -160,8 +160,8 @@ KINDS_OF_CHANGE = {
 
 @every_level
 @pytest.mark.parametrize("kind", KINDS_OF_CHANGE)
-def test_a_change_reaches_a_live_bucket_when_the_cache_has_run_out(repo, clock, level, kind):
-    """At every level, of every kind; the client that has the bucket is told by nobody."""
+def test_changed_limits_apply_to_a_live_bucket_when_the_cache_expires(repo, clock, level, kind):
+    """At every level and for every kind of change, without any notification of the client."""
     before, after, left = KINDS_OF_CHANGE[kind]
     limiter = SyncRateLimiter(another(repo))
     store(repo, level, before)
@@ -178,8 +178,8 @@ def test_a_change_reaches_a_live_bucket_when_the_cache_has_run_out(repo, clock, 
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_a_delete_reaches_a_live_bucket_when_the_cache_has_run_out(repo, clock, number):
-    """The bucket is put on the limits of the next level."""
+def test_deleted_limits_stop_applying_to_a_live_bucket_when_the_cache_expires(repo, clock, number):
+    """The bucket is rebased to the limits of the next level."""
     limiter = SyncRateLimiter(another(repo))
     for each in LEVELS[number:]:
         store(repo, each, STORED[each])
@@ -195,8 +195,8 @@ def test_a_delete_reaches_a_live_bucket_when_the_cache_has_run_out(repo, clock, 
 
 
 @every_level
-def test_where_the_last_limits_are_deleted_nothing_is_admitted(repo, clock, level):
-    """A bucket that is still there does not limit by what is gone."""
+def test_acquire_after_the_last_limits_were_deleted_raises(repo, clock, level):
+    """An existing bucket does not keep deleted limits in force."""
     limiter = SyncRateLimiter(another(repo))
     store(repo, level, [OLD])
     take(limiter, {"rps": 1})
@@ -207,7 +207,7 @@ def test_where_the_last_limits_are_deleted_nothing_is_admitted(repo, clock, leve
         take(limiter, {"rps": 1})
 
 
-def test_deleting_and_setting_again_refills_nothing(repo):
+def test_deleting_and_setting_the_same_limits_does_not_refill_the_bucket(repo):
     """The bucket outlives its limits."""
     limiter = SyncRateLimiter(repo)
     repo.set_limits("user-1", [OLD], "gpt-4")
@@ -218,8 +218,8 @@ def test_deleting_and_setting_again_refills_nothing(repo):
     assert {"rps": 0} == available(limiter)
 
 
-def test_falling_back_to_higher_limits_adds_no_tokens(repo):
-    """What was used up under the entity's limits stays used up."""
+def test_fallback_to_higher_limits_adds_no_tokens(repo):
+    """Tokens consumed under the entity's limits stay consumed."""
     limiter = SyncRateLimiter(repo)
     repo.set_system_defaults([Limit.per_second("rps", 100)])
     repo.set_limits("user-1", [OLD])
@@ -230,8 +230,8 @@ def test_falling_back_to_higher_limits_adds_no_tokens(repo):
     assert {"rps": 1} == available(limiter)
 
 
-def test_a_bucket_that_falls_back_to_defaults_expires_again(repo):
-    """And one that gets limits of its own does so no more."""
+def test_bucket_has_a_ttl_only_while_it_uses_default_limits(repo):
+    """A bucket with limits of its own never expires."""
     limiter, expires = SyncRateLimiter(repo), []
     repo.set_system_defaults([OLD])
     repo.set_limits("user-1", [OLD])
@@ -245,8 +245,8 @@ def test_a_bucket_that_falls_back_to_defaults_expires_again(repo):
     assert [False, True, False] == expires
 
 
-def test_a_client_forgets_what_it_knows_of_the_entity_it_changed(repo):
-    """A change of an entity leaves what is known of others, a change of defaults nothing."""
+def test_config_change_invalidates_only_the_affected_cache_entries(repo):
+    """A change of an entity drops its entries; a change of defaults drops all."""
     sizes = []
     for change in (
         lambda: repo.set_limits("user-1", [OLD], "gpt-4"),
@@ -265,15 +265,15 @@ def test_a_client_forgets_what_it_knows_of_the_entity_it_changed(repo):
 
 
 class LosingTable(Wrapped):
-    """A table that makes the change and loses the answer."""
+    """A table that makes the change and loses the response."""
 
     def transact(self, operations, token, *, until_s=None):
         self.table.transact(operations, token, until_s=until_s)
         raise ConnectionError("the answer was lost")
 
 
-def test_a_change_whose_answer_was_lost_is_not_hidden_by_the_cache(repo):
-    """It may have been made, so what was known is read again."""
+def test_change_with_a_lost_response_invalidates_the_cache(repo):
+    """The change may have been made, so the limits are read again."""
     repo.set_system_defaults([OLD])
     other = another(repo, LosingTable)
     before = resolved(other)
@@ -283,8 +283,8 @@ def test_a_change_whose_answer_was_lost_is_not_hidden_by_the_cache(repo):
     assert ([OLD], None) == (before.limits, (resolved(other)).limits)
 
 
-def test_without_a_cache_every_change_counts_for_the_next_request(repo):
-    """``config_cache_ttl=0``: one batch of reads and one write for each."""
+def test_config_cache_ttl_of_zero_applies_every_change_to_the_next_request(repo):
+    """Each request makes one batch read and one write."""
     limiter, table = counted(repo, config_cache_ttl_ms=0)
     store(repo, "system", [OLD])
     take(limiter, {"rps": 1})
@@ -303,8 +303,8 @@ def test_without_a_cache_every_change_counts_for_the_next_request(repo):
     assert [(capacity, ["batch_get", "write"]) for capacity in (1, 2, 3, 4, 3, 2, 1)] == found
 
 
-def test_clients_with_different_limits_in_their_caches_rebase_a_bucket_once_per_change(repo, clock):
-    """Whoever comes first after a change rebases; the other reads again, and nobody writes old limits back."""
+def test_clients_with_different_cached_limits_rebase_a_bucket_once_per_change(repo, clock):
+    """The first client after a change rebases; the other reads the limits again and never writes old ones."""
     (one, first), (two, second) = counted(repo), counted(repo)
     store(repo, "system", [OLD])
     take(one, {"rps": 0})
@@ -332,26 +332,26 @@ def test_clients_with_different_limits_in_their_caches_rebase_a_bucket_once_per_
         writes.append(first.drain().count("write") + second.drain().count("write"))
 
     assert [1] * len(changes) == rebases
-    # One more is the write by which the client with the older limits learns of the newer ones, one a wrong guess.
+    # One extra write shows the client with older limits the newer ones; another is a wrong full-or-not prediction.
     assert max(writes) <= 2 * 130 + 2
 
 
-def test_a_delete_that_another_client_was_faster_with_is_made_once(repo):
-    """The slower one finds nothing left to delete."""
-    one, two = another(repo), another(repo, Overtaken)
+def test_delete_that_loses_a_race_to_another_delete_is_recorded_once(repo):
+    """The slower client finds nothing left to delete."""
+    one, two = another(repo), another(repo, RacedTable)
     one.set_limits("user-1", [OLD], "gpt-4")
-    two.scope.table.overtakers = [lambda: one.delete_limits("user-1", "gpt-4", principal="faster")]
+    two.scope.table.rivals = [lambda: one.delete_limits("user-1", "gpt-4", principal="faster")]
     two.delete_limits("user-1", "gpt-4", principal="slower")
 
     assert ["faster", None] == [event.principal for event in repo.get_audit_events("user-1")]
     assert 2 == configs_in(repo)[0]["config_version"]
 
 
-def test_a_set_that_another_client_deletes_under_comes_after_the_delete(repo):
-    """It is tried again on what is there then."""
-    one, two = another(repo), another(repo, Overtaken)
+def test_set_that_loses_a_race_to_a_delete_is_applied_after_it(repo):
+    """The set is retried on the current record."""
+    one, two = another(repo), another(repo, RacedTable)
     one.set_system_defaults([OLD], OnUnavailable.ALLOW)
-    two.scope.table.overtakers = [one.delete_system_defaults]
+    two.scope.table.rivals = [one.delete_system_defaults]
     two.set_system_defaults([TPM])
 
     assert ([TPM], None) == repo.get_system_defaults()

@@ -1,4 +1,4 @@
-"""Who has limits of his own, and for what: lists in order, whole, page by page, and right whatever was changed."""  # generated from _async by tools/mirror.py; do not edit
+"""Lists of entities and resources with limits: ordered, complete, paged, and correct after any changes."""  # generated from _async by tools/mirror.py; do not edit
 
 from random import Random
 
@@ -7,7 +7,7 @@ import pytest
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository, ValidationError
 
 from .clients import another, everything_in
-from .rivals import Overtaken, Sparing
+from .rivals import RacedTable, ShortPagesTable
 
 LIMITS = [Limit.per_second("rps", 10)]
 OTHERS = [Limit.per_second("rps", 20)]
@@ -16,7 +16,7 @@ RESOURCES = ["claude", "gpt-4", "_default_"]
 
 
 def entities(repo, resource="gpt-4"):
-    """List all entities at once."""
+    """List all entities in one call."""
     found, cursor = repo.list_entities_with_custom_limits(resource)
     assert cursor is None
     return found
@@ -33,26 +33,26 @@ def pages(repo, size, resource="gpt-4"):
 
 
 @pytest.fixture
-def peopled(repo):
+def repo_with_limits(repo):
     """A repository where several entities have limits of their own for one resource."""
     for entity_id in reversed(ENTITIES):
         repo.set_limits(entity_id, LIMITS, "gpt-4")
     return repo
 
 
-def test_where_nothing_is_stored_nothing_is_listed(repo):
-    """Empty lists, and no next page."""
+def test_lists_of_an_empty_repository_are_empty(repo):
+    """There is no next page either."""
     assert ([], None) == repo.list_entities_with_custom_limits("gpt-4")
     assert ([], []) == (repo.list_resources_with_entity_configs(), repo.list_resources_with_defaults())
 
 
-def test_entities_are_listed_in_order(peopled):
-    """Whatever the order in which they got their limits."""
-    assert sorted(ENTITIES) == entities(peopled)
+def test_entities_with_limits_are_listed_in_alphabetical_order(repo_with_limits):
+    """The order in which they got their limits makes no difference."""
+    assert sorted(ENTITIES) == entities(repo_with_limits)
 
 
 def test_only_entities_with_limits_for_the_resource_are_listed(repo):
-    """Limits for another resource, or for all without their own, are another list."""
+    """Limits for another resource, or default limits of an entity, are separate lists."""
     repo.set_limits("user-1", LIMITS, "gpt-4")
     repo.set_limits("user-2", LIMITS, "gpt-4-turbo")
     repo.set_limits("user-3", LIMITS)
@@ -65,74 +65,76 @@ def test_only_entities_with_limits_for_the_resource_are_listed(repo):
 
 
 @pytest.mark.parametrize("size", range(1, len(ENTITIES) + 2))
-def test_pages_are_full_and_lead_to_every_entity_once(peopled, size):
-    """The last page says that it is the last, though it be full."""
+def test_paging_through_entities_returns_full_pages_with_every_entity_once(repo_with_limits, size):
+    """The last page has no cursor, even if it is full."""
     everyone = sorted(ENTITIES)
 
-    assert [everyone[start : start + size] for start in range(0, len(everyone), size)] == pages(peopled, size)
+    assert [everyone[start : start + size] for start in range(0, len(everyone), size)] == pages(
+        repo_with_limits, size
+    )
 
 
-def test_a_list_goes_on_where_its_last_entity_was_deleted(peopled):
-    """A cursor is a place in the order, not an entity."""
-    first, cursor = peopled.list_entities_with_custom_limits("gpt-4", 3)
-    peopled.delete_limits(first[-1], "gpt-4")
-    rest, _ = peopled.list_entities_with_custom_limits("gpt-4", cursor=cursor)
+def test_list_continues_after_the_last_entity_of_a_page_was_deleted(repo_with_limits):
+    """A cursor is a position in the order, not an entity."""
+    first, cursor = repo_with_limits.list_entities_with_custom_limits("gpt-4", 3)
+    repo_with_limits.delete_limits(first[-1], "gpt-4")
+    rest, _ = repo_with_limits.list_entities_with_custom_limits("gpt-4", cursor=cursor)
 
     assert sorted(ENTITIES) == first + rest
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "user-1", "日本", 5, b"x", "!" * 5_000])
-def test_what_is_no_cursor_is_refused(peopled, cursor):
-    """And said to be the cursor's fault."""
+def test_list_with_an_invalid_cursor_raises(repo_with_limits, cursor):
+    """The error names the cursor."""
     with pytest.raises(ValidationError) as caught:
-        peopled.list_entities_with_custom_limits("gpt-4", cursor=cursor)
+        repo_with_limits.list_entities_with_custom_limits("gpt-4", cursor=cursor)
 
     assert "cursor" == caught.value.field
 
 
-def test_a_cursor_of_another_list_is_refused(peopled):
-    """It would skip entities without a word."""
-    _, cursor = peopled.list_entities_with_custom_limits("gpt-4", 1)
+def test_a_cursor_of_another_list_is_refused(repo_with_limits):
+    """It would silently skip entities."""
+    _, cursor = repo_with_limits.list_entities_with_custom_limits("gpt-4", 1)
 
     with pytest.raises(ValidationError, match="gpt-5"):
-        peopled.list_entities_with_custom_limits("gpt-5", cursor=cursor)
+        repo_with_limits.list_entities_with_custom_limits("gpt-5", cursor=cursor)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1.5, True, "5"])
-def test_what_is_no_length_of_a_page_is_refused(repo, limit):
+def test_list_with_an_invalid_page_size_raises(repo, limit):
     """A page has at least one entity."""
     with pytest.raises(ValidationError, match="limit"):
         repo.list_entities_with_custom_limits("gpt-4", limit)
 
 
 @pytest.mark.parametrize("resource", ["", "4gpt", "a#b", None])
-def test_what_is_no_resource_is_refused(repo, resource):
-    """As everywhere."""
+def test_list_with_an_invalid_resource_raises(repo, resource):
+    """Lists check resource names like all other calls."""
     with pytest.raises(ValidationError, match="resource"):
         repo.list_entities_with_custom_limits(resource)
 
 
 @pytest.mark.parametrize("size", [None, 1, 2, 3, 5, 7, 8])
-def test_short_answers_of_a_table_make_no_short_pages(peopled, size):
-    """A page is as long as was asked for, in however many answers it comes."""
+def test_entity_page_is_full_even_if_the_table_returns_short_pages(repo_with_limits, size):
+    """A page has the requested length, however many table reads it takes."""
     everyone, step = sorted(ENTITIES), size or len(ENTITIES)
 
     assert [everyone[start : start + step] for start in range(0, len(everyone), step)] == pages(
-        another(peopled, Sparing), size
+        another(repo_with_limits, ShortPagesTable), size
     )
 
 
-def test_deleted_limits_are_not_listed_until_they_are_set_again(peopled):
-    """A tombstone is no limit."""
-    peopled.delete_limits("b", "gpt-4")
-    without = entities(peopled)
-    peopled.set_limits("b", OTHERS, "gpt-4")
+def test_deleted_limits_are_not_listed_until_they_are_set_again(repo_with_limits):
+    """A tombstone is not listed."""
+    repo_with_limits.delete_limits("b", "gpt-4")
+    without = entities(repo_with_limits)
+    repo_with_limits.set_limits("b", OTHERS, "gpt-4")
 
-    assert (sorted(set(ENTITIES) - {"b"}), sorted(ENTITIES)) == (without, entities(peopled))
+    assert (sorted(set(ENTITIES) - {"b"}), sorted(ENTITIES)) == (without, entities(repo_with_limits))
 
 
-def test_resources_are_listed_while_somebody_has_limits_for_them(repo):
-    """Until the last has gone, in order, and with what stands for all resources."""
+def test_resource_is_listed_until_its_last_entity_limits_are_deleted(repo):
+    """The list is ordered and includes the default of all resources."""
     repo.set_limits("user-1", LIMITS, "gpt-4")
     repo.set_limits("user-2", LIMITS, "gpt-4")
     repo.set_limits("user-2", LIMITS, "claude")
@@ -151,8 +153,8 @@ def test_resources_are_listed_while_somebody_has_limits_for_them(repo):
     ] == found
 
 
-def test_resources_with_defaults_are_a_list_of_their_own(repo):
-    """Limits of entities are not in it, nor the system's."""
+def test_list_resources_with_defaults_omits_entity_and_system_limits(repo):
+    """Only resource defaults are in it."""
     repo.set_resource_defaults("gpt-4", LIMITS)
     repo.set_resource_defaults("claude", LIMITS)
     repo.set_limits("user-1", LIMITS, "other")
@@ -163,8 +165,8 @@ def test_resources_with_defaults_are_a_list_of_their_own(repo):
     assert (["claude", "gpt-4"], ["claude"]) == (both, repo.list_resources_with_defaults())
 
 
-def test_setting_and_deleting_again_and_again_counts_once(repo):
-    """The registries count records, not changes."""
+def test_registry_counts_records_and_not_changes(repo):
+    """Repeated sets and deletes of one record count once."""
     for _ in range(3):
         for _ in range(3):
             repo.set_limits("user-1", LIMITS, "gpt-4")
@@ -178,15 +180,15 @@ def test_setting_and_deleting_again_and_again_counts_once(repo):
         assert ((["gpt-4"], ["gpt-4"]), ([], [])) == (listed, unlisted)
 
 
-def counted_in(repo):
-    """Return what the registry of entities' limits counts, by resource."""
+def registry_counts(repo):
+    """Return the counts in the registry of entity limits, by resource."""
     (registry,) = [item for key, item in everything_in(repo).items() if key[1] == "#ENTITY_CONFIG_RESOURCES"]
     return {name.removeprefix("r_"): value for name, value in registry.items() if name.startswith("r_")}
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_lists_tell_what_is_stored_after_any_changes_by_any_client(repo, seed):
-    """Three clients, each with a memory of its own, set and delete as they like."""
+def test_lists_match_the_store_after_random_changes_by_three_clients(repo, seed):
+    """Each client has its own cache."""
     chance, clients, stored = Random(seed), [repo, another(repo), another(repo)], set()
     for _ in range(80):
         client = chance.choice(clients)
@@ -203,7 +205,7 @@ def test_lists_tell_what_is_stored_after_any_changes_by_any_client(repo, seed):
     assert expected == {resource: entities(reader, resource) for resource in RESOURCES}
     assert sorted(filter(expected.get, RESOURCES)) == reader.list_resources_with_entity_configs()
     assert {resource: len(found) for resource, found in expected.items()} == {
-        resource: counted_in(repo).get(resource, 0) for resource in RESOURCES
+        resource: registry_counts(repo).get(resource, 0) for resource in RESOURCES
     }
 
 
@@ -211,9 +213,9 @@ def test_lists_tell_what_is_stored_after_any_changes_by_any_client(repo, seed):
 @pytest.mark.parametrize("theirs", ["set", "delete"])
 @pytest.mark.parametrize("whose", ["user-1", "user-2"])
 @pytest.mark.parametrize("before", [True, False])
-def test_a_change_that_is_overtaken_counts_right(repo, mine, theirs, whose, before):
-    """The registry is written with the record, so whatever gets between is counted once."""
-    other, slow = another(repo), another(repo, Overtaken)
+def test_registry_is_correct_after_a_change_that_lost_a_race(repo, mine, theirs, whose, before):
+    """The registry is written with the record, so every change is counted once."""
+    other, slow = another(repo), another(repo, RacedTable)
     stored = {"user-1"} if before else set()
     for entity_id in stored:
         repo.set_limits(entity_id, LIMITS, "gpt-4")
@@ -223,9 +225,9 @@ def test_a_change_that_is_overtaken_counts_right(repo, mine, theirs, whose, befo
             return client.set_limits(entity_id, OTHERS, "gpt-4")
         return client.delete_limits(entity_id, "gpt-4")
 
-    slow.scope.table.overtakers = [lambda: change(other, theirs, whose)]
+    slow.scope.table.rivals = [lambda: change(other, theirs, whose)]
     change(slow, mine, "user-1")
-    if not slow.scope.table.overtakers:
+    if not slow.scope.table.rivals:
         stored = stored | {whose} if theirs == "set" else stored - {whose}
     stored = stored | {"user-1"} if mine == "set" else stored - {"user-1"}
 
@@ -233,7 +235,7 @@ def test_a_change_that_is_overtaken_counts_right(repo, mine, theirs, whose, befo
     assert (["gpt-4"] if stored else []) == repo.list_resources_with_entity_configs()
 
 
-def test_two_clients_at_once_leave_the_registry_right(repo):
+def test_registry_is_correct_after_concurrent_changes_by_two_clients(repo):
     """Both set and delete the same record, and one of their own, at the same time."""
     parallel = repo.scope.client.parallel
 
@@ -250,11 +252,11 @@ def test_two_clients_at_once_leave_the_registry_right(repo):
     parallel.run([lambda: work(one, "user-1"), lambda: work(two, "user-2")])
 
     assert ["user-1", "user-2"] == entities(repo)
-    assert {"gpt-4": 2} == counted_in(repo)
+    assert {"gpt-4": 2} == registry_counts(repo)
 
 
-def test_many_clients_that_change_one_record_at_once_all_get_their_turn(repo):
-    """Whoever was overtaken waits a little before he tries again."""
+def test_many_clients_that_change_one_record_concurrently_all_succeed(repo):
+    """A client that loses a race backs off before it retries."""
     parallel = repo.scope.client.parallel
 
     def work(clients):
@@ -268,20 +270,20 @@ def test_many_clients_that_change_one_record_at_once_all_get_their_turn(repo):
     work([another(repo) for _ in range(16)])
 
     assert 80 == len(repo.get_audit_events("shared", 100))
-    assert {"gpt-4": 1} == counted_in(repo)
+    assert {"gpt-4": 1} == registry_counts(repo)
 
 
-def test_the_limiter_lists_what_its_repository_does(peopled):
-    """The verbs are the same."""
-    limiter = SyncRateLimiter(peopled)
+def test_limiter_and_repository_return_the_same_lists(repo_with_limits):
+    """The limiter delegates to its repository."""
+    limiter = SyncRateLimiter(repo_with_limits)
 
-    assert entities(peopled) == entities(limiter)
+    assert entities(repo_with_limits) == entities(limiter)
     assert ["gpt-4"] == limiter.list_resources_with_entity_configs()
     assert [] == limiter.list_resources_with_defaults()
 
 
-def test_lists_survive_closing(tmp_path):
-    """A file keeps its registries and its indexes."""
+def test_sqlite_file_keeps_registries_and_indexes_after_close(tmp_path):
+    """A second repository on the file returns the same lists."""
     url = f"sqlite:///{tmp_path / 'kept.db'}"
     with SyncRepository.open(url) as first:
         first.set_limits("user-1", LIMITS, "gpt-4")

@@ -1,4 +1,4 @@
-"""What an acquire costs: the calls made to the table, counted."""  # generated from _async by tools/mirror.py; do not edit
+"""The cost of an acquire: the calls made to the table, counted."""  # generated from _async by tools/mirror.py; do not edit
 
 import pytest
 
@@ -17,15 +17,15 @@ def reject(limiter, consume):
 
 
 @pytest.fixture
-def others(repo):
-    """Somebody else, who also stores the limits."""
+def other_client(repo):
+    """Another client, which also stores the limits."""
     limiter = SyncRateLimiter(another(repo))
     limiter.set_system_defaults([RPS, TPM])
     return limiter
 
 
-def test_a_first_touch_reads_limits_and_bucket_at_once_and_creates(repo, others):
-    """One batch of reads and one transaction, which also requires that the namespace is active."""
+def test_first_acquire_of_a_new_bucket_makes_one_batch_read_and_one_transaction(repo, other_client):
+    """The transaction also checks that the namespace is active."""
     limiter, table = counted(repo)
 
     take(limiter, {"rps": 1, "tpm": 5})
@@ -33,9 +33,9 @@ def test_a_first_touch_reads_limits_and_bucket_at_once_and_creates(repo, others)
     assert ["batch_get", "transact"] == table.drain()
 
 
-def test_a_first_touch_of_a_bucket_of_others_costs_the_same(repo, others):
-    """One batch of reads and one write, for a bucket that others have made."""
-    take(others, {"rps": 1})
+def test_first_acquire_of_an_existing_bucket_makes_one_batch_read_and_one_write(repo, other_client):
+    """Another client has created the bucket."""
+    take(other_client, {"rps": 1})
     limiter, table = counted(repo)
 
     take(limiter, {"rps": 1})
@@ -43,9 +43,9 @@ def test_a_first_touch_of_a_bucket_of_others_costs_the_same(repo, others):
     assert ["batch_get", "write"] == table.drain()
 
 
-def test_a_first_touch_with_known_limits_reads_the_bucket_only(repo, others):
-    """Limits in the cache are not read again."""
-    take(others, {"rps": 1})
+def test_first_acquire_with_cached_limits_reads_only_the_bucket(repo, other_client):
+    """Cached limits are not read again."""
+    take(other_client, {"rps": 1})
     limiter, table = counted(repo)
     limiter.resolve_limits("user-1", "gpt-4")
     table.drain()
@@ -55,8 +55,8 @@ def test_a_first_touch_with_known_limits_reads_the_bucket_only(repo, others):
     assert ["get", "write"] == table.drain()
 
 
-def test_an_admitted_request_is_one_write_and_nothing_else(repo, others, clock):
-    """With or without refill in between, full or not, one round trip, and nothing on leaving."""
+def test_warm_admitted_acquire_makes_one_write(repo, other_client, clock):
+    """With or without refill, full or not, and nothing is written at the exit of the lease."""
     limiter, table = counted(repo)
     take(limiter, {"rps": 1})
     table.drain()
@@ -70,8 +70,8 @@ def test_an_admitted_request_is_one_write_and_nothing_else(repo, others, clock):
     assert [["write"]] * 6 == costs
 
 
-def test_own_limits_cost_no_more_than_stored_ones(repo, others):
-    """The second call with the same limits is one write."""
+def test_second_acquire_with_the_same_passed_limits_makes_one_write(repo, other_client):
+    """Passed limits cost no more than stored ones."""
     limiter, table = counted(repo)
     with limiter.acquire("user-1", "gpt-4", {"mine": 1}, [Limit.per_second("mine", 5)]):
         pass
@@ -82,8 +82,8 @@ def test_own_limits_cost_no_more_than_stored_ones(repo, others):
     assert (["batch_get", "transact"], ["write"]) == (first, table.drain())
 
 
-def test_an_adjustment_is_one_more_write_on_leaving(repo, others):
-    """However many adjustments there are, and nothing is sent before the lease ends."""
+def test_lease_adjustments_make_one_write_at_exit(repo, other_client):
+    """Any number of adjustments are sent together at the end of the lease."""
     limiter, table = counted(repo)
     take(limiter, {"rps": 1})
     table.drain()
@@ -97,8 +97,8 @@ def test_an_adjustment_is_one_more_write_on_leaving(repo, others):
     assert (["write"], ["write"]) == (inside, table.drain())
 
 
-def test_adjustments_that_cancel_out_cost_nothing(repo, others):
-    """Nothing is owed, so nothing is written."""
+def test_lease_adjustments_that_cancel_out_make_no_write(repo, other_client):
+    """The net change is zero."""
     limiter, table = counted(repo)
 
     with limiter.acquire("user-1", "gpt-4", {"rps": 1}) as lease:
@@ -109,8 +109,8 @@ def test_adjustments_that_cancel_out_cost_nothing(repo, others):
     assert [] == table.drain()
 
 
-def test_a_release_is_one_write_at_once(repo, others):
-    """And leaving writes nothing more."""
+def test_lease_release_makes_one_immediate_write(repo, other_client):
+    """The exit of the lease writes nothing more."""
     limiter, table = counted(repo)
 
     with limiter.acquire("user-1", "gpt-4", {"rps": 3}) as lease:
@@ -121,8 +121,8 @@ def test_a_release_is_one_write_at_once(repo, others):
     assert (["write"], []) == (inside, table.drain())
 
 
-def test_giving_back_is_one_write(repo, others):
-    """An exception in the block costs one write."""
+def test_exception_in_a_lease_makes_one_write(repo, other_client):
+    """All tokens are credited in that write."""
     limiter, table = counted(repo)
 
     def failing():
@@ -137,8 +137,8 @@ def test_giving_back_is_one_write(repo, others):
     assert ["write"] == table.drain()
 
 
-def test_a_rejection_by_a_fresh_view_costs_nothing(repo, others, clock):
-    """Within a second of the last look nothing is asked of the table."""
+def test_rejection_by_a_fresh_view_makes_no_calls(repo, other_client, clock):
+    """Within a second of the last view, the table is not called."""
     limiter, table = counted(repo)
     take(limiter, {"tpm": 6_000})
     table.drain()
@@ -150,8 +150,8 @@ def test_a_rejection_by_a_fresh_view_costs_nothing(repo, others, clock):
     assert [] == table.drain()
 
 
-def test_a_rejection_by_a_stale_view_costs_one_read(repo, others, clock):
-    """A second after the last look the bucket is read, once, and the next rejections cost nothing again."""
+def test_rejection_by_a_stale_view_makes_one_read(repo, other_client, clock):
+    """The read makes the view fresh, so the next rejections make no calls."""
     limiter, table = counted(repo)
     take(limiter, {"tpm": 6_000})
     table.drain()
@@ -165,10 +165,10 @@ def test_a_rejection_by_a_stale_view_costs_one_read(repo, others, clock):
     assert (["get"], []) == (first, table.drain())
 
 
-def test_what_others_give_back_is_seen_once_the_view_is_stale(repo, others, clock):
-    """A rejection from memory is bounded: within the second it holds, after it the truth is looked at."""
+def test_release_by_another_client_is_seen_when_the_view_is_stale(repo, other_client, clock):
+    """A rejection from the cache lasts a second at most; then the bucket is read."""
     limiter, table = counted(repo)
-    with others.acquire("user-1", "gpt-4", {"tpm": 6_000}) as lease:
+    with other_client.acquire("user-1", "gpt-4", {"tpm": 6_000}) as lease:
         reject(limiter, {"tpm": 1_000})
         lease.release(tpm=5_000)
     table.drain()
@@ -182,10 +182,10 @@ def test_what_others_give_back_is_seen_once_the_view_is_stale(repo, others, cloc
     assert ([], ["get", "write"]) == (within, table.drain())
 
 
-def test_a_client_that_never_rejects_from_memory_always_looks(repo, others):
-    """``reject_locally_s=0``: every rejection is a read, and what was given back is seen at once."""
+def test_reject_locally_of_zero_reads_the_bucket_for_every_rejection(repo, other_client):
+    """Tokens released by other clients are seen immediately."""
     limiter, table = counted(repo, reject_locally_ms=0)
-    with others.acquire("user-1", "gpt-4", {"tpm": 6_000}) as lease:
+    with other_client.acquire("user-1", "gpt-4", {"tpm": 6_000}) as lease:
         reject(limiter, {"tpm": 1_000})
         table.drain()
         reject(limiter, {"tpm": 1_000})
@@ -196,8 +196,8 @@ def test_a_client_that_never_rejects_from_memory_always_looks(repo, others):
     assert (["get"], ["get", "write"]) == (rejected, table.drain())
 
 
-def test_what_this_client_gives_back_itself_it_sees_at_once(repo, others):
-    """Its own credit is its newest view."""
+def test_client_sees_its_own_release_immediately(repo, other_client):
+    """The response to its own credit is its newest view."""
     limiter, table = counted(repo)
     with limiter.acquire("user-1", "gpt-4", {"tpm": 6_000}) as lease:
         reject(limiter, {"tpm": 1_000})
@@ -209,25 +209,25 @@ def test_what_this_client_gives_back_itself_it_sees_at_once(repo, others):
     assert ["write"] == table.drain()
 
 
-def test_what_others_took_costs_nothing_while_enough_is_left(repo, others):
-    """A take is right for a whole range of balances."""
+def test_takes_by_other_clients_cost_no_extra_write_while_enough_is_left(repo, other_client):
+    """The condition of a take holds for a whole range of balances."""
     limiter, table = counted(repo)
     take(limiter, {"tpm": 1})
     table.drain()
-    take(others, {"tpm": 5_000})
+    take(other_client, {"tpm": 5_000})
 
     take(limiter, {"tpm": 999})
 
     assert ["write"] == table.drain()
 
 
-def test_a_view_that_was_off_costs_one_more_write(repo, others, clock):
-    """A bucket thought full that is not refuses, and answers with what it is, so the second try is right."""
+def test_wrong_prediction_of_a_full_bucket_costs_one_more_write(repo, other_client, clock):
+    """The refusal returns the current item, so the second write succeeds."""
     limiter, table = counted(repo)
     take(limiter, {"tpm": 1})
     table.drain()
     clock.advance(30_000)
-    take(others, {"tpm": 1_000})
+    take(other_client, {"tpm": 1_000})
 
     take(limiter, {"tpm": 1})
 
@@ -235,12 +235,12 @@ def test_a_view_that_was_off_costs_one_more_write(repo, others, clock):
     assert 4_999 == (limiter.available("user-1", "gpt-4"))["tpm"]
 
 
-def test_a_refused_take_that_was_too_much_is_a_rejection_without_a_read(repo, others):
-    """The item that refused says how much there was."""
+def test_refused_take_without_enough_tokens_is_rejected_without_a_read(repo, other_client):
+    """The refusal returns the item with its current level."""
     limiter, table = counted(repo)
     take(limiter, {"tpm": 1})
     table.drain()
-    take(others, {"tpm": 5_000})
+    take(other_client, {"tpm": 5_000})
 
     with pytest.raises(RateLimitExceeded) as caught:
         take(limiter, {"tpm": 1_000})
@@ -248,8 +248,8 @@ def test_a_refused_take_that_was_too_much_is_a_rejection_without_a_read(repo, ot
     assert (["write"], 999) == (table.drain(), caught.value.primary_violation.available)
 
 
-def test_without_speculative_writes_every_write_is_preceded_by_a_read(repo, others):
-    """A client may choose to look first; the first touch reads all at once as ever."""
+def test_acquire_without_speculative_writes_reads_before_every_write(repo, other_client):
+    """The first acquire of a bucket makes its batch read as usual."""
     limiter, table = counted(repo, speculative_writes=False)
     take(limiter, {"rps": 1})
     first = table.drain()
@@ -258,11 +258,11 @@ def test_without_speculative_writes_every_write_is_preceded_by_a_read(repo, othe
     assert (["batch_get", "transact"], ["get", "write"]) == (first, table.drain())
 
 
-def test_without_speculative_writes_a_rejection_looks_and_does_not_write(repo, others):
-    """Whoever looks first needs no refusal to know."""
+def test_rejection_without_speculative_writes_makes_one_read_and_no_write(repo, other_client):
+    """The read shows that the tokens are missing."""
     limiter, table = counted(repo, speculative_writes=False)
     take(limiter, {"rps": 1})
-    take(others, {"rps": 9})
+    take(other_client, {"rps": 9})
     table.drain()
 
     reject(limiter, {"rps": 1})
@@ -270,8 +270,8 @@ def test_without_speculative_writes_a_rejection_looks_and_does_not_write(repo, o
     assert ["get"] == table.drain()
 
 
-def test_a_bucket_that_vanished_is_created_again(repo, others):
-    """An expired bucket was full: its limits are read once more, and it is made anew."""
+def test_acquire_of_a_deleted_bucket_creates_it_again(repo, other_client):
+    """An expired bucket was full: its limits are read again and it is created."""
     limiter, table = counted(repo)
     take(limiter, {"rps": 1})
     (bucket,) = buckets_in(repo)
@@ -284,8 +284,8 @@ def test_a_bucket_that_vanished_is_created_again(repo, others):
     assert {"rps": 7, "tpm": 6_000} == limiter.available("user-1", "gpt-4")
 
 
-def test_looking_is_one_read(repo, others):
-    """``available`` and ``time_until_available`` look at the bucket, whatever is remembered of it."""
+def test_available_and_time_until_available_make_one_read_each(repo, other_client):
+    """They read the bucket whatever the client has cached."""
     limiter, table = counted(repo)
     take(limiter, {"rps": 1})
     table.drain()

@@ -1,11 +1,11 @@
-"""Batches that DynamoDB answers in parts, and how a table of it comes to be."""  # generated from _async by tools/mirror.py; do not edit
+"""Batches that DynamoDB answers in parts, and the creation of a DynamoDB table."""  # generated from _async by tools/mirror.py; do not edit
 
 import pytest
 
 from zae_limiter import RateLimiterUnavailable
 from zae_limiter.schema.operations import Key
 
-from .responder import DEADLINE_S, TABLE, UNREACHED, Responder, described, failed, table_before, told
+from .responder import DEADLINE_S, TABLE, UNREACHED, Responder, described, dynamo_table, failed, succeeded
 
 KEYS = [Key("part", f"{number:03}") for number in range(250)]
 NO_TABLE = failed("ResourceNotFoundException", "Requested resource not found")
@@ -16,7 +16,7 @@ THROTTLE = failed("ThrottlingException")
 
 @pytest.fixture
 def table_of(monkeypatch):
-    return lambda responder: table_before(responder, monkeypatch)
+    return lambda responder: dynamo_table(responder, monkeypatch)
 
 
 def encoded(*keys):
@@ -24,15 +24,15 @@ def encoded(*keys):
 
 
 def read(*keys, unread=()):
-    """Return the answer to a batch: the items of some keys, and other keys left to be asked for."""
+    """Return the response to a batch read: the items of some keys, and other keys left unprocessed."""
     left = {TABLE: {"Keys": encoded(*unread)}} if unread else {}
-    return told(Responses={TABLE: encoded(*keys)}, UnprocessedKeys=left)
+    return succeeded(Responses={TABLE: encoded(*keys)}, UnprocessedKeys=left)
 
 
 def deleted(*left):
-    """Return the answer to a batch of deletes, some left to be asked for."""
+    """Return the response to a batch of deletes, with some keys left unprocessed."""
     requests = [{"DeleteRequest": {"Key": key}} for key in encoded(*left)]
-    return told(UnprocessedItems={TABLE: requests} if left else {})
+    return succeeded(UnprocessedItems={TABLE: requests} if left else {})
 
 
 def items(*keys):
@@ -48,24 +48,24 @@ def keys_deleted(responder):
     return [[request["DeleteRequest"]["Key"]["SK"]["S"] for request in some] for some in requests]
 
 
-def test_keys_that_were_not_read_are_asked_for_again(table_of):
-    """The items come in the order of the keys, whenever they came."""
+def test_batch_get_retries_unprocessed_keys(table_of):
+    """The items are returned in the order of the keys."""
     responder = Responder(read(KEYS[2], unread=KEYS[:2]), read(KEYS[1], unread=KEYS[:1]), read())
 
     assert [None, *items(KEYS[1], KEYS[2])] == table_of(responder).batch_get(KEYS[:3])
     assert [["000", "001", "002"], ["000", "001"], ["000"]] == keys_read(responder)
 
 
-def test_keys_beyond_a_hundred_are_read_by_another_call(table_of):
-    """What was left of the first goes with the second."""
+def test_batch_get_of_more_than_100_keys_makes_several_calls(table_of):
+    """Unprocessed keys of one call are sent with the next."""
     responder = Responder(read(*KEYS[1:100], unread=KEYS[:1]), read(*KEYS[100:199], KEYS[0]), read(*KEYS[199:]))
 
     assert items(*KEYS, *KEYS[:3]) == table_of(responder).batch_get([*KEYS, *KEYS[:3]])
     assert [100, 100, 51] == [len(keys) for keys in keys_read(responder)]
 
 
-def test_keys_that_are_never_read_are_given_up_at_the_deadline(table_of):
-    """A batch that gets nowhere is a table that does not answer."""
+def test_batch_get_whose_keys_stay_unprocessed_raises_at_the_deadline(table_of):
+    """A batch that makes no progress means that the table is unavailable."""
     for until_s in (None, DEADLINE_S):
         responder = Responder(read(unread=KEYS[:3]), takes_ms=50)
         began_s = responder.clock.monotonic_s()
@@ -75,24 +75,24 @@ def test_keys_that_are_never_read_are_given_up_at_the_deadline(table_of):
         assert DEADLINE_S / 2 < responder.clock.monotonic_s() - began_s <= DEADLINE_S
 
 
-def test_keys_that_were_not_deleted_are_asked_for_again(table_of):
-    """Until there are none."""
+def test_batch_delete_retries_unprocessed_keys(table_of):
+    """Calls are repeated until no keys are left."""
     responder = Responder(deleted(KEYS[1], KEYS[0]), deleted(KEYS[0]), deleted())
 
     table_of(responder).batch_delete(KEYS[:3])
     assert [["000", "001", "002"], ["001", "000"], ["000"]] == keys_deleted(responder)
 
 
-def test_keys_beyond_twenty_five_are_deleted_by_another_call(table_of):
-    """A key that is named twice is deleted once."""
+def test_batch_delete_of_more_than_25_keys_makes_several_calls(table_of):
+    """A key that is passed twice is deleted once."""
     responder = Responder(deleted())
 
     table_of(responder).batch_delete([*KEYS[:60], *KEYS[:3]])
     assert [25, 25, 10] == [len(keys) for keys in keys_deleted(responder)]
 
 
-def test_keys_that_are_never_deleted_are_given_up(table_of):
-    """In the time that administration has."""
+def test_batch_delete_whose_keys_stay_unprocessed_raises_at_the_admin_deadline(table_of):
+    """Administrative calls have a longer deadline than requests."""
     responder = Responder(deleted(*KEYS[:3]), takes_ms=50)
     began_s = responder.clock.monotonic_s()
 
@@ -101,8 +101,8 @@ def test_keys_that_are_never_deleted_are_given_up(table_of):
     assert DEADLINE_S < responder.clock.monotonic_s() - began_s <= 5 * DEADLINE_S
 
 
-def test_an_empty_batch_asks_for_nothing(table_of):
-    """There is no call without keys."""
+def test_empty_batch_makes_no_call(table_of):
+    """DynamoDB refuses a batch without keys."""
     responder = Responder(read())
 
     assert [] == table_of(responder).batch_get([])
@@ -110,17 +110,25 @@ def test_an_empty_batch_asks_for_nothing(table_of):
     assert [] == responder.calls
 
 
-def test_a_table_that_is_there_is_not_made(table_of):
-    """Creating is for the first who comes."""
+def test_create_of_an_existing_table_only_enables_ttl(table_of):
+    """CreateTable is called only if the table is missing."""
     responder = Responder(described("ACTIVE"), described("ACTIVE"), ENABLED)
 
     table_of(responder).create()
     assert ["DescribeTable", "DescribeTable", "UpdateTimeToLive"] == responder.verbs
 
 
-def test_a_table_that_is_not_there_is_made_and_waited_for(table_of):
-    """It may take its time, and not be known everywhere at once."""
-    steps = [NO_TABLE, told(), NO_TABLE, described("CREATING"), described("CREATING"), described("ACTIVE"), told()]
+def test_create_of_a_missing_table_waits_until_it_is_active(table_of):
+    """The new table may be reported as missing for a while."""
+    steps = [
+        NO_TABLE,
+        succeeded(),
+        NO_TABLE,
+        described("CREATING"),
+        described("CREATING"),
+        described("ACTIVE"),
+        succeeded(),
+    ]
     responder = Responder(*steps)
 
     table_of(responder).create()
@@ -128,36 +136,36 @@ def test_a_table_that_is_not_there_is_made_and_waited_for(table_of):
     assert expected == responder.verbs
 
 
-def test_a_table_waits_for_its_indexes(table_of):
-    """A query of an index that is being made would fail."""
-    making = told(Table={"TableStatus": "ACTIVE", "GlobalSecondaryIndexes": [{"IndexStatus": "CREATING"}]})
-    responder = Responder(making, making, described("ACTIVE"), told())
+def test_create_waits_until_the_indexes_are_active(table_of):
+    """A query of an index that is being created would fail."""
+    making = succeeded(Table={"TableStatus": "ACTIVE", "GlobalSecondaryIndexes": [{"IndexStatus": "CREATING"}]})
+    responder = Responder(making, making, described("ACTIVE"), succeeded())
 
     table_of(responder).create()
     assert [*["DescribeTable"] * 3, "UpdateTimeToLive"] == responder.verbs
 
 
-def test_a_table_that_another_makes_meanwhile_is_used(table_of):
-    """Two who open at once make one table."""
+def test_create_of_a_table_that_another_client_creates_uses_it(table_of):
+    """Two clients that open at the same time create one table."""
     responder = Responder(NO_TABLE, IN_USE, described("CREATING"), described("ACTIVE"), ENABLED)
 
     table_of(responder).create()
     assert ["DescribeTable", "CreateTable", "DescribeTable", "DescribeTable", "UpdateTimeToLive"] == responder.verbs
 
 
-def test_making_a_table_is_tried_again_while_that_may_help(table_of):
-    """A table is made once, however often it is asked for."""
+def test_create_retries_throttled_and_failed_calls(table_of):
+    """The table is created once, however many calls it takes."""
     failing = [THROTTLE, UNREACHED, failed("InternalServerError", status=500)]
-    responder = Responder(NO_TABLE, *failing, IN_USE, described("ACTIVE"), *failing, told())
+    responder = Responder(NO_TABLE, *failing, IN_USE, described("ACTIVE"), *failing, succeeded())
 
     table_of(responder).create()
     expected = ["DescribeTable", *["CreateTable"] * 4, "DescribeTable", *["UpdateTimeToLive"] * 4]
     assert expected == responder.verbs
 
 
-@pytest.mark.parametrize("steps", [[], [NO_TABLE], [NO_TABLE, told(), described("ACTIVE")]])
-def test_a_table_that_may_not_be_made_is_an_error(table_of, steps):
-    """It says what is not allowed, whichever step it is."""
+@pytest.mark.parametrize("steps", [[], [NO_TABLE], [NO_TABLE, succeeded(), described("ACTIVE")]])
+def test_create_without_permission_raises_with_the_reason(table_of, steps):
+    """Every step reports what is not allowed, without a retry."""
     responder = Responder(*steps, failed("AccessDeniedException", "not authorized to perform this"))
 
     with pytest.raises(RateLimiterUnavailable, match="not authorized to perform this"):
@@ -165,8 +173,8 @@ def test_a_table_that_may_not_be_made_is_an_error(table_of, steps):
     assert len(steps) + 1 == len(responder.calls)
 
 
-def test_a_table_that_never_becomes_usable_is_given_up(table_of):
-    """One that is being deleted, for example."""
+def test_create_of_a_table_that_never_becomes_active_raises(table_of):
+    """For example, a table that is being deleted."""
     responder = Responder(described("DELETING"), takes_ms=1_000)
 
     with pytest.raises(RateLimiterUnavailable, match="could not be used"):

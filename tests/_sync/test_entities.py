@@ -1,4 +1,4 @@
-"""Entities: created, read, deleted, with parents and children."""  # generated from _async by tools/mirror.py; do not edit
+"""Entities: creation, reading and deletion, with parents and children."""  # generated from _async by tools/mirror.py; do not edit
 
 import pytest
 
@@ -16,8 +16,8 @@ from .clients import another
 RPM = Limit.per_minute("rpm", 10)
 
 
-def test_an_entity_is_as_it_was_created(repo):
-    """Every fact is kept."""
+def test_get_entity_returns_the_entity_as_it_was_created(repo):
+    """All attributes are stored."""
     repo.create_entity("org", name="The Org")
     created = repo.create_entity("key", "A Key", "org", cascade=True, metadata={"tier": "gold", "seats": 3})
 
@@ -31,13 +31,13 @@ def test_an_entity_is_as_it_was_created(repo):
     assert created.is_child
 
 
-def test_what_was_never_created_is_none(repo):
-    """Asking is no error."""
+def test_get_entity_of_an_unknown_id_returns_none(repo):
+    """An unknown id is not an error."""
     assert repo.get_entity("nobody") is None
 
 
-def test_an_entity_is_created_once(repo):
-    """The second time is an error, and changes nothing."""
+def test_create_of_an_existing_entity_raises_and_changes_nothing(repo):
+    """The first entity is kept."""
     repo.create_entity("org", name="first")
 
     with pytest.raises(EntityExistsError):
@@ -46,8 +46,8 @@ def test_an_entity_is_created_once(repo):
     assert "first" == (repo.get_entity("org")).name
 
 
-def test_a_parent_must_be_there(repo):
-    """Nothing of the child is written."""
+def test_create_with_a_missing_parent_raises_and_writes_nothing(repo):
+    """A parent must exist before its children."""
     with pytest.raises(EntityNotFoundError, match="org"):
         repo.create_entity("key", parent_id="org")
 
@@ -65,8 +65,8 @@ def test_a_parent_must_be_there(repo):
         ({"name": 5}, "name"),
     ],
 )
-def test_facts_that_cannot_be_are_refused(repo, facts, field):
-    """By name, before anything is written."""
+def test_create_entity_with_an_invalid_argument_raises_with_its_field(repo, facts, field):
+    """Arguments are checked before anything is written."""
     repo.create_entity("org")
 
     with pytest.raises(ValidationError) as refused:
@@ -76,8 +76,8 @@ def test_facts_that_cannot_be_are_refused(repo, facts, field):
     assert repo.get_entity("key") is None
 
 
-def test_children_are_listed_in_order(repo):
-    """Those of this parent, and no others."""
+def test_get_children_returns_the_children_of_one_parent_in_order(repo):
+    """Children of other parents are left out."""
     for parent in ("org", "other"):
         repo.create_entity(parent)
     for child in ("b", "a", "c"):
@@ -88,8 +88,8 @@ def test_children_are_listed_in_order(repo):
     assert [] == repo.get_children("a")
 
 
-def test_an_entity_with_children_stays(repo):
-    """Until the last of them is gone."""
+def test_delete_of_an_entity_with_children_raises(repo):
+    """It succeeds once the last child is deleted."""
     repo.create_entity("org")
     repo.create_entity("key", parent_id="org")
 
@@ -102,8 +102,8 @@ def test_an_entity_with_children_stays(repo):
     assert repo.get_entity("org") is None
 
 
-def test_deleting_what_is_not_there_is_an_error(repo):
-    """Before and after it was there."""
+def test_delete_of_a_missing_entity_raises(repo):
+    """The error is the same for a deleted and an unknown entity."""
     repo.create_entity("org")
     repo.delete_entity("org")
 
@@ -112,8 +112,8 @@ def test_deleting_what_is_not_there_is_an_error(repo):
             repo.delete_entity(nobody)
 
 
-def test_a_deleted_entity_takes_its_limits_and_buckets_along(repo, limiter):
-    """What it had used and owed is gone with it; so is its place in the registries."""
+def test_delete_entity_deletes_its_limits_and_buckets(repo, limiter):
+    """Its entries in the registries are removed too."""
     repo.set_system_defaults([RPM])
     repo.create_entity("user")
     for resource in ("gpt-4", "gpt-5", "_default_"):
@@ -128,8 +128,8 @@ def test_a_deleted_entity_takes_its_limits_and_buckets_along(repo, limiter):
     assert {"rpm": 10} == limiter.available("user", "gpt-4")
 
 
-def test_a_live_client_learns_of_the_deletion(repo, limiter):
-    """It finds the bucket gone, reads the limits again, and creates it by those."""
+def test_running_client_uses_default_limits_after_the_entity_was_deleted(repo, limiter):
+    """It finds the bucket missing, reads the limits again, and creates the bucket with them."""
     repo.set_system_defaults([RPM])
     repo.create_entity("user")
     repo.set_limits("user", [Limit.per_minute("rpm", 2)], "gpt-4")
@@ -144,11 +144,11 @@ def test_a_live_client_learns_of_the_deletion(repo, limiter):
     assert {"rpm": 9} == limiter.available("user", "gpt-4")
 
 
-def test_changes_are_told_to_the_audit(repo):
-    """With who made them."""
+def test_entity_changes_record_audit_events_with_the_principal(repo):
+    """Creation and deletion are audited."""
     repo.create_entity("org", principal="alice")
     repo.delete_entity("org", principal="bob")
 
-    told = [(event.action, event.principal) for event in repo.get_audit_events("org")]
+    recorded = [(event.action, event.principal) for event in repo.get_audit_events("org")]
 
-    assert {("entity_created", "alice"), ("entity_deleted", "bob")} == set(told)
+    assert {("entity_created", "alice"), ("entity_deleted", "bob")} == set(recorded)

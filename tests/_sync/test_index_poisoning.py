@@ -1,4 +1,4 @@
-"""Items that another tenant has put into the index partitions of a namespace change nothing that it sees or does."""  # generated from _async by tools/mirror.py; do not edit
+"""Items that another tenant writes into the index partitions of a namespace do not affect it."""  # generated from _async by tools/mirror.py; do not edit
 
 import logging
 
@@ -18,7 +18,7 @@ MANY = 1_000
 
 
 def use(repo):
-    """Put something of every kind into a namespace."""
+    """Store at least one item of every kind in a namespace."""
     repo.set_system_defaults(LIMITS)
     repo.create_entity("parent")
     for name in ("a", "m", "z"):
@@ -28,7 +28,7 @@ def use(repo):
 
 
 def seen(repo):
-    """Return everything that is found through an index."""
+    """Return everything that is read through an index."""
     entities, cursor = [], None
     while not entities or cursor is not None:
         some, cursor = repo.list_entities_with_custom_limits("gpt-4", limit=1, cursor=cursor)
@@ -70,8 +70,8 @@ def put(repo, items):
         repo.scope.table.write(Put(item))
 
 
-def test_foreign_entries_of_an_index_are_not_seen(repo, caplog):
-    """Lists, children, buckets, capacity and usage are as they were, and a log line names what was skipped."""
+def test_foreign_index_entries_are_skipped_and_logged(repo, caplog):
+    """Lists, children, buckets, capacity and usage are unchanged, and a log line names the foreign namespace."""
     use(repo)
     before = seen(repo)
     put(repo, poison(repo.scope.namespace_id, 1))
@@ -83,7 +83,7 @@ def test_foreign_entries_of_an_index_are_not_seen(repo, caplog):
     assert 5 == len({line for line in lines if line.startswith("Foreign entries skipped in ") and HOSTILE in line})
 
 
-def test_deleting_an_entity_leaves_the_items_of_others(repo):
+def test_delete_entity_leaves_foreign_items_unchanged(repo):
     """A bucket that another tenant claims for the entity stays, and does not stop the delete."""
     use(repo)
     put(repo, poison(repo.scope.namespace_id, 1))
@@ -95,8 +95,8 @@ def test_deleting_an_entity_leaves_the_items_of_others(repo):
 
 
 @pytest.mark.parametrize("page", [3, 500])
-def test_a_purge_removes_no_item_of_another_namespace(repo, monkeypatch, page):
-    """It ends, it counts what it removed, and it leaves what others have put into its index."""
+def test_purge_removes_no_item_of_another_namespace(repo, monkeypatch, page):
+    """It ends, counts what it removed, and leaves foreign entries in its index."""
     monkeypatch.setattr(namespaces, "_KEYS_PER_PAGE", page)
     namespace_id = repo.register_namespace("team")
     scoped = repo.namespace("team")
@@ -114,8 +114,8 @@ def test_a_purge_removes_no_item_of_another_namespace(repo, monkeypatch, page):
 
 
 @pytest.mark.parametrize("count", [10**7, 0, "many", None, [1], {"a": 1}])
-def test_a_purge_removes_forged_buckets(repo, count):
-    """A tenant cannot keep its own namespace from being purged by what it writes there."""
+def test_purge_removes_forged_buckets(repo, count):
+    """A tenant cannot block the purge of its own namespace with the items it writes there."""
     namespace_id = repo.register_namespace("team")
     use(repo.namespace("team"))
     forged = {"SK": "#STATE", "shard_count": count, "GSI4PK": namespace_id}
@@ -128,8 +128,8 @@ def test_a_purge_removes_forged_buckets(repo, count):
     assert [] == [key for key in everything_in(repo) if key[0].startswith(f"{namespace_id}/")]
 
 
-def test_thousands_of_foreign_entries_hide_nothing(repo):
-    """A page of one entry reads past them in full pages, so the number of calls stays small."""
+def test_thousands_of_foreign_entries_are_skipped_in_few_calls(repo):
+    """Even a page of one entry is read in full table pages, so the number of calls stays small."""
     use(repo)
     before = seen(repo)
     for number in range(MANY):
@@ -142,8 +142,8 @@ def test_thousands_of_foreign_entries_hide_nothing(repo):
     assert other.scope.table.drain().count("query") <= 8 * MANY // embedded_table._ITEMS_PER_PAGE + 40
 
 
-def test_a_forged_bucket_makes_no_client_read_more_than_there_can_be(repo):
-    """A count of shards beyond bounds is a damaged item, named by its key."""
+def test_bucket_with_a_forged_shard_count_raises_corrupt_item_error(repo):
+    """A shard count out of bounds is reported with the key of the item, and not followed."""
     repo.set_system_defaults(LIMITS)
     limiter = SyncRateLimiter(repo)
     take(limiter, {"rpm": 1})

@@ -1,4 +1,4 @@
-"""The lease: what it holds, and what becomes of it."""  # generated from _async by tools/mirror.py; do not edit
+"""The lease: what it holds, and how its methods and its exit change the bucket."""  # generated from _async by tools/mirror.py; do not edit
 
 import pytest
 
@@ -15,7 +15,7 @@ def _limits(limiter):
 
 
 def left(limiter):
-    """What is available of both limits."""
+    """Return what is available of both limits."""
     available = limiter.available("user-1", "gpt-4")
     return available["rpm"], available["tpm"]
 
@@ -24,8 +24,8 @@ def acquire(limiter, **consume):
     return limiter.acquire("user-1", "gpt-4", consume)
 
 
-def test_a_lease_tells_what_it_consumed(limiter):
-    """By limit, and as entries that name the bucket."""
+def test_lease_reports_its_consumption_by_limit_and_by_entry(limiter):
+    """The entries name entity and resource."""
     with acquire(limiter, rpm=1, tpm=500) as lease:
         consumed, entries, degraded = lease.consumed, lease.entries, lease.degraded
 
@@ -33,8 +33,8 @@ def test_a_lease_tells_what_it_consumed(limiter):
     assert [("user-1", "gpt-4", {"rpm": 1, "tpm": 500})] == [(e.entity_id, e.resource, e.consumed) for e in entries]
 
 
-def test_what_a_lease_tells_is_the_callers_to_keep(limiter):
-    """Changing the answer, or what was passed to acquire, changes nothing in the lease."""
+def test_changing_values_returned_by_a_lease_does_not_change_the_lease(limiter):
+    """Changing the dict that was passed to acquire has no effect either."""
     consume = {"rpm": 1, "tpm": 500}
 
     with limiter.acquire("user-1", "gpt-4", consume) as lease:
@@ -47,16 +47,16 @@ def test_what_a_lease_tells_is_the_callers_to_keep(limiter):
     assert (60, 5_500) == left(limiter)
 
 
-def test_the_tokens_are_gone_on_entering(limiter):
-    """Inside the block they are taken already."""
+def test_acquire_debits_the_bucket_on_entry(limiter):
+    """Inside the block the tokens are already taken."""
     with acquire(limiter, rpm=1, tpm=500):
         inside = left(limiter)
 
     assert (59, 5_500) == inside == left(limiter)
 
 
-def test_adjusting_up_charges_more_when_the_lease_ends(limiter):
-    """Inside it counts for the lease, in the bucket only afterwards."""
+def test_adjust_up_debits_the_bucket_at_exit(limiter):
+    """Inside the block, only ``consumed`` changes."""
     with acquire(limiter, rpm=1, tpm=500) as lease:
         lease.adjust(tpm=250)
         inside = left(limiter)
@@ -65,8 +65,8 @@ def test_adjusting_up_charges_more_when_the_lease_ends(limiter):
     assert ((59, 5_500), (59, 5_250)) == (inside, left(limiter))
 
 
-def test_adjusting_down_gives_back_when_the_lease_ends(limiter):
-    """What was not used is there for others."""
+def test_adjust_down_credits_the_bucket_at_exit(limiter):
+    """Unused tokens become available to other requests."""
     with acquire(limiter, rpm=1, tpm=500) as lease:
         lease.adjust(tpm=-380)
         inside = left(limiter)
@@ -75,8 +75,8 @@ def test_adjusting_down_gives_back_when_the_lease_ends(limiter):
     assert ((59, 5_500), (59, 5_880)) == (inside, left(limiter))
 
 
-def test_adjusting_may_go_into_debt(limiter, clock):
-    """What was used was used: the balance goes below zero, and refill pays it off first."""
+def test_adjust_up_may_put_the_bucket_into_debt(limiter, clock):
+    """Actual use is always debited; refill first pays off the debt."""
     with acquire(limiter, rpm=1, tpm=6_000) as lease:
         lease.adjust(tpm=1_500)
     owed = left(limiter)
@@ -85,16 +85,16 @@ def test_adjusting_may_go_into_debt(limiter, clock):
     assert ((59, -1_500), (60, 0)) == (owed, left(limiter))
 
 
-def test_adjusting_may_go_beyond_the_capacity(limiter):
-    """An adjustment has no bound but that of an amount."""
+def test_adjust_up_may_exceed_the_capacity(limiter):
+    """Only the general maximum of an amount bounds an adjustment."""
     with acquire(limiter, tpm=1) as lease:
         lease.adjust(tpm=60_000)
 
     assert (60, -54_001) == left(limiter)
 
 
-def test_adjustments_add_up(limiter):
-    """Ups and downs are netted and written once."""
+def test_several_adjustments_are_summed(limiter):
+    """They are written once, as one net amount."""
     with acquire(limiter, rpm=1, tpm=100) as lease:
         lease.adjust(tpm=50)
         lease.adjust(tpm=-120, rpm=2)
@@ -104,16 +104,16 @@ def test_adjustments_add_up(limiter):
     assert (58, 5_970) == left(limiter)
 
 
-def test_one_limit_goes_up_while_another_goes_down(limiter):
-    """Debit and credit travel in one write."""
+def test_adjust_may_raise_one_limit_and_lower_another(limiter):
+    """Debit and credit are sent in one write."""
     with acquire(limiter, rpm=10, tpm=100) as lease:
         lease.adjust(tpm=1_000, rpm=-7)
 
     assert (57, 4_900) == left(limiter)
 
 
-def test_an_adjustment_is_charged_to_a_bucket_that_filled_up_meanwhile(limiter, clock):
-    """Overflow that nobody was owed does not pay for it."""
+def test_adjust_up_debits_a_bucket_that_is_full_by_now(limiter, clock):
+    """Refill beyond the capacity does not offset the debit."""
     with acquire(limiter, tpm=100) as lease:
         clock.advance(3_600_000)
         lease.adjust(tpm=1_000)
@@ -121,7 +121,7 @@ def test_an_adjustment_is_charged_to_a_bucket_that_filled_up_meanwhile(limiter, 
     assert (60, 5_000) == left(limiter)
 
 
-def test_what_is_given_back_to_a_full_bucket_overflows(limiter, clock):
+def test_release_to_a_full_bucket_does_not_exceed_the_capacity(limiter, clock):
     """A bucket never holds more than its capacity."""
     with acquire(limiter, tpm=100) as lease:
         clock.advance(3_600_000)
@@ -132,8 +132,8 @@ def test_what_is_given_back_to_a_full_bucket_overflows(limiter, clock):
     assert ((60, 6_000), (60, 0)) == (full, left(limiter))
 
 
-def test_releasing_gives_back_at_once(limiter):
-    """Others need not wait until the lease ends."""
+def test_release_credits_the_bucket_immediately(limiter):
+    """Other requests need not wait for the end of the lease."""
     with acquire(limiter, rpm=1, tpm=500) as lease:
         lease.release(tpm=200)
         inside = left(limiter)
@@ -142,8 +142,8 @@ def test_releasing_gives_back_at_once(limiter):
     assert (59, 5_700) == inside == left(limiter)
 
 
-def test_a_release_takes_off_first_what_was_only_put_off(limiter):
-    """An adjustment that was not written yet need not be given back."""
+def test_release_first_cancels_adjustments_that_are_not_written_yet(limiter):
+    """An adjustment that was not written need not be credited."""
     with acquire(limiter, tpm=100) as lease:
         lease.adjust(tpm=50)
         lease.release(tpm=30)
@@ -156,8 +156,8 @@ def test_a_release_takes_off_first_what_was_only_put_off(limiter):
     assert (60, 5_950) == left(limiter)
 
 
-def test_a_release_beside_an_adjustment_down_gives_back_both(limiter):
-    """Together they give back what the lease held, and no more."""
+def test_release_and_adjust_down_credit_both_amounts(limiter):
+    """Together they credit what the lease held, and no more."""
     with acquire(limiter, tpm=100) as lease:
         lease.adjust(tpm=-40)
         lease.release(tpm=60)
@@ -166,8 +166,8 @@ def test_a_release_beside_an_adjustment_down_gives_back_both(limiter):
     assert (60, 6_000) == left(limiter)
 
 
-def test_consuming_more_takes_at_once(limiter):
-    """And belongs to the lease from then on."""
+def test_consume_debits_the_bucket_immediately(limiter):
+    """The tokens belong to the lease from then on."""
     with acquire(limiter, rpm=1, tpm=500) as lease:
         lease.consume(tpm=1_500)
         inside = left(limiter)
@@ -176,8 +176,8 @@ def test_consuming_more_takes_at_once(limiter):
     assert (59, 4_000) == inside == left(limiter)
 
 
-def test_consuming_more_than_there_is_leaves_the_lease_as_it_was(limiter):
-    """A rejection inside the block takes nothing, and the lease goes on."""
+def test_rejected_consume_leaves_the_lease_unchanged(limiter):
+    """It takes nothing, and the lease can still be used."""
     with acquire(limiter, rpm=1, tpm=5_000) as lease:
         with pytest.raises(RateLimitExceeded) as caught:
             lease.consume(rpm=1, tpm=1_001)
@@ -190,8 +190,8 @@ def test_consuming_more_than_there_is_leaves_the_lease_as_it_was(limiter):
     assert (59, -7) == left(limiter)
 
 
-def test_an_exception_gives_everything_back(limiter):
-    """What failed is not charged, adjustments included."""
+def test_exception_in_a_lease_credits_everything(limiter):
+    """A failed request is not debited; its adjustments are dropped."""
 
     def failing():
         with acquire(limiter, rpm=1, tpm=500) as lease:
@@ -205,8 +205,8 @@ def test_an_exception_gives_everything_back(limiter):
     assert (60, 6_000) == left(limiter)
 
 
-def test_an_exception_after_a_release_gives_back_only_what_is_still_held(limiter):
-    """Nothing is given back twice."""
+def test_exception_after_a_release_credits_only_the_remaining_tokens(limiter):
+    """Nothing is credited twice."""
     take(limiter, {"rpm": 10, "tpm": 3_000})
 
     def failing():
@@ -221,8 +221,8 @@ def test_an_exception_after_a_release_gives_back_only_what_is_still_held(limiter
     assert (50, 3_000) == left(limiter)
 
 
-def test_a_rejection_inside_the_block_that_is_not_caught_gives_everything_back(limiter):
-    """It is an exception like others."""
+def test_uncaught_rejection_in_a_lease_credits_everything(limiter):
+    """It is handled like any other exception."""
     with pytest.raises(RateLimitExceeded):
         with acquire(limiter, tpm=5_000) as lease:
             lease.consume(tpm=5_000)
@@ -230,8 +230,8 @@ def test_a_rejection_inside_the_block_that_is_not_caught_gives_everything_back(l
     assert (60, 6_000) == left(limiter)
 
 
-def test_what_is_given_back_is_not_counted_as_consumed(limiter, repo):
-    """The total that usage is read from is what was used in the end."""
+def test_credits_reduce_the_total_consumption_counter(limiter, repo):
+    """The counter that usage is computed from holds the final consumption."""
     with pytest.raises(KeyError):
         with acquire(limiter, tpm=500):
             raise KeyError
@@ -242,8 +242,8 @@ def test_what_is_given_back_is_not_counted_as_consumed(limiter, repo):
     assert 550_000 == balance_of(repo, "tpm", "tc")
 
 
-def test_leases_nest(limiter):
-    """An inner block that fails gives back its own."""
+def test_exception_in_a_nested_lease_credits_only_that_lease(limiter):
+    """The outer lease keeps its tokens."""
     with acquire(limiter, rpm=1, tpm=100):
         with pytest.raises(KeyError):
             with acquire(limiter, rpm=1, tpm=200):
@@ -254,8 +254,8 @@ def test_leases_nest(limiter):
     assert (58, 5_600) == left(limiter)
 
 
-def test_a_lease_of_nothing_owes_nothing(limiter, repo):
-    """Zero tokens are given back as zero tokens."""
+def test_exception_in_a_lease_of_zero_tokens_changes_nothing(limiter, repo):
+    """Crediting zero tokens is a no-op."""
     with pytest.raises(KeyError):
         with acquire(limiter, rpm=0, tpm=0):
             raise KeyError
@@ -264,8 +264,8 @@ def test_a_lease_of_nothing_owes_nothing(limiter, repo):
     assert 0 == balance_of(repo, "rpm", "tc")
 
 
-def test_nothing_may_be_adjusted_consumed_or_released(limiter):
-    """Amounts of zero, or none at all, are allowed."""
+def test_lease_methods_accept_zero_or_no_amounts(limiter):
+    """Amounts of zero, or none at all, change nothing."""
     with acquire(limiter, rpm=1) as lease:
         lease.adjust()
         lease.consume()
@@ -279,7 +279,7 @@ def test_nothing_may_be_adjusted_consumed_or_released(limiter):
 
 
 @pytest.mark.parametrize("verb", ["adjust", "consume", "release"])
-def test_a_lease_that_has_ended_refuses_every_verb(limiter, verb):
+def test_lease_methods_after_exit_raise_lease_expired(limiter, verb):
     """After the block nothing can be changed."""
     with acquire(limiter, rpm=1, tpm=500) as lease:
         pass
@@ -292,7 +292,7 @@ def test_a_lease_that_has_ended_refuses_every_verb(limiter, verb):
 
 
 @pytest.mark.parametrize("verb", ["adjust", "consume", "release"])
-def test_a_lease_that_was_given_back_refuses_every_verb(limiter, verb):
+def test_lease_methods_after_exit_by_exception_raise_lease_expired(limiter, verb):
     """A block left by an exception has ended too."""
     with pytest.raises(KeyError):
         with acquire(limiter, rpm=1) as lease:
@@ -304,8 +304,8 @@ def test_a_lease_that_was_given_back_refuses_every_verb(limiter, verb):
     assert (60, 6_000) == left(limiter)
 
 
-def test_more_than_is_held_cannot_be_released(limiter):
-    """Else a caller could fill a bucket for others."""
+def test_release_of_more_than_the_lease_holds_raises(limiter):
+    """Otherwise a caller could add tokens that it never took."""
     with acquire(limiter, rpm=1, tpm=500) as lease:
         with pytest.raises(ValidationError) as caught:
             lease.release(rpm=1, tpm=501)
@@ -315,7 +315,7 @@ def test_more_than_is_held_cannot_be_released(limiter):
     assert (59, 5_500) == left(limiter)
 
 
-def test_what_was_released_cannot_be_released_again(limiter):
+def test_release_of_tokens_that_were_already_released_raises(limiter):
     """The lease holds less after each release."""
     with acquire(limiter, tpm=500) as lease:
         lease.release(tpm=400)
@@ -326,8 +326,8 @@ def test_what_was_released_cannot_be_released_again(limiter):
     assert (60, 6_000) == left(limiter)
 
 
-def test_an_adjustment_cannot_go_below_nothing(limiter):
-    """Nobody consumes less than nothing; pending adjustments count."""
+def test_adjust_below_zero_consumption_raises(limiter):
+    """Pending adjustments count."""
     with acquire(limiter, rpm=1, tpm=500) as lease:
         lease.adjust(tpm=-400)
         with pytest.raises(ValidationError) as caught:
@@ -339,8 +339,8 @@ def test_an_adjustment_cannot_go_below_nothing(limiter):
 
 
 @pytest.mark.parametrize("verb", ["adjust", "consume", "release"])
-def test_only_limits_that_the_acquire_named_can_be_changed(limiter, verb):
-    """A name left out is as unknown as one that does not exist."""
+def test_lease_method_with_a_limit_that_was_not_acquired_raises(limiter, verb):
+    """A limit that the acquire left out is treated like an unknown one."""
     with acquire(limiter, rpm=2) as lease:
         for name in ("tpm", "unknown", "wcu", ""):
             with pytest.raises(ValidationError) as caught:
@@ -353,8 +353,8 @@ def test_only_limits_that_the_acquire_named_can_be_changed(limiter, verb):
 
 @pytest.mark.parametrize("verb", ["adjust", "consume", "release"])
 @pytest.mark.parametrize("amount", [1.0, True, "1", None, float("nan"), 10**18 + 1, [1]], ids=str)
-def test_amounts_are_whole_numbers(limiter, verb, amount):
-    """Nothing else is counted in tokens."""
+def test_lease_method_with_a_non_integer_amount_raises(limiter, verb, amount):
+    """Tokens are counted in integers."""
     with acquire(limiter, rpm=2) as lease:
         with pytest.raises(ValidationError) as caught:
             getattr(lease, verb)(rpm=amount)
@@ -364,8 +364,8 @@ def test_amounts_are_whole_numbers(limiter, verb, amount):
 
 
 @pytest.mark.parametrize("verb", ["consume", "release"])
-def test_only_an_adjustment_may_be_negative(limiter, verb):
-    """Consuming goes one way and releasing the other."""
+def test_consume_and_release_of_a_negative_amount_raise(limiter, verb):
+    """Only ``adjust`` takes amounts of both signs."""
     with acquire(limiter, rpm=2) as lease:
         with pytest.raises(ValidationError):
             getattr(lease, verb)(rpm=-1)
@@ -373,8 +373,8 @@ def test_only_an_adjustment_may_be_negative(limiter, verb):
     assert (58, 6_000) == left(limiter)
 
 
-def test_consuming_more_than_the_capacity_can_never_be_admitted(limiter):
-    """It is a mistake and no rejection."""
+def test_consume_of_more_than_the_capacity_raises_validation_error(limiter):
+    """It can never be admitted, so it is not a rejection."""
     with acquire(limiter, rpm=1) as lease:
         with pytest.raises(ValidationError, match="60"):
             lease.consume(rpm=61)
@@ -382,8 +382,8 @@ def test_consuming_more_than_the_capacity_can_never_be_admitted(limiter):
     assert (59, 6_000) == left(limiter)
 
 
-def test_a_limit_may_bear_any_name_that_is_allowed(limiter):
-    """Also one that Python uses for itself."""
+def test_lease_methods_accept_every_valid_limit_name(limiter):
+    """Names such as ``self`` do not clash with parameters."""
     limits = [Limit.per_second(name, 10) for name in ("self", "a.b", "a-b", "amounts")]
     consume = {limit.name: 1 for limit in limits}
 

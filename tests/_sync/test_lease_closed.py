@@ -1,4 +1,4 @@
-"""A lease that is left after its repository was closed."""  # generated from _async by tools/mirror.py; do not edit
+"""A lease that ends after its repository was closed."""  # generated from _async by tools/mirror.py; do not edit
 
 import pytest
 
@@ -10,7 +10,7 @@ def _limits(limiter):
     limiter.set_system_defaults([Limit.per_minute("rpm", 60)])
 
 
-def used(limiter, repo, adjustment, failure=None, **options):
+def adjust_and_close(limiter, repo, adjustment, failure=None, **options):
     """Adjust a lease, close the repository, and leave the lease."""
     with limiter.acquire("user-1", "gpt-4", {"rpm": 10}, **options) as lease:
         lease.adjust(rpm=adjustment)
@@ -20,45 +20,45 @@ def used(limiter, repo, adjustment, failure=None, **options):
 
 
 @pytest.mark.parametrize("adjustment", [0, 5, -5])
-def test_an_exception_of_the_caller_is_not_replaced(limiter, repo, adjustment, caplog):
-    """What could not be given back is logged."""
+def test_exit_after_close_keeps_the_callers_exception(limiter, repo, adjustment, caplog):
+    """The credit that could not be written is logged."""
     with pytest.raises(KeyError, match="mine") as caught:
-        used(limiter, repo, adjustment, KeyError("mine"))
+        adjust_and_close(limiter, repo, adjustment, KeyError("mine"))
 
     assert caught.value.__context__ is None
     assert "Not settled" in caplog.text
 
 
-def test_a_debit_that_cannot_be_written_raises_a_named_error(limiter, repo):
-    """Otherwise it would be use that is not counted."""
+def test_debit_at_exit_after_close_raises_repository_closed(limiter, repo):
+    """Otherwise consumption would silently not be counted."""
     with pytest.raises(RepositoryClosedError):
-        used(limiter, repo, 5)
+        adjust_and_close(limiter, repo, 5)
 
 
-def test_a_debit_is_logged_if_calls_are_allowed_without_the_store(limiter, repo, caplog):
-    """The caller has chosen to go on."""
-    used(limiter, repo, 5, on_unavailable="allow")
-
-    assert "Not settled" in caplog.text
-
-
-def test_a_credit_that_cannot_be_written_is_logged(limiter, repo, caplog):
-    """It limits others for a while, and no more."""
-    used(limiter, repo, -5)
+def test_debit_at_exit_after_close_is_logged_with_on_unavailable_allow(limiter, repo, caplog):
+    """The caller has chosen to continue without the store."""
+    adjust_and_close(limiter, repo, 5, on_unavailable="allow")
 
     assert "Not settled" in caplog.text
 
 
-def test_a_lease_without_adjustments_is_left_as_always(limiter, repo, caplog):
+def test_credit_at_exit_after_close_is_logged(limiter, repo, caplog):
+    """A lost credit only limits other requests until the refill."""
+    adjust_and_close(limiter, repo, -5)
+
+    assert "Not settled" in caplog.text
+
+
+def test_exit_after_close_without_adjustments_logs_nothing(limiter, repo, caplog):
     """There is nothing to write."""
-    used(limiter, repo, 0)
+    adjust_and_close(limiter, repo, 0)
 
     assert "" == caplog.text
 
 
 @pytest.mark.parametrize("verb", ["consume", "release"])
-def test_a_verb_after_close_raises_and_the_lease_can_still_be_left(limiter, repo, verb):
-    """With the error of the verb."""
+def test_lease_method_after_close_raises_repository_closed(limiter, repo, verb):
+    """The exit of the lease does not replace that error."""
 
     def work():
         with limiter.acquire("user-1", "gpt-4", {"rpm": 10}) as lease:

@@ -1,4 +1,4 @@
-"""Namespaces: registered once, found by name, deleted softly, recovered; whoever is at work in one is told."""  # generated from _async by tools/mirror.py; do not edit
+"""Namespaces: registration, lookup by name, soft deletion and recovery, and the clients that use them."""  # generated from _async by tools/mirror.py; do not edit
 
 import pytest
 
@@ -20,24 +20,24 @@ LIMITS = [Limit.per_minute("rpm", 60)]
 CACHE_MS = 60_000
 
 
-class MeddlingTable(Wrapped):
-    """A table on which something else happens just before a transaction, once."""
+class InterveningTable(Wrapped):
+    """A table where another client acts just before the next transaction."""
 
     def __init__(self, table):
         super().__init__(table)
-        self.meddle = None
+        self.intervene = None
 
     def transact(self, operations, token, *, until_s=None):
-        meddle, self.meddle = self.meddle, None
-        if meddle is not None:
-            meddle()
+        intervene, self.intervene = self.intervene, None
+        if intervene is not None:
+            intervene()
         return super().transact(operations, token, until_s=until_s)
 
 
-def meddled(repo, meddle):
-    """Return a client of the same table, before whose next transaction something happens."""
-    other = another(repo, MeddlingTable)
-    other.scope.table.meddle = meddle
+def with_intervention(repo, intervene):
+    """Return a client of the same table; another client acts before its next transaction."""
+    other = another(repo, InterveningTable)
+    other.scope.table.intervene = intervene
     return other
 
 
@@ -45,14 +45,14 @@ def names_in(repo):
     return [one.name for one in repo.list_namespaces()]
 
 
-def told(repo, name):
-    """Return what the audit says of a namespace, the oldest first."""
+def audit_trail(repo, name):
+    """Return the audit events of a namespace, oldest first."""
     events = repo.get_audit_events(f"$NAMESPACE:{name}")
     return [(str(event.action), event.principal, event.details["namespace_id"]) for event in reversed(events)]
 
 
-def test_a_namespace_is_registered_once(repo):
-    """Whoever comes second gets the same id."""
+def test_registering_a_namespace_twice_returns_the_same_id(repo):
+    """The second registration changes nothing."""
     first = repo.register_namespace("team-a")
     again = repo.register_namespace("team-a")
 
@@ -61,8 +61,8 @@ def test_a_namespace_is_registered_once(repo):
     assert ["default", "team-a"] == names_in(repo)
 
 
-def test_a_namespace_is_shown_as_it_is(repo):
-    """Its name, its id, and since when it is there."""
+def test_get_namespace_returns_name_id_status_and_creation_time(repo):
+    """The list contains the same value."""
     namespace_id = repo.register_namespace("team-a")
 
     expected = Namespace(namespace_id, "team-a", "active", "2023-11-14T22:13:20.123Z")
@@ -71,8 +71,8 @@ def test_a_namespace_is_shown_as_it_is(repo):
     assert expected in repo.list_namespaces()
 
 
-def test_limiter_and_repository_have_the_same_verbs(repo, limiter):
-    """They are the table's, whichever way one looks at it."""
+def test_namespace_methods_work_on_limiter_and_any_repository(repo, limiter):
+    """They concern the whole table, not one namespace."""
     namespace_id = limiter.register_namespace("team-a")
     scoped = repo.namespace("team-a")
 
@@ -80,8 +80,8 @@ def test_limiter_and_repository_have_the_same_verbs(repo, limiter):
     assert ["default", "team-a"] == names_in(scoped)
 
 
-def test_many_are_registered_at_once(repo):
-    """More than one transaction holds, some of them twice, some there already."""
+def test_register_namespaces_handles_duplicates_and_existing_names(repo):
+    """There are more names than fit one transaction."""
     known = repo.register_namespace("team-007")
     names = [f"team-{number:03}" for number in range(250)]
 
@@ -94,13 +94,13 @@ def test_many_are_registered_at_once(repo):
     assert ids == repo.register_namespaces(iter(names))
 
 
-def test_registering_none_is_nothing(repo):
-    """It is not an error either."""
+def test_register_namespaces_of_an_empty_list_returns_an_empty_dict(repo):
+    """An empty list is not an error."""
     assert {} == repo.register_namespaces([])
 
 
-def test_of_many_with_a_bad_name_none_is_registered(repo):
-    """All names are looked at first."""
+def test_register_namespaces_with_one_invalid_name_registers_none(repo):
+    """All names are checked first."""
     with pytest.raises(InvalidNameError):
         repo.register_namespaces(["team-a", "team b"])
 
@@ -108,15 +108,15 @@ def test_of_many_with_a_bad_name_none_is_registered(repo):
 
 
 @pytest.mark.parametrize("names", ["team-a", None, 5])
-def test_what_is_no_list_of_names_is_refused(repo, names):
-    """A string is one name, not a list of its letters."""
+def test_register_namespaces_of_no_list_raises(repo, names):
+    """A string is one name, not a list of letters."""
     with pytest.raises(ValidationError, match="names"):
         repo.register_namespaces(names)
 
 
 @pytest.mark.parametrize("name", ["", "_", "-a", "a b", "a/b", "a#b", "x" * 65, None, 5, ["a"]])
-def test_a_bad_name_is_refused_by_every_verb(repo, name):
-    """Nothing is read or written for it."""
+def test_invalid_namespace_name_is_refused_by_every_method(repo, name):
+    """Nothing is written."""
     before = everything_in(repo)
     for verb in (repo.register_namespace, repo.get_namespace, repo.delete_namespace):
         with pytest.raises(InvalidNameError):
@@ -126,15 +126,15 @@ def test_a_bad_name_is_refused_by_every_verb(repo, name):
 
 
 @pytest.mark.parametrize("namespace_id", ["", "_", "short", "x" * 12, "-1234567890", "a/345678901", None, 5])
-def test_a_bad_id_is_refused_by_every_verb(repo, namespace_id):
-    """The registry's own id, ``_``, is one of them."""
+def test_invalid_namespace_id_is_refused_by_every_method(repo, namespace_id):
+    """The id of the registry, ``_``, is invalid too."""
     for verb in (repo.recover_namespace, repo.purge_namespace):
         with pytest.raises(ValidationError, match="namespace_id"):
             verb(namespace_id)
 
 
-def test_a_bad_principal_is_refused_by_every_verb(repo):
-    """Even where nothing would be changed."""
+def test_invalid_principal_is_refused_by_every_namespace_method(repo):
+    """It is checked even if nothing would change."""
     namespace_id = repo.register_namespace("team-a")
     before = everything_in(repo)
     for verb, argument in (
@@ -150,34 +150,34 @@ def test_a_bad_principal_is_refused_by_every_verb(repo):
     assert before == everything_in(repo)
 
 
-def test_two_that_register_one_name_at_once_get_one_id(repo):
-    """The one that comes too late finds the other's."""
+def test_concurrent_registrations_of_one_name_get_the_same_id(repo):
+    """The slower client uses the id of the faster one."""
     ids = []
 
     def be_faster():
         ids.append(another(repo).register_namespace("team-a"))
 
-    late = meddled(repo, be_faster).register_namespace("team-a")
+    late = with_intervention(repo, be_faster).register_namespace("team-a")
 
     assert [late] == ids
-    assert 1 == len(told(repo, "team-a"))
+    assert 1 == len(audit_trail(repo, "team-a"))
 
 
-def test_two_that_register_many_at_once_agree(repo):
-    """On every name both asked for."""
+def test_concurrent_registrations_of_overlapping_names_agree_on_the_ids(repo):
+    """Each name has one id for both clients."""
     theirs = {}
 
     def be_faster():
         theirs.update(another(repo).register_namespaces(["b", "c"]))
 
-    ours = meddled(repo, be_faster).register_namespaces(["a", "b"])
+    ours = with_intervention(repo, be_faster).register_namespaces(["a", "b"])
 
     assert ours["b"] == theirs["b"]
     assert ["a", "b", "c", "default"] == names_in(repo)
 
 
-def test_a_deleted_namespace_is_hidden_and_kept(repo):
-    """It is no longer found by name, and is listed with the orphans."""
+def test_deleted_namespace_is_not_found_by_name_and_listed_as_orphan(repo):
+    """Its data is kept."""
     namespace_id = repo.register_namespace("team-a")
     deleted = repo.delete_namespace("team-a")
 
@@ -189,7 +189,7 @@ def test_a_deleted_namespace_is_hidden_and_kept(repo):
             verb("team-a")
 
 
-def test_orphans_are_listed_in_the_order_of_their_deletion(repo, clock):
+def test_orphan_namespaces_are_listed_in_the_order_of_their_deletion(repo, clock):
     """The first candidate for a purge comes first."""
     repo.register_namespaces(["a", "b", "c"])
     for name in ("b", "c", "a"):
@@ -199,8 +199,8 @@ def test_orphans_are_listed_in_the_order_of_their_deletion(repo, clock):
     assert ["b", "c", "a"] == [one.name for one in repo.list_orphan_namespaces()]
 
 
-def test_a_name_is_free_again_once_its_namespace_is_deleted(repo):
-    """The new one has an id of its own, and nothing of the old one's data."""
+def test_name_of_a_deleted_namespace_can_be_registered_again(repo):
+    """The new namespace has its own id and none of the old data."""
     first = repo.register_namespace("team-a")
     (repo.namespace("team-a")).set_system_defaults(LIMITS)
     repo.delete_namespace("team-a")
@@ -211,7 +211,7 @@ def test_a_name_is_free_again_once_its_namespace_is_deleted(repo):
 
 
 def test_a_recovered_namespace_has_all_its_data(repo):
-    """As if it had never been deleted."""
+    """Recovery undoes the deletion completely."""
     namespace_id = repo.register_namespace("team-a")
     (repo.namespace("team-a")).set_system_defaults(LIMITS)
     before = repo.get_namespace("team-a")
@@ -223,8 +223,8 @@ def test_a_recovered_namespace_has_all_its_data(repo):
     assert (LIMITS, None) == (repo.namespace("team-a")).get_system_defaults()
 
 
-def test_a_namespace_whose_name_was_taken_is_not_recovered(repo):
-    """Until the other one makes room."""
+def test_recovery_of_a_namespace_whose_name_is_in_use_raises(repo):
+    """It succeeds once the other namespace is deleted."""
     first = repo.register_namespace("team-a")
     repo.delete_namespace("team-a")
     second = repo.register_namespace("team-a")
@@ -237,8 +237,8 @@ def test_a_namespace_whose_name_was_taken_is_not_recovered(repo):
     assert [second] == [one.id for one in repo.list_orphan_namespaces()]
 
 
-def test_a_name_taken_in_the_middle_of_a_recovery_stays_taken(repo):
-    """The recovery looks again, and finds it."""
+def test_recovery_that_loses_its_name_to_a_concurrent_registration_raises(repo):
+    """The retry finds the name in use."""
     first = repo.register_namespace("team-a")
     repo.delete_namespace("team-a")
     second = []
@@ -247,27 +247,29 @@ def test_a_name_taken_in_the_middle_of_a_recovery_stays_taken(repo):
         second.append(another(repo).register_namespace("team-a"))
 
     with pytest.raises(NamespaceStateError):
-        meddled(repo, be_faster).recover_namespace(first)
+        with_intervention(repo, be_faster).recover_namespace(first)
 
     assert second == [(repo.get_namespace("team-a")).id]
 
 
-def test_two_that_delete_at_once_delete_once(repo):
-    """The second learns that there is nothing of that name any more."""
+def test_concurrent_deletion_of_a_namespace_raises_for_the_slower_client(repo):
+    """The deletion is recorded once."""
     namespace_id = repo.register_namespace("team-a")
 
     def be_faster():
         another(repo).delete_namespace("team-a")
 
     with pytest.raises(NamespaceNotFoundError):
-        meddled(repo, be_faster).delete_namespace("team-a")
+        with_intervention(repo, be_faster).delete_namespace("team-a")
 
-    assert ["namespace_registered", "namespace_deleted"] == [action for action, _, _ in told(repo, "team-a")]
+    assert ["namespace_registered", "namespace_deleted"] == [
+        action for action, _, _ in audit_trail(repo, "team-a")
+    ]
     assert [namespace_id] == [one.id for one in repo.list_orphan_namespaces()]
 
 
-def test_only_a_deleted_namespace_is_recovered(repo):
-    """An active one needs none, and an unknown one has none."""
+def test_recovery_of_an_active_or_unknown_namespace_raises(repo):
+    """Only a deleted namespace can be recovered."""
     namespace_id = repo.register_namespace("team-a")
 
     with pytest.raises(NamespaceStateError, match="it is active"):
@@ -276,16 +278,16 @@ def test_only_a_deleted_namespace_is_recovered(repo):
         repo.recover_namespace("a7x3kq00000")
 
 
-def test_the_default_namespace_is_not_deleted(repo):
-    """Whoever opens a repository without naming one is in it."""
+def test_delete_of_the_default_namespace_raises(repo):
+    """A repository opened without a namespace uses it."""
     with pytest.raises(ValidationError, match="default namespace is always there"):
         repo.delete_namespace("default")
 
     assert ["default"] == names_in(repo)
 
 
-def test_every_step_is_told_to_the_audit(repo):
-    """With whoever took it, readable from any namespace, though this one be gone."""
+def test_namespace_changes_record_audit_events_with_the_principal(repo):
+    """They can be read from any namespace, even after the purge."""
     first = repo.register_namespace("team-a", principal="alice")
     repo.register_namespace("team-a", principal="nobody")
     repo.delete_namespace("team-a", principal="bob")
@@ -304,30 +306,30 @@ def test_every_step_is_told_to_the_audit(repo):
         ("namespace_registered", "frank", second),
     ]
 
-    assert expected == told(repo, "team-a")
-    assert expected == told(repo.namespace("team-a"), "team-a")
+    assert expected == audit_trail(repo, "team-a")
+    assert expected == audit_trail(repo.namespace("team-a"), "team-a")
 
 
-def test_opening_registers_the_default_namespace_and_says_so(repo):
-    """Once, however often the table is opened."""
-    assert 1 == len(told(repo, "default"))
+def test_opening_a_table_registers_the_default_namespace_once(repo):
+    """The registration is audited."""
+    assert 1 == len(audit_trail(repo, "default"))
 
 
 @pytest.mark.parametrize("verb", ["register_namespace", "delete_namespace"])
-def test_a_store_that_is_away_is_an_error(repo, verb):
-    """Nothing is half done."""
+def test_namespace_method_on_an_unavailable_store_raises_and_changes_nothing(repo, verb):
+    """A change is complete or not made at all."""
     repo.register_namespace("team-a")
     before = everything_in(repo)
     other = another(repo, FailingTable)
-    other.scope.table.away = True
+    other.scope.table.unavailable = True
 
     with pytest.raises(RateLimiterUnavailable):
         getattr(other, verb)("team-a")
     assert before == everything_in(repo)
 
 
-class TestALiveClient:
-    """A client at work in a namespace when it is deleted."""
+class TestRunningClient:
+    """A client that uses a namespace while it is deleted."""
 
     @pytest.fixture
     def scoped(self, repo):
@@ -336,8 +338,8 @@ class TestALiveClient:
         scoped.set_system_defaults(LIMITS)
         return scoped
 
-    def test_it_is_told_when_it_next_reads_its_limits(self, repo, scoped, clock):
-        """Within the time it remembers limits; until then nothing is read."""
+    def test_client_of_a_deleted_namespace_raises_when_its_cache_expires(self, repo, scoped, clock):
+        """Until then it reads nothing."""
         limiter, table = counted(scoped)
         take(limiter, {"rpm": 1})
         repo.delete_namespace("team-a")
@@ -350,8 +352,8 @@ class TestALiveClient:
             limiter.available("user-1", "gpt-4")
         assert ["batch_get", "transact", "write", "batch_get", "batch_get"] == table.drain()
 
-    def test_it_is_told_at_once_of_what_it_deleted_itself(self, repo, scoped):
-        """Its own memory forgets."""
+    def test_client_that_deleted_its_namespace_raises_immediately(self, repo, scoped):
+        """Its own cache is invalidated."""
         limiter = SyncRateLimiter(scoped)
         take(limiter, {"rpm": 1})
         repo.delete_namespace("team-a")
@@ -359,8 +361,8 @@ class TestALiveClient:
         with pytest.raises(NamespaceNotFoundError):
             take(limiter, {"rpm": 1})
 
-    def test_it_is_told_at_once_where_its_buckets_are_gone(self, repo, scoped):
-        """A purge leaves nothing to take from, and nothing is made anew behind it."""
+    def test_client_of_a_purged_namespace_raises_without_creating_buckets(self, repo, scoped):
+        """A purged namespace stays empty."""
         limiter = SyncRateLimiter(another(scoped))
         take(limiter, {"rpm": 1})
         repo.purge_namespace((repo.delete_namespace("team-a")).id)
@@ -370,8 +372,8 @@ class TestALiveClient:
             take(limiter, {"rpm": 1})
         assert before == everything_in(repo)
 
-    def test_it_goes_on_once_the_namespace_is_recovered(self, repo, scoped, clock):
-        """With the balances it left."""
+    def test_client_continues_after_its_namespace_is_recovered(self, repo, scoped, clock):
+        """The buckets keep their balances."""
         limiter = SyncRateLimiter(another(scoped))
         take(limiter, {"rpm": 60})
         deleted = repo.delete_namespace("team-a")
@@ -384,8 +386,8 @@ class TestALiveClient:
         take(limiter, {"rpm": 60})
         assert {"rpm": 0} == limiter.available("user-1", "gpt-4")
 
-    def test_it_asks_once_for_all_its_buckets(self, scoped):
-        """All namespaces are registered in one partition, which must not be read for every bucket."""
+    def test_client_reads_the_namespace_record_once_for_all_buckets(self, scoped):
+        """All records are in one partition, which must not be read for every bucket."""
         sizes = []
 
         class SizingTable(Wrapped):
@@ -400,8 +402,8 @@ class TestALiveClient:
         assert [7, 6, 6] == sizes
 
     @pytest.mark.parametrize("purged", [False, True])
-    def test_it_changes_nothing_any_more(self, repo, scoped, purged):
-        """A change requires the namespace to be there, in the same transaction."""
+    def test_config_change_in_a_deleted_namespace_raises_and_writes_nothing(self, repo, scoped, purged):
+        """The transaction checks that the namespace is active."""
         other = another(scoped)
         deleted = repo.delete_namespace("team-a")
         if purged:
@@ -415,8 +417,8 @@ class TestALiveClient:
         assert before == everything_in(repo)
 
 
-def test_a_namespace_is_there_for_whoever_opens_the_file_next(tmp_path):
-    """And is not, once it was deleted."""
+def test_sqlite_file_keeps_namespaces_after_close(tmp_path):
+    """A deleted namespace cannot be opened."""
     url = f"sqlite:///{tmp_path / 'kept.db'}"
     with SyncRepository.open(url) as repo:
         namespace_id = repo.register_namespace("team-a")

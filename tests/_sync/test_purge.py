@@ -1,4 +1,4 @@
-"""A purge removes every item of a namespace and no other, interrupted and repeated included."""  # generated from _async by tools/mirror.py; do not edit
+"""A purge removes every item of a namespace and no other, even if it is interrupted and repeated."""  # generated from _async by tools/mirror.py; do not edit
 
 from random import Random
 
@@ -22,7 +22,7 @@ LIMITS = [Limit.per_minute("rpm", 60)]
 
 
 class InterruptedTable(Wrapped):
-    """A table that goes away after so many items were deleted, in the middle of a batch."""
+    """A table that becomes unavailable after ``deletes_left`` deletes, in the middle of a batch."""
 
     def __init__(self, table):
         super().__init__(table)
@@ -37,7 +37,7 @@ class InterruptedTable(Wrapped):
 
 
 class LaggingTable(Wrapped):
-    """A table whose index shows an item only at the second look after a pause."""
+    """A table whose index is empty at the first query."""
 
     def __init__(self, table):
         super().__init__(table)
@@ -53,7 +53,7 @@ class LaggingTable(Wrapped):
 
 
 def fill(repo, entities=3):
-    """Put something of every kind into a namespace."""
+    """Store at least one item of every kind in a namespace."""
     repo.set_system_defaults(LIMITS)
     repo.set_resource_defaults("gpt-4", LIMITS)
     limiter = SyncRateLimiter(repo)
@@ -65,12 +65,12 @@ def fill(repo, entities=3):
 
 
 def registered(repo, name):
-    """Return a namespace's repository, its id, and the table's items before it held anything."""
+    """Return the repository of a new namespace, and its id."""
     namespace_id = repo.register_namespace(name)
     return repo.namespace(name), namespace_id
 
 
-def of_namespace(repo, namespace_id):
+def keys_of_namespace(repo, namespace_id):
     """Return the keys of all items of a namespace, however they are marked."""
     return {
         key
@@ -82,48 +82,48 @@ def of_namespace(repo, namespace_id):
 
 
 def without_events(items):
-    """Return the items but for the events that tell of namespaces."""
+    """Return the items without the audit events of namespaces."""
     return {key: item for key, item in items.items() if "$NAMESPACE:" not in key[0]}
 
 
-def test_nothing_of_it_is_left_and_all_else_is(repo):
-    """The table is as if it had never been registered, but for the audit of the registry."""
+def test_purge_removes_all_items_of_the_namespace_and_no_others(repo):
+    """Only the audit events of the registry remain."""
     fill(repo)
     other, _ = registered(repo, "team-b")
     fill(other)
     before = without_events(everything_in(repo))
     scoped, namespace_id = registered(repo, "team-a")
     fill(scoped)
-    items = len(of_namespace(repo, namespace_id)) - 1
+    items = len(keys_of_namespace(repo, namespace_id)) - 1
     repo.delete_namespace("team-a")
 
     assert items == repo.purge_namespace(namespace_id)
-    assert set() == of_namespace(repo, namespace_id)
+    assert set() == keys_of_namespace(repo, namespace_id)
     assert before == without_events(everything_in(repo))
     assert [] == repo.list_orphan_namespaces()
 
 
-def test_every_item_is_found_by_its_namespace(repo):
-    """An item without the mark would survive a purge."""
+def test_every_item_is_in_the_index_of_its_namespace(repo):
+    """An item that is not would survive a purge."""
     fill(repo)
 
     assert {key[0].partition("/")[0] for key in everything_in(repo)} == {"_", repo.scope.namespace_id}
     assert [] == [key for key, item in everything_in(repo).items() if item.get("GSI4PK") != key[0].partition("/")[0]]
 
 
-def test_a_namespace_larger_than_a_page_is_purged(repo, monkeypatch):
-    """Page by page."""
+def test_purge_removes_more_items_than_fit_one_page(repo, monkeypatch):
+    """It works page by page."""
     monkeypatch.setattr(namespaces, "_KEYS_PER_PAGE", 7)
     scoped, namespace_id = registered(repo, "team-a")
     fill(scoped, entities=20)
     repo.delete_namespace("team-a")
 
     assert 60 < repo.purge_namespace(namespace_id)
-    assert set() == of_namespace(repo, namespace_id)
+    assert set() == keys_of_namespace(repo, namespace_id)
 
 
-def test_an_empty_namespace_is_purged(repo):
-    """Only its record goes."""
+def test_purge_of_an_empty_namespace_removes_only_its_record(repo):
+    """The count of removed items is zero."""
     _, namespace_id = registered(repo, "team-a")
     repo.delete_namespace("team-a")
 
@@ -131,8 +131,8 @@ def test_an_empty_namespace_is_purged(repo):
     assert [] == repo.list_orphan_namespaces()
 
 
-def test_an_active_namespace_is_not_purged(repo):
-    """Nothing of it is touched; it must be deleted first."""
+def test_purge_of_an_active_namespace_raises_and_removes_nothing(repo):
+    """It must be deleted first."""
     scoped, namespace_id = registered(repo, "team-a")
     fill(scoped)
     before = everything_in(repo)
@@ -144,8 +144,8 @@ def test_an_active_namespace_is_not_purged(repo):
     assert before == everything_in(repo)
 
 
-def test_what_was_purged_is_gone(repo):
-    """It can be neither purged again nor recovered."""
+def test_purged_namespace_cannot_be_purged_again_or_recovered(repo):
+    """It is not found any more."""
     _, namespace_id = registered(repo, "team-a")
     repo.delete_namespace("team-a")
     repo.purge_namespace(namespace_id)
@@ -155,28 +155,28 @@ def test_what_was_purged_is_gone(repo):
             verb(namespace_id)
 
 
-def test_the_new_holder_of_a_name_is_spared(repo):
-    """It has the name, not the id."""
+def test_purge_leaves_a_new_namespace_of_the_same_name_unchanged(repo):
+    """The two have different ids."""
     first, first_id = registered(repo, "team-a")
     fill(first)
     repo.delete_namespace("team-a")
     second, second_id = registered(repo, "team-a")
     fill(second)
-    before = of_namespace(repo, second_id)
+    before = keys_of_namespace(repo, second_id)
     repo.purge_namespace(first_id)
 
-    assert set() == of_namespace(repo, first_id)
-    assert before == of_namespace(repo, second_id)
+    assert set() == keys_of_namespace(repo, first_id)
+    assert before == keys_of_namespace(repo, second_id)
     assert {"rpm": 59} == SyncRateLimiter(second).available("user-1", "gpt-4")
 
 
 @pytest.mark.parametrize("deletes", [0, 1, 5, 16])
-def test_a_purge_that_was_interrupted_is_finished_by_the_next(repo, deletes):
-    """Meanwhile it is listed as being purged, and cannot be recovered."""
+def test_interrupted_purge_is_completed_by_the_next_one(repo, deletes):
+    """Until then it is listed as purging, and cannot be recovered."""
     scoped, namespace_id = registered(repo, "team-a")
     fill(scoped)
     repo.delete_namespace("team-a")
-    items = len(of_namespace(repo, namespace_id)) - 1
+    items = len(keys_of_namespace(repo, namespace_id)) - 1
     broken = another(repo, InterruptedTable)
     broken.scope.table.deletes_left = deletes
 
@@ -186,11 +186,11 @@ def test_a_purge_that_was_interrupted_is_finished_by_the_next(repo, deletes):
     with pytest.raises(NamespaceStateError, match="it is purging"):
         repo.recover_namespace(namespace_id)
     assert items - deletes == repo.purge_namespace(namespace_id)
-    assert set() == of_namespace(repo, namespace_id)
+    assert set() == keys_of_namespace(repo, namespace_id)
 
 
-def test_a_purge_that_was_interrupted_is_told_as_begun_and_as_done(repo):
-    """Once each, however many tries it took, with whoever made them."""
+def test_interrupted_purge_records_one_begun_and_one_purged_event(repo):
+    """Each names the principal of its attempt."""
     scoped, namespace_id = registered(repo, "team-a")
     fill(scoped)
     repo.delete_namespace("team-a")
@@ -205,8 +205,8 @@ def test_a_purge_that_was_interrupted_is_told_as_begun_and_as_done(repo):
     ]
 
 
-def test_whoever_waits_is_told_how_far_it_is(repo):
-    """What the steps removed adds up to what is returned."""
+def test_purge_reports_progress_that_adds_up_to_the_result(repo):
+    """``progress`` gets the count of each step."""
     scoped, namespace_id = registered(repo, "team-a")
     fill(scoped)
     repo.delete_namespace("team-a")
@@ -216,8 +216,8 @@ def test_whoever_waits_is_told_how_far_it_is(repo):
     assert 0 < removed == sum(steps)
 
 
-def test_two_that_purge_at_once_both_come_to_the_end(repo):
-    """Whatever one removes, the other need not, the last record included."""
+def test_concurrent_purges_of_one_namespace_both_complete(repo):
+    """Items that one has removed are no error for the other, the namespace record included."""
     scoped, namespace_id = registered(repo, "team-a")
     fill(scoped)
     repo.delete_namespace("team-a")
@@ -232,12 +232,12 @@ def test_two_that_purge_at_once_both_come_to_the_end(repo):
 
     events = repo.get_audit_events("$NAMESPACE:team-a")
 
-    assert set() == of_namespace(repo, namespace_id)
+    assert set() == keys_of_namespace(repo, namespace_id)
     assert 1 == len([event for event in events if event.action == "namespace_purged"])
 
 
-def test_an_index_that_lags_is_looked_at_until_it_is_empty_twice(repo):
-    """With a pause between; an empty first look proves nothing."""
+def test_purge_queries_a_lagging_index_until_it_is_empty_twice(repo):
+    """There is a pause in between; one empty result proves nothing."""
     scoped, namespace_id = registered(repo, "team-a")
     fill(scoped)
     repo.delete_namespace("team-a")
@@ -245,14 +245,14 @@ def test_an_index_that_lags_is_looked_at_until_it_is_empty_twice(repo):
 
     lagging.purge_namespace(namespace_id)
 
-    assert set() == of_namespace(repo, namespace_id)
+    assert set() == keys_of_namespace(repo, namespace_id)
     assert 4 == lagging.scope.table.looks
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(0, 30), max_size=4), st.integers(0, 4), st.integers(1, 9))
-def test_however_often_it_is_interrupted_it_ends(interruptions, entities, page):
-    """At any item, in any page, any number of times; the neighbours never lose one."""
+def test_purge_interrupted_any_number_of_times_removes_exactly_its_namespace(interruptions, entities, page):
+    """At any item and in any page; other namespaces never lose an item."""
     with SyncRepository.open("memory://", clock=SettableClock(), random=Random(3)) as repo:
         fill(repo, entities)
         before = without_events(everything_in(repo))
@@ -261,15 +261,15 @@ def test_however_often_it_is_interrupted_it_ends(interruptions, entities, page):
         repo.delete_namespace("team-a")
         usual, namespaces._KEYS_PER_PAGE = namespaces._KEYS_PER_PAGE, page
         try:
-            purge_at_last(repo, namespace_id, interruptions)
+            purge_with_interruptions(repo, namespace_id, interruptions)
         finally:
             namespaces._KEYS_PER_PAGE = usual
 
         assert before == without_events(everything_in(repo))
 
 
-def purge_at_last(repo, namespace_id, interruptions):
-    """Purge with interruptions after so many deletes each, then without."""
+def purge_with_interruptions(repo, namespace_id, interruptions):
+    """Purge with an interruption after each of these numbers of deletes, then without."""
     for deletes in interruptions:
         broken = another(repo, InterruptedTable)
         broken.scope.table.deletes_left = deletes
@@ -281,8 +281,8 @@ def purge_at_last(repo, namespace_id, interruptions):
     repo.purge_namespace(namespace_id)
 
 
-def test_a_lease_that_outlives_its_namespace_leaves_nothing_behind(repo):
-    """There is nobody left to charge."""
+def test_lease_that_ends_after_its_namespace_was_purged_writes_nothing(repo):
+    """There is no bucket left to debit."""
     repo.register_namespace("tenant")
     tenant = repo.namespace("tenant")
     limits = [Limit.per_minute("rpm", 10)]
@@ -294,47 +294,47 @@ def test_a_lease_that_outlives_its_namespace_leaves_nothing_behind(repo):
     assert [] == [key for key in everything_in(repo) if key[0].startswith(f"{gone.id}/")]
 
 
-class PurgedBeforehand(Wrapped):
-    """A table on which something happens right before the first transaction that creates a bucket."""
+class InterveningTable(Wrapped):
+    """A table where another client acts right before the first transaction that creates a bucket."""
 
     def __init__(self, table):
         super().__init__(table)
-        self.beforehand = None
+        self.intervene = None
 
     def transact(self, operations, token, *, until_s=None):
-        if self.beforehand is not None:
-            beforehand, self.beforehand = self.beforehand, None
-            beforehand()
+        if self.intervene is not None:
+            intervene, self.intervene = self.intervene, None
+            intervene()
         return super().transact(operations, token, until_s=until_s)
 
 
 @pytest.mark.parametrize("entity_id", ["user-9", "child"])
-def test_a_bucket_is_not_created_in_a_namespace_that_is_purged_meanwhile(repo, entity_id):
-    """Not for a child and its parent either, which are created together; what was remembered is forgotten."""
+def test_bucket_creation_in_a_namespace_purged_concurrently_raises(repo, entity_id):
+    """The same holds for a child and its parent, which are created together; the cache is cleared."""
     scoped, namespace_id = registered(repo, "team-a")
     fill(scoped)
     scoped.create_entity("child", parent_id="key-0", cascade=True)
-    client = another(scoped, PurgedBeforehand)
-    client.scope.table.beforehand = lambda: purge(repo, namespace_id)
+    client = another(scoped, InterveningTable)
+    client.scope.table.intervene = lambda: purge(repo, namespace_id)
 
     with pytest.raises(NamespaceNotFoundError, match="team-a"):
         take(SyncRateLimiter(client), {"rpm": 1}, entity_id=entity_id)
-    assert set() == of_namespace(repo, namespace_id)
+    assert set() == keys_of_namespace(repo, namespace_id)
     assert 0 == client.get_cache_stats().size
 
 
-def test_a_debit_creates_nothing_in_a_namespace_that_is_purged_meanwhile(repo):
-    """Its bucket is gone, and nobody is left to be charged; leaving the lease is no error."""
+def test_debit_in_a_namespace_purged_concurrently_creates_no_bucket(repo):
+    """The exit of the lease raises no error."""
     scoped, namespace_id = registered(repo, "team-a")
     fill(scoped)
-    client = another(scoped, PurgedBeforehand)
+    client = another(scoped, InterveningTable)
     with SyncRateLimiter(client).acquire("key-1", "gpt-4", {"rpm": 1}) as lease:
         lease.adjust(rpm=1)
         scoped.delete_entity("key-1")
-        client.scope.table.beforehand = lambda: purge(repo, namespace_id)
+        client.scope.table.intervene = lambda: purge(repo, namespace_id)
 
-    assert None is client.scope.table.beforehand
-    assert set() == of_namespace(repo, namespace_id)
+    assert None is client.scope.table.intervene
+    assert set() == keys_of_namespace(repo, namespace_id)
 
 
 def purge(repo, namespace_id):

@@ -24,7 +24,7 @@ def available(limiter):
 
 
 def test_raising_a_capacity_adds_no_tokens(admin, limiter, repo, clock):
-    """What was there stays, and refill goes on to the new capacity."""
+    """The level is kept, and refill continues up to the new capacity."""
     take(limiter, {"rps": 7})
     repo.set_system_defaults([Limit.per_second("rps", 10, burst=100)])
     before_the_take = available(limiter)
@@ -39,7 +39,7 @@ def test_raising_a_capacity_adds_no_tokens(admin, limiter, repo, clock):
 
 
 def test_raising_the_capacity_of_a_full_bucket_adds_no_tokens(admin, limiter, repo, clock):
-    """Overflow of the old capacity was never there."""
+    """Refill beyond the old capacity was lost and does not return."""
     take(limiter, {"rps": 1})
     clock.advance(3_600_000)
     repo.set_system_defaults([Limit.per_second("rps", 10, burst=100)])
@@ -48,7 +48,7 @@ def test_raising_the_capacity_of_a_full_bucket_adds_no_tokens(admin, limiter, re
     assert {"rps": 9} == available(limiter)
 
 
-def test_lowering_a_capacity_cuts_the_level(admin, limiter, repo):
+def test_lowering_a_capacity_below_the_level_cuts_the_level(admin, limiter, repo):
     """A bucket never holds more than its capacity."""
     take(limiter, {"rps": 1})
     repo.set_system_defaults([Limit.per_second("rps", 4)])
@@ -58,8 +58,8 @@ def test_lowering_a_capacity_cuts_the_level(admin, limiter, repo):
     assert ({"rps": 4}, {"rps": 3}) == (before_the_take, available(limiter))
 
 
-def test_lowering_a_capacity_below_the_level_keeps_what_is_less(admin, limiter, repo):
-    """A level under the new capacity is not touched."""
+def test_lowering_a_capacity_to_above_the_level_keeps_the_level(admin, limiter, repo):
+    """A level below the new capacity does not change."""
     take(limiter, {"rps": 8})
     repo.set_system_defaults([Limit.per_second("rps", 4)])
     take(limiter, {"rps": 1})
@@ -67,8 +67,8 @@ def test_lowering_a_capacity_below_the_level_keeps_what_is_less(admin, limiter, 
     assert {"rps": 1} == available(limiter)
 
 
-def test_another_rate_counts_from_the_change_on(admin, limiter, repo, clock):
-    """What the old rate had offered until then is kept."""
+def test_changed_rate_applies_from_the_time_of_the_change(admin, limiter, repo, clock):
+    """Tokens refilled at the old rate until then are kept."""
     take(limiter, {"rps": 10})
     clock.advance(300)
     repo.set_system_defaults([Limit.per_second("rps", 1, burst=10)])
@@ -80,7 +80,7 @@ def test_another_rate_counts_from_the_change_on(admin, limiter, repo, clock):
 
 
 def test_debt_survives_a_change_of_limits(admin, limiter, repo):
-    """Changing limits forgives nothing."""
+    """A change of limits cancels no debt."""
     with limiter.acquire("user-1", "gpt-4", {"rps": 10}) as lease:
         lease.adjust(rps=15)
     repo.set_system_defaults([Limit.per_second("rps", 100)])
@@ -91,8 +91,8 @@ def test_debt_survives_a_change_of_limits(admin, limiter, repo):
     assert {"rps": -15} == available(limiter)
 
 
-def test_a_limit_that_is_added_starts_full(admin, limiter, repo):
-    """And the others stay as they were."""
+def test_added_limit_starts_full(admin, limiter, repo):
+    """The other limits keep their levels."""
     take(limiter, {"rps": 4})
     repo.set_system_defaults([OLD, TPM])
     take(limiter, {"rps": 1, "tpm": 100})
@@ -100,8 +100,8 @@ def test_a_limit_that_is_added_starts_full(admin, limiter, repo):
     assert {"rps": 5, "tpm": 5_900} == available(limiter)
 
 
-def test_a_limit_that_is_removed_limits_no_more(admin, limiter, repo):
-    """It is not told, and cannot be named."""
+def test_removed_limit_no_longer_applies_and_cannot_be_named(admin, limiter, repo):
+    """It is not reported either."""
     repo.set_system_defaults([OLD, TPM])
     take(limiter, {"rps": 1, "tpm": 6_000})
     repo.set_system_defaults([OLD])
@@ -113,8 +113,8 @@ def test_a_limit_that_is_removed_limits_no_more(admin, limiter, repo):
     assert {"rps": 8} == available(limiter)
 
 
-def test_removing_a_limit_and_adding_it_again_refills_nothing(admin, limiter, repo, clock):
-    """A limit that was not full waits, hidden, and goes on earning."""
+def test_limit_that_is_removed_and_added_again_keeps_its_level(admin, limiter, repo, clock):
+    """A limit that was not full stays in the item, hidden, and keeps refilling."""
     repo.set_system_defaults([OLD, TPM])
     take(limiter, {"rps": 1, "tpm": 6_000})
     repo.set_system_defaults([OLD])
@@ -127,8 +127,8 @@ def test_removing_a_limit_and_adding_it_again_refills_nothing(admin, limiter, re
     assert ({"rps": 10, "tpm": 100}, {"rps": 9, "tpm": 90}) == (before_the_take, available(limiter))
 
 
-def test_a_full_limit_that_is_removed_is_gone(admin, limiter, repo):
-    """There is nothing to remember of it."""
+def test_full_limit_that_is_removed_is_deleted_from_the_item(admin, limiter, repo):
+    """A full limit has no state worth keeping."""
     repo.set_system_defaults([OLD, TPM])
     take(limiter, {"rps": 1})
     repo.set_system_defaults([OLD])
@@ -138,8 +138,8 @@ def test_a_full_limit_that_is_removed_is_gone(admin, limiter, repo):
     assert ["rps"] == list(available(limiter))
 
 
-def test_a_rebase_is_one_write_and_takes_in_it(repo, admin):
-    """A client with newer limits brings the bucket up to date on its way."""
+def test_rebase_and_take_are_one_write(repo, admin):
+    """A client with newer limits updates the bucket together with its take."""
     limiter, table = counted(repo)
     take(limiter, {"rps": 1})
     admin.set_system_defaults([Limit.per_second("rps", 20)])
@@ -152,8 +152,8 @@ def test_a_rebase_is_one_write_and_takes_in_it(repo, admin):
     assert {"rps": 7} == available(limiter)
 
 
-def test_a_rejection_after_a_change_tells_the_new_limit(repo, admin):
-    """The bucket is put on the new limits though the request is rejected."""
+def test_rejection_after_a_change_reports_the_new_limit(repo, admin):
+    """The bucket is judged by the new limits even if the request is rejected."""
     limiter = SyncRateLimiter(another(repo))
     take(limiter, {"rps": 9})
     new = Limit.per_second("rps", 2, burst=5)
@@ -167,8 +167,8 @@ def test_a_rejection_after_a_change_tells_the_new_limit(repo, admin):
     assert (new, 1, 1.0) == (status.limit, status.available, status.retry_after_seconds)
 
 
-def test_a_client_with_older_limits_reads_again_and_does_not_write_them_back(repo, admin):
-    """Refused by the stamp it asks for the limits, and from then on agrees."""
+def test_client_with_older_limits_reads_them_again_and_never_writes_them_back(repo, admin):
+    """The version stamp refuses its write; it reads the limits and retries."""
     newer = SyncRateLimiter(another(repo))
     older, table = counted(repo)
     take(older, {"rps": 1})
@@ -185,8 +185,8 @@ def test_a_client_with_older_limits_reads_again_and_does_not_write_them_back(rep
     assert {"rps": 6} == available(older)
 
 
-def test_clients_with_old_and_new_limits_do_not_flip_flop(repo, admin):
-    """One rebase, whoever comes when: every write after it is a plain one."""
+def test_clients_with_old_and_new_limits_rebase_a_bucket_only_once(repo, admin):
+    """Every write after the rebase is a plain take."""
     one, first = counted(repo)
     two, second = counted(repo)
     take(one, {"rps": 1})
@@ -205,8 +205,8 @@ def test_clients_with_old_and_new_limits_do_not_flip_flop(repo, admin):
     assert (["write"] * 3, ["write"] * 3) == (first.drain(), second.drain())
 
 
-class Interfered(Wrapped):
-    """A table where somebody else gets in just before this client's writes, as often as there are calls to make."""
+class RacedTable(Wrapped):
+    """A table where another client acts just before each of this client's next writes."""
 
     def __init__(self, table):
         super().__init__(table)
@@ -220,10 +220,10 @@ class Interfered(Wrapped):
 
 @pytest.mark.parametrize("times", [1, 2, 3, 6])
 def test_a_bucket_that_keeps_being_rebased_loses_no_tokens(repo, clock, times):
-    """A refusal for another baseline says nothing of full or not full, so it is no reason to give tokens away."""
+    """A refusal for another baseline says nothing about a full bucket, so it must not discard tokens."""
     others = SyncRateLimiter(another(repo))
     others.set_system_defaults([Limit.custom("rpy", 1_000, 1, 365 * 86_400)])
-    limiter = SyncRateLimiter(another(repo, Interfered))
+    limiter = SyncRateLimiter(another(repo, RacedTable))
     take(limiter, {"rpy": 100})
 
     def rebase_and_back():
@@ -240,10 +240,10 @@ def test_a_bucket_that_keeps_being_rebased_loses_no_tokens(repo, clock, times):
 
 @pytest.mark.parametrize("times", [1, 2, 3])
 def test_limits_that_change_several_times_during_one_request_are_not_written_back(repo, times):
-    """Whenever the bucket is ahead of what a client has read, the client reads again."""
+    """If the bucket is newer than the limits that a client has read, the client reads them again."""
     others = SyncRateLimiter(another(repo))
     others.set_system_defaults([Limit.per_second("rps", 1_000)])
-    limiter = SyncRateLimiter(another(repo, Interfered))
+    limiter = SyncRateLimiter(another(repo, RacedTable))
     take(limiter, {"rps": 100})
     bursts = list(range(1_001, 1_001 + times))
 
@@ -258,8 +258,8 @@ def test_limits_that_change_several_times_during_one_request_are_not_written_bac
     assert {"rps": 899 - times} == available(others)
 
 
-def test_own_limits_stand_in_for_the_stored_ones(admin, limiter):
-    """A caller's limits rebase the bucket, and the next call without them goes back."""
+def test_passed_limits_replace_the_stored_ones_for_one_call(admin, limiter):
+    """They rebase the bucket, and the next call without them rebases it back."""
     take(limiter, {"rps": 2})
     with limiter.acquire("user-1", "gpt-4", {"rps": 1, "mine": 2}, [Limit.per_second("rps", 5), MINE]):
         own = limiter.available("user-1", "gpt-4", [Limit.per_second("rps", 5), MINE])
@@ -268,16 +268,16 @@ def test_own_limits_stand_in_for_the_stored_ones(admin, limiter):
     assert ({"mine": 28, "rps": 4}, {"rps": 3}) == (own, available(limiter))
 
 
-def test_own_limits_need_no_stored_ones(limiter):
-    """Nothing need be configured."""
+def test_passed_limits_need_no_stored_limits(limiter):
+    """Nothing has to be configured."""
     with limiter.acquire("user-1", "gpt-4", {"rps": 1}, [OLD]):
         pass
 
     assert {"rps": 9} == limiter.available("user-1", "gpt-4", [OLD])
 
 
-def test_own_limits_in_any_order_are_the_same_limits(repo):
-    """The bucket is not rebased when only the order differs."""
+def test_passed_limits_in_another_order_do_not_rebase_the_bucket(repo):
+    """The order of limits has no meaning."""
     limiter = SyncRateLimiter(another(repo))
     with limiter.acquire("user-1", "gpt-4", {"rps": 1}, [OLD, TPM]):
         pass
@@ -289,8 +289,8 @@ def test_own_limits_in_any_order_are_the_same_limits(repo):
     assert (before["ld"], before["rf"]) == (after["ld"], after["rf"])
 
 
-def test_going_to_own_limits_and_back_refills_nothing(admin, limiter):
-    """Limits that come and go keep their level."""
+def test_alternating_passed_and_stored_limits_refills_nothing(admin, limiter):
+    """Limits that are removed and added again keep their levels."""
     take(limiter, {"rps": 10})
     for _ in range(5):
         with limiter.acquire("user-1", "gpt-4", {"mine": 1}, [MINE]):
@@ -301,8 +301,8 @@ def test_going_to_own_limits_and_back_refills_nothing(admin, limiter):
     assert {"mine": 25} == limiter.available("user-1", "gpt-4", [MINE])
 
 
-def test_a_lease_outlives_a_change_of_limits(admin, limiter, repo):
-    """What it adjusts is charged to the bucket as it is then."""
+def test_lease_adjust_after_a_change_of_limits_debits_the_current_bucket(admin, limiter, repo):
+    """The bucket may have been rebased during the lease."""
     with limiter.acquire("user-1", "gpt-4", {"rps": 3}) as lease:
         repo.set_system_defaults([Limit.per_second("rps", 10, burst=50)])
         take(limiter, {"rps": 1})
@@ -311,8 +311,8 @@ def test_a_lease_outlives_a_change_of_limits(admin, limiter, repo):
     assert {"rps": 2} == available(limiter)
 
 
-def test_a_lease_on_a_limit_that_is_gone_settles_the_rest(admin, limiter, repo):
-    """What the bucket no longer has is left out."""
+def test_lease_adjust_of_a_removed_limit_settles_the_other_limits(admin, limiter, repo):
+    """Limits that the bucket no longer has are skipped."""
     repo.set_system_defaults([OLD, TPM])
     with limiter.acquire("user-1", "gpt-4", {"rps": 3, "tpm": 0}) as lease:
         repo.set_system_defaults([OLD])
@@ -323,8 +323,8 @@ def test_a_lease_on_a_limit_that_is_gone_settles_the_rest(admin, limiter, repo):
 
 
 @pytest.mark.parametrize(("level", "expires"), [("system", True), ("resource", True), ("entity", False)])
-def test_only_buckets_of_default_limits_expire(limiter, repo, level, expires):
-    """A bucket of an entity's own limits stays."""
+def test_only_buckets_with_default_limits_expire(limiter, repo, level, expires):
+    """A bucket with the entity's own limits has no ttl."""
     if level == "system":
         repo.set_system_defaults([OLD])
     elif level == "resource":
@@ -336,8 +336,8 @@ def test_only_buckets_of_default_limits_expire(limiter, repo, level, expires):
     assert expires == ("ttl" in buckets_in(repo)[0])
 
 
-def test_a_bucket_expires_some_fill_times_after_its_last_use(limiter, repo, clock):
-    """Seven by default, counted in seconds and rounded up."""
+def test_bucket_expires_seven_fill_times_after_its_last_use(limiter, repo, clock):
+    """The ttl is in seconds, rounded up."""
     repo.set_system_defaults([Limit.per_second("rps", 1, burst=60)])
     take(limiter, {"rps": 1})
     clock.advance(5_000)
@@ -347,7 +347,7 @@ def test_a_bucket_expires_some_fill_times_after_its_last_use(limiter, repo, cloc
 
 
 def test_a_bucket_in_debt_does_not_expire(admin, limiter, repo):
-    """Expiry would forgive the debt."""
+    """Expiry would cancel the debt."""
     with limiter.acquire("user-1", "gpt-4", {"rps": 10}) as lease:
         lease.adjust(rps=1)
 

@@ -1,4 +1,4 @@
-"""SyncRepository: what a URL opens, what may be chosen, namespaces, and closing."""  # generated from _async by tools/mirror.py; do not edit
+"""SyncRepository: URLs, options, namespaces and closing."""  # generated from _async by tools/mirror.py; do not edit
 
 import sqlite3
 from pathlib import Path
@@ -23,26 +23,26 @@ LIMITS = [Limit.per_minute("rpm", 60)]
 
 
 @pytest.fixture(autouse=True)
-def _nothing_chosen(monkeypatch, tmp_path):
-    """No URL in the environment, and a data directory that is the test's own."""
+def _clean_environment(monkeypatch, tmp_path):
+    """No URL in the environment, and a data directory of the test's own."""
     monkeypatch.delenv("ZAE_LIMITER_URL", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
 
 
 def opened_at(url=None):
-    """Where the table is that a URL opens."""
+    """Open a URL and return the name of the repository."""
     with SyncRepository.open(url) as repo:
         return repo.name
 
 
 def register(repo, name):
-    """Make a namespace, as an admin would."""
+    """Register a namespace, as an administrator would."""
     repo.register_namespace(name)
 
 
-def test_memory_is_each_openers_own():
-    """Two openings share nothing."""
+def test_two_memory_repositories_share_nothing():
+    """Each opening creates a new table."""
     with SyncRepository.open("memory://") as one, SyncRepository.open("memory://") as two:
         one.set_system_defaults(LIMITS)
 
@@ -50,16 +50,16 @@ def test_memory_is_each_openers_own():
         assert "memory://" == one.name
 
 
-def test_a_relative_path_is_below_the_working_directory(tmp_path):
-    """Three slashes, then the path; directories are made."""
+def test_sqlite_url_with_three_slashes_is_relative_to_the_working_directory(tmp_path):
+    """Missing directories are created."""
     name = opened_at("sqlite:///some/where/limiter.db")
 
     assert (tmp_path / "some/where/limiter.db").is_file()
     assert "sqlite:///some/where/limiter.db" == name
 
 
-def test_an_absolute_path_has_four_slashes(tmp_path):
-    """The fourth belongs to the path."""
+def test_sqlite_url_with_four_slashes_is_an_absolute_path(tmp_path):
+    """The fourth slash belongs to the path."""
     name = opened_at(f"sqlite:///{tmp_path}/absolute.db")
 
     assert (tmp_path / "absolute.db").is_file()
@@ -67,30 +67,30 @@ def test_an_absolute_path_has_four_slashes(tmp_path):
     assert name.startswith("sqlite:////")
 
 
-def test_a_path_may_hold_escaped_characters(tmp_path):
-    """As in any URL."""
+def test_sqlite_url_may_contain_percent_encoded_characters(tmp_path):
+    """They are decoded as in any URL."""
     opened_at("sqlite:///with%20space%3F.db")
 
     assert (tmp_path / "with space?.db").is_file()
 
 
 def test_the_name_of_a_repository_opens_it_again(tmp_path):
-    """It is a URL, whatever characters are in the path."""
+    """The name is a URL."""
     name = opened_at("sqlite:///plain.db")
 
     assert name == opened_at(name)
 
 
 @pytest.mark.parametrize("escaped", ["100%2525.db", "a%3Fb.db", "a%23b.db"])
-def test_the_name_of_a_repository_with_odd_characters_opens_it_again(escaped):
-    """It is a URL, whatever characters are in the path."""
+def test_the_name_of_a_repository_with_special_characters_opens_it_again(escaped):
+    """The name is a URL, whatever characters the path contains."""
     name = opened_at(f"sqlite:///{escaped}")
 
     assert name == opened_at(name)
 
 
-def test_without_a_url_the_environment_chooses(monkeypatch, tmp_path):
-    """``ZAE_LIMITER_URL`` is used where nothing is passed."""
+def test_open_without_a_url_uses_the_environment_variable(monkeypatch, tmp_path):
+    """``ZAE_LIMITER_URL`` is used if no URL is passed."""
     monkeypatch.setenv("ZAE_LIMITER_URL", "sqlite:///from-environment.db")
 
     opened_at()
@@ -98,16 +98,16 @@ def test_without_a_url_the_environment_chooses(monkeypatch, tmp_path):
     assert (tmp_path / "from-environment.db").is_file()
 
 
-def test_a_url_outranks_the_environment(monkeypatch):
-    """What is passed counts."""
+def test_open_with_a_url_ignores_the_environment_variable(monkeypatch):
+    """The argument takes precedence."""
     monkeypatch.setenv("ZAE_LIMITER_URL", "sqlite:///from-environment.db")
 
     assert "memory://" == opened_at("memory://")
 
 
 @pytest.mark.parametrize("variable", [None, ""])
-def test_without_anything_a_file_in_the_data_directory_is_used(monkeypatch, tmp_path, variable):
-    """An empty variable is none; what was kept there is there the next time."""
+def test_open_without_url_and_variable_uses_a_file_in_the_data_directory(monkeypatch, tmp_path, variable):
+    """An empty variable counts as unset, and the data is there at the next opening."""
     if variable is not None:
         monkeypatch.setenv("ZAE_LIMITER_URL", variable)
     with SyncRepository.open() as repo:
@@ -147,8 +147,8 @@ def test_without_anything_a_file_in_the_data_directory_is_used(monkeypatch, tmp_
     ],
     ids=str,
 )
-def test_a_url_is_one_of_three_forms(url, tmp_path):
-    """Anything else is refused before a file is made."""
+def test_open_with_an_invalid_url_raises_before_a_file_is_created(url, tmp_path):
+    """Three URL schemes are supported."""
     with pytest.raises(ValidationError) as caught:
         SyncRepository.open(url)
 
@@ -157,14 +157,14 @@ def test_a_url_is_one_of_three_forms(url, tmp_path):
 
 
 @pytest.mark.parametrize("url", ["sqlite://[/file.db", "dynamodb://[", "sqlite:///a%00b.db"])
-def test_a_url_that_cannot_be_taken_apart_is_refused_by_name(url):
-    """A broken host or a NUL in the path is a bad URL like others."""
+def test_open_with_a_url_that_cannot_be_parsed_raises_validation_error(url):
+    """An invalid host, or a NUL in the path, is an invalid URL like others."""
     with pytest.raises(ValidationError):
         SyncRepository.open(url)
 
 
-def test_a_bad_url_in_the_environment_is_refused(monkeypatch):
-    """And not replaced by the default."""
+def test_invalid_url_in_the_environment_raises(monkeypatch):
+    """It is not replaced by the default."""
     monkeypatch.setenv("ZAE_LIMITER_URL", "redis://localhost")
 
     with pytest.raises(ValidationError):
@@ -203,8 +203,8 @@ def test_a_bad_url_in_the_environment_is_refused(monkeypatch):
         ("parallel_mode", 2),
     ],
 )
-def test_a_bad_option_is_refused_before_a_file_is_made(tmp_path, option, value):
-    """The error names it."""
+def test_open_with_an_invalid_option_raises_before_a_file_is_created(tmp_path, option, value):
+    """The error names the option."""
     with pytest.raises(ValidationError) as caught:
         SyncRepository.open("sqlite:///limiter.db", **{option: value})
 
@@ -213,8 +213,8 @@ def test_a_bad_option_is_refused_before_a_file_is_made(tmp_path, option, value):
 
 
 @pytest.mark.parametrize("name", ["", "a#b", "_", "x" * 65, "größe", None, 5, ["default"]], ids=str)
-def test_a_bad_namespace_is_refused(name):
-    """By name, wherever it is named."""
+def test_invalid_namespace_name_raises_on_open_and_namespace(name):
+    """Both calls check the name."""
     with pytest.raises(InvalidNameError) as caught:
         SyncRepository.open("memory://", namespace=name)
     with SyncRepository.open("memory://") as repo:
@@ -224,8 +224,8 @@ def test_a_bad_namespace_is_refused(name):
     assert ("namespace", name) == (caught.value.field, caught.value.value)
 
 
-def test_a_namespace_that_is_not_there_is_not_made():
-    """A typing error must not start from nothing."""
+def test_opening_a_missing_namespace_raises_and_does_not_create_it():
+    """A misspelt name must not start with an empty namespace."""
     with pytest.raises(NamespaceNotFoundError) as caught:
         SyncRepository.open("memory://", namespace="other")
     with SyncRepository.open("memory://") as repo:
@@ -235,16 +235,16 @@ def test_a_namespace_that_is_not_there_is_not_made():
     assert "other" == caught.value.namespace
 
 
-def test_a_repository_opens_in_a_namespace_that_is_there():
-    """By name; the default one is always there."""
+def test_open_with_an_existing_namespace_is_scoped_to_it():
+    """The default namespace always exists."""
     with SyncRepository.open("sqlite:///limiter.db") as repo:
         register(repo, "team-a")
     with SyncRepository.open("sqlite:///limiter.db", namespace="team-a") as scoped:
         assert "team-a" == scoped.scope.namespace
 
 
-def test_namespaces_share_nothing_but_the_connection(url):
-    """Neither limits nor buckets, though entities and resources bear the same names."""
+def test_namespaces_share_the_connection_but_no_limits_or_buckets(url):
+    """Entities and resources with the same names stay separate."""
     with SyncRepository.open(url, clock=SettableClock(), random=Random(1)) as repo:
         register(repo, "team-a")
         scoped = repo.namespace("team-a")
@@ -261,8 +261,8 @@ def test_namespaces_share_nothing_but_the_connection(url):
         assert repo.scope.table is scoped.scope.table
 
 
-def test_two_views_of_one_namespace_share_their_memory():
-    """A change through one is seen by the other at once."""
+def test_two_repositories_of_one_namespace_share_their_cache():
+    """A change through one is immediately seen by the other."""
     with SyncRepository.open("memory://") as repo:
         again = repo.namespace("default")
         repo.resolve_limits("user-1", "gpt-4")
@@ -272,7 +272,7 @@ def test_two_views_of_one_namespace_share_their_memory():
 
 
 def test_closing_a_scoped_repository_leaves_the_table_open():
-    """It belongs to the one that opened it."""
+    """The table belongs to the repository that opened it."""
     with SyncRepository.open("memory://") as repo:
         repo.set_system_defaults(LIMITS)
         with repo.namespace("default"):
@@ -281,16 +281,16 @@ def test_closing_a_scoped_repository_leaves_the_table_open():
         assert (LIMITS, None) == repo.get_system_defaults()
 
 
-def test_closing_twice_is_closing_once(url):
-    """A second time does nothing."""
+def test_closing_a_repository_twice_has_no_effect(url):
+    """The second call does nothing."""
     repo = SyncRepository.open(url)
 
     repo.close()
     repo.close()
 
 
-def test_a_limiter_closes_its_repository():
-    """As a context manager, too."""
+def test_limiter_as_context_manager_closes_its_repository():
+    """Calls after the block raise."""
     with SyncRateLimiter(SyncRepository.open("sqlite:///limiter.db")) as limiter:
         limiter.set_system_defaults(LIMITS)
 
@@ -298,30 +298,30 @@ def test_a_limiter_closes_its_repository():
         limiter.available("user-1", "gpt-4")
 
 
-def test_a_limiter_knows_its_repository():
-    """And where it keeps its data."""
+def test_limiter_has_the_repository_and_its_name():
+    """Both are public attributes."""
     with SyncRepository.open("memory://") as repo:
         limiter = SyncRateLimiter(repo)
 
         assert (repo, "memory://") == (limiter.repository, limiter.name)
 
 
-def test_a_repository_says_that_it_answers(url):
-    """``ping`` and ``is_available``."""
+def test_ping_and_is_available_of_an_open_repository_return_true(url):
+    """Both check that the table responds."""
     with SyncRepository.open(url) as repo:
         assert (True, True) == (repo.ping(), SyncRateLimiter(repo).is_available(timeout=60))
 
 
-def test_embedded_tables_have_no_infrastructure_and_no_bound_on_writes(url):
-    """Their capabilities say so."""
+def test_embedded_tables_report_no_infrastructure_and_no_write_limit(url):
+    """``capabilities`` contains both facts."""
     with SyncRepository.open(url) as repo:
         capabilities = repo.capabilities
 
     assert (False, None) == (capabilities.supports_infrastructure_management, capabilities.partition_writes_per_second)
 
 
-def test_a_file_of_another_program_is_not_touched(tmp_path):
-    """A clear error, and the file stays as it was."""
+def test_opening_a_file_that_is_no_database_raises_and_keeps_it(tmp_path):
+    """The error says that it is not a SQLite file."""
     path = tmp_path / "notes.txt"
     path.write_text("not a database, but longer than its header would be " * 20)
 
@@ -331,16 +331,16 @@ def test_a_file_of_another_program_is_not_touched(tmp_path):
     assert path.read_text().startswith("not a database")
 
 
-def test_a_directory_is_no_file(tmp_path):
-    """The error proposes a file in it."""
+def test_opening_a_directory_raises_and_suggests_a_file_in_it(tmp_path):
+    """A SQLite URL must name a file."""
     (tmp_path / "folder").mkdir()
 
     with pytest.raises(StorageError, match=r"folder/limiter\.db"):
         SyncRepository.open("sqlite:///folder")
 
 
-def test_a_file_of_a_newer_version_is_refused(tmp_path):
-    """What cannot be understood is not written to."""
+def test_opening_a_file_of_a_newer_version_raises(tmp_path):
+    """An unknown format is not written to."""
     opened_at("sqlite:///limiter.db")
     raise_version(tmp_path / "limiter.db")
 
@@ -355,8 +355,8 @@ def raise_version(path):
 
 
 @pytest.mark.parametrize("mode", ["auto", "serial"])
-def test_parallel_modes_that_never_warn(mode):
-    """Either limits as the other does."""
+def test_parallel_modes_auto_and_serial_limit_without_a_warning(mode):
+    """Both modes have the same results."""
     with SyncRepository.open("memory://", parallel_mode=mode, clock=SettableClock()) as repo:
         repo.set_system_defaults(LIMITS)
         take(SyncRateLimiter(repo), {"rpm": 1})
@@ -366,8 +366,8 @@ def test_parallel_modes_that_never_warn(mode):
 
 @pytest.mark.filterwarnings("ignore:parallel_mode")
 @pytest.mark.parametrize("mode", ["gevent", "threadpool"])
-def test_parallel_modes_that_may_warn_where_they_do_little_good(mode):
-    """They work all the same."""
+def test_parallel_modes_gevent_and_threadpool_limit_correctly(mode):
+    """They may warn if they have no benefit, but they work."""
     with SyncRepository.open("memory://", parallel_mode=mode, clock=SettableClock()) as repo:
         repo.set_system_defaults(LIMITS)
         take(SyncRateLimiter(repo), {"rpm": 1})

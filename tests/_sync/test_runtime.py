@@ -1,4 +1,4 @@
-"""What the runtime promises in both trees."""  # generated from _async by tools/mirror.py; do not edit
+"""What the runtime guarantees in both trees."""  # generated from _async by tools/mirror.py; do not edit
 
 import _thread
 import threading
@@ -24,13 +24,13 @@ def parallel():
     opened.close()
 
 
-def test_a_pair_returns_both_results_in_order(parallel):
-    """Results come in the order of the calls."""
+def test_run_returns_the_results_in_the_order_of_the_calls(parallel):
+    """The order in which the calls end makes no difference."""
     assert ["left", "right"] == parallel.run([lambda: returning("left"), lambda: returning("right")])
 
 
-def test_pairs_nest(parallel):
-    """A call of a pair may itself be a pair."""
+def test_run_may_be_nested(parallel):
+    """A call of ``run`` may itself use ``run``."""
 
     def pair():
         return parallel.run([lambda: returning(1), lambda: returning(2)])
@@ -38,7 +38,7 @@ def test_pairs_nest(parallel):
     assert [[1, 2], [1, 2]] == parallel.run([pair, pair])
 
 
-def test_a_failing_first_waits_for_the_second(parallel):
+def test_run_with_a_failing_first_call_waits_for_the_second(parallel):
     """Both calls end before an error is raised."""
     ended = []
 
@@ -53,7 +53,7 @@ def test_a_failing_first_waits_for_the_second(parallel):
     assert ["second"] == ended
 
 
-def test_a_failing_second_waits_for_the_first(parallel):
+def test_run_with_a_failing_second_call_waits_for_the_first(parallel):
     """Both calls end before an error is raised."""
     ended = []
 
@@ -68,8 +68,8 @@ def test_a_failing_second_waits_for_the_first(parallel):
     assert ["first"] == ended
 
 
-def test_a_call_that_fails_before_it_waits_still_leaves_the_other_its_end(parallel):
-    """Both calls are made, even when making one of them fails."""
+def test_run_completes_one_call_if_the_other_cannot_be_started(parallel):
+    """Both calls are made, even if making one of them fails."""
     ended = []
 
     def recording():
@@ -84,7 +84,7 @@ def test_a_call_that_fails_before_it_waits_still_leaves_the_other_its_end(parall
     assert ["first"] == ended
 
 
-def test_of_two_errors_the_first_is_raised_and_notes_the_second(parallel):
+def test_run_with_two_errors_raises_the_first_with_a_note_of_the_second(parallel):
     """No error is lost."""
     with pytest.raises(KeyError) as caught:
         parallel.run([lambda: failing(KeyError("first")), lambda: failing(ValueError("second"))])
@@ -92,7 +92,7 @@ def test_of_two_errors_the_first_is_raised_and_notes_the_second(parallel):
     assert ["The call beside it failed too: ValueError('second')"] == caught.value.__notes__
 
 
-def test_an_unknown_mode_is_refused():
+def test_parallel_with_an_unknown_mode_raises():
     """A misspelt mode is an error and not a silent default."""
     with pytest.raises(ValidationError) as caught:
         Parallel("threads")
@@ -100,15 +100,15 @@ def test_an_unknown_mode_is_refused():
     assert ("parallel_mode", "threads") == (caught.value.field, caught.value.value)
 
 
-def test_a_closed_parallel_still_runs_pairs(parallel):
-    """Closing lets go of threads, not of the promise to run."""
+def test_run_of_a_closed_parallel_still_runs_both_calls(parallel):
+    """Closing releases threads, but calls still run."""
     parallel.close()
 
     assert [1, 2] == parallel.run([lambda: returning(1), lambda: returning(2)])
 
 
-def test_a_lock_is_held_inside_its_block_only():
-    """One at a time."""
+def test_lock_is_held_only_inside_its_block():
+    """Leaving the block releases it."""
     lock = Lock()
 
     with lock:
@@ -117,19 +117,19 @@ def test_a_lock_is_held_inside_its_block_only():
     assert (True, False) == (held, lock.locked())
 
 
-def test_a_blocking_call_returns_its_result():
-    """Arguments go in, the result comes out."""
+def test_in_thread_returns_the_result_of_the_call():
+    """Arguments are passed on."""
     assert 1024 == in_thread(pow, 2, 10)
 
 
-def test_a_blocking_call_raises_its_error():
+def test_in_thread_raises_the_error_of_the_call():
     """Errors cross threads."""
     with pytest.raises(ZeroDivisionError):
         in_thread(divmod, 1, 0)
 
 
-def test_background_work_runs_beside_the_caller():
-    """Starting it does not wait for it: here it cannot end before its caller goes on."""
+def test_in_background_does_not_wait_for_the_work():
+    """Here the work cannot end before its caller continues."""
     go_on, ended = threading.Event(), threading.Event()
 
     def work(first, second):
@@ -143,7 +143,7 @@ def test_background_work_runs_beside_the_caller():
     assert (False, True) == (before, ended.wait(timeout=300))
 
 
-def test_background_work_is_left_out_when_no_thread_can_be_started(monkeypatch):
+def test_in_background_skips_the_work_if_no_thread_can_be_started(monkeypatch):
     """Optional work never fails its caller."""
     made = []
 
@@ -158,8 +158,8 @@ def test_background_work_is_left_out_when_no_thread_can_be_started(monkeypatch):
     assert [True] == made
 
 
-def test_lasting_work_returns_its_result_and_undoes_nothing():
-    """Without a cancellation the work is simply done."""
+def test_outlast_without_cancellation_returns_the_result():
+    """Nothing is undone."""
     undone = []
 
     def undo(result):
@@ -169,8 +169,8 @@ def test_lasting_work_returns_its_result_and_undoes_nothing():
     assert [] == undone
 
 
-def test_lasting_work_raises_its_error_and_undoes_nothing():
-    """What failed has no result to undo."""
+def test_outlast_of_failing_work_raises_without_undoing():
+    """Failed work has no result to undo."""
     undone = []
 
     def undo(result):
@@ -181,12 +181,12 @@ def test_lasting_work_raises_its_error_and_undoes_nothing():
     assert [] == undone
 
 
-def test_finishing_work_returns_its_result():
-    """Without a cancellation the work is simply done."""
+def test_finish_without_cancellation_returns_the_result():
+    """The work simply runs."""
     assert "given back" == finish(lambda: returning("given back"))
 
 
-def test_finishing_work_raises_its_error():
-    """An error is the caller's to handle."""
+def test_finish_of_failing_work_raises_its_error():
+    """The caller handles the error."""
     with pytest.raises(KeyError):
         finish(lambda: failing(KeyError("failed")))

@@ -1,4 +1,4 @@
-"""Buckets of several shards, that others split and merge: what is there is admitted, and nothing that is not."""  # generated from _async by tools/mirror.py; do not edit
+"""Sharded buckets that another client splits and merges: exactly the available tokens are admitted."""  # generated from _async by tools/mirror.py; do not edit
 
 from random import Random
 
@@ -8,7 +8,7 @@ from zae_limiter import Limit, SyncRateLimiter, RateLimitExceeded
 from zae_limiter.schema.operations import Key
 
 from .clients import Wrapped, another, counted, take
-from .shards import BUCKET, Other, counts, levels, stored, total, used
+from .shards import BUCKET, OtherClient, counts, levels, stored, total, used
 
 RPM = Limit("rpm", 80, 80, 3_600)
 TPM = Limit("tpm", 8_000, 1_000, 60)
@@ -22,11 +22,11 @@ def limiter(repo):
 
 @pytest.fixture
 def other(repo):
-    return Other(repo)
+    return OtherClient(repo)
 
 
 def cold(repo, **settings):
-    """Return a client that has seen nothing yet."""
+    """Return a client with an empty cache."""
     return SyncRateLimiter(another(repo, **settings))
 
 
@@ -37,8 +37,8 @@ def rejected(limiter, consume):
     return caught.value
 
 
-def test_it_grows_to_eight_and_back_and_loses_nothing(repo, limiter, other, clock):
-    """What is there is the same at every count, and is all admitted."""
+def test_bucket_split_to_eight_shards_and_merged_back_keeps_its_total(repo, limiter, other, clock):
+    """The total is the same at every shard count."""
     take(limiter, {"rpm": 10})
     seen = []
     for shard_count in (2, 4, 8):
@@ -51,8 +51,8 @@ def test_it_grows_to_eight_and_back_and_loses_nothing(repo, limiter, other, cloc
     assert [(2, 70_000), (4, 70_000), (8, 70_000), (4, 70_000), (2, 70_000), (1, 70_000)] == seen
 
 
-def test_a_cold_client_finds_all_shards(repo, limiter, other):
-    """One that has seen nothing takes all there is, token by token."""
+def test_cold_client_takes_all_tokens_of_all_shards(repo, limiter, other):
+    """It finds the shards by itself, token by token."""
     take(limiter, {"rpm": 1})
     other.grow(8)
     client = cold(repo, reject_locally_ms=0)
@@ -63,8 +63,8 @@ def test_a_cold_client_finds_all_shards(repo, limiter, other):
     assert 0 == (rejected(client, {"rpm": 1})).primary_violation.available
 
 
-def test_a_warm_client_takes_with_one_write(repo, limiter, other):
-    """Once it has seen them all, as with one shard."""
+def test_warm_client_of_a_sharded_bucket_takes_with_one_write(repo, limiter, other):
+    """Once it has seen all shards, the cost is that of one shard."""
     take(limiter, {"rpm": 1})
     other.grow(4)
     client, table = counted(repo)
@@ -77,8 +77,8 @@ def test_a_warm_client_takes_with_one_write(repo, limiter, other):
     assert ["write"] * 8 == table.drain()
 
 
-def test_requests_fall_to_all_shards(repo, limiter, other):
-    """Each as often as its share is large, by chance."""
+def test_requests_are_spread_randomly_over_all_shards(repo, limiter, other):
+    """Each shard is chosen in proportion to its share."""
     take(limiter, {"rpm": 0, "tpm": 1})
     other.grow(4)
     for _ in range(400):
@@ -88,8 +88,8 @@ def test_requests_fall_to_all_shards(repo, limiter, other):
     assert all(60 < part < 150 for part in parts)
 
 
-def test_a_client_that_saw_one_shard_is_set_right(repo, limiter, other):
-    """It is refused, for the shard was split since, and learns of the others."""
+def test_client_with_a_view_of_one_shard_finds_the_split_off_shards(repo, limiter, other):
+    """Its write is refused because the shard was split, and it reads the others."""
     take(limiter, {"rpm": 1})
     other.grow(4)
     for _ in range(79):
@@ -98,8 +98,8 @@ def test_a_client_that_saw_one_shard_is_set_right(repo, limiter, other):
     assert 80 == used(repo, "rpm")
 
 
-def test_a_client_that_saw_eight_is_set_right(repo, limiter, other, clock):
-    """What it takes from shards that are gone falls to those that they were merged into."""
+def test_client_with_views_of_merged_shards_takes_from_the_remaining_ones(repo, limiter, other, clock):
+    """A take from a removed shard goes to the shard that it was merged into."""
     take(limiter, {"rpm": 1})
     other.grow(8)
     for _ in range(9):
@@ -112,8 +112,8 @@ def test_a_client_that_saw_eight_is_set_right(repo, limiter, other, clock):
     assert 0 == total(repo, "rpm", clock.now_ms())
 
 
-def test_a_missing_shard_costs_a_few_calls(repo, limiter, other):
-    """The one it was merged into is looked at, not all of them."""
+def test_take_from_a_merged_shard_costs_few_calls(repo, limiter, other):
+    """Only the shard that it was merged into is read, not all shards."""
     take(limiter, {"rpm": 1})
     other.grow(8)
     client, table = counted(repo)
@@ -126,8 +126,8 @@ def test_a_missing_shard_costs_a_few_calls(repo, limiter, other):
     assert len(table.drain()) <= 8
 
 
-def test_a_request_larger_than_a_share_is_admitted(repo, limiter, other, clock):
-    """It is taken from as many shards as it needs, at once."""
+def test_request_larger_than_a_shard_is_taken_from_several_shards(repo, limiter, other, clock):
+    """One transaction takes from as many shards as are needed."""
     take(limiter, {"rpm": 5})
     other.grow(8)
     take(limiter, {"rpm": 75})
@@ -136,7 +136,7 @@ def test_a_request_larger_than_a_share_is_admitted(repo, limiter, other, clock):
     assert 80 == used(repo, "rpm")
 
 
-def test_a_request_is_taken_from_several_where_none_has_it(repo, limiter, other, clock):
+def test_request_that_no_single_shard_can_admit_is_taken_from_several(repo, limiter, other, clock):
     """Other shards are tried first, then all of them together."""
     take(limiter, {"rpm": 0})
     other.grow(8)
@@ -147,8 +147,8 @@ def test_a_request_is_taken_from_several_where_none_has_it(repo, limiter, other,
     assert 0 == total(repo, "rpm", clock.now_ms())
 
 
-def test_a_rejection_has_the_true_total_and_the_true_wait(repo, limiter, other, clock):
-    """Admitted when it is told, and not a millisecond before."""
+def test_rejection_by_shards_reports_the_exact_total_and_wait(repo, limiter, other, clock):
+    """The request is admitted after the wait, and not a millisecond earlier."""
     take(limiter, {"rpm": 33, "tpm": 1})
     other.grow(4)
     take(limiter, {"rpm": 18})
@@ -163,8 +163,8 @@ def test_a_rejection_has_the_true_total_and_the_true_wait(repo, limiter, other, 
     assert total(repo, "rpm", clock.now_ms()) < 1_000
 
 
-def test_a_rejection_is_remembered_for_a_moment(repo, limiter, other, clock):
-    """Where all shards were seen just now, nobody is asked again."""
+def test_rejection_by_fresh_views_of_all_shards_makes_no_calls(repo, limiter, other, clock):
+    """All shards were just seen."""
     take(limiter, {"rpm": 80})
     other.grow(4)
     client, table = counted(repo)
@@ -176,8 +176,8 @@ def test_a_rejection_is_remembered_for_a_moment(repo, limiter, other, clock):
     assert 0 == error.primary_violation.available
 
 
-def test_available_is_the_sum(repo, limiter, other):
-    """For one that has seen all shards and one that has seen none."""
+def test_available_of_a_sharded_bucket_is_the_sum_of_its_shards(repo, limiter, other):
+    """The result is the same for a warm and a cold client."""
     take(limiter, {"rpm": 11})
     other.grow(8)
 
@@ -185,8 +185,8 @@ def test_available_is_the_sum(repo, limiter, other):
     assert 0 == limiter.time_until_available(*BUCKET, {"rpm": 69})
 
 
-def test_a_debit_is_spread(repo, limiter, other, clock):
-    """No shard owes while others have."""
+def test_debit_of_a_sharded_bucket_is_spread_over_its_shards(repo, limiter, other, clock):
+    """No shard is in debt while others have tokens."""
     take(limiter, {"rpm": 0})
     other.grow(4)
     with limiter.acquire(*BUCKET, {"rpm": 1}) as lease:
@@ -196,8 +196,8 @@ def test_a_debit_is_spread(repo, limiter, other, clock):
     assert min(levels(repo, "rpm", clock.now_ms()).values()) >= 0
 
 
-def test_a_debt_is_borne_by_all(repo, limiter, other, clock):
-    """What nobody has is owed by each, as far as its share goes."""
+def test_debt_of_a_sharded_bucket_is_divided_among_all_shards(repo, limiter, other, clock):
+    """Each shard bears the debt in proportion to its share."""
     take(limiter, {"rpm": 0})
     other.grow(4)
     with limiter.acquire(*BUCKET, {"rpm": 1}) as lease:
@@ -207,8 +207,8 @@ def test_a_debt_is_borne_by_all(repo, limiter, other, clock):
     assert -40 == (limiter.available(*BUCKET))["rpm"]
 
 
-def test_a_credit_to_a_shard_that_is_gone_is_given_to_another(repo, limiter, other, clock):
-    """It was merged since it was taken from."""
+def test_credit_to_a_merged_shard_goes_to_the_remaining_shards(repo, limiter, other, clock):
+    """The shard was merged after the take."""
     take(limiter, {"rpm": 0})
     other.grow(8)
     with limiter.acquire(*BUCKET, {"rpm": 40}) as lease:
@@ -218,8 +218,8 @@ def test_a_credit_to_a_shard_that_is_gone_is_given_to_another(repo, limiter, oth
     assert 80_000 == total(repo, "rpm", clock.now_ms())
 
 
-def test_a_lease_left_by_an_exception_gives_all_back(repo, limiter, other, clock):
-    """Whatever shards it was taken from, and however many there are now."""
+def test_exception_in_a_lease_credits_all_shards_after_a_split(repo, limiter, other, clock):
+    """The shard count may change during the lease."""
     take(limiter, {"rpm": 0})
     other.grow(2)
     lease = limiter.acquire(*BUCKET, {"rpm": 70})
@@ -230,8 +230,8 @@ def test_a_lease_left_by_an_exception_gives_all_back(repo, limiter, other, clock
     assert 80 == (limiter.available(*BUCKET))["rpm"]
 
 
-def test_what_only_one_shard_limits_is_settled_there(repo, limiter, other, monkeypatch):
-    """While others lack a limit, it is charged to and given back to the shard that has it, and never to nobody."""
+def test_limit_that_only_one_shard_has_is_settled_on_that_shard(repo, limiter, other, monkeypatch):
+    """While the other shards lack the limit, no debit or credit of it is lost."""
     take(limiter, {"rpm": 1})
     other.grow(2)
     client = cold(repo)
@@ -246,8 +246,8 @@ def test_what_only_one_shard_limits_is_settled_there(repo, limiter, other, monke
     assert 5 + 3 + 5 - 2 == stored(repo)[1]["b_extra_tc"] // 1000
 
 
-def test_a_debit_to_a_bucket_that_is_gone_is_charged(repo, limiter, other, clock):
-    """It comes back as full as it was when it went, less the debit."""
+def test_debit_to_a_deleted_sharded_bucket_recreates_it_with_the_debit(repo, limiter, other, clock):
+    """The new bucket starts full, less the debit."""
     take(limiter, {"rpm": 0})
     other.grow(2)
     with limiter.acquire(*BUCKET, {"rpm": 60}) as lease:
@@ -258,8 +258,8 @@ def test_a_debit_to_a_bucket_that_is_gone_is_charged(repo, limiter, other, clock
     assert 30_000 == total(repo, "rpm", clock.now_ms())
 
 
-def test_other_limits_take_effect_on_all_shards(repo, limiter, other, clock):
-    """A capacity that is lowered is lowered for all of them together."""
+def test_changed_limits_apply_to_all_shards(repo, limiter, other, clock):
+    """A lowered capacity applies to the sum of the shards."""
     take(limiter, {"rpm": 1})
     other.grow(4)
     repo.set_system_defaults([Limit("rpm", 20, 20, 3_600), TPM])
@@ -271,8 +271,8 @@ def test_other_limits_take_effect_on_all_shards(repo, limiter, other, clock):
     assert all(20_000 == item["b_rpm_cp"] for item in stored(repo).values())
 
 
-def test_a_client_with_old_limits_takes_across_by_the_new_ones(repo, limiter, other, clock):
-    """A request larger than any share makes it read them again."""
+def test_client_with_old_limits_takes_from_several_shards_by_the_new_limits(repo, limiter, other, clock):
+    """A request larger than any share makes it read the limits again."""
     take(limiter, {"rpm": 1})
     other.grow(4)
     take(limiter, {"rpm": 70})
@@ -286,8 +286,8 @@ def test_a_client_with_old_limits_takes_across_by_the_new_ones(repo, limiter, ot
     assert 0 == total(repo, "rpm", clock.now_ms())
 
 
-def test_limits_of_ones_own_hold_over_all_shards(repo, limiter, other, clock):
-    """They rebase every shard they take from; the sum is what they say."""
+def test_passed_limits_apply_to_the_sum_of_all_shards(repo, limiter, other, clock):
+    """They rebase every shard that they take from."""
     own = [Limit("rpm", 40, 40, 3_600)]
     with limiter.acquire(*BUCKET, {"rpm": 1}, own):
         pass
@@ -301,8 +301,8 @@ def test_limits_of_ones_own_hold_over_all_shards(repo, limiter, other, clock):
     assert 40 == used(repo, "rpm")
 
 
-def test_limits_of_the_entity_hold_over_all_shards(repo, limiter, other):
-    """As those of the system do."""
+def test_entity_limits_apply_to_the_sum_of_all_shards(repo, limiter, other):
+    """They work like the system's limits."""
     repo.create_entity("user-1")
     repo.set_limits("user-1", [Limit("rpm", 16, 16, 3_600)], resource="gpt-4")
     take(limiter, {"rpm": 1})
@@ -313,8 +313,8 @@ def test_limits_of_the_entity_hold_over_all_shards(repo, limiter, other):
     assert 0 == (rejected(limiter, {"rpm": 1})).primary_violation.available
 
 
-def test_who_reads_before_every_write_takes_all_there_is(repo, limiter, other, clock):
-    """Without speculative writes the shards are read first."""
+def test_client_without_speculative_writes_takes_all_tokens_of_all_shards(repo, limiter, other, clock):
+    """It reads the shards before each write."""
     take(limiter, {"rpm": 1})
     other.grow(4)
     client = SyncRateLimiter(another(repo, reject_locally_ms=0), speculative_writes=False)
@@ -326,8 +326,8 @@ def test_who_reads_before_every_write_takes_all_there_is(repo, limiter, other, c
     assert 0 == total(repo, "rpm", clock.now_ms())
 
 
-def test_merging_shards_that_are_no_halves_does_nothing(repo, limiter, other):
-    """Nor where there is no bucket."""
+def test_merge_of_shards_that_are_not_halves_of_one_does_nothing(repo, limiter, other):
+    """The same holds if there is no bucket."""
     assert not other.merge(0, 1)
 
     take(limiter, {"rpm": 1})
@@ -338,8 +338,8 @@ def test_merging_shards_that_are_no_halves_does_nothing(repo, limiter, other):
     assert {0: 4, 1: 4, 2: 4, 3: 4} == counts(repo)
 
 
-def test_an_entity_goes_with_all_its_shards(repo, limiter, other):
-    """Shard 0 alone would come back whole beside the others."""
+def test_delete_entity_removes_every_shard(repo, limiter, other):
+    """If only shard 0 were removed, it would be recreated full next to the others."""
     repo.create_entity("user-1")
     take(limiter, {"rpm": 1})
     other.grow(4)
@@ -348,8 +348,8 @@ def test_an_entity_goes_with_all_its_shards(repo, limiter, other):
     assert {} == stored(repo)
 
 
-def stir(other, random):
-    """Split or merge some shard."""
+def split_or_merge(other, random):
+    """Split or merge a random shard."""
     shard = random.randrange(8)
     known = counts(other.repo)
     if random.random() < 0.5 and known.get(shard, 8) < 8:
@@ -363,15 +363,15 @@ def stir(other, random):
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_no_request_is_rejected_that_all_shards_together_have(repo, limiter, other, clock, seed):
-    """Of thousands none, with clients that are cold, warm and stale, while others split and merge."""
+def test_no_request_is_rejected_while_all_shards_together_have_the_tokens(repo, limiter, other, clock, seed):
+    """Cold, warm and stale clients make thousands of requests while shards are split and merged."""
     random = Random(seed)
     clients = [SyncRateLimiter(another(repo, reject_locally_ms=0), speculative_writes=n < 3) for n in range(4)]
     false = wrong = admitted = refused = 0
     take(limiter, {"rpm": 0})
     for _ in range(2_500):
         if random.random() < 0.15:
-            stir(other, random)
+            split_or_merge(other, random)
         clock.advance(random.choice((0, 1, 50, 3_000, 20_000)))
         wanted = random.choice((0, 1, 1, 2, 3, 11, 25))
         has = total(repo, "rpm", clock.now_ms())
@@ -388,26 +388,26 @@ def test_no_request_is_rejected_that_all_shards_together_have(repo, limiter, oth
     assert min(admitted, refused) > 100
 
 
-class Overtaken(Wrapped):
-    """A table where others are always a moment faster with a transaction, and then time passes."""
+class RacedTable(Wrapped):
+    """A table where another client wins the race before every transaction, and then time passes."""
 
     def transact(self, operations, token, *, until_s=None):
-        self.overtake()
+        self.race()
         return self.table.transact(operations, token, until_s=until_s)
 
 
-def test_whoever_comes_too_late_for_what_there_was_is_rejected(repo, limiter, other, clock):
-    """What comes later is for whoever asks later: waiting for it, all would keep others from it and none be told."""
+def test_request_that_loses_the_race_for_the_last_tokens_is_rejected(repo, limiter, other, clock):
+    """It does not wait for the refill, which belongs to later requests."""
     take(limiter, {"rpm": 1})
     other.grow(4)
-    client = SyncRateLimiter(another(repo, Overtaken, reject_locally_ms=0, deadline_s=10_000))
+    client = SyncRateLimiter(another(repo, RacedTable, reject_locally_ms=0, deadline_s=10_000))
     repository = client.repository
 
-    def overtake():
+    def race():
         take(limiter, {"rpm": 79})
         clock.advance(3_600_000)
 
-    repository.scope.table.overtake = overtake
+    repository.scope.table.race = race
     error = rejected(client, {"rpm": 60})
 
     assert 0 == error.primary_violation.available

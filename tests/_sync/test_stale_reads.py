@@ -1,4 +1,4 @@
-"""Reads that do not show yet what was just written: nothing is refused for them."""  # generated from _async by tools/mirror.py; do not edit
+"""Eventually consistent reads that miss a recent write do not cause a refusal."""  # generated from _async by tools/mirror.py; do not edit
 
 import pytest
 
@@ -10,7 +10,7 @@ LIMITS = [Limit.per_minute("rpm", 60)]
 
 
 class LaggingTable(Wrapped):
-    """A table that shows items only to whoever asks for the newest."""
+    """A table where only consistent reads return items."""
 
     def __init__(self, table):
         super().__init__(table)
@@ -28,8 +28,8 @@ def lagging(repo):
     return SyncRateLimiter(another(repo, LaggingTable))
 
 
-def test_limits_that_were_just_stored_are_in_force(repo):
-    """What an ordinary read lacks is looked for once more."""
+def test_limits_that_were_just_stored_apply_despite_stale_reads(repo):
+    """Limits that an ordinary read misses are read again consistently."""
     repo.set_system_defaults(LIMITS)
     limiter = lagging(repo)
     take(limiter, {"rpm": 10})
@@ -37,8 +37,8 @@ def test_limits_that_were_just_stored_are_in_force(repo):
     assert {"rpm": 50} == SyncRateLimiter(repo).available("user-1", "gpt-4")
 
 
-def test_a_caller_with_limits_of_its_own_needs_no_second_look_for_stored_ones(repo):
-    """That there are none is nothing to wonder at; only the namespace is looked for, once."""
+def test_passed_limits_need_no_consistent_read_of_stored_limits(repo):
+    """Only the namespace is read consistently, once."""
     limiter = lagging(repo)
     for _ in range(2):
         with limiter.acquire("user-1", "gpt-4", {"rpm": 10}, limits=LIMITS):
@@ -47,14 +47,14 @@ def test_a_caller_with_limits_of_its_own_needs_no_second_look_for_stored_ones(re
     assert 1 == limiter.repository.scope.table.consistent_reads
 
 
-def test_where_there_are_none_it_is_said(repo):
-    """By the newest read."""
+def test_missing_limits_are_confirmed_by_a_consistent_read(repo):
+    """Then the request is refused."""
     with pytest.raises(ValidationError, match="no limits are in force"):
         take(lagging(repo), {"rpm": 10})
 
 
-def test_a_namespace_that_is_gone_is_gone(repo):
-    """By the newest read too."""
+def test_deleted_namespace_is_confirmed_by_a_consistent_read(repo):
+    """Then the request is refused."""
     repo.register_namespace("tenant")
     scoped = repo.namespace("tenant")
     limiter = lagging(scoped)

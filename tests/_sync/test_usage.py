@@ -1,4 +1,4 @@
-"""What was used, in hours, days and months, counted exactly once."""  # generated from _async by tools/mirror.py; do not edit
+"""Usage per hour, day and month, with everything counted exactly once."""  # generated from _async by tools/mirror.py; do not edit
 
 import pytest
 
@@ -23,13 +23,13 @@ def limiter(repo, clock):
 
 
 def counters(repo, window_type="hourly", **filters):
-    """Return what was used by the start of its window."""
+    """Return the counters by the start of their window."""
     found, _ = repo.get_usage_snapshots(**({"entity_id": "user-1"} | filters), window_type=window_type)
     return {one.window_start: one.counters for one in found}
 
 
-def test_a_snapshot_tells_what_was_used_in_a_window(repo, limiter):
-    """One of each kind, by limit, in tokens; every write of the bucket is an event."""
+def test_usage_snapshots_contain_tokens_and_events_per_window(repo, limiter):
+    """One snapshot per kind of window; every write of the bucket is an event."""
     take(limiter, {"rpm": 1, "tpm": 500})
     take(limiter, {"rpm": 1, "tpm": 250})
 
@@ -44,8 +44,8 @@ def test_a_snapshot_tells_what_was_used_in_a_window(repo, limiter):
     assert found == (limiter.get_usage_snapshots("user-1"))[0]
 
 
-def test_reading_again_counts_nothing_again(repo, limiter):
-    """What is new since is added."""
+def test_reading_usage_repeatedly_counts_nothing_twice(repo, limiter):
+    """Only consumption since the last read is added."""
     take(limiter, {"rpm": 1})
     for _ in range(3):
         assert {"2024-01-01T00:00:00Z": {"rpm": 1, "tpm": 0}} == zeroed(repo)
@@ -67,8 +67,10 @@ def zeroed(repo):
         ("2024-02-29T23:00:00Z", "2024-03-01T00:00:00Z", {"daily": 2, "monthly": 2}),
     ],
 )
-def test_what_is_used_belongs_to_its_hour(limiter, clock, before, border, windows):
-    """A millisecond decides, and the first moment of a window is in it."""
+def test_consumption_at_a_window_border_belongs_to_the_window_of_its_millisecond(
+    limiter, clock, before, border, windows
+):
+    """The first millisecond of a window belongs to it."""
     clock.time_ms = ms_from_iso(border) - 1
     take(limiter, {"rpm": 1})
     clock.advance(1)
@@ -81,16 +83,16 @@ def test_what_is_used_belongs_to_its_hour(limiter, clock, before, border, window
         assert (expected, 7) == (len(found), sum(used["rpm"] for used in found.values()))
 
 
-def test_an_hour_that_is_read_late_stays_the_hour_it_was(repo, limiter, clock):
-    """Whenever it is asked for."""
+def test_usage_read_much_later_is_still_in_its_own_hour(repo, limiter, clock):
+    """The time of the read makes no difference."""
     take(limiter, {"rpm": 1})
     clock.advance(100 * HOUR_MS)
 
     assert {"2024-01-01T00:00:00Z": {"rpm": 1}} == counters(repo)
 
 
-def test_adjusting_counts_what_was_used_in_the_end(repo, limiter):
-    """Up and down, and what is given back is not used."""
+def test_usage_counts_the_final_consumption_of_a_lease(repo, limiter):
+    """Adjustments count in both directions, and credited tokens are not used."""
     with limiter.acquire("user-1", "gpt-4", {"tpm": 500}) as lease:
         lease.adjust(tpm=200)
     with limiter.acquire("user-1", "gpt-4", {"tpm": 500}) as lease:
@@ -102,8 +104,8 @@ def test_adjusting_counts_what_was_used_in_the_end(repo, limiter):
     assert {"2024-01-01T00:00:00Z": {"tpm": 800}} == counters(repo)
 
 
-def test_what_is_given_back_later_is_subtracted_then(repo, limiter, clock):
-    """An hour may end below nothing; the day adds up."""
+def test_credit_in_a_later_hour_is_subtracted_in_that_hour(repo, limiter, clock):
+    """An hour may become negative; the day adds up."""
     with limiter.acquire("user-1", "gpt-4", {"tpm": 500}) as lease:
         clock.advance(HOUR_MS)
         lease.adjust(tpm=-300)
@@ -112,8 +114,8 @@ def test_what_is_given_back_later_is_subtracted_then(repo, limiter, clock):
     assert [200] == [used["tpm"] for used in (counters(repo, "daily")).values()]
 
 
-def test_a_limit_taken_out_and_put_back_loses_nothing(repo, limiter, clock):
-    """Its total starts anew, what it had counted stays counted."""
+def test_limit_that_is_removed_and_added_again_loses_no_usage(repo, limiter, clock):
+    """Its counter restarts at zero, and what was counted stays."""
     take(limiter, {"rpm": 1, "tpm": 500})
     clock.advance(120_000)
     for limits in (LIMITS[:1], LIMITS):
@@ -124,8 +126,8 @@ def test_a_limit_taken_out_and_put_back_loses_nothing(repo, limiter, clock):
     assert {"2024-01-01T00:00:00Z": {"rpm": 4, "tpm": 750}} == counters(repo)
 
 
-def test_a_deleted_bucket_keeps_its_usage(repo, limiter):
-    """And one that is created anew adds to it."""
+def test_usage_of_a_deleted_bucket_is_kept(repo, limiter):
+    """A recreated bucket adds to it."""
     take(limiter, {"rpm": 1})
     (bucket,) = buckets_in(repo)
     repo.scope.table.write(Delete(Key(bucket["PK"], bucket["SK"])))
@@ -134,16 +136,16 @@ def test_a_deleted_bucket_keeps_its_usage(repo, limiter):
     assert {"2024-01-01T00:00:00Z": {"rpm": 3}} == counters(repo)
 
 
-def test_the_write_counter_never_shows(repo, limiter):
-    """Nor do markers."""
+def test_usage_snapshots_do_not_contain_the_write_counter(repo, limiter):
+    """Internal markers are left out too."""
     take(limiter, {"rpm": 1})
 
     found, _ = repo.get_usage_snapshots("user-1")
     assert [{"rpm"}] * 3 == [set(one.counters) for one in found]
 
 
-def test_snapshots_expire(repo, limiter):
-    """90 days after their window."""
+def test_usage_snapshots_expire_90_days_after_their_window(repo, limiter):
+    """The ttl attribute is set from the end of the window."""
     take(limiter, {"rpm": 1})
     counters(repo)
 
@@ -152,8 +154,8 @@ def test_snapshots_expire(repo, limiter):
     assert [ms_from_iso(end) // 1000 + 90 * 86_400 for end in ends] == sorted(ttls)
 
 
-def used_by_many(limiter, clock):
-    """Three entities use two resources in three hours."""
+def use_by_three_entities(limiter, clock):
+    """Let three entities use two resources in three hours."""
     for hour in range(3):
         for number in range(3):
             for resource in ("gpt-4", "gpt-4o"):
@@ -162,9 +164,9 @@ def used_by_many(limiter, clock):
         clock.advance(HOUR_MS)
 
 
-def test_snapshots_are_found_by_entity_and_by_resource(repo, limiter, clock):
-    """By both, they are those of both; a resource is not one whose name only begins so."""
-    used_by_many(limiter, clock)
+def test_usage_snapshots_are_filtered_by_entity_and_by_resource(repo, limiter, clock):
+    """Names are compared in full, not by prefix."""
+    use_by_three_entities(limiter, clock)
 
     by_entity, _ = repo.get_usage_snapshots("user-1", window_type="hourly")
     by_resource, _ = repo.get_usage_snapshots(resource="gpt-4", window_type="hourly")
@@ -179,9 +181,9 @@ def test_snapshots_are_found_by_entity_and_by_resource(repo, limiter, clock):
     assert ([], None) == repo.get_usage_snapshots("nobody")
 
 
-def test_times_are_the_first_and_last_a_window_may_begin_at(repo, limiter, clock):
-    """Both included, in any offset."""
-    used_by_many(limiter, clock)
+def test_start_and_end_time_bound_the_start_of_the_windows(repo, limiter, clock):
+    """Both bounds are inclusive and may have any UTC offset."""
+    use_by_three_entities(limiter, clock)
 
     for filters in ({"entity_id": "user-1", "resource": "gpt-4"}, {"entity_id": None, "resource": "gpt-4"}):
         for times, expected in (
@@ -196,9 +198,9 @@ def test_times_are_the_first_and_last_a_window_may_begin_at(repo, limiter, clock
 
 @pytest.mark.parametrize("limit", [1, 2, 5, 100])
 @pytest.mark.parametrize("filters", [{"entity_id": "user-1"}, {"resource": "gpt-4"}])
-def test_pages_add_up_to_the_whole(repo, limiter, clock, filters, limit):
-    """None is missing and none comes twice, filtered or not; no page is larger than was asked."""
-    used_by_many(limiter, clock)
+def test_paging_through_usage_snapshots_returns_each_once(repo, limiter, clock, filters, limit):
+    """With and without filters; no page is larger than requested."""
+    use_by_three_entities(limiter, clock)
     for kind in (None, "hourly", "monthly"):
         whole, _ = repo.get_usage_snapshots(**filters, window_type=kind)
         found, after = repo.get_usage_snapshots(**filters, window_type=kind, limit=limit)
@@ -210,9 +212,9 @@ def test_pages_add_up_to_the_whole(repo, limiter, clock, filters, limit):
         assert whole == found
 
 
-def test_a_summary_adds_up_windows_of_one_kind(repo, limiter, clock):
-    """Hours unless it is told otherwise, so that nothing is counted for its hour and again for its day."""
-    used_by_many(limiter, clock)
+def test_usage_summary_adds_windows_of_one_kind(repo, limiter, clock):
+    """Hours by default, so that nothing is counted for its hour and again for its day."""
+    use_by_three_entities(limiter, clock)
 
     hours = ("2024-01-01T00:00:00Z", "2024-01-01T02:00:00Z")
     assert UsageSummary(3, {"rpm": 6}, {"rpm": 2.0}, *hours) == repo.get_usage_summary("user-1", "gpt-4")
@@ -237,7 +239,7 @@ def test_a_summary_adds_up_windows_of_one_kind(repo, limiter, clock):
         ({"resource": "a", "next_key": {"PK": "x", "SK": "y"}}, "next_key"),
     ],
 )
-def test_filters_that_cannot_be_are_refused(repo, filters, field):
+def test_get_usage_snapshots_with_an_invalid_filter_raises_with_its_field(repo, filters, field):
     """The error names the filter."""
     with pytest.raises(ValidationError) as raised:
         repo.get_usage_snapshots(**filters)

@@ -1,4 +1,4 @@
-"""A repository that is wrapped from outside the package: the limiter works with it, and calls its verbs."""  # generated from _async by tools/mirror.py; do not edit
+"""A repository that is wrapped outside the package: the limiter works with it and calls its methods."""  # generated from _async by tools/mirror.py; do not edit
 
 from unittest.mock import MagicMock
 
@@ -11,7 +11,7 @@ RPM = Limit.per_minute("rpm", 100)
 
 
 class LoggingRepository:
-    """Logs changes of limits and the closing, and implements no more than it must."""
+    """Logs changes of limits and the closing, and implements only what it must."""
 
     def __init__(self, wrapped, log):
         self.wrapped = wrapped
@@ -41,7 +41,7 @@ class LoggingRepository:
 
 
 class ForwardingRepository:
-    """Forwards all that it does not define, and notes which verbs were called."""
+    """Forwards everything that it does not define, and records which methods were called."""
 
     def __init__(self, wrapped):
         self.wrapped = wrapped
@@ -57,8 +57,8 @@ class ForwardingRepository:
         return "answer"
 
 
-class HalfRepository:
-    """Wraps a repository, and has none of the verbs of the protocol."""
+class IncompleteRepository:
+    """Wraps a repository, and has no method of the protocol."""
 
     def __init__(self, wrapped):
         self.wrapped = wrapped
@@ -69,8 +69,8 @@ def log():
     return []
 
 
-def test_limiter_of_wrapped_repository_calls_wrapper(repo, log):
-    """The wrapper sees changes of limits and the closing; all else works as without it."""
+def test_limiter_of_a_wrapped_repository_calls_the_wrapper(repo, log):
+    """The wrapper sees changes of limits and the closing; everything else works as without it."""
     with SyncRateLimiter(LoggingRepository(repo, log)) as limiter:
         limiter.set_limits("user-1", [RPM], resource="gpt-4")
         with limiter.acquire("user-1", "gpt-4", {"rpm": 40}):
@@ -84,8 +84,8 @@ def test_limiter_of_wrapped_repository_calls_wrapper(repo, log):
         repo.get_limits("user-1")
 
 
-def test_verb_that_wrapper_lacks_is_called_on_wrapped_repository(repo, log):
-    """Through any number of wrappers."""
+def test_method_that_the_wrapper_lacks_is_called_on_the_wrapped_repository(repo, log):
+    """This works through any number of wrappers."""
     limiter = SyncRateLimiter(LoggingRepository(LoggingRepository(repo, log), log))
     limiter.set_limits("user-1", [RPM])
 
@@ -94,8 +94,8 @@ def test_verb_that_wrapper_lacks_is_called_on_wrapped_repository(repo, log):
     assert ["set_limits user-1"] * 2 == log
 
 
-def test_every_admin_verb_of_limiter_is_called_on_wrapper(repo):
-    """None of them goes past it."""
+def test_every_admin_method_of_the_limiter_is_called_on_the_wrapper(repo):
+    """None of them bypasses it."""
     wrapper = ForwardingRepository(repo)
     limiter = SyncRateLimiter(wrapper)
     answers = [getattr(limiter, verb)() for verb in ADMIN_VERBS]
@@ -105,26 +105,26 @@ def test_every_admin_verb_of_limiter_is_called_on_wrapper(repo):
     assert {*ADMIN_VERBS, "get_cache_stats"} == set(wrapper.called)
 
 
-def test_protocol_is_checked_at_runtime(repo, log):
-    """By the public verbs alone: an implementation needs nothing internal."""
+def test_repository_protocol_is_checked_at_runtime(repo, log):
+    """An implementation needs only the public methods."""
     public = {"name", "capabilities", "ensure_infrastructure", "ping", "close"}
 
     assert isinstance(repo, SyncRepositoryProtocol)
     assert isinstance(LoggingRepository(repo, log), SyncRepositoryProtocol)
-    assert not isinstance(HalfRepository(repo), SyncRepositoryProtocol)
+    assert not isinstance(IncompleteRepository(repo), SyncRepositoryProtocol)
     assert public == {name for name in vars(SyncRepositoryProtocol) if not name.startswith("_")}
 
 
-def test_limiter_of_anything_else_is_refused_with_what_to_do(repo, log):
-    """Whether it wraps nothing, something else, itself without end, or lacks verbs."""
-    others = "memory://", LoggingRepository(None, log), MagicMock(), HalfRepository(repo), SyncRateLimiter(repo)
+def test_limiter_of_anything_but_a_repository_raises_with_the_fix(repo, log):
+    """It may wrap nothing, something else or itself, or lack methods."""
+    others = "memory://", LoggingRepository(None, log), MagicMock(), IncompleteRepository(repo), SyncRateLimiter(repo)
     for other in others:
         with pytest.raises(ValidationError, match=r"must come from.*RepositoryProtocol that exposes .* as `wrapped`"):
             SyncRateLimiter(other)
 
 
-def test_wrapped_repository_that_was_only_named_is_opened_by_verbs(log):
-    """By those of the wrapper and by those of the limiter; the error is that of the opening."""
+def test_wrapped_deprecated_repository_is_opened_by_any_method(log):
+    """Methods of the wrapper and of the limiter both open it; the error is that of the opening."""
     with pytest.warns(DeprecationWarning, match="is deprecated"):
         repo = SyncRepository(name="my-app", region="us-east-1", session=object())
     limiter = SyncRateLimiter(LoggingRepository(repo, log))

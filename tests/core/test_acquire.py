@@ -1,4 +1,4 @@
-"""The next step of a request, from what is known of the bucket."""
+"""The next step of a request, decided from the client's view of the bucket."""
 
 import pytest
 from hypothesis import given
@@ -54,14 +54,14 @@ FRESH = Progress(trust_ms=1000)
 
 
 class TestAmounts:
-    """What is asked for."""
+    """The amounts of a request, per limit."""
 
-    def test_tokens_become_millitokens_by_position(self) -> None:
-        """Limits stand in the order of their names."""
+    def test_amounts_are_millitokens_by_position_of_the_limit(self) -> None:
+        """Limits are in the order of their names."""
         assert [(1, 5_000), (0, 0)] == list(amounts_of({"rps": 5, "rpm": 0}, stored(RPS, RPM)))
 
-    def test_more_than_the_capacity_can_never_be_admitted(self) -> None:
-        """The error names the limit and its capacity."""
+    def test_amount_above_the_capacity_raises_with_limit_and_capacity(self) -> None:
+        """It can never be admitted."""
         with pytest.raises(ValidationError) as refused:
             amounts_of({"rps": 11}, TERMS)
 
@@ -69,24 +69,26 @@ class TestAmounts:
         assert "'rps' (10)" in refused.value.reason
 
     @pytest.mark.parametrize("amount", [-1, 1.0, True, None, "1", float("nan")])
-    def test_an_amount_is_a_whole_number(self, amount: object) -> None:
-        """Zero or more; the error names the limit and what was asked for."""
+    def test_amount_that_is_no_integer_from_zero_raises(self, amount: object) -> None:
+        """The error names the limit and the amount."""
         with pytest.raises(ValidationError) as refused:
             amounts_of({"rps": amount}, TERMS)  # type: ignore[dict-item] # that is the point
 
         assert ("consume[rps]", amount) == (refused.value.field, refused.value.value)
         assert "must be a whole number, zero or more" == refused.value.reason
 
-    def test_an_unknown_limit_is_told_the_known_ones(self) -> None:
-        """So a misspelt name is found at once."""
+    def test_unknown_limit_raises_with_the_known_limits(self) -> None:
+        """A misspelt name is found quickly."""
         with pytest.raises(ValidationError, match="these are: rpm, rps") as refused:
             amounts_of({"rsp": 1}, stored(RPS, RPM))
 
         assert ("consume", "rsp") == (refused.value.field, refused.value.value)
 
     @pytest.mark.parametrize(("consume", "field"), [({"rsp": 1}, "adjust"), ({"rps": -1}, "adjust[rps]")])
-    def test_an_error_is_told_of_what_the_caller_passed(self, consume: dict[str, int], field: str) -> None:
-        """Whoever adjusts a lease has not passed a ``consume``."""
+    def test_invalid_amount_of_an_adjust_names_the_argument_of_adjust(
+        self, consume: dict[str, int], field: str
+    ) -> None:
+        """A caller that adjusts a lease has not passed a ``consume``."""
         with pytest.raises(ValidationError) as refused:
             amounts_of(consume, TERMS, "adjust")
 
@@ -94,34 +96,34 @@ class TestAmounts:
 
 
 class TestWithoutAView:
-    """A bucket that was not seen is looked at, and created if there is none."""
+    """A bucket without a view is read, and created if it does not exist."""
 
-    def test_a_bucket_that_was_not_seen_is_looked_at(self) -> None:
+    def test_bucket_without_a_view_is_read_first(self) -> None:
         """A read is cheaper than a refused write."""
         assert isinstance(step(None, TERMS, {"rps": 1}, at(NOON)), Look)
 
-    def test_a_bucket_that_is_not_there_is_created(self) -> None:
-        """By the limits that are known."""
+    def test_missing_bucket_is_created_after_the_read(self) -> None:
+        """It is created with the known limits."""
         assert isinstance(step(None, TERMS, {"rps": 1}, at(NOON), FRESH.after_look()), Create)
 
-    def test_a_bucket_that_vanished_is_created_once_the_limits_were_read_again(self) -> None:
-        """It may have gone with its entity."""
+    def test_deleted_bucket_is_created_after_the_limits_are_read_again(self) -> None:
+        """It may have been deleted with its entity."""
         gone = FRESH.after_vanishing()
 
         assert isinstance(step(None, TERMS, {"rps": 1}, at(NOON), gone), Resolve)
         assert isinstance(step(None, TERMS, {"rps": 1}, at(NOON), gone.after_resolve(None)), Create)
 
-    def test_without_speculation_every_request_looks_first(self) -> None:
-        """Once."""
-        careful = Progress(trust_ms=1000, look_first=True)
+    def test_request_without_speculation_reads_once_before_its_take(self) -> None:
+        """Speculative writes are turned off."""
+        look_first = Progress(trust_ms=1000, look_first=True)
         seen = view(created(TERMS))
 
-        assert isinstance(step(seen, TERMS, {"rps": 1}, at(NOON), careful), Look)
-        assert isinstance(step(seen, TERMS, {"rps": 1}, at(NOON), careful.after_look()), Take)
+        assert isinstance(step(seen, TERMS, {"rps": 1}, at(NOON), look_first), Look)
+        assert isinstance(step(seen, TERMS, {"rps": 1}, at(NOON), look_first.after_look()), Take)
 
 
-def test_a_take_from_a_bucket_that_never_expires_asks_nothing_of_limits_it_does_not_touch() -> None:
-    """Only who sets a time must know that nobody owes."""
+def test_take_without_expiry_has_no_condition_on_limits_that_it_does_not_name() -> None:
+    """Only a take that sets a ttl must know that no limit is in debt."""
     terms = stored(RPS, RPM)
     chosen = step(view(created(terms)), terms, {"rps": 1}, at(NOON))
 
@@ -130,28 +132,28 @@ def test_a_take_from_a_bucket_that_never_expires_asks_nothing_of_limits_it_does_
 
 
 class TestKnownShort:
-    """A fresh view that is short rejects before anything is written to any bucket of the request."""
+    """A fresh view that lacks tokens rejects before anything is written to any bucket of the request."""
 
     @pytest.mark.parametrize(("age_ms", "expected"), [(0, True), (999, True), (1_000, False), (-1, False)])
-    def test_only_a_fresh_view_is_evidence(self, age_ms: int, expected: bool) -> None:
+    def test_only_a_fresh_view_is_known_short(self, age_ms: int, expected: bool) -> None:
         """Other clients may return tokens, so an older view is read first."""
         seen = view(with_balances(created(TERMS), rps=-50_000))
 
         assert expected is is_known_short(seen, TERMS, [(0, 1_000)], at(NOON + age_ms), 1_000)
 
-    def test_a_view_that_has_enough_is_not_short(self) -> None:
+    def test_view_with_enough_tokens_is_not_known_short(self) -> None:
         """The request is written."""
         assert not is_known_short(view(created(TERMS)), TERMS, [(0, 1_000)], at(NOON), 1_000)
 
-    def test_a_view_on_other_limits_is_no_evidence(self) -> None:
-        """What the bucket has under the limits in force is known after the rebase."""
+    def test_view_on_other_limits_is_not_known_short(self) -> None:
+        """The level under the limits in force is known only after the rebase."""
         seen = view(with_balances(created(stored(RPS, RPM)), rps=-50_000))
 
         assert not is_known_short(seen, TERMS, [(0, 1_000)], at(NOON), 1_000)
 
 
 class TestCovers:
-    """The quick test that a view has the tokens: it never says so of a bucket that lacks them."""
+    """The quick check that a view has the tokens: it is never true of a bucket that lacks them."""
 
     @given(
         limit=some.limits, tk=st.integers(-20_000, 20_000), elapsed=st.integers(-10, 10_000), tokens=st.integers(0, 30)
@@ -159,7 +161,7 @@ class TestCovers:
     def test_covers_is_never_true_of_a_bucket_that_lacks_the_tokens(
         self, limit: Limit, tk: int, elapsed: int, tokens: int
     ) -> None:
-        """And always true of one that has them once its baseline is reached."""
+        """It is always true of one that has them, once its baseline is reached."""
         item = {**created(stored(limit)), f"b_{limit.name}_tk": tk}
         now_ms = NOON + elapsed
         enough = level(item, limit.name, now_ms) >= tokens * 1000
@@ -168,45 +170,45 @@ class TestCovers:
 
         assert found == (enough and elapsed >= 0)
 
-    def test_limit_that_the_bucket_lacks_asks_nothing_of_it(self) -> None:
+    def test_covers_ignores_limits_that_the_bucket_does_not_have(self) -> None:
         """A parent limits only some of a request."""
         assert covers(view(created(TERMS)), {"other": 10**9}, NOON)
 
-    def test_one_shard_of_several_covers_nothing(self) -> None:
-        """What it lacks another may have, so the exact test decides."""
+    def test_covers_is_false_for_one_shard_of_several(self) -> None:
+        """Another shard may have the tokens, so the exact check decides."""
         shards = many_shards.looks(many_shards.grown(TERMS, [0]), NOON, TERMS)
 
         assert not covers(shards[0], {"rps": 0}, NOON)
 
-    def test_amount_that_is_no_number_is_left_to_the_exact_test(self) -> None:
-        """It names the error."""
+    def test_covers_is_false_for_an_amount_that_is_no_number(self) -> None:
+        """The exact check raises the error."""
         assert not covers(view(created(TERMS)), {"rps": "1"}, NOON)  # type: ignore[dict-item] # what is tested
 
 
 class TestRejecting:
-    """A request is rejected by a fresh view, or by a look."""
+    """A request is rejected by a fresh view, or after a read."""
 
     @pytest.mark.parametrize(("age_ms", "expected"), [(0, Reject), (999, Reject), (1_000, Look), (-1, Look)])
-    def test_a_view_rejects_for_a_short_time_only(self, age_ms: int, expected: type) -> None:
-        """Others may give back what they took."""
+    def test_view_rejects_only_while_it_is_fresh(self, age_ms: int, expected: type) -> None:
+        """Other clients may return tokens."""
         seen = view(with_balances(created(TERMS), rps=-50_000))
 
         assert isinstance(step(seen, TERMS, {"rps": 1}, at(NOON + age_ms)), expected)
 
-    def test_no_trust_is_always_a_look(self) -> None:
-        """0 turns local rejection off."""
+    def test_trust_of_zero_always_reads_before_rejecting(self) -> None:
+        """0 disables local rejection."""
         seen = view(with_balances(created(TERMS), rps=0))
 
         assert isinstance(step(seen, TERMS, {"rps": 1}, at(NOON), Progress(trust_ms=0)), Look)
 
-    def test_after_a_look_it_is_final(self) -> None:
-        """However old the view has become by then."""
+    def test_short_view_after_a_read_rejects_whatever_its_age(self) -> None:
+        """The bucket is not read a second time."""
         seen = view(with_balances(created(TERMS), rps=-90_000))
 
         assert isinstance(step(seen, TERMS, {"rps": 1}, at(NOON + 5_000), FRESH.after_look()), Reject)
 
-    def test_a_refused_request_is_judged_at_the_time_it_asked(self) -> None:
-        """What has been earned since does not count; what was there then does."""
+    def test_refused_request_is_judged_at_the_time_of_its_write(self) -> None:
+        """Tokens refilled since then do not count; tokens that were there do."""
         seen = view(with_balances(created(TERMS), rps=0))
         asked = FRESH.after_refusal(at(NOON + 99), guessed=True)
 
@@ -217,23 +219,23 @@ class TestRejecting:
             step(seen, TERMS, {"rps": 1}, at(NOON + 500), FRESH.after_refusal(at(NOON + 100), guessed=True)), Take
         )
 
-    def test_a_refused_request_is_judged_at_the_early_end_of_an_unsure_time(self) -> None:
-        """What may not have been earned then was not there."""
+    def test_refused_request_at_an_uncertain_time_is_judged_at_its_early_bound(self) -> None:
+        """Tokens that may not have been refilled yet do not count."""
         seen = view(with_balances(created(TERMS), rps=0))
         asked = (NOON + 99, NOON + 200)
 
         assert Reject(asked) == step(seen, TERMS, {"rps": 1}, at(NOON + 500), FRESH.after_refusal(asked, guessed=True))
 
-    def test_what_a_refusal_told_needs_no_look(self) -> None:
-        """The answer is the bucket as it is, though the clock was set back since."""
+    def test_refused_request_rejects_without_a_read(self) -> None:
+        """The refusal returned the current bucket, even if the clock was set back since."""
         seen = view(with_balances(created(TERMS), rps=0), NOON + 5_000)
         refused = FRESH.after_refusal(at(NOON + 1_000), guessed=True)
 
         assert Reject(at(NOON)) == step(seen, TERMS, {"rps": 1}, at(NOON), refused)
         assert isinstance(step(seen, TERMS, {"rps": 1}, at(NOON)), Look)
 
-    def test_who_has_looked_does_not_look_again(self) -> None:
-        """Unsure of what others have taken since, one look is enough to write."""
+    def test_request_that_has_read_takes_without_a_second_read(self) -> None:
+        """One read is enough to write, even if other clients have taken since."""
         terms = stored(Limit("rps", 1_000, 1_000, 1))
         seen = view(created(terms))
         seen.pace = Pace((100_000.0,), 1.0, 1_000.0)
@@ -241,16 +243,16 @@ class TestRejecting:
         assert isinstance(step(seen, terms, {"rps": 1}, at(NOON + 100)), Look)
         assert isinstance(step(seen, terms, {"rps": 1}, at(NOON + 100), FRESH.after_look()), Take)
 
-    def test_a_bucket_made_anew_is_not_judged_at_a_time_before_it(self) -> None:
-        """The one that refused has vanished since."""
+    def test_recreated_bucket_is_not_judged_at_a_time_before_its_creation(self) -> None:
+        """The bucket that refused the write was deleted since."""
         seen = view(with_balances(created(TERMS), rps=0))
         refused = FRESH.after_refusal(at(NOON), guessed=True)
 
         assert Reject(at(NOON)) == step(seen, TERMS, {"rps": 1}, at(NOON + 500), refused)
         assert isinstance(step(seen, TERMS, {"rps": 1}, at(NOON + 500), refused.after_vanishing()), Take)
 
-    def test_zero_of_a_limit_in_debt_is_admitted(self) -> None:
-        """A request for nothing needs no tokens, and its write leaves the debt as it is."""
+    def test_zero_tokens_of_a_limit_in_debt_are_taken(self) -> None:
+        """A request for nothing needs no tokens, and its write leaves the debt unchanged."""
         seen = view(with_balances(created(TERMS), rps=-1))
 
         chosen = step(seen, TERMS, {"rps": 0}, at(NOON))
@@ -262,14 +264,14 @@ class TestRejecting:
 class TestOtherLimits:
     """A bucket that was built from other limits than the client's."""
 
-    def test_newer_limits_are_brought_to_it(self) -> None:
-        """And the request taken in the same write."""
+    def test_bucket_with_older_limits_is_rebased_with_the_take(self) -> None:
+        """Both are one write."""
         chosen = step(view(created(TERMS)), stored(RPM, RPS, stamp=2), {"rps": 1}, at(NOON))
 
         assert isinstance(chosen, Rebase)
         assert chosen.takes
 
-    def test_without_the_tokens_only_the_limits_are_brought(self) -> None:
+    def test_bucket_with_older_limits_and_too_few_tokens_is_rebased_without_a_take(self) -> None:
         """Nothing is taken in that write."""
         seen = view(with_balances(created(TERMS), rps=0))
         chosen = step(seen, stored(RPM, RPS, stamp=2), {"rps": 1}, at(NOON))
@@ -278,42 +280,42 @@ class TestOtherLimits:
         assert chosen.takes is False
 
     @pytest.mark.parametrize("mine", [stored(RPM, stamp=4), stored(RPM, stamp=5)])
-    def test_older_limits_are_read_again_first(self, mine: object) -> None:
-        """A client that is behind must not bring a bucket back; nor one that read something else of the same stamp."""
+    def test_client_with_older_limits_reads_them_again(self, mine: object) -> None:
+        """A client with older limits, or different limits of the same stamp, must not write them back."""
         seen = view(created(stored(RPS, stamp=5)))
 
         assert isinstance(step(seen, mine, {"rpm": 1}, at(NOON)), Resolve)
 
-    def test_limits_that_were_read_again_and_are_older_still_win(self) -> None:
-        """A backup was restored."""
+    def test_older_limits_that_were_read_again_rebase_the_bucket(self) -> None:
+        """This happens after a backup was restored."""
         seen = view(created(stored(RPS, stamp=5)))
         older = stored(RPM, stamp=4)
 
         assert isinstance(step(seen, older, {"rpm": 1}, at(NOON), FRESH.after_resolve(5)), Rebase)
 
-    def test_limits_read_before_a_bucket_was_upgraded_do_not_bring_it_back(self) -> None:
-        """They are read again once the client has seen that the bucket has newer ones."""
+    def test_limits_read_before_the_bucket_changed_are_read_again(self) -> None:
+        """The client has seen that the bucket has newer limits."""
         seen = view(created(stored(RPS, stamp=6)))
         older = stored(RPM, stamp=5)
         done = FRESH.after_resolve(4).after_refusal(at(NOON), guessed=False)
 
         assert isinstance(step(seen, older, {"rpm": 1}, at(NOON), done), Resolve)
 
-    def test_limits_of_ones_own_need_no_reading(self) -> None:
-        """The same stamp with another digest is a caller's choice."""
+    def test_passed_limits_rebase_the_bucket_without_a_read(self) -> None:
+        """The same stamp with another digest is the caller's choice."""
         seen = view(created(TERMS))
 
         assert isinstance(step(seen, own(RPS), {"rps": 1}, at(NOON)), Rebase)
         assert isinstance(step(seen, own(RPS, stamp=0), {"rps": 1}, at(NOON)), Resolve)
 
-    def test_the_same_limits_in_another_order_are_the_same(self) -> None:
-        """Limits stand by name."""
+    def test_limits_in_another_order_do_not_rebase_the_bucket(self) -> None:
+        """Limits are ordered by name."""
         seen = view(created(stored(RPS, RPM)))
 
         assert isinstance(step(seen, stored(RPM, RPS), {"rps": 1}, at(NOON)), Take)
 
 
-class TestTryingAgain:
+class TestRetries:
     """Contention alone is never a reason to reject."""
 
     @given(
@@ -323,10 +325,10 @@ class TestTryingAgain:
         elapsed=st.integers(0, 3_000),
         data=st.data(),
     )
-    def test_the_last_try_is_refused_only_by_a_bucket_that_lacks_the_tokens(
+    def test_last_retry_is_refused_only_by_a_bucket_that_lacks_the_tokens(
         self, limit: Limit, seen_tk: int, tk: int, elapsed: int, data: st.DataObject
     ) -> None:
-        """T = n: any level that reaches n will do."""
+        """T = n: every level of at least n is accepted."""
         terms, now = stored(limit), at(NOON + elapsed)
         tokens = data.draw(st.integers(1, limit.capacity))
         item = with_balances(created(terms), rps=seen_tk)
@@ -341,8 +343,8 @@ class TestTryingAgain:
 
         assert isinstance(answer, Applied) == (level(held, "rps", now[0]) >= tokens * 1000)
 
-    def test_halfway_there_it_gives_half_of_the_rest_away(self) -> None:
-        """From a full bucket: T is halfway between n and the level that was seen."""
+    def test_middle_retry_from_a_full_bucket_discards_half_of_the_rest(self) -> None:
+        """T is halfway between n and the level that was seen."""
         item = with_balances(created(TERMS), rps=12_000)
         write = taking(view(item), TERMS, {"rps": 2}, at(NOON), refused_so_often(GUESSES, at(NOON)))
 
@@ -350,8 +352,8 @@ class TestTryingAgain:
             assert 4_000 == balance(after(write, with_balances(item, rps=tk)), "rps")
         assert isinstance(apply(write, with_balances(item, rps=5_999)), Refused)
 
-    def test_in_the_end_it_gives_all_of_the_rest_away(self) -> None:
-        """T = n, where the try before it was still halfway."""
+    def test_last_retry_from_a_full_bucket_discards_all_of_the_rest(self) -> None:
+        """T = n; the retry before it was still halfway."""
         item = with_balances(created(TERMS), rps=12_000)
         refusals = GUESSES + HALVINGS
         before, last = (
@@ -364,8 +366,8 @@ class TestTryingAgain:
             assert 0 == balance(after(last, with_balances(item, rps=tk)), "rps")
         assert isinstance(apply(last, with_balances(item, rps=1_999)), Refused)
 
-    def test_halfway_there_a_limit_that_is_not_full_loses_nothing(self) -> None:
-        """To subtract is right from n up to full."""
+    def test_middle_retry_from_a_bucket_that_is_not_full_discards_nothing(self) -> None:
+        """Subtracting is exact from n up to full."""
         item = with_balances(created(TERMS), rps=8_000)
         write = taking(view(item), TERMS, {"rps": 2}, at(NOON), refused_so_often(GUESSES, at(NOON)))
 
@@ -373,29 +375,29 @@ class TestTryingAgain:
             assert tk - 2_000 == balance(after(write, with_balances(item, rps=tk)), "rps")
 
     @pytest.mark.parametrize("refusals", range(GUESSES))
-    def test_the_first_tries_give_nothing_away(self, refusals: int) -> None:
-        """A wrong guess is put right by what the refusal said."""
+    def test_first_retries_discard_nothing(self, refusals: int) -> None:
+        """A wrong prediction is corrected by the refusal."""
         item = with_balances(created(TERMS), rps=8_000)
         write = taking(view(item), TERMS, {"rps": 2}, at(NOON), refused_so_often(refusals, at(NOON)))
 
         assert 6_000 == balance(after(write, item), "rps")
 
 
-class TestStandings:
-    """How a bucket's limits stand for a client."""
+class TestLimitLevels:
+    """The levels of a bucket's limits, as a client sees them."""
 
-    def test_a_bucket_that_is_not_there_stands_full(self) -> None:
+    def test_levels_of_a_missing_bucket_are_full(self) -> None:
         """It would be created full."""
         assert [10_000] == [one.available_milli(at(NOON)) for one in limit_levels(None, TERMS, at(NOON))]
         assert [LimitLevel(Baseline.of(RPS, NOON + 5), 10_000)] == limit_levels(None, TERMS, (NOON, NOON + 5))
 
-    def test_a_bucket_on_the_clients_limits_stands_as_seen(self) -> None:
-        """At the time that is asked for."""
-        stands = limit_levels(view(with_balances(created(TERMS), rps=-3_000)), TERMS, at(NOON + 100))
+    def test_levels_of_a_bucket_on_the_clients_limits_are_those_of_the_view(self) -> None:
+        """They are computed for the requested time."""
+        levels = limit_levels(view(with_balances(created(TERMS), rps=-3_000)), TERMS, at(NOON + 100))
 
-        assert [-2_000] == [one.available_milli(at(NOON + 100)) for one in stands]
-        assert [300] == [one.wait_ms(1_000, at(NOON + 100)) for one in stands]
-        assert [0] == [one.wait_ms(-2_000, at(NOON + 100)) for one in stands]
+        assert [-2_000] == [one.available_milli(at(NOON + 100)) for one in levels]
+        assert [300] == [one.wait_ms(1_000, at(NOON + 100)) for one in levels]
+        assert [0] == [one.wait_ms(-2_000, at(NOON + 100)) for one in levels]
 
     @given(
         order=st.lists(st.integers(0, 63), max_size=4),
@@ -404,19 +406,19 @@ class TestStandings:
         moment=st.tuples(st.integers(-1_000, 2_000), st.integers(0, 500)),
         wait_ms=st.integers(0, 5_000),
     )
-    def test_a_bucket_on_other_limits_stands_as_a_rebase_would_leave_it(
+    def test_levels_of_a_bucket_on_other_limits_are_those_after_a_rebase(
         self, order: list[int], seed: int, new: Limit, moment: tuple[int, int], wait_ms: int
     ) -> None:
-        """New limits full, old ones cut, each shard by its share, and from then on they earn at the new rate."""
+        """New limits are full, old ones cut, each shard by its share; then they refill at the new rate."""
         gap, wide_ms = moment
         terms, now = stored(new, RPM, stamp=2), (NOON + gap, NOON + gap + wide_ms)
         for item in many_shards.shaken(many_shards.grown(TERMS, order), ["rps"], seed, 9_000).values():
-            stands = limit_levels(view(item), terms, now)
+            levels = limit_levels(view(item), terms, now)
             moved = after(taking(view(item), terms, {}, now), item)
 
             for then_ms in (moved["rf"], now[1] + 1_000 + wait_ms):
                 assert [many_shards.level(moved, name, then_ms) for name in ("rpm", "rps")] == [
-                    one.available_milli(at(then_ms)) for one in stands
+                    one.available_milli(at(then_ms)) for one in levels
                 ]
 
     @given(
@@ -425,53 +427,56 @@ class TestStandings:
         elapsed=st.integers(0, 10**10),
         data=st.data(),
     )
-    def test_a_status_tells_exactly_when_a_retry_will_do(
-        self, limit: Limit, tk: int, elapsed: int, data: st.DataObject
-    ) -> None:
-        """Level at that time reaches the amount, and a millisecond before it does not."""
+    def test_status_reports_the_exact_wait(self, limit: Limit, tk: int, elapsed: int, data: st.DataObject) -> None:
+        """The level reaches the amount at that time, and not a millisecond earlier."""
         terms, now = stored(limit), at(NOON + elapsed)
         tokens = data.draw(st.integers(1, limit.capacity))
         item = {**created(terms), f"b_{limit.name}_tk": tk}
-        stands = limit_levels(view(item), terms, now)
-        (told,) = statuses(("user-1", "gpt-4"), stands, amounts_of({limit.name: tokens}, terms), now, now)
-        wait_ms = stands[0].wait_ms(tokens * 1000, now)
+        levels = limit_levels(view(item), terms, now)
+        (reported,) = statuses(("user-1", "gpt-4"), levels, amounts_of({limit.name: tokens}, terms), now, now)
+        wait_ms = levels[0].wait_ms(tokens * 1000, now)
 
-        assert ("user-1", "gpt-4", limit.name, limit) == (told.entity_id, told.resource, told.limit_name, told.limit)
-        assert tokens == told.requested
-        assert told.exceeded == (level(item, limit.name, now[0]) < tokens * 1000)
-        assert told.available == level(item, limit.name, now[0]) // 1000
-        assert told.retry_after_seconds == (wait_ms / 1000 if told.exceeded else 0.0)
-        if told.exceeded:
+        assert ("user-1", "gpt-4", limit.name, limit) == (
+            reported.entity_id,
+            reported.resource,
+            reported.limit_name,
+            reported.limit,
+        )
+        assert tokens == reported.requested
+        assert reported.exceeded == (level(item, limit.name, now[0]) < tokens * 1000)
+        assert reported.available == level(item, limit.name, now[0]) // 1000
+        assert reported.retry_after_seconds == (wait_ms / 1000 if reported.exceeded else 0.0)
+        if reported.exceeded:
             assert level(item, limit.name, now[0] + wait_ms - 1) < tokens * 1000
             assert level(item, limit.name, now[0] + wait_ms) >= tokens * 1000
 
-    def test_amounts_are_told_to_the_token_however_large(self) -> None:
-        """They are whole numbers all the way."""
+    def test_status_of_huge_amounts_is_exact_to_the_token(self) -> None:
+        """All arithmetic is in integers."""
         large = Limit("tpm", 10**18, 1, 1)
         terms = stored(large)
-        stands = limit_levels(view(with_balances(created(terms), tpm=-1_000)), terms, at(NOON))
+        levels = limit_levels(view(with_balances(created(terms), tpm=-1_000)), terms, at(NOON))
         amounts = amounts_of({"tpm": 10**18 - 1}, terms)
 
-        (told,) = statuses(("user-1", "gpt-4"), stands, amounts, at(NOON), at(NOON))
+        (reported,) = statuses(("user-1", "gpt-4"), levels, amounts, at(NOON), at(NOON))
 
-        assert (10**18 - 1, -1) == (told.requested, told.available)
+        assert (10**18 - 1, -1) == (reported.requested, reported.available)
 
-    def test_a_limit_that_was_not_asked_for_is_told_and_never_exceeded(self) -> None:
-        """Though it owes."""
+    def test_status_of_a_limit_that_was_not_requested_is_never_exceeded(self) -> None:
+        """It is reported, even if it is in debt."""
         terms = stored(RPS, RPM)
         seen = view(with_balances(created(terms), rpm=-7_000))
 
-        told = statuses(
+        reported = statuses(
             ("user-1", "gpt-4"), limit_levels(seen, terms, at(NOON)), amounts_of({"rps": 1}, terms), at(NOON), at(NOON)
         )
 
         assert [("rpm", -7, 0, False, 0.0), ("rps", 10, 1, False, 0.0)] == [
-            (one.limit_name, one.available, one.requested, one.exceeded, one.retry_after_seconds) for one in told
+            (one.limit_name, one.available, one.requested, one.exceeded, one.retry_after_seconds) for one in reported
         ]
 
 
-def test_a_client_alone_writes_once_per_request() -> None:
-    """Whether the bucket is full or not, and whatever was earned."""
+def test_single_client_makes_one_write_per_request() -> None:
+    """Whether the bucket is full or not, and however much was refilled."""
     client = Client(TERMS)
     client.request({"rps": 1}, at(NOON))
 

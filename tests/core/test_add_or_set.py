@@ -1,4 +1,4 @@
-"""Full or not full, where others are at work: the write that is right most often, or a look."""
+"""Full or not, with concurrent clients: choose the write that is most often correct, or read first."""
 
 from typing import Any
 
@@ -20,14 +20,14 @@ LOOKED = Progress(trust_ms=1000).after_look()
 
 
 def paced(item: dict[str, Any], milli_per_s: int, writes_per_s: int) -> Any:
-    """The view of a client that has seen others use a bucket for a second, at that pace."""
+    """Return the view of a client that has seen other clients use the bucket for a second at this pace."""
     totals = {name: total - milli_per_s for name, total in item.items() if name.endswith("_tc")}
     before = {**item, **totals, "b_wcu_tc": item["b_wcu_tc"] - writes_per_s}
     return view(item, NOON, view(before, NOON - 1_000))
 
 
 def floor_of(write: Any, item: dict[str, Any]) -> int:
-    """The lowest balance at which a write is applied, all higher ones being right too."""
+    """Return the lowest balance at which a write is applied; all higher ones are applied too."""
     low, high = -(10**9), 10**9
     while low < high:
         middle = (low + high) // 2
@@ -38,8 +38,8 @@ def floor_of(write: Any, item: dict[str, Any]) -> int:
     return low
 
 
-def test_a_full_bucket_just_seen_is_taken_from_exactly() -> None:
-    """A view without age knows, whoever is at work."""
+def test_take_from_a_full_bucket_that_was_just_seen_is_exact() -> None:
+    """A view of age zero is certain, whatever other clients do."""
     terms = stored(FAST)
     item = created(terms)
     write = taking(paced(item, 1_000, 1), terms, {"rps": 1}, at(NOON))
@@ -47,8 +47,8 @@ def test_a_full_bucket_just_seen_is_taken_from_exactly() -> None:
     assert 999_000 == level(after(write, item), "rps", NOON)
 
 
-def test_near_the_full_mark_it_sets_with_a_little_slack() -> None:
-    """It is right a little below full, and gives away no more than that."""
+def test_take_near_full_sets_the_balance_with_a_little_slack() -> None:
+    """It is accepted slightly below full, and discards no more than that."""
     terms = stored(FAST)
     item = created(terms)
     write = taking(paced(item, 10_000, 10), terms, {"rps": 1}, at(NOON + 1))
@@ -58,8 +58,8 @@ def test_near_the_full_mark_it_sets_with_a_little_slack() -> None:
     assert target - 1_000 == level(after(write, item), "rps", NOON + 1)
 
 
-def test_unsure_it_looks_first_and_then_is_sure() -> None:
-    """A look costs a tenth of a refused write; after it, the most that may be given away is."""
+def test_uncertain_take_reads_first_and_then_uses_the_maximum_slack() -> None:
+    """A read costs a tenth of a refused write."""
     terms = stored(FAST)
     item = created(terms)
     seen = paced(item, 100_000, 1)
@@ -69,8 +69,8 @@ def test_unsure_it_looks_first_and_then_is_sure() -> None:
     assert 1_000_000 - SLACK == floor_of(taking(seen, terms, {"rps": 1}, now, LOOKED), item) + 100_000
 
 
-def test_surely_not_full_any_more_it_subtracts() -> None:
-    """Others have taken more than overflowed."""
+def test_take_from_a_bucket_that_is_certainly_not_full_subtracts() -> None:
+    """Other clients have taken more than the overflow."""
     terms = stored(SLOW)
     item = created(terms)
     write = taking(paced(item, 100_000, 100), terms, {"rps": 1}, at(NOON + 1_000))
@@ -79,8 +79,8 @@ def test_surely_not_full_any_more_it_subtracts() -> None:
     assert isinstance(apply(write, item), Refused)
 
 
-def test_surely_drained_it_looks_first() -> None:
-    """A take that will be refused is not sent, unless the bucket was just looked at."""
+def test_take_from_a_bucket_that_is_certainly_empty_reads_first() -> None:
+    """A take that would be refused is not sent, unless the bucket was just read."""
     terms = stored(SLOW)
     seen = paced(with_balances(created(terms), rps=500_000), 100_000, 100)
 
@@ -88,8 +88,8 @@ def test_surely_drained_it_looks_first() -> None:
     assert isinstance(step(seen, terms, {"rps": 1}, at(NOON + 10_000), LOOKED), Take)
 
 
-def test_below_the_full_mark_it_subtracts() -> None:
-    """Nobody raises a level but by giving back."""
+def test_take_below_full_subtracts() -> None:
+    """Other clients only raise a level by credits."""
     terms = stored(SLOW)
     item = with_balances(created(terms), rps=500_000)
     write = taking(paced(item, 10_000, 10), terms, {"rps": 1}, at(NOON + 100))
@@ -98,8 +98,8 @@ def test_below_the_full_mark_it_subtracts() -> None:
 
 
 @pytest.mark.parametrize(("milli_per_s", "writes_per_s"), [(900_000, 900), (1_000_000, 1_000), (5_000_000, 5_000)])
-def test_in_a_crowd_it_subtracts_until_it_is_refused(milli_per_s: int, writes_per_s: int) -> None:
-    """Then it sets the bucket back by all the slack, so that all others may subtract for a while."""
+def test_take_under_heavy_load_subtracts_until_it_is_refused(milli_per_s: int, writes_per_s: int) -> None:
+    """Then it sets the balance lower by all the slack, so that other clients can subtract for a while."""
     terms = stored(FAST)
     item = created(terms)
     seen = paced(item, milli_per_s, writes_per_s)
@@ -110,15 +110,15 @@ def test_in_a_crowd_it_subtracts_until_it_is_refused(milli_per_s: int, writes_pe
     assert 1_000_000 - SLACK == floor_of(then, item) + 1_000
 
 
-def test_a_few_who_take_much_are_no_crowd() -> None:
-    """While it fills up by the slack hardly one of them comes, so it looks first."""
+def test_few_large_takes_are_not_heavy_load_and_cause_a_read() -> None:
+    """Hardly any of them arrives while the bucket refills by the slack."""
     terms = stored(FAST)
 
     assert isinstance(step(paced(created(terms), 500_000, 2), terms, {"rps": 1}, at(NOON + 1)), Look)
 
 
-def test_many_who_take_nothing_of_a_limit_are_no_crowd() -> None:
-    """They write because of other limits; this one stays full, and is set."""
+def test_many_writes_without_takes_of_a_limit_are_not_heavy_load() -> None:
+    """They are caused by other limits; this one stays full and is set."""
     terms = stored(FAST)
     item = created(terms)
     write = taking(paced(item, 10_000, 5_000), terms, {"rps": 1}, at(NOON + 1))
@@ -126,8 +126,8 @@ def test_many_who_take_nothing_of_a_limit_are_no_crowd() -> None:
     assert isinstance(apply(write, item), Applied)
 
 
-def test_the_more_of_it_others_take_the_further_below_full_it_aims() -> None:
-    """A few of their takes while they take little, without bound as they take nearly all that is earned."""
+def test_target_of_a_take_is_further_below_full_under_higher_load() -> None:
+    """The distance grows without bound as other clients take nearly all of the refill."""
     terms = stored(FAST)
     item = created(terms)
     size, earned = 100, 10_000
@@ -141,8 +141,8 @@ def test_the_more_of_it_others_take_the_further_below_full_it_aims() -> None:
     assert 3 * size <= little < 5 * size < half < 20 * size < most <= SLACK
 
 
-def test_the_target_is_never_below_what_is_asked_for() -> None:
-    """T is from n to the capacity."""
+def test_target_of_a_take_is_at_least_the_requested_amount() -> None:
+    """T is between n and the capacity."""
     terms = stored(FAST)
     item = created(terms)
     write = taking(paced(item, 10_000, 10), terms, {"rps": 1_000}, at(NOON + 1))
@@ -157,10 +157,10 @@ def test_the_target_is_never_below_what_is_asked_for() -> None:
     age_ms=st.integers(-10, 10_000),
     looked=st.booleans(),
 )
-def test_a_guess_gives_away_no_more_than_a_64th_and_raises_nothing(
+def test_take_discards_at_most_a_64th_of_the_capacity_and_never_raises_a_level(
     tokens: int, pace: tuple[int, int], seen_tk: int, age_ms: int, looked: bool
 ) -> None:
-    """Whatever others do; what it does not dare it looks at."""
+    """A client that cannot guarantee this reads first."""
     terms, now = stored(FAST), at(NOON + age_ms)
     item = with_balances(created(terms), rps=seen_tk)
     chosen = step(paced(item, *pace), terms, {"rps": tokens}, now, LOOKED if looked else None)
@@ -176,8 +176,8 @@ def test_a_guess_gives_away_no_more_than_a_64th_and_raises_nothing(
         assert 0 <= given_away <= SLACK
 
 
-def test_at_a_time_too_unsure_to_add_it_sets() -> None:
-    """Where no balance is surely enough and surely not too much, a range for adding would be empty."""
+def test_take_at_a_too_uncertain_time_sets_the_balance() -> None:
+    """If no balance is certainly enough and certainly not too much, the range for adding is empty."""
     terms = stored(FAST)
     item = created(terms, {"rps": 1_000})
     unsure = (NOON + 1_000, NOON + 1_400)

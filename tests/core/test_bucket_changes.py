@@ -38,8 +38,8 @@ small_limits = st.builds(Limit, st.just("rps"), st.integers(1, 50), st.integers(
 class TestTake:
     """ADD tk -n if n-E <= tk <= cap-E; SET tk = T-E-n if tk >= T-E, T = cap for one client alone."""
 
-    def test_from_a_bucket_that_is_not_full_it_adds_between_two_bounds(self) -> None:
-        """Others may have taken down to what is asked for, or given back up to the full mark."""
+    def test_take_from_a_bucket_that_is_not_full_subtracts_within_two_bounds(self) -> None:
+        """Other clients may have taken down to the amount, or credited up to full."""
         item = with_balances(created(TERMS), rps=1_000)
         write = taking(view(item), TERMS, {"rps": 3}, at(NOON + 400))
 
@@ -48,8 +48,8 @@ class TestTake:
         for tk in (-1_001, 6_001):
             assert isinstance(apply(write, with_balances(item, rps=tk)), Refused)
 
-    def test_from_a_bucket_that_overflows_it_sets_what_full_leaves(self) -> None:
-        """The overflow is cut: T = cap when alone."""
+    def test_take_from_an_overflowing_bucket_sets_the_rest_of_a_full_one(self) -> None:
+        """The overflow is cut: T = cap for a single client."""
         item = with_balances(created(TERMS), rps=9_000)
         write = taking(view(item), TERMS, {"rps": 3}, at(NOON + 400))
 
@@ -58,37 +58,37 @@ class TestTake:
             assert 7_000 == level(after(write, with_balances(item, rps=tk)), "rps", NOON + 400)
         assert isinstance(apply(write, with_balances(item, rps=5_999)), Refused)
 
-    def test_at_the_full_mark_adding_and_setting_come_to_the_same(self) -> None:
-        """The two zones meet without a gap; it adds, for others may have taken since it was seen."""
+    def test_take_from_an_exactly_full_bucket_subtracts(self) -> None:
+        """Adding and setting agree there; it adds, since other clients may have taken since."""
         item = with_balances(created(TERMS), rps=6_000)
         write = taking(view(item), TERMS, {"rps": 3}, at(NOON + 400))
 
         assert 3_000 == balance(after(write, item), "rps")
         assert 2_999 == balance(after(write, with_balances(item, rps=5_999)), "rps")
 
-    def test_what_the_view_shows_too_little_for_is_not_written(self) -> None:
-        """The write would be refused; a millitoken less than that is there."""
+    def test_take_of_more_than_the_level_of_the_view_is_short(self) -> None:
+        """The write would be refused; a millitoken less is available."""
         seen = view(with_balances(created(TERMS), rps=1_000))
 
         assert SHORT == take(seen, [(0, 5_001)], at(NOON + 400), Effort())
         assert [(0, 5_000, 1_000, 6_000, None)] == take(seen, [(0, 5_000)], at(NOON + 400), Effort())
 
-    def test_more_than_a_shards_share_is_not_written(self) -> None:
-        """However much overflows: half of ten tokens is the most that one of two shards ever has."""
+    def test_take_of_more_than_the_share_of_a_shard_is_short(self) -> None:
+        """However much overflows, one of two shards never has more than half of the capacity."""
         seen = view({**with_balances(created(TERMS), rps=50_000), "shard_count": 2})
 
         assert SHORT == take(seen, [(0, 5_001)], at(NOON), Effort())
         assert isinstance(take(seen, [(0, 5_000)], at(NOON), Effort()), list)
 
-    def test_a_shard_earns_its_share_and_no_more(self) -> None:
-        """Of four tokens that all have earned, two are there on one of two shards."""
+    def test_shard_refills_only_its_share(self) -> None:
+        """Of four refilled tokens, one of two shards has two."""
         seen = view({**with_balances(created(TERMS), rps=0), "shard_count": 2})
 
         assert SHORT == take(seen, [(0, 2_001)], at(NOON + 400), Effort())
         assert [(0, 2_000, 0, 3_000, None)] == take(seen, [(0, 2_000)], at(NOON + 400), Effort())
 
-    def test_limits_are_independent(self) -> None:
-        """One write adds to some limits and sets others."""
+    def test_take_may_add_to_some_limits_and_set_others(self) -> None:
+        """Each limit is decided separately."""
         terms = stored(RPS, RPM)
         item = with_balances(created(terms), rps=0)
         later = NOON + 300
@@ -99,8 +99,8 @@ class TestTake:
         assert 95_000 == level(item, "rpm", later)
         assert (2_000, 5_000, 2) == (item["b_rps_tc"], item["b_rpm_tc"], item["b_wcu_tc"])
 
-    def test_a_limit_that_is_not_named_is_not_touched(self) -> None:
-        """Not even where it overflows."""
+    def test_take_does_not_change_limits_that_it_does_not_name(self) -> None:
+        """Not even an overflow of them is cut."""
         terms = stored(RPS, RPM)
         item = created(terms)
 
@@ -108,24 +108,24 @@ class TestTake:
 
         assert balance(item, "rpm") == balance(after_take, "rpm")
 
-    def test_an_unsure_time_counts_to_the_strict_side_below(self) -> None:
-        """What may not have been earned yet is not taken: n - E at the early end."""
+    def test_take_at_an_uncertain_time_uses_the_early_bound_for_its_minimum(self) -> None:
+        """Tokens that may not have been refilled yet are not taken."""
         item = with_balances(created(TERMS), rps=1_000)
         write = taking(view(item), TERMS, {"rps": 3}, (NOON + 300, NOON + 500))
 
         assert -3_000 == balance(after(write, with_balances(item, rps=0)), "rps")
         assert isinstance(apply(write, with_balances(item, rps=-1)), Refused)
 
-    def test_an_unsure_time_counts_to_the_strict_side_above(self) -> None:
-        """What may overflow is cut: cap - E at the late end."""
+    def test_take_at_an_uncertain_time_uses_the_late_bound_for_its_maximum(self) -> None:
+        """Tokens that may overflow are cut."""
         item = with_balances(created(TERMS), rps=1_000)
         write = taking(view(item), TERMS, {"rps": 3}, (NOON + 300, NOON + 500))
 
         assert 2_000 == balance(after(write, with_balances(item, rps=5_000)), "rps")
         assert isinstance(apply(write, with_balances(item, rps=5_001)), Refused)
 
-    def test_an_unsure_time_sets_what_is_left_at_its_late_end(self) -> None:
-        """SET to cap - E - n with the most that can have been earned."""
+    def test_set_at_an_uncertain_time_uses_the_late_bound(self) -> None:
+        """SET to cap - E - n with the maximum refill."""
         item = with_balances(created(TERMS), rps=9_000)
         write = taking(view(item), TERMS, {"rps": 3}, (NOON + 300, NOON + 500))
 
@@ -138,10 +138,10 @@ class TestTake:
         elapsed=st.integers(0, 10_000),
         data=st.data(),
     )
-    def test_whatever_was_seen_a_take_that_is_applied_is_right(
+    def test_applied_take_is_correct_whatever_the_view_was(
         self, limit: Limit, tk: int, seen: int, elapsed: int, data: st.DataObject
     ) -> None:
-        """It had the tokens, cut what overflowed, took n and no more, whatever effort was made."""
+        """It had the tokens, cut the overflow, and took exactly n before retries discard any."""
         terms, now = stored(limit), NOON + elapsed
         tokens = data.draw(st.integers(1, limit.capacity))
         item = with_balances(created(terms), rps=seen)
@@ -164,7 +164,7 @@ class TestTake:
 class TestDebit:
     """ADD tk -d if tk <= cap-E; SET tk = cap-E-d if tk > cap-E."""
 
-    def test_it_goes_below_zero(self) -> None:
+    def test_debit_may_put_a_balance_below_zero(self) -> None:
         """Debt comes only from settling."""
         item = with_balances(created(TERMS), rps=0)
 
@@ -173,8 +173,8 @@ class TestDebit:
         assert -25_000 == balance(item, "rps")
         assert 25_000 == item["b_rps_tc"]
 
-    def test_below_the_full_mark_it_adds(self) -> None:
-        """However little is there."""
+    def test_debit_below_full_subtracts_at_any_level(self) -> None:
+        """There is no lower bound."""
         item = with_balances(created(TERMS), rps=0)
         write = settling(view(item), at(NOON + 400), debits={"rps": 2})
 
@@ -182,8 +182,8 @@ class TestDebit:
             assert tk - 2_000 == balance(after(write, with_balances(item, rps=tk)), "rps")
         assert isinstance(apply(write, with_balances(item, rps=6_001)), Refused)
 
-    def test_an_overflow_does_not_pay_it(self) -> None:
-        """What nobody was owed is cut first."""
+    def test_debit_of_an_overflowing_bucket_cuts_the_overflow_first(self) -> None:
+        """Overflow does not offset the debit."""
         item = with_balances(created(TERMS), rps=9_000)
         write = settling(view(item), at(NOON + 400), debits={"rps": 2})
 
@@ -191,8 +191,8 @@ class TestDebit:
             assert 4_000 == balance(after(write, with_balances(item, rps=tk)), "rps")
         assert isinstance(apply(write, with_balances(item, rps=6_000)), Refused)
 
-    def test_an_unsure_time_counts_at_its_late_end(self) -> None:
-        """What may overflow does not pay."""
+    def test_debit_at_an_uncertain_time_uses_the_late_bound(self) -> None:
+        """Tokens that may overflow do not offset the debit."""
         item = with_balances(created(TERMS), rps=9_000)
 
         item = after(settling(view(item), (NOON + 300, NOON + 500), debits={"rps": 2}), item)
@@ -200,8 +200,8 @@ class TestDebit:
         assert 3_000 == balance(item, "rps")
 
     @pytest.mark.parametrize("tries", range(64))
-    def test_however_often_it_is_tried_it_raises_nothing(self, tries: int) -> None:
-        """Refused again and again it aims lower, gives tokens away, and charges no less."""
+    def test_retried_debit_never_raises_a_level(self, tries: int) -> None:
+        """After refusals it lowers its target and discards tokens, but never debits less."""
         item = with_balances(created(TERMS), rps=9_000)
         write = settling(view(item), at(NOON + 400), debits={"rps": 2}, tries=tries)
 
@@ -210,8 +210,8 @@ class TestDebit:
             if isinstance(answer, Applied):
                 assert level(answer.new, "rps", NOON + 400) <= min(10_000, tk + 4_000) - 2_000
 
-    def test_a_lowered_aim_is_right_more_widely(self) -> None:
-        """Half the capacity after two refusals, a quarter after four; after one it aims as at first."""
+    def test_retried_debit_with_a_lower_target_accepts_more_balances(self) -> None:
+        """Half the capacity after two refusals, a quarter after four."""
         item = with_balances(created(TERMS), rps=9_000)
 
         for tries, least in ((1, 6_001), (2, 1_000), (4, -1_500)):
@@ -222,10 +222,10 @@ class TestDebit:
 
 
 class TestCredit:
-    """ADD tk +d if the limit is there, holding nothing."""
+    """ADD tk +d if the limit exists, without any other condition."""
 
-    def test_it_is_applied_whatever_has_become_of_the_bucket(self) -> None:
-        """Overflow is cut by the next take."""
+    def test_credit_is_applied_to_a_bucket_that_changed_since_the_view(self) -> None:
+        """The next take cuts the overflow."""
         item = created(TERMS)
         write = settling(view(item), at(NOON), credits={"rps": 4})
         moved = {**with_balances(item, rps=9_000), "rf": NOON + 5, "cv": 9, "ld": "x", "shard_count": 4}
@@ -233,8 +233,8 @@ class TestCredit:
         assert 13_000 == balance(after(write, moved), "rps")
         assert -4_000 == after(write, moved)["b_rps_tc"]
 
-    def test_an_overflow_is_cut_by_the_next_take(self) -> None:
-        """Giving back never makes a bucket hold more than its capacity."""
+    def test_overflow_from_a_credit_is_cut_by_the_next_take(self) -> None:
+        """A credit never makes a bucket hold more than its capacity."""
         item = created(TERMS)
         item = after(settling(view(item), at(NOON), credits={"rps": 4}), item)
 
@@ -242,8 +242,8 @@ class TestCredit:
 
         assert 0 == level(item, "rps", NOON)
 
-    def test_a_limit_that_is_gone_gets_nothing(self) -> None:
-        """The write is refused, and the limit dropped from the next."""
+    def test_credit_of_a_removed_limit_is_refused_and_then_left_out(self) -> None:
+        """The write is refused, and the limit is dropped from the next one."""
         item = created(stored(RPS, RPM))
         write = settling(view(item), at(NOON), credits={"rps": 4, "rpm": 1})
         gone = {name: value for name, value in item.items() if not name.startswith("b_rpm")}
@@ -252,8 +252,8 @@ class TestCredit:
         assert settling(view(gone), at(NOON), credits={"rpm": 1}) is None
         assert 14_000 == balance(after(settling(view(gone), at(NOON), credits={"rps": 4, "rpm": 1}), gone), "rps")
 
-    def test_beside_a_debit_it_holds(self) -> None:
-        """The debit depends on the bucket being as it was seen."""
+    def test_credit_with_a_debit_requires_the_generation_of_the_view(self) -> None:
+        """The debit depends on the bucket being unchanged."""
         item = created(stored(RPS, RPM))
         write = settling(view(item), at(NOON), debits={"rps": 1, "gone": 1}, credits={"rpm": 1})
 
@@ -269,10 +269,10 @@ class TestExactness:
         slow=st.builds(Limit, st.just("slow"), st.integers(1, 5), st.integers(1, 5), st.integers(600, 100_000)),
         steps=st.lists(st.tuples(st.integers(0, 5_000), st.integers(0, 6), st.integers(0, 2)), max_size=30),
     )
-    def test_a_client_alone_is_off_the_ideal_bucket_by_less_than_a_millitoken(
+    def test_single_client_differs_from_the_ideal_bucket_by_less_than_a_millitoken(
         self, fast: Limit, slow: Limit, steps: list[tuple[int, int, int]]
     ) -> None:
-        """The ideal bucket earns continuously and loses nothing."""
+        """The ideal bucket refills continuously and loses nothing."""
         client = Client(stored(fast, slow))
         client.request({"fast": 0}, at(NOON))
         ideal = {limit.name: Fraction(limit.capacity_milli) for limit in (fast, slow)}

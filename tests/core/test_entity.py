@@ -11,8 +11,8 @@ from zae_limiter.core.errors import ValidationError
 GOOD = Entity("user-1", "User One", "org-1", True, {"plan": "pro", "seats": 5, "trial": False, "note": None})
 
 
-def test_a_child_has_a_parent() -> None:
-    """Whoever has none stands at the top."""
+def test_entity_with_a_parent_is_a_child() -> None:
+    """An entity without one is a parent."""
     child, parent = Entity("user-1", parent_id="org-1"), Entity("org-1")
 
     assert (True, False) == (child.is_child, child.is_parent)
@@ -20,7 +20,7 @@ def test_a_child_has_a_parent() -> None:
 
 
 @pytest.mark.parametrize("entity", [GOOD, Entity("a"), Entity("a", "日本"), Entity("a", parent_id="b", cascade=True)])
-def test_entities_that_may_be(entity: Entity) -> None:
+def test_valid_entities_pass_the_check(entity: Entity) -> None:
     """Name, parent and metadata are optional."""
     check_entity(entity)
 
@@ -48,7 +48,7 @@ def test_entities_that_may_be(entity: Entity) -> None:
         ("metadata", {str(number): 1 for number in range(51)}),
     ],
 )
-def test_entities_that_may_not_be(field: str, value: Any) -> None:
-    """What a table could not keep is refused before it is written."""
+def test_invalid_entities_raise(field: str, value: Any) -> None:
+    """Values that a table could not store are refused before they are written."""
     with pytest.raises(ValidationError):
         check_entity(replace(GOOD, **{field: value}))

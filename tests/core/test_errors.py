@@ -1,4 +1,4 @@
-"""Errors carry their data, say what to do, and survive pickling."""
+"""Errors contain their data, say what to do, and can be pickled."""
 
 import json
 import pickle
@@ -59,7 +59,7 @@ EVERY_ERROR = [
 
 @pytest.mark.parametrize("error", EVERY_ERROR, ids=lambda error: type(error).__name__)
 def test_every_error_survives_pickling(error: ZAELimiterError) -> None:
-    """An error that crosses processes arrives whole."""
+    """An error that crosses processes is complete."""
     arrived = pickle.loads(pickle.dumps(error))
 
     assert type(error) is type(arrived)
@@ -68,14 +68,14 @@ def test_every_error_survives_pickling(error: ZAELimiterError) -> None:
 
 
 @pytest.mark.parametrize("error", EVERY_ERROR, ids=lambda error: type(error).__name__)
-def test_every_error_has_the_one_root_and_a_message(error: ZAELimiterError) -> None:
-    """One except clause catches them all, and none is silent."""
+def test_every_error_derives_from_one_root_and_has_a_message(error: ZAELimiterError) -> None:
+    """One except clause catches all errors."""
     assert isinstance(error, ZAELimiterError)
     assert "" != str(error)
 
 
-def test_the_tree_is_the_documented_one() -> None:
-    """Groups of errors can be caught by their branch."""
+def test_error_hierarchy_is_the_documented_one() -> None:
+    """Groups of errors can be caught by their base class."""
     branches = {
         errors.RateLimitError: [errors.RateLimitExceeded, errors.LeaseExpiredError],
         errors.EntityError: [errors.EntityNotFoundError, errors.EntityExistsError],
@@ -96,7 +96,7 @@ def test_the_tree_is_the_documented_one() -> None:
     assert all(issubclass(error, branch) for branch, found in branches.items() for error in found)
 
 
-def test_exceeded_tells_violations_from_limits_that_passed() -> None:
+def test_rate_limit_exceeded_separates_violations_and_passed_limits() -> None:
     """Every limit that was checked is on the error."""
     error = RateLimitExceeded([PASSED, SHORT, LONG])
 
@@ -105,7 +105,7 @@ def test_exceeded_tells_violations_from_limits_that_passed() -> None:
     assert (PASSED,) == error.passed
 
 
-def test_the_primary_violation_takes_longest_to_clear() -> None:
+def test_primary_violation_has_the_longest_wait() -> None:
     """Waiting for the slowest limit is waiting for all."""
     error = RateLimitExceeded([LONG, SHORT])
 
@@ -113,8 +113,8 @@ def test_the_primary_violation_takes_longest_to_clear() -> None:
     assert 2.88 == error.retry_after_seconds
 
 
-def test_the_message_names_everything_needed_to_act() -> None:
-    """Whoever reads a log knows who was refused what, and until when."""
+def test_rate_limit_exceeded_message_names_entity_resource_limit_and_wait() -> None:
+    """A log line alone explains the rejection."""
     expected = (
         "Rate limit exceeded for entity 'user-1', resource 'gpt-4', limit 'tpm': "
         "20 available, 500 requested (2 limits exceeded). Retry after 2.880 s."
@@ -123,12 +123,12 @@ def test_the_message_names_everything_needed_to_act() -> None:
     assert expected == str(RateLimitExceeded([SHORT, LONG]))
 
 
-def test_one_violation_is_not_counted_in_the_message() -> None:
-    """A count of one would only be noise."""
+def test_message_of_a_single_violation_has_no_count() -> None:
+    """A count of one adds nothing."""
     assert "limits exceeded" not in str(RateLimitExceeded([LONG, PASSED]))
 
 
-def test_a_message_without_violations_still_prints() -> None:
+def test_rate_limit_exceeded_without_violations_has_a_message() -> None:
     """Printing an error never raises another."""
     error = RateLimitExceeded([])
 
@@ -137,13 +137,13 @@ def test_a_message_without_violations_still_prints() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "header"), [(0.001, "1"), (0.6, "1"), (1.0, "1"), (1.001, "2"), (59.5, "60")])
-def test_the_header_is_whole_seconds_rounded_up(seconds: float, header: str) -> None:
-    """A client that waits what the header says is not too early."""
+def test_retry_after_header_is_whole_seconds_rounded_up(seconds: float, header: str) -> None:
+    """A client that waits this long is not too early."""
     assert header == RateLimitExceeded([status(RPM, 0, 1, seconds)]).retry_after_header
 
 
-def test_as_dict_is_complete_and_ready_for_json() -> None:
-    """An HTTP handler can answer with the error as it is."""
+def test_as_dict_is_complete_and_json_serializable() -> None:
+    """An HTTP handler can return it unchanged."""
     error = RateLimitExceeded([PASSED, LONG])
     expected = {
         "error": "rate_limit_exceeded",
@@ -155,8 +155,8 @@ def test_as_dict_is_complete_and_ready_for_json() -> None:
     assert expected == json.loads(json.dumps(error.as_dict()))
 
 
-def test_unavailable_keeps_and_shows_its_cause() -> None:
-    """The reason the store was away is in the traceback and in the message."""
+def test_unavailable_error_has_its_cause_and_shows_it() -> None:
+    """The cause is in the traceback and in the message."""
     cause = TimeoutError("no answer in 1 s")
     error = RateLimiterUnavailable(cause, "my-app", resource="gpt-4")
 
@@ -164,7 +164,7 @@ def test_unavailable_keeps_and_shows_its_cause() -> None:
     assert "(stack 'my-app', resource 'gpt-4'): TimeoutError: no answer in 1 s." in str(error)
 
 
-def test_a_long_value_is_shortened_in_the_message_and_whole_on_the_error() -> None:
+def test_long_value_is_shortened_in_the_message_but_kept_on_the_error() -> None:
     """A megabyte passed by mistake does not fill the log."""
     value = "x" * 2**20
     error = ValidationError("resource", value, "too long")
@@ -178,27 +178,27 @@ def test_a_long_value_is_shortened_in_the_message_and_whole_on_the_error() -> No
     [10**5000, -(10**5000), [10**5000], float("nan"), None, True, 10**18, {"a": "b" * 10**6}],
     ids=lambda value: type(value).__name__,
 )
-def test_any_value_can_be_shown(value: object) -> None:
-    """Not even an integer Python refuses to print breaks the message."""
+def test_validation_error_message_can_show_any_value(value: object) -> None:
+    """Even an integer that Python refuses to print does not break the message."""
     assert 300 > len(str(ValidationError("capacity", value, "is wrong")))
 
 
-def test_a_failed_stack_shows_its_events() -> None:
-    """What CloudFormation said is what a user needs to read."""
+def test_stack_creation_error_shows_the_stack_events() -> None:
+    """They contain CloudFormation's reason."""
     error = errors.StackCreationError("my-app", "rolled back", ["Table: no quota"])
 
     assert "Could not create stack 'my-app': rolled back\n  Table: no quota" == str(error)
 
 
-def test_a_local_aws_that_does_not_start_shows_its_last_words() -> None:
-    """What is wrong is in its log."""
+def test_local_aws_error_shows_the_last_log_lines() -> None:
+    """They contain the reason."""
     error = errors.LocalAwsError("it ended while it started", ["no such option"])
 
     assert "Local AWS: it ended while it started\n  no such option" == str(error)
 
 
-def test_a_state_that_is_in_the_way_comes_with_a_way_out() -> None:
-    """Where there is one."""
+def test_namespace_state_error_shows_its_hint_if_it_has_one() -> None:
+    """The hint says what to do first."""
     plain = errors.NamespaceStateError("tenant", "purging", "recover")
     hinted = errors.NamespaceStateError("tenant", "deleted", "recover", "delete the other one first")
 

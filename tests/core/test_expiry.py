@@ -13,10 +13,10 @@ FILL_MS = 3_600_000
 
 
 @given(limits=some.limit_sets(max_size=3), now_ms=some.times_ms, multiplier=st.integers(2, 100))
-def test_a_bucket_lasts_longer_than_its_slowest_limit_takes_to_fill_so_often(
+def test_ttl_is_the_multiple_of_the_slowest_fill_time_rounded_up(
     limits: tuple[Limit, ...], now_ms: int, multiplier: int
 ) -> None:
-    """An item may go once its time, in whole seconds, is past: never before it is full."""
+    """An item may be deleted once its ttl has passed, and never before it is full."""
     item = created(stored(*limits, ttl=multiplier), now_ms=now_ms)
     slowest = max(limit.fill_time_ms for limit in limits)
 
@@ -25,19 +25,19 @@ def test_a_bucket_lasts_longer_than_its_slowest_limit_takes_to_fill_so_often(
     assert slowest == item["tf"]
 
 
-def test_only_default_limits_expire() -> None:
-    """Limits of an entity's own make a bucket that stays."""
+def test_only_buckets_with_a_ttl_multiplier_expire() -> None:
+    """The multiplier is 0 for an entity's own limits."""
     assert "ttl" not in created(stored(RPM, ttl=0))
     assert "ttl" in created(stored(RPM, ttl=7))
     assert "ttl" in created(own(RPM, ttl=7))
 
 
-def test_a_bucket_created_in_debt_stays() -> None:
-    """A debit to a missing bucket creates it; debt is not forgotten."""
+def test_bucket_created_in_debt_has_no_ttl() -> None:
+    """A debit to a missing bucket creates it, and the debt is kept."""
     assert "ttl" not in created(stored(RPM, TPM, ttl=2), {"tpm": 11})
 
 
-def test_a_take_dates_the_expiry_anew() -> None:
+def test_take_renews_the_ttl() -> None:
     """A bucket in use does not expire."""
     terms = stored(RPM, TPM, ttl=2)
     item = created(terms)
@@ -48,8 +48,8 @@ def test_a_take_dates_the_expiry_anew() -> None:
         assert (NOON + FILL_MS + 2 * FILL_MS) // 1000 + 1 == item["ttl"]
 
 
-def test_a_take_before_the_baseline_dates_the_expiry_from_the_baseline() -> None:
-    """A limit earns nothing before its baseline, so a client whose clock is behind adds that time."""
+def test_take_before_the_baseline_sets_the_ttl_from_the_baseline() -> None:
+    """A limit does not refill before its baseline, so a client whose clock is behind adds that time."""
     terms = stored(RPM, TPM, ttl=2)
     item = created(terms)
 
@@ -59,8 +59,8 @@ def test_a_take_before_the_baseline_dates_the_expiry_from_the_baseline() -> None
         assert (NOON + 2 * FILL_MS) // 1000 + 1 == item["ttl"]
 
 
-def test_a_rebase_before_the_baseline_dates_the_expiry_from_the_baseline() -> None:
-    """The baseline never moves back, so the bucket is full no sooner than it would have been."""
+def test_rebase_before_the_baseline_sets_the_ttl_from_the_baseline() -> None:
+    """The baseline never moves back, so the bucket is full no sooner than before."""
     item = created(stored(RPM, TPM, ttl=2), {"tpm": 9})
     again = stored(RPM, TPM, stamp=2, ttl=2)
 
@@ -70,15 +70,15 @@ def test_a_rebase_before_the_baseline_dates_the_expiry_from_the_baseline() -> No
     assert (NOON + 2 * FILL_MS) // 1000 + 1 == item["ttl"]
 
 
-def test_a_take_on_terms_that_never_expire_sets_no_time() -> None:
-    """The multiplier is 0 for them."""
+def test_take_with_a_ttl_multiplier_of_zero_sets_no_ttl() -> None:
+    """The bucket never expires."""
     terms = stored(RPM)
 
     assert "ttl" not in after(taking(view(created(terms)), terms, {"rpm": 1}, at(NOON)), created(terms))
 
 
-def test_a_take_beside_a_debt_sets_no_time() -> None:
-    """A limit that owes and is not touched keeps the bucket, as long as it owes."""
+def test_take_from_a_bucket_with_another_limit_in_debt_sets_no_ttl() -> None:
+    """The bucket stays as long as any limit is in debt."""
     terms = stored(RPM, TPM, ttl=2)
     item = created(terms)
     item = after(settling(view(item), at(NOON), debits={"tpm": 11}), item)
@@ -92,8 +92,8 @@ def test_a_take_beside_a_debt_sets_no_time() -> None:
     assert "ttl" in later
 
 
-def test_at_an_unsure_time_a_debt_counts_until_it_is_surely_paid() -> None:
-    """What may still be owed is not forgotten."""
+def test_debt_at_an_uncertain_time_counts_until_it_is_certainly_paid() -> None:
+    """A possible debt is not lost."""
     terms = stored(RPM, TPM, ttl=2)
     item = created(terms)
     item = after(settling(view(item), at(NOON), debits={"tpm": 11}), item)
@@ -106,8 +106,8 @@ def test_at_an_unsure_time_a_debt_counts_until_it_is_surely_paid() -> None:
     assert "ttl" in surely
 
 
-def test_a_take_that_sets_a_time_is_refused_by_a_debt_it_did_not_see() -> None:
-    """The limits a take does not touch must not owe when it is applied."""
+def test_take_that_sets_a_ttl_is_refused_by_an_unseen_debt() -> None:
+    """Limits that the take does not name must not be in debt when it is applied."""
     terms = stored(RPM, TPM, ttl=2)
     item = created(terms)
     write = taking(view(item), terms, {"rpm": 1}, at(NOON))
@@ -117,16 +117,16 @@ def test_a_take_that_sets_a_time_is_refused_by_a_debt_it_did_not_see() -> None:
     assert not all(condition.holds(owing) for condition in write.when)
 
 
-def test_a_debit_takes_the_time_away_and_a_credit_does_not() -> None:
-    """A bucket that may be in debt stays; a credit never makes a debt."""
+def test_debit_removes_the_ttl_and_credit_keeps_it() -> None:
+    """A debit may cause a debt; a credit never does."""
     item = created(stored(RPM, ttl=2))
 
     assert "ttl" not in after(settling(view(item), at(NOON), debits={"rpm": 1}), item)
     assert item["ttl"] == after(settling(view(item), at(NOON), credits={"rpm": 1}), item)["ttl"]
 
 
-def test_a_rebase_keeps_the_longest_time_to_fill() -> None:
-    """What a bucket owes from slower limits is not forgotten with them."""
+def test_rebase_keeps_the_longest_fill_time() -> None:
+    """A debt under slower limits is not lost with them."""
     item = created(stored(TPM, ttl=2), {"tpm": 10})
     faster = stored(Limit("tpm", 10, 10, 1), stamp=2, ttl=2)
 
@@ -136,15 +136,15 @@ def test_a_rebase_keeps_the_longest_time_to_fill() -> None:
     assert (NOON + 2 * FILL_MS) // 1000 + 1 == item["ttl"]
 
 
-def test_a_rebase_to_limits_that_never_expire_takes_the_time_away() -> None:
-    """An entity's own limits make the bucket stay."""
+def test_rebase_to_limits_that_never_expire_removes_the_ttl() -> None:
+    """The entity now has limits of its own."""
     item = created(stored(RPM, ttl=2))
 
     assert "ttl" not in after(taking(view(item), stored(RPM, stamp=2), {}, at(NOON)), item)
 
 
-def test_a_rebase_of_a_bucket_in_debt_takes_the_time_away() -> None:
-    """Of a dormant limit too."""
+def test_rebase_of_a_bucket_in_debt_removes_the_ttl() -> None:
+    """The debt of a dormant limit counts, too."""
     terms = stored(RPM, TPM, ttl=2)
     item = created(terms, {"tpm": 11})
     item = {**item, "ttl": 1}
@@ -153,8 +153,8 @@ def test_a_rebase_of_a_bucket_in_debt_takes_the_time_away() -> None:
     assert "ttl" not in after(taking(view(item), stored(RPM, stamp=2, ttl=2), {}, at(NOON)), item)
 
 
-def test_a_rebase_once_a_debt_is_paid_sets_a_time() -> None:
-    """What was earned since counts against it."""
+def test_rebase_after_a_debt_is_paid_sets_a_ttl() -> None:
+    """Refill since then counts against the debt."""
     terms, again = stored(RPM, TPM, ttl=2), stored(RPM, TPM, stamp=2, ttl=2)
     item = created(terms, {"tpm": 11})
     paid_ms = NOON + FILL_MS // 10
@@ -163,8 +163,8 @@ def test_a_rebase_once_a_debt_is_paid_sets_a_time() -> None:
     assert "ttl" in after(taking(view(item), again, {}, at(paid_ms)), item)
 
 
-def test_a_rebase_that_sets_a_time_is_refused_by_a_debt_it_did_not_see() -> None:
-    """It depends on every limit being in credit."""
+def test_rebase_that_sets_a_ttl_is_refused_by_an_unseen_debt() -> None:
+    """It requires that no limit is in debt."""
     item = created(stored(RPM, TPM, ttl=2), {"rpm": 1, "tpm": 1})
     write = taking(view(item), stored(RPM, TPM, stamp=2, ttl=2), {}, at(NOON))
 
@@ -173,7 +173,7 @@ def test_a_rebase_that_sets_a_time_is_refused_by_a_debt_it_did_not_see() -> None
 
 
 def test_a_sharded_bucket_never_expires() -> None:
-    """Its shards would not go together."""
+    """Its shards would not expire together."""
     terms = stored(RPM, ttl=2)
     item = {**created(terms), "shard_count": 2}
     again = stored(RPM, stamp=2, ttl=2)

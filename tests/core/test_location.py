@@ -1,4 +1,4 @@
-"""Where the data is."""
+"""Store locations and their URLs."""
 
 import pytest
 from hypothesis import given
@@ -36,8 +36,8 @@ from zae_limiter.core.location import (
         ("dynamodb://my-app?create=false", DynamoLocation("my-app")),
     ],
 )
-def test_a_url_names_a_place(url: str, expected: Location) -> None:
-    """Three forms, and no other."""
+def test_url_is_parsed_to_a_location(url: str, expected: Location) -> None:
+    """There are three forms."""
     assert expected == parse_location(url)
 
 
@@ -68,8 +68,8 @@ def test_a_url_names_a_place(url: str, expected: Location) -> None:
         "/var/lib/limits.db",
     ],
 )
-def test_what_is_none_of_the_forms_is_refused(url: str) -> None:
-    """The error names the field and the URL."""
+def test_invalid_url_raises_with_field_and_value(url: str) -> None:
+    """Other forms are refused."""
     with pytest.raises(ValidationError) as refused:
         parse_location(url)
 
@@ -78,14 +78,14 @@ def test_what_is_none_of_the_forms_is_refused(url: str) -> None:
 
 
 @given(path=st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\0"), min_size=1))
-def test_every_file_has_a_url(path: str) -> None:
-    """It names the same file."""
+def test_sqlite_url_round_trips_for_every_path(path: str) -> None:
+    """The URL names the same file."""
     assert SqliteLocation(path) == parse_location(sqlite_url(path))
 
 
 @given(url=some.not_text)
-def test_a_url_is_text(url: object) -> None:
-    """Anything else is refused."""
+def test_url_that_is_no_string_raises(url: object) -> None:
+    """Only strings are URLs."""
     with pytest.raises(ValidationError):
         parse_location(url)
 
@@ -95,22 +95,23 @@ def test_a_url_is_text(url: object) -> None:
     region=st.none() | st.just("eu-west-1"),
     endpoint_url=st.none() | st.just("http://localhost:8000"),
 )
-def test_the_url_of_a_table_names_it(name: str, region: str | None, endpoint_url: str | None) -> None:
-    """What was found out of a table is told so that it can be found again."""
+def test_dynamodb_url_round_trips(name: str, region: str | None, endpoint_url: str | None) -> None:
+    """The URL contains everything that is needed to find the table again."""
     location = DynamoLocation(name, region, endpoint_url)
 
     assert location == parse_location(dynamo_url(location))
 
 
-def test_what_is_deployed_is_told_by_its_url() -> None:
+def test_deployed_at_returns_the_location_of_a_dynamodb_url() -> None:
+    """The location has name and region."""
     expected = DynamoLocation("my-app", "eu-west-1")
 
     assert expected == deployed_at("dynamodb://my-app?region=eu-west-1", "stack_name")
 
 
 @pytest.mark.parametrize("backend", ["memory", "sqlite"])
-def test_a_file_and_memory_are_not_deployed(backend: str) -> None:
-    """The error says what was asked for, and of which backend."""
+def test_deployed_at_of_an_embedded_store_raises(backend: str) -> None:
+    """The error names the attribute and the backend."""
     url = {"memory": "memory://", "sqlite": "sqlite:///limits.db"}[backend]
 
     with pytest.raises(UnsupportedByBackendError, match=f"stack_name is not supported by the {backend} backend"):
@@ -137,7 +138,7 @@ SURROGATES = ["\ud800", "\udc80", "a\udfffb"]
     ],
 )
 def test_a_url_with_a_lone_surrogate_is_refused(url: str, odd: str) -> None:
-    """It has no bytes, so no file, host or header can be named by it."""
+    """It cannot be encoded, so it can name no file, host or header."""
     with pytest.raises(ValidationError, match="no valid Unicode") as refused:
         parse_location(url.format(odd))
 
@@ -146,15 +147,15 @@ def test_a_url_with_a_lone_surrogate_is_refused(url: str, odd: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["sqlite:///%ff.db", "sqlite:///%ed%a0%80", "dynamodb://my-app?region=%ff"])
-def test_escapes_that_are_no_text_are_refused(url: str) -> None:
-    """Another file would be opened silently, with a sign in its name that stands for what cannot be read."""
+def test_url_with_escapes_that_are_not_utf_8_raises(url: str) -> None:
+    """Otherwise another file, with a replacement character in its name, would be opened silently."""
     with pytest.raises(ValidationError, match="not valid UTF-8"):
         parse_location(url)
 
 
 @pytest.mark.parametrize("odd", [*SURROGATES, 5, b"us-east-1", "x" * 10_000], ids=lambda odd: ascii(odd)[:20])
-def test_a_location_that_no_url_was_read_from_is_checked_too(odd: object) -> None:
-    """Regions and endpoints also come as arguments, and the default file from the environment."""
+def test_location_constructed_from_invalid_arguments_raises(odd: object) -> None:
+    """Regions and endpoints are also passed as arguments, and the default file comes from the environment."""
     with pytest.raises(ValidationError):
         DynamoLocation("my-app", odd)  # type: ignore[arg-type]  # what a caller may pass
     with pytest.raises(ValidationError):
@@ -163,8 +164,8 @@ def test_a_location_that_no_url_was_read_from_is_checked_too(odd: object) -> Non
         SqliteLocation(odd)  # type: ignore[arg-type]  # what a caller may pass
 
 
-def test_a_path_with_a_null_is_refused() -> None:
-    """No file system has it."""
+def test_sqlite_path_with_a_nul_character_raises() -> None:
+    """No file system allows it."""
     with pytest.raises(ValidationError, match="no file name has"):
         SqliteLocation("a\0b")
 
@@ -175,8 +176,8 @@ def test_a_path_with_a_null_is_refused() -> None:
     ),
     st.text(st.characters(exclude_categories=()), max_size=30),
 )
-def test_any_text_is_a_location_or_refused(begin: str, rest: str) -> None:
-    """No other error comes of it, and what is a location can be written as a URL and read again."""
+def test_any_string_is_parsed_or_raises_validation_error(begin: str, rest: str) -> None:
+    """No other error is raised, and a parsed location round-trips."""
     try:
         location = parse_location(begin + rest)
     except ValidationError:

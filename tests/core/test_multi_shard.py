@@ -1,4 +1,4 @@
-"""Several shards taken as one bucket: what they hold together, and how a request or a debt is shared out."""
+"""Several shards taken as one bucket: their sum, and how a request or a debit is divided among them."""
 
 from collections.abc import Mapping
 
@@ -41,19 +41,19 @@ wants = st.tuples(st.integers(0, 7_000), st.integers(0, 90_000))
 
 
 def some_shards(order: list[int], seed: int) -> Items:
-    """A bucket of shards with balances of chance."""
+    """Return a bucket of shards with random balances."""
     return shaken(grown(TERMS, order), NAMES, seed)
 
 
 def with_rpm(*balances: int) -> Items:
-    """Two shards with these balances of a limit of which each holds 3,500."""
+    """Return two shards with these balances of a limit of which each holds 3,500."""
     return {
         shard: {**item, "b_rpm_tk": tk} for (shard, item), tk in zip(grown(TERMS, [0]).items(), balances, strict=True)
     }
 
 
 def taken_across(items: Items, milli: Mapping[str, int], now: TimeBounds, refusals: int = 0) -> Items | None:
-    """The shards after a request that was taken from several of them, None if it was not."""
+    """Return the shards after a request was taken from several of them, None if it was not."""
     views = looks(items, now[1], TERMS)
     amounts = [(TERMS.positions[name], wanted) for name, wanted in milli.items()]
     written = take_across(views, amounts, now, refusals)
@@ -67,90 +67,96 @@ class TestCombined:
     """One limit of all shards together."""
 
     @given(order=orders, seed=seeds, gap=later)
-    def test_what_is_available_is_what_can_be_taken(self, order: list[int], seed: int, gap: int) -> None:
-        """To the millitoken; a shard in debt holds back no other."""
+    def test_available_of_combined_shards_is_exactly_what_can_be_taken(
+        self, order: list[int], seed: int, gap: int
+    ) -> None:
+        """A shard in debt does not reduce the others."""
         items, now = some_shards(order, seed), at(NOON + gap)
-        for stand in combined(list(looks(items).values()), TERMS, now):
-            levels = [level(item, stand.name, now[0]) for item in items.values()]
+        for total_level in combined(list(looks(items).values()), TERMS, now):
+            levels = [level(item, total_level.name, now[0]) for item in items.values()]
 
             if max(levels) < 0:
-                assert sum(levels) == stand.available_milli(now)
+                assert sum(levels) == total_level.available_milli(now)
             else:
-                assert have(items, stand.name, now[0]) == stand.available_milli(now)
+                assert have(items, total_level.name, now[0]) == total_level.available_milli(now)
 
     @given(order=orders, seed=seeds, gap=later, wants=wants)
-    def test_the_wait_ends_at_the_first_millisecond_it_is_admitted(
+    def test_wait_of_combined_shards_ends_at_the_first_admitting_millisecond(
         self, order: list[int], seed: int, gap: int, wants: tuple[int, int]
     ) -> None:
-        """Then it is taken, and a millisecond earlier it is not."""
+        """A millisecond earlier the request is not taken."""
         items, now = some_shards(order, seed), at(NOON + gap)
-        for stand, wanted in zip(combined(list(looks(items).values()), TERMS, now), wants, strict=True):
-            wait_ms = stand.wait_ms(wanted, now)
+        for total_level, wanted in zip(combined(list(looks(items).values()), TERMS, now), wants, strict=True):
+            wait_ms = total_level.wait_ms(wanted, now)
 
-            assert taken_across(items, {stand.name: wanted}, at(now[0] + wait_ms)) is not None
-            assert not wait_ms or taken_across(items, {stand.name: wanted}, at(now[0] + wait_ms - 1)) is None
+            assert taken_across(items, {total_level.name: wanted}, at(now[0] + wait_ms)) is not None
+            assert not wait_ms or taken_across(items, {total_level.name: wanted}, at(now[0] + wait_ms - 1)) is None
 
-    def test_what_is_just_there_is_not_waited_for(self) -> None:
-        """Nor one millisecond."""
-        stand = combined(list(looks(with_rpm(1_500, 700)).values()), TERMS, at(NOON))[0]
+    def test_wait_of_combined_shards_is_zero_for_exactly_the_available_amount(self) -> None:
+        """One millitoken more has a wait."""
+        total_level = combined(list(looks(with_rpm(1_500, 700)).values()), TERMS, at(NOON))[0]
 
-        assert 2_200 == stand.available_milli(at(NOON))
-        assert 0 == stand.wait_ms(2_200, at(NOON))
-        assert stand.wait_ms(2_201, at(NOON)) > 0
+        assert 2_200 == total_level.available_milli(at(NOON))
+        assert 0 == total_level.wait_ms(2_200, at(NOON))
+        assert total_level.wait_ms(2_201, at(NOON)) > 0
 
     @given(order=orders, seed=seeds, gap=later, wanted=st.integers(0, 7_000), wide_ms=st.integers(0, 3_000))
-    def test_at_an_unsure_time_the_wait_is_from_its_early_end(
+    def test_wait_of_combined_shards_at_an_uncertain_time_starts_at_the_early_bound(
         self, order: list[int], seed: int, gap: int, wanted: int, wide_ms: int
     ) -> None:
-        """What may not have been earned yet is waited for."""
-        stand = combined(list(looks(some_shards(order, seed)).values()), TERMS, at(NOON + gap))[0]
+        """Tokens that may not have been refilled yet are waited for."""
+        total_level = combined(list(looks(some_shards(order, seed)).values()), TERMS, at(NOON + gap))[0]
 
-        assert stand.wait_ms(wanted, at(NOON + gap)) == stand.wait_ms(wanted, (NOON + gap, NOON + gap + wide_ms))
+        assert total_level.wait_ms(wanted, at(NOON + gap)) == total_level.wait_ms(
+            wanted, (NOON + gap, NOON + gap + wide_ms)
+        )
 
     @pytest.mark.parametrize(("balances", "available"), [((0, -1_000), 0), ((1, 1), 2), ((-1, -2), -3)])
-    def test_a_shard_in_debt_holds_back_no_other(self, balances: tuple[int, int], available: int) -> None:
-        """Not even one that has nothing; and every millitoken counts."""
-        stand = combined(list(looks(with_rpm(*balances)).values()), TERMS, at(NOON))[0]
+    def test_shard_in_debt_does_not_reduce_the_available_tokens_of_others(
+        self, balances: tuple[int, int], available: int
+    ) -> None:
+        """This holds to the millitoken; if all are in debt, the debts add up."""
+        total_level = combined(list(looks(with_rpm(*balances)).values()), TERMS, at(NOON))[0]
 
-        assert available == stand.available_milli(at(NOON))
+        assert available == total_level.available_milli(at(NOON))
 
-    def test_what_was_taken_is_gone_from_the_fullest_first(self) -> None:
-        """As the request is shared out."""
-        stand = combined(list(looks(with_rpm(1_000, 3_000)).values()), TERMS, at(NOON))[0]
-        left = stand.less(2_000, at(NOON))
+    def test_less_of_combined_shards_takes_from_the_fullest_shard_first(self) -> None:
+        """A request is divided in the same way."""
+        total_level = combined(list(looks(with_rpm(1_000, 3_000)).values()), TERMS, at(NOON))[0]
+        left = total_level.less(2_000, at(NOON))
 
         assert [1_000, 1_000] == [part.available_milli(at(NOON)) for part in left.parts]
 
-    def test_shards_on_other_limits_stand_as_if_they_had_been_brought_up_to_date(self) -> None:
-        """Each is cut to its share of the lower capacity, and a limit that is new is full."""
+    def test_combined_shards_on_other_limits_have_the_levels_after_a_rebase(self) -> None:
+        """Each is cut to its share of the lower capacity, and a new limit is full."""
         lower = stored(Limit("rpm", 3, 11, 13), Limit("new", 5, 1, 1), stamp=2)
-        stands = combined(list(looks(with_rpm(3_500, 100)).values()), lower, at(NOON))
+        total_levels = combined(list(looks(with_rpm(3_500, 100)).values()), lower, at(NOON))
 
-        assert [("new", 5_000), ("rpm", 1_600)] == [(one.name, one.available_milli(at(NOON))) for one in stands]
+        assert [("new", 5_000), ("rpm", 1_600)] == [(one.name, one.available_milli(at(NOON))) for one in total_levels]
 
-    def test_it_is_called_what_the_limit_is_called(self) -> None:
-        """And has the limit undivided."""
-        stands = combined(list(looks(grown(TERMS, [0, 1])).values()), TERMS, at(NOON))
+    def test_combined_shards_have_the_name_and_the_undivided_limit(self) -> None:
+        """The limit is not divided by the shard count."""
+        total_levels = combined(list(looks(grown(TERMS, [0, 1])).values()), TERMS, at(NOON))
 
-        assert [("rpm", RPM), ("tpm", TPM)] == [(stand.name, stand.limit) for stand in stands]
+        assert [("rpm", RPM), ("tpm", TPM)] == [(total_level.name, total_level.limit) for total_level in total_levels]
 
-    def test_nothing_at_all_needs_no_wait_though_all_shards_owe(self) -> None:
-        """As with one shard alone."""
+    def test_zero_tokens_of_combined_shards_in_debt_need_no_wait(self) -> None:
+        """The rule is the same for one shard."""
         items = {shard: {**item, "b_rpm_tk": -1_000} for shard, item in grown(TERMS, [0]).items()}
-        stand = combined(list(looks(items).values()), TERMS, at(NOON))[0]
+        total_level = combined(list(looks(items).values()), TERMS, at(NOON))[0]
 
-        assert -2_000 == stand.available_milli(at(NOON))
-        assert (True, 0) == (stand.wait_ms(1, at(NOON)) > 0, stand.wait_ms(0, at(NOON)))
+        assert -2_000 == total_level.available_milli(at(NOON))
+        assert (True, 0) == (total_level.wait_ms(1, at(NOON)) > 0, total_level.wait_ms(0, at(NOON)))
 
 
 class TestTake:
     """A request taken from several shards."""
 
     @given(order=orders, seed=seeds, gap=later, wants=wants)
-    def test_it_is_given_if_and_only_if_all_together_have_it(
+    def test_request_is_divided_exactly_if_all_shards_together_have_the_tokens(
         self, order: list[int], seed: int, gap: int, wants: tuple[int, int]
     ) -> None:
-        """Of every limit, whichever shards that is on."""
+        """This holds for every limit."""
         items, now = some_shards(order, seed), at(NOON + gap)
         milli = dict(zip(NAMES, wants, strict=True))
         shares = share_out(looks(items), [(TERMS.positions[name], wanted) for name, wanted in milli.items()], now)
@@ -165,10 +171,10 @@ class TestTake:
                 assert min(given, default=1) > 0
 
     @given(order=orders, seed=seeds, gap=later, wants=wants, wide_ms=st.integers(0, 3_000))
-    def test_each_shard_loses_what_it_gives(
+    def test_shards_lose_together_exactly_what_was_taken(
         self, order: list[int], seed: int, gap: int, wants: tuple[int, int], wide_ms: int
     ) -> None:
-        """No shard is left with less than nothing at the early end, and none with more than it had at the late one."""
+        """No shard drops below zero at the early bound, or gains at the late one."""
         items, now = some_shards(order, seed), (NOON + gap, NOON + gap + wide_ms)
         taken = taken_across(items, dict(zip(NAMES, wants, strict=True)), now)
         if taken is not None:
@@ -182,8 +188,10 @@ class TestTake:
                 assert wanted == totals[1] - totals[0]
 
     @given(order=orders, seed=seeds, part=st.integers(1, 1_000))
-    def test_who_was_refused_takes_of_each_what_it_has(self, order: list[int], seed: int, part: int) -> None:
-        """So that each keeps as large a part of its own, for those who were faster."""
+    def test_evenly_divided_request_takes_the_same_part_of_every_shard(
+        self, order: list[int], seed: int, part: int
+    ) -> None:
+        """Each shard keeps a part of its tokens for concurrent requests."""
         items = some_shards(order, seed)
         wanted = have(items, "tpm", NOON) * part // 1_000
         shares = share_out(looks(items), [(1, wanted)], at(NOON), evenly=True)
@@ -195,8 +203,8 @@ class TestTake:
                 assert given.get(shard, 0) <= max(0, level(item, "tpm", NOON)) * part / 1_000 + 1
 
     @given(order=orders, seed=seeds, wanted=st.integers(1, 90_000))
-    def test_few_shards_give_much(self, order: list[int], seed: int, wanted: int) -> None:
-        """No fewer could have given it: each write of a transaction has its price."""
+    def test_request_is_taken_from_as_few_shards_as_possible(self, order: list[int], seed: int, wanted: int) -> None:
+        """Each write of a transaction has a cost."""
         items = some_shards(order, seed)
         shares = share_out(looks(items), [(1, wanted)], at(NOON))
         if shares is not None:
@@ -205,16 +213,16 @@ class TestTake:
             assert sum(levels[: len(shares) - 1]) < wanted
 
     @pytest.mark.parametrize(("refusals", "shares"), [(0, {1: 1_000}), (1, {0: 250, 1: 750})])
-    def test_once_others_were_faster_all_give_a_part(self, refusals: int, shares: dict[int, int]) -> None:
-        """A shard that is emptied has no room for them."""
+    def test_refused_request_is_divided_evenly_among_the_shards(self, refusals: int, shares: dict[int, int]) -> None:
+        """An emptied shard leaves nothing for concurrent requests."""
         written = take_across(looks(with_rpm(1_000, 3_000)), [(0, 1_000)], at(NOON), refusals)
 
         assert written is not None
         assert shares == {shard: bounds[0][1] for shard, bounds in written.items()}
 
     @pytest.mark.parametrize(("refusals", "least"), [(GUESSES - 1, 3_500), (GUESSES, 2_250)])
-    def test_refused_often_it_gives_half_of_the_rest_away_and_never_all(self, refusals: int, least: int) -> None:
-        """It is right from halfway between what is asked for and full; before, only from full."""
+    def test_often_refused_request_discards_half_of_the_rest_and_never_all(self, refusals: int, least: int) -> None:
+        """It is accepted from halfway between the amount and full; before, only from full."""
         views = looks(with_rpm(4_000, -9_000))
         written = take_across(views, [(0, 1_000)], at(NOON), refusals)
         assert written is not None
@@ -224,10 +232,10 @@ class TestTake:
         assert isinstance(apply(write, with_rpm(least - 1, 0)[0]), Refused)
 
     @given(order=orders, seed=seeds, wants=wants, refusals=st.integers(0, 8))
-    def test_among_others_no_token_is_made(
+    def test_take_from_several_shards_under_load_creates_no_tokens(
         self, order: list[int], seed: int, wants: tuple[int, int], refusals: int
     ) -> None:
-        """Whatever is given away rather than be refused."""
+        """It may discard tokens to avoid a refusal."""
         items, now = some_shards(order, seed), at(NOON + 500)
         views = looks(items, NOON, TERMS)
         for seen in views.values():
@@ -241,11 +249,11 @@ class TestTake:
 
 
 class TestDebit:
-    """A debt charged to all shards."""
+    """A debit divided among all shards."""
 
     @given(order=orders, seed=seeds, gap=later, debt=st.integers(0, 200_000))
-    def test_all_of_it_is_charged(self, order: list[int], seed: int, gap: int, debt: int) -> None:
-        """To the millitoken, whether or not it is there; an overflow pays nothing of it."""
+    def test_debit_of_shards_is_charged_in_full(self, order: list[int], seed: int, gap: int, debt: int) -> None:
+        """To the millitoken, into debt if needed; overflow does not offset it."""
         items, now = some_shards(order, seed), at(NOON + gap)
         charged = self.charged(items, {"rpm": debt}, now)
 
@@ -254,8 +262,10 @@ class TestDebit:
         assert total(items, "tpm", now[0]) == total(charged, "tpm", now[0])
 
     @given(order=orders, seed=seeds, gap=later, part=st.integers(0, 100))
-    def test_no_shard_owes_while_others_have(self, order: list[int], seed: int, gap: int, part: int) -> None:
-        """Where all together have it, nobody is in debt for it who was not before."""
+    def test_debit_puts_no_shard_into_debt_while_others_have_tokens(
+        self, order: list[int], seed: int, gap: int, part: int
+    ) -> None:
+        """If all together have the amount, no shard gets into debt."""
         items, now = some_shards(order, seed), at(NOON + gap)
         debt = have(items, "tpm", now[0]) * part // 100
         charged = self.charged(items, {"tpm": debt}, now)
@@ -265,8 +275,8 @@ class TestDebit:
             assert level(item, "tpm", now[0]) >= min(0, level(items[shard], "tpm", now[0]))
 
     @given(order=orders, debt=st.integers(0, 10**6))
-    def test_what_nobody_has_is_owed_by_share(self, order: list[int], debt: int) -> None:
-        """So that all have paid back at about the same time."""
+    def test_debit_beyond_the_available_tokens_is_divided_by_share(self, order: list[int], debt: int) -> None:
+        """All shards pay their debt back at about the same time."""
         items = {shard: {**item, "b_rpm_tk": 0} for shard, item in grown(TERMS, order).items()}
         charged = self.charged(items, {"rpm": debt}, at(NOON))
 
@@ -274,14 +284,14 @@ class TestDebit:
             assert abs(level(item, "rpm", NOON) + debt / item["shard_count"]) <= 1
 
     @pytest.mark.parametrize(("balances", "fullest"), [((1_000, 3_000), 1), ((3_000, 1_000), 0)])
-    def test_the_fullest_is_charged_first(self, balances: tuple[int, int], fullest: int) -> None:
-        """One write does where one shard has it."""
+    def test_debit_is_charged_to_the_fullest_shard_first(self, balances: tuple[int, int], fullest: int) -> None:
+        """One write is enough if one shard has the tokens."""
         charges = debit_across(looks(with_rpm(*balances)), [("rpm", 2_000)], at(NOON))
 
         assert [fullest] == list(charges)
 
-    def test_a_debit_holds(self) -> None:
-        """It depends on the bucket being as it was seen."""
+    def test_debit_of_a_shard_requires_the_generation_of_the_view(self) -> None:
+        """It depends on the bucket being unchanged."""
         items = with_rpm(1_000, 0)
         views = looks(items)
         write = bucket_writes.settle(views[0], debit_across(views, [("rpm", 500)], at(NOON))[0], 1)
@@ -289,21 +299,21 @@ class TestDebit:
         assert isinstance(apply(write, items[0]), Applied)
         assert isinstance(apply(write, {**items[0], "gn": 9}), Refused)
 
-    def test_at_an_unsure_time_they_have_what_they_surely_have(self) -> None:
-        """The rest is owed by both, though it may have been earned."""
+    def test_debit_of_shards_at_an_uncertain_time_uses_the_early_bound(self) -> None:
+        """The rest becomes a debt of both, even if it may have been refilled."""
         charges = debit_across(looks(with_rpm(0, 2_000)), [("rpm", 2_500)], (NOON, NOON + 2_000))
 
         assert {0: [250], 1: [2_250]} == {shard: [part.spent for part in one.parts] for shard, one in charges.items()}
 
-    def test_a_full_shard_is_charged_by_adding(self) -> None:
-        """At the full mark nothing overflows, and others may have taken since."""
+    def test_debit_of_an_exactly_full_shard_subtracts(self) -> None:
+        """Nothing overflows there, and other clients may have taken since."""
         views = looks(with_rpm(3_500, -9_000))
         write = bucket_writes.settle(views[0], debit_across(views, [("rpm", 100)], at(NOON))[0], 1)
 
         assert [3_400, 3_300] == [applied(write, with_rpm(tk, 0)[0])["b_rpm_tk"] for tk in (3_500, 3_400)]
 
-    def test_an_overflow_pays_nothing(self) -> None:
-        """It is cut first; where there turns out to be none, the write is refused."""
+    def test_debit_of_an_overflowing_shard_cuts_the_overflow_first(self) -> None:
+        """If there is no overflow after all, the write is refused."""
         views = looks(with_rpm(3_600, -9_000))
         write = bucket_writes.settle(views[0], debit_across(views, [("rpm", 100)], at(NOON))[0], 1)
 
@@ -311,21 +321,21 @@ class TestDebit:
         for tk in (3_499, 3_500):
             assert isinstance(apply(write, with_rpm(tk, 0)[0]), Refused)
 
-    def test_a_shard_that_lacks_the_limit_is_not_charged(self) -> None:
-        """It has yet to be put on the limits in force; the others bear it all."""
+    def test_debit_skips_a_shard_that_lacks_the_limit(self) -> None:
+        """That shard has yet to be rebased; the others are charged in full."""
         items = grown(TERMS, [0])
         lacking = {name: value for name, value in items[1].items() if not name.startswith("b_rpm_")}
         charges = debit_across(looks({0: items[0], 1: lacking}), [("rpm", 9_000)], at(NOON))
 
         assert {0: [9_000]} == {shard: [part.spent for part in charge.parts] for shard, charge in charges.items()}
 
-    def test_nobody_is_charged_with_a_limit_that_is_no_more(self) -> None:
-        """It was taken out, and filled up since."""
+    def test_debit_of_a_removed_limit_charges_no_shard(self) -> None:
+        """The limit was removed and is full since."""
         assert {} == debit_across(looks(grown(TERMS, [0])), [("gone", 9_000)], at(NOON))
 
     @staticmethod
     def charged(items: Items, debits: Mapping[str, int], now: TimeBounds) -> Items:
-        """The shards once they were charged."""
+        """Return the shards after a debit."""
         views = looks(items)
         charges = debit_across(views, list(debits.items()), now)
         writes = {shard: bucket_writes.settle(views[shard], charge, 1) for shard, charge in charges.items()}
@@ -333,9 +343,11 @@ class TestDebit:
 
 
 class TestCredits:
+    """A credit divided among all shards."""
+
     @given(orders, seeds, later, st.integers(0, 200_000))
-    def test_all_is_given_back(self, order: list[int], seed: int, wait_ms: int, milli: int) -> None:
-        """Neither more nor less, whatever the shards have."""
+    def test_credit_of_shards_is_given_in_full(self, order: list[int], seed: int, wait_ms: int, milli: int) -> None:
+        """Neither more nor less, whatever the levels are."""
         items = some_shards(order, seed)
         now = at(NOON + wait_ms)
 
@@ -345,14 +357,14 @@ class TestCredits:
         assert milli == sum(items[shard]["b_tpm_tc"] - given_back[shard]["b_tpm_tc"] for shard in items)
 
     @pytest.mark.parametrize(("balances", "emptiest"), [((2_500, -500), 1), ((-500, 2_500), 0)])
-    def test_the_emptiest_gets_it_first(self, balances: tuple[int, int], emptiest: int) -> None:
-        """One write does where one shard has the room."""
+    def test_credit_is_given_to_the_emptiest_shard_first(self, balances: tuple[int, int], emptiest: int) -> None:
+        """One write is enough if one shard has the room."""
         given = credit_across(looks(with_rpm(*balances)), Settlement(credits=(("rpm", 3_000),)), at(NOON))
 
         assert [emptiest] == list(given)
 
-    def test_a_credit_holds_nothing(self) -> None:
-        """It is applied though the bucket was rebased since it was seen."""
+    def test_credit_of_a_shard_has_no_condition_on_the_generation(self) -> None:
+        """It is applied even if the bucket was rebased since it was seen."""
         items = with_rpm(0, 3_500)
         views = looks(items)
         settlement = Settlement(credits=(("rpm", 1_000),))
@@ -361,8 +373,8 @@ class TestCredits:
         assert 1_000 == applied(write, {**items[0], "rf": NOON + 5, "cv": 9})["b_rpm_tk"]
 
     @given(orders, st.integers(0, 90))
-    def test_nothing_is_cut_off_that_there_is_room_for(self, order: list[int], tokens: int) -> None:
-        """What was taken from some shards fits into all of them."""
+    def test_credit_of_shards_overflows_no_shard_while_another_has_room(self, order: list[int], tokens: int) -> None:
+        """The tokens taken from some shards fit into all of them."""
         items = grown(TERMS, order)
         taken = taken_across(items, {"tpm": tokens * 1000}, at(NOON))
         assert taken is not None
@@ -371,8 +383,8 @@ class TestCredits:
 
         assert 90_000 == have(given_back, "tpm", NOON)
 
-    def test_credits_of_a_birth_reach_only_shards_that_have_it(self) -> None:
-        """Each credit also requires the birth number, for a shard may be re-created before it arrives."""
+    def test_credit_reaches_only_shards_with_its_birth_number(self) -> None:
+        """The write requires the number too, since a shard may be recreated before it arrives."""
         items = with_rpm(0, 0)
         views = looks({0: items[0], 1: without_birth(items[1])})
         given = credit_across(views, Settlement(credits=(("rpm", 1_000),), birth=1), at(NOON))
@@ -383,8 +395,8 @@ class TestCredits:
         assert isinstance(apply(write, {**items[0], "bi": 2}), Refused)
         assert {} == credit_across(views, Settlement(credits=(("rpm", 1_000),), birth=2), at(NOON))
 
-    def test_what_is_due_to_all_shards_is_netted_if_they_have_one_birth(self) -> None:
-        """Shards with and without a birth number are charged in full, and credited one by one."""
+    def test_debits_and_credits_are_netted_only_if_all_shards_have_the_birth_number(self) -> None:
+        """Otherwise shards are debited in full, and credited one by one."""
         items = with_rpm(0, 0)
         owed = Settlement((("rpm", 3_000),), (("rpm", 1_000),), 1)
         mixed = looks({0: items[0], 1: without_birth(items[1])})
@@ -392,13 +404,13 @@ class TestCredits:
         assert Settlement((("rpm", 2_000),), (), 1) == due_across(looks(items), owed)
         assert owed == due_across(mixed, owed)
 
-    def test_a_limit_that_is_no_more_is_left_out(self) -> None:
-        """There is nowhere to give it back to."""
+    def test_credit_of_a_removed_limit_reaches_no_shard(self) -> None:
+        """There is no balance to credit."""
         assert {} == credit_across(looks(grown(TERMS, [0])), Settlement(credits=(("gone", 9_000),)), at(NOON))
 
     @staticmethod
     def credited(items: Items, credits: Mapping[str, int], now: TimeBounds) -> Items:
-        """The shards once they were given something back."""
+        """Return the shards after a credit."""
         views = looks(items)
         parts = credit_across(views, Settlement(credits=tuple(credits.items())), now)
         writes = {shard: bucket_writes.settle(views[shard], part, 1) for shard, part in parts.items()}
@@ -406,7 +418,7 @@ class TestCredits:
 
 
 def _cut(items: Items, now_ms: int) -> Items:
-    """The shards without what they could not hold."""
+    """Return the shards without their overflow."""
     return {
         shard: item | {f"b_{name}_tk": item[f"b_{name}_tk"] - _overflow(item, name, now_ms) for name in NAMES}
         for shard, item in items.items()
@@ -418,40 +430,40 @@ def _overflow(item: dict[str, int], name: str, now_ms: int) -> int:
 
 
 class TestOneShardOrAll:
-    """A settlement goes to one shard if that has the tokens or the room, else to all of them."""
+    """A settlement goes to one shard if that has the tokens or the room, otherwise to all of them."""
 
     def first(self, rpm: int) -> View[StoredLayout]:
         return looks(with_rpm(rpm, 0), NOON, TERMS)[0]
 
     @pytest.mark.parametrize(("debt", "expected"), [(2_000, False), (2_001, True)])
-    def test_debt_goes_to_all_shards_if_one_lacks_the_tokens(self, debt: int, expected: bool) -> None:
-        """A debt that the shard can pay stays on it."""
+    def test_debit_goes_to_all_shards_if_one_lacks_the_tokens(self, debt: int, expected: bool) -> None:
+        """A debit that the shard can cover stays on it."""
         assert expected == lacks(self.first(2_000), Settlement(debits=(("rpm", debt),)), NOON, 0)
 
     @pytest.mark.parametrize(("refusals", "expected"), [(1, False), (2, True)])
-    def test_debt_goes_to_all_shards_after_two_refusals(self, refusals: int, expected: bool) -> None:
-        """Others keep changing the shard."""
+    def test_debit_goes_to_all_shards_after_two_refusals(self, refusals: int, expected: bool) -> None:
+        """Other clients keep changing the shard."""
         assert expected == lacks(self.first(2_000), Settlement(debits=(("rpm", 1),)), NOON, refusals)
 
     @pytest.mark.parametrize(("credit", "expected"), [(1_500, False), (1_501, True)])
     def test_credit_goes_to_all_shards_if_one_has_no_room(self, credit: int, expected: bool) -> None:
-        """What does not fit one share may fit another."""
+        """Tokens that do not fit one share may fit another."""
         assert expected == has_no_room(self.first(2_000), Settlement(credits=(("rpm", credit),)), NOON)
 
-    def test_shard_that_was_not_seen_decides_nothing(self) -> None:
+    def test_settlement_goes_to_all_shards_if_the_shard_was_not_seen(self) -> None:
         """All shards are read then."""
         assert lacks(None, Settlement(), NOON, 0)
         assert has_no_room(None, Settlement(), NOON)
 
-    def test_limit_that_the_shard_lacks_asks_nothing_of_it(self) -> None:
-        """Limits that were removed are left out."""
+    def test_limit_that_the_shard_lacks_does_not_move_a_settlement_to_all_shards(self) -> None:
+        """Removed limits are left out."""
         gone = Settlement((("gone", 9_999),), (("gone", 9_999),))
 
         assert not lacks(self.first(2_000), gone, NOON, 0)
         assert not has_no_room(self.first(2_000), gone, NOON)
 
     def test_covered_debit_requires_the_tokens(self) -> None:
-        """Credits, and debits that set a balance, stay as they are."""
+        """Credits, and debits that set a balance, do not change."""
         credit, reset = Add(1, -5, 5, None, None), Reset(1, 5, 7, 8)
         settling = Settling([Add(0, 700, -700, None, 3_500), credit, reset], held=True, birth=4)
 

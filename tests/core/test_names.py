@@ -13,38 +13,38 @@ NAME_CHECKS = [names.check_resource, names.check_limit_name, names.check_namespa
 
 
 @given(some.entity_ids)
-def test_entity_ids_that_may_be(value: str) -> None:
+def test_valid_entity_ids_pass_the_check(value: str) -> None:
     """A letter or digit, then letters, digits and a few signs, up to 256."""
     names.check_entity_id(value)
 
 
 @given(some.resources)
-def test_resources_that_may_be(value: str) -> None:
+def test_valid_resources_pass_the_check(value: str) -> None:
     """A letter, then letters, digits and _ - . /, up to 64."""
     names.check_resource(value)
 
 
 @given(some.limit_names)
-def test_limit_names_that_may_be(value: str) -> None:
+def test_valid_limit_names_pass_the_check(value: str) -> None:
     """A letter, then letters, digits and _ - ., up to 64."""
     names.check_limit_name(value)
 
 
 @given(some.namespaces)
-def test_namespaces_that_may_be(value: str) -> None:
+def test_valid_namespaces_pass_the_check(value: str) -> None:
     """A letter or digit, then letters, digits and _ - ., up to 64."""
     names.check_namespace(value)
 
 
 @given(some.stack_names)
-def test_stack_names_that_may_be(value: str) -> None:
+def test_valid_stack_names_pass_the_check(value: str) -> None:
     """A letter, then letters, digits and hyphens, up to 55."""
     names.check_stack_name(value)
 
 
 @given(some.not_text | some.broken_texts)
-def test_entity_ids_that_may_not_be(value: object) -> None:
-    """The error says field, value and reason."""
+def test_invalid_entity_ids_raise_with_field_value_and_reason(value: object) -> None:
+    """Values that are no valid string are refused."""
     with pytest.raises(InvalidIdentifierError) as caught:
         names.check_entity_id(value, "parent_id")
 
@@ -54,8 +54,8 @@ def test_entity_ids_that_may_not_be(value: object) -> None:
 
 @pytest.mark.parametrize("check", NAME_CHECKS)
 @given(value=some.not_text | some.broken_texts)
-def test_names_that_may_not_be(check: Callable[[object, str], None], value: object) -> None:
-    """The error says field, value and reason."""
+def test_invalid_names_raise_with_field_and_value(check: Callable[[object, str], None], value: object) -> None:
+    """Every kind of name has the same checks of type and encoding."""
     with pytest.raises(InvalidNameError) as caught:
         check(value, "the field")
 
@@ -63,48 +63,48 @@ def test_names_that_may_not_be(check: Callable[[object, str], None], value: obje
 
 
 @pytest.mark.parametrize("value", ["-a", ".a", "@a", "_", "a/b", "a" * 257])
-def test_entity_ids_have_their_own_rule(value: str) -> None:
-    """Neither a sign in front nor a slash anywhere."""
+def test_entity_id_with_a_leading_sign_a_slash_or_257_characters_raises(value: str) -> None:
+    """These are the rules of entity ids."""
     with pytest.raises(InvalidIdentifierError):
         names.check_entity_id(value)
 
 
 @pytest.mark.parametrize("value", ["1a", "_a", "/a", "a:b", "a" * 65])
-def test_resources_have_their_own_rule(value: str) -> None:
-    """A letter in front, and no colon."""
+def test_resource_without_a_leading_letter_or_with_a_colon_raises(value: str) -> None:
+    """These are the rules of resources."""
     with pytest.raises(InvalidNameError):
         names.check_resource(value)
 
 
 @pytest.mark.parametrize("value", ["a/b", "1a", "a" * 65, "wcu", "PK", "GSI2SK", "total_events", "ttl", "s_0", "s_63"])
-def test_limit_names_that_would_meet_other_attributes_are_refused(value: str) -> None:
-    """A counter of usage stands under the name of its limit, beside the attributes of the record."""
+def test_limit_names_that_collide_with_item_attributes_raise(value: str) -> None:
+    """A usage counter has the name of its limit, next to the attributes of the record."""
     with pytest.raises(InvalidNameError):
         names.check_limit_name(value)
 
 
 @pytest.mark.parametrize("value", ["s_", "s_x", "s", "WCU", "wcu2", "tk", "a.b_c-d"])
-def test_limit_names_that_only_look_reserved_may_be(value: str) -> None:
-    """No more is reserved than must be."""
+def test_limit_names_that_only_resemble_reserved_ones_pass_the_check(value: str) -> None:
+    """No more is reserved than necessary."""
     names.check_limit_name(value)
 
 
 @pytest.mark.parametrize("value", ["_", "-a", "a/b", "a" * 65])
-def test_namespaces_have_their_own_rule(value: str) -> None:
+def test_reserved_or_invalid_namespaces_raise(value: str) -> None:
     """The reserved namespace cannot be registered."""
     with pytest.raises(InvalidNameError):
         names.check_namespace(value)
 
 
 @pytest.mark.parametrize("value", ["my_app", "1app", "a" * 56])
-def test_stack_names_have_their_own_rule(value: str) -> None:
+def test_stack_names_that_aws_would_refuse_raise(value: str) -> None:
     """Names of tables, functions and roles are derived from it."""
     with pytest.raises(InvalidNameError):
         names.check_stack_name(value)
 
 
-def test_the_default_resource_is_allowed_only_where_asked_for() -> None:
-    """Limits for every resource are a matter of entities alone."""
+def test_default_resource_raises_unless_it_is_allowed() -> None:
+    """Only entities may have limits for all resources."""
     names.check_resource("_default_", allow_default=True)
 
     with pytest.raises(InvalidNameError, match="only for the limits of an entity"):
@@ -112,13 +112,13 @@ def test_the_default_resource_is_allowed_only_where_asked_for() -> None:
 
 
 @given(some.amounts)
-def test_amounts_that_may_be(value: int) -> None:
+def test_valid_amounts_pass_the_check(value: int) -> None:
     """Zero names a limit and takes nothing."""
     names.check_amount("tpm", value)
 
 
 @given(some.not_whole_numbers)
-def test_amounts_that_are_no_integer(value: object) -> None:
+def test_amounts_that_are_no_integer_raise(value: object) -> None:
     """Neither a float nor a bool is an amount."""
     with pytest.raises(ValidationError, match="must be an int"):
         names.check_amount("tpm", value)
@@ -129,8 +129,8 @@ def test_amounts_that_are_no_integer(value: object) -> None:
     [(-1, "at least 0"), (10**18 + 1, "at most"), (10**5000, "at most")],
     ids=["negative", "large", "huge"],
 )
-def test_amounts_out_of_bounds(value: int, reason: str) -> None:
-    """No amount is negative or beyond what a table can count."""
+def test_amounts_out_of_bounds_raise(value: int, reason: str) -> None:
+    """An amount is not negative, and not beyond what a table can count."""
     with pytest.raises(ValidationError, match=reason) as caught:
         names.check_amount("tpm", value)
 
@@ -138,13 +138,13 @@ def test_amounts_out_of_bounds(value: int, reason: str) -> None:
 
 
 @pytest.mark.parametrize("value", [None, b"a", "x" * 11, "a\ud800"])
-def test_texts_that_no_table_can_keep(value: object) -> None:
-    """Text may be of any script, but it must be text, and short."""
+def test_texts_that_cannot_be_stored_raise(value: object) -> None:
+    """A text may be in any script, but it must be a short valid string."""
     with pytest.raises(ValidationError):
         names.check_text("principal", value, 10)
 
 
 @pytest.mark.parametrize("value", ["", "日本", "a b\n"])
-def test_texts_that_may_be(value: str) -> None:
-    """A name to show may be of any script."""
+def test_valid_texts_pass_the_check(value: str) -> None:
+    """A display name may be in any script."""
     names.check_text("name", value, 10)

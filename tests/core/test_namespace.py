@@ -1,4 +1,4 @@
-"""A namespace is active, then deleted and recoverable, then purging, then gone."""
+"""A namespace is active, then deleted and recoverable, then purging, then removed."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ DELETED = life.delete(ACTIVE, "2024-02-01T00:00:00.000Z")
 PURGING = life.purge(DELETED)
 
 
-def test_each_step_leads_to_the_next() -> None:
+def test_namespace_goes_from_active_to_deleted_to_purging() -> None:
     """The time of deletion is kept until recovery."""
     steps = [(one.status, one.deleted_at) for one in (ACTIVE, DELETED, PURGING)]
 
@@ -27,13 +27,13 @@ def test_each_step_leads_to_the_next() -> None:
     ] == steps
 
 
-def test_a_deleted_namespace_comes_back_as_it_was() -> None:
-    """Deleting hides; it does not change."""
+def test_recovered_namespace_equals_the_original() -> None:
+    """Deleting changes only the status."""
     assert ACTIVE == life.recover(DELETED)
 
 
-def test_a_purge_may_be_taken_up_again() -> None:
-    """One that was interrupted goes on."""
+def test_purge_of_a_purging_namespace_is_allowed() -> None:
+    """An interrupted purge is continued."""
     assert PURGING == life.purge(PURGING)
 
 
@@ -47,23 +47,23 @@ def test_a_purge_may_be_taken_up_again() -> None:
         (life.purge, ACTIVE),
     ],
 )
-def test_steps_that_are_not_allowed(step: Callable[[Namespace], Namespace], namespace: Namespace) -> None:
-    """The error names the namespace and its state."""
+def test_invalid_namespace_transitions_raise(step: Callable[[Namespace], Namespace], namespace: Namespace) -> None:
+    """The error names the namespace and its status."""
     with pytest.raises(NamespaceStateError) as caught:
         step(namespace)
 
     assert ("tenant", namespace.status.value) == (caught.value.namespace, caught.value.status)
 
 
-def test_a_name_that_may_not_be_is_not_registered() -> None:
-    """The reserved namespace, for one."""
+def test_registering_an_invalid_namespace_name_raises() -> None:
+    """The reserved namespace is one example."""
     with pytest.raises(InvalidNameError):
         life.register("_", "a7x3kq00000", "now")
 
 
 @given(st.binary(min_size=8, max_size=8))
-def test_ids_are_made_of_random_bytes(random_bytes: bytes) -> None:
-    """Eleven characters that no shell takes for a flag."""
+def test_namespace_id_from_random_bytes_has_11_valid_characters(random_bytes: bytes) -> None:
+    """No id starts with a hyphen, which a shell would take for an option."""
     namespace_id = life.make_namespace_id(random_bytes)
 
     life.check_namespace_id(namespace_id)
@@ -71,13 +71,13 @@ def test_ids_are_made_of_random_bytes(random_bytes: bytes) -> None:
     assert not namespace_id.startswith("-")
 
 
-def test_an_id_that_would_start_with_a_hyphen_does_not() -> None:
-    """Its first character is replaced."""
+def test_leading_hyphen_of_a_namespace_id_is_replaced() -> None:
+    """It becomes a zero."""
     assert "0" == life.make_namespace_id(b"\xfb" * 8)[0]
 
 
 @given(some.namespace_ids)
-def test_ids_that_may_be(namespace_id: str) -> None:
+def test_valid_namespace_ids_pass_the_check(namespace_id: str) -> None:
     """Letters, digits, underscore and hyphen."""
     life.check_namespace_id(namespace_id)
 
@@ -85,7 +85,7 @@ def test_ids_that_may_be(namespace_id: str) -> None:
 @pytest.mark.parametrize(
     "value", [None, 5, "", "_", "short", "-7x3kq00000", "a7x3kq0000\n", "a7x3kq/0000", "x" * 2**20]
 )
-def test_ids_that_may_not_be(value: object) -> None:
-    """A name passed for an id is refused with a hint."""
+def test_invalid_namespace_ids_raise_with_a_hint(value: object) -> None:
+    """A name passed as an id gets a hint to list_namespaces."""
     with pytest.raises(ValidationError, match="list_namespaces"):
         life.check_namespace_id(value)

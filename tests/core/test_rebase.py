@@ -1,4 +1,4 @@
-"""A bucket put on other limits: what becomes of its levels."""
+"""A bucket that is rebased to other limits, and what happens to its levels."""
 
 import pytest
 from hypothesis import given
@@ -35,7 +35,7 @@ LATER = NOON + 400
 small_limits = st.builds(Limit, st.just("rps"), st.integers(1, 50), st.integers(1, 50), st.integers(1, 90))
 
 
-def test_a_capacity_that_is_lowered_cuts_the_level() -> None:
+def test_rebase_to_a_lower_capacity_cuts_the_level() -> None:
     """C is the smaller of the two capacities."""
     item = with_balances(created(OLD), rps=1_000)
     write = taking(view(item), stored(Limit("rps", 3, 10, 1), stamp=2), {}, at(LATER))
@@ -46,8 +46,8 @@ def test_a_capacity_that_is_lowered_cuts_the_level() -> None:
     assert (LATER, 3_000, 2) == (item["rf"], item["b_rps_cp"], item["cv"])
 
 
-def test_a_capacity_that_is_raised_adds_nothing() -> None:
-    """Tokens come by the refill and by nothing else."""
+def test_rebase_to_a_higher_capacity_adds_no_tokens() -> None:
+    """Only refill adds tokens."""
     item = with_balances(created(OLD), rps=9_000)
     write = taking(view(item), stored(Limit("rps", 50, 10, 1), stamp=2), {}, at(LATER))
 
@@ -57,7 +57,7 @@ def test_a_capacity_that_is_raised_adds_nothing() -> None:
     assert 11_000 == level(item, "rps", LATER + 100)
 
 
-def test_what_was_earned_is_kept() -> None:
+def test_rebase_keeps_the_refill_until_then() -> None:
     """ADD tk E if tk <= C - E."""
     item = with_balances(created(OLD), rps=1_000)
     write = taking(view(item), stored(Limit("rps", 10, 1, 1), stamp=2), {}, at(LATER))
@@ -67,7 +67,7 @@ def test_what_was_earned_is_kept() -> None:
     assert isinstance(apply(write, with_balances(item, rps=6_001)), Refused)
 
 
-def test_an_overflow_is_cut() -> None:
+def test_rebase_cuts_an_overflow() -> None:
     """SET tk = C if tk > C - E."""
     item = with_balances(created(OLD), rps=9_000)
     write = taking(view(item), stored(Limit("rps", 10, 1, 1), stamp=2), {}, at(LATER))
@@ -77,7 +77,7 @@ def test_an_overflow_is_cut() -> None:
     assert isinstance(apply(write, with_balances(item, rps=6_000)), Refused)
 
 
-def test_a_take_goes_with_it() -> None:
+def test_rebase_with_a_take_subtracts_within_two_bounds() -> None:
     """ADD tk E-n if n-E <= tk <= C-E."""
     item = with_balances(created(OLD), rps=1_000)
     write = taking(view(item), stored(Limit("rps", 8, 1, 1), stamp=2), {"rps": 3}, at(LATER))
@@ -89,7 +89,7 @@ def test_a_take_goes_with_it() -> None:
     assert 3_000 == after(write, item)["b_rps_tc"]
 
 
-def test_a_take_goes_with_a_cut() -> None:
+def test_rebase_with_a_take_from_an_overflowing_bucket_sets_the_rest() -> None:
     """SET tk = C-n, n <= C."""
     item = with_balances(created(OLD), rps=9_000)
     write = taking(view(item), stored(Limit("rps", 8, 1, 1), stamp=2), {"rps": 8}, at(LATER))
@@ -98,23 +98,23 @@ def test_a_take_goes_with_a_cut() -> None:
     assert isinstance(apply(write, with_balances(item, rps=4_000)), Refused)
 
 
-def test_without_the_tokens_it_is_done_without_the_take() -> None:
-    """The bucket is brought up to date, and the request rejected by it."""
+def test_rebase_without_enough_tokens_takes_nothing() -> None:
+    """The bucket is rebased, and then rejects the request."""
     item = with_balances(created(OLD), rps=1_000)
     terms = stored(Limit("rps", 50, 10, 1), stamp=2)
     chosen = step(view(item), terms, {"rps": 20}, at(LATER))
     client = Client(terms, item)
 
-    told = client.request({"rps": 20}, at(LATER))
+    reported = client.request({"rps": 20}, at(LATER))
 
     assert isinstance(chosen, Rebase)
     assert not chosen.takes
-    assert [(5, True, 1.5)] == [(one.available, one.exceeded, one.retry_after_seconds) for one in told]
+    assert [(5, True, 1.5)] == [(one.available, one.exceeded, one.retry_after_seconds) for one in reported]
     assert (2, 0) == (client.item["cv"], client.item["b_rps_tc"])
 
 
-def test_a_limit_that_is_added_starts_full() -> None:
-    """Nobody has taken from it yet."""
+def test_rebase_adds_a_new_limit_full() -> None:
+    """No request has taken from it yet."""
     item = created(OLD, {"rps": 4})
     write = taking(view(item), stored(RPS, RPM, stamp=2), {"rpm": 30}, at(NOON))
 
@@ -124,8 +124,8 @@ def test_a_limit_that_is_added_starts_full() -> None:
     assert isinstance(apply(write, {**created(OLD), "b_rpm_tk": 0}), Refused)
 
 
-def test_a_limit_that_is_removed_full_is_gone() -> None:
-    """There is nothing to remember of it."""
+def test_rebase_deletes_a_removed_limit_that_is_full() -> None:
+    """A full limit has no state worth keeping."""
     item = created(stored(RPS, RPM), {"rps": 1})
 
     item = after(taking(view(item), stored(RPS, stamp=2), {"rps": 1}, at(NOON)), item)
@@ -134,16 +134,16 @@ def test_a_limit_that_is_removed_full_is_gone() -> None:
     assert 8_000 == balance(item, "rps")
 
 
-def test_a_limit_that_turns_out_not_to_be_full_is_not_dropped() -> None:
-    """The write depends on it."""
+def test_rebase_that_deletes_a_limit_is_refused_if_it_is_not_full() -> None:
+    """The write has a condition on its level."""
     item = created(stored(RPS, RPM))
     write = taking(view(item), stored(RPS, stamp=2), {"rps": 1}, at(NOON))
 
     assert isinstance(apply(write, with_balances(item, rpm=99_999)), Refused)
 
 
-def test_a_limit_that_is_full_only_since_it_was_lowered_is_remembered() -> None:
-    """It fills up to the largest capacity it ever had before it goes."""
+def test_removed_limit_that_was_lowered_stays_dormant_until_its_highest_capacity() -> None:
+    """It refills up to the largest capacity it ever had before it is deleted."""
     item = created(stored(RPS, RPM), {"rpm": 100})
     lowered = Limit("rpm", 1, 100, 60)
     for stamp, limits in ((2, (RPS, lowered)), (3, (RPS,)), (4, (RPS,))):
@@ -157,7 +157,7 @@ def test_a_limit_that_is_full_only_since_it_was_lowered_is_remembered() -> None:
 
 
 def test_a_bucket_does_not_expire_before_a_dormant_limit_is_full() -> None:
-    """It fills to the largest capacity it ever had, at the last rate it had."""
+    """A dormant limit refills to its largest capacity at its last rate."""
     item = created(stored(RPS, RPM), {"rpm": 100})
     item = after(taking(view(item), stored(RPS, Limit("rpm", 1, 1, 3_600), stamp=2), {"rps": 1}, at(NOON)), item)
 
@@ -166,8 +166,8 @@ def test_a_bucket_does_not_expire_before_a_dormant_limit_is_full() -> None:
     assert item["ttl"] * 1000 >= NOON + 100 * 3_600_000
 
 
-def test_the_largest_capacity_is_remembered_while_a_limit_is_lower() -> None:
-    """And forgotten once it is that large again."""
+def test_highest_capacity_is_stored_while_the_limit_is_lower() -> None:
+    """It is removed once the capacity is that high again."""
     item = created(stored(RPM))
     item = after(taking(view(item), stored(Limit("rpm", 1, 100, 60), stamp=2), {"rpm": 1}, at(NOON)), item)
 
@@ -178,8 +178,8 @@ def test_the_largest_capacity_is_remembered_while_a_limit_is_lower() -> None:
     assert "b_rpm_hc" not in item
 
 
-def test_a_bucket_has_room_for_so_many_limits() -> None:
-    """Names of one's own do not pile up without bound: what may not be forgotten is an error, before it is written."""
+def test_rebase_beyond_the_maximum_of_stored_limits_raises() -> None:
+    """Names of passed limits cannot accumulate without bound."""
     item = created(stored(Limit("l0", 1, 1, 3_600)), {"l0": 1})
     for number in range(1, MOST_REMEMBERED):
         terms = stored(Limit(f"l{number}", 1, 1, 3_600), stamp=number + 1)
@@ -191,8 +191,8 @@ def test_a_bucket_has_room_for_so_many_limits() -> None:
     assert ("limits", ["one-more"]) == (refused.value.field, refused.value.value)
 
 
-def test_a_limit_that_is_removed_while_it_is_not_full_stays_dormant() -> None:
-    """It is hidden, earns, and is rebased with the rest."""
+def test_removed_limit_that_is_not_full_stays_dormant() -> None:
+    """It is hidden, refills, and is rebased with the others."""
     item = created(stored(RPS, RPM), {"rpm": 60})
 
     item = after(taking(view(item), stored(RPS, stamp=2), {"rps": 1}, at(NOON)), item)
@@ -203,8 +203,8 @@ def test_a_limit_that_is_removed_while_it_is_not_full_stays_dormant() -> None:
     assert NOON + 6_000 == item["rf"]
 
 
-def test_a_limit_that_comes_back_is_not_refilled() -> None:
-    """Removing and adding a limit leaves its level."""
+def test_dormant_limit_that_is_added_again_keeps_its_level() -> None:
+    """Removing and adding a limit does not refill it."""
     item = created(stored(RPS, RPM), {"rpm": 60})
 
     item = after(taking(view(item), stored(RPS, stamp=2), {"rps": 1}, at(NOON)), item)
@@ -215,8 +215,8 @@ def test_a_limit_that_comes_back_is_not_refilled() -> None:
     assert ("rpm", "rps") == tuple(limit.name for limit in view(item).layout.limits)
 
 
-def test_a_dormant_limit_is_settled_with_like_any_other() -> None:
-    """What a lease owes is owed, though the limit is out of force."""
+def test_dormant_limit_is_debited_by_a_settlement() -> None:
+    """A lease is settled even if the limit is no longer in force."""
     item = created(stored(RPS, RPM), {"rpm": 60})
     item = after(taking(view(item), stored(RPS, stamp=2), {"rps": 1}, at(NOON)), item)
 
@@ -225,8 +225,8 @@ def test_a_dormant_limit_is_settled_with_like_any_other() -> None:
     assert 35_000 == level(item, "rpm", NOON)
 
 
-def test_a_shard_gives_no_more_than_its_share_of_a_new_limit() -> None:
-    """The request is not taken with the rebase."""
+def test_rebase_of_a_shard_takes_at_most_its_share_of_a_new_limit() -> None:
+    """A larger request is not taken with the rebase."""
     item = {**created(OLD), "shard_count": 2}
     terms = stored(RPS, RPM, stamp=2)
 
@@ -237,7 +237,7 @@ def test_a_shard_gives_no_more_than_its_share_of_a_new_limit() -> None:
         assert takes is chosen.takes
 
 
-def test_limits_of_the_callers_own_rebase_and_are_rebased_from() -> None:
+def test_passed_limits_rebase_a_bucket_and_stored_limits_rebase_it_back() -> None:
     """They keep the stamp and add a digest: the last writer wins."""
     mine, its = own(Limit("rps", 5, 5, 1)), stored(RPS)
     item = created(its)
@@ -249,8 +249,8 @@ def test_limits_of_the_callers_own_rebase_and_are_rebased_from() -> None:
     assert (1, "", 3_000) == (its_again["cv"], its_again["ld"], balance(its_again, "rps"))
 
 
-def test_the_baseline_never_moves_back() -> None:
-    """A client whose clock is behind rebases at the baseline there is."""
+def test_rebase_never_moves_the_baseline_back() -> None:
+    """A client whose clock is behind uses the existing baseline."""
     item = created(OLD, {"rps": 4})
 
     item = after(taking(view(item), stored(RPM, RPS, stamp=2), {"rps": 1}, at(NOON - 5_000)), item)
@@ -259,8 +259,8 @@ def test_the_baseline_never_moves_back() -> None:
     assert 5_000 == balance(item, "rps")
 
 
-def test_an_unsure_time_rebases_at_its_early_end() -> None:
-    """What may not have been earned is not added."""
+def test_rebase_at_an_uncertain_time_uses_the_early_bound() -> None:
+    """Tokens that may not have been refilled yet are not added."""
     item = created(OLD, {"rps": 9})
 
     item = after(taking(view(item), stored(RPM, RPS, stamp=2), {}, (NOON + 300, NOON + 500)), item)
@@ -269,8 +269,8 @@ def test_an_unsure_time_rebases_at_its_early_end() -> None:
 
 
 @pytest.mark.parametrize("change", [{"bi": 7}, {"gn": 7}])
-def test_it_holds_on_to_what_was_seen(change: dict[str, object]) -> None:
-    """A bucket that was rebased by another client refuses it."""
+def test_rebase_is_refused_by_a_bucket_that_changed_since_the_view(change: dict[str, object]) -> None:
+    """Another client has rebased or recreated it."""
     item = created(OLD)
     write = taking(view(item), stored(RPM, RPS, stamp=2), {"rps": 1}, at(NOON))
 
@@ -284,10 +284,10 @@ def test_it_holds_on_to_what_was_seen(change: dict[str, object]) -> None:
     elapsed=st.integers(0, 20_000),
     tokens=st.integers(0, 60),
 )
-def test_a_level_is_cut_to_the_smaller_capacity_and_never_raised(
+def test_rebase_cuts_the_level_exactly_and_never_raises_it(
     old: Limit, new: Limit, tk: int, elapsed: int, tokens: int
 ) -> None:
-    """With or without a take, and exactly."""
+    """With or without a take."""
     now = NOON + elapsed
     item = with_balances(created(stored(old)), rps=tk)
     terms = stored(new, stamp=2)

@@ -1,4 +1,4 @@
-"""When a client does something about a shard that takes no writes for now."""
+"""When a client reacts to a throttled shard."""
 
 import pytest
 
@@ -6,8 +6,8 @@ from zae_limiter.core.sharding import MOST_SHARDS, Hold, held, may_relieve, spli
 
 
 @pytest.mark.parametrize(("last_ms", "may"), [(None, True), (1_000, False), (981, False), (980, True), (1_001, True)])
-def test_a_client_looks_at_a_throttled_shard_now_and_then(last_ms: int | None, may: bool) -> None:
-    """Of all the requests that a throttle hits at once one looks; a clock that was set back holds nobody up."""
+def test_client_relieves_a_throttled_shard_at_most_every_20_milliseconds(last_ms: int | None, may: bool) -> None:
+    """One of the throttled requests acts; a clock that was set back does not block it."""
     assert may == may_relieve(last_ms, 1_000)
 
 
@@ -27,32 +27,32 @@ def test_a_client_looks_at_a_throttled_shard_now_and_then(last_ms: int | None, m
 def test_shard_is_split_for_its_own_partition_or_its_own_writes(
     partition: bool | None, rate: float | None, splits: bool
 ) -> None:
-    """Where the store gives a reason it decides; where it gives none, the shard's write rate does."""
+    """If the store gives a reason, it decides; otherwise the shard's write rate does."""
     assert splits == splits_for_throttle(partition, rate, 1_000, 1)
 
 
 @pytest.mark.parametrize("partition", [True, None])
-def test_shard_as_small_as_it_gets_is_not_split(partition: bool | None) -> None:
-    """Whatever it is asked for."""
+def test_shard_at_the_maximum_shard_count_is_not_split(partition: bool | None) -> None:
+    """The reason makes no difference."""
     assert not splits_for_throttle(partition, 990.0, 1_000, MOST_SHARDS)
 
 
-def test_a_shard_that_takes_no_write_is_left_alone_for_a_while() -> None:
-    """Clients that were refused at once come again at different times."""
+def test_throttled_shard_is_avoided_for_a_jittered_cooldown() -> None:
+    """Clients that were throttled together return at different times."""
     assert Hold(10.01, 0.02) == held(None, 10.0, 0.0)
     assert Hold(pytest.approx(10.015), 0.02) == held(None, 10.0, 0.5)
 
 
-def test_refusals_of_what_was_sent_before_prolong_nothing() -> None:
-    """Many may be under way when the first is refused; at its end a hold is over."""
+def test_throttles_during_a_cooldown_do_not_extend_it() -> None:
+    """Many writes may be in flight when the first is throttled."""
     hold = held(None, 10.0, 0.0)
 
     assert hold == held(hold, 10.009, 0.9)
     assert held(hold, hold.until_s, 0.0).until_s > hold.until_s
 
 
-def test_a_shard_that_is_found_full_again_is_left_alone_for_longer() -> None:
-    """Each time about twice as long, up to a fifth of a second."""
+def test_repeated_throttles_double_the_cooldown_up_to_200_milliseconds() -> None:
+    """Each cooldown is about twice as long as the last."""
     hold = held(None, 10.0, 0.0)
     lengths_s = [hold.length_s]
     for _ in range(5):
@@ -62,8 +62,8 @@ def test_a_shard_that_is_found_full_again_is_left_alone_for_longer() -> None:
     assert [0.02, 0.04, 0.08, 0.16, 0.2, 0.2] == lengths_s
 
 
-def test_what_was_a_second_ago_is_forgotten() -> None:
-    """It tells nothing of how full the shard is now."""
+def test_cooldown_length_is_reset_after_a_second() -> None:
+    """An older throttle says nothing about the shard now."""
     before = Hold(10.0, 0.2)
 
     assert (0.02, 0.2) == (held(before, 11.0, 0.0).length_s, held(before, 10.99, 0.0).length_s)

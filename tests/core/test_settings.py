@@ -1,4 +1,4 @@
-"""How a client behaves."""
+"""The settings of a client."""
 
 import math
 from typing import Any
@@ -19,7 +19,7 @@ CHOSEN: dict[str, Any] = {
 }
 
 
-def test_seconds_become_milliseconds() -> None:
+def test_make_settings_converts_seconds_to_milliseconds() -> None:
     """The units are in the names."""
     expected = Settings(
         config_cache_ttl_ms=500,
@@ -34,13 +34,13 @@ def test_seconds_become_milliseconds() -> None:
     )
 
 
-def test_what_is_chosen_by_default_is_the_default() -> None:
-    """The class and the function agree."""
+def test_defaults_of_settings_and_make_settings_agree() -> None:
+    """The class and the function have the same defaults."""
     assert Settings() == make_settings(**CHOSEN)
 
 
-def test_a_multiplier_of_zero_is_for_buckets_that_never_expire() -> None:
-    """It is the one below 2 that is allowed."""
+def test_bucket_ttl_multiplier_may_be_zero() -> None:
+    """It is the only value below 2 that is allowed; buckets never expire."""
     assert 0 == make_settings(**{**CHOSEN, "bucket_ttl_multiplier": 0}).bucket_ttl_multiplier
 
 
@@ -67,8 +67,8 @@ def test_a_multiplier_of_zero_is_for_buckets_that_never_expire() -> None:
         ("on_unavailable", "maybe", "on_unavailable"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(field: str, value: object, named: str) -> None:
-    """The error says which field and which value."""
+def test_invalid_setting_raises_with_field_and_value(field: str, value: object, named: str) -> None:
+    """The error uses the public name of the option."""
     with pytest.raises(ValidationError) as refused:
         make_settings(**{**CHOSEN, field: value})
 

@@ -1,4 +1,4 @@
-"""Shards folded into one bucket for those who only look."""
+"""Shards combined into one bucket for reading."""
 
 import pytest
 from hypothesis import given
@@ -17,29 +17,29 @@ def holding(shard: int, balance: int, start_ms: int = NOON, total: int = 0) -> S
     return ShardHolding(Baseline.of(LIMIT, start_ms, shard, COUNTS[shard]), balance, total)
 
 
-def test_one_shard_is_the_bucket() -> None:
-    """Nothing is brought to another time."""
+def test_fold_of_one_shard_is_its_own_balance() -> None:
+    """Its baseline does not change."""
     baseline = Baseline.of(LIMIT, NOON)
 
     assert Folded(NOON, -3_000, 7_000) == fold([ShardHolding(baseline, -3_000, 7_000)])
 
 
-def test_balances_are_brought_to_the_latest_baseline() -> None:
-    """Totals are added up, and what a shard has earned until then is in its balance."""
+def test_fold_moves_balances_to_the_latest_baseline() -> None:
+    """Totals are added, and each balance includes the refill until then."""
     old, new = holding(0, 1_000, NOON, 5), holding(1, 2_000, NOON + 6_000, 7)
 
     assert Folded(NOON + 6_000, 1_000 + old.baseline.earned(NOON + 6_000) + 2_000, 12) == fold([old, new])
 
 
-def test_a_shard_is_brought_no_further_than_its_share() -> None:
-    """What flowed over is nobody's."""
+def test_fold_cuts_each_shard_at_its_share() -> None:
+    """Overflow is lost."""
     old, new = holding(0, 0, NOON - 10**9), holding(1, 0)
 
     assert Folded(NOON, old.baseline.capacity_milli, 0) == fold([old, new])
 
 
 @given(later_ms=st.integers(0, 10**4), balances=st.tuples(*[st.integers(-10_000, 0)] * 3))
-def test_what_is_folded_earns_what_the_shards_earn(later_ms: int, balances: tuple[int, int, int]) -> None:
+def test_folded_balance_refills_like_its_shards(later_ms: int, balances: tuple[int, int, int]) -> None:
     """To the millitoken, while no shard is full."""
     shards = [holding(shard, balance) for shard, balance in zip(COUNTS, balances, strict=True)]
     folded = fold(shards)
@@ -51,15 +51,15 @@ def test_what_is_folded_earns_what_the_shards_earn(later_ms: int, balances: tupl
 @pytest.mark.parametrize(
     ("balances", "left"), [((1_000, 2_000, 3_000), 6_000), ((-5_000, 2_000, 0), 2_000), ((-1, -2, -3), -6)]
 )
-def test_a_shard_in_debt_holds_back_no_other(balances: tuple[int, int, int], left: int) -> None:
-    """Only where all are in debt it shows."""
+def test_available_of_folded_shards_ignores_a_single_debt(balances: tuple[int, int, int], left: int) -> None:
+    """Debts show only if all shards are in debt."""
     shards = [holding(shard, balance) for shard, balance in zip(COUNTS, balances, strict=True)]
 
     assert left == available(shards, NOON)
 
 
-def test_a_limit_that_a_shard_was_not_put_on_yet_is_full_there() -> None:
-    """That is what the shard will get when it is."""
+def test_limit_that_a_shard_does_not_have_yet_counts_as_full() -> None:
+    """The shard gets it full at its next rebase."""
     untouched = [ShardHolding.untouched(LIMIT, NOON, shard, count) for shard, count in COUNTS.items()]
 
     assert Folded(NOON, LIMIT.capacity_milli, 0) == fold(untouched)

@@ -1,4 +1,4 @@
-"""A shard's share of a whole, the shard a number falls to, and when shards split and merge."""
+"""A shard's share of a whole, the shard of a number, and when shards split and merge."""
 
 import pytest
 from hypothesis import given
@@ -21,18 +21,18 @@ from zae_limiter.core.sharding import (
 
 COUNTS = [1, 2, 4, 8, 16, 32, 64]
 wholes = st.integers(-(10**25), 10**25)
-places = st.sampled_from(COUNTS).flatmap(lambda count: st.tuples(st.integers(0, count - 1), st.just(count)))
+positions = st.sampled_from(COUNTS).flatmap(lambda count: st.tuples(st.integers(0, count - 1), st.just(count)))
 
 
 @pytest.mark.parametrize("count", COUNTS)
 @given(whole=wholes)
-def test_shares_add_up_exactly(count: int, whole: int) -> None:
-    """No millitoken is made or lost by sharding."""
+def test_shares_of_all_shards_add_up_to_the_whole(count: int, whole: int) -> None:
+    """Sharding creates and loses no millitoken."""
     assert whole == sum(share(whole, shard, count) for shard in range(count))
 
 
-@given(whole=wholes, place=places)
-def test_a_share_halves_into_the_shares_of_its_two_children(whole: int, place: tuple[int, int]) -> None:
+@given(whole=wholes, place=positions)
+def test_share_of_a_shard_is_the_sum_of_its_two_halves(whole: int, place: tuple[int, int]) -> None:
     """Shard k of N becomes k, with the larger half, and k + N of 2N."""
     shard, count = place
     larger, smaller = share(whole, shard, 2 * count), share(whole, shard + count, 2 * count)
@@ -41,34 +41,34 @@ def test_a_share_halves_into_the_shares_of_its_two_children(whole: int, place: t
     assert 0 <= larger - smaller <= 1
 
 
-@given(one=wholes, other=wholes, place=places)
-def test_a_larger_whole_has_no_smaller_share(one: int, other: int, place: tuple[int, int]) -> None:
-    """So a shard's grid never falls as time goes by."""
+@given(one=wholes, other=wholes, place=positions)
+def test_share_never_decreases_with_the_whole(one: int, other: int, place: tuple[int, int]) -> None:
+    """The refill of a shard never decreases over time."""
     low, high = sorted((one, other))
 
     assert share(low, *place) <= share(high, *place)
 
 
-@given(part=wholes, place=places)
-def test_the_least_whole_is_the_first_whose_share_reaches_the_part(part: int, place: tuple[int, int]) -> None:
-    """It reaches it, and one less does not."""
+@given(part=wholes, place=positions)
+def test_least_whole_is_the_smallest_whole_with_that_share(part: int, place: tuple[int, int]) -> None:
+    """One less does not reach it."""
     whole = least_whole(part, *place)
 
     assert share(whole, *place) >= part
     assert share(whole - 1, *place) < part
 
 
-def test_the_parts_of_ten_on_four_shards() -> None:
-    """The larger half stays with the lower shard, at every doubling."""
+def test_shares_of_ten_on_four_shards_are_3_3_2_2() -> None:
+    """The lower shard keeps the larger half, at every doubling."""
     assert [3, 3, 2, 2] == [share(10, shard, 4) for shard in range(4)]
 
 
 trees = st.lists(st.integers(0, 63), max_size=40)
-"""Splits, in their order."""
+"""Splits, in order."""
 
 
 def grown(order: list[int]) -> dict[int, int]:
-    """The counts of the shards after these splits."""
+    """Return the shard counts after these splits."""
     counts = {0: 1}
     for number in order:
         shards = [shard for shard in sorted(counts) if counts[shard] < MOST_SHARDS]
@@ -79,51 +79,53 @@ def grown(order: list[int]) -> dict[int, int]:
 
 
 @given(order=trees, number=st.integers(0, 63))
-def test_a_number_falls_to_the_one_shard_that_has_it(order: list[int], number: int) -> None:
-    """Once all shards are known there is exactly one, and it exists."""
+def test_route_returns_the_one_shard_that_contains_the_number(order: list[int], number: int) -> None:
+    """With all shards known there is exactly one."""
     counts = grown(order)
 
     assert [route(number, counts)] == [shard for shard, count in counts.items() if number % count == shard]
 
 
 @given(order=trees, number=st.integers(0, 63), known=st.sets(st.integers(0, 63)))
-def test_a_number_is_found_by_looking_at_what_it_falls_to(order: list[int], number: int, known: set[int]) -> None:
-    """Who knows but some of the shards looks at where the number leads, and is there after a few looks."""
+def test_route_with_some_known_shards_converges_in_at_most_six_reads(
+    order: list[int], number: int, known: set[int]
+) -> None:
+    """Each read shows where the number leads next."""
     true = grown(order)
     counts = {shard: count for shard, count in true.items() if shard in known or shard == 0}
-    looks = 0
+    reads = 0
     while (shard := route(number, counts)) not in counts:
         counts[shard] = true.get(shard, 0)
-        looks += 1
+        reads += 1
 
     assert true[shard]
     assert number % true[shard] == shard
-    assert looks <= 6
+    assert reads <= 6
 
 
 @given(number=st.integers(0, 63))
-def test_a_half_that_is_known_is_found_past_a_shard_that_cannot_be_read(number: int) -> None:
-    """Shard 0 may take neither reads nor writes, and is not known or remembered undivided; its half serves."""
+def test_route_finds_a_known_half_of_a_shard_that_cannot_be_read(number: int) -> None:
+    """Shard 0 may be throttled, and unknown or cached as undivided."""
     assert number % 2 == route(number, {0: 0, 1: 2}) == route(number, {0: 1, 1: 2})
 
 
 @given(number=st.integers(0, 63))
-def test_who_knows_nothing_asks_shard_0(number: int) -> None:
-    """It is the one that is always there, and tells how many there may be."""
+def test_route_without_known_shards_returns_shard_0(number: int) -> None:
+    """It always exists, and contains the shard count."""
     assert 0 == route(number, {})
 
 
 @given(counts=st.dictionaries(st.integers(0, 63), st.sampled_from([0, *COUNTS])), number=st.integers(0, 63))
-def test_a_number_falls_to_some_shard_whatever_is_remembered(counts: dict[int, int], number: int) -> None:
-    """Memories of different times may contradict each other, and still lead somewhere."""
+def test_route_returns_a_valid_shard_for_contradictory_counts(counts: dict[int, int], number: int) -> None:
+    """Counts cached at different times may contradict each other."""
     assert 0 <= route(number, counts) <= number
 
 
 @given(old=trees, new=trees, known=st.sets(st.integers(0, 63)), number=st.integers(0, 63))
-def test_who_remembers_what_is_no_more_is_set_right(
+def test_route_with_outdated_counts_converges_to_an_existing_shard(
     old: list[int], new: list[int], known: set[int], number: int
 ) -> None:
-    """Where a shard is gone, the nearest that it was split off is looked at, which leads to one that is there."""
+    """If a shard is missing, its nearest ancestor is read, which leads to an existing one."""
     true = grown(new)
     counts = {shard: count for shard, count in grown(old).items() if shard in known or shard == 0}
     for _ in range(200):
@@ -141,8 +143,8 @@ def test_who_remembers_what_is_no_more_is_set_right(
 
 
 @given(order=trees)
-def test_all_shards_there_are_are_complete(order: list[int]) -> None:
-    """However unevenly it was split; and those that are known to be absent change nothing."""
+def test_is_complete_is_true_for_all_shards(order: list[int]) -> None:
+    """However unevenly the bucket was split; absent shards make no difference."""
     counts = grown(order)
 
     assert is_complete(counts)
@@ -150,58 +152,58 @@ def test_all_shards_there_are_are_complete(order: list[int]) -> None:
 
 
 @given(order=trees, gone=st.integers(0, 63))
-def test_one_shard_less_is_not_complete(order: list[int], gone: int) -> None:
-    """What it has is missing."""
+def test_is_complete_is_false_if_one_shard_is_missing(order: list[int], gone: int) -> None:
+    """Its tokens are missing."""
     counts = grown(order)
     del counts[sorted(counts)[gone % len(counts)]]
 
     assert not is_complete(counts)
 
 
-def test_shards_of_two_moments_are_not_complete() -> None:
-    """Read while 0 and 2 were merged and 1 was split: 2 is missing, though the parts add up to one."""
+def test_is_complete_is_false_for_shards_read_at_different_times() -> None:
+    """0 and 2 were merged and 1 was split: 2 is missing, though the shares add up to one."""
     assert not is_complete({0: 4, 1: 2, 3: 4})
 
 
 @given(shard=st.integers(1, 63), seen=st.sets(st.integers(0, 63)))
-def test_the_nearest_ancestor_is_the_first_that_was_seen(shard: int, seen: set[int]) -> None:
-    """An ancestor is what the last bits of a shard's number say; 0 is everybody's."""
+def test_ancestor_is_the_nearest_one_that_was_seen(shard: int, seen: set[int]) -> None:
+    """An ancestor has the last bits of the shard's number; 0 is an ancestor of all."""
     line = [shard % (1 << bits) for bits in reversed(range(shard.bit_length()))]
 
     assert next((one for one in line if one in seen), 0) == ancestor(shard, seen)
 
 
 @given(at_ms=st.integers(0, 10**13), elapsed_ms=st.integers(1_000, 10**6), writes=st.integers(0, 10**6))
-def test_the_rate_is_read_off_the_counter(at_ms: int, elapsed_ms: int, writes: int) -> None:
-    """Writes of all clients by the time between two looks."""
+def test_write_rate_is_the_difference_of_the_counter_over_time(at_ms: int, elapsed_ms: int, writes: int) -> None:
+    """The counter contains the writes of all clients."""
     rate = write_rate(Gauge(at_ms, 17), Gauge(at_ms + elapsed_ms, 17 + writes))
 
     assert rate == pytest.approx(writes / (elapsed_ms / 1000))
 
 
 @pytest.mark.parametrize("elapsed_ms", [-5, 0, 999])
-def test_two_looks_too_close_tell_nothing(elapsed_ms: int) -> None:
-    """A second at least, also for a clock that was set back."""
+def test_write_rate_within_less_than_a_second_is_none(elapsed_ms: int) -> None:
+    """The same holds for a clock that was set back."""
     assert write_rate(Gauge(10**6, 0), Gauge(10**6 + elapsed_ms, 5_000)) is None
 
 
 @pytest.mark.parametrize(
     ("rate", "count", "wanted"), [(799.9, 1, False), (800, 1, True), (800, 32, True), (5_000, 64, False)]
 )
-def test_a_shard_splits_at_four_fifths_of_what_a_partition_takes(rate: float, count: int, wanted: bool) -> None:
-    """Unless there are as many as there may be."""
+def test_shard_splits_at_four_fifths_of_the_partition_limit(rate: float, count: int, wanted: bool) -> None:
+    """It does not split beyond the maximum shard count."""
     assert wanted == wants_split(rate, 1_000, count)
 
 
 @pytest.mark.parametrize(("rate", "calm"), [(249.9, True), (250, False), (-3, True)])
-def test_a_shard_is_calm_under_a_quarter(rate: float, calm: bool) -> None:
-    """So that two of them merged are far from a split."""
+def test_shard_is_calm_below_a_quarter_of_the_partition_limit(rate: float, calm: bool) -> None:
+    """Two merged shards are then far from a split."""
     assert calm == is_calm(rate, 1_000)
 
 
 @given(order=trees)
-def test_merged_pair_by_pair_all_come_back_to_one(order: list[int]) -> None:
-    """Each pair is one shard's halves, the highest goes first, and shard 0 is the last to be merged into."""
+def test_merging_pair_by_pair_ends_with_one_shard(order: list[int]) -> None:
+    """Each pair is the halves of one shard, the highest first, and shard 0 stays."""
     counts = grown(order)
     while len(counts) > 1:
         pair = pair_to_merge({shard: Calm(count, 180_000) for shard, count in counts.items()})
@@ -222,8 +224,8 @@ def test_merged_pair_by_pair_all_come_back_to_one(order: list[int]) -> None:
 
 
 @pytest.mark.parametrize("calm_ms", [(179_999, 10**6), (10**6, 179_999)])
-def test_shards_merge_only_once_both_have_been_calm_for_minutes(calm_ms: tuple[int, int]) -> None:
-    """One that was busy a moment ago may be so again."""
+def test_shards_merge_only_if_both_have_been_calm_for_three_minutes(calm_ms: tuple[int, int]) -> None:
+    """A shard that was just busy may be busy again."""
     assert pair_to_merge({0: Calm(2, calm_ms[0]), 1: Calm(2, calm_ms[1])}) is None
 
 
@@ -231,6 +233,6 @@ def test_shards_merge_only_once_both_have_been_calm_for_minutes(calm_ms: tuple[i
     "shards",
     [{0: Calm(2, 10**6), 1: Calm(4, 10**6)}, {1: Calm(2, 10**6)}, {0: Calm(4, 10**6), 1: Calm(4, 10**6)}],
 )
-def test_only_the_halves_of_one_shard_merge(shards: dict[int, Calm]) -> None:
-    """Not shards of different counts, not one whose other half was not seen, not two that are no halves."""
+def test_only_the_two_halves_of_one_shard_are_merged(shards: dict[int, Calm]) -> None:
+    """Not shards of different counts, a half alone, or two that are no halves."""
     assert pair_to_merge(shards) is None

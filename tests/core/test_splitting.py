@@ -1,4 +1,4 @@
-"""One shard made two, and two made one: no token is made or lost."""
+"""Splitting one shard and merging two: no token is created or lost."""
 
 import pytest
 from hypothesis import given
@@ -33,31 +33,33 @@ NAMES = ("rpm", "tpm")
 orders = st.lists(st.integers(0, 63), max_size=7)
 seeds = st.integers(0, 2**32)
 later = st.integers(-1_000, 200_000)
-anyone = st.integers(0, 63)
+shard_numbers = st.integers(0, 63)
 
 
 def some_shards(order: list[int], seed: int) -> Items:
-    """A bucket of shards with balances of chance."""
+    """Return a bucket of shards with random balances."""
     return shaken(grown(TERMS, order), NAMES, seed)
 
 
 def one_of(items: Items, number: int) -> int:
-    """A shard of them that may be split."""
+    """Return one of the shards that may be split."""
     shards = [shard for shard in sorted(items) if items[shard]["shard_count"] < 64]
     return shards[number % len(shards)]
 
 
 def offers(items: Items, now_ms: int) -> list[int]:
-    """What all shards hold of every limit, at most what they can."""
+    """Return what all shards together hold of every limit, cut at their shares."""
     return [sum(level(item, name, now_ms) for item in items.values()) for name in NAMES]
 
 
 class TestSplit:
-    """One shard made two."""
+    """One shard split in two."""
 
-    @given(order=orders, seed=seeds, which=anyone, gap=later, wait_ms=st.integers(0, 500_000))
-    def test_no_token_is_made_or_lost(self, order: list[int], seed: int, which: int, gap: int, wait_ms: int) -> None:
-        """Neither at the split nor ever after, up to what the shares hold."""
+    @given(order=orders, seed=seeds, which=shard_numbers, gap=later, wait_ms=st.integers(0, 500_000))
+    def test_split_creates_and_loses_no_token(
+        self, order: list[int], seed: int, which: int, gap: int, wait_ms: int
+    ) -> None:
+        """Neither at the split nor later, up to the shares."""
         items, now_ms = some_shards(order, seed), NOON + gap
         shard = one_of(items, which)
         split_up = after_split(items, shard, at(now_ms))
@@ -68,8 +70,8 @@ class TestSplit:
             if offered(items[shard], name, now_ms) <= level(items[shard], name, now_ms):
                 assert total(items, name, then_ms) == total(split_up, name, then_ms)
 
-    @given(order=orders, seed=seeds, which=anyone, gap=later)
-    def test_what_is_there_is_halved(self, order: list[int], seed: int, which: int, gap: int) -> None:
+    @given(order=orders, seed=seeds, which=shard_numbers, gap=later)
+    def test_split_halves_the_level(self, order: list[int], seed: int, which: int, gap: int) -> None:
         """The old shard keeps the larger half."""
         items, now_ms = some_shards(order, seed), NOON + gap
         shard = one_of(items, which)
@@ -81,9 +83,9 @@ class TestSplit:
             if had >= 0:
                 assert (-(-had // 2), had // 2) == tuple(level(split_up[one], name, now_ms) for one in (shard, new))
 
-    @given(order=orders, seed=seeds, which=anyone, gap=later)
-    def test_all_of_a_debt_stays(self, order: list[int], seed: int, which: int, gap: int) -> None:
-        """The new shard starts with nothing, and owes nothing."""
+    @given(order=orders, seed=seeds, which=shard_numbers, gap=later)
+    def test_split_leaves_a_debt_on_the_old_shard(self, order: list[int], seed: int, which: int, gap: int) -> None:
+        """The new shard starts with a level of zero."""
         items, now_ms = some_shards(order, seed), NOON + gap
         shard = one_of(items, which)
         split_up = after_split(items, shard, at(now_ms))
@@ -94,11 +96,11 @@ class TestSplit:
                 new = split_up[shard + items[shard]["shard_count"]]
                 assert (had, 0) == (level(split_up[shard], name, now_ms), level(new, name, now_ms))
 
-    @given(order=orders, seed=seeds, which=anyone, low=later, width=st.integers(0, 5_000))
-    def test_at_an_unsure_time_no_token_is_made(
+    @given(order=orders, seed=seeds, which=shard_numbers, low=later, width=st.integers(0, 5_000))
+    def test_split_at_an_uncertain_time_creates_no_token(
         self, order: list[int], seed: int, which: int, low: int, width: int
     ) -> None:
-        """Whenever between the two ends it really was, no more can be taken after it than before."""
+        """At every time within the bounds, no more can be taken after it than before."""
         items = some_shards(order, seed)
         split_up = after_split(items, one_of(items, which), (NOON + low, NOON + low + width))
 
@@ -106,16 +108,16 @@ class TestSplit:
             for had, has in zip(offers(items, true_ms), offers(split_up, true_ms), strict=True):
                 assert has <= had
 
-    def test_full_stays_full(self) -> None:
-        """Both halves, to the last millitoken, though it has overflowed for long."""
+    def test_split_of_a_full_shard_leaves_both_halves_full(self) -> None:
+        """To the last millitoken, even after a long overflow."""
         items = grown(TERMS, [0, 1, 0, 5, 2], at(NOON))
         split_up = after_split(items, 1, at(NOON + 10**7))
 
         assert [7_000, 90_000] == offers(split_up, NOON + 10**7)
 
     @pytest.mark.parametrize("over", [1, 2, 700])
-    def test_an_overflow_is_cut_and_then_halved(self, over: int) -> None:
-        """What nobody was owed is not split up; where there turns out to be none, the write is refused."""
+    def test_split_cuts_an_overflow_before_it_halves(self, over: int) -> None:
+        """If there is no overflow after all, the write is refused."""
         now, items = at(NOON + 1_000), grown(TERMS, [])
         full = 7_000 - offered({**items[0], "b_rpm_tk": 0}, "rpm", now[0])
         items[0]["b_rpm_tk"] = full + over
@@ -126,31 +128,31 @@ class TestSplit:
             isinstance(apply(write, {**items[0], "b_rpm_tk": full + found}), Applied) for found in (-1, 0, 1, 900)
         ]
 
-    def test_with_nothing_there_it_may_have_got_something_since(self) -> None:
-        """Only a debt must be the one that was seen; a credit stays where it is."""
+    def test_split_of_an_empty_shard_accepts_a_later_credit(self) -> None:
+        """Only a debt must be unchanged; a credit stays on the old shard."""
         items = grown(TERMS, [])
         items[0]["b_rpm_tk"] = 0
         write, _ = bucket_writes.split(view(items[0]), splitting(items, 0, at(NOON)), 1)
 
         assert 500 == applied(write, {**items[0], "b_rpm_tk": 500})["b_rpm_tk"]
 
-    def test_an_unsure_time_halves_what_is_surely_there(self) -> None:
-        """Its early end counts."""
+    def test_split_at_an_uncertain_time_uses_the_early_bound(self) -> None:
+        """Only tokens that are certainly there are halved."""
         items = grown(TERMS, [])
         items[0]["b_rpm_tk"] = 1_000
-        early, unsure = (splitting(items, 0, now) for now in (at(NOON), (NOON, NOON + 2_000)))
+        early, uncertain = (splitting(items, 0, now) for now in (at(NOON), (NOON, NOON + 2_000)))
 
         assert 500 == early.new_balances[0]
-        assert early == unsure
+        assert early == uncertain
 
-    def test_there_are_at_most_64(self) -> None:
-        """The last share cannot be split again."""
+    def test_split_beyond_64_shards_is_none(self) -> None:
+        """The smallest share cannot be split again."""
         items = grown(TERMS, [0] * 6)
 
         assert 64 == items[0]["shard_count"]
         assert split(view(items[0]), at(NOON)) is None
 
-    def test_the_new_shard_is_that_many_further(self) -> None:
+    def test_new_shard_number_is_the_old_number_plus_the_old_count(self) -> None:
         """Shard 1 of 4 splits into 1 and 5 of 8."""
         decided = splitting(grown(TERMS, [0, 0, 1]), 1, at(NOON))
 
@@ -158,10 +160,10 @@ class TestSplit:
 
 
 class TestMerge:
-    """Two shards made one."""
+    """Two shards merged into one."""
 
-    @given(order=orders, seed=seeds, which=anyone, gaps=st.tuples(later, later), wait_ms=st.integers(0, 500_000))
-    def test_a_split_and_a_merge_leave_what_there_was(
+    @given(order=orders, seed=seeds, which=shard_numbers, gaps=st.tuples(later, later), wait_ms=st.integers(0, 500_000))
+    def test_merge_after_a_split_restores_the_level(
         self, order: list[int], seed: int, which: int, gaps: tuple[int, int], wait_ms: int
     ) -> None:
         """Up to what the halves could not hold in between."""
@@ -175,12 +177,12 @@ class TestMerge:
         assert items[shard]["shard_count"] == merged[shard]["shard_count"]
         assert offers(halves, merged_ms) == offers(merged, merged_ms)
         for had, has in zip(offers(halves, merged_ms + wait_ms), offers(merged, merged_ms + wait_ms), strict=True):
-            # Together they hold what one alone would have spilled.
+            # Together they hold tokens that one alone would have lost to overflow.
             assert has >= had
 
     @given(seed=seeds, low=later, width=st.integers(0, 5_000))
-    def test_at_an_unsure_time_no_token_is_made(self, seed: int, low: int, width: int) -> None:
-        """Whenever between the two ends it really was, no more can be taken after it than before."""
+    def test_merge_at_an_uncertain_time_creates_no_token(self, seed: int, low: int, width: int) -> None:
+        """At every time within the bounds, no more can be taken after it than before."""
         items = shaken(grown(TERMS, [0]), NAMES, seed)
         merged = after_merge(items, 0, 1, (NOON + low, NOON + low + width))
 
@@ -189,10 +191,10 @@ class TestMerge:
                 assert total(merged, name, true_ms) <= total(items, name, true_ms)
 
     @given(seeds=st.tuples(seeds, seeds), gap=st.integers(0, 5_000), newer=st.sampled_from((0, 1)))
-    def test_halves_on_different_baselines_merge_on_the_newer(
+    def test_merge_of_halves_on_different_baselines_uses_the_newer(
         self, seeds: tuple[int, int], gap: int, newer: int
     ) -> None:
-        """A baseline never moves back, whichever has it, though the clock of who merges is behind."""
+        """A baseline never moves back, even if the clock of the merging client is behind."""
         items = shaken(grown(TERMS, [0]), NAMES, seeds[0])
         ahead = shaken(grown(TERMS, [0], at(NOON + gap)), NAMES, seeds[1])
         mixed = {**items, newer: ahead[newer]}
@@ -201,23 +203,23 @@ class TestMerge:
         assert NOON + gap == merged[0]["rf"]
         assert offers(mixed, NOON + gap) == offers(merged, NOON + gap)
 
-    def test_full_halves_make_a_full_shard(self) -> None:
-        """At the full mark nothing overflows."""
+    def test_merge_of_full_halves_is_full(self) -> None:
+        """Nothing overflows at exactly full."""
         assert [7_000, 90_000] == offers(after_merge(grown(TERMS, [0]), 0, 1, at(NOON)), NOON)
 
     @pytest.mark.parametrize("over", [1, 2, 700])
-    def test_a_shard_that_overflows_may_go_as_long_as_it_does(self, over: int) -> None:
-        """All that is brought along is what it holds when full, however much is above it."""
-        assert [False, False, True, True, True] == self.may_go(over, (-1, 0, 1, 2, 900))
+    def test_merge_of_an_overflowing_shard_requires_that_it_still_overflows(self, over: int) -> None:
+        """It contributes exactly its full share, however much is above it."""
+        assert [False, False, True, True, True] == self.is_merged(over, (-1, 0, 1, 2, 900))
 
     @pytest.mark.parametrize("over", [0, -1, -5_000])
-    def test_a_shard_that_does_not_overflow_goes_as_it_was_seen(self, over: int) -> None:
-        """What it has is brought along, so it must be that."""
-        assert [False, True, False] == self.may_go(over, (over - 1, over, over + 1))
+    def test_merge_of_a_shard_without_overflow_requires_its_exact_balance(self, over: int) -> None:
+        """Its balance is added to the other half."""
+        assert [False, True, False] == self.is_merged(over, (over - 1, over, over + 1))
 
     @staticmethod
-    def may_go(seen: int, found: tuple[int, ...]) -> list[bool]:
-        """Whether shard 1, seen that far above full, may be merged when it is found to be that far above it."""
+    def is_merged(seen: int, found: tuple[int, ...]) -> list[bool]:
+        """Return whether shard 1, seen this far above full, is merged at each of these distances above full."""
         now, items = at(NOON + 1_000), grown(TERMS, [0])
         full = 3_500 - offered({**items[1], "b_rpm_tk": 0}, "rpm", now[0])
         items[1]["b_rpm_tk"] = full + seen
@@ -227,8 +229,8 @@ class TestMerge:
         return [isinstance(apply(goes, {**items[1], "b_rpm_tk": full + over}), Applied) for over in found]
 
     @given(order=orders, seed=seeds)
-    def test_grown_and_merged_back_it_is_one_bucket_again(self, order: list[int], seed: int) -> None:
-        """With what all its shards had."""
+    def test_merging_all_shards_restores_one_bucket_with_the_total_level(self, order: list[int], seed: int) -> None:
+        """The order of the splits makes no difference."""
         items = some_shards(order, seed)
         before = offers(items, NOON)
         while len(items) > 1:
@@ -239,8 +241,8 @@ class TestMerge:
         assert before == offers(items, NOON)
 
     @pytest.mark.parametrize("either", [0, 1])
-    def test_the_largest_capacity_and_the_longest_fill_time_stay(self, either: int) -> None:
-        """A limit that was ever larger on either half is remembered to have been."""
+    def test_merge_keeps_the_highest_capacity_and_the_longest_fill_time(self, either: int) -> None:
+        """Either half may have them."""
         items = grown(TERMS, [0])
         items[either] |= {"b_rpm_hc": 50_000, "tf": items[either]["tf"] + 99}
         decided = merging(items, 0, 1, at(NOON))
@@ -248,8 +250,8 @@ class TestMerge:
         assert decided is not None
         assert ([50_000, 90_000], items[either]["tf"]) == (decided.highest, decided.fill_time_ms)
 
-    def test_shards_that_are_no_halves_do_not_merge(self) -> None:
-        """Of different counts, no neighbours, the wrong way round, or alone."""
+    def test_merge_of_shards_that_are_not_halves_of_one_is_none(self) -> None:
+        """Different counts, other numbers, the wrong order, or a single shard."""
         items = grown(TERMS, [0, 0, 1])
 
         assert {0: 4, 1: 4, 2: 4, 3: 4} == {shard: item["shard_count"] for shard, item in items.items()}
@@ -259,16 +261,16 @@ class TestMerge:
         assert merging({0: created(TERMS)}, 0, 0, at(NOON)) is None
 
     @pytest.mark.parametrize("other", [{"cv": 2}, {"ld": "x"}, {"b_rpm_cp": 8_000}])
-    def test_halves_on_different_limits_do_not_merge(self, other: dict[str, object]) -> None:
-        """They are put on the same limits first."""
+    def test_merge_of_halves_on_different_limits_is_none(self, other: dict[str, object]) -> None:
+        """They are rebased to the same limits first."""
         items = grown(TERMS, [0])
         known = [name for name in other if name in items[1]]
 
         assert known == list(other)
         assert merging({0: items[0], 1: {**items[1], **other}}, 0, 1, at(NOON)) is None
 
-    def test_halves_with_different_dormant_limits_do_not_merge(self) -> None:
-        """What one of them must remember, the other has no balance of."""
+    def test_merge_of_halves_with_different_dormant_limits_is_none(self) -> None:
+        """One half has no balance for the dormant limit of the other."""
         items = grown(TERMS, [0])
         fewer = stored(TPM, stamp=2)
         spent = after(taking(view(items[0]), TERMS, {"rpm": 1}, at(NOON)), items[0])
@@ -290,7 +292,7 @@ def _half(items: Items) -> int:
 
 
 @given(whole=st.integers(0, 10**9), shard=st.integers(0, 63))
-def test_the_reckoning_of_these_tests_halves_to_the_lower(whole: int, shard: int) -> None:
-    """Ten on four are 3, 3, 2 and 2."""
+def test_part_of_gives_the_larger_half_to_the_lower_shard(whole: int, shard: int) -> None:
+    """The helper of these tests: ten on four are 3, 3, 2 and 2."""
     assert [3, 3, 2, 2] == [part_of(10, one, 4) for one in range(4)]
     assert part_of(whole, shard, 64) in (whole // 64, whole // 64 + 1)

@@ -1,4 +1,4 @@
-"""What a user is told about limits and buckets."""
+"""What a user sees of limits and buckets."""
 
 import pytest
 from hypothesis import given
@@ -20,14 +20,14 @@ RPM = Limit.per_minute("rpm", 100, burst=150)
 
 
 @pytest.mark.parametrize(("available", "requested", "deficit"), [(10, 3, 0), (3, 3, 0), (3, 10, 7), (-5, 1, 6)])
-def test_the_deficit_is_what_was_missing(available: int, requested: int, deficit: int) -> None:
-    """Debt is missing too."""
+def test_deficit_is_the_amount_that_was_missing(available: int, requested: int, deficit: int) -> None:
+    """A debt is part of it."""
     status = LimitStatus("user-1", "gpt-4", "rpm", RPM, available, requested, deficit > 0, 0.0)
 
     assert deficit == status.deficit
 
 
-def test_a_status_describes_itself_and_its_limit() -> None:
+def test_status_as_dict_contains_status_and_limit() -> None:
     """The dictionary is complete."""
     expected = {
         "entity_id": "user-1",
@@ -48,7 +48,7 @@ def test_a_status_describes_itself_and_its_limit() -> None:
 
 @pytest.mark.parametrize(("milli", "tokens"), [(0, 0), (1_999, 1), (-1, -1), (-1_000, -1)])
 def test_tokens_of_a_bucket_are_rounded_down(milli: int, tokens: int) -> None:
-    """Part of a token cannot be taken, and debt is never made light of."""
+    """A part of a token cannot be taken, and a debt is never understated."""
     state = BucketState("user-1", "gpt-4", "rpm", milli, 0, 100_000, 100_000, 60_000)
 
     assert tokens == state.tokens
@@ -56,8 +56,8 @@ def test_tokens_of_a_bucket_are_rounded_down(milli: int, tokens: int) -> None:
 
 
 @given(st.lists(st.builds(EntityCapacity, st.just("user-1"), st.integers(1, 1000), st.integers(-1000, 1000))))
-def test_the_capacity_of_a_resource_is_that_of_its_entities(entities: list[EntityCapacity]) -> None:
-    """Totals are sums, though the entities are added some at a time."""
+def test_resource_capacity_is_the_sum_of_its_entities(entities: list[EntityCapacity]) -> None:
+    """Entities are added a few at a time."""
     totals = CapacityTotals("gpt-4", "rpm")
     totals.add(entities[:3])
     totals.add(entities[3:])
@@ -68,8 +68,8 @@ def test_the_capacity_of_a_resource_is_that_of_its_entities(entities: list[Entit
     assert entities == total.entities
 
 
-def test_utilization_is_the_part_in_use() -> None:
-    """In debt it is above 100; of nothing it is 0."""
+def test_utilization_is_the_percentage_in_use() -> None:
+    """In debt it is above 100; without entities it is 0."""
     half = EntityCapacity("user-1", 100, 50)
     debt = EntityCapacity("user-2", 100, -50)
 
@@ -84,13 +84,13 @@ def test_utilization_is_the_part_in_use() -> None:
     ("value", "choice"),
     [(None, None), ("allow", OnUnavailable.ALLOW), ("block", OnUnavailable.BLOCK), (OnUnavailable.BLOCK, "block")],
 )
-def test_what_to_do_while_the_store_is_away_may_be_text(value: object, choice: OnUnavailable | None) -> None:
-    """A command line or an environment variable names it."""
+def test_on_unavailable_may_be_a_string(value: object, choice: OnUnavailable | None) -> None:
+    """A command line or an environment variable passes it."""
     assert choice == check_on_unavailable(value)
 
 
 @given(some.broken_texts | some.not_whole_numbers.filter(lambda value: value is not None))
-def test_there_are_two_things_to_do_while_the_store_is_away(value: object) -> None:
+def test_invalid_on_unavailable_raises_with_the_two_choices(value: object) -> None:
     """The error names both."""
     with pytest.raises(ValidationError, match="'allow' or 'block'"):
         check_on_unavailable(value)

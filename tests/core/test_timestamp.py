@@ -1,4 +1,4 @@
-"""Times are milliseconds within, and text for people."""
+"""Times are milliseconds internally, and ISO 8601 text for users."""
 
 import pytest
 from hypothesis import given
@@ -9,26 +9,26 @@ from zae_limiter.core.timestamp import iso_from_ms, ms_from_iso
 
 
 @given(some.times_ms)
-def test_a_time_survives_being_text(at_ms: int) -> None:
-    """Not a millisecond is lost."""
+def test_iso_text_of_a_time_round_trips(at_ms: int) -> None:
+    """No millisecond is lost."""
     assert at_ms == ms_from_iso(iso_from_ms(at_ms))
 
 
-def test_times_are_iso_8601_in_utc() -> None:
-    """The text always has milliseconds, so that texts sort as times do."""
+def test_iso_text_is_utc_with_milliseconds() -> None:
+    """The text always has milliseconds, so that it sorts like the time."""
     assert "2024-01-01T14:00:00.000Z" == iso_from_ms(1_704_117_600_000)
 
 
 @pytest.mark.parametrize(
     "text", ["2024-01-01T14:00:00Z", "2024-01-01T14:00:00", "2024-01-01T16:00:00+02:00", "2024-01-01 14:00"]
 )
-def test_times_may_be_given_with_or_without_an_offset(text: str) -> None:
+def test_time_may_be_parsed_with_or_without_an_offset(text: str) -> None:
     """Without one it is UTC."""
     assert 1_704_117_600_000 == ms_from_iso(text)
 
 
 @pytest.mark.parametrize("text", [None, 5, "", "yesterday", "2024-13-01", b"2024-01-01"])
-def test_what_is_no_time_is_refused(text: object) -> None:
-    """The error names the field the caller filled."""
+def test_invalid_time_raises_with_the_field(text: object) -> None:
+    """The error names the caller's argument."""
     with pytest.raises(ValidationError, match="start_time"):
         ms_from_iso(text, "start_time")

@@ -1,4 +1,4 @@
-"""What the creation of a bucket withheld is returned, and never more than the bucket would hold otherwise."""
+"""Tokens withheld at the creation of a bucket are returned, and never more than a correct bucket would hold."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,7 +23,7 @@ from zae_limiter.tables import evaluate
 
 RPS = Limit("rps", 50, 50, 1)
 AHEAD_MS = NOON - 5_000
-"""How far the server's clock is ahead of the local one."""
+"""The difference of the server's clock and the local one."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Creator:
         assert found is not None
         self.creation: Creation = found
         self.view: BucketView = view
-        # The same limits as they would be if the bucket had been created at the true time.
+        # The balances of the same limits if the bucket had been created at the true time.
         self.true = [[balance(self.item, limit.name), NOON] for limit in self.terms.limits]
 
     @property
@@ -59,7 +59,7 @@ class Creator:
         self.true[position] = [level - milli, self.true_ms]
 
     def take(self, tokens: int, wide_ms: int) -> bool:
-        """Take in the usual way; whether it was admitted."""
+        """Take in the usual way, and return whether it was admitted."""
         now = (self.true_ms, self.true_ms + wide_ms)
         amounts = [(0, tokens * 1000)]
         step = next_step(self.view, self.terms, amounts, now, Progress(trust_ms=10**9))
@@ -82,12 +82,12 @@ class Creator:
         return tops.top_up(self.creation, self.view, self.terms, [(0, tokens * 1000)], known)
 
     def held(self, position: int = 0) -> int:
-        """What the item holds now, beyond its capacity too."""
+        """Return what the item holds now, beyond its capacity too."""
         return self.view.numbers[position] + self.view.layout.baselines[position].earned(self.true_ms)
 
 
 def creator(*limits: Limit, wide_ms: int = 1_000, spent: int = 1, ttl: int = 0) -> Creator:
-    """The creator of a bucket that is dated ``wide_ms`` late."""
+    """Return the creator of a bucket that is dated ``wide_ms`` too late."""
     terms = stored(*(limits or (RPS,)), ttl=ttl)
     return Creator(terms, wide_ms, created(terms, {"rps": spent}, NOON + wide_ms))
 
@@ -96,10 +96,10 @@ takes = st.lists(st.tuples(st.integers(0, 400), st.integers(1, 50), st.sampled_f
 
 
 @given(takes, st.integers(50, 1_100), st.integers(0, 60), st.integers(1, 50), st.integers(0, 2_000))
-def test_no_more_is_held_than_by_a_bucket_created_at_the_true_time(
+def test_topped_up_bucket_never_holds_more_than_one_created_at_the_true_time(
     history: list[tuple[int, int, int]], wide_ms: int, error_ms: int, tokens: int, later_ms: int
 ):
-    """Whatever the creator took before, at whatever times, however well it knew the time, once and again."""
+    """Whatever the creator took before, at any times, and however well it knew the time."""
     one = creator(wide_ms=wide_ms)
     for pause_ms, amount, wide in history:
         one.wait(pause_ms)
@@ -116,8 +116,8 @@ def test_no_more_is_held_than_by_a_bucket_created_at_the_true_time(
             assert one.held() <= one.true[0][0]
 
 
-def test_all_that_was_withheld_is_returned():
-    """A second of refill, for a bucket that was dated a second late and is empty."""
+def test_top_up_returns_everything_that_was_withheld():
+    """A second of refill for an empty bucket that is dated a second late."""
     one = creator(spent=50)
     one.wait(1_000)
     found = one.due(40, NOON)
@@ -128,7 +128,7 @@ def test_all_that_was_withheld_is_returned():
     assert one.true[0][0] - 200 <= one.held() <= one.true[0][0]
 
 
-def test_what_is_earned_is_returned_before_the_baseline_has_come():
+def test_top_up_before_the_baseline_returns_the_refill_until_then():
     """Half a second's refill after half a second, though the bucket is dated a second late."""
     one = creator(spent=50)
     one.wait(500)
@@ -138,8 +138,8 @@ def test_what_is_earned_is_returned_before_the_baseline_has_come():
     assert 25_000 - 200 <= found.returned[0] <= 25_000
 
 
-def test_a_limit_that_is_not_asked_for_gets_its_own_back():
-    """Each limit by its own rate."""
+def test_top_up_also_returns_tokens_of_limits_that_are_not_requested():
+    """Each limit has its own rate."""
     other = Limit("tps", 500, 100, 1)
     one = creator(RPS, other, spent=50)
     one.item = evaluate.apply(_spent(one, "tps", 400_000), one.item)  # type: ignore[assignment] # it is applied
@@ -168,24 +168,26 @@ def _spent(one: Creator, name: str, milli: int) -> Any:
         (50, NOON + 500, 1_100, "it is not enough"),
     ],
 )
-def test_nothing_is_returned_where(tokens: int, created_ms: int, after_ms: int, why: str):
-    """Then the request is judged as ever."""
+def test_no_top_up_is_due_without_enough_withheld_tokens_or_with_a_contradicting_time(
+    tokens: int, created_ms: int, after_ms: int, why: str
+):
+    """The request is judged as usual then."""
     one = creator(spent=50)
     one.wait(after_ms)
 
     assert one.due(tokens, created_ms) is None, why
 
 
-def test_a_bucket_that_would_have_overflowed_gets_nothing_back():
-    """It was full all the time, so it earned nothing."""
+def test_no_top_up_is_due_to_a_bucket_that_was_always_full():
+    """A full bucket does not refill."""
     one = creator(spent=0)
     one.wait(2_500)
 
     assert one.due(1, NOON) is None
 
 
-def test_a_top_up_that_is_overtaken_is_refused():
-    """Another client has cut an overflow in between: with its return the bucket would hold more than its capacity."""
+def test_top_up_is_refused_if_another_client_wrote_in_between():
+    """The other client has cut an overflow; with the top-up, the bucket would exceed its capacity."""
     one = creator(spent=50, wide_ms=400)
     one.wait(400)
     found = one.due(1, NOON)
@@ -201,8 +203,8 @@ def test_a_top_up_that_is_overtaken_is_refused():
     assert overfull["b_rps_tk"] + one.view.layout.baselines[0].earned(one.true_ms) > RPS.capacity_milli
 
 
-def test_a_bucket_that_others_have_written_to_is_not_certain():
-    """Nor is one that was put on other limits."""
+def test_creation_is_not_certain_after_a_write_by_another_client():
+    """The same holds after a rebase."""
     one = creator()
     other = view_of({**one.item, "b_wcu_tc": 2}, NOON, one.view, one.terms)
     rebased = view_of({**one.item, "gn": 2}, NOON, one.view, one.terms)
@@ -212,15 +214,15 @@ def test_a_bucket_that_others_have_written_to_is_not_certain():
     assert not one.creation.is_certain(rebased)
 
 
-def test_a_creation_at_a_known_time_is_not_remembered():
-    """Twenty milliseconds are not worth it."""
+def test_creation_at_a_well_known_time_is_not_recorded():
+    """An uncertainty of twenty milliseconds is too small to matter."""
     one = creator()
 
     assert tops.created(one.view, (NOON, NOON + 20), 0) is None
 
 
 def test_a_time_is_worth_narrowing_if_that_can_return_a_token():
-    """Of a limit that is asked for."""
+    """It must be a token of a requested limit."""
     slow = creator(Limit("rps", 50, 1, 60))
     fast = creator()
     wide = NOON, NOON + 1_000
@@ -231,15 +233,15 @@ def test_a_time_is_worth_narrowing_if_that_can_return_a_token():
     assert not slow.creation.is_worth_narrowing([(0, 1_000)], wide)
 
 
-def test_the_expiry_is_that_of_a_take():
-    """A bucket of default limits expires once it would be full; in debt it stays."""
+def test_top_up_sets_the_ttl_like_a_take():
+    """A bucket of default limits gets a ttl, but not while it is in debt."""
     one = creator(spent=50, ttl=7)
     one.wait(1_100)
     found = one.due(1, NOON)
-    owing = creator(RPS, Limit("tps", 5, 1, 1), spent=50, ttl=7)
-    owing.view.numbers = (owing.view.numbers[0], -60_000, *owing.view.numbers[2:])
-    owing.wait(1_100)
-    kept = owing.due(1, NOON)
+    in_debt = creator(RPS, Limit("tps", 5, 1, 1), spent=50, ttl=7)
+    in_debt.view.numbers = (in_debt.view.numbers[0], -60_000, *in_debt.view.numbers[2:])
+    in_debt.wait(1_100)
+    kept = in_debt.due(1, NOON)
 
     assert found is not None
     assert kept is not None
@@ -247,8 +249,8 @@ def test_the_expiry_is_that_of_a_take():
     assert kept.taking.expires_s is None
 
 
-def test_a_top_up_before_the_baseline_dates_the_expiry_from_the_baseline():
-    """The bucket earns nothing before its baseline, which is later than the narrowed clock of its creator."""
+def test_top_up_before_the_baseline_sets_the_ttl_from_the_baseline():
+    """The bucket does not refill before its baseline, which is later than the creator's narrowed clock."""
     one = creator(spent=50, ttl=2, wide_ms=10_000)
     one.wait(1_100)
     found = one.due(1, NOON)

@@ -35,14 +35,14 @@ window_types = st.sampled_from(WINDOW_TYPES)
         Window("monthly", "2024-01", "2024-01-01T00:00:00Z", "2024-02-01T00:00:00Z"),
     ],
 )
-def test_a_moment_falls_into_one_window_of_each_kind(expected: Window) -> None:
-    """Its key says when it starts, as short as its kind allows."""
+def test_window_at_returns_the_window_of_each_kind(expected: Window) -> None:
+    """Its key is the start of the window, in the precision of its kind."""
     assert expected == window_at(expected.type, AFTERNOON_MS)
 
 
 @given(window_types, some.times_ms)
-def test_a_window_holds_its_moments_and_ends_where_the_next_begins(window_type: str, at_ms: int) -> None:
-    """Windows of a kind leave no gap and do not overlap."""
+def test_windows_contain_their_times_without_gap_or_overlap(window_type: str, at_ms: int) -> None:
+    """Each window ends where the next begins."""
     window = window_at(window_type, at_ms)
     end_ms = ms_from_iso(window.end)
 
@@ -52,8 +52,8 @@ def test_a_window_holds_its_moments_and_ends_where_the_next_begins(window_type: 
 
 
 @given(window_types, some.times_ms)
-def test_a_key_leads_back_to_its_window(window_type: str, at_ms: int) -> None:
-    """The kind of window follows from its key."""
+def test_window_of_key_returns_the_window_of_its_key(window_type: str, at_ms: int) -> None:
+    """The kind of the window follows from the key."""
     window = window_at(window_type, at_ms)
 
     assert window == window_of_key(window.key)
@@ -63,19 +63,19 @@ def test_a_key_leads_back_to_its_window(window_type: str, at_ms: int) -> None:
     "key",
     ["", "2024", "2024-13", "2024-99-99", "9999-12", "2024-01-01T14:30:00Z", "2024-01-01T14:00:00+", "20240101Z0"],
 )
-def test_other_texts_are_no_window(key: str) -> None:
-    """A key that no window has is told from one."""
+def test_window_of_key_is_none_for_an_invalid_key(key: str) -> None:
+    """An invalid key is not an error."""
     assert window_of_key(key) is None
 
 
 @pytest.mark.parametrize("value", [None, "weekly", "", 1, ["hourly"]])
-def test_kinds_of_window_that_are_not(value: object) -> None:
-    """The error lists those there are."""
+def test_invalid_window_type_raises_with_the_valid_types(value: object) -> None:
+    """The error lists them."""
     with pytest.raises(ValidationError, match="hourly, daily, monthly"):
         check_window_type(value)
 
 
-def test_kinds_of_window_that_are() -> None:
+def test_valid_window_types_pass_the_check() -> None:
     """An hour, a day, a month."""
     assert list(WINDOW_TYPES) == [check_window_type(value) for value in WINDOW_TYPES]
 
@@ -85,8 +85,8 @@ def snapshot(day: int, **counters: int) -> UsageSnapshot:
     return UsageSnapshot("user-1", "gpt-4", window.start, window.end, window.type, counters, 1)
 
 
-def test_a_summary_adds_up_and_averages() -> None:
-    """A limit that a snapshot lacks counts as nothing taken."""
+def test_summary_contains_totals_and_averages() -> None:
+    """A limit that a snapshot lacks counts as zero."""
     expected = UsageSummary(
         snapshot_count=2,
         total={"rpm": 10, "tpm": 500},
@@ -98,18 +98,18 @@ def test_a_summary_adds_up_and_averages() -> None:
     assert expected == summarize([snapshot(3, rpm=4, tpm=500), snapshot(2, rpm=6)])
 
 
-def test_counters_that_fell_are_kept_in_the_sum() -> None:
-    """A window may have given back more than it took."""
+def test_summary_includes_negative_counters() -> None:
+    """More may have been credited than taken in a window."""
     assert {"rpm": -2, "tpm": 0} == summarize([snapshot(1, rpm=-2, tpm=0)]).total
 
 
-def test_a_summary_of_nothing() -> None:
+def test_summary_of_no_snapshots_is_empty() -> None:
     """There is no earliest and no latest window."""
     assert UsageSummary(0, {}, {}, None, None) == summarize([])
 
 
-def test_a_filter_admits_windows_that_begin_within_its_times() -> None:
-    """Both times are included; what is not named does not matter."""
+def test_usage_filter_admits_windows_that_start_within_its_bounds() -> None:
+    """Both bounds are inclusive, and fields that are None match everything."""
     hours = [window_at("hourly", ms_from_iso(f"2024-01-01T{hour:02d}:30:00Z")) for hour in range(4)]
     wanted = UsageFilter("user-1", None, "hourly", "2024-01-01T01:00:00Z", "2024-01-01T02:00:00Z")
 
@@ -129,7 +129,7 @@ def test_a_filter_admits_windows_that_begin_within_its_times() -> None:
         ({"entity_id": "a", "end_time": 5}, "end_time"),
     ],
 )
-def test_filters_that_cannot_be(filters: dict[str, Any], field: str) -> None:
+def test_invalid_usage_filter_raises_with_its_field(filters: dict[str, Any], field: str) -> None:
     """The error names the filter."""
     with pytest.raises(ValidationError) as raised:
         UsageFilter(**filters)

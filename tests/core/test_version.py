@@ -1,4 +1,4 @@
-"""A client works on a table of its own schema only, and says which of the two is to be upgraded."""
+"""A client works only on a table of a compatible schema, and says which of the two to upgrade."""
 
 import pytest
 
@@ -22,13 +22,13 @@ from zae_limiter.core.version import (
 
 
 @pytest.mark.parametrize("version", [SCHEMA_VERSION, "1.9.3"])
-def test_the_same_major_number_is_the_same_layout(version: str) -> None:
-    """Additions do not keep older clients out."""
+def test_schema_with_the_same_major_version_is_accepted(version: str) -> None:
+    """Additions do not exclude older clients."""
     check_schema(VersionRecord(version))
 
 
 @pytest.mark.parametrize("version", ["0.9.0", "2.0.0", "", "nonsense"])
-def test_another_major_number_is_refused(version: str) -> None:
+def test_schema_with_another_major_version_raises(version: str) -> None:
     """The error names both schemas."""
     with pytest.raises(IncompatibleSchemaError) as caught:
         check_schema(VersionRecord(version))
@@ -49,8 +49,8 @@ def test_another_major_number_is_refused(version: str) -> None:
         ("9" * 5000 + ".0.0", (0, 0, 0)),
     ],
 )
-def test_a_version_is_its_three_numbers(text: str | None, version: tuple[int, int, int]) -> None:
-    """What has none is older than any."""
+def test_parse_version_returns_the_three_numbers(text: str | None, version: tuple[int, int, int]) -> None:
+    """Text without them counts as older than any version."""
     assert Version(*version) == parse_version(text)
 
 
@@ -67,13 +67,13 @@ def test_a_version_is_its_three_numbers(text: str | None, version: tuple[int, in
         (VersionRecord("1.0.0", client_min_version="0.4.1"), Compatibility(False, True, False)),
     ],
 )
-def test_what_is_to_be_upgraded(record: VersionRecord, expected: Compatibility) -> None:
+def test_compare_returns_what_must_be_upgraded(record: VersionRecord, expected: Compatibility) -> None:
     """The table, the client or the function."""
     assert expected == compare(record, "0.4.0")
 
 
-def test_a_table_that_asks_for_a_newer_client_is_refused() -> None:
-    """The error says from which version on."""
+def test_table_that_requires_a_newer_client_raises() -> None:
+    """The error names the minimum version."""
     check_client(VersionRecord("1.0.0", client_min_version="0.4.0"), "0.4.0")
     with pytest.raises(VersionMismatchError, match=r"Client 0\.4\.0 and stack 0\.5\.0 .* from 0\.5\.0 on") as caught:
         check_client(VersionRecord("1.0.0", "0.5.0", "0.5.0"), "0.4.0")
@@ -81,14 +81,14 @@ def test_a_table_that_asks_for_a_newer_client_is_refused() -> None:
     assert ("0.4.0", "0.5.0") == (caught.value.client_version, caught.value.stack_version)
 
 
-def test_a_layout_that_cannot_be_read_is_told_first() -> None:
-    """A newer client helps only if it reads the same layout."""
+def test_incompatible_schema_takes_precedence_over_the_client_version() -> None:
+    """A newer client helps only if it reads the same schema."""
     with pytest.raises(IncompatibleSchemaError):
         check_client(VersionRecord("2.0.0", client_min_version="9.0.0"), "0.4.0")
 
 
-def test_an_aggregator_that_is_older_is_refused() -> None:
-    """One as new as the client, a newer one, and none at all are fine."""
+def test_older_aggregator_raises() -> None:
+    """The same version, a newer one, and none are fine."""
     for version in (None, "0.4.0", "0.5.0"):
         check_function(VersionRecord("1.0.0", version), "0.4.0")
     with pytest.raises(VersionMismatchError, match="the aggregator is older"):
@@ -102,13 +102,13 @@ TARGETS = ["0.8.0", "0.9.0", "1.0.0"]
     ("seen", "expected"),
     [(None, TARGETS), ("0.1.0", TARGETS), ("0.8.0", TARGETS[1:]), ("0.8.5", TARGETS[1:]), ("1.0.0", []), ("1.7.0", [])],
 )
-def test_what_is_pending_is_what_is_newer(seen: str | None, expected: list[str]) -> None:
-    """In its order."""
+def test_pending_migrations_are_those_newer_than_the_schema(seen: str | None, expected: list[str]) -> None:
+    """They are in order."""
     assert expected == pending(TARGETS, seen)
 
 
-def test_nothing_leads_back_from_a_newer_layout() -> None:
-    """A table that a newer package has migrated is left alone."""
+def test_pending_migrations_of_a_newer_major_schema_raise() -> None:
+    """A table that a newer package has migrated is not changed."""
     with pytest.raises(IncompatibleSchemaError):
         pending(TARGETS, "2.0.0")
 
@@ -124,8 +124,8 @@ def test_nothing_leads_back_from_a_newer_layout() -> None:
         (["x"], False),
     ],
 )
-def test_migrations_are_listed_in_their_order(targets: list[str], expected: bool) -> None:
-    """Each once, and none beyond the schema of this package."""
+def test_in_order_requires_increasing_targets_up_to_the_current_schema(targets: list[str], expected: bool) -> None:
+    """Each target occurs once."""
     assert expected == in_order(targets)
 
 
@@ -134,27 +134,31 @@ class TestFunctionUpdate:
         ("chosen", "update"),
         [(None, FunctionUpdate.ON_AWS), (True, FunctionUpdate.ALWAYS), (False, FunctionUpdate.NEVER)],
     )
-    def test_what_was_chosen(self, chosen: bool | None, update: FunctionUpdate) -> None:
+    def test_auto_update_selects_the_function_update(self, chosen: bool | None, update: FunctionUpdate) -> None:
+        """None means only on AWS."""
         assert update is chosen_update(chosen)
 
     @pytest.mark.parametrize("chosen", [0, 1, "true", "", []])
-    def test_nothing_else_can_be_chosen(self, chosen: object) -> None:
+    def test_invalid_auto_update_raises(self, chosen: object) -> None:
+        """Only True, False and None are valid."""
         with pytest.raises(ValidationError, match="auto_update"):
             chosen_update(chosen)
 
     @pytest.mark.parametrize("update", FunctionUpdate)
-    def test_an_aggregator_that_never_was_is_put_in_place(self, update: FunctionUpdate) -> None:
+    def test_missing_aggregator_is_installed_whatever_was_selected(self, update: FunctionUpdate) -> None:
+        """There is nothing to replace."""
         assert may_replace(None, "0.2.0", update)
         assert may_replace(VersionRecord(SCHEMA_VERSION), "0.2.0", update)
 
     @pytest.mark.parametrize("update", [FunctionUpdate.ON_AWS, FunctionUpdate.ALWAYS])
-    def test_one_that_is_no_newer_is_replaced(self, update: FunctionUpdate) -> None:
-        """Of the same version too: its code may be another while that version is being made."""
+    def test_aggregator_of_the_same_or_an_older_version_is_replaced(self, update: FunctionUpdate) -> None:
+        """The same version is included: its code may differ during development."""
         seen = [VersionRecord(SCHEMA_VERSION, lambda_version=one) for one in ("0.1.9", "0.2.0", "0.2.0.dev7", "0.2.1")]
 
         assert [True, True, True, False] == [may_replace(record, "0.2.0", update) for record in seen]
 
-    def test_where_that_is_forbidden_none_is(self) -> None:
+    def test_aggregator_is_not_replaced_if_updates_are_disabled(self) -> None:
+        """An older version is kept."""
         record = VersionRecord(SCHEMA_VERSION, lambda_version="0.1.9")
 
         assert not may_replace(record, "0.2.0", FunctionUpdate.NEVER)

@@ -1,4 +1,4 @@
-"""What a client goes by, what it last saw, and what it learns of others."""
+"""The limits that a client uses, its view of a bucket, and what it learns about other clients."""
 
 import pytest
 from hypothesis import given
@@ -17,41 +17,41 @@ RPM = Limit("rpm", 100, 100, 60)
 TERMS = stored(RPS, RPM)
 
 
-class TestTerms:
-    """The limits a client goes by."""
+class TestEffectiveLimits:
+    """The limits that a client uses."""
 
     @given(limits=some.limit_sets())
-    def test_limits_stand_in_the_order_of_their_names(self, limits: tuple[Limit, ...]) -> None:
-        """And every name knows its place."""
+    def test_effective_limits_are_in_the_order_of_their_names(self, limits: tuple[Limit, ...]) -> None:
+        """``positions`` maps every name to its index."""
         terms = stored(*limits)
 
         assert sorted(limit.name for limit in limits) == [limit.name for limit in terms.limits]
-        assert {limit.name: place for place, limit in enumerate(terms.limits)} == dict(terms.positions)
+        assert {limit.name: index for index, limit in enumerate(terms.limits)} == dict(terms.positions)
 
-    def test_without_limits_there_are_no_terms(self) -> None:
-        """Nothing is configured anywhere."""
+    def test_effective_limits_without_limits_are_none(self) -> None:
+        """Nothing is configured at any level."""
         assert effective_limits(Resolution((), 3, None, None, None), 7) is None
 
-    def test_only_limits_of_resources_and_the_system_expire(self) -> None:
-        """Those of an entity are few, and stay."""
+    def test_only_limits_of_resources_and_the_system_have_a_ttl_multiplier(self) -> None:
+        """Buckets with an entity's own limits are few, and stay."""
         sources = ("entity", "entity_default", "resource", "system")
         terms = [effective_limits(Resolution((RPS,), 1, source, None, None), 7) for source in sources]
 
         assert [0, 0, 7, 7] == [one.ttl_multiplier for one in terms if one is not None]
 
-    def test_the_facts_of_the_entity_come_along(self) -> None:
-        """Parent and cascade are written to the bucket."""
+    def test_effective_limits_contain_parent_and_cascade_of_the_entity(self) -> None:
+        """Both are written to the bucket."""
         terms = own_effective_limits(Resolution((), 4, None, None, EntityFacts("org-1", True, 2)), (RPS,), 7)
 
         assert ("org-1", True, 4, 7) == (terms.parent_id, terms.cascade, terms.stamp, terms.ttl_multiplier)
 
-    def test_limits_of_ones_own_have_a_digest(self) -> None:
-        """It tells them from others of the same stamp, whatever their order."""
+    def test_passed_limits_have_a_digest_independent_of_their_order(self) -> None:
+        """It distinguishes them from other limits of the same stamp."""
         assert "" == stored(RPS).digest
         assert own(RPS, RPM).digest == own(RPM, RPS).digest != own(RPS).digest
 
-    def test_terms_that_are_the_same_are_kept(self) -> None:
-        """One object for as long as nothing changes: what is the same need not be compared."""
+    def test_equal_effective_limits_are_the_same_object(self) -> None:
+        """Identical objects need not be compared."""
         resolution = Resolution((RPS,), 1, "system", None, None)
         known = effective_limits(resolution, 7)
 
@@ -59,10 +59,10 @@ class TestTerms:
         assert known is not effective_limits(Resolution((RPS,), 2, "system", None, None), 7, known)
 
 
-class TestFrames:
+class TestLayouts:
     """What stays the same between two rebases."""
 
-    def test_a_bucket_follows_the_terms_it_was_built_from(self) -> None:
+    def test_layout_follows_the_limits_it_was_built_from(self) -> None:
         """Stamp, digest and limits agree."""
         layout = view(created(TERMS)).layout
 
@@ -71,14 +71,14 @@ class TestFrames:
         assert not layout.follows(own(RPS, RPM))
         assert not layout.follows(stored(RPS))
 
-    def test_a_frame_that_was_seen_to_follow_terms_remembers_them(self) -> None:
-        """So that it is not compared again."""
+    def test_layout_that_follows_limits_keeps_them(self) -> None:
+        """They are not compared again."""
         assert TERMS is view(created(TERMS), NOON, None, TERMS).layout.terms
         assert view(created(TERMS), NOON, None, stored(RPS)).layout.terms is NO_LIMITS
         assert view(created(TERMS), NOON, None, TERMS).layout.follows(TERMS)
 
-    def test_limits_in_force_come_first(self) -> None:
-        """Dormant ones stand behind them, and are found by name all the same."""
+    def test_layout_lists_limits_in_force_before_dormant_ones(self) -> None:
+        """Dormant limits are found by name as well."""
         item = created(TERMS, {"rpm": 5})
         item = after(taking(view(item), stored(RPS, stamp=2), {"rps": 1}, at(NOON)), item)
         layout = view(item).layout
@@ -87,18 +87,18 @@ class TestFrames:
         assert ["rps", "rpm"] == [one.name for one in layout.baselines]
         assert (0, 1, None) == (layout.position("rps"), layout.position("rpm"), layout.position("tpm"))
 
-    def test_a_view_reads_totals_and_writes(self) -> None:
-        """By position, and the counter of writes."""
+    def test_view_has_totals_by_position_and_the_write_count(self) -> None:
+        """Both come from the item."""
         seen = view(created(TERMS, {"rpm": 5}))
 
         assert (5_000, 0, 1) == (seen.total(0), seen.total(1), seen.writes)
 
 
 class TestPace:
-    """How fast others use a bucket, learnt from the answers."""
+    """How fast other clients use a bucket, learned from responses."""
 
-    def test_a_client_alone_knows_no_pace(self) -> None:
-        """Its own takes are no others'."""
+    def test_pace_of_a_single_client_is_none(self) -> None:
+        """Its own takes do not count."""
         item = created(TERMS)
         seen = view(item, NOON, None, TERMS)
         for elapsed in (0, 5, 700):
@@ -107,8 +107,8 @@ class TestPace:
 
         assert seen.pace is None
 
-    def test_what_others_took_since_the_last_look_is_their_pace(self) -> None:
-        """By limit, and by write."""
+    def test_pace_is_what_other_clients_took_since_the_last_view(self) -> None:
+        """Per limit, and per write."""
         item = created(TERMS)
         seen = view(item, NOON, None, TERMS)
         for _ in range(4):
@@ -122,8 +122,8 @@ class TestPace:
         assert 12_000.0 == pace.expected(0, 100)
 
     @pytest.mark.parametrize("elapsed_ms", [-3, 0, 1])
-    def test_looks_that_no_time_parts_are_a_millisecond_apart(self, elapsed_ms: int) -> None:
-        """A clock may stand, or be set back."""
+    def test_pace_between_views_of_the_same_time_assumes_one_millisecond(self, elapsed_ms: int) -> None:
+        """A clock may not move, or be set back."""
         item = created(TERMS)
         seen = view(item, NOON, None, TERMS)
         item = after(taking(view(item), TERMS, {"rps": 2}, at(NOON)), item)
@@ -133,16 +133,16 @@ class TestPace:
         assert pace is not None
         assert 2_000.0 == pace.expected(1, 1)
 
-    def test_what_was_two_seconds_ago_counts_half(self) -> None:
-        """Tokens, writes and the time they took."""
+    def test_pace_of_two_seconds_ago_counts_half(self) -> None:
+        """Tokens, writes and their time are all halved."""
         seen = view(created(TERMS), NOON, None, TERMS)
         seen.pace = Pace((0.0, 1_000.0), 10.0, 400.0)
         numbers = (*seen.numbers[:2], seen.total(0), seen.total(1) + 600, seen.writes + 4)
 
         assert Pace((0.0, 1_100.0), 9.0, 2_200.0) == pace_after(seen, numbers, (), NOON + 2_000)
 
-    def test_ones_own_take_is_left_out(self) -> None:
-        """What remains was taken by others."""
+    def test_pace_does_not_include_the_clients_own_take(self) -> None:
+        """The rest was taken by other clients."""
         item = created(TERMS, {"rps": 1})
         seen = view(item, NOON, None, TERMS)
         others = after(taking(view(item), TERMS, {"rps": 2}, at(NOON)), item)
@@ -153,8 +153,8 @@ class TestPace:
         assert pace is not None
         assert (0.0, 200.0) == (pace.expected(0, 1), pace.expected(1, 1))
 
-    def test_what_others_gave_back_is_no_pace_below_zero(self) -> None:
-        """They are at work, and take nothing on the whole."""
+    def test_pace_is_zero_if_other_clients_credited_more_than_they_took(self) -> None:
+        """A pace is never negative."""
         item = {**created(TERMS, {"rps": 5}), "b_rps_tc": 5_000}
         seen = view(item, NOON, None, TERMS)
         item = {**with_balances(item, rps=9_000), "b_rps_tc": 1_000, "b_wcu_tc": 2}
@@ -165,8 +165,8 @@ class TestPace:
         assert 0.0 == pace.expected(1, 1_000)
 
     @given(pause_ms=st.integers(60_000, 10**9))
-    def test_silence_is_forgotten(self, pause_ms: int) -> None:
-        """Others who have been gone for long are no reason to guess."""
+    def test_pace_is_none_after_a_long_pause(self, pause_ms: int) -> None:
+        """Other clients that stopped long ago do not affect the prediction."""
         item = created(TERMS)
         seen = view(item, NOON, None, TERMS)
         item = after(taking(view(item), TERMS, {"rps": 2}, at(NOON)), item)
@@ -178,8 +178,8 @@ class TestPace:
         assert busy.pace is not None
         assert quiet.pace is None
 
-    def test_old_uses_count_for_less(self) -> None:
-        """A pace follows what others do."""
+    def test_pace_decreases_when_other_clients_take_less(self) -> None:
+        """Older takes count for less."""
         item = created(TERMS)
         seen = view(item, NOON, None, TERMS)
         busy_item = {**item, "b_rps_tc": 100_000, "b_wcu_tc": 101}
@@ -190,8 +190,8 @@ class TestPace:
         assert calm.pace is not None
         assert busy.pace.expected(1, 1) > calm.pace.expected(1, 1)
 
-    def test_a_rebase_to_as_many_limits_keeps_the_pace(self) -> None:
-        """Those who were at work still are."""
+    def test_rebase_to_the_same_number_of_limits_keeps_the_pace(self) -> None:
+        """The other clients are still there; with another number, the pace is reset."""
         item = created(TERMS)
         seen = view(item, NOON, None, TERMS)
         item = after(taking(view(item), TERMS, {"rps": 2}, at(NOON)), item)
@@ -203,8 +203,8 @@ class TestPace:
         assert view(more, NOON + 2, busy).pace is None
 
 
-def test_a_frame_knows_which_limits_it_has() -> None:
-    """Whoever settles with a bucket it has not seen for long looks first if one is missing."""
+def test_layout_has_all_limits_of_a_settlement_or_not() -> None:
+    """A client with an old view reads the bucket first if a limit is missing."""
     layout = view(created(TERMS)).layout
 
     assert layout.has_all(Settlement(debits=(("rps", 1_000),), credits=(("rpm", 1_000),)).names)

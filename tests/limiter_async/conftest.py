@@ -26,11 +26,11 @@ def limiter(repo: Repository) -> RateLimiter:
 
 @pytest.fixture
 def slow(repo: Repository) -> SlowTable:
-    """The same table, as if it were far away."""
+    """The same table, with writes that can be held up."""
     return SlowTable(repo.scope.table)
 
 
 @pytest.fixture
-def far(repo: Repository, slow: SlowTable) -> RateLimiter:
+def remote(repo: Repository, slow: SlowTable) -> RateLimiter:
     """A limiter on the slow table."""
     return RateLimiter(slow.seen_from(repo))

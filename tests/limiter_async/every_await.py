@@ -1,4 +1,4 @@
-"""A task that is cancelled at its k-th await, and tables where something happens around every call."""
+"""A task that is cancelled at its k-th await, and tables where another action runs around every call."""
 
 import asyncio
 import sqlite3
@@ -13,7 +13,7 @@ MOST_AWAITS = 200
 
 
 class CancelledAt:
-    """Awaits a coroutine and cancels its own task at one of the awaits, or, ``again``, at all that follow too."""
+    """Await a coroutine and cancel its task at one of the awaits; with ``again``, at all later ones too."""
 
     def __init__(self, coroutine: Coroutine[Any, None, Any], number: int, *, again: bool = False) -> None:
         self._coroutine = coroutine
@@ -51,7 +51,7 @@ async def cancelled_everywhere(program: Callable[[int], Awaitable[CancelledAt]])
 
 
 async def ended(run: CancelledAt) -> bool:
-    """Run a program in a task of its own; return whether it was cancelled."""
+    """Run a program in its own task, and return whether it was cancelled."""
 
     async def main() -> None:
         await run
@@ -65,7 +65,7 @@ async def ended(run: CancelledAt) -> bool:
 
 
 class Contended(Wrapped):
-    """A table on which something else happens before every call, while the caller waits."""
+    """A table where another action runs before every call, while the caller waits."""
 
     def __init__(self, table: Any, before: Callable[[], Awaitable[None]]) -> None:
         super().__init__(table)
@@ -89,7 +89,7 @@ class Contended(Wrapped):
 
 
 class LossyTable(Wrapped):
-    """A table over a network: the answer to one of its writes is lost, and the write applied or not."""
+    """A table over a network: the response to one of its writes is lost, and the write is applied or not."""
 
     def __init__(self, table: Any, lost: int, *, applied: bool) -> None:
         super().__init__(table)
@@ -114,7 +114,7 @@ class LossyTable(Wrapped):
             if self._applied:
                 await super().write(operation, until_s)
             await asyncio.sleep(0)
-            return Unavailable(ConnectionError("the answer was lost"), ambiguous=True)
+            return Unavailable(ConnectionError("the response was lost"), ambiguous=True)
         outcome = await super().write(operation, until_s)
         await asyncio.sleep(0)
         return outcome
@@ -127,16 +127,16 @@ class HeldFile:
         self._connection = sqlite3.connect(path, isolation_level=None)
 
     async def hold_for_a_moment(self) -> None:
-        """Lock the file until the loop has gone on for a while; the caller's next call finds it busy."""
+        """Lock the file for two milliseconds, so that the caller's next call finds it busy."""
         if not self._connection.in_transaction:
             self._connection.execute("BEGIN IMMEDIATE")
-            asyncio.get_running_loop().call_later(0.002, self._let_go)
+            asyncio.get_running_loop().call_later(0.002, self._unlock)
 
-    def _let_go(self) -> None:
+    def _unlock(self) -> None:
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
     def close(self) -> None:
-        """End the connection."""
-        self._let_go()
+        """Close the connection."""
+        self._unlock()
         self._connection.close()

@@ -1,4 +1,4 @@
-"""A table whose writes are in flight for a while, so that a caller may be cancelled meanwhile."""
+"""A table whose writes stay in flight for a while, so that a caller can be cancelled in the meantime."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from zae_limiter.schema.operations import Key, Operation, Page, Query, Write
 
 
 class SlowTable:
-    """Holds writes up, while it is told to, before or after they take effect."""
+    """Holds writes up, before or after they take effect, while a gate is shut."""
 
     inline = False
     index_lag_s = 0.0
@@ -25,7 +25,7 @@ class SlowTable:
         self.after = Gate()
 
     def seen_from(self, repo: Repository) -> Repository:
-        """Return a repository on this table, with a memory of its own."""
+        """Return a repository on this table, with its own cache."""
         client = replace(repo.scope.client, table=self, caches={})
         return Repository(client.scope(repo.scope.namespace, repo.scope.namespace_id), owns_table=False)
 
@@ -61,7 +61,7 @@ class SlowTable:
 
 
 class Gate:
-    """A place where writes wait while it is shut."""
+    """A gate where writes wait while it is shut."""
 
     def __init__(self) -> None:
         self._open = asyncio.Event()
@@ -76,7 +76,7 @@ class Gate:
         self._open.set()
 
     async def reached(self) -> None:
-        """Wait until somebody stands before it and finds it shut."""
+        """Wait until a write waits at the shut gate."""
         await self._reached.wait()
 
     async def passed(self) -> None:

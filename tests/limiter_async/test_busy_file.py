@@ -1,4 +1,4 @@
-"""A file that somebody else keeps locked for a while: the loop goes on, and a cancellation is never lost."""
+"""A file that another connection keeps locked for a while: the loop continues, and no cancellation is lost."""
 
 import asyncio
 import sqlite3
@@ -12,7 +12,7 @@ from zae_limiter import RateLimiter, Repository
 
 
 class Lock:
-    """Another connection to the file, which can keep everybody from writing."""
+    """Another connection to the file, which can block all writes."""
 
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(path, isolation_level=None)
@@ -20,7 +20,7 @@ class Lock:
     def hold(self) -> None:
         self._connection.execute("BEGIN IMMEDIATE")
 
-    def let_go(self) -> None:
+    def unlock(self) -> None:
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
@@ -44,7 +44,7 @@ async def limiter(request: pytest.FixtureRequest, path: Path) -> AsyncIterator[R
 def lock(path: Path, limiter: RateLimiter) -> Iterator[Lock]:
     made = Lock(path)
     yield made
-    made.let_go()
+    made.unlock()
     made.close()
 
 
@@ -61,27 +61,27 @@ async def keep(limiter: RateLimiter, amount: int) -> None:
 
 
 async def is_waiting(task: asyncio.Task[None]) -> bool:
-    """Let the loop go round often enough for a task to wait for the lock."""
+    """Run the loop long enough for a task to wait for the lock, and return whether it is still running."""
     for _ in range(20):
         await asyncio.sleep(0.001)
     return not task.done()
 
 
-async def test_the_loop_goes_on_while_the_file_is_locked(limiter, lock):
-    """Were it blocked, nobody could let go of the lock, and the request would fail."""
+async def test_event_loop_continues_while_the_file_is_locked(limiter, lock):
+    """If it were blocked, the lock could not be released and the request would fail."""
     await keep(limiter, 1)
     lock.hold()
     task = asyncio.create_task(keep(limiter, 10))
     waited = await is_waiting(task)
-    lock.let_go()
+    lock.unlock()
     await task
 
     assert waited
     assert 989 == await left(limiter)
 
 
-async def test_a_request_that_is_cancelled_while_it_waits_has_taken_nothing(limiter, lock):
-    """It is cancelled at once: there is nothing in flight to wait for."""
+async def test_acquire_cancelled_while_it_waits_for_the_lock_takes_nothing(limiter, lock):
+    """It ends immediately, because no write is in flight."""
     await keep(limiter, 1)
     lock.hold()
     task = asyncio.create_task(keep(limiter, 10))
@@ -89,13 +89,13 @@ async def test_a_request_that_is_cancelled_while_it_waits_has_taken_nothing(limi
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    lock.let_go()
+    lock.unlock()
 
     assert 999 == await left(limiter)
 
 
-async def test_an_adjustment_is_written_though_its_task_is_cancelled_while_it_waits(limiter, lock):
-    """Leaving is seen through, then the task is cancelled."""
+async def test_exit_cancelled_while_it_waits_for_the_lock_still_writes_the_adjustment(limiter, lock):
+    """The exit completes first, then the task is cancelled."""
 
     async def work():
         async with limiter.acquire("user-1", "gpt-4", {"rpy": 10}) as lease:
@@ -106,7 +106,7 @@ async def test_an_adjustment_is_written_though_its_task_is_cancelled_while_it_wa
     await is_waiting(task)
     task.cancel()
     still = await is_waiting(task)
-    lock.let_go()
+    lock.unlock()
     with pytest.raises(asyncio.CancelledError):
         await task
 
@@ -115,8 +115,8 @@ async def test_an_adjustment_is_written_though_its_task_is_cancelled_while_it_wa
 
 
 @pytest.mark.parametrize("times", [1, 3])
-async def test_everything_is_given_back_though_the_task_is_cancelled_again_while_it_waits(limiter, lock, times):
-    """Once, however often."""
+async def test_exit_cancelled_again_while_it_waits_for_the_lock_credits_once(limiter, lock, times):
+    """The number of cancellations makes no difference."""
 
     async def work():
         async with limiter.acquire("user-1", "gpt-4", {"rpy": 10}):
@@ -128,7 +128,7 @@ async def test_everything_is_given_back_though_the_task_is_cancelled_again_while
         await is_waiting(task)
         task.cancel()
     await is_waiting(task)
-    lock.let_go()
+    lock.unlock()
     with pytest.raises(asyncio.CancelledError):
         await task
 
@@ -137,14 +137,14 @@ async def test_everything_is_given_back_though_the_task_is_cancelled_again_while
 
 @short
 @pytest.mark.parametrize("choice", ["block", "allow"])
-async def test_a_cancellation_is_not_lost_when_settling_fails(limiter, lock, choice):
-    """The task was told to end, so it ends, though the store stays away."""
+async def test_cancellation_is_not_lost_if_the_exit_fails(limiter, lock, choice):
+    """The task ends as cancelled, even if the store stays unavailable."""
 
     async def work():
         async with limiter.acquire("user-1", "gpt-4", {"rpy": 10}, on_unavailable=choice) as lease:
             await lease.adjust(rpy=5)
             lock.hold()
-            # It is told to end when it next waits, which is for the lock.
+            # The cancellation arrives when the task next waits, which is for the lock.
             asyncio.get_running_loop().call_soon(task.cancel)
 
     task = asyncio.create_task(work())
@@ -153,8 +153,8 @@ async def test_a_cancellation_is_not_lost_when_settling_fails(limiter, lock, cho
 
 
 @short
-async def test_a_timeout_around_the_block_stays_a_timeout_when_giving_back_fails(limiter, lock, caplog):
-    """What cannot be given back is logged."""
+async def test_timeout_around_a_lease_stays_a_timeout_if_the_credit_fails(limiter, lock, caplog):
+    """The credit that could not be written is logged."""
 
     async def work():
         async with asyncio.timeout(0.01), limiter.acquire("user-1", "gpt-4", {"rpy": 10}):

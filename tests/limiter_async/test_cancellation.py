@@ -1,4 +1,4 @@
-"""A task that is cancelled: inside the block, and while a write is in flight."""
+"""A task that is cancelled inside the block of a lease, or while a write is in flight."""
 
 import asyncio
 import contextlib
@@ -12,8 +12,8 @@ async def left(limiter):
     return (await limiter.available("user-1", "gpt-4"))["rpy"]
 
 
-async def cancelled(task, times=1):
-    """Cancel a task so many times, and wait for its end."""
+async def cancel(task, times=1):
+    """Cancel a task this many times."""
     for _ in range(times):
         task.cancel()
         await asyncio.sleep(0)
@@ -28,8 +28,10 @@ async def ended_by_cancellation(task):
 
 
 class TestInsideTheBlock:
-    async def test_a_cancelled_task_gives_everything_back(self, limiter):
-        """A cancellation is a failure of the block like others."""
+    """Cancellation between entry and exit of a lease."""
+
+    async def test_lease_of_a_cancelled_task_credits_everything(self, limiter):
+        """A cancellation ends the block like any other exception."""
         entered = asyncio.Event()
 
         async def work():
@@ -45,8 +47,8 @@ class TestInsideTheBlock:
         assert await ended_by_cancellation(task)
         assert 1_000 == await left(limiter)
 
-    async def test_a_timeout_gives_everything_back(self, limiter):
-        """``asyncio.timeout`` around the block, or inside it."""
+    async def test_lease_ended_by_a_timeout_credits_everything(self, limiter):
+        """``asyncio.timeout`` may be around the lease, or inside it."""
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01), limiter.acquire("user-1", "gpt-4", {"rpy": 10}):
                 await asyncio.Event().wait()
@@ -56,7 +58,7 @@ class TestInsideTheBlock:
 
         assert 1_000 == await left(limiter)
 
-    async def test_a_timeout_that_is_caught_inside_keeps_the_tokens(self, limiter):
+    async def test_lease_with_a_timeout_that_is_caught_inside_keeps_its_tokens(self, limiter):
         """The block ends normally."""
         async with limiter.acquire("user-1", "gpt-4", {"rpy": 10}):
             with contextlib.suppress(TimeoutError):
@@ -65,8 +67,8 @@ class TestInsideTheBlock:
 
         assert 990 == await left(limiter)
 
-    async def test_a_generator_that_is_closed_early_gives_everything_back(self, limiter):
-        """Whoever stops listening to a stream has not had it."""
+    async def test_lease_in_a_generator_that_is_closed_early_credits_everything(self, limiter):
+        """The stream was not consumed to its end."""
 
         async def stream():
             async with limiter.acquire("user-1", "gpt-4", {"rpy": 10}):
@@ -82,8 +84,8 @@ class TestInsideTheBlock:
 
         assert (990, 1_000) == (held, await left(limiter))
 
-    async def test_a_generator_that_is_exhausted_keeps_the_tokens(self, limiter):
-        """It had what it asked for."""
+    async def test_lease_in_a_generator_that_is_exhausted_keeps_its_tokens(self, limiter):
+        """The block ends normally."""
 
         async def stream():
             async with limiter.acquire("user-1", "gpt-4", {"rpy": 10}) as lease:
@@ -93,8 +95,8 @@ class TestInsideTheBlock:
         assert ["all"] == [part async for part in stream()]
         assert 989 == await left(limiter)
 
-    async def test_one_cancelled_task_of_a_group_takes_only_its_own(self, limiter):
-        """Others go on."""
+    async def test_failed_task_of_a_group_credits_only_its_own_lease(self, limiter):
+        """The other task keeps its tokens."""
 
         async def work(amount, fails):
             async with limiter.acquire("user-1", "gpt-4", {"rpy": amount}):
@@ -110,15 +112,17 @@ class TestInsideTheBlock:
 
 
 class TestInFlight:
+    """Cancellation while a write is in flight."""
+
     @pytest.mark.parametrize("times", [1, 2, 5])
-    async def test_a_take_that_was_applied_is_given_back(self, far, slow, limiter, times):
-        """However often its task is cancelled while the answer is on its way."""
-        await warm(far)
+    async def test_applied_take_of_a_cancelled_acquire_is_credited(self, remote, slow, limiter, times):
+        """The number of cancellations before the response makes no difference."""
+        await warm(remote)
         slow.after.shut()
-        task = asyncio.create_task(keep(far, 10))
+        task = asyncio.create_task(keep(remote, 10))
         await slow.after.reached()
 
-        await cancelled(task, times)
+        await cancel(task, times)
         still_waiting = not task.done()
         slow.after.open()
 
@@ -127,149 +131,149 @@ class TestInFlight:
         assert 999 == await left(limiter)
 
     @pytest.mark.parametrize("times", [1, 2])
-    async def test_a_take_that_is_applied_after_the_cancellation_is_given_back(self, far, slow, limiter, times):
-        """It was sent, so it is seen through."""
-        await warm(far)
+    async def test_take_applied_after_the_cancellation_is_credited(self, remote, slow, limiter, times):
+        """A write that was sent is awaited."""
+        await warm(remote)
         slow.before.shut()
-        task = asyncio.create_task(keep(far, 10))
+        task = asyncio.create_task(keep(remote, 10))
         await slow.before.reached()
 
-        await cancelled(task, times)
+        await cancel(task, times)
         slow.before.open()
 
         assert await ended_by_cancellation(task)
         assert 999 == await left(limiter)
 
-    async def test_a_take_that_is_refused_is_not_given_back(self, far, slow, limiter):
-        """Nothing was taken, so nothing is credited."""
-        await warm(far)
+    async def test_refused_take_of_a_cancelled_acquire_is_not_credited(self, remote, slow, limiter):
+        """Nothing was taken."""
+        await warm(remote)
         slow.before.shut()
-        task = asyncio.create_task(keep(far, 10))
+        task = asyncio.create_task(keep(remote, 10))
         await slow.before.reached()
         await keep(limiter, 995)
-        await cancelled(task)
+        await cancel(task)
         slow.before.open()
 
         assert await ended_by_cancellation(task)
         assert 4 == await left(limiter)
 
-    async def test_a_creation_that_was_applied_is_given_back(self, far, slow, limiter):
-        """The first touch of a bucket, too."""
+    async def test_bucket_creation_of_a_cancelled_acquire_is_credited(self, remote, slow, limiter):
+        """The rule holds for the first take of a bucket, too."""
         slow.after.shut()
-        task = asyncio.create_task(keep(far, 10))
+        task = asyncio.create_task(keep(remote, 10))
         await slow.after.reached()
-        await cancelled(task)
+        await cancel(task)
         slow.after.open()
 
         assert await ended_by_cancellation(task)
         assert 1_000 == await left(limiter)
 
-    async def test_a_cancellation_before_anything_was_sent_writes_nothing_that_stays(self, far, slow, limiter):
-        """Reading for a first touch is no taking."""
-        task = asyncio.create_task(keep(far, 10))
+    async def test_acquire_cancelled_before_its_write_takes_nothing(self, remote, slow, limiter):
+        """Only reads were made."""
+        task = asyncio.create_task(keep(remote, 10))
         await asyncio.sleep(0)
         task.cancel()
 
         assert await ended_by_cancellation(task)
         assert 1_000 == await left(limiter)
 
-    async def test_a_timeout_while_a_take_is_in_flight_gives_it_back(self, far, slow, limiter):
-        """And is a timeout for the caller."""
-        await warm(far)
+    async def test_timeout_while_a_take_is_in_flight_credits_it(self, remote, slow, limiter):
+        """The caller gets a TimeoutError."""
+        await warm(remote)
         slow.after.shut()
 
-        async def hurried():
+        async def with_timeout():
             async with asyncio.timeout(0.01):
-                # Armed after the timeout, so that it is never the first of the two.
+                # Scheduled after the timeout, so that the timeout always comes first.
                 asyncio.get_running_loop().call_later(0.05, slow.after.open)
-                await keep(far, 10)
+                await keep(remote, 10)
 
         with pytest.raises(TimeoutError):
-            await hurried()
+            await with_timeout()
 
         assert 999 == await left(limiter)
 
     @pytest.mark.parametrize("times", [1, 2])
-    async def test_what_is_consumed_in_the_block_is_given_back_once(self, far, slow, limiter, times):
-        """The lease never held it, so leaving does not give it back again."""
-        await warm(far)
+    async def test_consume_cancelled_in_flight_is_credited_once(self, remote, slow, limiter, times):
+        """The lease never held the tokens, so its exit does not credit them again."""
+        await warm(remote)
 
         async def work():
-            async with far.acquire("user-1", "gpt-4", {"rpy": 10}) as lease:
+            async with remote.acquire("user-1", "gpt-4", {"rpy": 10}) as lease:
                 slow.after.shut()
                 await lease.consume(rpy=100)
 
         task = asyncio.create_task(work())
         await slow.after.reached()
-        await cancelled(task, times)
+        await cancel(task, times)
         slow.after.open()
 
         assert await ended_by_cancellation(task)
         assert 999 == await left(limiter)
 
     @pytest.mark.parametrize("times", [1, 3])
-    async def test_settling_is_seen_through(self, far, slow, limiter, times):
-        """A task that is cancelled while it writes its adjustment writes it, once."""
+    async def test_adjustment_at_exit_is_written_once_despite_cancellation(self, remote, slow, limiter, times):
+        """A cancelled task completes the write of its adjustment."""
 
         async def work():
-            async with far.acquire("user-1", "gpt-4", {"rpy": 10}) as lease:
+            async with remote.acquire("user-1", "gpt-4", {"rpy": 10}) as lease:
                 await lease.adjust(rpy=5)
                 slow.before.shut()
 
         task = asyncio.create_task(work())
         await slow.before.reached()
-        await cancelled(task, times)
+        await cancel(task, times)
         slow.before.open()
 
         assert await ended_by_cancellation(task)
         assert 985 == await left(limiter)
 
-    async def test_giving_back_is_seen_through(self, far, slow, limiter):
-        """A task that is cancelled again while it gives back gives back, once."""
+    async def test_credit_at_exit_is_written_once_despite_further_cancellation(self, remote, slow, limiter):
+        """A task that is cancelled again during the credit completes it."""
 
         entered = asyncio.Event()
 
         async def work():
-            async with far.acquire("user-1", "gpt-4", {"rpy": 10}):
+            async with remote.acquire("user-1", "gpt-4", {"rpy": 10}):
                 slow.before.shut()
                 entered.set()
                 await asyncio.Event().wait()
 
         task = asyncio.create_task(work())
         await entered.wait()
-        await cancelled(task)
+        await cancel(task)
         await slow.before.reached()
-        await cancelled(task, 3)
+        await cancel(task, 3)
         slow.before.open()
 
         assert await ended_by_cancellation(task)
         assert 1_000 == await left(limiter)
 
-    async def test_a_release_is_seen_through(self, far, slow, limiter):
-        """What is on its way back arrives, and is not given back again on leaving."""
-        await warm(far)
+    async def test_release_cancelled_in_flight_is_credited_once(self, remote, slow, limiter):
+        """The release completes, and the exit does not credit it again."""
+        await warm(remote)
 
         async def work():
-            async with far.acquire("user-1", "gpt-4", {"rpy": 10}) as lease:
+            async with remote.acquire("user-1", "gpt-4", {"rpy": 10}) as lease:
                 slow.before.shut()
                 await lease.release(rpy=4)
 
         task = asyncio.create_task(work())
         await slow.before.reached()
-        await cancelled(task, 2)
+        await cancel(task, 2)
         slow.before.open()
 
         assert await ended_by_cancellation(task)
         assert 999 == await left(limiter)
 
-    async def test_what_a_caller_changes_meanwhile_changes_nothing(self, far, slow, limiter):
-        """The amounts are those of the moment the acquire was entered."""
-        await warm(far)
+    async def test_consume_dict_changed_during_an_acquire_has_no_effect(self, remote, slow, limiter):
+        """The amounts are those at entry."""
+        await warm(remote)
         consume = {"rpy": 10}
         slow.after.shut()
 
         async def work():
-            async with far.acquire("user-1", "gpt-4", consume) as lease:
+            async with remote.acquire("user-1", "gpt-4", consume) as lease:
                 await lease.release(rpy=lease.consumed["rpy"])
 
         task = asyncio.create_task(work())
@@ -282,11 +286,11 @@ class TestInFlight:
 
 
 async def warm(limiter):
-    """Take once, so that the bucket is known."""
+    """Take once, so that the bucket is cached."""
     await keep(limiter, 1)
 
 
 async def keep(limiter: RateLimiter, amount: int) -> None:
-    """Take and keep."""
+    """Acquire tokens and keep them."""
     async with limiter.acquire("user-1", "gpt-4", {"rpy": amount}):
         pass

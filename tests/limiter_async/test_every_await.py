@@ -1,6 +1,6 @@
-"""Leases that are cancelled at every await of enter, consume, release, adjust and exit, with others in between.
+"""Leases that are cancelled at every await of enter, consume, release, adjust and exit, with concurrent clients.
 
-The cascade has two buckets. Each is settled exactly once, whatever is cancelled and when.
+The cascade has two buckets. Each is settled exactly once, whichever await is cancelled.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from tests._async.clients import another
-from tests._async.shards import Other
+from tests._async.shards import OtherClient
 from tests.limiter_async.every_await import (
     CancelledAt,
     Contended,
@@ -26,7 +26,7 @@ CAPACITY = 1_000
 LIMITS = [Limit.custom("rpy", CAPACITY, 1, YEAR_S)]
 CHILD, PARENT = "user-1", "project-1"
 KEPT = 16
-"""What the program keeps that ends normally: 10, 3 more, 2 released, 5 adjusted."""
+"""The tokens that a program keeps if it ends normally: 10, 3 more, 2 released, 5 adjusted."""
 
 
 async def prepared(url: str) -> Repository:
@@ -38,7 +38,7 @@ async def prepared(url: str) -> Repository:
 
 
 class Program:
-    """Takes, takes more, releases, adjusts and leaves; ``fails``: leaves by an exception."""
+    """Acquire, consume, release, adjust and exit; with ``fails``, exit by an exception."""
 
     def __init__(self, limiter: RateLimiter, *, fails: bool) -> None:
         self._limiter = limiter
@@ -57,21 +57,21 @@ class Program:
 
 
 class Levels:
-    """What both buckets have, seen through a client of its own, and what they should have."""
+    """The consumption of both buckets, read by a separate client, and what it should be."""
 
     def __init__(self, repo: Repository) -> None:
         self._limiter = RateLimiter(another(repo))
         self.used = dict.fromkeys((CHILD, PARENT), 0)
 
     async def rival(self, entity_id: str) -> None:
-        """Take one token as another client does."""
+        """Take one token as another client."""
         async with self._limiter.acquire(entity_id, "gpt-4", {"rpy": 1}):
             pass
         for one in {entity_id, PARENT}:
             self.used[one] += 1
 
     async def lost(self) -> dict[str, int]:
-        """Return what each bucket lacks beyond what was used; below zero it was credited twice."""
+        """Return what each bucket lacks beyond what was used; a negative amount was credited twice."""
         states = [(await self._limiter.get_buckets(one))[0] for one in (CHILD, PARENT)]
         return {state.entity_id: state.total_consumed_milli // 1000 - self.used[state.entity_id] for state in states}
 
@@ -103,8 +103,8 @@ async def repo(request, tmp_path):
 
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("fails", [False, True])
-async def test_a_cascade_cancelled_at_any_await_among_rivals_is_settled_once(repo, fails, again):
-    """Other clients write to both buckets before every call, so writes are refused and tried again."""
+async def test_cascade_cancelled_at_any_await_with_concurrent_clients_is_settled_once(repo, fails, again):
+    """Other clients write to both buckets before every call, so writes are refused and retried."""
     levels = Levels(repo)
     await levels.rival(CHILD)
 
@@ -120,8 +120,8 @@ async def test_a_cascade_cancelled_at_any_await_among_rivals_is_settled_once(rep
 
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("fails", [False, True])
-async def test_a_cascade_cancelled_at_any_await_on_a_busy_file_is_settled_once(tmp_path, fails, again):
-    """Another connection holds the file before every call, so each call waits with the other bucket settled or not."""
+async def test_cascade_cancelled_at_any_await_on_a_busy_file_is_settled_once(tmp_path, fails, again):
+    """Another connection locks the file before every call, so each call has to wait."""
     path = tmp_path / "busy.db"
     repo = await prepared(f"sqlite:///{path}")
     held = HeldFile(str(path))
@@ -138,11 +138,11 @@ async def test_a_cascade_cancelled_at_any_await_on_a_busy_file_is_settled_once(t
 
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("fails", [False, True])
-async def test_a_bucket_of_two_shards_cancelled_at_any_await_is_settled_once(repo, fails, again):
-    """What one shard lacks is charged to both of them, in one transaction that is never repeated."""
+async def test_sharded_bucket_cancelled_at_any_await_is_settled_once(repo, fails, again):
+    """A debit that one shard cannot cover is split in one transaction that is never repeated."""
     levels = Levels(repo)
     await levels.rival(CHILD)
-    await Other(repo).split()
+    await OtherClient(repo).split()
 
     async def before() -> None:
         await asyncio.sleep(0)
@@ -154,19 +154,19 @@ async def test_a_bucket_of_two_shards_cancelled_at_any_await_is_settled_once(rep
 
 @pytest.mark.parametrize("applied", [False, True])
 @pytest.mark.parametrize("fails", [False, True])
-async def test_a_lost_answer_and_a_cancellation_never_credit_or_charge_twice(applied, fails):
-    """A credit whose answer was lost is given up: what it would have returned stays charged, and nothing more does."""
+async def test_lost_response_and_cancellation_never_credit_or_debit_twice(applied, fails):
+    """A credit whose response was lost is given up: its tokens stay debited, and no more than that."""
     repo = await prepared("memory://")
     levels = Levels(repo)
     await levels.rival(CHILD)
     for lost in range(1, 10):
-        writes = await _cancelled_with_lost_answer(repo, levels, lost, applied=applied, fails=fails)
+        writes = await _cancelled_with_lost_response(repo, levels, lost, applied=applied, fails=fails)
         if writes < lost:
             break
     await repo.close()
 
 
-async def _cancelled_with_lost_answer(repo, levels, lost, *, applied, fails) -> int:
+async def _cancelled_with_lost_response(repo, levels, lost, *, applied, fails) -> int:
     most_writes = 0
 
     async def program(number: int) -> CancelledAt:
@@ -181,8 +181,8 @@ async def _cancelled_with_lost_answer(repo, levels, lost, *, applied, fails) -> 
         levels.used[CHILD] += body.kept
         levels.used[PARENT] += body.kept
         left = await levels.lost()
-        # 18 are the most that a lease ever held; a bucket may keep as much where its credit was lost.
-        assert all(0 <= amount <= 18 for amount in left.values()), f"answer {lost} lost, cancelled at {number}: {left}"
+        # A lease holds at most 18 tokens; a bucket may lack as many if the credit was lost.
+        assert all(0 <= amount <= 18 for amount in left.values()), f"write {lost} lost, cancelled at {number}: {left}"
         levels.forgive(left)
         return run
 

@@ -1,10 +1,10 @@
-"""Acquires of one bucket that travel as one write: few writes, each lease its own, admitted in order."""
+"""Acquires of one bucket that share a write: few writes, separate leases, admission in order."""
 
 import asyncio
 
 import pytest
 
-from tests.limiter_async.far import ended, staged, take, ticks
+from tests.limiter_async.remote import ended, staged, take, ticks
 from zae_limiter import Limit, RateLimitExceeded, ValidationError
 
 
@@ -15,18 +15,18 @@ async def stage():
 
 
 class TestWrites:
-    async def test_many_at_once_need_few_writes(self, stage):
-        """Those who start together travel together; nothing is lost or counted twice."""
+    async def test_many_concurrent_acquires_share_few_writes(self, stage):
+        """Nothing is lost or counted twice."""
         await stage.warm()
-        await asyncio.gather(*(take(stage.far, 2) for _ in range(64)))
+        await asyncio.gather(*(take(stage.remote, 2) for _ in range(64)))
 
         assert stage.table.drain() <= 8
         assert (1_000 - 128, 128) == (await stage.left(), stage.counted())
 
-    async def test_those_who_wait_travel_as_one(self, stage):
-        """When a write returns, all of them go out."""
+    async def test_waiting_acquires_are_sent_as_one_write(self, stage):
+        """They are sent when a write in flight returns."""
         await stage.warm()
-        tasks = await stage.crowd() + await stage.queued(1, 2, 3, 4, 5, 6)
+        tasks = await stage.fill() + await stage.queued(1, 2, 3, 4, 5, 6)
         before = stage.table.drain()
         stage.table.before.open()
 
@@ -34,28 +34,28 @@ class TestWrites:
         assert (8, 1) == (before, stage.table.drain())
         assert 29 == stage.counted()
 
-    async def test_one_alone_is_written_at_once(self, stage):
-        """One after the other, each is one write."""
+    async def test_sequential_acquires_make_one_write_each(self, stage):
+        """A single request is sent immediately."""
         await stage.warm()
         for _ in range(5):
-            await take(stage.far, 1)
+            await take(stage.remote, 1)
 
         assert 5 == stage.table.drain()
 
-    async def test_without_group_commit_each_request_is_a_write(self):
-        """As many as there are requests."""
+    async def test_acquires_without_group_commit_make_one_write_each(self):
+        """There are as many writes as requests."""
         async with staged(together=False) as stage:
             await stage.warm()
-            await asyncio.gather(*(take(stage.far, 1) for _ in range(20)))
+            await asyncio.gather(*(take(stage.remote, 1) for _ in range(20)))
 
             assert (20, 20) == (stage.table.drain(), stage.counted())
 
-    async def test_settlements_of_leases_that_end_together_travel_together(self, stage):
-        """Up and down, in one sum."""
+    async def test_settlements_of_leases_that_end_together_share_writes(self, stage):
+        """Debits and credits are sent as one sum."""
         await stage.warm()
 
         async def work(number):
-            async with stage.far.acquire("user-1", "gpt-4", {"rpm": 5}) as lease:
+            async with stage.remote.acquire("user-1", "gpt-4", {"rpm": 5}) as lease:
                 await lease.adjust(rpm=number - 2)
 
         await asyncio.gather(*(work(number) for number in range(30)))
@@ -63,13 +63,13 @@ class TestWrites:
         assert stage.table.drain() <= 16
         assert 30 * 3 + sum(range(30)) == stage.counted() == 1_000 - await stage.left()
 
-    async def test_settlements_that_even_out_write_nothing(self, stage):
-        """What one gives back another takes."""
+    async def test_settlements_that_cancel_out_make_no_write(self, stage):
+        """The credit of one lease covers the debit of the other."""
         await stage.warm()
         entered = asyncio.Barrier(3)
 
         async def work(change):
-            async with stage.far.acquire("user-1", "gpt-4", {"rpm": 5}) as lease:
+            async with stage.remote.acquire("user-1", "gpt-4", {"rpm": 5}) as lease:
                 await lease.adjust(rpm=change)
                 await entered.wait()
 
@@ -81,20 +81,20 @@ class TestWrites:
         assert [None, None] == await ended(tasks)
         assert (0, 10) == (stage.table.drain(), stage.counted())
 
-    async def test_different_entities_do_not_mix(self, stage):
-        """Each has its own writes, and its own tokens."""
-        await asyncio.gather(*(take(stage.far, number % 3 + 1, f"user-{number % 3}") for number in range(30)))
+    async def test_concurrent_acquires_of_different_entities_are_counted_separately(self, stage):
+        """Each entity has its own writes and tokens."""
+        await asyncio.gather(*(take(stage.remote, number % 3 + 1, f"user-{number % 3}") for number in range(30)))
 
         assert [10, 20, 30] == [stage.counted(entity_id=f"user-{number}") for number in range(3)]
 
 
-class TestEachItsOwn:
-    async def test_each_lease_adjusts_releases_and_fails_for_itself(self, stage):
-        """Though all were taken in one write."""
+class TestSeparateLeases:
+    async def test_leases_of_one_group_write_adjust_release_and_fail_separately(self, stage):
+        """They shared only the take."""
         await stage.warm()
 
         async def work(number):
-            async with stage.far.acquire("user-1", "gpt-4", {"rpm": 4, "tpm": 10 * number}) as lease:
+            async with stage.remote.acquire("user-1", "gpt-4", {"rpm": 4, "tpm": 10 * number}) as lease:
                 await asyncio.sleep(0)
                 match number % 4:
                     case 0:
@@ -115,8 +115,8 @@ class TestEachItsOwn:
         assert sum(lease["tpm"] for lease in kept) == stage.counted("tpm") == 60_000 - await stage.left("tpm")
 
     @pytest.mark.parametrize("leaver", range(8))
-    async def test_one_that_is_cancelled_takes_only_its_own(self, stage, leaver):
-        """Leading or led, queued or under way."""
+    async def test_cancelled_request_of_a_group_write_credits_only_its_own_tokens(self, stage, leaver):
+        """This holds for every position in the batch."""
         await stage.warm()
         stage.table.after.shut()
         amounts = [1, 2, 4, 8, 16, 32, 64, 128]
@@ -130,10 +130,10 @@ class TestEachItsOwn:
         assert 255 - amounts[leaver] == stage.counted() == 1_000 - await stage.left()
 
     @pytest.mark.parametrize("leaver", [0, 1, 2])
-    async def test_one_that_is_cancelled_while_it_waits_was_never_taken(self, stage, leaver):
-        """It is not in the sum that sets out, and no write gives anything back."""
+    async def test_request_cancelled_while_it_waits_is_not_in_the_group_write(self, stage, leaver):
+        """Nothing has to be credited."""
         await stage.warm()
-        tasks = await stage.crowd()
+        tasks = await stage.fill()
         waiting = await stage.queued(10, 20, 40)
         waiting[leaver].cancel()
         await ended(waiting[leaver : leaver + 1])
@@ -145,21 +145,21 @@ class TestEachItsOwn:
         assert 8 + 70 - (10, 20, 40)[leaver] == stage.counted()
 
 
-class TestInOrder:
-    async def test_a_group_that_is_too_much_is_admitted_in_order(self, stage):
-        """As far as the level reaches, in one more write; one that does not fit holds up none behind it."""
+class TestAdmissionOrder:
+    async def test_group_that_exceeds_the_level_is_admitted_in_order(self, stage):
+        """A request that does not fit does not block those behind it; one more write is enough."""
         await stage.warm()
-        await take(stage.near, 990)
+        await take(stage.local, 990)
         ends = await ended(await stage.queued(4, 7, 6, 1, 0))
 
         assert [None, RateLimitExceeded, None, RateLimitExceeded, None] == ends
         assert (1_000, 0) == (stage.counted(), await stage.left())
         assert stage.table.drain() <= 3
 
-    async def test_what_is_rejected_is_told_what_is_truly_there_and_when_to_come_again(self, stage):
-        """After those that were admitted: then it is admitted, a millisecond earlier it is not."""
+    async def test_rejected_request_of_a_group_reports_the_exact_level_and_wait(self, stage):
+        """It is admitted after the wait, and not a millisecond earlier."""
         await stage.warm()
-        await take(stage.near, 990)
+        await take(stage.local, 990)
         tasks = await stage.queued(4, 9, 3)
         await asyncio.wait(tasks)
         error = tasks[1].exception()
@@ -170,12 +170,12 @@ class TestInOrder:
         assert 360 == wait_ms
         stage.clock.advance(wait_ms - 1)
         with pytest.raises(RateLimitExceeded):
-            await take(stage.near, 9)
+            await take(stage.local, 9)
         stage.clock.advance(1)
-        await take(stage.near, 9)
+        await take(stage.local, 9)
 
-    async def test_an_exhausted_bucket_is_looked_at_once_for_all_who_wait(self):
-        """However wary of rejecting by memory: they are not rejected one after the other."""
+    async def test_exhausted_bucket_is_read_once_for_all_waiting_requests(self):
+        """Even without local rejection, they are not rejected one by one."""
         async with staged(reject_locally_ms=0) as stage:
             await stage.warm(amount=990)
             stage.clock.advance(60)
@@ -185,8 +185,8 @@ class TestInOrder:
             assert stage.table.reads <= 6
             assert 995 == stage.counted()
 
-    async def test_what_is_more_than_the_capacity_together_is_not_refused_for_it(self, stage):
-        """Each that fits alone is admitted or told when to come again."""
+    async def test_group_larger_than_the_capacity_is_judged_request_by_request(self, stage):
+        """Each request is admitted, or rejected with its wait."""
         await stage.warm()
         ends = await ended(await stage.queued(*[400] * 6))
 
@@ -194,8 +194,8 @@ class TestInOrder:
         assert 800 == stage.counted()
 
     @pytest.mark.parametrize("warm", [True, False])
-    async def test_what_can_never_be_admitted_harms_no_other(self, stage, warm):
-        """Whether or not the limits are known when it comes."""
+    async def test_invalid_amounts_in_a_group_do_not_affect_the_other_requests(self, stage, warm):
+        """With and without cached limits."""
         if warm:
             await stage.warm()
         ends = await ended(await stage.queued(1, 2, 1_001, 4, -5, 8, "9", None, 16, True, 32, 1.0))
@@ -205,13 +205,13 @@ class TestInOrder:
         assert 63 == stage.counted()
 
     @pytest.mark.parametrize("warm", [True, False])
-    async def test_a_limit_that_is_not_there_harms_no_other(self, stage, warm):
-        """It is refused by itself."""
+    async def test_unknown_limit_in_a_group_does_not_affect_the_other_requests(self, stage, warm):
+        """Only the request that names it is refused."""
         if warm:
             await stage.warm()
 
         async def ask(consume):
-            async with stage.far.acquire("user-1", "gpt-4", consume):
+            async with stage.remote.acquire("user-1", "gpt-4", consume):
                 pass
 
         asked = [{"rpm": 1}, {"nope": 1}, {"rpm": 2, "tpm": 5}, {"tpm": 1, "nope": 1}, {"rpm": 4}]
@@ -222,23 +222,23 @@ class TestInOrder:
 
     @pytest.mark.parametrize("entity_id", ["a#b", "", ["user-1"], None])
     @pytest.mark.parametrize("amount", [1, -1])
-    async def test_names_that_are_none_are_refused(self, stage, entity_id, amount):
-        """As on any other table, those that cannot be hashed too."""
+    async def test_acquire_with_an_invalid_entity_id_on_a_remote_table_raises(self, stage, entity_id, amount):
+        """Values that cannot be hashed are refused as well."""
         with pytest.raises(ValidationError):
-            await take(stage.far, amount, entity_id)
+            await take(stage.remote, amount, entity_id)
 
-    async def test_those_who_bring_limits_of_their_own_go_alone(self, stage):
-        """Whatever others ask for at the time."""
+    async def test_requests_with_passed_limits_are_not_grouped(self, stage):
+        """Concurrent requests without limits are not affected."""
         own = [Limit.per_minute("rpm", 50)]
         await stage.warm("user-2")
-        tasks = [asyncio.create_task(take(stage.far, 30, "user-2", limits=own)) for _ in range(3)]
+        tasks = [asyncio.create_task(take(stage.remote, 30, "user-2", limits=own)) for _ in range(3)]
         tasks += await stage.queued(1, 2)
 
         assert [None, RateLimitExceeded, RateLimitExceeded, None, None] == await ended(tasks)
         assert (30, 3) == (stage.counted(entity_id="user-2"), stage.counted())
 
-    async def test_limits_that_are_to_be_read_again_refuse_nothing(self, stage):
-        """They may have been raised since."""
+    async def test_expired_cached_limits_refuse_no_request(self, stage):
+        """They may have been raised in the meantime."""
         await stage.warm()
         await stage.repo.set_system_defaults([Limit.per_minute("rpm", 5_000)])
         stage.clock.advance(3_600_000)

@@ -1,4 +1,4 @@
-"""A lease that several tasks use at the same time: while it is left, and while its verbs are in flight."""
+"""A lease that several tasks use at the same time: during its exit, and while its methods are in flight."""
 
 import asyncio
 
@@ -27,9 +27,9 @@ async def outcomes(*calls):
 
 
 @pytest.mark.parametrize("failure", [None, KeyError("failed")])
-async def test_a_lease_left_by_three_tasks_is_settled_once(far, slow, limiter, failure):
-    """The exits that come later return without effect, though the first is still in flight."""
-    lease = await entered(far)
+async def test_lease_left_by_three_tasks_concurrently_is_settled_once(remote, slow, limiter, failure):
+    """Later exits return without effect, even if the first is still in flight."""
+    lease = await entered(remote)
     await lease.adjust(rpy=5)
 
     assert [None] * 3 == await outcomes(*(leave(lease, failure) for _ in range(3)))
@@ -37,9 +37,9 @@ async def test_a_lease_left_by_three_tasks_is_settled_once(far, slow, limiter, f
 
 
 @pytest.mark.parametrize("verb", ["adjust", "consume", "release"])
-async def test_a_verb_while_the_lease_is_left_raises(far, slow, limiter, verb):
-    """From the moment on at which it is left, not from the end of the settlement."""
-    lease = await entered(far)
+async def test_lease_method_during_the_exit_raises_lease_expired(remote, slow, limiter, verb):
+    """The lease ends when its exit starts, not when the settlement is written."""
+    lease = await entered(remote)
     slow.before.shut()
     leaving = asyncio.create_task(leave(lease, KeyError("failed")))
     await slow.before.reached()
@@ -52,9 +52,9 @@ async def test_a_verb_while_the_lease_is_left_raises(far, slow, limiter, verb):
 
 
 @pytest.mark.parametrize("failure", [None, KeyError("failed")])
-async def test_a_consume_in_flight_when_the_lease_ends_is_given_back(far, slow, limiter, failure):
-    """The lease could not hold it any more, so no exit would settle it."""
-    lease = await entered(far)
+async def test_consume_in_flight_when_the_lease_ends_is_credited(remote, slow, limiter, failure):
+    """The lease can no longer hold the tokens, so no exit would settle them."""
+    lease = await entered(remote)
     slow.after.shut()
     consuming = asyncio.create_task(lease.consume(rpy=4))
     await slow.after.reached()
@@ -66,9 +66,9 @@ async def test_a_consume_in_flight_when_the_lease_ends_is_given_back(far, slow, 
     assert (989 if failure is None else 999) == await left(limiter)
 
 
-async def test_releases_at_the_same_time_give_back_at_most_what_is_held(far, slow, limiter):
-    """The second one sees what the first gives back, though it is still in flight."""
-    lease = await entered(far)
+async def test_concurrent_releases_credit_at_most_what_the_lease_holds(remote, slow, limiter):
+    """The second one counts the first, even if it is still in flight."""
+    lease = await entered(remote)
 
     assert [None, ValidationError] == await outcomes(lease.release(rpy=6), lease.release(rpy=6))
     assert 995 == await left(limiter)

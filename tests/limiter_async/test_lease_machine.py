@@ -1,6 +1,6 @@
-"""Every verb of leases in any order: called twice, at the same time, after the end, and after ``close()``.
+"""Lease methods in any order: called twice, concurrently, after the end, and after ``close()``.
 
-A model keeps what each lease may hold. After every step the bucket has used exactly what the leases hold or have kept.
+A model tracks what each lease may hold. After every step, the bucket's consumption is what leases hold or kept.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ failures = st.sampled_from([None, KeyError("failed")])
 
 
 @dataclass(eq=False)
-class Held:
-    """A lease, what it has written to the bucket, what it has put off, and whether it was left."""
+class LeaseModel:
+    """A lease, what it has written to the bucket, what is pending, and whether it was left."""
 
     lease: Lease
     taken: int
@@ -45,8 +45,8 @@ class Held:
     calls: list[str] = field(default_factory=list)
 
 
-class Leases(RuleBasedStateMachine):
-    """One bucket, some leases, and verbs that run one after the other or at the same time."""
+class LeaseMachine(RuleBasedStateMachine):
+    """One bucket, several leases, and methods that run one after the other or concurrently."""
 
     leases = Bundle("leases")
     scheme = "memory"
@@ -55,7 +55,7 @@ class Leases(RuleBasedStateMachine):
         super().__init__()
         self.runner = asyncio.Runner()
         self.folder = tempfile.mkdtemp()
-        self.held: list[Held] = []
+        self.held: list[LeaseModel] = []
         self.closed = False
 
     @initialize()
@@ -66,11 +66,11 @@ class Leases(RuleBasedStateMachine):
         self.limiter = RateLimiter(self.repo)
 
     def used(self) -> int:
-        """Return what leases hold of the bucket, or have kept."""
+        """Return what the leases hold of the bucket, or have kept."""
         return sum(one.taken for one in self.held)
 
     def called(self, *calls: Any) -> list[type | None]:
-        """Make calls at the same time; return what each raised."""
+        """Make calls concurrently, and return the type of what each raised."""
 
         async def together() -> list[Any]:
             return await asyncio.gather(*calls, return_exceptions=True)
@@ -82,12 +82,12 @@ class Leases(RuleBasedStateMachine):
         return [type(one) if isinstance(one, BaseException) else None for one in found]
 
     @rule(target=leases, amount=st.integers(0, 30))
-    def acquire(self, amount: int) -> Held | None:
+    def acquire(self, amount: int) -> LeaseModel | None:
         lease = self.limiter.acquire("user-1", "gpt-4", {"rpy": amount})
         (raised,) = self.called(lease.__aenter__())
         expected = RepositoryClosedError if self.closed else RateLimitExceeded if self._lacks(amount) else None
         assert raised is expected
-        entered = Held(lease, amount if raised is None else 0, left=raised is not None)
+        entered = LeaseModel(lease, amount if raised is None else 0, left=raised is not None)
         if raised is None:
             self.held.append(entered)
         return entered
@@ -96,7 +96,7 @@ class Leases(RuleBasedStateMachine):
         return amount > CAPACITY - self.used() and amount > 0
 
     @rule(one=leases, up=amounts, down=amounts)
-    def adjust(self, one: Held, up: int, down: int) -> None:
+    def adjust(self, one: LeaseModel, up: int, down: int) -> None:
         for change in (up, -down):
             (raised,) = self.called(one.lease.adjust(rpy=change))
             if one.left:
@@ -108,7 +108,7 @@ class Leases(RuleBasedStateMachine):
                 one.pending += change
 
     @rule(one=leases, amount=amounts, times=st.integers(1, 3))
-    def consume(self, one: Held, amount: int, times: int) -> None:
+    def consume(self, one: LeaseModel, amount: int, times: int) -> None:
         for raised in self.called(*(one.lease.consume(rpy=amount) for _ in range(times))):
             if one.left:
                 assert raised in (LeaseExpiredError, RuntimeError)
@@ -119,7 +119,7 @@ class Leases(RuleBasedStateMachine):
                 one.taken += 0 if raised else amount
 
     @rule(one=leases, amount=amounts, times=st.integers(1, 3))
-    def release(self, one: Held, amount: int, times: int) -> None:
+    def release(self, one: LeaseModel, amount: int, times: int) -> None:
         for raised in self.called(*(one.lease.release(rpy=amount) for _ in range(times))):
             if one.left:
                 assert raised in (LeaseExpiredError, RuntimeError)
@@ -131,13 +131,13 @@ class Leases(RuleBasedStateMachine):
                 one.pending -= later
                 assert raised is (RepositoryClosedError if self.closed and now else None)
                 if self.closed and now:
-                    # The lease holds it no more, and the bucket did not get it back.
-                    self.held.append(Held(one.lease, now, left=True))
+                    # The lease no longer holds the tokens, and the bucket was not credited.
+                    self.held.append(LeaseModel(one.lease, now, left=True))
                 one.taken -= now
 
     @rule(one=leases, failure=failures, other=failures, times=st.integers(1, 3))
-    def leave(self, one: Held, failure: BaseException | None, other: BaseException | None, times: int) -> None:
-        """The first exit decides; those at the same time and later ones do nothing."""
+    def leave(self, one: LeaseModel, failure: BaseException | None, other: BaseException | None, times: int) -> None:
+        """Leave a lease; the first exit decides, and concurrent and later ones do nothing."""
         exits = [failure, *[other] * (times - 1)]
         raised = self.called(*(one.lease.__aexit__(error and type(error), error, None) for error in exits))
         assert [None] * (times - 1) == raised[1:]
@@ -153,8 +153,8 @@ class Leases(RuleBasedStateMachine):
         one.pending = 0
 
     @rule(one=leases, amount=st.integers(1, 5))
-    def leave_beside_verbs(self, one: Held, amount: int) -> None:
-        """Verbs that start after the exit find the lease left, and change nothing."""
+    def leave_while_methods_are_called(self, one: LeaseModel, amount: int) -> None:
+        """Call methods after the start of the exit; they raise and change nothing."""
         if self.closed:
             return
         lease = one.lease
@@ -177,7 +177,7 @@ class Leases(RuleBasedStateMachine):
         return sum(bucket.total_consumed_milli for bucket in buckets) // 1000
 
     @invariant()
-    def the_bucket_has_used_what_leases_hold_or_kept(self) -> None:
+    def consumption_of_the_bucket_is_what_leases_hold_or_kept(self) -> None:
         if hasattr(self, "limiter") and not self.closed:
             assert self.used() == self.runner.run(self._stored())
 
@@ -188,13 +188,13 @@ class Leases(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
 
-class LeasesInAFile(Leases):
-    """The same on a file."""
+class SqliteMachine(LeaseMachine):
+    """The same on a SQLite file."""
 
     scheme = "sqlite"
 
 
-@pytest.mark.parametrize(("machine", "examples"), [(Leases, 60), (LeasesInAFile, 25)], ids=["memory", "sqlite"])
-def test_no_order_of_verbs_credits_or_charges_twice(machine, examples):
-    """Whatever is called twice, at the same time, after the end or after close()."""
+@pytest.mark.parametrize(("machine", "examples"), [(LeaseMachine, 60), (SqliteMachine, 25)], ids=["memory", "sqlite"])
+def test_no_order_of_lease_methods_credits_or_debits_twice(machine, examples):
+    """Methods are called twice, concurrently, after the end and after close()."""
     run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=25, deadline=None))

@@ -1,4 +1,4 @@
-"""A file that another process keeps locked while it is opened: the loop goes on, and the deadline holds."""
+"""Opening a file that another process keeps locked: the loop continues, and the deadline holds."""
 
 import asyncio
 import shutil
@@ -23,14 +23,14 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "limiter.db"
 
 
-async def made(path: Path) -> None:
+async def create_file(path: Path) -> None:
     """Create a file with limits in it."""
     async with await Repository.open(f"sqlite:///{path}") as repo:
         await repo.set_system_defaults(LIMITS)
 
 
 async def ticks_before(task: asyncio.Task[Any]) -> int:
-    """Count turns of the loop until a task is done, but no more than enough."""
+    """Count the turns of the loop until a task is done, up to TICKS."""
     for tick in range(TICKS):
         if task.done():
             return tick
@@ -38,9 +38,9 @@ async def ticks_before(task: asyncio.Task[Any]) -> int:
     return TICKS
 
 
-async def test_the_loop_goes_on_while_a_file_that_is_opened_is_locked(path: Path, start: Start) -> None:
-    """When the other process lets go, the file is open."""
-    await made(path)
+async def test_event_loop_continues_while_opening_a_locked_file(path: Path, start: Start) -> None:
+    """The file opens when the other process releases it."""
+    await create_file(path)
     holder = start("lock", path)
     assert "ready" == line(holder)
     opening = asyncio.create_task(Repository.open(f"sqlite:///{path}", deadline_s=LONG_S))
@@ -52,10 +52,10 @@ async def test_the_loop_goes_on_while_a_file_that_is_opened_is_locked(path: Path
 
 
 @pytest.mark.parametrize("exists", [True, False])
-async def test_a_file_that_stays_locked_is_an_error_at_the_deadline(path: Path, start: Start, exists: bool) -> None:
-    """The error names the lock and the time; a file without tables that another process creates counts too."""
+async def test_opening_a_file_that_stays_locked_raises_at_the_deadline(path: Path, start: Start, exists: bool) -> None:
+    """The error names the lock and the time, also for a file without tables."""
     if exists:
-        await made(path)
+        await create_file(path)
     holder = start("lock", path)
     assert "ready" == line(holder)
 
@@ -65,24 +65,24 @@ async def test_a_file_that_stays_locked_is_an_error_at_the_deadline(path: Path, 
 
 
 async def test_each_opening_of_a_locked_file_keeps_its_own_deadline(path: Path, start: Start) -> None:
-    """The one with the short deadline began later and ends first; the other one waits and gets the file."""
-    await made(path)
+    """The one with the short deadline starts later and ends first; the other waits and gets the file."""
+    await create_file(path)
     holder = start("lock", path)
     assert "ready" == line(holder)
-    patient = asyncio.create_task(Repository.open(f"sqlite:///{path}", deadline_s=LONG_S))
-    assert TICKS == await ticks_before(patient)
+    long_opening = asyncio.create_task(Repository.open(f"sqlite:///{path}", deadline_s=LONG_S))
+    assert TICKS == await ticks_before(long_opening)
     with pytest.raises(StorageError):
         await Repository.open(f"sqlite:///{path}", deadline_s=SHORT_S)
 
-    assert not patient.done()
+    assert not long_opening.done()
     go(holder)
-    async with await patient as repo:
+    async with await long_opening as repo:
         assert (LIMITS, None) == await repo.get_system_defaults()
 
 
 async def replaced_and_locked(path: Path, start: Start, deadline_s: float) -> tuple[Repository, Worker]:
-    """Open a file, and put a copy in its place that another process keeps locked."""
-    await made(path)
+    """Open a file, then replace it with a copy that another process keeps locked."""
+    await create_file(path)
     copy = path.with_name("copy.db")
     shutil.copyfile(path, copy)
     repo = await Repository.open(f"sqlite:///{path}", deadline_s=deadline_s)
@@ -97,7 +97,7 @@ async def replaced_and_locked(path: Path, start: Start, deadline_s: float) -> tu
 
 
 async def taken(limiter: RateLimiter, on_unavailable: str) -> str:
-    """Acquire, and return what came of it."""
+    """Acquire, and return the outcome."""
     try:
         async with limiter.acquire("user-1", "gpt-4", {"rpy": 1}, on_unavailable=on_unavailable) as lease:
             return "degraded" if lease.degraded else "taken"
@@ -105,11 +105,11 @@ async def taken(limiter: RateLimiter, on_unavailable: str) -> str:
         return "unavailable"
 
 
-async def test_an_acquire_that_meets_a_replaced_and_locked_file_keeps_its_deadline(path: Path, start: Start) -> None:
-    """The store is then unavailable, and ``on_unavailable`` decides."""
+async def test_acquire_on_a_replaced_and_locked_file_keeps_its_deadline(path: Path, start: Start) -> None:
+    """The store is unavailable then, and ``on_unavailable`` decides."""
     repo, _ = await replaced_and_locked(path, start, SHORT_S)
     limiter = RateLimiter(repo)
-    # A process looks for a replaced file now and then: the first acquires still take from the old one.
+    # A process checks for a replaced file only sometimes: the first acquires still use the old one.
     while await taken(limiter, "allow") == "taken":
         pass
     refused = await taken(limiter, "block")
@@ -119,8 +119,8 @@ async def test_an_acquire_that_meets_a_replaced_and_locked_file_keeps_its_deadli
     await repo.close()
 
 
-async def test_the_loop_goes_on_while_a_replaced_file_is_locked(path: Path, start: Start) -> None:
-    """The acquire waits, its loop does not; when the other process lets go, the new file is used."""
+async def test_event_loop_continues_while_a_replaced_file_is_locked(path: Path, start: Start) -> None:
+    """The acquire waits without blocking the loop, and uses the new file once it is unlocked."""
     repo, holder = await replaced_and_locked(path, start, LONG_S)
     limiter = RateLimiter(repo)
     waiting = asyncio.create_task(taken(limiter, "block"))

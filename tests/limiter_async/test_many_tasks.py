@@ -1,4 +1,4 @@
-"""Many tasks on one bucket: never more than there is, and all of it."""
+"""Many tasks on one bucket: they take all of it, and never more."""
 
 import asyncio
 
@@ -10,8 +10,8 @@ TASKS = 200
 
 
 @pytest.mark.parametrize("each", [1, 7])
-async def test_tasks_share_out_all_there_is(limiter, each):
-    """Two hundred tasks that ask for more than there is get just what there is, to the last request that fits."""
+async def test_concurrent_tasks_take_exactly_the_capacity(limiter, each):
+    """Two hundred tasks that request more than the capacity are admitted to the last request that fits."""
     admitted = await admissions(limiter, each)
 
     assert 1_000 // each == admitted
@@ -19,16 +19,16 @@ async def test_tasks_share_out_all_there_is(limiter, each):
 
 
 @pytest.mark.parametrize("each", [1, 7])
-async def test_tasks_share_out_all_there_is_on_a_table_far_away(far, limiter, each):
-    """Though every write is in flight for a while and views are old."""
-    admitted = await admissions(far, each)
+async def test_concurrent_tasks_on_a_remote_table_take_exactly_the_capacity(remote, limiter, each):
+    """Every write is in flight for a while, and views are stale."""
+    admitted = await admissions(remote, each)
 
     assert 1_000 // each == admitted
     assert 1_000 % each == await left(limiter)
 
 
-async def test_tasks_that_fail_leave_nothing_behind(limiter):
-    """Whatever is given back is there for others, and nothing more."""
+async def test_failed_tasks_credit_exactly_what_they_took(limiter):
+    """Credited tokens are available to other tasks."""
 
     async def work(number):
         async with limiter.acquire("user-1", "gpt-4", {"rpy": 1, "tpy": 10}) as lease:
@@ -45,17 +45,17 @@ async def test_tasks_that_fail_leave_nothing_behind(limiter):
     )
 
 
-async def test_tasks_that_are_cancelled_at_any_moment_leave_nothing_behind(far, limiter):
-    """Wherever each of them was when it was cancelled."""
+async def test_tasks_cancelled_at_any_moment_credit_exactly_what_they_took(remote, limiter):
+    """The point of the cancellation makes no difference."""
 
     async def work():
-        async with far.acquire("user-1", "gpt-4", {"rpy": 1}) as lease:
+        async with remote.acquire("user-1", "gpt-4", {"rpy": 1}) as lease:
             await lease.adjust(rpy=1)
             await asyncio.sleep(0)
             await lease.release(rpy=1)
             await asyncio.Event().wait()
 
-    await far.available("user-1", "gpt-4")
+    await remote.available("user-1", "gpt-4")
     tasks = []
     for number in range(TASKS):
         tasks.append(asyncio.create_task(work()))
@@ -70,7 +70,7 @@ async def test_tasks_that_are_cancelled_at_any_moment_leave_nothing_behind(far, 
 
 
 async def admissions(limiter, each):
-    """How many requests are admitted to many tasks that keep asking."""
+    """Return how many requests of many concurrent tasks are admitted."""
 
     async def work():
         admitted = 0

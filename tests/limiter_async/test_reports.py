@@ -1,4 +1,4 @@
-"""Reports beside traffic: a report hands the loop back between slices of its work, however much there is to report."""
+"""Reports next to traffic: a report yields to the loop between slices of its work, however large it is."""
 
 import asyncio
 import sys
@@ -10,11 +10,11 @@ from zae_limiter import Limit, RateLimiter, Repository
 LIMITS = [Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 6_000)]
 ITEMS = 600
 MOST_CALLS = 24_000
-"""Between two turns of the loop: what a slice of 50 to 100 items takes, and a tenth of what all items would."""
+"""Maximum of calls between two turns of the loop: a slice of 50 to 100 items, a tenth of all items."""
 
 
 class CallCounter:
-    """Counts the calls, of Python and of C functions, that are made between two turns of the running loop."""
+    """Counts the calls of Python and C functions between two turns of the running loop."""
 
     def __init__(self) -> None:
         self.most = 0
@@ -69,7 +69,7 @@ def entities():
 
 
 async def test_capacity_of_a_resource_with_many_entities_is_reported_in_slices(repo):
-    """The buckets of a resource are read, judged and added up some at a time."""
+    """The buckets of a resource are read and added up a few at a time."""
     await use(repo, entities())
 
     assert await calls_in_a_slice(lambda: repo.get_resource_capacity("gpt-4", "rpm")) <= MOST_CALLS
@@ -77,21 +77,21 @@ async def test_capacity_of_a_resource_with_many_entities_is_reported_in_slices(r
 
 
 async def test_usage_of_many_buckets_is_counted_and_listed_in_slices(repo):
-    """What was used is logged, counted into snapshots and read back some at a time."""
+    """Consumption is logged, counted into snapshots and read back a few items at a time."""
     await use(repo, entities())
 
     assert await calls_in_a_slice(lambda: repo.get_usage_snapshots(resource="gpt-4", limit=2 * ITEMS)) <= MOST_CALLS
 
 
 async def test_usage_of_many_buckets_is_summed_in_slices(repo):
-    """Snapshots are added up as they are read: none of them is kept."""
+    """Snapshots are added up while they are read, and none is kept."""
     await use(repo, entities())
 
     assert await calls_in_a_slice(lambda: repo.get_usage_summary(resource="gpt-4")) <= MOST_CALLS
 
 
 async def test_usage_of_more_buckets_than_the_log_keeps_is_counted(monkeypatch):
-    """What is logged is counted before more is logged, so that a bounded log drops nothing."""
+    """Logged changes are counted before more are logged, so that a bounded log drops nothing."""
     monkeypatch.setattr("zae_limiter.tables.memory._LONGEST_LOG", ITEMS // 4)
     async with await Repository.open("memory://") as repo:
         await repo.set_system_defaults(LIMITS)
@@ -101,14 +101,14 @@ async def test_usage_of_more_buckets_than_the_log_keeps_is_counted(monkeypatch):
 
 
 async def test_buckets_of_an_entity_with_many_resources_are_listed_in_slices(repo):
-    """The buckets of an entity are read and judged some at a time."""
+    """The buckets of an entity are read a few at a time."""
     await use(repo, [("user-1", f"model-{number:04}") for number in range(ITEMS)])
 
     assert await calls_in_a_slice(lambda: repo.get_buckets("user-1")) <= MOST_CALLS
 
 
 async def test_lists_of_many_entities_are_read_in_slices(repo):
-    """Children, entities with limits of their own and audit events are read page by page."""
+    """Children, entities with limits and audit events are read page by page."""
     await repo.create_entity("parent")
     for number in range(ITEMS // 2):
         await repo.create_entity(f"user-{number:04}", parent_id="parent")
@@ -120,7 +120,7 @@ async def test_lists_of_many_entities_are_read_in_slices(repo):
 
 
 async def test_namespace_with_many_buckets_is_purged_in_slices(repo):
-    """Items are found and removed some at a time."""
+    """Items are found and removed a few at a time."""
     await repo.register_namespace("team")
     team = await repo.namespace("team")
     await team.set_system_defaults(LIMITS)

@@ -1,11 +1,11 @@
-"""Requests that travel together: who sets out when and with whom, who fails, and who leaves."""
+"""Requests that share a write: when and with which others each is sent, fails, or is cancelled."""
 
 import asyncio
 from random import Random
 
 import pytest
 
-from tests.limiter_async.write_batchers import Carrier, Number, away, ticks
+from tests.limiter_async.write_batchers import Carrier, Number, ticks, unavailable
 from zae_limiter.core.errors import RateLimiterUnavailable
 
 
@@ -20,15 +20,15 @@ async def left_by(task):
     return True
 
 
-class TestTravelling:
-    async def test_who_comes_to_an_idle_convoy_sets_out_at_once(self, carrier):
-        """Alone, and before it first waits for anything but its own carrying."""
+class TestBatching:
+    async def test_request_to_an_idle_batcher_is_sent_immediately(self, carrier):
+        """It is sent alone, without waiting for others."""
         assert "1" == await carrier.join(Number(1))
         assert [[1]] == carrier.carried
         assert carrier.rests()
 
-    async def test_those_who_wait_travel_as_one_in_their_order(self, carrier):
-        """Each gets what came of its own."""
+    async def test_waiting_requests_are_sent_as_one_batch_in_order(self, carrier):
+        """Each gets its own outcome."""
         carrier.held.clear()
         tasks = await carrier.sent(1)
         tasks += await carrier.sent(2, 3, 4)
@@ -38,31 +38,31 @@ class TestTravelling:
         assert [[1], [2, 3, 4]] == carrier.carried
         assert carrier.rests()
 
-    async def test_who_comes_while_one_is_about_to_set_out_is_taken_along(self, carrier):
-        """Tasks that start at once need one journey."""
+    async def test_requests_that_start_together_are_sent_in_one_batch(self, carrier):
+        """A batch that is about to be sent takes in later requests."""
         tasks = await carrier.sent(1, 2, 3)
 
         assert ["1", "2", "3"] == await asyncio.gather(*tasks)
         assert [[1, 2, 3]] == carrier.carried
 
     @pytest.mark.parametrize("room", [1, 2, 3])
-    async def test_never_more_under_way_than_there_is_room(self, room):
-        """However many come."""
-        carrier = Carrier(most_under_way=room, most_together=2)
+    async def test_batches_in_flight_never_exceed_the_maximum(self, room):
+        """The number of requests makes no difference."""
+        carrier = Carrier(max_in_flight=room, most_together=2)
         carrier.held.clear()
         tasks = [task for number in range(20) for task in await carrier.sent(number)]
-        carried_at_first = len(carrier.carried)
+        sent_at_first = len(carrier.carried)
         carrier.held.set()
         await asyncio.gather(*tasks)
 
-        assert (room, room) == (carried_at_first, carrier.most_seen)
+        assert (room, room) == (sent_at_first, carrier.most_seen)
         assert list(range(20)) == [number for some in carrier.carried for number in some]
         assert {1, 2} >= {len(some) for some in carrier.carried}
         assert carrier.rests()
 
-    async def test_with_room_another_sets_out_beside_the_first(self):
-        """Who comes later does not wait for who came before."""
-        carrier = Carrier(most_under_way=2)
+    async def test_second_batch_is_sent_while_the_first_is_in_flight(self):
+        """With a maximum above one, a request does not wait for earlier batches."""
+        carrier = Carrier(max_in_flight=2)
         carrier.held.clear()
         tasks = [*await carrier.sent(1), *await carrier.sent(2), *await carrier.sent(3, 4)]
         before = [list(some) for some in carrier.carried]
@@ -73,13 +73,13 @@ class TestTravelling:
         assert [[1], [2], [3, 4]] == carrier.carried
 
 
-class TestFailing:
-    async def test_a_failure_reaches_all_of_its_journey_and_no_other(self, carrier):
-        """Those before and after it arrive."""
+class TestFailures:
+    async def test_failed_batch_raises_for_its_requests_and_no_others(self, carrier):
+        """Batches before and after it succeed."""
         carrier.held.clear()
         tasks = await carrier.sent(1)
         tasks += await carrier.sent(2, 3)
-        carrier.failing = error = away()
+        carrier.failing = error = unavailable()
         carrier.held.set()
         await asyncio.wait(tasks[:1])
         await ticks(3)
@@ -91,9 +91,9 @@ class TestFailing:
         assert [] == carrier.undone
         assert carrier.rests()
 
-    async def test_what_came_of_one_may_be_an_error_of_its_own(self, carrier):
-        """Others of its journey arrive."""
-        error = away()
+    async def test_outcome_of_one_request_may_be_an_error(self, carrier):
+        """The other requests of its batch succeed."""
+        error = unavailable()
 
         async def carry(requests):
             return [error if number == 2 else str(number) for number in requests]
@@ -103,8 +103,8 @@ class TestFailing:
 
         assert ["1", error, "3"] == results
 
-    async def test_a_fault_of_the_carrier_is_told_to_its_leader_and_strands_nobody(self, carrier):
-        """The others hear that they cannot know what came of their requests."""
+    async def test_unexpected_error_of_a_batch_raises_for_the_leader_and_unavailable_for_others(self, carrier):
+        """The outcome of the other requests is unknown, and none is left waiting."""
         carrier.failing = ZeroDivisionError()
         tasks = await carrier.sent(1, 2)
         carrier.failing = None
@@ -113,9 +113,9 @@ class TestFailing:
         assert [ZeroDivisionError, RateLimiterUnavailable, str] == [type(result) for result in results]
         assert carrier.rests()
 
-    async def test_an_error_that_many_hear_does_not_grow_with_them(self, carrier):
-        """Each tells where it was raised for itself."""
-        carrier.failing = away()
+    async def test_traceback_of_a_shared_error_does_not_grow_with_the_requests(self, carrier):
+        """Each request raises it with its own traceback."""
+        carrier.failing = unavailable()
         tasks = await carrier.sent(*range(50))
         lengths = []
         for task in reversed(tasks):
@@ -126,9 +126,9 @@ class TestFailing:
         assert max(lengths) < 30
 
 
-class TestLeaving:
-    async def test_who_waits_and_is_cancelled_leaves_the_queue(self, carrier):
-        """It is not carried, and nothing is undone."""
+class TestCancellation:
+    async def test_waiting_request_that_is_cancelled_leaves_the_queue(self, carrier):
+        """It is not sent, and nothing is undone."""
         carrier.held.clear()
         tasks = await carrier.sent(1)
         tasks += await carrier.sent(2, 3)
@@ -142,27 +142,27 @@ class TestLeaving:
 
     @pytest.mark.parametrize("number", [1, 2, 3])
     @pytest.mark.parametrize("times", [1, 3])
-    async def test_who_is_cancelled_under_way_waits_for_its_end_and_is_undone(self, carrier, number, times):
-        """Whether it leads or is led, however often it is cancelled; the others arrive."""
+    async def test_request_cancelled_in_flight_waits_for_its_outcome_and_is_undone(self, carrier, number, times):
+        """Leader or not, and however often it is cancelled; the others succeed."""
         carrier.held.clear()
         tasks = await carrier.sent(1, 2, 3)
-        leaver = tasks.pop(number - 1)
+        cancelled_task = tasks.pop(number - 1)
         for _ in range(times):
-            leaver.cancel()
+            cancelled_task.cancel()
             await ticks(4)
-        waits = not leaver.done()
+        waits = not cancelled_task.done()
         carrier.held.set()
 
         assert waits
-        assert await left_by(leaver)
+        assert await left_by(cancelled_task)
         assert [str(number)] == carrier.undone
         assert {"1", "2", "3"} - {str(number)} == set(await asyncio.gather(*tasks))
         assert carrier.rests()
 
-    async def test_what_failed_is_not_undone(self, carrier):
+    async def test_failed_request_that_is_cancelled_is_not_undone(self, carrier):
         """There is nothing to undo."""
         carrier.held.clear()
-        carrier.failing = away()
+        carrier.failing = unavailable()
         tasks = await carrier.sent(1, 2)
         for task in tasks:
             task.cancel()
@@ -172,11 +172,11 @@ class TestLeaving:
         assert [True, True] == [await left_by(task) for task in tasks]
         assert [] == carrier.undone
 
-    async def test_an_undoing_that_fails_is_still_a_cancellation_and_harms_no_other(self, carrier, caplog):
-        """It is logged: nobody is left to hear of it."""
+    async def test_failed_undo_is_logged_and_affects_no_other_request(self, carrier, caplog):
+        """The caller still gets its cancellation."""
 
         async def undo(*_):
-            raise away()
+            raise unavailable()
 
         carrier.undo = undo
         carrier.held.clear()
@@ -193,8 +193,8 @@ class TestLeaving:
     @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
     @pytest.mark.parametrize("apart", range(5))
     @pytest.mark.parametrize("later", range(6))
-    async def test_a_leader_that_leaves_before_it_sets_out_hands_on(self, carrier, order, apart, later):
-        """Though the next leaves as well, before it or after it, at any moment."""
+    async def test_leader_cancelled_before_its_batch_is_sent_hands_over(self, carrier, order, apart, later):
+        """The next leader may be cancelled as well, at any moment."""
         carrier.held.clear()
         tasks = await carrier.sent(0)
         tasks += await carrier.sent(1, 2, 3)
@@ -207,11 +207,11 @@ class TestLeaving:
             await asyncio.gather(*tasks, return_exceptions=True)
 
         assert "3" == await tasks[3]
-        assert kept(carrier, tasks, range(4))
+        assert settled_once(carrier, tasks, range(4))
 
     @pytest.mark.parametrize("at", range(12))
-    async def test_a_loop_that_ends_leaves_the_convoy_free(self, carrier, at):
-        """Every task is cancelled, those inside too: who comes next finds nobody in the way."""
+    async def test_batcher_is_idle_after_all_tasks_of_a_loop_are_cancelled(self, carrier, at):
+        """The next request is not blocked."""
         tasks = [carrier.send(number) for number in range(3)]
         await ticks(at)
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
@@ -224,12 +224,12 @@ class TestLeaving:
         assert "9" == await carrier.join(Number(9))
 
 
-class TestStorms:
+class TestRandomTasks:
     @pytest.mark.parametrize("seed", range(40))
-    async def test_nobody_is_left_behind(self, seed):
-        """Whoever comes, leaves and fails, and whenever: each is carried once at most, and undone if it had left."""
+    async def test_random_requests_are_sent_at_most_once_and_undone_if_cancelled(self, seed):
+        """Requests start, fail and are cancelled at random moments."""
         random = Random(seed)
-        carrier = Wayward(random)
+        carrier = UnreliableCarrier(random)
         tasks = []
         async with asyncio.timeout(300):
             for number in range(150):
@@ -240,23 +240,23 @@ class TestStorms:
                     random.choice(tasks[-20:]).cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-        assert kept(carrier, tasks, range(150))
+        assert settled_once(carrier, tasks, range(150))
         assert carrier.rests()
-        assert carrier.most_seen <= carrier.most_under_way
+        assert carrier.most_seen <= carrier.max_in_flight
 
 
-class Wayward(Carrier):
-    """Takes a while, fails now and then, and remembers what it has truly carried."""
+class UnreliableCarrier(Carrier):
+    """Takes a while, fails at random, and records what it has actually carried out."""
 
     def __init__(self, random):
-        super().__init__(most_under_way=random.choice((1, 2, 8)), most_together=random.choice((1, 3, 1_000)))
+        super().__init__(max_in_flight=random.choice((1, 2, 8)), most_together=random.choice((1, 3, 1_000)))
         self.random = random
         self.failed = set()
 
     async def carry(self, requests):
         await ticks(self.random.randrange(3))
         if self.random.random() < 0.2:
-            self.failing = self.random.choice((away(), ZeroDivisionError()))
+            self.failing = self.random.choice((unavailable(), ZeroDivisionError()))
             self.failed.update(requests)
         try:
             return await super().carry(requests)
@@ -265,8 +265,8 @@ class Wayward(Carrier):
             await ticks(self.random.randrange(3))
 
 
-def kept(carrier, tasks, numbers):
-    """Say whether all was carried once at most, and undone, once, just where its task was cancelled."""
+def settled_once(carrier, tasks, numbers):
+    """Check that each request was sent at most once, and undone once exactly if its task was cancelled."""
     carried = [number for some in carrier.carried for number in some]
     arrived = set(carried) - getattr(carrier, "failed", set())
     cancelled = {number for number in numbers if tasks[number].cancelled()}

@@ -1,4 +1,4 @@
-"""A convoy whose carrier can be held up, fails on demand, and remembers what it carried."""
+"""A write batcher that can be held up, fails on demand, and records what it sent."""
 
 import asyncio
 import time
@@ -14,34 +14,34 @@ class Number(int):
 
 
 class Carrier(WriteBatcher):
-    """Carries numbers; what came of a number is its text."""
+    """Sends numbers; the outcome of a number is its text."""
 
-    def __init__(self, most_under_way=1, most_together=1_000):
-        self.most_under_way = most_under_way
+    def __init__(self, max_in_flight=1, most_together=1_000):
+        self.max_in_flight = max_in_flight
         self.most_together = most_together
         self.carried = []
         self.undone = []
-        self.under_way = 0
+        self.in_flight = 0
         self.most_seen = 0
         self.failing = None
         self.held = asyncio.Event()
         self.held.set()
         super().__init__(time.monotonic)
 
-    def room(self, requests, under_way):
-        return min(len(requests), self.most_together) if under_way < self.most_under_way else 0
+    def room(self, requests, in_flight):
+        return min(len(requests), self.most_together) if in_flight < self.max_in_flight else 0
 
     async def carry(self, requests):
         self.carried.append(list(requests))
-        self.under_way += 1
-        self.most_seen = max(self.most_seen, self.under_way)
+        self.in_flight += 1
+        self.most_seen = max(self.most_seen, self.in_flight)
         failing = self.failing
         try:
             await self.held.wait()
             if failing is not None:
                 raise failing
         finally:
-            self.under_way -= 1
+            self.in_flight -= 1
         return [str(number) for number in requests]
 
     async def undo(self, request, outcome):
@@ -49,25 +49,25 @@ class Carrier(WriteBatcher):
         self.undone.append(outcome)
 
     def send(self, number):
-        """Let a task join with a number."""
+        """Start a task that joins with a number."""
         return asyncio.create_task(self.join(Number(number)))
 
     async def sent(self, *numbers):
-        """Let tasks join, one after the other, until each has set out or waits."""
+        """Start tasks that join one after the other, until each is sent or waits."""
         tasks = [self.send(number) for number in numbers]
         await ticks(5)
         return tasks
 
     def rests(self):
-        """Say whether nobody is left behind."""
-        return not self.busy and not self._departing and not self._in_flight and not self.under_way
+        """Return whether no request is waiting or in flight."""
+        return not self.busy and not self._departing and not self._in_flight and not self.in_flight
 
 
 async def ticks(count):
-    """Let others go on so often."""
+    """Yield to other tasks this many times."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
-def away():
-    return RateLimiterUnavailable(ConnectionError("away"))
+def unavailable():
+    return RateLimiterUnavailable(ConnectionError("unavailable"))

@@ -1,8 +1,8 @@
-"""A process that goes on by what it remembers of a namespace: ``python -m tests.limiter_sync.purge_worker KIND URL``.
+"""A process that works from its cache of a namespace: ``python -m tests.limiter_sync.purge_worker KIND URL``.
 
-It looks at many entities and holds a lease on another, prints ``ready`` and waits for a line. Then it charges the
-lease. It takes from these entities by the limits it remembers, and from others by limits of its own. It prints what
-came of that.
+It reads many entities and holds a lease on another, prints ``ready`` and waits for a line. Then it adjusts
+the lease. It takes from these entities with cached limits, and from others with limits that it passes. It
+prints the outcomes.
 """
 
 import sys

@@ -25,7 +25,7 @@ def used(limiter: SyncRateLimiter) -> int:
 
 
 def together(*calls: Callable[[], object]) -> list[type | None]:
-    """Make calls in threads that begin at the same time; return what each raised."""
+    """Make calls in threads that start at the same time; return the type of what each raised."""
     barrier = threading.Barrier(len(calls))
     found: list[type | None] = [None] * len(calls)
 
@@ -44,8 +44,8 @@ def together(*calls: Callable[[], object]) -> list[type | None]:
     return found
 
 
-def test_a_lease_left_by_several_threads_is_settled_once(limiter):
-    """One of them gives everything back; the others return without effect."""
+def test_lease_left_by_several_threads_is_settled_once(limiter):
+    """One exit credits everything; the others return without effect."""
     error = KeyError("failed")
     for _ in range(ROUNDS):
         lease = limiter.acquire("user-1", "gpt-4", {"rpy": 10}).__enter__()
@@ -54,7 +54,7 @@ def test_a_lease_left_by_several_threads_is_settled_once(limiter):
     assert 0 == used(limiter)
 
 
-def test_adjustments_beside_an_exit_are_written_or_raise(limiter):
+def test_adjust_during_an_exit_is_written_or_raises(limiter):
     """None is accepted and then lost."""
     expected = 0
     for _ in range(ROUNDS):
@@ -66,8 +66,8 @@ def test_adjustments_beside_an_exit_are_written_or_raise(limiter):
     assert expected == used(limiter)
 
 
-def test_releases_by_several_threads_give_back_at_most_what_is_held(limiter):
-    """One of them is admitted, and the others hear that the lease holds less."""
+def test_concurrent_releases_by_threads_credit_at_most_what_the_lease_holds(limiter):
+    """One succeeds, and the others raise because the lease holds less."""
     for _ in range(ROUNDS):
         lease = limiter.acquire("user-1", "gpt-4", {"rpy": 10}).__enter__()
         raised = together(*[partial(lease.release, rpy=6)] * THREADS)

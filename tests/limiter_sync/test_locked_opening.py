@@ -1,4 +1,4 @@
-"""A file that another process keeps locked while it is opened: the deadline holds."""
+"""Opening a file that another process keeps locked: the deadline holds."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,8 +14,8 @@ LONG_S = 120.0
 SHORT_S = 0.1
 
 
-def test_a_file_that_stays_locked_is_an_error_until_it_is_let_go(tmp_path: Path, start: Start) -> None:
-    """The error names the lock; afterwards the file opens as usual."""
+def test_opening_a_locked_file_raises_until_it_is_unlocked(tmp_path: Path, start: Start) -> None:
+    """The error names the lock."""
     url = f"sqlite:///{tmp_path / 'limiter.db'}"
     SyncRepository.open(url).close()
     holder = start("lock", tmp_path / "limiter.db")
@@ -30,19 +30,19 @@ def test_a_file_that_stays_locked_is_an_error_until_it_is_let_go(tmp_path: Path,
 
 
 def test_each_opening_of_a_locked_file_keeps_its_own_deadline(tmp_path: Path, start: Start) -> None:
-    """Two with a short deadline end one after the other, while one with a long deadline waits and gets the file."""
+    """Two with a short deadline fail, while one with a long deadline waits and gets the file."""
     url = f"sqlite:///{tmp_path / 'limiter.db'}"
     SyncRepository.open(url).close()
     holder = start("lock", tmp_path / "limiter.db")
     assert "ready" == line(holder)
 
     with ThreadPoolExecutor(1) as threads:
-        patient = threads.submit(SyncRepository.open, url, deadline_s=LONG_S)
+        long_opening = threads.submit(SyncRepository.open, url, deadline_s=LONG_S)
         for _ in range(2):
             with pytest.raises(StorageError):
                 SyncRepository.open(url, deadline_s=SHORT_S)
-        waiting = not patient.done()
+        waiting = not long_opening.done()
         go(holder)
-        with patient.result() as repo:
+        with long_opening.result() as repo:
             assert repo.ping()
     assert waiting

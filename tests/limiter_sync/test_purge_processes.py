@@ -1,4 +1,4 @@
-"""A purge on a SQLite file leaves nothing behind, though another process works from its cache."""
+"""A purge on a SQLite file leaves no items, even if another process works from its cache."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_process_that_remembers_a_purged_namespace_creates_nothing_in_it(tmp_path: Path, kind: str) -> None:
+def test_process_with_a_cached_purged_namespace_creates_nothing_in_it(tmp_path: Path, kind: str) -> None:
     """Its acquires raise, and the debit of its open lease has no bucket to go to."""
     url = f"sqlite:///{tmp_path / 'limiter.db'}"
     repo = SyncRepository.open(url, deadline_s=60)

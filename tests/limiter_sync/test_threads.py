@@ -1,4 +1,4 @@
-"""Many threads on one limiter: never more than there is, and all of it."""
+"""Many threads on one limiter: they take all of the bucket, and never more."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ def limiter(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SyncRate
 
 
 def in_threads(work: Callable[[int], None]) -> None:
-    """Run a call in several threads at once, each with its number, and raise what the first of them to fail raised."""
+    """Run a call in several threads at the same time, each with its number, and raise the first failure."""
     start, failures = threading.Barrier(THREADS), []
 
     def guarded(number: int) -> None:
@@ -43,8 +43,8 @@ def in_threads(work: Callable[[int], None]) -> None:
 
 
 @pytest.mark.parametrize("each", [1, 7])
-def test_threads_share_out_all_there_is(limiter, each):
-    """Threads that ask for more than there is get just what there is, to the last request that fits."""
+def test_concurrent_threads_take_exactly_the_capacity(limiter, each):
+    """Threads that request more than the capacity are admitted to the last request that fits."""
     admitted = []
 
     def work(number):
@@ -61,8 +61,8 @@ def test_threads_share_out_all_there_is(limiter, each):
     assert 1_000 % each == limiter.available("user-1", "gpt-4")["rpy"]
 
 
-def test_threads_that_fail_leave_nothing_behind(limiter):
-    """Whatever is given back is there for others, and nothing more; adjustments of all add up."""
+def test_failed_leases_in_threads_credit_exactly_what_they_took(limiter):
+    """The adjustments of all leases add up."""
 
     def work(number):
         for turn in range(20):
@@ -85,8 +85,8 @@ def test_threads_that_fail_leave_nothing_behind(limiter):
     } == limiter.available("user-1", "gpt-4")
 
 
-def test_threads_that_meet_a_bucket_for_the_first_time_create_it_once(limiter):
-    """Whoever comes second takes from it."""
+def test_threads_that_first_use_a_bucket_concurrently_create_it_once(limiter):
+    """The slower threads take from the existing bucket."""
 
     def work(number):
         for entity in range(20):
@@ -98,8 +98,8 @@ def test_threads_that_meet_a_bucket_for_the_first_time_create_it_once(limiter):
     assert {1_000 - THREADS} == {limiter.available(f"user-{entity}", "gpt-4")["rpy"] for entity in range(20)}
 
 
-def test_limits_may_change_while_threads_take(limiter):
-    """Every take counts, on old limits or new, and levels are never raised."""
+def test_takes_count_once_while_another_thread_changes_the_limits(limiter):
+    """Old or new limits apply, and levels are never raised."""
 
     def work(number):
         for turn in range(20):

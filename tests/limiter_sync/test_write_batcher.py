@@ -1,4 +1,4 @@
-"""Threads and greenlets whose requests travel together: who sets out when and with whom, and who is interrupted."""
+"""Threads and greenlets that share a write: when each is sent, with which others, and what an interrupt does."""
 
 import subprocess
 import sys
@@ -8,7 +8,16 @@ from random import Random
 
 import pytest
 
-from tests.limiter_sync.write_batchers import PATIENCE_S, Carrier, Number, away, departing, in_thread, outcomes, until
+from tests.limiter_sync.write_batchers import (
+    PATIENCE_S,
+    Carrier,
+    Number,
+    departing,
+    in_thread,
+    outcomes,
+    unavailable,
+    until,
+)
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.runtime.threads import Slot
 
@@ -18,9 +27,9 @@ def carrier():
     return Carrier()
 
 
-class TestTravelling:
-    def test_who_comes_to_an_idle_convoy_sets_out_at_once(self, carrier):
-        """In the thread that came."""
+class TestBatching:
+    def test_request_to_an_idle_batcher_is_sent_immediately_by_its_thread(self, carrier):
+        """No other thread is involved."""
         threads = []
         carry = carrier.carry
         carrier.carry = lambda requests: (threads.append(threading.get_ident()), carry(requests))[1]
@@ -29,8 +38,8 @@ class TestTravelling:
         assert [threading.get_ident()] == threads
         assert carrier.rests()
 
-    def test_those_who_wait_travel_as_one_in_their_order(self, carrier):
-        """Each gets what came of its own."""
+    def test_waiting_requests_of_threads_are_sent_as_one_batch_in_order(self, carrier):
+        """Each gets its own outcome."""
         carrier.held.clear()
         results = carrier.sent(1, 2, 3, 4)
         carrier.held.set()
@@ -40,21 +49,21 @@ class TestTravelling:
         until(carrier.rests)
 
     @pytest.mark.parametrize("room", [1, 2, 3])
-    def test_never_more_under_way_than_there_is_room(self, room):
-        """However many come."""
-        carrier = Carrier(most_under_way=room, most_together=2)
+    def test_batches_of_threads_in_flight_never_exceed_the_maximum(self, room):
+        """The number of requests makes no difference."""
+        carrier = Carrier(max_in_flight=room, most_together=2)
         carrier.held.clear()
         results = carrier.sent(*range(12))
-        carried_at_first = [list(some) for some in carrier.carried]
+        sent_at_first = [list(some) for some in carrier.carried]
         carrier.held.set()
 
         assert [str(number) for number in range(12)] == outcomes(results)
-        assert [[number] for number in range(room)] == carried_at_first
+        assert [[number] for number in range(room)] == sent_at_first
         assert room == carrier.most_seen
         until(carrier.rests)
 
-    def test_who_comes_while_one_is_about_to_set_out_is_taken_along(self, carrier):
-        """It is seen that somebody departs, and nobody else does."""
+    def test_batch_that_is_about_to_be_sent_takes_in_later_requests(self, carrier):
+        """Only its own leader sends it."""
         batch = departing(carrier, 1)
         results = carrier.sent(2, 3)
         carrier._set_out(batch)
@@ -63,11 +72,11 @@ class TestTravelling:
         assert ([[1, 2, 3]], "1") == (carrier.carried, batch.waiters[0].outcome)
 
 
-class TestFailing:
-    def test_a_failure_reaches_all_of_its_journey_and_no_other(self, carrier):
-        """Those before and after it arrive."""
+class TestFailures:
+    def test_failed_batch_raises_for_its_threads_and_no_others(self, carrier):
+        """Batches before and after it succeed."""
         carrier.held.clear()
-        carrier.failing[3] = error = away()
+        carrier.failing[3] = error = unavailable()
         carrier.most_together = 2
         results = carrier.sent(1, 2, 3, 4)
         carrier.held.set()
@@ -77,8 +86,8 @@ class TestFailing:
         until(carrier.rests)
 
     @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit, ZeroDivisionError])
-    def test_a_leader_that_is_interrupted_strands_nobody(self, carrier, interrupt):
-        """Those it led hear that they cannot know; the next set out."""
+    def test_interrupted_leader_raises_unavailable_for_its_batch(self, carrier, interrupt):
+        """The outcome of the other requests is unknown; the next batch is sent."""
         carrier.held.clear()
         carrier.failing[2] = interrupt()
         carrier.most_together = 2
@@ -88,8 +97,8 @@ class TestFailing:
         assert [str, interrupt, RateLimiterUnavailable, str] == [type(one) for one in outcomes(results)]
         until(carrier.rests)
 
-    def test_one_that_is_interrupted_while_it_waits_leaves_the_queue(self, carrier):
-        """And is not carried."""
+    def test_waiting_thread_that_is_interrupted_leaves_the_queue(self, carrier):
+        """Its request is not sent."""
         carrier.held.clear()
         results = carrier.sent(1)
         with interrupted_waits():
@@ -101,8 +110,8 @@ class TestFailing:
         assert ["1", "3"] == outcomes([results[0], results[2]])
         assert ([[1], [3]], []) == (carrier.carried, carrier.undone)
 
-    def test_one_that_is_interrupted_under_way_is_undone(self, carrier):
-        """By itself, once it has arrived."""
+    def test_thread_interrupted_in_flight_undoes_its_request(self, carrier):
+        """It does so itself, once it has the outcome."""
         batch = departing(carrier, 1)
         entered, go_on = threading.Event(), threading.Event()
         with interrupted_waits(entered, go_on):
@@ -123,7 +132,7 @@ class TestFailing:
 
 
 class interrupted_waits:  # noqa: N801 - it reads as a verb
-    """Interrupts the first wait for a turn, once it may go on; a later one waits."""
+    """Interrupts the first wait of a Slot, once it may continue; later waits are normal."""
 
     def __init__(self, entered=None, go_on=None):
         self._entered, self._go_on = entered, go_on
@@ -146,11 +155,11 @@ class interrupted_waits:  # noqa: N801 - it reads as a verb
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_nobody_is_left_behind(seed):
-    """Many threads that come again and again, to a carrier that fails now and then: each is carried once."""
+def test_random_requests_of_threads_are_sent_exactly_once(seed):
+    """Many threads send repeatedly, and some batches fail."""
     random = Random(seed)
-    carrier = Carrier(most_under_way=random.choice((1, 2, 8)), most_together=random.choice((1, 3, 1_000)))
-    carrier.failing = {number: random.choice((away(), SystemExit())) for number in random.sample(range(640), 40)}
+    carrier = Carrier(max_in_flight=random.choice((1, 2, 8)), most_together=random.choice((1, 3, 1_000)))
+    carrier.failing = {number: random.choice((unavailable(), SystemExit())) for number in random.sample(range(640), 40)}
 
     def work(first):
         came = []
@@ -167,12 +176,12 @@ def test_nobody_is_left_behind(seed):
     assert list(range(640)) == sorted(number for some in carrier.carried for number in some)
     assert [None if n in failed else str(n) for n in range(640)] == [one for some in came for one in some]
     assert carrier.rests()
-    assert carrier.most_seen <= carrier.most_under_way
+    assert carrier.most_seen <= carrier.max_in_flight
 
 
 class TestSlot:
-    def test_who_waits_is_woken_by_the_value(self):
-        """In another thread."""
+    def test_slot_wait_in_another_thread_returns_when_the_value_is_set(self):
+        """The waiting thread is woken."""
         slot = Slot()
         waiting = in_thread(lambda: slot.wait(PATIENCE_S))
         slot.set("value")
@@ -180,8 +189,8 @@ class TestSlot:
 
         assert "value" == slot.value
 
-    def test_a_value_that_is_there_is_had_again(self):
-        """Who was interrupted just as it came asks once more."""
+    def test_slot_wait_may_be_called_again_once_the_value_is_set(self):
+        """A thread that was interrupted at that moment waits again."""
         slot = Slot()
         slot.set(None)
         slot.wait(PATIENCE_S)
@@ -189,8 +198,8 @@ class TestSlot:
 
         assert (True, None) == (slot.filled, slot.value)
 
-    def test_a_wait_ends_without_a_value(self):
-        """After the time it was given, or at once if none is left."""
+    def test_slot_wait_in_a_thread_returns_without_a_value_after_its_timeout(self):
+        """A negative timeout returns immediately."""
         slot = Slot()
         slot.wait(0.001)
         slot.wait(-1)
@@ -202,7 +211,7 @@ GREENLETS = """
     from gevent import monkey
     monkey.patch_all()
     import gevent, random
-    from tests.limiter_sync.write_batchers import Carrier, Number, away, departing
+    from tests.limiter_sync.write_batchers import Carrier, Number, unavailable, departing
 
     carrier, chance = Carrier(2, 5), random.Random(3)
     carry = carrier.carry
@@ -212,7 +221,7 @@ GREENLETS = """
         gevent.sleep(chance.random() / 1000)
         return outcomes
     carrier._carry = slow_carry
-    carrier.failing = {number: away() for number in chance.sample(range(300), 10)}
+    carrier.failing = {number: unavailable() for number in chance.sample(range(300), 10)}
     arrived = []
     def work(number):
         arrived.append(int(carrier.join(Number(number))))
@@ -248,8 +257,8 @@ GREENLETS = """
 """
 
 
-def test_greenlets_that_are_killed_at_any_moment_strand_nobody():
-    """Under gevent a wait may end by a kill: nobody is carried twice, and what arrived and was left is undone once."""
+def test_greenlets_killed_at_any_moment_are_sent_at_most_once_and_undone():
+    """Under gevent a wait may end by a kill; an outcome that no greenlet receives is undone once."""
     finished = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(GREENLETS)], capture_output=True, text=True, timeout=600, check=False
     )

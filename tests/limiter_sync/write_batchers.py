@@ -1,4 +1,4 @@
-"""A convoy of threads whose carrier can be held up, fails on demand, and remembers what it carried."""
+"""A write batcher for threads that can be held up, fails on demand, and records what it sent."""
 
 import threading
 import time
@@ -17,14 +17,14 @@ class Number(int):
 
 
 class Carrier(WriteBatcher):
-    """Carries numbers; what came of a number is its text."""
+    """Sends numbers; the outcome of a number is its text."""
 
-    def __init__(self, most_under_way=1, most_together=1_000):
-        self.most_under_way = most_under_way
+    def __init__(self, max_in_flight=1, most_together=1_000):
+        self.max_in_flight = max_in_flight
         self.most_together = most_together
         self.carried = []
         self.undone = []
-        self.under_way = 0
+        self.in_flight = 0
         self.most_seen = 0
         self.failing = {}
         self.held = threading.Event()
@@ -32,14 +32,14 @@ class Carrier(WriteBatcher):
         self.lock = threading.Lock()
         super().__init__(time.monotonic)
 
-    def room(self, requests, under_way):
-        return min(len(requests), self.most_together) if under_way < self.most_under_way else 0
+    def room(self, requests, in_flight):
+        return min(len(requests), self.most_together) if in_flight < self.max_in_flight else 0
 
     def carry(self, requests):
         with self.lock:
             self.carried.append(list(requests))
-            self.under_way += 1
-            self.most_seen = max(self.most_seen, self.under_way)
+            self.in_flight += 1
+            self.most_seen = max(self.most_seen, self.in_flight)
         try:
             assert self.held.wait(PATIENCE_S)
             for number in requests:
@@ -47,18 +47,18 @@ class Carrier(WriteBatcher):
                     raise self.failing[number]
         finally:
             with self.lock:
-                self.under_way -= 1
+                self.in_flight -= 1
         return [str(number) for number in requests]
 
     def undo(self, request, outcome):
         self.undone.append(outcome)
 
     def send(self, number):
-        """Let a thread join with a number."""
+        """Start a thread that joins with a number."""
         return in_thread(lambda: self.join(Number(number)))
 
     def sent(self, *numbers):
-        """Let threads join, one after the other, each once the one before has set out or waits."""
+        """Start threads that join one after the other, each once the one before is sent or waits."""
         results = []
         for number in numbers:
             before = self.present()
@@ -67,17 +67,17 @@ class Carrier(WriteBatcher):
         return results
 
     def present(self):
-        """Return how many have set out or wait."""
+        """Return how many requests are sent or waiting."""
         with self.lock:
             return sum(map(len, self.carried)) + len(self._queue)
 
     def rests(self):
-        """Say whether nobody is left behind."""
-        return not self.busy and not self._departing and not self._in_flight and not self.under_way
+        """Return whether no request is waiting or in flight."""
+        return not self.busy and not self._departing and not self._in_flight and not self.in_flight
 
 
 def departing(batcher, number):
-    """Let a number be about to set out, and return its batch; nothing leads it yet."""
+    """Let a number be about to be sent, and return its batch, which has no leader yet."""
     batch = _Batch([_Waiter(Number(number))])
     batcher._in_flight[batch] = None
     batcher._departing = batch
@@ -85,7 +85,7 @@ def departing(batcher, number):
 
 
 def in_thread(call):
-    """Make a call in a thread of its own."""
+    """Make a call in its own thread."""
     result = Future()
 
     def run():
@@ -99,17 +99,17 @@ def in_thread(call):
 
 
 def outcomes(results):
-    """Return what came of all of them, errors too."""
+    """Return results and errors of all calls."""
     return [result.exception(PATIENCE_S) or result.result() for result in results]
 
 
 def until(condition):
-    """Wait until something holds."""
+    """Wait until a condition holds."""
     end = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < end, "it never came to hold"
+        assert time.monotonic() < end, "the condition never held"
         time.sleep(0.0005)
 
 
-def away():
-    return RateLimiterUnavailable(ConnectionError("away"))
+def unavailable():
+    return RateLimiterUnavailable(ConnectionError("unavailable"))

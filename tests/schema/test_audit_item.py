@@ -1,4 +1,4 @@
-"""Audit events survive being items."""
+"""Audit events round-trip through items."""
 
 from dataclasses import replace
 from typing import Any
@@ -30,12 +30,12 @@ events = st.builds(audit.record, changes, some.times_ms, st.integers(0, 2**64 - 
 
 
 @given(events, st.none() | st.integers(0, 10**10))
-def test_an_event_survives_being_an_item(event: AuditEvent, ttl_s: int | None) -> None:
-    """Who, what, when, and the details."""
+def test_audit_event_round_trips_through_an_item(event: AuditEvent, ttl_s: int | None) -> None:
+    """All fields and the details are stored."""
     assert event == audit_item.from_item(audit_item.to_item("ns", event, ttl_s))
 
 
-def test_an_event_is_kept_under_its_entity_in_the_order_of_time() -> None:
+def test_audit_item_is_keyed_by_entity_and_time() -> None:
     """The action is stored as plain text."""
     expected = {
         "PK": "ns/AUDIT#user-1",
@@ -57,7 +57,7 @@ def test_an_event_is_kept_under_its_entity_in_the_order_of_time() -> None:
     assert str is type(item["action"])
 
 
-def test_an_event_is_written_once() -> None:
+def test_audit_event_write_requires_that_the_item_is_absent() -> None:
     """No event replaces another."""
     put = audit_item.write("ns", EVENT, None)
 
@@ -65,8 +65,8 @@ def test_an_event_is_written_once() -> None:
     assert "ttl" not in put.item
 
 
-def test_an_action_of_a_newer_version_is_kept_as_text() -> None:
-    """An older client can still list it, with attributes it does not know."""
+def test_unknown_audit_action_is_read_as_text() -> None:
+    """An older client can list events of a newer version, with unknown attributes."""
     item = audit_item.to_item("ns", EVENT, None) | {"action": "moon_landed", "new": 1}
 
     assert "moon_landed" == audit_item.from_item(item).action
@@ -77,14 +77,14 @@ def test_an_action_of_a_newer_version_is_kept_as_text() -> None:
     "damage",
     [{"event_id": 5}, {"timestamp": 5}, {"action": None}, {"entity_id": 5}, {"principal": 5}, {"details": "x"}],
 )
-def test_a_damaged_event_is_a_named_error(damage: dict[str, Any]) -> None:
-    """It says which attribute."""
+def test_damaged_audit_item_raises_with_the_attribute(damage: dict[str, Any]) -> None:
+    """Every attribute is checked."""
     with pytest.raises(CorruptItemError, match=next(iter(damage))):
         audit_item.from_item(audit_item.to_item("ns", EVENT, None) | damage)
 
 
-def test_events_are_found_newest_first() -> None:
-    """Those of one id, before one of them where a page ended there."""
+def test_audit_query_is_descending_and_starts_after_an_event() -> None:
+    """It covers the events of one audit id."""
     first = audit_item.newest_first("ns", "$SYSTEM", 5, None)
     start = {"PK": "ns/AUDIT#$SYSTEM", "SK": "#AUDIT#1704117600000-00000000000000ff"}
 

@@ -1,4 +1,4 @@
-"""A bucket item, read."""
+"""Reading a bucket item."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ RPM = Limit("rpm", 100, 100, 60)
     now_ms=some.times_ms,
     stamp=st.integers(0, 10**6),
 )
-def test_what_was_created_is_read_back(owner: Owner, limits: tuple[Limit, ...], now_ms: int, stamp: int) -> None:
+def test_created_bucket_is_read_back(owner: Owner, limits: tuple[Limit, ...], now_ms: int, stamp: int) -> None:
     """Limits, baseline, stamp, key and full balances."""
     terms = stored(*limits, stamp=stamp)
     item = create(owner, terms, {}, now_ms, Signature(1, 5)).item
@@ -51,14 +51,14 @@ def test_what_was_created_is_read_back(owner: Owner, limits: tuple[Limit, ...], 
     assert (*(limit.capacity_milli for limit in terms.limits), *([0] * len(limits)), 1) == seen.numbers
 
 
-def test_a_limit_may_be_named_like_an_attribute() -> None:
-    """Names are taken apart at their last mark."""
+def test_limit_names_that_look_like_attributes_are_read_back() -> None:
+    """Attribute names are split at the last underscore."""
     limits = (Limit("a_tk", 1, 1, 1), Limit("a", 2, 2, 2), Limit("a.tk_tc", 3, 3, 3))
 
     assert stored(*limits).limits == stored_layout_of(created(stored(*limits))).limits
 
 
-def test_a_view_on_the_frame_it_had_shares_it() -> None:
+def test_view_with_an_unchanged_layout_shares_the_layout() -> None:
     """Only the numbers are read again."""
     terms = stored(RPS, RPM)
     item = created(terms)
@@ -69,8 +69,8 @@ def test_a_view_on_the_frame_it_had_shares_it() -> None:
 
 
 @pytest.mark.parametrize("change", [{"bi": 9}, {"gn": 2}])
-def test_a_view_on_another_frame_reads_all_of_it(change: dict[str, Any]) -> None:
-    """Birth number and generation tell."""
+def test_view_with_another_birth_number_or_generation_has_a_new_layout(change: dict[str, Any]) -> None:
+    """These two attributes identify a layout."""
     terms = stored(RPS)
     item = created(terms)
     seen = view(item, NOON, None, terms)
@@ -82,8 +82,8 @@ def test_a_view_on_another_frame_reads_all_of_it(change: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("change", [{"rf": NOON + 1}, {"cv": 2}, {"ld": "x"}, {"shard_count": 2}, {"gn": 2}, {"bi": 9}])
-def test_view_of_an_item_without_birth_number_is_told_by_five_attributes(change: dict[str, Any]) -> None:
-    """Baseline, stamp, digest, shard count and generation; a rebase adds the birth number and raises the last."""
+def test_layout_of_an_item_without_birth_number_is_identified_by_five_attributes(change: dict[str, Any]) -> None:
+    """Baseline, stamp, digest, shard count and generation; a rebase adds the birth number."""
     terms = stored(RPS)
     item = without_birth(created(terms))
     change = {"gn": 2, **change} if "bi" in change else change
@@ -95,8 +95,8 @@ def test_view_of_an_item_without_birth_number_is_told_by_five_attributes(change:
     assert not seen.layout.describes({**item, **change})
 
 
-def test_a_shard_reads_its_share() -> None:
-    """Capacity and rate are stored undivided."""
+def test_layout_of_a_shard_has_its_share_of_capacity_and_rate() -> None:
+    """Both are stored undivided."""
     item = created(stored(Limit("rps", 5, 5, 1)))
     pk = keys.pk_bucket("ns000000000", "user-1", "gpt-4", 1)
 
@@ -135,20 +135,20 @@ def test_a_shard_reads_its_share() -> None:
     ],
     ids=str,
 )
-def test_a_damaged_item_is_told_as_such(damage: dict[str, Any]) -> None:
-    """With its key; None stands for an attribute that is not there."""
+def test_damaged_bucket_item_raises_with_its_key(damage: dict[str, Any]) -> None:
+    """None means that the attribute is missing."""
     item = {**created(stored(RPS)), **damage}
     item = {name: value for name, value in item.items() if value is not None}
 
-    with pytest.raises(CorruptItemError) as told:
+    with pytest.raises(CorruptItemError) as raised:
         view(item)
 
-    assert str(item["PK"]) in str(told.value)
+    assert str(item["PK"]) in str(raised.value)
 
 
 @pytest.mark.parametrize("damage", [{"b_rps_tk": "many"}, {"b_wcu_tc": None}, {"b_rps_tc": 10**31}], ids=str)
-def test_a_known_item_with_damaged_numbers_is_corrupt(damage: dict[str, Any]) -> None:
-    """Numbers are checked whenever an item is read, also where everything else is as it was seen before."""
+def test_cached_bucket_with_damaged_numbers_raises_corrupt_item(damage: dict[str, Any]) -> None:
+    """Numbers are checked at every read, even if the layout is unchanged."""
     before = view(created(stored(RPS)))
     item = {**created(stored(RPS)), **damage}
     item = {name: value for name, value in item.items() if value is not None}
@@ -157,8 +157,8 @@ def test_a_known_item_with_damaged_numbers_is_corrupt(damage: dict[str, Any]) ->
         view_of(item, NOON, before)
 
 
-def test_states_are_what_users_see() -> None:
-    """Limits in force, with balances as of the baseline; dormant ones and the write counter are hidden."""
+def test_bucket_states_contain_the_limits_in_force() -> None:
+    """With balances at the baseline; dormant limits and the write counter are hidden."""
     item = created(stored(RPS, RPM), {"rps": 3, "rpm": 7})
     item = after(taking(view(item), stored(RPS, stamp=2), {"rps": 1}, at(NOON)), item)
 
@@ -177,13 +177,13 @@ def test_states_are_what_users_see() -> None:
     )
 
 
-def test_the_key_of_a_bucket() -> None:
-    """Each shard is an item of its own partition."""
+def test_bucket_key_contains_the_shard_in_the_partition_key() -> None:
+    """Each shard has its own partition."""
     assert Key("ns000000000/BUCKET#user-1#gpt-4#3", "#STATE") == bucket_key("ns000000000", "user-1", "gpt-4", 3)
 
 
-def test_the_capacity_of_a_limit_is_given_with_its_level() -> None:
-    """The level is that of the time asked for."""
+def test_capacity_of_a_limit_includes_its_level_at_a_time() -> None:
+    """None if the bucket does not have the limit."""
     terms = stored(RPS, RPM)
     item = created(terms)
     item = after(taking(view(item, NOON, None, terms), terms, {"rpm": 50}, at(NOON)), item)
@@ -193,8 +193,8 @@ def test_the_capacity_of_a_limit_is_given_with_its_level() -> None:
     assert capacity_of([item], "tpm", NOON) is None
 
 
-def test_an_answer_to_a_take_without_its_numbers_is_corrupt() -> None:
-    """Something else than DynamoDB answers at the endpoint."""
+def test_take_response_without_numbers_raises_corrupt_item() -> None:
+    """Another program than DynamoDB may answer at the endpoint."""
     before = view(created(stored(RPS)))
 
     with pytest.raises(CorruptItemError, match="is missing"):

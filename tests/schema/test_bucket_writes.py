@@ -1,4 +1,4 @@
-"""The writers of a bucket item: what each writes down, and on what condition."""
+"""The writers of a bucket item: what each writes, and under which condition."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -39,34 +39,34 @@ TERMS = stored(RPS, RPM)
 CHILD = own_effective_limits(Resolution((), 3, None, None, EntityFacts("org-1", True, 1)), (RPS,), 0)
 
 
-def a_take(item: dict[str, Any]) -> Update:
+def make_take(item: dict[str, Any]) -> Update:
     return taking(view(item), TERMS, {"rps": 1}, at(NOON))
 
 
-def a_debit(item: dict[str, Any]) -> Update:
+def make_debit(item: dict[str, Any]) -> Update:
     write = settling(view(item), at(NOON), debits={"rps": 1})
     assert write is not None
     return write
 
 
-def a_credit(item: dict[str, Any]) -> Update:
+def make_credit(item: dict[str, Any]) -> Update:
     write = settling(view(item), at(NOON), credits={"rps": 1})
     assert write is not None
     return write
 
 
-def a_rebase(item: dict[str, Any]) -> Update:
+def make_rebase(item: dict[str, Any]) -> Update:
     return taking(view(item), stored(RPS, RPM, stamp=2), {"rps": 1}, at(NOON))
 
 
-EVERY = pytest.mark.parametrize("writer", [a_take, a_debit, a_credit, a_rebase])
-HOLDING = pytest.mark.parametrize("writer", [a_take, a_debit, a_rebase])
+EVERY = pytest.mark.parametrize("writer", [make_take, make_debit, make_credit, make_rebase])
+HOLDING = pytest.mark.parametrize("writer", [make_take, make_debit, make_rebase])
 Writer = Callable[[dict[str, Any]], Update]
 
 
 @EVERY
-def test_every_writer_counts_itself_and_leaves_its_nonce(writer: Writer) -> None:
-    """Two looks tell the rate of all writes; a lost answer is found again."""
+def test_every_write_increments_the_write_counter_and_sets_its_nonce(writer: Writer) -> None:
+    """The counter shows the rate of all writes; the nonce identifies a write with a lost response."""
     item = created(TERMS)
     write = writer(item)
     new = after(write, item)
@@ -76,14 +76,14 @@ def test_every_writer_counts_itself_and_leaves_its_nonce(writer: Writer) -> None
 
 
 @EVERY
-def test_no_writer_creates_a_bucket_by_updating(writer: Writer) -> None:
-    """A bucket that is gone is missed."""
+def test_update_of_a_missing_bucket_returns_missing(writer: Writer) -> None:
+    """No update creates a bucket."""
     assert Missing() == apply(writer(created(TERMS)), {})
 
 
 @EVERY
-def test_no_writer_names_an_attribute_twice(writer: Writer) -> None:
-    """No attribute is added to, set and removed in one write, and none is a key."""
+def test_every_update_names_each_attribute_once_and_no_key(writer: Writer) -> None:
+    """No attribute is added to, set and removed in one write."""
     write = writer(created(TERMS, {"rpm": 3}))
     names = [*write.add, *write.set, *write.remove]
 
@@ -93,8 +93,8 @@ def test_no_writer_names_an_attribute_twice(writer: Writer) -> None:
 
 @HOLDING
 @pytest.mark.parametrize("change", [{"bi": 0}, {"gn": 2}], ids=str)
-def test_take_debit_and_rebase_hold_on_to_what_was_seen(writer: Writer, change: dict[str, Any]) -> None:
-    """Birth number and generation."""
+def test_take_debit_and_rebase_require_birth_number_and_generation(writer: Writer, change: dict[str, Any]) -> None:
+    """The bucket must be unchanged since it was seen."""
     item = created(TERMS)
 
     assert isinstance(apply(writer(item), item), Applied)
@@ -105,7 +105,7 @@ def test_take_debit_and_rebase_hold_on_to_what_was_seen(writer: Writer, change: 
 @pytest.mark.parametrize(
     "change", [{"rf": NOON - 1}, {"cv": 0}, {"shard_count": 2}, {"ld": "other"}, {"gn": 2}], ids=str
 )
-def test_writes_to_an_item_without_a_birth_number_hold_five_attributes(writer: Writer, change: dict[str, Any]) -> None:
+def test_writes_to_an_item_without_birth_number_require_five_attributes(writer: Writer, change: dict[str, Any]) -> None:
     """Baseline, stamp, shard count, digest and generation."""
     item = without_birth(created(TERMS))
 
@@ -114,8 +114,8 @@ def test_writes_to_an_item_without_a_birth_number_hold_five_attributes(writer: W
 
 
 @EVERY
-def test_a_write_that_is_sent_again_is_applied_once(writer: Writer) -> None:
-    """If the first was applied, the second finds its own nonce."""
+def test_write_that_is_sent_again_is_applied_once(writer: Writer) -> None:
+    """If the first was applied, the second finds its own nonce and is refused."""
     item = created(TERMS)
     write = writer(item)
     again = sent_again(write, 99)
@@ -126,7 +126,7 @@ def test_a_write_that_is_sent_again_is_applied_once(writer: Writer) -> None:
 
 
 def test_create_sent_again_has_its_nonce_and_another_birth_number() -> None:
-    """The item that the first attempt made refuses it and has its nonce; after a delete it makes another bucket."""
+    """The item of the first attempt refuses it; after a delete it creates another bucket."""
     write = create(OWNER, TERMS, {}, NOON, Signature(7, 70))
     again = sent_again(write, 71)
 
@@ -137,8 +137,8 @@ def test_create_sent_again_has_its_nonce_and_another_birth_number() -> None:
 
 
 @given(limits=some.limit_sets(), now_ms=some.times_ms)
-def test_a_creation_writes_a_whole_item(limits: tuple[Limit, ...], now_ms: int) -> None:
-    """Full but for what is taken, if there is no item."""
+def test_create_writes_a_complete_item_that_is_full_except_for_the_take(limits: tuple[Limit, ...], now_ms: int) -> None:
+    """It requires that there is no item."""
     first = sorted(limits, key=lambda limit: limit.name)[0]
     write = create(OWNER, stored(*limits), {first.name: first.capacity_milli}, now_ms, Signature(1, 1))
     item = write.item
@@ -155,8 +155,8 @@ def test_a_creation_writes_a_whole_item(limits: tuple[Limit, ...], now_ms: int) 
         )
 
 
-def test_an_item_is_found_by_resource_entity_and_namespace() -> None:
-    """The keys of the three indexes."""
+def test_created_bucket_has_the_keys_of_three_indexes() -> None:
+    """By resource, by entity and by namespace."""
     item = created(TERMS)
 
     assert {
@@ -173,8 +173,8 @@ def test_an_item_is_found_by_resource_entity_and_namespace() -> None:
     }.items() <= item.items()
 
 
-def test_facts_of_the_entity_are_written_and_rewritten() -> None:
-    """Parent and cascade are those of the newest terms."""
+def test_rebase_removes_the_parent_of_an_entity_without_one() -> None:
+    """Parent and cascade are those of the newest limits."""
     item = created(CHILD)
     orphan = after(taking(view(item), own(RPS, stamp=4), {}, at(NOON)), item)
 
@@ -184,7 +184,7 @@ def test_facts_of_the_entity_are_written_and_rewritten() -> None:
 
 @pytest.mark.parametrize(("birth", "expected"), [(None, None), (77, 77)])
 def test_rebase_adds_the_birth_number_that_it_is_given(birth: int | None, expected: int | None) -> None:
-    """To an item of an older version; None leaves the item as it is."""
+    """For an item of an older version; None adds nothing."""
     item = without_birth(created(TERMS))
     decided = step(view(item), stored(RPS, stamp=2), {"rps": 1}, at(NOON))
     assert isinstance(decided, Rebase)
@@ -193,8 +193,8 @@ def test_rebase_adds_the_birth_number_that_it_is_given(birth: int | None, expect
     assert expected == rebased.get("bi")
 
 
-def test_a_rebase_brings_the_parent() -> None:
-    """A bucket of an entity that got a parent learns it."""
+def test_rebase_adds_the_parent_of_an_entity_that_got_one() -> None:
+    """Parent and cascade are those of the newest limits."""
     item = created(own(RPS, stamp=2))
 
     item = after(taking(view(item), CHILD, {"rps": 1}, at(NOON)), item)
@@ -202,20 +202,20 @@ def test_a_rebase_brings_the_parent() -> None:
     assert ("org-1", True, CHILD.digest, 3) == (item["parent_id"], item["cascade"], item["ld"], item["cv"])
 
 
-def test_a_take_changes_no_attribute_that_an_index_projects() -> None:
-    """So that it costs one write and no more."""
+def test_take_changes_no_attribute_that_an_index_projects() -> None:
+    """It costs exactly one write."""
     item = created(TERMS)
-    new = after(a_take(item), item)
+    new = after(make_take(item), item)
 
     assert {"b_wcu_tc", "b_rps_tc", "b_rps_tk", "op"} == {name for name in new if new[name] != item[name]}
 
 
-def test_a_top_up_is_refused_once_anything_was_written() -> None:
+def test_top_up_is_refused_after_any_other_write() -> None:
     """The write counter stands for the whole item."""
     item = created(TERMS)
     seen = view(item, TERMS)
-    topping = TopUp(Take([(0, 1_000, -(10**9), 10**9, None)], None, ()), [500] + [0] * (len(TERMS.limits) - 1))
-    write = bucket_writes.top_up(seen, topping, 99)
+    top_up = TopUp(Take([(0, 1_000, -(10**9), 10**9, None)], None, ()), [500] + [0] * (len(TERMS.limits) - 1))
+    write = bucket_writes.top_up(seen, top_up, 99)
     new = after(write, item)
     name = seen.layout.balance_names[0]
 

@@ -1,4 +1,4 @@
-"""Config records survive being items, and every write raises the version it was conditioned on."""
+"""Config records round-trip through items, and every write raises the version that it requires."""
 
 from dataclasses import replace
 from typing import Any
@@ -24,12 +24,12 @@ ENTITY = config_item.entity_place("ns", "user-1", "gpt-4")
 LIVE = ConfigRecord((RPM,), 3)
 DEAD = ConfigRecord((), 3, deleted=True)
 
-places = st.sampled_from([SYSTEM, RESOURCE, ENTITY])
+levels = st.sampled_from([SYSTEM, RESOURCE, ENTITY])
 
 
-@given(places, some.config_records)
-def test_a_record_survives_being_an_item(place: config_item.ConfigPlace, record: ConfigRecord) -> None:
-    """Only the order of limits is lost: they come back by name."""
+@given(levels, some.config_records)
+def test_config_record_round_trips_through_an_item(place: config_item.ConfigPlace, record: ConfigRecord) -> None:
+    """Limits are returned in the order of their names."""
     found = config_item.from_item(config_item.to_item(place, record))
 
     assert sorted(record.limits, key=lambda limit: limit.name) == list(found.limits)
@@ -37,7 +37,7 @@ def test_a_record_survives_being_an_item(place: config_item.ConfigPlace, record:
     assert record.on_unavailable == found.on_unavailable
 
 
-def test_a_resource_item_is_that_of_the_specification() -> None:
+def test_resource_config_item_is_that_of_the_specification() -> None:
     """Capacity and amount in tokens, the period in seconds."""
     expected = {
         "PK": "ns/RESOURCE#gpt-4",
@@ -54,7 +54,7 @@ def test_a_resource_item_is_that_of_the_specification() -> None:
     assert expected == config_item.to_item(RESOURCE, LIVE)
 
 
-def test_a_system_item_says_what_to_do_when_unavailable() -> None:
+def test_system_config_item_contains_on_unavailable() -> None:
     """It is stored as plain text."""
     item = config_item.to_item(SYSTEM, ConfigRecord((), 1, OnUnavailable.BLOCK))
 
@@ -62,15 +62,15 @@ def test_a_system_item_says_what_to_do_when_unavailable() -> None:
     assert str is type(item["on_unavailable"])
 
 
-def test_an_entity_item_is_found_by_its_resource() -> None:
-    """The third index lists the entities that have limits of their own."""
+def test_entity_config_item_is_indexed_by_its_resource() -> None:
+    """The third index lists the entities with limits of their own."""
     item = config_item.to_item(ENTITY, LIVE)
 
     assert ("ns/ENTITY#user-1", "#CONFIG#gpt-4") == (item["PK"], item["SK"])
     assert ("ns/ENTITY_CONFIG#gpt-4", "user-1") == (item["GSI3PK"], item["GSI3SK"])
 
 
-def test_a_tombstone_is_listed_nowhere_but_for_a_purge() -> None:
+def test_config_tombstone_is_only_in_the_namespace_index() -> None:
     """It keeps its version and no limits."""
     expected = {
         "PK": "ns/ENTITY#user-1",
@@ -87,15 +87,17 @@ def test_a_tombstone_is_listed_nowhere_but_for_a_purge() -> None:
 
 
 @given(some.config_records, some.limit_sets())
-def test_a_write_raises_the_version_that_was_seen(seen: ConfigRecord, limits: tuple[Limit, ...]) -> None:
-    """Of two writers who saw the same record one wins and the other learns of it."""
+def test_config_write_requires_and_raises_the_version_that_was_seen(
+    seen: ConfigRecord, limits: tuple[Limit, ...]
+) -> None:
+    """Of two concurrent writers, one succeeds and the other is refused."""
     for put in (config_item.write(RESOURCE, limits, seen), config_item.tombstone(RESOURCE, seen)):
         assert seen.version + 1 == put.item["config_version"]
         assert (Equals("config_version", seen.version),) == put.when
 
 
-def test_a_first_write_starts_at_one() -> None:
-    """It is refused if there is a record after all."""
+def test_first_config_write_has_version_one() -> None:
+    """It is refused if a record exists after all."""
     put = config_item.write(SYSTEM, [RPM], None, OnUnavailable.ALLOW)
 
     assert ConfigRecord((RPM,), 1, OnUnavailable.ALLOW) == config_item.from_item(put.item)
@@ -103,7 +105,7 @@ def test_a_first_write_starts_at_one() -> None:
 
 
 @pytest.mark.parametrize("seen", [None, DEAD])
-def test_a_record_that_appears_is_counted(seen: ConfigRecord | None) -> None:
+def test_new_config_record_is_counted_in_the_registry(seen: ConfigRecord | None) -> None:
     """The registry lists resources without a scan."""
     expected = Update(
         Key("ns/SYSTEM#", "#ENTITY_CONFIG_RESOURCES"),
@@ -115,8 +117,8 @@ def test_a_record_that_appears_is_counted(seen: ConfigRecord | None) -> None:
     assert config_item.unregister(ENTITY, seen) is None
 
 
-def test_a_record_that_goes_is_counted_no_more() -> None:
-    """Only one that was counted."""
+def test_deleted_config_record_is_subtracted_from_the_registry() -> None:
+    """Only a record that was counted is subtracted."""
     expected = Update(
         Key("ns/SYSTEM#", "#RESOURCES"),
         add={"r_gpt-4": -1},
@@ -127,27 +129,27 @@ def test_a_record_that_goes_is_counted_no_more() -> None:
     assert config_item.register(RESOURCE, LIVE) is None
 
 
-def test_the_system_record_is_in_no_registry() -> None:
+def test_system_config_record_is_in_no_registry() -> None:
     """There is only one."""
     assert config_item.register(SYSTEM, None) is None
     assert config_item.unregister(SYSTEM, LIVE) is None
 
 
-def test_a_registry_lists_what_it_counts() -> None:
-    """Resources counted down to zero are not listed."""
+def test_registry_lists_resources_with_a_count_above_zero() -> None:
+    """Resources with a count of zero are not listed."""
     item = {"PK": "ns/SYSTEM#", "SK": "#RESOURCES", "GSI4PK": "ns", "r_gpt-4": 2, "r_a/b": 1, "r_old": 0}
 
     assert ["a/b", "gpt-4"] == config_item.registered(item)
     assert [] == config_item.registered({})
 
 
-def test_a_damaged_registry_is_a_named_error() -> None:
+def test_damaged_registry_raises_corrupt_item() -> None:
     """A counter is a number."""
     with pytest.raises(CorruptItemError):
         config_item.registered({"r_gpt-4": "2"})
 
 
-def test_unknown_attributes_are_ignored() -> None:
+def test_unknown_attributes_of_a_config_item_are_ignored() -> None:
     """A newer version may add some."""
     item = config_item.to_item(RESOURCE, LIVE) | {"new": 1, "l_rpm_zz": 7, "l_x": 1}
 
@@ -167,13 +169,13 @@ def test_unknown_attributes_are_ignored() -> None:
         {"deleted": 1},
     ],
 )
-def test_a_damaged_record_is_a_named_error(damage: dict[str, Any]) -> None:
-    """Whatever was written by hand never becomes a limit that cannot be."""
+def test_damaged_config_item_raises_with_its_key(damage: dict[str, Any]) -> None:
+    """A record edited by hand never becomes an invalid limit."""
     with pytest.raises(CorruptItemError, match="ns/RESOURCE#gpt-4 #CONFIG"):
         config_item.from_item(config_item.to_item(RESOURCE, LIVE) | damage)
 
 
-def test_the_keys_of_a_resolution_are_its_five_records() -> None:
+def test_resolution_keys_are_those_of_five_records() -> None:
     """One batch reads them all."""
     expected = config_item.ResolutionKeys(
         entity_resource=Key("ns/ENTITY#user-1", "#CONFIG#gpt-4"),
@@ -186,8 +188,8 @@ def test_the_keys_of_a_resolution_are_its_five_records() -> None:
     assert expected == config_item.resolution_keys("ns", "user-1", "gpt-4")
 
 
-def test_the_records_of_a_resolution_come_in_the_order_of_its_keys() -> None:
-    """What is absent is None."""
+def test_resolution_records_are_read_in_the_order_of_their_keys() -> None:
+    """An absent record is None."""
     items = [
         config_item.to_item(ENTITY, LIVE),
         None,
@@ -203,8 +205,8 @@ def test_the_records_of_a_resolution_come_in_the_order_of_its_keys() -> None:
     assert ConfigRecords() == config_item.resolution_records([None] * 5)
 
 
-def test_entities_are_found_in_the_index_of_their_resource() -> None:
-    """After one of them, where a page ended there."""
+def test_entities_query_reads_the_index_of_the_resource() -> None:
+    """It starts after an entity if a page ended there."""
     start = {
         "PK": "ns/ENTITY#user-1",
         "SK": "#CONFIG#gpt-4",
@@ -218,8 +220,8 @@ def test_entities_are_found_in_the_index_of_their_resource() -> None:
     assert ["user-1"] == config_item.entities_of(Page([start], None))
 
 
-def test_the_start_of_a_page_is_where_the_record_stands() -> None:
-    """The keys a query goes on after are those of the record's own item."""
+def test_start_of_an_entities_query_is_the_key_of_the_record() -> None:
+    """These are the keys of the record's own item."""
     item = config_item.to_item(ENTITY, LIVE)
     start = config_item.entities_query("ns", "gpt-4", None, "user-1").start
 

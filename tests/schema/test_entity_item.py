@@ -1,4 +1,4 @@
-"""Entities survive being items, and leave a tombstone."""
+"""Entities round-trip through items, and leave a tombstone."""
 
 from typing import Any
 
@@ -29,16 +29,16 @@ entities = st.builds(
 
 
 @given(entities, st.integers(1, 100))
-def test_an_entity_survives_being_an_item(entity: Entity, version: int) -> None:
-    """So do the facts its buckets need."""
+def test_entity_round_trips_through_an_item(entity: Entity, version: int) -> None:
+    """So do the facts that its buckets need."""
     item = entity_item.to_item("ns", entity, version)
 
     assert entity == entity_item.from_item(item)
     assert EntityFacts(entity.parent_id, entity.cascade, version) == entity_item.facts_from_item(item)
 
 
-def test_an_entity_item_is_flat() -> None:
-    """A child is listed under its parent."""
+def test_entity_item_is_that_of_the_specification() -> None:
+    """A child is indexed under its parent."""
     expected = {
         "PK": "ns/ENTITY#user-1",
         "SK": "#META",
@@ -58,36 +58,36 @@ def test_an_entity_item_is_flat() -> None:
     assert expected == entity_item.to_item("ns", CHILD, 1)
 
 
-def test_an_entity_without_a_parent_is_under_none() -> None:
-    """The first index is sparse."""
+def test_entity_item_without_a_parent_is_not_in_the_first_index() -> None:
+    """The index is sparse."""
     assert "GSI1PK" not in entity_item.to_item("ns", Entity("org-1"), 1)
 
 
-def test_a_new_entity_is_written_only_where_there_is_none() -> None:
+def test_create_of_a_new_entity_requires_that_the_item_is_absent() -> None:
     """Its version starts at one."""
     put = entity_item.create("ns", CHILD, None)
 
     assert (1, (ItemAbsent(),)) == (put.item["config_version"], put.when)
 
 
-def test_an_entity_created_anew_goes_on_from_its_tombstone() -> None:
-    """Clients that knew the earlier one see a higher stamp."""
+def test_recreated_entity_continues_the_version_of_its_tombstone() -> None:
+    """Clients that knew the earlier entity see a higher stamp."""
     put = entity_item.create("ns", CHILD, GONE)
 
     assert 6 == put.item["config_version"]
     assert (Equals("config_version", 5), Equals("deleted", True)) == put.when
 
 
-def test_a_live_entity_is_not_created_over() -> None:
-    """Even if it is what was seen."""
+def test_create_is_refused_by_a_live_entity() -> None:
+    """This holds even if the client has seen it."""
     put = entity_item.create("ns", CHILD, SEEN)
     item = entity_item.to_item("ns", CHILD, SEEN.version)
 
     assert not all(condition.holds(item) for condition in put.when)
 
 
-def test_a_deleted_entity_leaves_a_tombstone() -> None:
-    """It is no entity, has no parent, and keeps its version rising."""
+def test_entity_tombstone_has_no_parent_and_a_higher_version() -> None:
+    """It is not read as an entity."""
     put = entity_item.tombstone("ns", "user-1", SEEN)
 
     assert entity_item.from_item(put.item) is None
@@ -96,25 +96,25 @@ def test_a_deleted_entity_leaves_a_tombstone() -> None:
     assert "GSI1PK" not in put.item
 
 
-def test_a_parent_counts_its_children() -> None:
-    """Neither an absent parent nor a tombstone takes a child on; a parent lets go of none it does not have."""
+def test_parent_counts_children_only_while_it_is_live() -> None:
+    """An absent or deleted parent accepts no child, and no parent drops below zero."""
     dead = entity_item.tombstone("ns", "org-1", SEEN).item
     live = entity_item.to_item("ns", Entity("org-1"), 1)
-    adopt, part = entity_item.adopt("ns", "org-1"), entity_item.part_with("ns", "org-1")
+    adopt, part_with = entity_item.adopt("ns", "org-1"), entity_item.part_with("ns", "org-1")
 
     assert [False, False, True] == [all(one.holds(item) for one in adopt.when) for item in ({}, dead, live)]
-    assert [False, True] == [all(one.holds(item) for one in part.when) for item in (live, live | {"children": 1})]
+    assert [False, True] == [all(one.holds(item) for one in part_with.when) for item in (live, live | {"children": 1})]
     assert [0, 2] == [entity_item.children_of(item) for item in (live, live | {"children": 2})]
 
 
-def test_a_parent_goes_once_its_children_are_gone() -> None:
-    """What was seen of the counter must still be so."""
+def test_tombstone_of_a_parent_requires_a_child_count_of_zero() -> None:
+    """The count must be unchanged since it was seen."""
     once = entity_item.facts_from_item(entity_item.to_item("ns", Entity("org-1"), 4) | {"children": 0})
 
     assert (Equals("config_version", 4), Equals("children", 0)) == entity_item.tombstone("ns", "org-1", once).when
 
 
-def test_unknown_attributes_are_ignored() -> None:
+def test_unknown_attributes_of_an_entity_item_are_ignored() -> None:
     """A newer version may add some."""
     assert CHILD == entity_item.from_item(entity_item.to_item("ns", CHILD, 1) | {"new": 1})
 
@@ -123,13 +123,13 @@ def test_unknown_attributes_are_ignored() -> None:
     "damage",
     [{"entity_id": 5}, {"name": 5}, {"parent_id": 5}, {"cascade": "yes"}, {"metadata": "x"}, {"created_at": 5}],
 )
-def test_a_damaged_entity_is_a_named_error(damage: dict[str, Any]) -> None:
-    """It says which item and which attribute."""
+def test_damaged_entity_item_raises_with_key_and_attribute(damage: dict[str, Any]) -> None:
+    """Every attribute is checked."""
     with pytest.raises(CorruptItemError, match=f"ns/ENTITY#user-1 #META.*{next(iter(damage))}"):
         entity_item.from_item(entity_item.to_item("ns", CHILD, 1) | damage)
 
 
-def test_facts_without_a_version_are_damaged() -> None:
-    """Without it no change could be seen."""
+def test_entity_facts_without_a_version_raise_corrupt_item() -> None:
+    """Without it no change could be detected."""
     with pytest.raises(CorruptItemError, match="config_version"):
         entity_item.facts_from_item({"PK": "ns/ENTITY#user-1", "SK": "#META"})

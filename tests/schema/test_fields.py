@@ -1,4 +1,4 @@
-"""A damaged attribute is a named error that says where and what."""
+"""A damaged attribute raises an error that names item and attribute."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +21,7 @@ READERS: list[tuple[Callable[..., Any], Any, Any]] = [
 
 
 @pytest.mark.parametrize(("read", "good", "bad"), READERS)
-def test_an_attribute_has_the_type_it_must_have(read: Callable[..., Any], good: Any, bad: Any) -> None:
+def test_attribute_of_the_wrong_type_raises_corrupt_item(read: Callable[..., Any], good: Any, bad: Any) -> None:
     """The error names the item and the attribute."""
     assert good == read({"PK": "pk", "SK": "sk", "x": good}, "x")
 
@@ -33,28 +33,28 @@ def test_an_attribute_has_the_type_it_must_have(read: Callable[..., Any], good: 
     ("read", "answer"),
     [(fields.optional_text, None), (fields.optional_number, None), (fields.flag, False), (fields.mapping, {})],
 )
-def test_what_may_be_absent_has_an_answer(read: Callable[..., Any], answer: object) -> None:
+def test_optional_attribute_that_is_absent_has_a_default(read: Callable[..., Any], answer: object) -> None:
     """An item of an older version may lack it."""
     assert answer == read({"PK": "pk", "SK": "sk"}, "x")
 
 
 @pytest.mark.parametrize("read", [fields.text, fields.number])
-def test_what_must_be_there_is_missed(read: Callable[..., Any]) -> None:
+def test_required_attribute_that_is_absent_raises(read: Callable[..., Any]) -> None:
     """The error says that nothing was found."""
     with pytest.raises(CorruptItemError, match="found nothing"):
         read({}, "x")
 
 
-def test_a_map_is_copied() -> None:
-    """Stored items are never changed by who reads them."""
+def test_mapping_attribute_is_copied() -> None:
+    """Readers never change stored items."""
     item = {"x": {"a": 1}}
     fields.mapping(item, "x")["a"] = 2
 
     assert {"x": {"a": 1}} == item
 
 
-def test_a_choice_is_one_of_its_values() -> None:
-    """Anything else is damage, and the error lists what may be."""
+def test_choice_attribute_with_an_unknown_value_raises_with_the_choices() -> None:
+    """An absent attribute is None."""
     assert OnUnavailable.ALLOW == fields.optional_choice({"x": "allow"}, "x", OnUnavailable)
     assert fields.optional_choice({}, "x", OnUnavailable) is None
 

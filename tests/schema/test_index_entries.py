@@ -1,4 +1,4 @@
-"""An index entry counts only where the key of its own item says that it belongs."""
+"""An index entry counts only if the key of its own item shows that it belongs there."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ names = st.tuples(some.namespace_ids, some.entity_ids, some.resources, some.shar
 
 
 def bucket(namespace_id: str, entity_id: str, resource: str, shard: int) -> dict[str, Any]:
-    """The keys of a bucket's item."""
+    """Return the keys of a bucket item."""
     pk = keys.pk_bucket(namespace_id, entity_id, resource, shard)
     return {
         "PK": pk,
@@ -62,17 +62,17 @@ def indexes_of(item: dict[str, Any]) -> list[str]:
 
 
 @given(items)
-def test_whatever_is_written_is_found_again(item: dict[str, Any]) -> None:
-    """The entries of every item that this package writes are genuine, in each of its indexes."""
+def test_index_entries_of_every_written_item_are_genuine(item: dict[str, Any]) -> None:
+    """This holds for all items that this package writes, in each of their indexes."""
     assert "GSI4" in indexes_of(item)
     assert all(is_genuine(index, item) for index in indexes_of(item))
 
 
 @given(items, items, st.data())
-def test_an_item_is_not_found_under_the_index_key_of_another(
+def test_item_with_the_index_key_of_another_item_is_not_genuine(
     victim: dict[str, Any], hostile: dict[str, Any], data: st.DataObject
 ) -> None:
-    """Whatever kind of item it is: its own key decides, and a tenant cannot choose a key of another namespace."""
+    """Its own key decides, and a tenant cannot choose a key of another namespace."""
     index = data.draw(st.sampled_from(indexes_of(victim)))
     claimed = {f"{index}{part}": victim[f"{index}{part}"] for part in ("PK", "SK")}
     forged = {**hostile, **claimed}
@@ -101,6 +101,6 @@ def test_an_item_is_not_found_under_the_index_key_of_another(
         ("GSI4", {"PK": "none", "SK": "#CONFIG", "GSI4PK": "ns", "GSI4SK": "ns/SYSTEM#"}),
     ],
 )
-def test_a_forged_entry_is_not_genuine(index: str, entry: dict[str, Any]) -> None:
-    """Nor is one within a namespace that claims another entity, resource or shard."""
+def test_forged_index_entries_are_not_genuine(index: str, entry: dict[str, Any]) -> None:
+    """The same holds within a namespace for another entity, resource or shard."""
     assert not is_genuine(index, entry)

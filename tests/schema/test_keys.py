@@ -1,4 +1,4 @@
-"""Every key can be taken apart into what it was built from."""
+"""Every key can be parsed to the parts it was built from."""
 
 from collections.abc import Callable
 
@@ -50,7 +50,7 @@ OTHER_KEYS = [
 
 
 def test_keys_are_those_of_the_specification() -> None:
-    """Other tools that read the table know these."""
+    """Other tools that read the table depend on them."""
     built = [
         keys.pk_system("ns"),
         keys.pk_registry(),
@@ -93,7 +93,7 @@ def test_keys_are_those_of_the_specification() -> None:
 
 
 def test_index_keys_are_those_of_the_specification() -> None:
-    """Each index answers one question."""
+    """Each index serves one query."""
     built = [
         keys.gsi1_pk_parent("ns", "org-1"),
         keys.gsi1_sk_child("user-1"),
@@ -124,8 +124,8 @@ def test_index_keys_are_those_of_the_specification() -> None:
 
 
 @given(some.namespace_ids, some.entity_ids, some.resources, some.shard_ids)
-def test_a_bucket_key_leads_back_to_its_parts(namespace_id: str, entity_id: str, resource: str, shard_id: int) -> None:
-    """Entity ids may hold colons and resources slashes; neither confuses the parser."""
+def test_bucket_key_is_parsed_to_its_parts(namespace_id: str, entity_id: str, resource: str, shard_id: int) -> None:
+    """Entity ids may contain colons and resources slashes."""
     pk = keys.pk_bucket(namespace_id, entity_id, resource, shard_id)
 
     assert keys.BucketKey(namespace_id, entity_id, resource, shard_id) == keys.parse_bucket_pk(pk)
@@ -134,13 +134,13 @@ def test_a_bucket_key_leads_back_to_its_parts(namespace_id: str, entity_id: str,
 
 @pytest.mark.parametrize(("build", "parse", "names"), SCOPED, ids=[build.__name__ for build, _, _ in SCOPED])
 @given(data=st.data())
-def test_a_partition_key_leads_back_to_its_parts(
+def test_partition_key_is_parsed_to_namespace_and_name(
     build: Callable[[str, str], str],
     parse: Callable[[str], keys.Scoped | None],
     names: st.SearchStrategy[str],
     data: st.DataObject,
 ) -> None:
-    """The namespace id ends at the first slash; the rest is the name's."""
+    """The namespace id ends at the first slash."""
     namespace_id, name = data.draw(some.namespace_ids), data.draw(names)
 
     assert keys.Scoped(namespace_id, name) == parse(build(namespace_id, name))
@@ -148,13 +148,13 @@ def test_a_partition_key_leads_back_to_its_parts(
 
 @pytest.mark.parametrize(("build", "parse", "names"), NAMED, ids=[build.__name__ for build, _, _ in NAMED])
 @given(data=st.data())
-def test_a_sort_key_leads_back_to_its_name(
+def test_sort_key_is_parsed_to_its_name(
     build: Callable[[str], str],
     parse: Callable[[str], str | None],
     names: st.SearchStrategy[str],
     data: st.DataObject,
 ) -> None:
-    """What follows the prefix is the name."""
+    """The name follows the prefix."""
     name = data.draw(names)
 
     assert name == parse(build(name))
@@ -162,21 +162,21 @@ def test_a_sort_key_leads_back_to_its_name(
 
 @pytest.mark.parametrize(("build", "parse", "names"), SHARDED, ids=[build.__name__ for build, _, _ in SHARDED])
 @given(data=st.data())
-def test_an_index_key_of_a_bucket_leads_back_to_its_shard(
+def test_bucket_index_key_is_parsed_to_name_and_shard(
     build: Callable[[str, int], str],
     parse: Callable[[str], keys.Sharded | None],
     names: st.SearchStrategy[str],
     data: st.DataObject,
 ) -> None:
-    """The shard is what follows the last mark."""
+    """The shard follows the last separator."""
     name, shard_id = data.draw(names), data.draw(some.shard_ids)
 
     assert keys.Sharded(name, shard_id) == parse(build(name, shard_id))
 
 
 @given(some.resources, some.entity_ids, window_keys)
-def test_a_usage_key_leads_back_to_its_window(resource: str, entity_id: str, window_key: str) -> None:
-    """Window keys hold colons, and still end where they should."""
+def test_usage_key_is_parsed_to_name_and_window(resource: str, entity_id: str, window_key: str) -> None:
+    """Window keys contain colons."""
     assert keys.UsageSortKey(resource, window_key) == keys.parse_usage_sk(keys.sk_usage(resource, window_key))
     assert keys.UsageSortKey(entity_id, window_key) == keys.parse_gsi2_sk_usage(
         keys.gsi2_sk_usage(window_key, entity_id)
@@ -184,22 +184,22 @@ def test_a_usage_key_leads_back_to_its_window(resource: str, entity_id: str, win
 
 
 @given(some.namespace_ids)
-def test_a_system_key_leads_back_to_its_namespace(namespace_id: str) -> None:
+def test_system_key_is_parsed_to_its_namespace(namespace_id: str) -> None:
     """There is one such partition in each namespace."""
     assert namespace_id == keys.parse_system_pk(keys.pk_system(namespace_id))
 
 
 @given(some.namespace_ids, some.resources)
-def test_every_item_can_be_found_by_its_namespace(namespace_id: str, resource: str) -> None:
-    """The fourth index holds the bare id and the whole key."""
+def test_namespace_index_attributes_contain_the_id_and_the_whole_key(namespace_id: str, resource: str) -> None:
+    """Every item has them."""
     pk = keys.pk_resource(namespace_id, resource)
 
     assert {"GSI4PK": keys.gsi4_pk(namespace_id), "GSI4SK": keys.gsi4_sk(pk)} == keys.gsi4_attributes(pk)
 
 
 @given(some.resources, some.shard_ids)
-def test_all_shards_of_a_bucket_share_a_prefix(resource: str, shard_id: int) -> None:
-    """A query finds them all, and none of a resource whose name only starts alike."""
+def test_index_keys_of_all_shards_share_a_prefix(resource: str, shard_id: int) -> None:
+    """A query by prefix finds no resource whose name only starts alike."""
     prefix = keys.gsi3_sk_bucket_prefix(resource)
 
     assert keys.gsi3_sk_bucket(resource, shard_id).startswith(prefix)
@@ -208,17 +208,17 @@ def test_all_shards_of_a_bucket_share_a_prefix(resource: str, shard_id: int) -> 
 
 @pytest.mark.parametrize("parse", PARSERS, ids=[parse.__name__ for parse in PARSERS])
 @pytest.mark.parametrize("key", OTHER_KEYS)
-def test_a_key_of_another_kind_is_told_from_ones_own(parse: Callable[[str], object], key: str) -> None:
-    """A parser answers None and never raises."""
+def test_parser_returns_none_for_a_key_of_another_kind(parse: Callable[[str], object], key: str) -> None:
+    """It never raises."""
     assert parse(key) is None
 
 
-def test_a_key_without_a_namespace_has_none() -> None:
+def test_namespace_id_of_a_key_without_one_is_none() -> None:
     """Every partition key of this table has one."""
     assert keys.parse_namespace_id("ENTITY#a") is None
 
 
 @given(some.namespace_ids, some.namespaces)
-def test_the_events_of_a_namespace_stand_in_the_registry(namespace_id: str, name: str) -> None:
-    """They are the same for every namespace that asks, and are not purged with any."""
+def test_audit_events_of_namespaces_are_in_the_registry(namespace_id: str, name: str) -> None:
+    """They can be read from every namespace, and are purged with none."""
     assert f"_/AUDIT#$NAMESPACE:{name}" == keys.pk_audit(namespace_id, f"$NAMESPACE:{name}")

@@ -1,4 +1,4 @@
-"""A namespace has a record by id, and while it is active one by name."""
+"""A namespace has a record by id, and while it is active also one by name."""
 
 from typing import Any
 
@@ -29,21 +29,21 @@ namespaces = st.builds(
 
 
 @given(namespaces)
-def test_a_namespace_survives_being_a_reverse_record(namespace: Namespace) -> None:
-    """All of it can be told from the id alone."""
+def test_namespace_round_trips_through_its_record_by_id(namespace: Namespace) -> None:
+    """The record contains everything."""
     assert namespace == namespace_item.from_item(namespace_item.reverse_item(namespace))
 
 
 @given(some.namespaces, some.namespace_ids)
-def test_an_active_namespace_survives_being_a_forward_record(name: str, namespace_id: str) -> None:
-    """All of it can be told from the name alone."""
+def test_active_namespace_round_trips_through_its_record_by_name(name: str, namespace_id: str) -> None:
+    """The record contains everything."""
     namespace = life.register(name, namespace_id, "2024-01-01T00:00:00.000Z")
 
     assert namespace == namespace_item.from_item(namespace_item.forward_item(namespace))
 
 
-def test_the_records_are_those_of_the_specification() -> None:
-    """Both stand in the reserved namespace."""
+def test_namespace_records_are_those_of_the_specification() -> None:
+    """Both are in the reserved namespace."""
     shared = {"PK": "_/SYSTEM#", "GSI4PK": "_", "GSI4SK": "_/SYSTEM#", "created_at": "2024-01-01T00:00:00.000Z"}
     forward = shared | {"SK": FORWARD.sk, "namespace_id": "a7x3kq00000", "status": "active"}
     reverse = shared | {
@@ -57,8 +57,8 @@ def test_the_records_are_those_of_the_specification() -> None:
     assert reverse == namespace_item.reverse_item(DELETED)
 
 
-def test_registering_takes_a_free_name_and_a_free_id() -> None:
-    """Two who register one name at once get one namespace."""
+def test_register_requires_an_unused_name_and_id() -> None:
+    """Two concurrent registrations of one name create one namespace."""
     expected = (
         Put(namespace_item.forward_item(ACTIVE), (ItemAbsent(),)),
         Put(namespace_item.reverse_item(ACTIVE), (ItemAbsent(),)),
@@ -67,8 +67,8 @@ def test_registering_takes_a_free_name_and_a_free_id() -> None:
     assert expected == namespace_item.register(ACTIVE)
 
 
-def test_deleting_frees_the_name() -> None:
-    """Only if the name still leads to this namespace."""
+def test_delete_removes_the_record_by_name_of_this_namespace() -> None:
+    """It requires that the name still belongs to this namespace."""
     expected = (
         Delete(FORWARD, (Equals("namespace_id", "a7x3kq00000"),)),
         Put(namespace_item.reverse_item(DELETED), (Equals("status", "active"),)),
@@ -77,8 +77,8 @@ def test_deleting_frees_the_name() -> None:
     assert expected == namespace_item.delete(DELETED)
 
 
-def test_recovering_takes_the_name_back() -> None:
-    """Only if nobody has registered it since."""
+def test_recover_requires_that_the_name_is_unused() -> None:
+    """It may have been registered again."""
     expected = (
         Put(namespace_item.forward_item(ACTIVE), (ItemAbsent(),)),
         Put(namespace_item.reverse_item(ACTIVE), (Equals("status", "deleted"),)),
@@ -88,31 +88,31 @@ def test_recovering_takes_the_name_back() -> None:
 
 
 @pytest.mark.parametrize("seen", [NamespaceStatus.DELETED, NamespaceStatus.PURGING])
-def test_a_purge_marks_the_namespace_first(seen: NamespaceStatus) -> None:
-    """From then on it cannot be recovered."""
+def test_purge_first_sets_the_status_purging(seen: NamespaceStatus) -> None:
+    """From then on the namespace cannot be recovered."""
     expected = Update(REVERSE, set={"status": "purging"}, when=(Equals("status", seen.value),))
 
     assert expected == namespace_item.begin_purge(life.purge(DELETED), seen)
 
 
-def test_a_purge_ends_with_the_last_record() -> None:
-    """Only of a namespace that is being purged."""
+def test_purge_ends_by_deleting_the_record_of_a_purging_namespace() -> None:
+    """The status is a condition."""
     assert Delete(REVERSE, (Equals("status", "purging"),)) == namespace_item.end_purge("a7x3kq00000")
 
 
-def test_a_namespace_may_be_required_in_a_transaction() -> None:
-    """It must be active."""
+def test_require_active_checks_the_status_in_a_transaction() -> None:
+    """The namespace must be active."""
     assert Check(REVERSE, (Equals("status", "active"),)) == namespace_item.require_active("a7x3kq00000")
 
 
-def test_a_namespace_may_be_required_to_stay_as_it_was() -> None:
-    """In whatever part of its life it was seen."""
+def test_require_unchanged_checks_the_status_that_was_seen() -> None:
+    """The namespace may have any status."""
     assert Check(REVERSE, (Equals("status", "deleted"),)) == namespace_item.require_unchanged(DELETED)
 
 
 @pytest.mark.parametrize(("namespace", "active"), [(ACTIVE, True), (DELETED, False), (life.purge(DELETED), False)])
-def test_a_record_says_whether_its_namespace_is_active(namespace: Namespace, active: bool) -> None:
-    """By it a client learns that its namespace was deleted."""
+def test_is_active_is_true_only_for_an_active_namespace(namespace: Namespace, active: bool) -> None:
+    """A client learns by it that its namespace was deleted."""
     assert active == namespace_item.is_active(namespace_item.reverse_item(namespace))
 
 
@@ -120,7 +120,7 @@ def test_a_record_says_whether_its_namespace_is_active(namespace: Namespace, act
     "damage",
     [{"SK": "#OTHER"}, {"SK": 5}, {"status": "gone"}, {"status": None}, {"created_at": 5}, {"namespace": None}],
 )
-def test_a_damaged_record_is_a_named_error(damage: dict[str, Any]) -> None:
-    """It says which attribute."""
+def test_damaged_namespace_record_raises_with_the_attribute(damage: dict[str, Any]) -> None:
+    """Every attribute is checked."""
     with pytest.raises(CorruptItemError, match=next(iter(damage))):
         namespace_item.from_item(namespace_item.reverse_item(DELETED) | damage)

@@ -1,4 +1,4 @@
-"""A bucket of the old layout becomes one of this, with the level it had."""
+"""A bucket of the old layout is converted to the new one with the same level."""
 
 from typing import Any
 
@@ -28,8 +28,8 @@ old_limits = st.builds(
 
 
 @given(st.dictionaries(st.sampled_from(["rpm", "tpm", "a_b.c"]), old_limits, min_size=1), st.integers(0, 10**9))
-def test_the_level_is_kept_at_any_time(limits: dict[str, OldLimit], elapsed_ms: int) -> None:
-    """To the millitoken: what is earned is read off an absolute grid now, and the burst is the capacity."""
+def test_converted_bucket_keeps_its_level_at_any_time(limits: dict[str, OldLimit], elapsed_ms: int) -> None:
+    """To the millitoken; the burst becomes the capacity."""
     put, _ = moved(old_bucket("ns", "user-1", "gpt-4", limits), 7, Signature(1, 5))
     layout, now_ms = stored_layout_of(put.item), START_MS + elapsed_ms
 
@@ -38,8 +38,8 @@ def test_the_level_is_kept_at_any_time(limits: dict[str, OldLimit], elapsed_ms: 
         assert baseline.level(put.item[name], now_ms) - old in (0, 1)
 
 
-def test_it_stands_in_a_partition_of_its_own_and_is_found_by_the_indexes() -> None:
-    """Whole, as if it had been created here."""
+def test_converted_bucket_has_its_own_partition_and_index_keys() -> None:
+    """It is complete, as if it had been created in the new layout."""
     put, delete = moved(old_bucket("ns", "user-1", "gpt-4", {"rpm": RPM}, ttl=1), 7, Signature(77, 5))
 
     assert (Key("ns/BUCKET#user-1#gpt-4#0", "#STATE"), (ItemAbsent(),)) == (put.key, put.when)
@@ -65,23 +65,23 @@ def test_it_stands_in_a_partition_of_its_own_and_is_found_by_the_indexes() -> No
     assert "b_rpm_bx" not in put.item
 
 
-def test_what_was_used_before_is_not_counted_again() -> None:
-    """Totals start from nothing."""
+def test_converted_bucket_has_totals_of_zero() -> None:
+    """Earlier consumption is not counted again."""
     put, _ = moved(old_bucket("ns", "user-1", "gpt-4", {"rpm": RPM, "tpm": TPM}), 7, Signature(1, 5))
 
     assert (0, 0) == (put.item["b_rpm_tc"], put.item["b_tpm_tc"])
 
 
-def test_without_a_burst_the_capacity_is_the_ceiling() -> None:
-    """As for limits that never had one."""
+def test_converted_bucket_without_a_burst_keeps_its_capacity() -> None:
+    """Not every limit had a burst."""
     item = old_bucket("ns", "user-1", "gpt-4", {"rpm": RPM})
     del item["b_rpm_bx"]
 
     assert 60_000 == moved(item, 7, Signature(1, 5))[0].item["b_rpm_cp"]
 
 
-def test_it_goes_only_as_it_was_seen() -> None:
-    """One that was written to since is read again."""
+def test_old_bucket_is_deleted_only_if_it_is_unchanged() -> None:
+    """If it was written since, it is read again."""
     _, delete = moved(old_bucket("ns", "user-1", "gpt-4", {"rpm": RPM, "tpm": TPM}), 7, Signature(1, 5))
 
     assert (Matches(("rf", "b_rpm_tk", "b_tpm_tk"), (START_MS, 40_000, -7_000)),) == delete.when
@@ -96,17 +96,17 @@ def test_it_goes_only_as_it_was_seen() -> None:
     ],
     ids=["one that did", "one that did not", "one in debt"],
 )
-def test_it_expires_as_buckets_do_here(
+def test_converted_bucket_has_a_ttl_only_if_it_had_one_and_is_not_in_debt(
     limits: dict[str, OldLimit], others: dict[str, int], expected: int | None
 ) -> None:
-    """If it did before, when it is surely full, and never while it is in debt."""
+    """The ttl is the time when it is certainly full."""
     put, _ = moved(old_bucket("ns", "user-1", "gpt-4", limits, **others), 7, Signature(1, 5))
 
     assert expected == put.item.get("ttl")
 
 
-def test_the_reserved_limit_and_facts_of_the_entity() -> None:
-    """The one is hidden and counted anew, the others go along."""
+def test_converted_bucket_keeps_parent_and_cascade_but_not_the_reserved_limit() -> None:
+    """The write counter restarts."""
     item = old_bucket("ns", "user-1", "gpt-4", {"rpm": RPM, "wcu": RPM}, parent_id="team", cascade=True)
     put, _ = moved(item, 7, Signature(1, 5))
 
@@ -114,8 +114,8 @@ def test_the_reserved_limit_and_facts_of_the_entity() -> None:
     assert "b_wcu_tk" not in put.item
 
 
-def test_any_configuration_is_newer_than_it() -> None:
-    """So whoever takes first puts it on the limits in force."""
+def test_converted_bucket_has_a_stamp_below_every_configuration() -> None:
+    """The first take rebases it to the limits in force."""
     put, _ = moved(old_bucket("ns", "user-1", "gpt-4", {"rpm": RPM}), 7, Signature(1, 5))
 
     assert stored_layout_of(put.item).stamp < 0
@@ -136,16 +136,16 @@ def test_any_configuration_is_newer_than_it() -> None:
     ],
     ids=str,
 )
-def test_a_damaged_one_is_a_named_error(change: dict[str, Any]) -> None:
-    """It names the item."""
+def test_damaged_old_bucket_raises_with_its_key(change: dict[str, Any]) -> None:
+    """Every attribute is checked."""
     item = old_bucket("ns", "user-1", "gpt-4", {"rpm": RPM}) | change
 
     with pytest.raises(CorruptItemError, match=item["PK"]):
         moved(item, 7, Signature(1, 5))
 
 
-def test_one_without_limits_is_damaged() -> None:
-    """There is nothing to keep a level of."""
+def test_old_bucket_without_limits_raises_corrupt_item() -> None:
+    """It has no level to keep."""
     with pytest.raises(CorruptItemError, match="no bucket of the old layout"):
         moved(old_bucket("ns", "user-1", "gpt-4", {}), 7, Signature(1, 5))
 
@@ -159,6 +159,6 @@ def test_one_without_limits_is_damaged() -> None:
         (Key("ns/BUCKET#user-1#gpt-4#0", "#STATE"), None),
     ],
 )
-def test_old_buckets_are_told_by_their_keys(key: Key, owner: Owner | None) -> None:
-    """From all else that stands beside an entity."""
+def test_owner_of_an_old_bucket_key_is_parsed(key: Key, owner: Owner | None) -> None:
+    """Other items of an entity have no owner."""
     assert owner == owner_of(key)

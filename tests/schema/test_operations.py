@@ -1,4 +1,4 @@
-"""Conditions say of an item what DynamoDB would say."""
+"""Conditions evaluate like those of DynamoDB."""
 
 from typing import Any
 
@@ -48,15 +48,17 @@ not_numbers = st.sampled_from([None, "1", True, [1], {"a": 1}])
     ],
     ids=str,
 )
-def test_an_absent_item_has_no_attributes(condition: Condition, there: bool, not_there: bool) -> None:
-    """Only what asks for absence holds of it."""
+def test_conditions_on_an_absent_item_hold_only_if_they_require_absence(
+    condition: Condition, there: bool, not_there: bool
+) -> None:
+    """An absent item has no attributes."""
     assert there is condition.holds({"PK": "p", "SK": "s", "a": 1, "b": "x"})
     assert not_there is condition.holds({})
 
 
 @given(found=numbers, low=numbers, high=numbers)
-def test_numbers_are_compared_exactly(found: int, low: int, high: int) -> None:
-    """However large they are, bounds included."""
+def test_conditions_compare_numbers_exactly(found: int, low: int, high: int) -> None:
+    """However large they are; bounds are inclusive."""
     item = {"a": found}
 
     assert (found >= low) is AtLeast("a", low).holds(item)
@@ -69,8 +71,8 @@ def test_numbers_are_compared_exactly(found: int, low: int, high: int) -> None:
 
 
 @given(found=not_numbers)
-def test_what_is_no_number_is_in_no_range(found: Any) -> None:
-    """Values of different types are never alike; a boolean is no number."""
+def test_range_conditions_are_false_for_values_that_are_no_numbers(found: Any) -> None:
+    """Values of different types are never equal, and a boolean is no number."""
     item = {"a": found}
 
     for condition in (AtLeast("a", -5), AtMost("a", 5), Between("a", -5, 5)):
@@ -80,8 +82,8 @@ def test_what_is_no_number_is_in_no_range(found: Any) -> None:
     assert Differs("a", 1).holds(item)
 
 
-def test_several_ranges_must_all_hold() -> None:
-    """One that does not is enough."""
+def test_ranges_hold_only_if_all_of_them_hold() -> None:
+    """A missing attribute is in no range."""
     ranges = Ranges([("a", 0, 5), ("b", 1, None)])
 
     assert ranges.holds({"a": 5, "b": 1})
@@ -90,8 +92,8 @@ def test_several_ranges_must_all_hold() -> None:
     assert not ranges.holds({"a": 5})
 
 
-def test_several_values_must_all_match() -> None:
-    """One that differs, or is not there, is enough."""
+def test_matches_holds_only_if_all_values_match() -> None:
+    """A missing attribute does not match."""
     matches = Matches(("a", "b"), (1, "x"))
 
     assert matches.holds({"a": 1, "b": "x", "c": 3})
@@ -99,28 +101,28 @@ def test_several_values_must_all_match() -> None:
     assert not matches.holds({"a": 1})
 
 
-def test_conditions_are_values() -> None:
-    """Equal when they say the same."""
+def test_conditions_with_equal_content_are_equal() -> None:
+    """They are compared by value."""
     assert Matches(("a", "b"), (1, 2)) == Matches(("a", "b"), (1, 2)) != Matches(("a", "b"), (1, 3))
     assert AtLeast("a", 1) == AtLeast("a", 1) != AtMost("a", 1)
 
 
-def test_an_operation_knows_its_key() -> None:
-    """The key of a whole item is in it."""
+def test_every_operation_has_its_key() -> None:
+    """The key of a put is in its item."""
     key = Key("p", "s")
 
     assert key == Put({"PK": "p", "SK": "s", "a": 1}).key == Update(key).key == Delete(key).key
 
 
-def test_an_update_changes_nothing_by_default() -> None:
-    """And depends on nothing."""
+def test_update_without_arguments_changes_and_requires_nothing() -> None:
+    """All its parts are empty."""
     update = Update(Key("p", "s"))
 
     assert ({}, {}, (), ()) == (dict(update.add), dict(update.set), update.remove, update.when)
 
 
-def test_the_query_after_a_page_starts_where_the_page_ended() -> None:
-    """All else stays; after the last page there is none."""
+def test_query_after_a_page_starts_at_the_end_of_the_page() -> None:
+    """After the last page there is none."""
     query = Query("p", "GSI1", prefix="a", limit=5)
 
     assert Query("p", "GSI1", prefix="a", limit=5, start={"PK": "x"}) == query.after(Page([], {"PK": "x"}))

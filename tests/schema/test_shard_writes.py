@@ -1,4 +1,4 @@
-"""The writes of a split and of a merge: each is right for what was seen, and refused where that is no more."""
+"""The writes of a split and a merge: correct for what was seen, and refused if that has changed."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,21 +20,21 @@ RPM = Limit("rpm", 100, 100, 60)
 TPM = Limit("tpm", 9, 1, 60)
 TERMS = stored(RPM, TPM, ttl=7)
 
-ON_THEIR_OWN = ("op", "b_wcu_tc")
+NOT_SHARED = ("op", "b_wcu_tc")
 
 
 def refused(operation: Any, item: Item) -> bool:
-    """Say whether a table would refuse a write."""
+    """Return whether a table would refuse a write."""
     return not isinstance(evaluate.apply(operation, item), dict)
 
 
 def split_writes(seen: Mapping[int, Item], shard: int = 0, now_ms: int = NOON) -> tuple[Any, Any]:
-    """The writes of a split of what was seen."""
+    """Return the writes of a split of the shards as they were seen."""
     return bucket_writes.split(view(dict(seen[shard])), splitting(dict(seen), shard, at(now_ms)), 99)
 
 
 def merge_writes(seen: Mapping[int, Item], now_ms: int = NOON) -> tuple[Any, Any]:
-    """The writes of a merge of shards 0 and 1 as they were seen."""
+    """Return the writes of a merge of shards 0 and 1 as they were seen."""
     decided = merging(dict(seen), 0, 1, at(now_ms))
     assert decided is not None
     return bucket_writes.merge(view(seen[0]), view(seen[1]), decided, 99)
@@ -43,13 +43,13 @@ def merge_writes(seen: Mapping[int, Item], now_ms: int = NOON) -> tuple[Any, Any
 class TestSplit:
     """One transaction of an update and a put."""
 
-    def test_the_new_item_is_the_old_one_but_for_its_number_and_balances(self) -> None:
-        """Limits, stamp, baseline, parent and all; its use and its writes are counted from the start."""
+    def test_split_copies_everything_but_number_balances_and_totals(self) -> None:
+        """Limits, stamp, baseline and parent are the same; totals and writes start at zero."""
         facts = EntityFacts("org-1", True, 2)
         terms = effective_limits(Resolution((RPM, TPM), 3, "system", None, facts), 7)
         assert terms is not None
         items = after_split({0: created(terms, {"rpm": 7})}, 0, at(NOON))
-        own = {*ON_THEIR_OWN, "PK", "GSI2SK", "GSI3SK", "GSI4SK", "b_rpm_tk", "b_tpm_tk", "b_rpm_tc", "b_tpm_tc"}
+        own = {*NOT_SHARED, "PK", "GSI2SK", "GSI3SK", "GSI4SK", "b_rpm_tk", "b_tpm_tk", "b_rpm_tc", "b_tpm_tc"}
 
         assert set(items[0]) == set(items[1])
         assert {name: items[0][name] for name in items[0].keys() - own} == {
@@ -59,8 +59,8 @@ class TestSplit:
         assert ("org-1", True) == (items[1]["parent_id"], items[1]["cascade"])
         assert (1, 2) == (stored_layout_of(items[1]).shard, stored_layout_of(items[1]).shard_count)
 
-    def test_a_dormant_limit_is_dormant_on_both(self) -> None:
-        """And the largest capacity each ever had is known to both."""
+    def test_split_copies_dormant_limits_and_the_highest_capacity(self) -> None:
+        """Both shards have them."""
         client = created(stored(RPM, TPM), {"rpm": 50, "tpm": 5})
         small = stored(Limit("tpm", 3, 1, 60), stamp=2)
         item = after(taking(view(client), small, {"tpm": 0}, at(NOON)), client)
@@ -69,24 +69,24 @@ class TestSplit:
         assert [True, True] == [one["b_rpm_dm"] for one in items.values()]
         assert [9_000, 9_000] == [one["b_tpm_hc"] for one in items.values()]
 
-    def test_a_sharded_bucket_does_not_expire(self) -> None:
-        """Shard 0 alone would come back whole beside the others."""
+    def test_split_removes_the_ttl(self) -> None:
+        """Shard 0 alone would be recreated full next to the others."""
         item = created(TERMS)
         items = after_split({0: item}, 0, at(NOON))
 
         assert "ttl" in item
         assert not any("ttl" in one for one in items.values())
 
-    def test_the_use_that_was_counted_stays(self) -> None:
-        """Nothing is used by a split, but a write is counted."""
+    def test_split_keeps_the_totals_and_counts_one_write(self) -> None:
+        """A split consumes nothing."""
         item = created(TERMS, {"rpm": 7})
         items = after_split({0: item}, 0, at(NOON))
 
         assert (7_000, 2) == (items[0]["b_rpm_tc"], items[0]["b_wcu_tc"])
 
     @given(seen=st.integers(-50_000, 100_000), true=st.integers(-50_000, 150_000), gap=st.integers(0, 50_000))
-    def test_it_is_applied_only_where_no_token_is_made_or_lost(self, seen: int, true: int, gap: int) -> None:
-        """Whatever became of the balance since it was seen: refused, or as much is there as was."""
+    def test_split_is_applied_only_if_it_creates_and_loses_no_token(self, seen: int, true: int, gap: int) -> None:
+        """If the balance has changed, it is refused or the sum is the same."""
         item, now_ms = created(stored(RPM)), NOON + gap
         old, new = split_writes({0: {**item, "b_rpm_tk": seen}}, now_ms=now_ms)
         before = {**item, "b_rpm_tk": true}
@@ -97,29 +97,29 @@ class TestSplit:
             assert min(halves) >= min(0, level(before, "rpm", now_ms))
 
     @given(seen=st.integers(-50_000, 100_000), gap=st.integers(0, 50_000))
-    def test_it_is_applied_to_what_was_seen(self, seen: int, gap: int) -> None:
-        """Then nothing is lost."""
+    def test_split_of_an_unchanged_shard_is_applied_without_loss(self, seen: int, gap: int) -> None:
+        """The sum of the levels is the same."""
         item = {**created(stored(RPM)), "b_rpm_tk": seen}
         items = after_split({0: item}, 0, at(NOON + gap))
 
         assert level(item, "rpm", NOON + gap) == sum(level(one, "rpm", NOON + gap) for one in items.values())
 
-    def test_shard_of_an_item_without_birth_number_has_none(self) -> None:
+    def test_split_of_an_item_without_birth_number_adds_none(self) -> None:
         """Only a rebase adds one, to shard 0 first."""
         items = after_split({0: without_birth(created(TERMS))}, 0, at(NOON))
 
         assert [False, False] == ["bi" in item for item in items.values()]
 
     @pytest.mark.parametrize("held", ["bi", "gn"])
-    def test_it_holds_on_to_what_was_seen(self, held: str) -> None:
-        """Rebased, split, merged or re-created since: refused."""
+    def test_split_requires_birth_number_and_generation(self, held: str) -> None:
+        """It is refused if the shard was rebased, split, merged or recreated since."""
         item = created(TERMS)
         old, _ = split_writes({0: item})
 
         assert refused(old, {**item, held: item[held] + 1})
 
-    def test_a_shard_that_is_there_is_not_put_again(self) -> None:
-        """Two who split at once must not both."""
+    def test_split_is_refused_if_the_new_shard_exists(self) -> None:
+        """Of two concurrent splits, one is applied."""
         items = grown(TERMS, [0])
         _, new = split_writes({0: created(TERMS)})
 
@@ -129,8 +129,8 @@ class TestSplit:
 class TestMerge:
     """One transaction of an update and a delete."""
 
-    def test_use_that_was_counted_is_not_counted_again(self) -> None:
-        """That of the shard that goes was counted when it was used."""
+    def test_merge_does_not_add_the_totals_of_the_removed_shard(self) -> None:
+        """Its consumption was counted when it was used."""
         items = grown(TERMS, [0])
         items = {shard: after(taking(view(item), TERMS, {"rpm": 3}, at(NOON)), item) for shard, item in items.items()}
         merged = after_merge(items, 0, 1, at(NOON))
@@ -138,8 +138,8 @@ class TestMerge:
         assert {0} == set(merged)
         assert (3_000, items[0]["b_wcu_tc"] + 1) == (merged[0]["b_rpm_tc"], merged[0]["b_wcu_tc"])
 
-    def test_what_either_remembers_both_remember(self) -> None:
-        """The largest capacity, and the longest time to fill."""
+    def test_merge_keeps_highest_capacity_and_fill_time_of_either_shard(self) -> None:
+        """The larger value of the two is kept."""
         items = grown(TERMS, [0])
         items[1] |= {"b_rpm_hc": 500_000, "tf": 10**9}
         merged = after_merge(items, 0, 1, at(NOON))
@@ -147,8 +147,8 @@ class TestMerge:
         assert (500_000, 10**9) == (merged[0]["b_rpm_hc"], merged[0]["tf"])
         assert "b_tpm_hc" not in merged[0]
 
-    def test_a_shard_that_comes_back_is_another(self) -> None:
-        """Who saw it before it went does not take it for the same, though it was rebased more often than the other."""
+    def test_shard_that_is_split_off_again_has_another_layout(self) -> None:
+        """A client that saw the earlier one does not mistake it for the same."""
         items = grown(TERMS, [0])
         items[1] |= {"gn": items[1]["gn"] + 2}
         again = after_split(after_merge(items, 0, 1, at(NOON)), 0, at(NOON))
@@ -160,10 +160,10 @@ class TestMerge:
         true=st.tuples(st.integers(-50_000, 99_000), st.integers(-50_000, 99_000)),
         moved=st.tuples(st.booleans(), st.booleans()),
     )
-    def test_it_is_applied_only_where_it_makes_no_token(
+    def test_merge_is_applied_only_if_it_creates_no_token(
         self, seen: tuple[int, int], true: tuple[int, int], moved: tuple[bool, bool]
     ) -> None:
-        """Whatever became of the balances since they were seen: refused, or no more is there than was."""
+        """If the balances have changed, it is refused or the sum does not increase."""
         items, now_ms = grown(stored(RPM), [0]), NOON + 3_000
         views = {shard: {**item, "b_rpm_tk": seen[shard]} for shard, item in items.items()}
         now = {shard: {**item, "b_rpm_tk": (true if moved[shard] else seen)[shard]} for shard, item in items.items()}
@@ -174,8 +174,8 @@ class TestMerge:
             assert level(merged, "rpm", now_ms) <= sum(level(one, "rpm", now_ms) for one in now.values())
 
     @pytest.mark.parametrize("held", ["bi", "gn"])
-    def test_it_holds_on_to_what_was_seen_of_both(self, held: str) -> None:
-        """Rebased, split, merged or re-created since: refused, whichever of them was."""
+    def test_merge_requires_birth_number_and_generation_of_both_shards(self, held: str) -> None:
+        """It is refused if either was rebased, split, merged or recreated since."""
         items = grown(TERMS, [0])
         stays, goes = merge_writes(items)
         changed = [{**item, held: item[held] + 1} for item in items.values()]

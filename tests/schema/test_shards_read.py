@@ -1,4 +1,4 @@
-"""Bucket items of several shards, as users see them: one row per limit."""
+"""Bucket items of several shards are shown to users as one row per limit."""
 
 import pytest
 
@@ -17,8 +17,8 @@ def three_shards() -> Items:
     return after_split(items, 1, at(NOON))
 
 
-def test_shards_are_one_row_per_limit() -> None:
-    """The capacity is undivided, totals are added up, and the write counter is no limit."""
+def test_states_of_shards_are_one_row_per_limit() -> None:
+    """Capacity is undivided, totals are added, and the write counter is hidden."""
     items = three_shards()
     items[1] = after(taking(view(items[1]), TERMS, {"rpm": 3}, at(NOON)), items[1])
 
@@ -33,8 +33,8 @@ def test_shards_are_one_row_per_limit() -> None:
     )
 
 
-def test_the_capacity_of_shards_is_that_of_the_bucket() -> None:
-    """The level is that of the time asked for."""
+def test_capacity_of_shards_is_that_of_the_bucket() -> None:
+    """It includes the level at the requested time."""
     items = three_shards()
     shards = list(items.values())
 
@@ -42,8 +42,8 @@ def test_the_capacity_of_shards_is_that_of_the_bucket() -> None:
     assert capacity_of(shards, "tpm", NOON) is None
 
 
-def test_the_newest_limits_count_where_shards_differ() -> None:
-    """A shard that was not put on them yet has its share of a limit that is new to it."""
+def test_states_of_shards_with_different_limits_use_the_newest() -> None:
+    """A shard that has yet to be rebased counts its full share of a new limit."""
     items = after_split({0: created(TERMS)}, 0, at(NOON))
     items[1] = after(taking(view(items[1]), stored(TPM, stamp=2), {"tpm": 1}, at(NOON)), items[1])
 
@@ -53,8 +53,8 @@ def test_the_newest_limits_count_where_shards_differ() -> None:
 
 
 @pytest.mark.parametrize("damage", [None, 0, 65, "two"])
-def test_a_damaged_count_is_that_of_the_only_shard(damage: object) -> None:
-    """So that what is damaged can be removed all the same."""
+def test_damaged_shard_count_is_read_as_one(damage: object) -> None:
+    """A damaged item can still be removed."""
     items = three_shards()
 
     assert {0: 2, 1: 4, 3: 4} == counts_of(items.values())

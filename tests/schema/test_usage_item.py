@@ -28,15 +28,15 @@ additions = st.builds(
 )
 
 
-def begun(usage: AddUsage, ttl_s: int | None = None) -> dict[str, Any]:
-    """The item of a snapshot that begins with one addition."""
+def first_snapshot(usage: AddUsage, ttl_s: int | None = None) -> dict[str, Any]:
+    """Return the item of a snapshot that starts with one addition."""
     update = usage_item.add(usage, None, ttl_s)
     return {"PK": update.key.pk, "SK": update.key.sk, **update.set, **update.add}
 
 
 @given(additions, st.none() | st.integers(0, 10**10))
-def test_a_snapshot_survives_being_an_item(usage: AddUsage, ttl_s: int | None) -> None:
-    """Its counters stand under the names of their limits."""
+def test_usage_snapshot_round_trips_through_an_item(usage: AddUsage, ttl_s: int | None) -> None:
+    """Counters have the names of their limits."""
     window = usage.window
     expected = UsageSnapshot(
         usage.bucket.entity_id,
@@ -48,11 +48,11 @@ def test_a_snapshot_survives_being_an_item(usage: AddUsage, ttl_s: int | None) -
         usage.events,
     )
 
-    assert expected == usage_item.from_item(begun(usage, ttl_s))
+    assert expected == usage_item.from_item(first_snapshot(usage, ttl_s))
 
 
-def test_an_addition_begins_a_snapshot_or_adds_to_it() -> None:
-    """One write does either, and sets what tells the snapshot apart."""
+def test_usage_addition_creates_or_extends_a_snapshot() -> None:
+    """One write does both, and sets the identifying attributes."""
     update = usage_item.add(USAGE, None, 1_800_000_000)
 
     assert Key("ns/ENTITY#user-1", "#USAGE#gpt-4#2024-01-01T14:00:00Z") == update.key
@@ -72,8 +72,8 @@ def test_an_addition_begins_a_snapshot_or_adds_to_it() -> None:
     } == update.set
 
 
-def test_an_addition_is_refused_if_another_came_between() -> None:
-    """Its condition is what was last counted of the same shard."""
+def test_usage_addition_requires_the_last_sequence_of_its_shard() -> None:
+    """It is refused if another addition came first."""
     seen = usage_item.pad_sequence("99")
 
     assert (AttributeAbsent("s_3"),) == usage_item.add(USAGE, None, None).when
@@ -81,38 +81,38 @@ def test_an_addition_is_refused_if_another_came_between() -> None:
 
 
 @pytest.mark.parametrize(("sequence", "counted"), [("9", True), ("110", True), ("111", True), ("112", False)])
-def test_a_change_that_comes_again_is_known(sequence: str, counted: bool) -> None:
+def test_change_that_was_already_counted_is_recognized_by_its_sequence(sequence: str, counted: bool) -> None:
     """Sequence numbers compare as numbers, whatever their length."""
-    assert counted == (usage_item.pad_sequence(sequence) <= (usage_item.last_counted(begun(USAGE), 3) or ""))
+    assert counted == (usage_item.pad_sequence(sequence) <= (usage_item.last_counted(first_snapshot(USAGE), 3) or ""))
 
 
-def test_shards_are_counted_each_for_itself() -> None:
-    """The sequence of one says nothing of another's."""
-    assert usage_item.last_counted(begun(USAGE), 2) is None
-    assert "111".zfill(40) == usage_item.last_counted(begun(USAGE), 3)
+def test_last_counted_sequence_is_stored_per_shard() -> None:
+    """The sequence of one shard says nothing about another."""
+    assert usage_item.last_counted(first_snapshot(USAGE), 2) is None
+    assert "111".zfill(40) == usage_item.last_counted(first_snapshot(USAGE), 3)
 
 
-def test_parts_of_a_token_add_up() -> None:
-    """Shards of a bucket may each give a part of one, and none is lost."""
+def test_fractions_of_tokens_in_usage_add_up() -> None:
+    """Shards of a bucket may each give a fraction, and none is lost."""
     halves = [
         AddUsage(USAGE.bucket, HOUR, {"rpm": 1_500}, 1, "1"),
         AddUsage(USAGE.bucket, HOUR, {"rpm": 2_500}, 1, "2"),
     ]
     first, second = (usage_item.add(half, None, None).add for half in halves)
-    item = begun(halves[0]) | {name: amount + second.get(name, 0) for name, amount in first.items()}
+    item = first_snapshot(halves[0]) | {name: amount + second.get(name, 0) for name, amount in first.items()}
 
     assert {"rpm": 4} == usage_item.from_item(item).counters
 
 
 @pytest.mark.parametrize("damage", [{}, {"~rpm": "x"}])
-def test_a_part_that_is_none_is_not_counted(damage: dict[str, Any]) -> None:
-    """Whole tokens are counted all the same."""
-    assert 2 == usage_item.from_item(begun(USAGE) | damage).counters["rpm"]
+def test_damaged_or_missing_fraction_in_usage_is_ignored(damage: dict[str, Any]) -> None:
+    """Whole tokens are still counted."""
+    assert 2 == usage_item.from_item(first_snapshot(USAGE) | damage).counters["rpm"]
 
 
-def test_unknown_attributes_are_ignored() -> None:
+def test_unknown_attributes_of_a_usage_item_are_ignored() -> None:
     """Only numbers are counters."""
-    assert {"tpm": 5_000, "rpm": 2} == usage_item.from_item(begun(USAGE) | {"new": "x", "flag": True}).counters
+    assert {"tpm": 5_000, "rpm": 2} == usage_item.from_item(first_snapshot(USAGE) | {"new": "x", "flag": True}).counters
 
 
 @pytest.mark.parametrize(
@@ -126,13 +126,13 @@ def test_unknown_attributes_are_ignored() -> None:
         {"total_events": "1"},
     ],
 )
-def test_a_damaged_snapshot_is_a_named_error(damage: dict[str, Any]) -> None:
-    """It says which attribute."""
+def test_damaged_usage_item_raises_with_the_attribute(damage: dict[str, Any]) -> None:
+    """Every attribute is checked."""
     with pytest.raises(CorruptItemError, match=next(iter(damage))):
-        usage_item.from_item(begun(USAGE) | damage)
+        usage_item.from_item(first_snapshot(USAGE) | damage)
 
 
-def test_a_damaged_marker_is_a_named_error() -> None:
-    """Counting on would count twice."""
+def test_damaged_sequence_marker_raises_with_the_attribute() -> None:
+    """Without it, changes would be counted twice."""
     with pytest.raises(CorruptItemError, match="s_3"):
-        usage_item.last_counted(begun(USAGE) | {"s_3": 5}, 3)
+        usage_item.last_counted(first_snapshot(USAGE) | {"s_3": 5}, 3)

@@ -1,4 +1,4 @@
-"""The version record survives being an item."""
+"""The version record round-trips through an item."""
 
 import pytest
 from hypothesis import given
@@ -14,13 +14,13 @@ records = st.builds(VersionRecord, st.just("1.0.0"), texts, texts, texts, texts,
 
 
 @given(records)
-def test_a_version_record_survives_being_an_item(record: VersionRecord) -> None:
-    """What is not known stays unknown, and what a newer version adds is ignored."""
+def test_version_record_round_trips_through_an_item(record: VersionRecord) -> None:
+    """Unknown values stay None, and attributes of newer versions are ignored."""
     assert record == version_item.from_item(version_item.to_item(record) | {"new": 1})
 
 
-def test_the_record_stands_in_the_registry() -> None:
-    """It is the table's, found without an index, and no purge removes it."""
+def test_version_record_is_in_the_registry() -> None:
+    """It belongs to the table, is read without an index, and no purge removes it."""
     put = version_item.create(VersionRecord("1.0.0"))
 
     assert Key("_/SYSTEM#", "#VERSION") == put.key == version_item.key()
@@ -28,8 +28,8 @@ def test_the_record_stands_in_the_registry() -> None:
     assert Key("ns/SYSTEM#", "#VERSION") == version_item.key("ns")
 
 
-def test_only_what_differs_is_written_and_only_on_the_schema_that_was_seen() -> None:
-    """Two migrations at once do not both run to the end, and an update of the function is not undone."""
+def test_version_replace_writes_only_changes_and_requires_the_schema_that_was_seen() -> None:
+    """Of two concurrent migrations one succeeds, and an update of the function is not undone."""
     update = version_item.replace(
         VersionRecord("1.1.0", "0.4.0", updated_by="ops"), VersionRecord("1.0.0", "0.4.0", updated_by="dev")
     )
@@ -38,7 +38,7 @@ def test_only_what_differs_is_written_and_only_on_the_schema_that_was_seen() -> 
     assert (Equals("schema_version", "1.0.0"),) == update.when
 
 
-def test_a_damaged_record_is_a_named_error() -> None:
-    """A table without a schema version is not one of ours."""
+def test_damaged_version_record_raises_with_the_attribute() -> None:
+    """A table without a schema version is not a table of this package."""
     with pytest.raises(CorruptItemError, match="schema_version"):
         version_item.from_item({"PK": "ns/SYSTEM#", "SK": "#VERSION"})

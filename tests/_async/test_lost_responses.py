@@ -1,4 +1,4 @@
-"""Answers that are lost, after the write took effect or before it: every write counts once."""
+"""Lost responses, before or after the write took effect: every write counts once."""
 
 import pytest
 
@@ -6,14 +6,14 @@ from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, RateLimitExc
 from zae_limiter.core.outcome import Cancelled, Throttled, Unavailable
 
 from .clients import Wrapped, another, balance_of, buckets_in, take
-from .shards import Other, used
+from .shards import OtherClient, used
 
 LIMITS = [Limit.per_minute("rpm", 60)]
 CAUSE = TimeoutError("no answer")
 
 
 class LossyTable(Wrapped):
-    """A table that loses the answers it is told to: each is 'applied', 'lost' or 'throttled'."""
+    """A table that loses responses as listed in ``fates``: each is 'applied', 'lost' or 'throttled'."""
 
     def __init__(self, table):
         super().__init__(table)
@@ -63,8 +63,8 @@ FATES = pytest.mark.parametrize(
 
 
 @FATES
-async def test_a_take_counts_once(lossy, fates):
-    """Sent again it finds its own mark, or takes for the first time."""
+async def test_take_with_lost_responses_counts_once(lossy, fates):
+    """A retry finds its own marker, or takes for the first time."""
     await take(lossy, {"rpm": 1})
     table_of(lossy).fates = list(fates)
 
@@ -75,8 +75,8 @@ async def test_a_take_counts_once(lossy, fates):
 
 
 @FATES
-async def test_a_creation_counts_once(lossy, fates):
-    """A bucket that was made, though nobody said so, is the one that was asked for."""
+async def test_bucket_creation_with_lost_responses_counts_once(lossy, fates):
+    """A retry recognizes the bucket that the first attempt created."""
     table_of(lossy).fates = list(fates)
 
     await take(lossy, {"rpm": 10})
@@ -85,8 +85,8 @@ async def test_a_creation_counts_once(lossy, fates):
 
 
 @FATES
-async def test_a_rebase_counts_once(lossy, fates):
-    """Limits and take travel together."""
+async def test_rebase_with_lost_responses_counts_once(lossy, fates):
+    """New limits and take are one write."""
     await take(lossy, {"rpm": 10})
     await lossy.set_system_defaults([Limit.per_minute("rpm", 60, burst=90)])
     table_of(lossy).fates = list(fates)
@@ -97,8 +97,8 @@ async def test_a_rebase_counts_once(lossy, fates):
 
 
 @FATES
-async def test_a_debit_counts_once(lossy, fates):
-    """What was used is charged, though it takes several tries."""
+async def test_debit_with_lost_responses_counts_once(lossy, fates):
+    """It is retried until it is confirmed."""
     async with lossy.acquire("user-1", "gpt-4", {"rpm": 10}) as lease:
         await lease.adjust(rpm=5)
         table_of(lossy).fates = list(fates)
@@ -107,8 +107,8 @@ async def test_a_debit_counts_once(lossy, fates):
 
 
 @pytest.mark.parametrize(("fate", "expected"), [("applied", 60), ("lost", 50)])
-async def test_a_credit_whose_answer_was_lost_is_never_sent_again(lossy, fate, expected):
-    """It may have arrived; a second one would be a present."""
+async def test_credit_with_a_lost_response_is_never_retried(lossy, fate, expected):
+    """It may have been applied, and a second credit would add tokens."""
 
     async def failing():
         async with lossy.acquire("user-1", "gpt-4", {"rpm": 10}):
@@ -123,8 +123,8 @@ async def test_a_credit_whose_answer_was_lost_is_never_sent_again(lossy, fate, e
     assert expected == await left(lossy)
 
 
-class LateTable(Wrapped):
-    """A table that a transaction comes to late: what was sent again came first, and was refused."""
+class DelayedTable(Wrapped):
+    """A table where one transaction arrives late: its retry came first and was refused."""
 
     def __init__(self, table):
         super().__init__(table)
@@ -142,16 +142,16 @@ class LateTable(Wrapped):
         await self.table.transact(*self.late)
 
 
-async def test_a_credit_across_shards_that_may_come_late_is_not_given_in_another_way(repo):
-    """Both would be carried out."""
-    limiter = RateLimiter(another(repo, LateTable))
+async def test_sharded_credit_in_doubt_is_not_sent_in_another_form(repo):
+    """The delayed transaction may still be carried out, and both would count."""
+    limiter = RateLimiter(another(repo, DelayedTable))
     await limiter.set_system_defaults(LIMITS)
     await take(limiter, {"rpm": 0})
-    await Other(repo).grow(2)
+    await OtherClient(repo).grow(2)
 
     async def failing():
         async with limiter.acquire("user-1", "gpt-4", {"rpm": 50}):
-            await Other(repo).grow(8)
+            await OtherClient(repo).grow(8)
             table_of(limiter).delays = True
             raise KeyError
 
@@ -162,8 +162,8 @@ async def test_a_credit_across_shards_that_may_come_late_is_not_given_in_another
     assert 0 == used(repo, "rpm")
 
 
-async def test_a_credit_that_was_throttled_is_sent_again(lossy):
-    """It surely did not arrive."""
+async def test_throttled_credit_is_retried(lossy):
+    """It was certainly not applied."""
 
     async def failing():
         async with lossy.acquire("user-1", "gpt-4", {"rpm": 10}):
@@ -176,8 +176,8 @@ async def test_a_credit_that_was_throttled_is_sent_again(lossy):
     assert 60 == await left(lossy)
 
 
-async def test_a_take_that_was_lost_and_then_has_too_little_is_rejected(lossy):
-    """Its own mark is not there, and the tokens are not either."""
+async def test_lost_take_that_finds_too_few_tokens_on_retry_is_rejected(lossy):
+    """Neither its marker nor the tokens are there."""
     await take(lossy, {"rpm": 1})
     others = RateLimiter(another(lossy.repository))
     await take(others, {"rpm": 59})
@@ -189,8 +189,8 @@ async def test_a_take_that_was_lost_and_then_has_too_little_is_rejected(lossy):
     assert 0 == await left(lossy)
 
 
-async def test_a_take_that_was_applied_is_admitted_though_nothing_is_left_afterwards(lossy):
-    """The lost answer was an admission."""
+async def test_applied_take_with_a_lost_response_is_admitted_on_an_empty_bucket(lossy):
+    """The lost response was an admission."""
     await take(lossy, {"rpm": 1})
     table_of(lossy).fates = ["applied"]
 
@@ -199,8 +199,8 @@ async def test_a_take_that_was_applied_is_admitted_though_nothing_is_left_afterw
     assert 0 == await left(lossy)
 
 
-async def test_after_the_deadline_the_store_is_away(lossy, clock):
-    """Trying again has an end."""
+async def test_take_that_is_throttled_until_the_deadline_raises_unavailable(lossy, clock):
+    """Retries end at the deadline."""
     await take(lossy, {"rpm": 1})
     table_of(lossy).fates = ["throttled"] * 1_000
     table_of(lossy).at_each_write = lambda: clock.advance(100)

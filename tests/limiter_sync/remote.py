@@ -1,4 +1,4 @@
-"""A limiter of threads or greenlets on a table that is far away: writes take a while, are counted, or fail."""
+"""A limiter for threads or greenlets on a remote table: writes take a while, are counted, or fail."""
 
 import threading
 import time
@@ -14,14 +14,14 @@ from zae_limiter.runtime.threads import Parallel
 RPM = Limit.per_minute("rpm", 1_000)
 
 
-class FarTable(Wrapped):
-    """Takes half a millisecond for each write, more while its gate is shut; remembers the keys of what was written."""
+class RemoteTable(Wrapped):
+    """Takes half a millisecond per write, or more while its gate is shut, and records the keys of all writes."""
 
     def __init__(self, table):
         super().__init__(table)
         self.inline = False
         self.writes = []
-        self.away = False
+        self.unavailable = False
         self.gate = threading.Event()
         self.gate.set()
 
@@ -29,35 +29,35 @@ class FarTable(Wrapped):
         self.writes.append(operation.key.pk)
         time.sleep(0.0005)
         assert self.gate.wait(PATIENCE_S)
-        if self.away:
-            return Unavailable(ConnectionError("away"), ambiguous=False)
+        if self.unavailable:
+            return Unavailable(ConnectionError("unavailable"), ambiguous=False)
         return super().write(operation, until_s)
 
     def drain(self, entity_id="user-1"):
-        """Return how often the bucket of an entity was written to, and forget it."""
+        """Return how often the bucket of an entity was written, and clear the record."""
         count = sum(f"{entity_id}#" in pk for pk in self.writes)
         self.writes = []
         return count
 
 
 class Stage:
-    """A limiter far away, and one near the same table."""
+    """A limiter on the remote table, and one directly on the same table."""
 
     def __init__(self, repo, *, together=True, parallel=None):
         self.repo = repo
-        self.table = FarTable(repo.scope.table)
+        self.table = RemoteTable(repo.scope.table)
         client = replace(repo.scope.client, table=self.table, caches={})
         if parallel is not None:
             client = replace(client, parallel=parallel)
-        far_repo = SyncRepository(client.scope(repo.scope.namespace, repo.scope.namespace_id), owns_table=False)
-        self.far = SyncRateLimiter(far_repo, group_commit=together)
-        self.near = SyncRateLimiter(repo)
+        remote_repo = SyncRepository(client.scope(repo.scope.namespace, repo.scope.namespace_id), owns_table=False)
+        self.remote = SyncRateLimiter(remote_repo, group_commit=together)
+        self.local = SyncRateLimiter(repo)
 
     def left(self, name="rpm", entity_id="user-1"):
-        return self.near.available(entity_id, "gpt-4")[name]
+        return self.local.available(entity_id, "gpt-4")[name]
 
     def counted(self, name="rpm", entity_id="user-1"):
-        """Return what an entity's bucket has counted, in tokens."""
+        """Return the total consumption of an entity's bucket, in tokens."""
         found = [item for item in buckets_in(self.repo) if f"{entity_id}#" in item["PK"]]
         return sum(item[f"b_{name}_tc"] for item in found) // 1000
 
@@ -70,13 +70,13 @@ def staged(*, limits=(RPM,), together=True, parallel: Parallel | None = None):
 
 
 def take(limiter, amount, entity_id="user-1", **options):
-    """Take and keep."""
+    """Acquire tokens and keep them."""
     with limiter.acquire(entity_id, "gpt-4", {"rpm": amount}, **options) as lease:
         return lease
 
 
-def crowd(call, count):
-    """Make a call in so many threads at once, each with its number, and return what came of each."""
+def in_many_threads(call, count):
+    """Make a call in this many threads at the same time, each with its number; return results and errors."""
     start = threading.Barrier(count)
 
     def work(number):

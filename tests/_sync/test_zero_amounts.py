@@ -1,32 +1,32 @@
-"""A request that takes 0 of a limit: its debt is not the request's, and the request does not change it."""  # generated from _async by tools/mirror.py; do not edit
+"""A request for 0 tokens of a limit: the debt of that limit neither rejects it nor changes."""  # generated from _async by tools/mirror.py; do not edit
 
 import pytest
 
 from zae_limiter import Limit, SyncRateLimiter, RateLimitExceeded
 
 from .clients import another, balance_of, buckets_in, take
-from .shards import Other, levels
-from .test_cascade_rejection import Distant
+from .shards import OtherClient, levels
+from .test_cascade_rejection import AsynchronousTable
 
 RPM, TPM = Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 6_000)
 
 
-@pytest.fixture(params=[None, Distant], ids=["in place", "distant"])
+@pytest.fixture(params=[None, AsynchronousTable], ids=["in place", "distant"])
 def client(request, repo):
     return SyncRateLimiter(another(repo, request.param))
 
 
 @pytest.fixture(autouse=True)
 def _debt(repo, limiter):
-    """A bucket that owes 40 of rpm."""
+    """A bucket with a debt of 40 rpm."""
     limiter.set_system_defaults([RPM, TPM])
     with limiter.acquire("user-1", "gpt-4", {"rpm": 60}) as lease:
         lease.adjust(rpm=40)
 
 
 @pytest.mark.parametrize("consume", [{"rpm": 0}, {"rpm": 0, "tpm": 0}, {"rpm": 0, "tpm": 5}])
-def test_nothing_of_a_limit_in_debt_is_admitted(repo, client, consume):
-    """Alone, or beside an amount of a limit that has enough; twice, as a client that has seen the debt too."""
+def test_acquire_of_zero_tokens_of_a_limit_in_debt_is_admitted(repo, client, consume):
+    """Alone or with other limits, and also by a client that has seen the debt."""
     take(client, consume)
     take(client, consume)
 
@@ -34,16 +34,16 @@ def test_nothing_of_a_limit_in_debt_is_admitted(repo, client, consume):
     assert 6_000 - 2 * consume.get("tpm", 0) == (client.available("user-1", "gpt-4"))["tpm"]
 
 
-def test_a_take_of_nothing_does_not_let_a_debt_expire(repo, client):
-    """A bucket that comes back after its expiry is full: its debt would be forgiven."""
+def test_acquire_of_zero_tokens_sets_no_ttl_on_a_bucket_in_debt(repo, client):
+    """A bucket recreated after its expiry is full, so the debt would be lost."""
     take(client, {"rpm": 0, "tpm": 5})
 
     (bucket,) = buckets_in(repo)
     assert "ttl" not in bucket
 
 
-def test_a_take_of_nothing_changes_no_balance(repo, client, clock):
-    """Not even where the bucket is full and overflows."""
+def test_acquire_of_zero_tokens_does_not_change_the_stored_balance(repo, client, clock):
+    """This holds even if the bucket is full and overflows."""
     clock.advance(3_600_000)
     before = balance_of(repo, "rpm")
     take(client, {"rpm": 0})
@@ -51,8 +51,8 @@ def test_a_take_of_nothing_changes_no_balance(repo, client, clock):
     assert before == balance_of(repo, "rpm")
 
 
-def test_a_rejection_does_not_name_a_limit_that_nothing_was_asked_of(client):
-    """The other one is short."""
+def test_rejection_does_not_report_a_limit_in_debt_with_a_zero_amount(client):
+    """Only the other limit lacks tokens."""
     take(client, {"rpm": 0, "tpm": 6_000})
     with pytest.raises(RateLimitExceeded) as caught:
         take(client, {"rpm": 0, "tpm": 6_000})
@@ -60,14 +60,14 @@ def test_a_rejection_does_not_name_a_limit_that_nothing_was_asked_of(client):
     assert ["tpm"] == [one.limit_name for one in caught.value.violations]
 
 
-def test_nothing_needs_no_wait(client):
+def test_time_until_available_of_zero_tokens_in_debt_is_zero(client):
     """An acquire would be admitted now."""
     assert 0.0 == client.time_until_available("user-1", "gpt-4", {"rpm": 0})
 
 
-def test_nothing_of_shards_in_debt_is_admitted(repo, client, clock):
-    """Whether one shard is asked, or all; both owe, so no other shard can admit the request instead."""
-    Other(repo).split()
+def test_acquire_of_zero_tokens_from_shards_in_debt_is_admitted(repo, client, clock):
+    """All shards are in debt, so no other shard could admit the request instead."""
+    OtherClient(repo).split()
     clock.advance(3_600_000)
     for _ in range(2):
         with client.acquire("user-1", "gpt-4", {"rpm": 1}) as lease:
@@ -80,8 +80,8 @@ def test_nothing_of_shards_in_debt_is_admitted(repo, client, clock):
     assert 2_000 == (client.available("user-1", "gpt-4"))["tpm"]
 
 
-def test_nothing_of_a_limit_in_debt_is_admitted_by_a_rebase(repo, client):
-    """Limits that changed put the bucket on new ones in the same write."""
+def test_acquire_of_zero_tokens_in_debt_is_admitted_together_with_a_rebase(repo, client):
+    """Changed limits and the take are one write."""
     take(client, {"rpm": 0})
     repo.set_system_defaults([Limit.per_minute("rpm", 30), TPM])
     repo.invalidate_config_cache()

@@ -1,4 +1,4 @@
-"""What a client remembers of the shards of a bucket."""  # generated from _async by tools/mirror.py; do not edit
+"""What a client caches of the shards of a bucket."""
 
 import pytest
 
@@ -21,8 +21,8 @@ def memory():
     return remembered
 
 
-def test_shards_are_known_by_their_counts(memory):
-    """One that was found absent counts as none, one that was never looked at is not there."""
+def test_cached_shards_report_their_shard_counts(memory):
+    """An absent shard counts 0, and a shard that was never read is not listed."""
     memory.keep(2, None)
 
     assert {0: 4, 1: 4, 2: 0} == memory.counts()
@@ -30,8 +30,8 @@ def test_shards_are_known_by_their_counts(memory):
     assert (VIEWS[1], None, None) == (memory.seen(1), memory.seen(2), memory.seen(3))
 
 
-def test_what_was_found_absent_stays_so_while_others_are_found_absent_too(memory):
-    """Else a client that saw many shards would look for those that are gone again and again."""
+def test_absent_shards_stay_cached_while_other_shards_are_found_absent(memory):
+    """Otherwise a client that saw many shards would read the removed ones again and again."""
     memory.keep(2, None)
     memory.keep(1, None)
     memory.keep(0, VIEWS[0])
@@ -39,16 +39,16 @@ def test_what_was_found_absent_stays_so_while_others_are_found_absent_too(memory
     assert {0: 4, 1: 0, 2: 0} == memory.counts()
 
 
-def test_what_was_absent_may_have_been_split_off_once_a_count_changes(memory):
-    """Then it is looked for again."""
+def test_absent_shards_are_dropped_from_the_cache_when_a_count_changes(memory):
+    """They may have been split off, so they are read again."""
     memory.keep(5, None)
     memory.keep(1, SPLIT[1])
 
     assert {0: 4, 1: 8, 2: 4} == memory.counts()
 
 
-def test_a_bucket_that_is_whole_again_has_no_other_shards(memory):
-    """All are forgotten, absent ones too."""
+def test_bucket_merged_to_one_shard_drops_all_other_cached_shards(memory):
+    """Absent shards are dropped too."""
     memory.keep(2, None)
     memory.keep(0, WHOLE[0])
 
@@ -56,8 +56,8 @@ def test_a_bucket_that_is_whole_again_has_no_other_shards(memory):
     assert {0: 1} == memory.counts()
 
 
-def test_a_bucket_that_is_gone_has_no_other_shards(memory):
-    """All go at once."""
+def test_missing_bucket_drops_all_cached_shards(memory):
+    """All shards are deleted together."""
     memory.keep(0, None)
 
     assert memory.shards is None

@@ -1,0 +1,142 @@
+"""Cascade to a child and a parent that are not cached: one transaction; afterwards two concurrent writes."""  # generated from _async by tools/mirror.py; do not edit
+
+import pytest
+
+from zae_limiter import Limit, SyncRateLimiter, RateLimitExceeded
+
+from .clients import CountingTable, another, own_level, take
+
+
+class AsynchronousTable(CountingTable):
+    """A table whose writes may be suspended, as those of a server are."""
+
+    def __init__(self, table):
+        super().__init__(table)
+        self.inline = False
+
+
+def counted_client(repo, wrap=AsynchronousTable):
+    """Return a limiter with its own cache, and the table that counts its calls."""
+    other = another(repo, wrap)
+    return SyncRateLimiter(other), other.scope.table
+
+
+@pytest.fixture
+def limiter_with_parent(repo):
+    """A child with a capacity of 100 under a parent with a capacity of 10."""
+    repo.set_system_defaults([Limit.per_minute("rpm", 100)])
+    repo.create_entity("project")
+    repo.create_entity("user-1", parent_id="project", cascade=True)
+    repo.set_limits("project", [Limit.per_minute("rpm", 10)])
+    return SyncRateLimiter(repo)
+
+
+def available(limiter):
+    child = own_level(limiter, "user-1")
+    parent = own_level(limiter, "project")
+    return child["rpm"], parent["rpm"]
+
+
+def test_cold_cascade_takes_from_child_and_parent_in_one_transaction(repo, limiter_with_parent):
+    """The two are read first, one after the other."""
+    limiter, table = counted_client(repo)
+
+    take(limiter, {"rpm": 3})
+
+    assert ["batch_get", "batch_get", "transact"] == table.drain()
+    assert (97, 7) == available(limiter_with_parent)
+
+
+def test_warm_cascade_makes_two_writes_without_a_read(repo, limiter_with_parent):
+    """The views from the first acquire are enough."""
+    limiter, table = counted_client(repo)
+    take(limiter, {"rpm": 3})
+    table.drain()
+
+    take(limiter, {"rpm": 3})
+
+    assert ["write", "write"] == table.drain()
+    assert (94, 4) == available(limiter_with_parent)
+
+
+def test_cold_cascade_to_existing_buckets_is_one_transaction(repo, limiter_with_parent):
+    """The buckets are new to this client, not to the table."""
+    take(limiter_with_parent, {"rpm": 1})
+    limiter, table = counted_client(repo)
+
+    take(limiter, {"rpm": 3})
+
+    assert ["batch_get", "batch_get", "transact"] == table.drain()
+    assert (96, 6) == available(limiter_with_parent)
+
+
+def test_cold_cascade_rejected_by_the_parent_writes_nothing(repo, limiter_with_parent):
+    """Neither bucket is written."""
+    take(limiter_with_parent, {"rpm": 8})
+    limiter, table = counted_client(repo)
+
+    with pytest.raises(RateLimitExceeded) as caught:
+        take(limiter, {"rpm": 3})
+
+    assert "project" == caught.value.primary_violation.entity_id
+    assert ["batch_get", "batch_get"] == table.drain()
+    assert (92, 2) == available(limiter_with_parent)
+
+
+def test_cold_cascade_to_a_parent_without_limits_writes_the_child_only(repo, limiter_with_parent):
+    """No transaction is needed."""
+    repo.delete_limits("project")
+    repo.delete_system_defaults()
+    repo.set_limits("user-1", [Limit.per_minute("rpm", 100)])
+    limiter, table = counted_client(repo)
+
+    take(limiter, {"rpm": 3})
+
+    assert ["batch_get", "batch_get", "write"] == table.drain()[:3]
+
+
+def test_cold_acquire_without_a_parent_makes_one_read_and_one_write(repo, limiter_with_parent):
+    """Cascades add no cost to other entities."""
+    limiter, table = counted_client(repo)
+
+    take(limiter, {"rpm": 3}, "user-2")
+
+    assert ["batch_get", "write"] == table.drain()
+
+
+def test_cold_cascade_that_loses_a_race_falls_back_to_single_takes(repo, limiter_with_parent):
+    """After a refused transaction each bucket is taken from by itself; nothing is debited twice."""
+
+    class RacedTable(AsynchronousTable):
+        def transact(self, operations, token, *, until_s=None):
+            take(limiter_with_parent, {"rpm": 2})
+            return super().transact(operations, token, until_s=until_s)
+
+    limiter, _ = counted_client(repo, RacedTable)
+
+    take(limiter, {"rpm": 3})
+
+    assert (95, 5) == available(limiter_with_parent)
+
+
+def test_adjust_of_a_cold_cascade_debits_child_and_parent_at_exit(repo, limiter_with_parent):
+    """One write per bucket."""
+    limiter, table = counted_client(repo)
+
+    with limiter.acquire("user-1", "gpt-4", {"rpm": 3}) as lease:
+        lease.adjust(rpm=2)
+        table.drain()
+
+    assert ["write", "write"] == table.drain()
+    assert (95, 5) == available(limiter_with_parent)
+
+
+def test_exception_in_a_cold_cascade_credits_child_and_parent(repo, limiter_with_parent):
+    """Both buckets are restored in full."""
+    limiter, _ = counted_client(repo)
+
+    with pytest.raises(KeyError):
+        with limiter.acquire("user-1", "gpt-4", {"rpm": 3}):
+            raise KeyError
+
+    assert (100, 10) == available(limiter_with_parent)
