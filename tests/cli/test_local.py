@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.dynamodb.engines import free_port
-from tests.infra.local_servers import BROKEN, SILENT, in_place_of_ministack, stopped_in_the_end
+from tests.infra.local_servers import BROKEN, SILENT, always_stopped, in_place_of_ministack
 from tests.long_waits import PATIENT
 from zae_limiter import SyncRepository
 from zae_limiter.infra.clients import Clients
@@ -28,7 +28,7 @@ $LIMITER acquire user-1 gpt-4 -c rpd:1 -l rpd:100/d
 def aws(tmp_path, monkeypatch):
     """A local AWS of the test's own, named by the environment."""
     monkeypatch.setenv("ZAE_LIMITER_LOCAL_DIR", str(tmp_path / "local"))
-    with stopped_in_the_end(tmp_path / "local") as aws:
+    with always_stopped(tmp_path / "local") as aws:
         yield aws
 
 
