@@ -215,12 +215,12 @@ def test_the_aggregator_uses_the_time_of_the_server(url: str, table: AggregatorT
 def test_an_invalid_date_header_does_not_stop_a_batch(date: str, proxy: Proxy):
     """An unreadable header is treated as missing."""
 
-    class OddDate:
-        async def scenario(self, exchange: Exchange) -> None:
+    class InvalidDate:
+        async def play(self, exchange: Exchange) -> None:
             answer = exchange.finished(await exchange.forward())
             await exchange.send(answer.with_header("Date", date).bytes)
 
-    proxy.always(OddDate())
+    proxy.always(InvalidDate())
     with table_by("direct", proxy.url, new_table(running().url)) as table:
         assert [None] == ask(table, Read((KEY,), True))
 
@@ -246,7 +246,7 @@ def test_a_step_of_the_server_clock_is_followed(kind: str, proxy: Proxy):
     """Two connections confirm it."""
     with table_by(kind, proxy.url, new_table(running().url)) as table:
         ask(table, Read([KEY], consistent=True))
-        proxy.manner.date_s = lambda: NOON / 1000
+        proxy.settings.date_s = lambda: NOON / 1000
         ask(table, Read([KEY], consistent=True))
         low, high = table.now()
 
