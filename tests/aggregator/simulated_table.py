@@ -94,14 +94,14 @@ class Stream:
         """Add the record of a created, changed or removed item."""
         known: Mapping[str, Any] = new or old or {}
         images = {"OldImage": old, "NewImage": new}
-        told = {
+        data = {
             "Keys": encode_item({"PK": known["PK"], "SK": known["SK"]}),
             "SequenceNumber": str(100 + len(self.records)),
             "ApproximateCreationDateTime": at_ms / 1000,
             **{name: encode_item(image) for name, image in images.items() if image is not None},
         }
         name = "MODIFY" if old and new else "INSERT" if new else "REMOVE"
-        self.records.append({"eventName": name, "dynamodb": told, **more})
+        self.records.append({"eventName": name, "dynamodb": data, **more})
         return self.records[-1]
 
     def write(self, simulated: SimulatedTable, operation: Operation) -> None:

@@ -12,8 +12,8 @@ LATE_MS = 1_704_067_199_000
 
 def expired(number: int, details: dict[str, object] | None = None) -> ExpiredEvent:
     event = AuditEvent(f"{LATE_MS}-{number:016x}", "2023-12-31T00:00:00Z", AuditAction.LIMITS_SET, "user-1")
-    told = AuditEvent(event.event_id, event.timestamp, event.action, "user-1", "admin", "gpt-4", details or {})
-    return ExpiredEvent("ns", f"{number:040d}", LATE_MS + number * 1000, told)
+    archived = AuditEvent(event.event_id, event.timestamp, event.action, "user-1", "admin", "gpt-4", details or {})
+    return ExpiredEvent("ns", f"{number:040d}", LATE_MS + number * 1000, archived)
 
 
 def test_an_archived_event_is_one_json_line():

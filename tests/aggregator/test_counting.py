@@ -219,14 +219,14 @@ def test_counting_on_an_unavailable_table_leaves_the_rest():
     simulated = SimulatedTable()
     deliver(simulated, [change(1, BUCKETS[0], 0, 5)], APART)
     (group,) = grouped([change(2, BUCKETS[0], 0, 6)])
-    away = Unavailable(ConnectionError("away"), ambiguous=False)
+    unavailable = Unavailable(ConnectionError("unavailable"), ambiguous=False)
 
     def answer(ask: Ask) -> TableAnswer:
-        return away if isinstance(ask, Update) and "#2024-01-01" == ask.key.sk[-11:] else simulated.answer(ask)
+        return unavailable if isinstance(ask, Update) and "#2024-01-01" == ask.key.sk[-11:] else simulated.answer(ask)
 
     counted = drive(count(group, APART, simulated.context), answer)
 
-    assert (1, ["daily", "monthly"], away.cause) == (
+    assert (1, ["daily", "monthly"], unavailable.cause) == (
         counted.added,
         [one.account.window.type for one in counted.left],
         counted.cause,

@@ -120,8 +120,8 @@ def stream_of(table_name: str) -> list[dict[str, Any]]:
         )["ShardIterator"]
         records += streams.get_records(ShardIterator=iterator, Limit=1000)["Records"]
     for record in records:
-        told = record["dynamodb"]
-        told["ApproximateCreationDateTime"] = told["ApproximateCreationDateTime"].timestamp()
+        data = record["dynamodb"]
+        data["ApproximateCreationDateTime"] = data["ApproximateCreationDateTime"].timestamp()
     return records
 
 

@@ -126,8 +126,13 @@ def test_a_forged_audit_event_is_not_archived(change: dict[str, Any]) -> None:
 def test_any_record_leaves_the_other_records_of_a_batch_usable(records: list[Any], inner: Any) -> None:
     """Each record is used, ignored or skipped."""
     keys = {"PK": {"S": KEY}, "SK": inner}
-    told = {"Keys": keys, "SequenceNumber": "1", "ApproximateCreationDateTime": inner, "NewImage": {"b_rpm_tc": inner}}
-    nested: list[Any] = [{"dynamodb": inner}, {"dynamodb": told}, {"dynamodb": {**told, "Keys": inner}}]
+    members = {
+        "Keys": keys,
+        "SequenceNumber": "1",
+        "ApproximateCreationDateTime": inner,
+        "NewImage": {"b_rpm_tc": inner},
+    }
+    nested: list[Any] = [{"dynamodb": inner}, {"dynamodb": members}, {"dynamodb": {**members, "Keys": inner}}]
     delivered: list[Any] = [*records, *nested]
     batch = read_all(delivered)
 
@@ -194,7 +199,7 @@ def test_an_event_with_lone_surrogates_can_be_archived() -> None:
     item = encode_item(audit_item.to_item(HOSTILE, event, 1))
     item["principal"] = {"S": json.loads('"\\ud800"')}
     keys = {name: item[name] for name in ("PK", "SK")}
-    told = {"Keys": keys, "OldImage": item, "SequenceNumber": "1", "ApproximateCreationDateTime": 1.0}
-    batch = read_all([{"eventName": "REMOVE", "dynamodb": told, "userIdentity": SERVICE}])
+    members = {"Keys": keys, "OldImage": item, "SequenceNumber": "1", "ApproximateCreationDateTime": 1.0}
+    batch = read_all([{"eventName": "REMOVE", "dynamodb": members, "userIdentity": SERVICE}])
 
     assert object_of(batch.expired).body

@@ -24,8 +24,8 @@ def written(at_ms: int, writes: int, shard_count: int = 1, bucket=BUCKET) -> Buc
 
 
 def planned(memories: Memories, changes: Iterable[BucketChange], now_ms: int | None = None) -> BatchPlan:
-    told = list(changes)
-    return plan(Batch(changes=told), memories, RULES, told[-1].at_ms if now_ms is None else now_ms)
+    listed = list(changes)
+    return plan(Batch(changes=listed), memories, RULES, listed[-1].at_ms if now_ms is None else now_ms)
 
 
 def traffic(rate: int, seconds: int, whole_seconds: bool, start_ms: int = START_MS, before: int = 0):

@@ -18,8 +18,8 @@ BUCKET = BucketKey("ns", "user-1", "gpt-4", 2)
 
 def record(sk: str, **images: dict[str, Any]) -> dict[str, Any]:
     keys = {"PK": {"S": PK}, "SK": {"S": sk}}
-    told = {"Keys": keys, "SequenceNumber": "111", "ApproximateCreationDateTime": 1_704_119_045.0, **images}
-    return {"eventName": "MODIFY", "dynamodb": told}
+    data = {"Keys": keys, "SequenceNumber": "111", "ApproximateCreationDateTime": 1_704_119_045.0, **images}
+    return {"eventName": "MODIFY", "dynamodb": data}
 
 
 def image(**numbers: int) -> dict[str, Any]:
@@ -58,10 +58,10 @@ def test_a_new_bucket_has_used_its_initial_counters() -> None:
 
 def test_a_stream_record_has_the_shard_count_and_the_write_counter() -> None:
     """It has them if the item has both."""
-    told = from_stream(record("#STATE", NewImage=image(b_rpm_tc=1_000, b_wcu_tc=9, shard_count=4)))
+    change = from_stream(record("#STATE", NewImage=image(b_rpm_tc=1_000, b_wcu_tc=9, shard_count=4)))
 
-    assert isinstance(told, BucketChange)
-    assert BucketRecord(4, 9) == told.standing
+    assert isinstance(change, BucketChange)
+    assert BucketRecord(4, 9) == change.standing
 
 
 def test_records_of_other_items_are_ignored() -> None:

@@ -113,7 +113,9 @@ def test_a_split_of_a_constantly_written_shard_succeeds_eventually() -> None:
     assert 1_000_000 - 990_000 - 5_000 - 7_000 == totals(simulated)[0]
 
 
-@pytest.mark.parametrize("trouble", [Throttled(), Conflict(), Unavailable(ConnectionError("away"), ambiguous=False)])
+@pytest.mark.parametrize(
+    "trouble", [Throttled(), Conflict(), Unavailable(ConnectionError("unavailable"), ambiguous=False)]
+)
 def test_a_split_that_fails_is_left_to_the_next_batch(trouble: TableAnswer) -> None:
     """It is not an error: nothing was lost."""
     simulated = staged([])

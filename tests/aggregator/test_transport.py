@@ -120,10 +120,10 @@ def test_a_truncated_answer_is_an_unknown_outcome(proxy: Proxy, fault: Any):
 
 def test_a_refused_connection_is_a_definite_failure(session: Any):
     """Nothing was sent."""
-    away = direct("http://127.0.0.1:9").call(LIST, NOW_S)
+    outcome = direct("http://127.0.0.1:9").call(LIST, NOW_S)
 
-    assert isinstance(away, Unavailable)
-    assert not away.ambiguous
+    assert isinstance(outcome, Unavailable)
+    assert not outcome.ambiguous
 
 
 def test_calls_are_signed_with_the_newest_keys(proxy: Proxy):
@@ -194,7 +194,7 @@ def test_a_call_without_keys_raises_an_error(session: Any, monkeypatch: pytest.M
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    away = caller_of(session, {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}).call(LIST, NOW_S)
+    outcome = caller_of(session, {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}).call(LIST, NOW_S)
 
-    assert isinstance(away, Unavailable)
-    assert "give the function a role" in str(away.cause)
+    assert isinstance(outcome, Unavailable)
+    assert "give the function a role" in str(outcome.cause)

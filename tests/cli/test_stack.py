@@ -166,10 +166,10 @@ class TestDelete:
         invoke("deploy", "--name", name, *BARE)
         monkeypatch.setattr("zae_limiter.cli._confirm.somebody_is_there", lambda: True)
         done = invoke("delete", "--name", name, answers=f"{answer}\n")
-        stands = Stack(name, Clients()).describe() is not None
+        exists = Stack(name, Clients()).describe() is not None
 
         assert f"Delete {name} in us-east-1 and the " in done.stderr
-        assert ((0, False) if answer == "y" else (1, True)) == (done.exit_code, stands)
+        assert ((0, False) if answer == "y" else (1, True)) == (done.exit_code, exists)
 
     def test_delete_of_a_missing_stack_asks_nothing_and_succeeds(self, aws, name):
         """Deleting twice is not an error."""

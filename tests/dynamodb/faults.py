@@ -245,8 +245,8 @@ def throttled(*reasons: str) -> Refuse:
     """Return a throttle of the partition, the table, an index or the account; engines give no reasons."""
     message = "The level of configured provisioned throughput for the table was exceeded"
     arn = "arn:aws:dynamodb:us-east-1:123456789012:table/limits"
-    told = {"ThrottlingReasons": [{"reason": reason, "resource": arn} for reason in reasons]} if reasons else {}
-    return Refuse(400, f"{SERVICE}#ProvisionedThroughputExceededException", message, more=told)
+    details = {"ThrottlingReasons": [{"reason": reason, "resource": arn} for reason in reasons]} if reasons else {}
+    return Refuse(400, f"{SERVICE}#ProvisionedThroughputExceededException", message, more=details)
 
 
 def conflict() -> Refuse:

@@ -14,7 +14,7 @@ from zae_limiter.cli import acquire, main
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.location import DynamoLocation
 
-Told = Callable[..., Any]
+PrintedJson = Callable[..., Any]
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def run(location: DynamoLocation) -> Callable[..., Result]:
 
 
 @pytest.fixture
-def printed_json(run: Callable[..., Result]) -> Told:
+def printed_json(run: Callable[..., Result]) -> PrintedJson:
     """Run a command and return what it printed as JSON."""
 
     def invoke(*arguments: str) -> Any:
@@ -58,7 +58,9 @@ def printed_json(run: Callable[..., Result]) -> Told:
     return invoke
 
 
-def test_the_first_namespace_of_a_table_can_be_registered(run: Callable[..., Result], printed_json: Told) -> None:
+def test_the_first_namespace_of_a_table_can_be_registered(
+    run: Callable[..., Result], printed_json: PrintedJson
+) -> None:
     """A user who gets the error about the missing default namespace can follow it."""
     refused = run("system", "get-defaults")
     command = refused.stderr.partition("register it: zae-limiter ")[2].partition(",")[0].split()
@@ -69,7 +71,9 @@ def test_the_first_namespace_of_a_table_can_be_registered(run: Callable[..., Res
     assert {"limits": [], "on_unavailable": None} == printed_json("system", "get-defaults")
 
 
-def test_namespaces_are_registered_deleted_recovered_and_purged(run: Callable[..., Result], printed_json: Told) -> None:
+def test_namespaces_are_registered_deleted_recovered_and_purged(
+    run: Callable[..., Result], printed_json: PrintedJson
+) -> None:
     """The commands cover the whole lifecycle."""
     ids = printed_json("namespace", "register", "default", "acme")
     printed_json("system", "set-defaults", "-l", "rpm:5", "-N", "acme")
@@ -83,7 +87,7 @@ def test_namespaces_are_registered_deleted_recovered_and_purged(run: Callable[..
     assert "namespace_purged" == printed_json("audit", "list", "--of-namespace", "acme")["events"][0]["action"]
 
 
-def test_limits_of_every_level_are_resolved_by_precedence(printed_json: Told) -> None:
+def test_limits_of_every_level_are_resolved_by_precedence(printed_json: PrintedJson) -> None:
     """The most specific level applies, and the audit records who set it."""
     printed_json("namespace", "register", "default")
     printed_json("system", "set-defaults", "-l", "rpm:1")
@@ -99,7 +103,7 @@ def test_limits_of_every_level_are_resolved_by_precedence(printed_json: Told) ->
     assert "resource" == printed_json("entity", "resolve", "user-1", "gpt-4")["source"]
 
 
-def test_buckets_of_a_key_and_its_project_count_the_same_take(printed_json: Told) -> None:
+def test_buckets_of_a_key_and_its_project_count_the_same_take(printed_json: PrintedJson) -> None:
     """A take of the key cascades to its project."""
     printed_json("namespace", "register", "default")
     printed_json("resource", "set-defaults", "gpt-4", "-l", "rpd:10/d")

@@ -125,8 +125,8 @@ class UnavailableParent:
 
     async def play(self, exchange: Exchange) -> None:
         body = exchange.request.body
-        away = b"BUCKET#above-" in body or (self.giving_back and gives_back(json.loads(body)))
-        await (Stall(applied=False) if away else Nothing()).play(exchange)
+        stalls = b"BUCKET#above-" in body or (self.giving_back and gives_back(json.loads(body)))
+        await (Stall(applied=False) if stalls else Nothing()).play(exchange)
 
 
 def test_an_unreachable_parent_leaves_the_child_uncharged(faulty: FaultyTable):

@@ -57,14 +57,14 @@ class RandomFaults:
 
 @dataclass(slots=True)
 class Tally:
-    """What the callers were told, in tokens by limit."""
+    """What the callers observed, in tokens by limit."""
 
     # Acknowledged takes and debits.
     charged: Counter[str] = field(default_factory=Counter)
     # Requested credits: each was applied or is lost.
     credited: Counter[str] = field(default_factory=Counter)
     # Takes and debits with an unknown outcome.
-    in_doubt: Counter[str] = field(default_factory=Counter)
+    unknown: Counter[str] = field(default_factory=Counter)
     outcomes: Counter[str] = field(default_factory=Counter)
     longest_s: float = 0.0
 
@@ -99,7 +99,7 @@ class Worker:
         except WorkFailedError:
             return "rolled back"
         except RateLimiterUnavailable:
-            tally.in_doubt.update({"tpm": change} if entered else consume)
+            tally.unknown.update({"tpm": change} if entered else consume)
             return "debit lost" if entered else "unavailable"
         if change is not None and change > 0:
             tally.charged.update({"tpm": change})
@@ -139,7 +139,7 @@ def soak(faulty: FaultyTable, seed: int) -> tuple[Tally, float]:
     faulty.proxy.clear_faults()
     total = Tally(longest_s=max(worker.tally.longest_s for worker in workers))
     for worker in workers:
-        for name in ("charged", "credited", "in_doubt", "outcomes"):
+        for name in ("charged", "credited", "unknown", "outcomes"):
             getattr(total, name).update(getattr(worker.tally, name))
     return total, took_s
 
@@ -180,18 +180,18 @@ def test_random_faults_leave_the_table_with_the_acknowledged_usage(
     faulty: FaultyTable, seed: int, caplog: pytest.LogCaptureFixture
 ):
     """Acknowledged usage is charged, no credit is applied twice, and at most the unknown outcomes are added."""
-    told, took_s = soak(faulty, seed)
+    tally, took_s = soak(faulty, seed)
     time.sleep(LATE_S)  # late writes may still arrive
     used = faulty.ledger.used(USER)
-    doubts = told.in_doubt + sent_again(faulty.proxy.seen) + not_given_back(caplog)
+    unknown = tally.unknown + sent_again(faulty.proxy.seen) + not_given_back(caplog)
     offered = LIMITS[0].capacity + LIMITS[0].refill_amount * (took_s + DEADLINE_S)
 
     for name in NAMES:
-        settled = told.charged[name] - told.credited[name]
-        assert settled <= used[name] <= settled + doubts[name]
-    assert told.charged["rps"] - told.credited["rps"] <= offered
-    assert told.longest_s < 2 * DEADLINE_S * GENEROUS
-    assert min(told.outcomes[name] for name in LOOKED_FOR) > 0
+        settled = tally.charged[name] - tally.credited[name]
+        assert settled <= used[name] <= settled + unknown[name]
+    assert tally.charged["rps"] - tally.credited["rps"] <= offered
+    assert tally.longest_s < 2 * DEADLINE_S * GENEROUS
+    assert min(tally.outcomes[name] for name in LOOKED_FOR) > 0
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -90,7 +90,7 @@ def test_a_hanging_provider_of_expired_keys_ends_calls_at_the_deadline(echo: Ech
     caller.clock.skipped_s += CHECK_S
     started_s = time.monotonic()
     begun = [caller.begin(ask(), within_s=0.2) for _ in range(30)]
-    patient = caller.begin(ask(), within_s=LONG_S)
+    waiting = caller.begin(ask(), within_s=LONG_S)
     outcomes = [future.result(60) for future in begun]
     took_s = time.monotonic() - started_s
     sent = list(echo.counts.keys)
@@ -99,7 +99,7 @@ def test_a_hanging_provider_of_expired_keys_ends_calls_at_the_deadline(echo: Ech
     assert [False] * 30 == [outcome.ambiguous for outcome in outcomes if isinstance(outcome, Unavailable)]
     assert took_s < LONG_S / 2
     assert [] == sent
-    assert isinstance(patient.result(60), HttpResponse)
+    assert isinstance(waiting.result(60), HttpResponse)
     assert (["KEY2"], 2) == (echo.counts.keys, issuer.issued)
 
 

@@ -66,12 +66,12 @@ def test_a_malformed_answer_raises_a_package_error(faulty: FaultyTable, body: by
         try:
             verbs(limiter, f"{actor.entity_id}-{number}")[number]()
         except ZAELimiterError as error:
-            told: object = error
+            raised: object = error
         else:
-            told = None
+            raised = None
         faulty.clear_faults()
 
-        assert told is None or str(told)
+        assert raised is None or str(raised)
         verbs(limiter, f"{actor.entity_id}-{number}")[number]()
 
 

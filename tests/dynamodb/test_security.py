@@ -106,18 +106,18 @@ class TestSecrets:
     ):
         """The server itself may repeat them in its responses."""
         caplog.set_level(logging.DEBUG, "zae_limiter")
-        told = []
+        messages = []
         with Proxy(engines.running().url) as proxy:
             proxy.always(fault)
             with Caller("sync", account(proxy.url, carried=carried)) as caller:
                 table = DynamoTable(TABLE, caller.transport, caller.server, Patience(caller.clock, 0.3, lambda: 0.5))
                 with pytest.raises(RateLimiterUnavailable) as caught:
                     table.get(KEY)
-                told += [shown(caught.value), shown(table.write(Put({"PK": "pk", "SK": "sk"})))]
+                messages += [shown(caught.value), shown(table.write(Put({"PK": "pk", "SK": "sk"})))]
             proxy.clear_faults()
         logged = [repr(vars(record)) for record in caplog.records if record.name.startswith("zae_limiter")]
 
-        assert [] == leaked("\n".join(told + logged))
+        assert [] == leaked("\n".join(messages + logged))
 
     def test_no_error_on_opening_contains_secrets(self, monkeypatch: pytest.MonkeyPatch):
         """Keys that cannot be sent are refused without being repeated."""

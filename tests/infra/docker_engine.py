@@ -96,8 +96,8 @@ class _Interface(BaseHTTPRequestHandler):
         path, query = urlsplit(self.path).path, unquote(urlsplit(self.path).query)
         words = [word for word in path.split("/") if word and not word.startswith("v1.")]
         self.engine.calls.append(f"{self.command} {' '.join(words)}")
-        status, told = self._call(words, query, json.loads(body) if body else {})
-        data = told if isinstance(told, bytes) else json.dumps(told).encode()
+        status, content = self._call(words, query, json.loads(body) if body else {})
+        data = content if isinstance(content, bytes) else json.dumps(content).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))

@@ -267,8 +267,8 @@ def records_of(clients: Clients, stream: str) -> list[dict[str, Any]]:
         iterator = client.get_shard_iterator(**place)["ShardIterator"]
         found += client.get_records(ShardIterator=iterator, Limit=1000)["Records"]
     for record in found:
-        told = record["dynamodb"]
-        told["ApproximateCreationDateTime"] = told["ApproximateCreationDateTime"].timestamp()
+        data = record["dynamodb"]
+        data["ApproximateCreationDateTime"] = data["ApproximateCreationDateTime"].timestamp()
     return found
 
 
@@ -288,8 +288,8 @@ def passes(pattern: Any, value: Any) -> bool:
 
 def expired(written: dict[str, Any], **by: Any) -> dict[str, Any]:
     """Return the record of an item's expiry, made from that of its creation."""
-    told = {name: value for name, value in written["dynamodb"].items() if name != "NewImage"}
-    return {"eventName": "REMOVE", "dynamodb": {**told, "OldImage": written["dynamodb"]["NewImage"]}, **by}
+    data = {name: value for name, value in written["dynamodb"].items() if name != "NewImage"}
+    return {"eventName": "REMOVE", "dynamodb": {**data, "OldImage": written["dynamodb"]["NewImage"]}, **by}
 
 
 class TestFilter:

@@ -108,9 +108,9 @@ class TestUpAndDown:
         port = str(anywhere().port)
         command = [sys.executable, "-c", AN_UP, str(aws.directory), port]
         starters = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-        told = [starter.communicate(timeout=300)[0] for starter in starters]
+        printed = [starter.communicate(timeout=300)[0] for starter in starters]
 
-        assert [f"{aws.status().pid}\n"] * 3 == told
+        assert [f"{aws.status().pid}\n"] * 3 == printed
 
     def test_down_stops_the_local_aws_and_can_be_repeated(self, aws):
         """The second call has nothing to stop."""

@@ -20,9 +20,9 @@ ROWS = {
 @pytest.mark.parametrize("name", [one.name for one in fields(StackOptions)])
 def test_the_page_documents_every_option_with_its_default(name: str) -> None:
     default = getattr(StackOptions(), name)
-    told = "none" if name == "tags" else f'`"{default}"`' if isinstance(default, str) else str(default)
+    documented = "none" if name == "tags" else f'`"{default}"`' if isinstance(default, str) else str(default)
 
-    assert told in ROWS[name]
+    assert documented in ROWS[name]
 
 
 @pytest.mark.parametrize("name", [naming.policy_name("my-app", policy) for policy in naming.POLICIES])

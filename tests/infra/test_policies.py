@@ -42,7 +42,7 @@ POLICIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SentRequests:
     """The recorded requests of each kind of method, and the namespace of the calls."""
 
     namespace_id: str
@@ -156,7 +156,7 @@ def look_at_registry(repo: SyncRepository) -> None:
 
 
 @pytest.fixture(scope="module")
-def asked() -> Iterator[Asked]:
+def sent() -> Iterator[SentRequests]:
     """The requests of all methods of a client, run on an engine."""
     url = engines.running().url
     name = engines.fresh_table_name()
@@ -184,7 +184,7 @@ def connected(name: str, url: str) -> SyncRepository:
     return SyncRepository.open(location, session=session(), deadline_s=20.0)
 
 
-def heard(recorder: Recorder, namespace_id: str, connect: Callable[[], SyncRepository]) -> Asked:
+def heard(recorder: Recorder, namespace_id: str, connect: Callable[[], SyncRepository]) -> SentRequests:
     """Return the requests of each kind of method, made by clients with empty caches."""
     with connect() as repo:
         acquire(repo, recorder)
@@ -203,7 +203,7 @@ def heard(recorder: Recorder, namespace_id: str, connect: Callable[[], SyncRepos
         recorder.taken()
         (done,) = upgrade(repo.name, session=session())
         assert 1 == done.moved
-    return Asked(namespace_id, acquired, looked, changed, seen, [*registered, *recorder.taken()])
+    return SentRequests(namespace_id, acquired, looked, changed, seen, [*registered, *recorder.taken()])
 
 
 @pytest.fixture(scope="module")
@@ -229,29 +229,29 @@ def elsewhere(request: Request, namespace_id: str, other: str) -> Request | None
 
 
 class TestAllowed:
-    def test_acquire_policies_allow_acquiring(self, asked: Asked, policies: dict[str, Any]) -> None:
-        assert [] == denied(policies["acq"], asked.acquire, {})
-        assert [] == denied(policies["ns-acq"], asked.acquire, {TAG: asked.namespace_id})
+    def test_acquire_policies_allow_acquiring(self, sent: SentRequests, policies: dict[str, Any]) -> None:
+        assert [] == denied(policies["acq"], sent.acquire, {})
+        assert [] == denied(policies["ns-acq"], sent.acquire, {TAG: sent.namespace_id})
 
-    def test_read_policies_allow_every_read(self, asked: Asked, policies: dict[str, Any]) -> None:
+    def test_read_policies_allow_every_read(self, sent: SentRequests, policies: dict[str, Any]) -> None:
         """The registry of namespaces is readable with every policy."""
-        looks = [*asked.look, *asked.registry_looks]
+        looks = [*sent.look, *sent.registry_looks]
 
         assert [] == denied(policies["read"], looks, {})
-        assert [] == denied(policies["ns-read"], looks, {TAG: asked.namespace_id})
+        assert [] == denied(policies["ns-read"], looks, {TAG: sent.namespace_id})
 
-    def test_the_full_policy_allows_every_call(self, asked: Asked, policies: dict[str, Any]) -> None:
-        assert [] == denied(policies["full"], asked.everything, {})
+    def test_the_full_policy_allows_every_call(self, sent: SentRequests, policies: dict[str, Any]) -> None:
+        assert [] == denied(policies["full"], sent.everything, {})
 
     def test_the_namespace_full_policy_allows_every_call_in_its_namespace(
-        self, asked: Asked, policies: dict[str, Any]
+        self, sent: SentRequests, policies: dict[str, Any]
     ) -> None:
-        ours = [*asked.acquire, *asked.look, *asked.change, *asked.registry_looks]
+        ours = [*sent.acquire, *sent.look, *sent.change, *sent.registry_looks]
 
-        assert [] == denied(policies["ns-full"], ours, {TAG: asked.namespace_id})
+        assert [] == denied(policies["ns-full"], ours, {TAG: sent.namespace_id})
 
     def test_namespace_policies_allow_index_queries_by_the_bare_id(
-        self, asked: Asked, policies: dict[str, Any]
+        self, sent: SentRequests, policies: dict[str, Any]
     ) -> None:
         """The fourth index has the items of a namespace under its id."""
         search = Request("dynamodb:Query", f"{TABLE}/index/GSI4", frozenset({"ours"}))
@@ -262,45 +262,45 @@ class TestAllowed:
 
 
 class TestDenied:
-    def test_acquire_policies_deny_changes_of_limits(self, asked: Asked, policies: dict[str, Any]) -> None:
+    def test_acquire_policies_deny_changes_of_limits(self, sent: SentRequests, policies: dict[str, Any]) -> None:
         """Every method that changes something needs a denied request. Of the items, only buckets may be written."""
         writes = [
             request
-            for request in [*asked.change, *asked.registry]
+            for request in [*sent.change, *sent.registry]
             if request.action in ("dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem")
             and not any("/BUCKET#" in key for key in request.leading_keys or ())
         ]
-        ours = {TAG: asked.namespace_id}
+        ours = {TAG: sent.namespace_id}
 
         assert writes == denied(policies["acq"], writes, {}) == denied(policies["ns-acq"], writes, ours)
 
-    def test_read_policies_deny_every_write(self, asked: Asked, policies: dict[str, Any]) -> None:
+    def test_read_policies_deny_every_write(self, sent: SentRequests, policies: dict[str, Any]) -> None:
         reads = ("dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query")
-        writes = [request for request in asked.everything if request.action not in reads]
-        ours = {TAG: asked.namespace_id}
+        writes = [request for request in sent.everything if request.action not in reads]
+        ours = {TAG: sent.namespace_id}
 
         assert writes == denied(policies["read"], writes, {}) == denied(policies["ns-read"], writes, ours)
 
-    def test_namespace_policies_deny_writes_of_the_registry(self, asked: Asked, policies: dict[str, Any]) -> None:
+    def test_namespace_policies_deny_writes_of_the_registry(self, sent: SentRequests, policies: dict[str, Any]) -> None:
         """This includes the full policy of a namespace."""
         reads = ("dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query", "dynamodb:ConditionCheckItem")
         writes = [
             request
-            for request in asked.registry
+            for request in sent.registry
             if request.action not in reads and any(key.startswith("_/") for key in request.leading_keys or ())
         ]
 
         for name in ("ns-acq", "ns-full", "ns-read"):
-            assert writes == denied(policies[name], writes, {TAG: asked.namespace_id}), name
+            assert writes == denied(policies[name], writes, {TAG: sent.namespace_id}), name
 
     @pytest.mark.parametrize("name", ["ns-acq", "ns-full", "ns-read"])
     def test_namespace_policies_deny_access_to_other_namespaces(
-        self, asked: Asked, policies: dict[str, Any], name: str
+        self, sent: SentRequests, policies: dict[str, Any], name: str
     ) -> None:
         """An id with the same beginning or end is another namespace."""
-        mine = asked.namespace_id
+        mine = sent.namespace_id
         for other in ("other", f"{mine}x", f"x{mine}", mine[:-1]):
-            moved = [elsewhere(request, mine, other) for request in asked.everything]
+            moved = [elsewhere(request, mine, other) for request in sent.everything]
             theirs = [request for request in moved if request is not None]
 
             assert theirs == denied(policies[name], theirs, {TAG: mine})
@@ -313,11 +313,11 @@ class TestDenied:
 
     @pytest.mark.parametrize("name", ["ns-acq", "ns-full", "ns-read"])
     def test_namespace_policies_without_a_tag_allow_only_the_registry(
-        self, asked: Asked, policies: dict[str, Any], name: str
+        self, sent: SentRequests, policies: dict[str, Any], name: str
     ) -> None:
         foreign = [
             request
-            for request in asked.everything
+            for request in sent.everything
             if any(not key.startswith("_/") for key in request.leading_keys or ())
         ]
 
@@ -339,27 +339,27 @@ class TestDenied:
 
         assert blind == denied(policies[name], blind, {TAG: "mine"})
 
-    def test_policies_deny_access_to_other_tables(self, asked: Asked, policies: dict[str, Any]) -> None:
-        others = [replace(request, resource=f"other-{request.resource}") for request in asked.everything]
+    def test_policies_deny_access_to_other_tables(self, sent: SentRequests, policies: dict[str, Any]) -> None:
+        others = [replace(request, resource=f"other-{request.resource}") for request in sent.everything]
 
         for name, document in policies.items():
-            assert others == denied(document, others, {TAG: asked.namespace_id}), name
+            assert others == denied(document, others, {TAG: sent.namespace_id}), name
 
 
 class TestLeastPrivilege:
     """A policy lists an action only if some code path of its users requests it."""
 
     def test_policies_list_only_requested_actions_on_the_table(
-        self, asked: Asked, policies: dict[str, Any], aws: engines.Engine
+        self, sent: SentRequests, policies: dict[str, Any], aws: engines.Engine
     ) -> None:
-        shown = [*asked.look, *asked.registry_looks]
-        tenant = [*asked.acquire, *asked.look, *asked.change, *asked.registry_looks]
+        shown = [*sent.look, *sent.registry_looks]
+        tenant = [*sent.acquire, *sent.look, *sent.change, *sent.registry_looks]
         described = table_facts_requests(aws.url)
         used = {
-            "acq": asked.acquire,
+            "acq": sent.acquire,
             "read": [*shown, *described],
-            "full": [*asked.everything, *described],
-            "ns-acq": asked.acquire,
+            "full": [*sent.everything, *described],
+            "ns-acq": sent.acquire,
             "ns-read": shown,
             "ns-full": tenant,
         }
@@ -368,10 +368,10 @@ class TestLeastPrivilege:
             expected = {request.action for request in requests if request.resource == TABLE}
             assert expected == actions(policies[name], TABLE), name
 
-    def test_policies_list_only_queries_on_the_indexes(self, asked: Asked, policies: dict[str, Any]) -> None:
+    def test_policies_list_only_queries_on_the_indexes(self, sent: SentRequests, policies: dict[str, Any]) -> None:
         """Acquire policies do not list them at all."""
         index = f"{TABLE}/index/GSI1"
-        searched = {request.action for request in asked.everything if request.resource != TABLE}
+        searched = {request.action for request in sent.everything if request.resource != TABLE}
 
         assert {"dynamodb:Query"} == searched
         for name, document in policies.items():

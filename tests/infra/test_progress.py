@@ -99,7 +99,7 @@ class TestReasons:
 
 class TestEvents:
     def test_a_stack_event_is_parsed(self) -> None:
-        told = {
+        description = {
             "EventId": "1",
             "Timestamp": AT,
             "LogicalResourceId": "Table",
@@ -107,15 +107,21 @@ class TestEvents:
             "ResourceStatus": "CREATE_FAILED",
             "ResourceStatusReason": "it is there",
         }
-        read = event_of(told)
+        read = event_of(description)
 
         assert read.is_failure
         assert "CREATE_FAILED Table (AWS::DynamoDB::Table): it is there" == str(read)
 
     def test_a_stack_event_with_an_empty_reason_has_none(self) -> None:
-        told = {"EventId": "1", "Timestamp": AT, "LogicalResourceId": "a", "ResourceType": "b", "ResourceStatus": "c"}
+        description = {
+            "EventId": "1",
+            "Timestamp": AT,
+            "LogicalResourceId": "a",
+            "ResourceType": "b",
+            "ResourceStatus": "c",
+        }
 
-        assert event_of({**told, "ResourceStatusReason": ""}) == event_of(told)
+        assert event_of({**description, "ResourceStatusReason": ""}) == event_of(description)
 
     @pytest.mark.parametrize(
         ("one", "ends"),

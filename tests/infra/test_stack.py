@@ -98,9 +98,9 @@ class TestCreating:
     def test_items_of_a_deployed_table_expire(self, stack: Stack, client: ServiceClient) -> None:
         """This includes engines that ignore the setting in the template."""
         stack.deploy(SMALL)
-        told = client("dynamodb").describe_time_to_live(TableName=stack.name)["TimeToLiveDescription"]
+        described = client("dynamodb").describe_time_to_live(TableName=stack.name)["TimeToLiveDescription"]
 
-        assert ("ENABLED", "ttl") == (told["TimeToLiveStatus"], told["AttributeName"])
+        assert ("ENABLED", "ttl") == (described["TimeToLiveStatus"], described["AttributeName"])
 
     def test_deploy_reports_every_event_in_order_and_once(self, stack: Stack) -> None:
         """The events range from the start of the stack to its end."""
@@ -291,9 +291,9 @@ class TestUpdating:
     def test_an_update_can_add_and_remove_the_aggregator(self, stack: Stack) -> None:
         without = stack.deploy(StackOptions(enable_aggregator=False)).state.outputs
         added = stack.deploy(StackOptions()).state.outputs
-        away = stack.deploy(StackOptions(enable_aggregator=False)).state.outputs
+        removed = stack.deploy(StackOptions(enable_aggregator=False)).state.outputs
 
-        assert without == away
+        assert without == removed
         assert {"AggregatorFunctionName", "ArchiveBucketName"} <= added.keys() - without.keys()
 
     def test_an_update_without_options_keeps_the_options_of_the_stack(self, stack: Stack) -> None:

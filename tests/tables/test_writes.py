@@ -87,7 +87,7 @@ async def test_a_refused_update_changes_nothing(table: Table) -> None:
 
 
 async def test_an_update_of_a_stale_client_is_checked_against_the_stored_item(table: Table) -> None:
-    """Conditions apply to the current item, whoever wrote it."""
+    """Conditions apply to the current item, also if another client wrote it."""
     await table.write(Put(item(number=1)))
     await table.write(Update(KEY, add={"number": 1}))
     await table.write(Put(item(number=10)))

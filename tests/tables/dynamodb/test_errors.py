@@ -367,19 +367,19 @@ def test_a_throttle_reports_whether_the_partition_of_the_key_is_full(
     reasons: list[str], partition: bool | None
 ) -> None:
     """Only a key range of the table is one partition; an index, the table and the account are shared by all keys."""
-    told = [{"reason": reason, "resource": "arn:aws:dynamodb:us-east-1:1:table/limits"} for reason in reasons]
-    body = {"__type": "x#ThrottlingException", "message": "slow down", "ThrottlingReasons": told}
+    listed = [{"reason": reason, "resource": "arn:aws:dynamodb:us-east-1:1:table/limits"} for reason in reasons]
+    body = {"__type": "x#ThrottlingException", "message": "slow down", "ThrottlingReasons": listed}
     found = failure_of(400, None, json.dumps(body).encode(), "limits")
 
     assert Throttled(partition=partition) == write_outcome(found) == transact_outcome(found, 2)
 
 
 @pytest.mark.parametrize(
-    "told", [None, "TableWriteKeyRangeThroughputExceeded", [None], ["x"], [{}], [{"reason": 5}]], ids=str
+    "reasons", [None, "TableWriteKeyRangeThroughputExceeded", [None], ["x"], [{}], [{"reason": 5}]], ids=str
 )
-def test_malformed_throttling_reasons_are_ignored(told: object) -> None:
+def test_malformed_throttling_reasons_are_ignored(reasons: object) -> None:
     """The outcome is the same as without reasons."""
-    body = {"__type": "x#ThrottlingException", "ThrottlingReasons": told}
+    body = {"__type": "x#ThrottlingException", "ThrottlingReasons": reasons}
     found = failure_of(400, None, json.dumps(body).encode(), "limits")
 
     assert Throttled() == write_outcome(found)

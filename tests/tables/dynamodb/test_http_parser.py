@@ -74,15 +74,15 @@ class TestCompleteResponses:
 
     @given(st.lists(st.tuples(bodies, st.none() | st.integers(0, 2**32))), st.data())
     def test_consecutive_responses_keep_their_own_body_and_date(
-        self, told: list[tuple[bytes, int | None]], data: st.DataObject
+        self, expected: list[tuple[bytes, int | None]], data: st.DataObject
     ):
         """A response without a date does not get the date of the previous one."""
         reader, found = HttpResponseReader(), []
-        for body, date_s in told:
+        for body, date_s in expected:
             date = b"" if date_s is None else f"date: {formatdate(date_s, usegmt=True)}\r\n".encode()
             found += read(*data.draw(splits(answer(body, headers=date))), reader=reader)
 
-        assert told == [(one.body, one.date_s) for one in found]
+        assert expected == [(one.body, one.date_s) for one in found]
 
     def test_an_interim_response_is_skipped(self):
         """None of its headers are applied to the final response."""
@@ -230,7 +230,7 @@ class TestDatesAndChecksums:
 
         assert timegm((2023, 11, 14, 22, 13, 20)) == found.date_s
 
-    @pytest.mark.parametrize("told", [b"", b"abc", b"-1", b"9" * 5_000])
-    def test_a_malformed_checksum_is_ignored(self, told: bytes):
+    @pytest.mark.parametrize("value", [b"", b"abc", b"-1", b"9" * 5_000])
+    def test_a_malformed_checksum_is_ignored(self, value: bytes):
         """The body is accepted without a check."""
-        assert [b"{}"] == [found.body for found in read(answer(headers=b"x-amz-crc32: " + told + b"\r\n"))]
+        assert [b"{}"] == [found.body for found in read(answer(headers=b"x-amz-crc32: " + value + b"\r\n"))]
