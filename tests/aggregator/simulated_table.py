@@ -54,9 +54,9 @@ class SimulatedTable:
             case write:
                 return self.table.write(write)
 
-    def run(self, asking: TableDialogue[T]) -> T:
+    def run(self, dialogue: TableDialogue[T]) -> T:
         """Run a dialogue to its end."""
-        return drive(asking, self.answer)
+        return drive(dialogue, self.answer)
 
     def put(self, items: Iterable[Item]) -> None:
         """Put items unchanged."""

@@ -40,14 +40,14 @@ class RefusingTable:
     def now(self) -> TimeBounds:
         return self.simulated.now_ms, self.simulated.now_ms
 
-    def run(self, asking: TableDialogue[T], in_time: Callable[[], bool]) -> T:
+    def run(self, dialogue: TableDialogue[T], in_time: Callable[[], bool]) -> T:
         def answer(ask: Ask) -> TableAnswer:
             if not in_time():
                 raise RateLimiterUnavailable(TimeoutError("late"))
             trouble = self.trouble(ask)
             return self.simulated.answer(ask) if trouble is None else trouble
 
-        return drive(asking, answer)
+        return drive(dialogue, answer)
 
 
 class MemoryArchive:

@@ -113,11 +113,11 @@ def always() -> bool:
 def ask(table: AggregatorTable, asked: Ask) -> Any:
     """Return the answer to one request."""
 
-    def asking() -> TableDialogue[TableAnswer]:
+    def dialogue() -> TableDialogue[TableAnswer]:
         answer: TableAnswer = yield asked
         return answer
 
-    return table.run(asking(), always)
+    return table.run(dialogue(), always)
 
 
 def token() -> str:
@@ -323,16 +323,16 @@ class TestFaults:
         """The remaining time is checked before every request."""
         left = iter([True, False])
 
-        def asking() -> TableDialogue[TableAnswer]:
+        def dialogue() -> TableDialogue[TableAnswer]:
             answer: TableAnswer = yield Read((KEY,), True)
             return answer
 
         proxy.always(Drop(False), target="BatchGetItem")
         proxy.forget()
         with pytest.raises(RateLimiterUnavailable):
-            behind.run(asking(), lambda: next(left))
+            behind.run(dialogue(), lambda: next(left))
         with pytest.raises(RateLimiterUnavailable, match="no time"):
-            behind.run(asking(), lambda: False)
+            behind.run(dialogue(), lambda: False)
         assert ["BatchGetItem"] == proxy.targets
 
     @pytest.mark.parametrize("fault", [Drop(True), Drop(False), throttled(), server_error(True), conflict()])

@@ -7,7 +7,7 @@ from zae_limiter_aggregator.plan import Rules
 from zae_limiter_aggregator.settings import AggregatorSettings
 
 
-def test_settings_require_only_the_table_name():
+def test_aggregator_settings_require_only_the_table_name():
     """By default, hours and days are kept for 90 days, and there is no archive."""
     rules = Rules(window_types=("hourly", "daily"), retention_s=90 * 86_400)
 
@@ -16,7 +16,7 @@ def test_settings_require_only_the_table_name():
     )
 
 
-def test_every_setting_can_be_set():
+def test_every_aggregator_setting_can_be_set():
     """The values are those of the stack's parameters."""
     environment = {
         "TABLE_NAME": "limiter",
@@ -38,7 +38,7 @@ def test_every_setting_can_be_set():
         ("USAGE_RETENTION_DAYS", "x"),
     ],
 )
-def test_an_invalid_setting_is_named_in_the_error(name: str, value: str):
+def test_an_invalid_aggregator_setting_is_named_in_the_error(name: str, value: str):
     """The error names the variable to change."""
     with pytest.raises(ValidationError, match=name):
         AggregatorSettings.of({"TABLE_NAME": "limiter", name: value})

@@ -300,7 +300,7 @@ class TestVersions:
             side.build(side.builder().stack_options(BARE).usage_retention_days(30))
         assert before.parameters == stack.require().parameters
 
-    def test_an_old_function_on_a_local_endpoint_is_not_updated_automatically(
+    def test_an_old_aggregator_function_on_a_local_endpoint_is_not_updated_automatically(
         self, side: Side, old_function: AggregatorFunction
     ) -> None:
         before = old_function.code_sha256()
@@ -310,19 +310,19 @@ class TestVersions:
             assert OLD == lambda_version(repo)
         assert before == old_function.code_sha256()
 
-    def test_an_old_function_on_a_local_endpoint_is_updated_on_request(
+    def test_an_old_aggregator_function_on_a_local_endpoint_is_updated_on_request(
         self, side: Side, old_function: AggregatorFunction
     ) -> None:
         with side.connect(auto_update=True) as repo:
             assert OWN == lambda_version(repo)
         assert own_code() == old_function.code_sha256()
 
-    def test_build_updates_an_old_function(self, side: Side, old_function: AggregatorFunction) -> None:
+    def test_build_updates_an_old_aggregator_function(self, side: Side, old_function: AggregatorFunction) -> None:
         with side.build(side.builder().auto_update(True)) as repo:
             assert OWN == lambda_version(repo)
         assert own_code() == old_function.code_sha256()
 
-    def test_a_forbidden_update_of_an_old_function_raises_a_mismatch(
+    def test_a_forbidden_update_of_an_old_aggregator_function_raises_a_mismatch(
         self, side: Side, old_function: AggregatorFunction
     ) -> None:
         before = old_function.code_sha256()
@@ -335,7 +335,7 @@ class TestVersions:
                 opening()
         assert before == old_function.code_sha256()
 
-    def test_a_newer_function_is_kept(self, side: Side, stack: Stack, clients: Clients, aws: Engine) -> None:
+    def test_a_newer_aggregator_function_is_kept(self, side: Side, stack: Stack, clients: Clients, aws: Engine) -> None:
         """An older client neither replaces its code nor is refused."""
         stack.deploy(LEAN)
         set_record(stack.name, aws.url, VersionRecord(SCHEMA_VERSION, lambda_version=NEW))
@@ -355,14 +355,14 @@ class TestOnAws:
         monkeypatch.setenv("AWS_ENDPOINT_URL", aws.url)
         monkeypatch.setattr(infra_clients, "is_local", lambda url: url != aws.url)
 
-    def test_an_old_function_on_aws_is_updated_automatically(
+    def test_an_old_aggregator_function_on_aws_is_updated_automatically(
         self, side: Side, old_function: AggregatorFunction
     ) -> None:
         with side.connect(endpoint_url=None) as repo:
             assert OWN == lambda_version(repo)
         assert own_code() == old_function.code_sha256()
 
-    def test_an_old_function_with_a_named_endpoint_is_not_updated(
+    def test_an_old_aggregator_function_with_a_named_endpoint_is_not_updated(
         self, side: Side, old_function: AggregatorFunction
     ) -> None:
         """A private endpoint is only for DynamoDB, and the location of functions is unknown."""
@@ -371,7 +371,7 @@ class TestOnAws:
             assert OLD == lambda_version(repo)
         assert before == old_function.code_sha256()
 
-    def test_a_function_that_cannot_be_updated_does_not_stop_limiting(
+    def test_an_aggregator_function_that_cannot_be_updated_does_not_stop_limiting(
         self, side: Side, stack: Stack, aws: Engine, caplog: pytest.LogCaptureFixture
     ) -> None:
         """The function does not exist any more. The log gives the reason."""

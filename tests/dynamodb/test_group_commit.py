@@ -61,7 +61,7 @@ async def test_concurrent_tasks_with_adjustments_are_counted_exactly(repo: Repos
     assert {name: CAPACITY - spent for name, spent in total.items()} == await limiter.available("user-1", "gpt-4")
 
 
-async def test_concurrent_tasks_that_request_too_much_get_all_there_is(repo: Repository) -> None:
+async def test_concurrent_tasks_that_request_too_much_get_every_available_token(repo: Repository) -> None:
     """Groups that exceed the balance are admitted partly."""
     limiter = RateLimiter(repo)
 

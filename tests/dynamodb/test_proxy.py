@@ -229,7 +229,7 @@ class TestResponses:
 
         assert 200 == raw.call(proxy.url, "ListTables", {}).status
 
-    def test_garbage_is_not_http(self, proxy: Proxy, wire: Wire, counter: Counter):
+    def test_a_garbage_fault_sends_bytes_that_are_not_http(self, proxy: Proxy, wire: Wire, counter: Counter):
         """The engine does not see the request."""
         proxy.next(Garbage(b"hello?"))
         wire.send("UpdateItem", counter.add)

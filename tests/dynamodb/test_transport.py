@@ -142,7 +142,7 @@ class TestUnknownOutcome:
 
 
 class TestSharing:
-    def test_there_are_at_most_64_connections(self, echo: Echo, caller: Caller):
+    def test_a_transport_opens_at_most_64_connections(self, echo: Echo, caller: Caller):
         """Further calls wait, and each gets its own response."""
         begun = [caller.begin(ask(number, held=True)) for number in range(150)]
         echo.wait_for(64)

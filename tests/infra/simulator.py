@@ -24,8 +24,8 @@ class Request:
 
 def allows(document: Mapping[str, Any], request: Request, tags: Mapping[str, str]) -> bool:
     """Return whether a policy allows a request of a principal with these tags; the default is denied."""
-    said = [statement["Effect"] for statement in document["Statement"] if _speaks_of(statement, request, tags)]
-    return "Allow" in said and "Deny" not in said
+    effects = [statement["Effect"] for statement in document["Statement"] if _applies_to(statement, request, tags)]
+    return "Allow" in effects and "Deny" not in effects
 
 
 def actions(document: Mapping[str, Any], resource: str) -> set[str]:
@@ -38,7 +38,7 @@ def actions(document: Mapping[str, Any], resource: str) -> set[str]:
     }
 
 
-def _speaks_of(statement: Mapping[str, Any], request: Request, tags: Mapping[str, str]) -> bool:
+def _applies_to(statement: Mapping[str, Any], request: Request, tags: Mapping[str, str]) -> bool:
     assert statement.keys() <= KNOWN_PARTS, statement.keys()
     return (
         _matches(_listed(statement["Action"]), request.action)

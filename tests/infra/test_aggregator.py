@@ -89,7 +89,7 @@ def counted(repo: SyncRepository) -> dict[str, int]:
     return dict(sums)
 
 
-def comes_to(expected: Any, look: Callable[[], Any]) -> Any:
+def poll_until(expected: Any, look: Callable[[], Any]) -> Any:
     """Poll until the value is as expected, and return the value seen last."""
     end_s = time.monotonic() + PATIENCE_S
     while (seen := look()) != expected and time.monotonic() < end_s:
@@ -132,41 +132,43 @@ class TestEnvironment:
 
 class TestRole:
     @pytest.fixture
-    def asked(self, aws: Engine, stack: Stack, clients: Clients) -> list[Request]:
+    def requests(self, aws: Engine, stack: Stack, clients: Clients) -> list[Request]:
         """The requests of counting, splitting, merging and archiving."""
         archive = stack.deploy(StackOptions(enable_alarms=False)).state.outputs["ArchiveBucketName"]
-        heard: list[Request] = []
+        recorded: list[Request] = []
 
-        def hear_bucket(model: Any, **_: Any) -> None:
-            heard.append(Request(f"s3:{model.name}", "ArchiveBucket.Arn/some-object", None))
+        def record_request(model: Any, **_: Any) -> None:
+            recorded.append(Request(f"s3:{model.name}", "ArchiveBucket.Arn/some-object", None))
 
-        clients.of("s3").meta.events.register("before-call.s3", hear_bucket)
+        clients.of("s3").meta.events.register("before-call.s3", record_request)
         prepare(table_of(stack, clients))
-        work(table_of(stack, clients, heard))
+        work(table_of(stack, clients, recorded))
         event = AuditEvent("1", "2024-01-01T00:00:00Z", AuditAction.LIMITS_SET, "user-1", None, None, {})
         Archive(archive, lambda: clients.of("s3")).write(
             [ExpiredEvent(namespace_id="ns000000000", sequence="1", at_ms=0, event=event)]
         )
-        return heard
+        return recorded
 
-    def test_aggregator_role_allows_exactly_what_the_aggregator_requests(self, asked: list[Request]) -> None:
+    def test_aggregator_role_allows_exactly_what_the_aggregator_requests(self, requests: list[Request]) -> None:
         role = Resolved("my-app", template_parameters("my-app", StackOptions())).properties("AggregatorRole")
         said = [statement for policy in role["Policies"] for statement in policy["PolicyDocument"]["Statement"]]
         document = {"Statement": said}
         # The Lambda service makes this request, not the aggregator.
         streams = {"dynamodb:ListStreams"}
 
-        assert [] == [request for request in asked if not allows(document, request, {})]
-        assert {request.action for request in asked if request.resource == TABLE} == actions(document, TABLE) - streams
+        assert [] == [request for request in requests if not allows(document, request, {})]
+        assert {request.action for request in requests if request.resource == TABLE} == actions(
+            document, TABLE
+        ) - streams
         assert {"s3:PutObject"} == actions(document, "ArchiveBucket.Arn/some-object") - streams
 
 
 class RecordingTransport:
     """Make calls, and record the requests in them."""
 
-    def __init__(self, caller: AggregatorTransport, heard: list[Request]) -> None:
+    def __init__(self, caller: AggregatorTransport, recorded: list[Request]) -> None:
         self._caller = caller
-        self._heard = heard
+        self._heard = recorded
         self.reconnect = caller.reconnect
 
     @property
@@ -178,9 +180,9 @@ class RecordingTransport:
         return self._caller.call(call, now_s)
 
 
-def table_of(stack: Stack, clients: Clients, heard: list[Request] | None = None) -> AggregatorTable:
+def table_of(stack: Stack, clients: Clients, recorded: list[Request] | None = None) -> AggregatorTable:
     """Return the table of a stack as the aggregator uses it."""
-    caller = RecordingTransport(Carried(clients.of("dynamodb")), [] if heard is None else heard)
+    caller = RecordingTransport(Carried(clients.of("dynamodb")), [] if recorded is None else recorded)
     return AggregatorTable(caller, stack.name, sleep=lambda seconds: None)
 
 
@@ -335,7 +337,7 @@ class TestDeployed:
             take(repo, 5)
             expected = {"hourly": 10, "daily": 10, "monthly": 10}
 
-            assert expected == comes_to(expected, lambda: counted(repo))
+            assert expected == poll_until(expected, lambda: counted(repo))
             assert package_sha256(package) == function.code_sha256()
             assert (True, True) == (provided.stack_changed, provided.code_changed)
 

@@ -90,13 +90,13 @@ class TestUpAndDown:
     def test_a_wipe_without_state_succeeds(self, aws):
         assert aws.down(wipe=True) is None
 
-    def test_up_keeps_a_running_local_aws(self, aws):
+    def test_local_up_keeps_a_running_local_aws(self, aws):
         """Without a port, any running server is accepted."""
         first = aws.up(anywhere())
 
         assert first == aws.up(Wanted()) == aws.status()
 
-    def test_up_of_a_local_aws_that_runs_on_another_port_is_refused(self, aws):
+    def test_local_up_of_a_local_aws_that_runs_on_another_port_is_refused(self, aws):
         """The requested port is not silently replaced."""
         running = aws.up(anywhere()).server
 
@@ -112,14 +112,14 @@ class TestUpAndDown:
 
         assert [f"{aws.status().pid}\n"] * 3 == printed
 
-    def test_down_stops_the_local_aws_and_can_be_repeated(self, aws):
+    def test_local_down_stops_the_local_aws_and_can_be_repeated(self, aws):
         """The second call has nothing to stop."""
         running = aws.up(anywhere())
 
         assert (running.server, None, None) == (aws.down(), aws.status(), aws.down())
         assert ends(lambda: process_lives(running.pid))
 
-    def test_down_kills_an_unresponsive_local_aws_and_its_children(self, aws, tmp_path, monkeypatch):
+    def test_local_down_kills_an_unresponsive_local_aws_and_its_children(self, aws, tmp_path, monkeypatch):
         """Lambda functions are processes too, and none is left."""
         monkeypatch.setenv("PYTHONPATH", in_place_of_ministack(tmp_path, STUBBORN))
         monkeypatch.setattr(local, "_STOP_S", 1.0)
@@ -175,7 +175,7 @@ class TestStaleRecords:
 
 
 class TestFailedStart:
-    def test_up_on_a_port_in_use_names_the_port_and_an_alternative(self, aws):
+    def test_local_up_on_a_port_in_use_names_the_port_and_an_alternative(self, aws):
         """No process is left."""
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
@@ -184,7 +184,7 @@ class TestFailedStart:
 
         assert aws.status() is None
 
-    def test_up_of_a_server_that_ends_during_the_start_shows_its_log(self, aws, tmp_path, monkeypatch):
+    def test_local_up_of_a_server_that_ends_during_the_start_shows_its_log(self, aws, tmp_path, monkeypatch):
         """Only the log of this start is shown. A later start works."""
         with monkeypatch.context() as patch:
             patch.setenv("PYTHONPATH", in_place_of_ministack(tmp_path, BROKEN))
@@ -211,14 +211,14 @@ class TestFailedStart:
 
         assert (None, False) == (aws.status(), (aws.directory / "server.json").exists())
 
-    def test_up_without_ministack_says_what_to_install(self, aws, monkeypatch):
+    def test_local_up_without_ministack_says_what_to_install(self, aws, monkeypatch):
         """ministack is an extra."""
         monkeypatch.setitem(sys.modules, "ministack", None)
 
         with pytest.raises(LocalAwsError, match=r'pip install "zae-limiter\[local\]"'):
             aws.up(anywhere())
 
-    def test_up_with_a_directory_that_cannot_be_created_names_it(self, tmp_path):
+    def test_local_up_with_a_directory_that_cannot_be_created_names_it(self, tmp_path):
         """A file has the same path."""
         (tmp_path / "file").write_text("")
 

@@ -57,13 +57,13 @@ def test_a_local_aws_container_is_created_with_all_it_needs(aws, engine, wanted)
     assert {"PERSISTENCE=1", "PERSIST_STATE=1", "MINISTACK_REGION=us-east-1"} <= set(container.wanted["Env"])
 
 
-def test_up_keeps_a_running_container(aws, engine, wanted):
+def test_local_up_keeps_a_running_container(aws, engine, wanted):
     """This applies with and without the docker option."""
     assert aws.up(wanted) == aws.up(wanted) == aws.up(Wanted())
     assert 1 == len(engine.containers)
 
 
-def test_up_pulls_a_missing_image(aws, engine, wanted):
+def test_local_up_pulls_a_missing_image(aws, engine, wanted):
     """Any compatible image may be used."""
     engine.images.clear()
     aws.up(Wanted(port=wanted.port, in_docker=True, image="localstack/localstack:4"))
@@ -71,7 +71,7 @@ def test_up_pulls_a_missing_image(aws, engine, wanted):
     assert ["tag=4&fromImage=localstack/localstack"] == list(engine.images)
 
 
-def test_up_removes_a_stale_container_of_the_same_name(aws, engine, wanted):
+def test_local_up_removes_a_stale_container_of_the_same_name(aws, engine, wanted):
     """The name would be in use."""
     aws.up(wanted)
     (aws.directory / "server.json").unlink()
@@ -93,7 +93,7 @@ def test_an_error_of_the_engine_is_shown(aws, engine, wanted):
     assert aws.down() is not None
 
 
-def test_up_of_a_container_that_ends_during_the_start_shows_its_log(aws, engine, wanted):
+def test_local_up_of_a_container_that_ends_during_the_start_shows_its_log(aws, engine, wanted):
     """The container is removed."""
     engine.broken = True
     with pytest.raises(LocalAwsError, match="it ended while it started") as caught:
@@ -121,21 +121,21 @@ def test_a_container_removed_by_the_user_can_be_started_again(aws, engine, wante
 
 
 class TestWithoutAnEngine:
-    def test_up_without_an_engine_suggests_the_process(self, tmp_path, monkeypatch):
+    def test_local_up_without_an_engine_suggests_the_process(self, tmp_path, monkeypatch):
         """The error names the way that needs no engine."""
         monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
 
         with pytest.raises(LocalAwsError, match="no docker engine answers; start one, or leave out --docker"):
             LocalAws(tmp_path).up(Wanted(in_docker=True))
 
-    def test_up_with_an_unreachable_network_engine_is_refused(self, tmp_path, monkeypatch):
+    def test_local_up_with_an_unreachable_network_engine_is_refused(self, tmp_path, monkeypatch):
         """No server listens at the address."""
         monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{free_port()}")
 
         with pytest.raises(LocalAwsError, match="no docker engine answers"):
             LocalAws(tmp_path).up(Wanted(in_docker=True))
 
-    def test_up_without_the_docker_sdk_says_what_to_install(self, tmp_path, monkeypatch):
+    def test_local_up_without_the_docker_sdk_says_what_to_install(self, tmp_path, monkeypatch):
         """The SDK is an extra."""
         monkeypatch.setitem(sys.modules, "docker", None)
 

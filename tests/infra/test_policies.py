@@ -175,7 +175,7 @@ def sent() -> Iterator[SentRequests]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dynamodb_table, "choose_transport", recorded)
         patch.setattr(dynamodb_table.DynamoTable, "index_lag_s", 0.001)
-        yield heard(recorder, namespace_id, lambda: connected(name, url))
+        yield record_requests(recorder, namespace_id, lambda: connected(name, url))
 
 
 def connected(name: str, url: str) -> SyncRepository:
@@ -184,7 +184,7 @@ def connected(name: str, url: str) -> SyncRepository:
     return SyncRepository.open(location, session=session(), deadline_s=20.0)
 
 
-def heard(recorder: Recorder, namespace_id: str, connect: Callable[[], SyncRepository]) -> SentRequests:
+def record_requests(recorder: Recorder, namespace_id: str, connect: Callable[[], SyncRepository]) -> SentRequests:
     """Return the requests of each kind of method, made by clients with empty caches."""
     with connect() as repo:
         acquire(repo, recorder)
@@ -383,9 +383,9 @@ def table_facts_requests(url: str) -> list[Request]:
     clients = clients_at(url)
     found: list[Request] = []
 
-    def hear(model: Any, params: Any, **_: Any) -> None:
+    def record(model: Any, params: Any, **_: Any) -> None:
         found.extend(requests_of(model.name, json.loads(params["body"])))
 
-    clients.of("dynamodb").meta.events.register("before-call.dynamodb", hear)
+    clients.of("dynamodb").meta.events.register("before-call.dynamodb", record)
     assert Stack("nobody-made-it", clients).table_facts() is None
     return found

@@ -129,7 +129,7 @@ async def test_an_update_that_changes_the_key_raises_an_error(table: Table) -> N
     assert item() == await table.get(KEY)
 
 
-async def test_a_deleted_item_is_none(table: Table) -> None:
+async def test_reading_a_deleted_item_returns_none(table: Table) -> None:
     """The delete and later reads return None."""
     await table.write(Put(item(a=1)))
 
