@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.dynamodb.cost_cases import CASES, Case, play
+from tests.dynamodb.cost_cases import CASES, Case, run_case
 from tests.dynamodb.engines import ENGINES, Engine, EngineAbsentError, running
 
 # On demand, in us-east-1, US dollars. Prices change, and differ by region: https://aws.amazon.com/dynamodb/pricing/on-demand/
@@ -42,7 +42,7 @@ class Line:
 
 def measure(case: Case, engine: Engine) -> Line:
     """Bring a case about and reckon its price."""
-    cost = asyncio.run(play(case, engine)).cost()
+    cost = asyncio.run(run_case(case, engine)).cost()
     written = cost.wcu + cost.index_wcu
     price = cost.rcu * USD_PER_MILLION_READ_UNITS + written * USD_PER_MILLION_WRITE_UNITS
     return Line(case.title, cost.trips, list(cost.calls), cost.rcu, cost.wcu, cost.index_wcu, price)

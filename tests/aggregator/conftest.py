@@ -1,4 +1,4 @@
-"""What all tests of the aggregator share."""
+"""Settings that all tests of the aggregator share."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from zae_limiter_aggregator import transport
 
 
 @pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine on a busy machine may take its time."""
+def long_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use long socket timeouts, since an engine on a busy machine may be slow."""
     monkeypatch.setattr(transport, "_CONNECT_S", 60)
     monkeypatch.setattr(transport, "_READ_S", 60)

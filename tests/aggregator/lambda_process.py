@@ -1,7 +1,7 @@
-"""Runs the handler as Lambda does: a process of its own that is handed events, one per line, and answers each.
+"""Runs the handler as Lambda does: a process that reads one event per line and answers each.
 
-What a deployed function does not have cannot be imported here: nothing but the standard library, botocore, powertools,
-what these need, and the modules of the deployed package.
+Modules that a deployed function lacks cannot be imported here. Only the standard library, botocore,
+powertools, their dependencies and the modules of the deployed package can.
 """
 
 import json
@@ -15,7 +15,7 @@ RESPONSE = "RESPONSE "
 
 
 class Absent(MetaPathFinder):
-    """Finds nothing of what a deployed function does not have."""
+    """Hide the modules that a deployed function lacks."""
 
     def find_spec(self, name, path=None, target=None):
         parts = name.split(".")
@@ -26,7 +26,7 @@ class Absent(MetaPathFinder):
 
 
 class Context:
-    """What Lambda tells of a run."""
+    """The context that Lambda passes to the handler."""
 
     aws_request_id = "request-1"
 

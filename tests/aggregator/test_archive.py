@@ -1,4 +1,4 @@
-"""Expired events become objects that can be read back, the same as often as they come."""
+"""Expired events become readable objects, and repeated deliveries make the same object."""
 
 import gzip
 import json
@@ -12,12 +12,12 @@ LATE_MS = 1_704_067_199_000
 
 def expired(number: int, details: dict[str, object] | None = None) -> ExpiredEvent:
     event = AuditEvent(f"{LATE_MS}-{number:016x}", "2023-12-31T00:00:00Z", AuditAction.LIMITS_SET, "user-1")
-    told = AuditEvent(event.event_id, event.timestamp, event.action, "user-1", "admin", "gpt-4", details or {})
-    return ExpiredEvent("ns", f"{number:040d}", LATE_MS + number * 1000, told)
+    archived = AuditEvent(event.event_id, event.timestamp, event.action, "user-1", "admin", "gpt-4", details or {})
+    return ExpiredEvent("ns", f"{number:040d}", LATE_MS + number * 1000, archived)
 
 
-def test_one_event_is_one_line():
-    """All that it told, and the namespace it stood in."""
+def test_an_archived_event_is_one_json_line():
+    """The line has all its data and its namespace."""
     made = object_of([expired(0, {"limits": [{"name": "rpm", "capacity": 10**21}], "why": "ünïcode\n"}), expired(1)])
 
     first, second = [json.loads(line) for line in gzip.decompress(made.body).decode().splitlines()]
@@ -34,18 +34,18 @@ def test_one_event_is_one_line():
     assert {} == second["details"]
 
 
-def test_keys_go_by_the_day_the_first_one_expired():
-    """And by the sequences of the first and the last."""
+def test_archive_keys_use_the_day_on_which_the_first_event_expired():
+    """They also contain the sequence numbers of the first and the last event."""
     made = object_of([expired(0), expired(5)])
 
     assert f"audit/year=2023/month=12/day=31/{0:040d}-{5:040d}.jsonl.gz" == made.key
 
 
-def test_the_same_events_make_the_same_object():
-    """Byte by byte; other events never make one of the same key."""
+def test_the_same_events_make_the_same_archive_object():
+    """The bytes are equal, and other events never make the same key."""
     events = [expired(number) for number in range(4)]
 
     assert object_of(events) == object_of(events)
-    # Where gzip would write the time.
+    # The place where gzip would write the time.
     assert bytes(4) == object_of(events).body[4:8]
     assert 3 == len({object_of(part).key for part in (events, events[:2], events[2:])})

@@ -1,4 +1,4 @@
-"""What is asked for is done on real engines by a botocore client, though answers get lost."""
+"""Requests of the aggregator on real engines through botocore, with lost answers."""
 
 import functools
 import ssl
@@ -14,7 +14,7 @@ import botocore.session
 import pytest
 from botocore.config import Config
 
-from tests.aggregator.stage import BUCKETS, change, namespace
+from tests.aggregator.simulated_table import BUCKETS, change, namespace
 from tests.dynamodb.engines import ENGINES, EngineAbsentError, fresh_table_name, running
 from tests.dynamodb.faults import Drop, Exchange, Fault, Misdated, conflict, server_error, throttled
 from tests.dynamodb.proxy import Proxy
@@ -51,7 +51,7 @@ SNAPSHOT = Key(f"{BUCKETS[0].namespace_id}/ENTITY#user-1", "#USAGE#gpt-4#2024-01
 
 @functools.cache
 def client(url: str) -> Any:
-    """A client of botocore."""
+    """Return a botocore client."""
     return botocore.session.Session().create_client(
         "dynamodb",
         config=Config(retries={"total_max_attempts": 1}),
@@ -76,7 +76,7 @@ def direct(url: str) -> Direct:
 
 @contextmanager
 def table_by(kind: str, url: str, name: str) -> Iterator[AggregatorTable]:
-    """A table by a kind of caller."""
+    """Return a table that uses one kind of transport."""
     caller = direct(url) if kind == "direct" else Carried(client(url))
     yield AggregatorTable(caller, name, sleep=lambda seconds: None)
     if isinstance(caller, Direct):
@@ -85,7 +85,7 @@ def table_by(kind: str, url: str, name: str) -> Iterator[AggregatorTable]:
 
 @pytest.fixture(params=ENGINES)
 def url(request: pytest.FixtureRequest) -> str:
-    """Every engine that is installed here."""
+    """The URL of every installed engine."""
     try:
         return running(request.param).url
     except EngineAbsentError as absent:
@@ -94,14 +94,14 @@ def url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(params=["direct", "carried"])
 def table(request: pytest.FixtureRequest, url: str) -> Iterator[AggregatorTable]:
-    """A new table, by each kind of caller."""
+    """A new table, with each kind of transport."""
     with table_by(request.param, url, new_table(url)) as made:
         yield made
 
 
 @pytest.fixture
 def proxy() -> Iterator[Proxy]:
-    """A fault proxy before the default engine."""
+    """A fault proxy in front of the default engine."""
     with Proxy(running().url) as started:
         yield started
 
@@ -111,29 +111,29 @@ def always() -> bool:
 
 
 def ask(table: AggregatorTable, asked: Ask) -> Any:
-    """What is answered to one thing."""
+    """Return the answer to one request."""
 
-    def asking() -> TableDialogue[TableAnswer]:
+    def dialogue() -> TableDialogue[TableAnswer]:
         answer: TableAnswer = yield asked
         return answer
 
-    return table.run(asking(), always)
+    return table.run(dialogue(), always)
 
 
 def token() -> str:
     return f"test-{getrandbits(60)}"
 
 
-def test_items_come_back_as_they_were_put(table: AggregatorTable):
-    """In the order they were asked for, None for one that is absent; twice for one that is asked for twice."""
+def test_a_batch_get_returns_items_in_the_order_of_its_keys(table: AggregatorTable):
+    """A missing item is None, and a repeated key is returned twice."""
     assert Applied(ITEM) == ask(table, Put(ITEM))
 
     found = ask(table, Read((Key("no", "no"), KEY, KEY), True))
     assert [None, ITEM, ITEM] == [None if item is None else dict(item) for item in found]
 
 
-def test_a_write_is_answered_with_the_item(table: AggregatorTable):
-    """As it stands, whether or not it was carried out."""
+def test_a_write_returns_the_stored_item(table: AggregatorTable):
+    """The item is current, whether or not the write was applied."""
     ask(table, Put(ITEM))
     added = ask(table, Update(KEY, add={"number": 2}, set={"text": "b"}, when=(Equals("number", 5),)))
     refused = ask(table, Update(KEY, add={"number": 2}, when=(Equals("number", 5),)))
@@ -146,7 +146,7 @@ def test_a_write_is_answered_with_the_item(table: AggregatorTable):
 
 
 def test_a_transaction_is_all_or_nothing(table: AggregatorTable):
-    """Refused, it says by which items."""
+    """A refused transaction returns the items that refused it."""
     other = Key("other", "sort")
     put = Put({"PK": "other", "SK": "sort"}, (ItemAbsent(),))
     ask(table, Put(ITEM))
@@ -161,14 +161,14 @@ def test_a_transaction_is_all_or_nothing(table: AggregatorTable):
     assert [None] != ask(table, Read((other,), True))
 
 
-def test_usage_is_counted(table: AggregatorTable):
-    """Once, though a batch comes twice."""
+def test_usage_of_a_repeated_batch_is_counted_once(table: AggregatorTable):
+    """A batch may be delivered twice."""
     ask(table, namespace())
-    means = ApplyContext(numbers_from(getrandbits(60)), table.now)
+    context = ApplyContext(numbers_from(getrandbits(60)), table.now)
     batches = [[change(1, BUCKETS[0], 0, 5)], [change(2, BUCKETS[0], 0, 6), change(3, BUCKETS[1], 0, 7)]]
     added = []
     for batch in [*batches, *batches]:
-        counted = [table.run(count(group, Rules(), means), always) for group in groups(accounts_of(batch))]
+        counted = [table.run(count(group, Rules(), context), always) for group in groups(accounts_of(batch))]
         added.append(sum(one.added for one in counted))
         assert not any(one.left for one in counted)
     (snapshot,) = ask(table, Read((SNAPSHOT,), True))
@@ -177,18 +177,18 @@ def test_usage_is_counted(table: AggregatorTable):
     assert (18, 3) == (snapshot["rpm"], snapshot["total_events"])
 
 
-def test_shards_are_split_and_merged(table: AggregatorTable):
-    """By the time of the server."""
+def test_shards_are_split_and_merged_on_an_engine(table: AggregatorTable):
+    """The time is that of the server."""
     bucket = BUCKETS[0]
-    means = ApplyContext(numbers_from(getrandbits(60)), table.now)
+    context = ApplyContext(numbers_from(getrandbits(60)), table.now)
     (item,) = grown(stored(Limit.per_minute("rpm", 1_000)), [], at(NOON)).values()
     ask(table, Put({**item, "b_rpm_tk": 0, "rf": int(time.time() * 1000)}))
     known: dict[int, Watch] = {}
-    assert table.run(split(Split(bucket, 1), means), always)
-    known.update(table.run(merge(Merge(bucket, 2, {}), Rules(), means), always).shards)
+    assert table.run(split(Split(bucket, 1), context), always)
+    known.update(table.run(merge(Merge(bucket, 2, {}), Rules(), context), always).shards)
     long_ago = {shard: watch._replace(calm_since_ms=0) for shard, watch in known.items()}
     calm = {shard: watch._replace(gauge=watch.gauge._replace(at_ms=0)) for shard, watch in long_ago.items()}
-    surveyed = table.run(merge(Merge(bucket, 2, calm), Rules(), means), always)
+    surveyed = table.run(merge(Merge(bucket, 2, calm), Rules(), context), always)
     keys = tuple(Key(item["PK"][:-1] + str(shard), "#STATE") for shard in range(2))
     left = ask(table, Read(keys, True))
 
@@ -197,8 +197,8 @@ def test_shards_are_split_and_merged(table: AggregatorTable):
     assert (1, 3) == (left[0]["shard_count"], left[0]["b_wcu_tc"])
 
 
-def test_the_time_is_the_servers(url: str, table: AggregatorTable):
-    """As far as its answers bound it."""
+def test_the_aggregator_uses_the_time_of_the_server(url: str, table: AggregatorTable):
+    """The bounds come from the dates of its answers."""
     before = table.now()
     ask(table, Read((KEY,), True))
     sooner_ms = time.time() * 1000
@@ -212,23 +212,23 @@ def test_the_time_is_the_servers(url: str, table: AggregatorTable):
 
 
 @pytest.mark.parametrize("date", ["", "soon", "Mon, 01 Jan 99999999999999999999 00:00:00 GMT"])
-def test_a_date_that_is_none_does_not_stop_a_batch(date: str, proxy: Proxy):
-    """A header that cannot be read is as if it were missing."""
+def test_an_invalid_date_header_does_not_stop_a_batch(date: str, proxy: Proxy):
+    """An unreadable header is treated as missing."""
 
-    class OddDate:
+    class InvalidDate:
         async def play(self, exchange: Exchange) -> None:
             answer = exchange.finished(await exchange.forward())
             await exchange.send(answer.with_header("Date", date).bytes)
 
-    proxy.always(OddDate())
+    proxy.always(InvalidDate())
     with table_by("direct", proxy.url, new_table(running().url)) as table:
         assert [None] == ask(table, Read((KEY,), True))
 
 
 @pytest.mark.parametrize("kind", ["direct", "carried"])
 @pytest.mark.parametrize("off_s", [3600, -3600])
-def test_a_single_wrong_date_moves_nothing(kind: str, off_s: int, proxy: Proxy):
-    """Neither the first of all responses nor a later one: a read on a new connection refutes it."""
+def test_a_single_wrong_date_does_not_move_the_clock(kind: str, off_s: int, proxy: Proxy):
+    """This applies to the first response and to later ones: a read on a new connection refutes it."""
     with table_by(kind, proxy.url, new_table(running().url)) as table:
         times = []
         for _ in range(2):
@@ -242,27 +242,27 @@ def test_a_single_wrong_date_moves_nothing(kind: str, off_s: int, proxy: Proxy):
 
 
 @pytest.mark.parametrize("kind", ["direct", "carried"])
-def test_a_step_of_the_server_is_followed(kind: str, proxy: Proxy):
-    """Two connections agree on it."""
+def test_a_step_of_the_server_clock_is_followed(kind: str, proxy: Proxy):
+    """Two connections confirm it."""
     with table_by(kind, proxy.url, new_table(running().url)) as table:
         ask(table, Read([KEY], consistent=True))
-        proxy.manner.date_s = lambda: NOON / 1000
+        proxy.settings.date_s = lambda: NOON / 1000
         ask(table, Read([KEY], consistent=True))
         low, high = table.now()
 
     assert low - 60_000 <= NOON <= high + 60_000
 
 
-def test_a_table_that_is_not_there_is_named(url: str):
-    """It is no reason to try again."""
+def test_a_missing_table_is_named_in_the_error(url: str):
+    """The request is not retried."""
     with table_by("direct", url, "limiter-absent-table") as absent:
         for asked in (Read((KEY,), False), Put(ITEM)):
             with pytest.raises(InfrastructureNotFoundError, match="limiter-absent-table"):
                 ask(absent, asked)
 
 
-def test_what_no_table_takes_is_an_error(table: AggregatorTable):
-    """Whatever the conditions."""
+def test_an_invalid_write_raises_an_error(table: AggregatorTable):
+    """The conditions make no difference."""
     with pytest.raises(ValidationError):
         ask(table, Put({"PK": "", "SK": "sort"}))
 
@@ -270,29 +270,29 @@ def test_what_no_table_takes_is_an_error(table: AggregatorTable):
 class TestFaults:
     @pytest.fixture(params=["direct", "carried"])
     def behind(self, request: pytest.FixtureRequest, proxy: Proxy) -> Iterator[AggregatorTable]:
-        """A table behind a proxy that plays faults."""
+        """Return a table behind a proxy that injects faults."""
         with table_by(request.param, proxy.url, new_table(running().url)) as made:
             yield made
 
     @pytest.mark.parametrize("applied", [False, True])
-    def test_a_read_is_made_again(self, behind: AggregatorTable, proxy: Proxy, applied: bool):
-        """After a throttle, an error of the server, and an answer that was lost."""
+    def test_a_failed_read_is_retried(self, behind: AggregatorTable, proxy: Proxy, applied: bool):
+        """After a throttle, a server error or a lost answer."""
         ask(behind, Put(ITEM))
         for fault in (throttled(), server_error(applied), Drop(applied)):
             proxy.next(fault, target="BatchGetItem")
 
         assert [ITEM] == [dict(item) for item in ask(behind, Read((KEY,), True))]
 
-    def test_a_read_that_is_never_answered_is_an_error(self, behind: AggregatorTable, proxy: Proxy):
-        """After some tries."""
+    def test_a_read_that_is_never_answered_raises_an_error(self, behind: AggregatorTable, proxy: Proxy):
+        """The number of attempts is bounded."""
         proxy.always(Drop(False), target="BatchGetItem")
 
         with pytest.raises(RateLimiterUnavailable):
             ask(behind, Read((KEY,), True))
         assert 2 < proxy.targets.count("BatchGetItem") <= 10
 
-    def test_a_single_write_is_not_sent_again(self, behind: AggregatorTable, proxy: Proxy):
-        """Whether it was carried out is for whoever asked to find out."""
+    def test_a_single_write_is_not_retried(self, behind: AggregatorTable, proxy: Proxy):
+        """The caller finds out whether it was applied."""
         proxy.next(Drop(True), target="UpdateItem")
         lost = ask(behind, Update(KEY, add={"number": 1}))
         proxy.next(throttled(), target="UpdateItem")
@@ -303,54 +303,54 @@ class TestFaults:
         assert [1] == [item["number"] for item in ask(behind, Read((KEY,), True))]
 
     @pytest.mark.parametrize("applied", [False, True])
-    def test_a_transaction_is_sent_again_with_its_token(self, behind: AggregatorTable, proxy: Proxy, applied: bool):
-        """It is carried out once."""
+    def test_a_transaction_is_retried_with_its_token(self, behind: AggregatorTable, proxy: Proxy, applied: bool):
+        """It is applied once."""
         proxy.next(Drop(applied), target="TransactWriteItems")
         proxy.next(throttled(), target="TransactWriteItems")
 
         assert Committed() == ask(behind, Transaction((Update(KEY, add={"number": 1}),), token()))
         assert [1] == [item["number"] for item in ask(behind, Read((KEY,), True))]
 
-    def test_a_transaction_that_is_never_answered_stays_in_doubt(self, behind: AggregatorTable, proxy: Proxy):
-        """After some tries."""
+    def test_a_transaction_that_is_never_answered_has_an_unknown_outcome(self, behind: AggregatorTable, proxy: Proxy):
+        """The number of attempts is bounded."""
         proxy.always(server_error(False), target="TransactWriteItems")
         outcome = ask(behind, Transaction((Update(KEY, add={"number": 1}),), token()))
 
         assert isinstance(outcome, Unavailable)
         assert outcome.ambiguous
 
-    def test_nothing_is_begun_when_there_is_no_time_left(self, behind: AggregatorTable, proxy: Proxy):
-        """Nor tried again."""
+    def test_no_request_is_sent_or_retried_without_time_left(self, behind: AggregatorTable, proxy: Proxy):
+        """The remaining time is checked before every request."""
         left = iter([True, False])
 
-        def asking() -> TableDialogue[TableAnswer]:
+        def dialogue() -> TableDialogue[TableAnswer]:
             answer: TableAnswer = yield Read((KEY,), True)
             return answer
 
         proxy.always(Drop(False), target="BatchGetItem")
         proxy.forget()
         with pytest.raises(RateLimiterUnavailable):
-            behind.run(asking(), lambda: next(left))
+            behind.run(dialogue(), lambda: next(left))
         with pytest.raises(RateLimiterUnavailable, match="no time"):
-            behind.run(asking(), lambda: False)
+            behind.run(dialogue(), lambda: False)
         assert ["BatchGetItem"] == proxy.targets
 
     @pytest.mark.parametrize("fault", [Drop(True), Drop(False), throttled(), server_error(True), conflict()])
-    def test_usage_is_counted_once_through_faults(self, behind: AggregatorTable, proxy: Proxy, fault: Fault):
-        """Whatever happens to the first of every kind of call."""
+    def test_usage_is_counted_once_despite_faults(self, behind: AggregatorTable, proxy: Proxy, fault: Fault):
+        """A fault hits the first request of every kind."""
         ask(behind, namespace())
-        means = ApplyContext(numbers_from(getrandbits(60)), behind.now)
+        context = ApplyContext(numbers_from(getrandbits(60)), behind.now)
         for number in (1, 2):
             for target in ("BatchGetItem", "TransactWriteItems", "UpdateItem"):
                 proxy.next(fault, target=target)
             (group,) = groups(accounts_of([change(number, BUCKETS[0], 0, 5)]))
-            assert () == tuple(behind.run(count(group, Rules(), means), always).left)
+            assert () == tuple(behind.run(count(group, Rules(), context), always).left)
         (snapshot,) = ask(behind, Read((SNAPSHOT,), True))
 
         assert (10, 2) == (snapshot["rpm"], snapshot["total_events"])
 
-    def test_pauses_are_slept(self, proxy: Proxy):
-        """About as long as they are asked for."""
+    def test_pauses_sleep_for_the_requested_time(self, proxy: Proxy):
+        """The elapsed time is about that of the pauses."""
         slept: list[float] = []
         ask(AggregatorTable(direct(proxy.url), "limiter", slept.append), Pause(2.0))
 

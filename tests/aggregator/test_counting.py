@@ -1,4 +1,4 @@
-"""Usage is counted once, however records are delivered, whatever gets lost, and wherever counting ends."""
+"""Usage is counted once, however records are delivered, whatever is lost, and wherever counting stops."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.aggregator.stage import BUCKETS, NAMESPACE_ID, START_MS, Stage, change, namespace
+from tests.aggregator.simulated_table import BUCKETS, NAMESPACE_ID, START_MS, SimulatedTable, change, namespace
 from zae_limiter.core.errors import CorruptItemError
 from zae_limiter.core.namespace import NamespaceStatus
 from zae_limiter.core.outcome import Cancelled, Conflict, Throttled, Unavailable
@@ -34,7 +34,7 @@ LOST = Unavailable(ConnectionError("lost"), ambiguous=True)
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[BucketChange]:
-    """What happened to some buckets, in the order of its sequence."""
+    """Return changes of some buckets, ordered by sequence."""
     parts = draw(st.lists(st.tuples(st.sampled_from(BUCKETS), st.integers(0, 30), st.integers(-5, 50)), max_size=20))
     return [change(number, *part) for number, part in enumerate(parts, start=1)]
 
@@ -44,7 +44,7 @@ def grouped(changes: Sequence[BucketChange], rules: Rules = APART) -> list[list[
 
 
 def expected(history: Sequence[BucketChange]) -> dict[tuple[str, str], tuple[int, int]]:
-    """What all snapshots should have counted."""
+    """Return what all snapshots should have counted."""
     sums: Counter[tuple[str, str]] = Counter()
     events: Counter[tuple[str, str]] = Counter()
     for one in history:
@@ -55,71 +55,71 @@ def expected(history: Sequence[BucketChange]) -> dict[tuple[str, str], tuple[int
     return {key: (sums[key], events[key]) for key in sums}
 
 
-def deliver(stage: Stage, batch: Sequence[BucketChange], rules: Rules) -> None:
+def deliver(simulated: SimulatedTable, batch: Sequence[BucketChange], rules: Rules) -> None:
     for group in grouped(batch, rules):
-        assert not stage.run(count(group, rules, stage.means)).left
+        assert not simulated.run(count(group, rules, simulated.context)).left
 
 
 rules = st.sampled_from([TOGETHER, APART])
 
 
 @given(histories(), rules, st.data())
-def test_a_batch_may_come_again_and_in_other_parts(history: list[BucketChange], rules: Rules, data: st.DataObject):
-    """Whole or in part, in any order within, at any later time, it adds nothing."""
-    stage = Stage()
+def test_a_batch_repeated_in_other_parts_adds_nothing(history: list[BucketChange], rules: Rules, data: st.DataObject):
+    """The repetition may be partial, reordered and at any later time."""
+    simulated = SimulatedTable()
     done = 0
     while done < len(history):
         done = data.draw(st.integers(done + 1, len(history)))
         begin = data.draw(st.integers(0, done))
-        deliver(stage, data.draw(st.permutations(history[:done])), rules)
-        deliver(stage, history[begin:done], rules)
+        deliver(simulated, data.draw(st.permutations(history[:done])), rules)
+        deliver(simulated, history[begin:done], rules)
 
-    assert expected(history) == stage.usage()
+    assert expected(history) == simulated.usage()
 
 
 @given(histories(), rules, st.data())
-def test_answers_may_be_lost_and_writes_throttled(history: list[BucketChange], rules: Rules, data: st.DataObject):
-    """A write whose answer was lost was carried out or not; either way it counts once."""
-    stage = Stage()
+def test_lost_answers_and_throttled_writes_are_counted_once(
+    history: list[BucketChange], rules: Rules, data: st.DataObject
+):
+    """A write with a lost answer may or may not have been applied."""
+    simulated = SimulatedTable()
     troubles = data.draw(st.lists(st.sampled_from(["kept", "lost", "never", "throttled", "conflict"]), max_size=12))
 
     def answer(ask: Ask) -> TableAnswer:
         trouble = troubles.pop() if troubles and not isinstance(ask, Read | Pause) else "kept"
         if trouble in ("kept", "lost"):
-            answered = stage.answer(ask)
+            answered = simulated.answer(ask)
             return LOST if trouble == "lost" else answered
         if trouble == "never":
             return LOST
         return Conflict() if trouble == "conflict" and isinstance(ask, Transaction) else Throttled()
 
     for group in grouped(history, rules):
-        assert not drive(count(group, rules, stage.means), answer).left
+        assert not drive(count(group, rules, simulated.context), answer).left
 
-    assert expected(history) == stage.usage()
+    assert expected(history) == simulated.usage()
 
 
 @given(histories(), rules, st.data())
-def test_two_may_count_at_once_and_one_of_them_end_anywhere(
-    history: list[BucketChange], rules: Rules, data: st.DataObject
-):
-    """A delivery whose process was thought dead goes on beside the one that replaced it."""
-    stage = Stage()
+def test_two_concurrent_counts_of_a_batch_count_it_once(history: list[BucketChange], rules: Rules, data: st.DataObject):
+    """A process that was assumed dead may continue beside its replacement, and stop anywhere."""
+    simulated = SimulatedTable()
     for group in grouped(history, rules):
-        one, other = (Stepped(stage, count(group, rules, stage.means)) for _ in range(2))
+        one, other = (SteppedCounting(simulated, count(group, rules, simulated.context)) for _ in range(2))
         for first in data.draw(st.lists(st.booleans(), max_size=30)):
             (one if first else other).step()
         other.finish()
         for _ in range(data.draw(st.integers(0, 5))):
             one.step()
 
-    assert expected(history) == stage.usage()
+    assert expected(history) == simulated.usage()
 
 
-class Stepped:
-    """A counting that goes on when it is told to."""
+class SteppedCounting:
+    """A counting that advances one step at a time."""
 
-    def __init__(self, stage: Stage, counting: TableDialogue[Counted]) -> None:
-        self._stage = stage
+    def __init__(self, simulated: SimulatedTable, counting: TableDialogue[Counted]) -> None:
+        self._simulated = simulated
         self._counting = counting
         self._answer: TableAnswer = None
         self.ended = False
@@ -127,7 +127,7 @@ class Stepped:
     def step(self) -> None:
         try:
             if not self.ended:
-                self._answer = self._stage.answer(self._counting.send(self._answer))
+                self._answer = self._simulated.answer(self._counting.send(self._answer))
         except StopIteration:
             self.ended = True
 
@@ -140,38 +140,36 @@ def first_two() -> list[list[Count]]:
     return grouped([change(1, BUCKETS[0], 0, 5), change(2, BUCKETS[0], 0, 6)])
 
 
-def test_a_snapshot_that_is_there_is_added_to_by_a_write_of_its_own():
-    """A write alone is half the price of one in a transaction; only to begin a snapshot takes one."""
-    stage = Stage()
-    deliver(stage, [change(1, BUCKETS[0], 0, 5)], APART)
-    begun = [type(ask) for ask in stage.asked]
-    stage.asked.clear()
-    deliver(stage, [change(2, BUCKETS[0], 0, 6)], APART)
+def test_an_existing_snapshot_is_updated_by_a_single_write():
+    """A single write costs half of a transaction, which only a new snapshot needs."""
+    simulated = SimulatedTable()
+    deliver(simulated, [change(1, BUCKETS[0], 0, 5)], APART)
+    begun = [type(ask) for ask in simulated.asked]
+    simulated.asked.clear()
+    deliver(simulated, [change(2, BUCKETS[0], 0, 6)], APART)
 
     assert [Read, Transaction] == begun
-    assert [Read, Update, Update, Update] == [type(ask) for ask in stage.asked]
-    assert [False] == [ask.consistent for ask in stage.asked if isinstance(ask, Read)]
+    assert [Read, Update, Update, Update] == [type(ask) for ask in simulated.asked]
+    assert [False] == [ask.consistent for ask in simulated.asked if isinstance(ask, Read)]
 
 
-def test_another_shard_is_added_to_the_same_snapshot():
+def test_usage_of_another_shard_is_added_to_the_same_snapshot():
     """Each shard has a marker of its own."""
-    stage = Stage()
-    deliver(stage, [change(9, BUCKETS[0], 0, 5), change(1, BUCKETS[1], 0, 6)], APART)
+    simulated = SimulatedTable()
+    deliver(simulated, [change(9, BUCKETS[0], 0, 5), change(1, BUCKETS[1], 0, 6)], APART)
 
-    assert {(11, 2)} == set(stage.usage().values())
+    assert {(11, 2)} == set(simulated.usage().values())
 
 
 @pytest.mark.parametrize("rules", [TOGETHER, APART])
 @pytest.mark.parametrize("status", [NamespaceStatus.PURGING, None])
 @pytest.mark.parametrize("begun", [False, True])
 @pytest.mark.parametrize("after", range(5))
-def test_a_namespace_that_is_purged_gets_no_snapshots(
-    rules: Rules, status: NamespaceStatus | None, begun: bool, after: int
-):
-    """Whenever the purge comes: what it has removed does not come back."""
-    stage = Stage()
+def test_a_purged_namespace_gets_no_snapshots(rules: Rules, status: NamespaceStatus | None, begun: bool, after: int):
+    """The purge may come at any time; what it removed is not created again."""
+    simulated = SimulatedTable()
     if begun:
-        deliver(stage, [change(1, BUCKETS[0], 0, 5)], rules)
+        deliver(simulated, [change(1, BUCKETS[0], 0, 5)], rules)
     steps = 0
 
     def purge(_: Ask) -> None:
@@ -179,56 +177,56 @@ def test_a_namespace_that_is_purged_gets_no_snapshots(
         steps += 1
         if steps == after:
             registered = namespace_item.reverse_key(NAMESPACE_ID)
-            stage.table.write(Delete(registered) if status is None else namespace(status))
-            stage.table.batch_delete([Key(f"{NAMESPACE_ID}/ENTITY#user-1", sk) for _, sk in stage.usage()])
+            simulated.table.write(Delete(registered) if status is None else namespace(status))
+            simulated.table.batch_delete([Key(f"{NAMESPACE_ID}/ENTITY#user-1", sk) for _, sk in simulated.usage()])
 
-    stage.before = purge
+    simulated.before = purge
     (group,) = grouped([change(2, BUCKETS[0], 0, 6)])
-    counted = stage.run(count(group, rules, stage.means))
+    counted = simulated.run(count(group, rules, simulated.context))
 
     assert () == tuple(counted.left)
     if 0 < after <= steps:
-        assert {} == stage.usage()
+        assert {} == simulated.usage()
 
 
-def test_a_namespace_that_is_not_seen_yet_is_looked_for_twice():
-    """A read that is not consistent may miss it, and usage that is not counted now never will be."""
-    stage = Stage()
+def test_a_namespace_that_is_not_found_is_read_again_consistently():
+    """An eventually consistent read may miss it, and its usage would never be counted."""
+    simulated = SimulatedTable()
     (group,) = first_two()
 
     def answer(ask: Ask) -> TableAnswer:
-        answered = stage.answer(ask)
+        answered = simulated.answer(ask)
         if isinstance(ask, Read) and not ask.consistent:
             return [None] * len(ask.keys)
         return answered
 
-    drive(count(group, APART, stage.means), answer)
+    drive(count(group, APART, simulated.context), answer)
 
-    assert {(11, 2)} == set(stage.usage().values())
-
-
-def test_a_deleted_namespace_is_counted():
-    """It may be recovered."""
-    stage = Stage()
-    stage.table.write(namespace(NamespaceStatus.DELETED))
-    deliver(stage, [change(1, BUCKETS[0], 0, 5)], APART)
-
-    assert {(5, 1)} == set(stage.usage().values())
+    assert {(11, 2)} == set(simulated.usage().values())
 
 
-def test_a_table_that_is_away_leaves_the_rest_to_be_counted():
-    """What was counted stays, nothing more is asked for, and the cause is told."""
-    stage = Stage()
-    deliver(stage, [change(1, BUCKETS[0], 0, 5)], APART)
+def test_usage_of_a_deleted_namespace_is_counted():
+    """The namespace may be recovered."""
+    simulated = SimulatedTable()
+    simulated.table.write(namespace(NamespaceStatus.DELETED))
+    deliver(simulated, [change(1, BUCKETS[0], 0, 5)], APART)
+
+    assert {(5, 1)} == set(simulated.usage().values())
+
+
+def test_counting_on_an_unavailable_table_leaves_the_rest():
+    """Counted usage stays, no further request is made, and the cause is returned."""
+    simulated = SimulatedTable()
+    deliver(simulated, [change(1, BUCKETS[0], 0, 5)], APART)
     (group,) = grouped([change(2, BUCKETS[0], 0, 6)])
-    away = Unavailable(ConnectionError("away"), ambiguous=False)
+    unavailable = Unavailable(ConnectionError("unavailable"), ambiguous=False)
 
     def answer(ask: Ask) -> TableAnswer:
-        return away if isinstance(ask, Update) and "#2024-01-01" == ask.key.sk[-11:] else stage.answer(ask)
+        return unavailable if isinstance(ask, Update) and "#2024-01-01" == ask.key.sk[-11:] else simulated.answer(ask)
 
-    counted = drive(count(group, APART, stage.means), answer)
+    counted = drive(count(group, APART, simulated.context), answer)
 
-    assert (1, ["daily", "monthly"], away.cause) == (
+    assert (1, ["daily", "monthly"], unavailable.cause) == (
         counted.added,
         [one.account.window.type for one in counted.left],
         counted.cause,
@@ -236,73 +234,73 @@ def test_a_table_that_is_away_leaves_the_rest_to_be_counted():
 
 
 @pytest.mark.parametrize("outcome", [Cancelled((None,)), Conflict(), Throttled(), LOST])
-def test_one_that_is_never_counted_gives_up(outcome: TableAnswer):
-    """Others may be counting the same, or a partition be busy for long; the batch is delivered again."""
-    stage = Stage()
+def test_counting_that_is_always_refused_gives_up(outcome: TableAnswer):
+    """Another process may count the same, or a partition may be throttled. The batch is delivered again."""
+    simulated = SimulatedTable()
     (group,) = first_two()
 
     def answer(ask: Ask) -> TableAnswer:
-        return outcome if isinstance(ask, Transaction) else stage.answer(ask)
+        return outcome if isinstance(ask, Transaction) else simulated.answer(ask)
 
-    counted = drive(count(group, APART, stage.means), answer)
+    counted = drive(count(group, APART, simulated.context), answer)
 
     assert (0, 3) == (counted.added, len(counted.left))
     assert isinstance(counted.cause, TimeoutError)
-    assert stage.now_ms < START_MS + 20_000
+    assert simulated.now_ms < START_MS + 20_000
 
 
-def test_a_damaged_snapshot_is_an_error():
-    """It names the item."""
-    stage = Stage()
+def test_a_damaged_snapshot_raises_an_error():
+    """The error names the item."""
+    simulated = SimulatedTable()
     (group,) = first_two()
     key = usage_item.snapshot_key(*group[0].account)
-    stage.table.write(Update(key, set={"s_0": 7}))
+    simulated.table.write(Update(key, set={"s_0": 7}))
 
     with pytest.raises(CorruptItemError, match="USAGE"):
-        stage.run(count(group, APART, stage.means))
+        simulated.run(count(group, APART, simulated.context))
 
 
-def test_snapshots_expire_when_they_are_told_to():
-    """So long after the end of their window."""
-    stage = Stage()
+def test_snapshots_expire_after_the_retention_period():
+    """The period starts at the end of their window."""
+    simulated = SimulatedTable()
     rules = Rules(window_types=("daily",), retention_s=3600)
-    deliver(stage, [change(1, BUCKETS[0], 0, 5)], rules)
-    item = stage.table.get(Key(f"{NAMESPACE_ID}/ENTITY#user-1", "#USAGE#gpt-4#2024-01-01"))
+    deliver(simulated, [change(1, BUCKETS[0], 0, 5)], rules)
+    item = simulated.table.get(Key(f"{NAMESPACE_ID}/ENTITY#user-1", "#USAGE#gpt-4#2024-01-01"))
 
     assert item is not None
     assert START_MS // 1000 + 25 * 3600 == item["ttl"]
 
 
-def test_a_shard_that_is_new_to_a_snapshot_does_not_bring_it_back():
-    """It has no marker there, and a purge may have removed what was seen."""
-    stage = Stage()
-    deliver(stage, [change(1, BUCKETS[0], 0, 5)], APART)
+def test_a_new_shard_does_not_create_a_purged_snapshot_again():
+    """The shard has no marker in it, and a purge may have removed the snapshot that was read."""
+    simulated = SimulatedTable()
+    deliver(simulated, [change(1, BUCKETS[0], 0, 5)], APART)
 
     def purge(ask: Ask) -> None:
-        if isinstance(ask, Update) and stage.usage():
-            stage.table.write(namespace(NamespaceStatus.PURGING))
-            stage.table.batch_delete([Key(f"{NAMESPACE_ID}/ENTITY#user-1", sk) for _, sk in stage.usage()])
+        if isinstance(ask, Update) and simulated.usage():
+            simulated.table.write(namespace(NamespaceStatus.PURGING))
+            simulated.table.batch_delete([Key(f"{NAMESPACE_ID}/ENTITY#user-1", sk) for _, sk in simulated.usage()])
 
-    stage.before = purge
+    simulated.before = purge
     (group,) = grouped([change(2, BUCKETS[1], 0, 6)])
-    counted = stage.run(count(group, APART, stage.means))
+    counted = simulated.run(count(group, APART, simulated.context))
 
-    assert (0, {}) == (counted.added, stage.usage())
+    assert (0, {}) == (counted.added, simulated.usage())
 
 
-def test_what_was_refused_is_looked_at_anew():
-    """Consistently, and after a pause where the partition was busy."""
-    stage = Stage()
+def test_a_refused_write_is_read_again_consistently():
+    """If the partition was throttled, a pause comes first."""
+    simulated = SimulatedTable()
     (group,) = first_two()
     troubles = [Throttled(), Cancelled((None,) * 4)]
 
     def answer(ask: Ask) -> TableAnswer:
         if isinstance(ask, Transaction) and troubles:
-            stage.asked.append(ask)
+            simulated.asked.append(ask)
             return troubles.pop(0)
-        return stage.answer(ask)
+        return simulated.answer(ask)
 
-    drive(count(group, APART, stage.means), answer)
+    drive(count(group, APART, simulated.context), answer)
 
-    kinds = [ask.consistent if isinstance(ask, Read) else type(ask) for ask in stage.asked]
+    kinds = [ask.consistent if isinstance(ask, Read) else type(ask) for ask in simulated.asked]
     assert [False, Transaction, Pause, True, Transaction, True, Transaction] == kinds

@@ -1,4 +1,4 @@
-"""The handler in a process of its own, on real engines: a stream's records in, usage, shards and archive out."""
+"""The handler in a process of its own on real engines: stream records in; usage, shards and archive out."""
 
 import functools
 import gzip
@@ -14,7 +14,7 @@ import botocore.session
 import pytest
 
 from tests.aggregator import lambda_process
-from tests.aggregator.stage import Stream
+from tests.aggregator.simulated_table import Stream
 from tests.dynamodb.engines import fresh_table_name, running
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 from zae_limiter.core.audit import AuditAction, AuditEvent
@@ -58,7 +58,7 @@ class Function:
         self.said: list[dict[str, Any]] = []
 
     def handle(self, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Hand it a batch and return its answer; what it logs meanwhile is kept."""
+        """Send a batch and return the answer; log lines are kept."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"Records": records}) + "\n")
@@ -109,7 +109,7 @@ def repo(table_name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SyncRepos
 
 
 def stream_of(table_name: str) -> list[dict[str, Any]]:
-    """All records of the table's stream, as Lambda would be handed them."""
+    """Return all records of the table's stream, as Lambda passes them."""
     described = client("dynamodb").describe_table(TableName=table_name)["Table"]
     streams = client("dynamodbstreams")
     arn = described["LatestStreamArn"]
@@ -120,13 +120,13 @@ def stream_of(table_name: str) -> list[dict[str, Any]]:
         )["ShardIterator"]
         records += streams.get_records(ShardIterator=iterator, Limit=1000)["Records"]
     for record in records:
-        told = record["dynamodb"]
-        told["ApproximateCreationDateTime"] = told["ApproximateCreationDateTime"].timestamp()
+        data = record["dynamodb"]
+        data["ApproximateCreationDateTime"] = data["ApproximateCreationDateTime"].timestamp()
     return records
 
 
 def used(repo: SyncRepository) -> list[tuple[str, int, int]]:
-    """What was counted, by the kind of window; an hour may end in between."""
+    """Return the counted usage by kind of window; an hour may end in between."""
     sums: dict[str, Counter[str]] = {}
     for one in repo.get_usage_snapshots("user-1")[0]:
         sums.setdefault(one.window_type, Counter()).update(one.counters)
@@ -134,14 +134,14 @@ def used(repo: SyncRepository) -> list[tuple[str, int, int]]:
 
 
 def archived(bucket: str) -> list[list[dict[str, Any]]]:
-    """The events of every object."""
+    """Return the events of every archive object."""
     found = client("s3").list_objects_v2(Bucket=bucket).get("Contents", [])
     bodies = [client("s3").get_object(Bucket=bucket, Key=one["Key"])["Body"].read() for one in found]
     return [[json.loads(line) for line in gzip.decompress(body).splitlines()] for body in bodies]
 
 
-def test_usage_is_counted_once(repo: SyncRepository, table_name: str, function: Function):
-    """From a real stream, delivered whole, in halves and again."""
+def test_handler_counts_usage_of_a_stream_once(repo: SyncRepository, table_name: str, function: Function):
+    """The stream is delivered as a whole, in halves and again."""
     limiter = SyncRateLimiter(repo)
     for _ in range(10):
         with limiter.acquire("user-1", "gpt-4", {"rpm": 1, "tpm": 50}):
@@ -157,8 +157,8 @@ def test_usage_is_counted_once(repo: SyncRepository, table_name: str, function: 
     assert all("wcu" not in name for one in repo.get_usage_snapshots("user-1")[0] for name in one.counters)
 
 
-def test_shards_are_split_under_pressure(repo: SyncRepository, table_name: str, function: Function):
-    """And no token is lost."""
+def test_handler_splits_shards_at_a_high_write_rate(repo: SyncRepository, table_name: str, function: Function):
+    """No token is lost."""
     limiter = SyncRateLimiter(repo)
     with limiter.acquire("user-1", "gpt-4", {"rpm": 400, "tpm": 50}):
         pass
@@ -176,13 +176,13 @@ def test_shards_are_split_under_pressure(repo: SyncRepository, table_name: str, 
 
     shards = [one["shard_count"]["N"] for one in client("dynamodb").scan(TableName=table_name)["Items"] if "rf" in one]
     assert (1, ["2", "2"]) == (answer["splits"], shards)
-    # What was earned in between may be more on a slow machine.
+    # On a slow machine, more may have been refilled in between.
     assert all(before[name] <= after[name] for name in ("rpm", "tpm"))
     assert after["rpm"] <= 1_000
 
 
-def test_expired_events_are_archived(repo: SyncRepository, function: Function, bucket: str):
-    """Once, though delivered twice."""
+def test_handler_archives_expired_events_once(repo: SyncRepository, function: Function, bucket: str):
+    """They are delivered twice."""
     stream = Stream()
     for number in range(3):
         event = AuditEvent(f"1700000000000-{number:016x}", "2023-11-14T22:13:20Z", AuditAction.LIMITS_SET, "user-1")
@@ -194,8 +194,8 @@ def test_expired_events_are_archived(repo: SyncRepository, function: Function, b
     assert [["user-1"] * 3] == [[event["entity_id"] for event in events] for events in archived(bucket)]
 
 
-def test_what_fails_is_reported_and_told(table_name: str, function: Function, repo: SyncRepository):
-    """The batch is delivered again from there on; logs are JSON, and metrics too."""
+def test_handler_reports_and_logs_a_failure(table_name: str, function: Function, repo: SyncRepository):
+    """The batch is delivered again from there. Logs and metrics are JSON."""
     stream = Stream()
     event = AuditEvent("1700000000000-000000000000000a", "2023-11-14T22:13:20Z", AuditAction.LIMITS_SET, "user-1")
     stream.add(1_707_776_000_000, audit_item.to_item("ns000000000", event, 1), None, userIdentity=SERVICE)
@@ -210,8 +210,8 @@ def test_what_fails_is_reported_and_told(table_name: str, function: Function, re
     assert ([1.0], [2.0], "zae-limiter") == (metrics["damaged"], metrics["troubles"], metrics["service"])
 
 
-def test_a_forged_record_is_counted_by_a_metric(function: Function):
-    """It is set aside, and not delivered again."""
+def test_handler_counts_a_forged_record_in_a_metric(function: Function):
+    """The record is skipped and not delivered again."""
     stream = Stream()
     key = "hostile0000/BUCKET#mallory#gpt-4#0"
     forged = {"PK": key, "SK": "#STATE", "b_rpm_tc": 5_000, "b_wcu_tc": 5, "shard_count": 3}
@@ -223,6 +223,6 @@ def test_a_forged_record_is_counted_by_a_metric(function: Function):
     assert [1.0] == metrics["set_aside"]
 
 
-def test_a_batch_without_records_is_no_error(function: Function):
+def test_handler_accepts_an_empty_batch(function: Function):
     """There is nothing to do."""
     assert [] == function.handle([])["batchItemFailures"]

@@ -1,4 +1,4 @@
-"""Changes become sums per bucket and window, however they are batched."""
+"""Changes are summed per bucket and window, however they are batched."""
 
 from collections import Counter
 
@@ -24,7 +24,7 @@ def change(number: int, bucket: BucketKey, hours: int, amount: int) -> BucketCha
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[BucketChange]:
-    """What happened to some buckets, in the order of its sequence."""
+    """Return changes of some buckets, ordered by sequence."""
     parts = draw(
         st.lists(st.tuples(st.sampled_from(BUCKETS), st.integers(0, 24 * 40), st.integers(-5, 50)), max_size=30)
     )
@@ -32,7 +32,7 @@ def histories(draw: st.DrawFn) -> list[BucketChange]:
 
 
 def fold(items: Items, batch: list[BucketChange]) -> None:
-    """Do what is planned for a batch."""
+    """Carry out the plan of a batch."""
     accounts = accounts_of(batch)
     for account, changes in accounts.items():
         key = usage_item.snapshot_key(*account)
@@ -50,8 +50,10 @@ def sums(items: Items) -> dict[tuple[str, str], tuple[object, object]]:
 
 
 @given(histories(), st.data())
-def test_batches_may_be_split_repeated_and_shuffled(history: list[BucketChange], data: st.DataObject) -> None:
-    """A batch that comes again, whole or in part, at any later time, adds nothing."""
+def test_split_repeated_and_shuffled_batches_have_the_same_sums(
+    history: list[BucketChange], data: st.DataObject
+) -> None:
+    """A repeated batch, whole or in part, at any later time, adds nothing."""
     whole: Items = {}
     fold(whole, history)
     items: Items = {}
@@ -67,8 +69,8 @@ def test_batches_may_be_split_repeated_and_shuffled(history: list[BucketChange],
 
 
 @given(histories(), st.data())
-def test_consecutive_batches_leave_the_sums_of_one(history: list[BucketChange], data: st.DataObject) -> None:
-    """Each batch may be delivered several times in a row, as a stream does after a failure."""
+def test_consecutive_batches_have_the_sums_of_one(history: list[BucketChange], data: st.DataObject) -> None:
+    """Each may be delivered several times in a row, as a stream does after a failure."""
     items: Items = {}
     begin = 0
     while begin < len(history):
@@ -85,15 +87,15 @@ def test_consecutive_batches_leave_the_sums_of_one(history: list[BucketChange], 
     assert dict(expected) == {key: rpm for key, (rpm, _) in sums(items).items()}
 
 
-def test_a_change_belongs_to_a_window_of_each_kind() -> None:
-    """Hour, day and month of the time it happened."""
+def test_a_change_belongs_to_one_window_of_each_kind() -> None:
+    """These are the hour, the day and the month of its time."""
     accounts = accounts_of([change(1, BUCKETS[0], 25, 7)])
 
     assert ["2024-01-02T01:00:00Z", "2024-01-02", "2024-01"] == [account.window.key for account in accounts]
 
 
-def test_what_was_counted_needs_nothing() -> None:
-    """A marker at or past the last change leaves nothing to add."""
+def test_a_change_at_or_before_its_marker_adds_nothing() -> None:
+    """The marker is the sequence of the last counted change."""
     account = UsageAccount(BUCKETS[0], window_at("hourly", START_MS))
     changes = {one.sequence: one for one in (change(1, BUCKETS[0], 0, 5), change(2, BUCKETS[0], 0, 6))}
 

@@ -1,4 +1,4 @@
-"""A tenant may write any item to its own partitions. The aggregator sets it aside and serves the other tenants."""
+"""A tenant may write any item to its own partitions. The aggregator skips it and serves the other tenants."""
 
 import json
 from typing import Any
@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.aggregator.stage import NAMESPACE_ID, Stage, namespace
-from tests.aggregator.test_batch_processor import RULES, SERVICE, Play
+from tests.aggregator.simulated_table import NAMESPACE_ID, SimulatedTable, namespace
+from tests.aggregator.test_batch_processor import RULES, SERVICE, Scenario
 from tests.aggregator.test_client import client, new_table, table_by
 from tests.dynamodb.engines import running
 from tests.one_bucket import NOON
@@ -26,7 +26,7 @@ KEY = f"{HOSTILE}/BUCKET#mallory#gpt-4#0"
 BUCKET = {"PK": KEY, "SK": "#STATE", "b_rpm_tc": 5_000, "b_wcu_tc": 5, "shard_count": 1}
 HUGE = 10**125
 
-# Values that a table keeps, of every type, small and out of all bounds.
+# Values of every type that a table stores, small and far out of range.
 numbers = st.integers(-100, 100) | st.sampled_from([10**7, 10**21, 10**30, 10**31, 10**37, HUGE, -(10**31), -HUGE])
 scalars = st.none() | st.booleans() | numbers | st.text(max_size=5)
 values = scalars | st.lists(scalars, max_size=2) | st.dictionaries(st.just("N"), scalars, max_size=1)
@@ -52,28 +52,28 @@ json_values = st.recursive(
 )
 
 
-def is_unharmed(play: Play, report: BatchReport) -> None:
-    """All that well-behaved tenants have used is counted, and nothing is to be delivered again."""
-    assert play.expected == play.used()
+def is_unharmed(scenario: Scenario, report: BatchReport) -> None:
+    """Return whether all usage of well-behaved tenants is counted, and nothing is to be delivered again."""
+    assert scenario.expected == scenario.used()
     assert report.first_failure is None
 
 
-def read_keys(stage: Stage) -> int:
-    """The largest number of keys that were read together."""
-    return max((len(ask.keys) for ask in stage.asked if isinstance(ask, Read)), default=0)
+def read_keys(simulated: SimulatedTable) -> int:
+    """Return the largest number of keys that were read together."""
+    return max((len(ask.keys) for ask in simulated.asked if isinstance(ask, Read)), default=0)
 
 
-def test_a_forged_shard_count_is_set_aside() -> None:
-    """A count decides how many keys are read, so one beyond bounds must not pass."""
-    play = Play()
-    play.use("user-1", 3)
-    play.stage.table.write(namespace(namespace_id=HOSTILE))
-    play.stream.add(NOON, None, {**BUCKET, "shard_count": 10**7})
-    play.use("user-2", 4)
-    report = play.deliver()
+def test_a_forged_shard_count_is_skipped() -> None:
+    """The count decides how many keys are read, so one out of range is refused."""
+    scenario = Scenario()
+    scenario.use("user-1", 3)
+    scenario.simulated.table.write(namespace(namespace_id=HOSTILE))
+    scenario.stream.add(NOON, None, {**BUCKET, "shard_count": 10**7})
+    scenario.use("user-2", 4)
+    report = scenario.deliver()
 
-    is_unharmed(play, report)
-    assert read_keys(play.stage) <= MOST_SHARDS
+    is_unharmed(scenario, report)
+    assert read_keys(scenario.simulated) <= MOST_SHARDS
     assert (1, 1) == (report.damaged, report.set_aside)
     (trouble,) = report.troubles
     assert KEY in trouble.what
@@ -95,14 +95,14 @@ def test_a_forged_shard_count_is_set_aside() -> None:
     ],
     ids=repr,
 )
-def test_a_forged_attribute_is_set_aside(change: dict[str, Any]) -> None:
-    """Every value has the type and the bounds of what this package writes, or its record is not used."""
-    play = Play()
-    play.use("user-1", 3)
-    play.stream.add(NOON, None, {**BUCKET, **change})
-    report = play.deliver()
+def test_a_forged_attribute_is_skipped(change: dict[str, Any]) -> None:
+    """Every value has the type and the range of this package's writes, or its record is not used."""
+    scenario = Scenario()
+    scenario.use("user-1", 3)
+    scenario.stream.add(NOON, None, {**BUCKET, **change})
+    report = scenario.deliver()
 
-    is_unharmed(play, report)
+    is_unharmed(scenario, report)
     assert 1 == report.set_aside
 
 
@@ -110,24 +110,29 @@ def test_a_forged_attribute_is_set_aside(change: dict[str, Any]) -> None:
     "change", [{"entity_id": "other"}, {"event_id": "other"}, {"PK": f"{HOSTILE}/BUCKET#mallory#gpt-4#0"}], ids=repr
 )
 def test_a_forged_audit_event_is_not_archived(change: dict[str, Any]) -> None:
-    """Its key says whose it is, and its attributes have to agree."""
-    play = Play()
+    """Its attributes have to agree with the namespace in its key."""
+    scenario = Scenario()
     event = AuditEvent(f"{NOON}-{1:016x}", "2023-11-14T22:13:20Z", AuditAction.LIMITS_SET, "mallory")
     item = audit_item.to_item(HOSTILE, event, 1)
-    kept = play.expire(2)
-    play.stream.add(NOON, {**item, **change}, None, userIdentity=SERVICE)
-    report = play.deliver()
+    kept = scenario.expire(2)
+    scenario.stream.add(NOON, {**item, **change}, None, userIdentity=SERVICE)
+    report = scenario.deliver()
 
-    assert [kept] == play.shelf.kept
+    assert [kept] == scenario.archive.kept
     assert (1, None) == (report.set_aside, report.first_failure)
 
 
 @given(st.lists(json_values, max_size=5), json_values)
-def test_no_record_stops_the_others(records: list[Any], inner: Any) -> None:
-    """Whatever a delivery holds, each record is read, ignored or set aside."""
+def test_any_record_leaves_the_other_records_of_a_batch_usable(records: list[Any], inner: Any) -> None:
+    """Each record is used, ignored or skipped."""
     keys = {"PK": {"S": KEY}, "SK": inner}
-    told = {"Keys": keys, "SequenceNumber": "1", "ApproximateCreationDateTime": inner, "NewImage": {"b_rpm_tc": inner}}
-    nested: list[Any] = [{"dynamodb": inner}, {"dynamodb": told}, {"dynamodb": {**told, "Keys": inner}}]
+    members = {
+        "Keys": keys,
+        "SequenceNumber": "1",
+        "ApproximateCreationDateTime": inner,
+        "NewImage": {"b_rpm_tc": inner},
+    }
+    nested: list[Any] = [{"dynamodb": inner}, {"dynamodb": members}, {"dynamodb": {**members, "Keys": inner}}]
     delivered: list[Any] = [*records, *nested]
     batch = read_all(delivered)
 
@@ -136,47 +141,49 @@ def test_no_record_stops_the_others(records: list[Any], inner: Any) -> None:
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(forged_keys, forged, forged), max_size=6), forged, forged)
-def test_forged_items_harm_no_other_tenant(
+def test_forged_items_do_not_affect_other_tenants(
     written: list[tuple[str, dict[str, Any], dict[str, Any]]], snapshot: dict[str, Any], shard: dict[str, Any]
 ) -> None:
-    """Items of any content, in the stream and in the table, leave the usage of others exact and the reads bounded."""
-    play = Play()
-    play.stage.table.write(namespace(namespace_id=HOSTILE))
-    play.use("user-1", 3)
+    """Items of any content in the stream and the table leave other usage exact and the reads bounded."""
+    scenario = Scenario()
+    scenario.simulated.table.write(namespace(namespace_id=HOSTILE))
+    scenario.use("user-1", 3)
     for key in (f"{HOSTILE}/BUCKET#mallory#gpt-4#1", KEY):
-        play.stage.table.write(Put({**BUCKET, **shard, "PK": key}))
+        scenario.simulated.table.write(Put({**BUCKET, **shard, "PK": key}))
     for window in ("hourly", "daily"):
-        sk = f"#USAGE#gpt-4#{play.window(window).key}"
-        play.stage.table.write(Put({**snapshot, "PK": f"{HOSTILE}/ENTITY#mallory", "SK": sk}))
+        sk = f"#USAGE#gpt-4#{scenario.window(window).key}"
+        scenario.simulated.table.write(Put({**snapshot, "PK": f"{HOSTILE}/ENTITY#mallory", "SK": sk}))
     for key, old, new in written:
-        play.stream.add(NOON, None, {**BUCKET, **new, "PK": key})
-        play.stage.now_ms += 2_000
-        play.stream.add(play.stage.now_ms, {**BUCKET, **old, "PK": key}, {**BUCKET, **new, "PK": key, "shard_count": 2})
-        play.stream.add(NOON, {**new, "PK": key, "SK": "#AUDIT#1"}, None, userIdentity=SERVICE)
-    play.use("user-2", 4)
-    report = play.deliver()
+        scenario.stream.add(NOON, None, {**BUCKET, **new, "PK": key})
+        scenario.simulated.now_ms += 2_000
+        scenario.stream.add(
+            scenario.simulated.now_ms, {**BUCKET, **old, "PK": key}, {**BUCKET, **new, "PK": key, "shard_count": 2}
+        )
+        scenario.stream.add(NOON, {**new, "PK": key, "SK": "#AUDIT#1"}, None, userIdentity=SERVICE)
+    scenario.use("user-2", 4)
+    report = scenario.deliver()
 
-    is_unharmed(play, report)
-    assert read_keys(play.stage) <= MOST_SHARDS
-    assert len(play.stage.asked) <= 40 * (len(written) + 1)
+    is_unharmed(scenario, report)
+    assert read_keys(scenario.simulated) <= MOST_SHARDS
+    assert len(scenario.simulated.asked) <= 40 * (len(written) + 1)
 
 
-def test_items_too_large_to_parse_are_set_aside() -> None:
-    """A tenant fills the shards of its bucket with tiny attributes; parsed together they would take all the memory."""
+def test_items_too_large_to_parse_are_skipped() -> None:
+    """A tenant may fill its shards with tiny attributes, which would need too much memory when parsed together."""
     url = running().url
     name = new_table(url)
     fat = {f"a{number:04x}": 1 for number in range(20_000)}
-    play = Play()
-    play.use("user-1", 3)
+    scenario = Scenario()
+    scenario.use("user-1", 3)
     with table_by("direct", url, name) as table:
         for item in (namespace().item, namespace(namespace_id=HOSTILE).item):
             client(url).put_item(TableName=name, Item=encode_item(item))
         for shard in range(4):
             item = {**BUCKET, **fat, "PK": f"{HOSTILE}/BUCKET#mallory#gpt-4#{shard}", "shard_count": 4}
             client(url).put_item(TableName=name, Item=encode_item(item))
-        play.stream.add(NOON, None, {**BUCKET, "shard_count": 4})
+        scenario.stream.add(NOON, None, {**BUCKET, "shard_count": 4})
         worker = Worker(table, RULES, None, 1)
-        report = worker.work(play.stream.records, lambda: 600.0)
+        report = worker.work(scenario.stream.records, lambda: 600.0)
 
     assert report.first_failure is None
     assert (1, 4) == (report.set_aside, report.snapshots)
@@ -184,15 +191,15 @@ def test_items_too_large_to_parse_are_set_aside() -> None:
     assert "bytes" in str(report.troubles[0].error)
 
 
-def test_an_event_of_any_text_can_be_archived() -> None:
-    """JSON spells lone surrogates, which UTF-8 does not have; one must not keep the others from the archive."""
+def test_an_event_with_lone_surrogates_can_be_archived() -> None:
+    """JSON can contain them, but UTF-8 cannot. One such event must not block the archive."""
     from zae_limiter_aggregator.archive import object_of
 
     event = AuditEvent(f"{NOON}-{1:016x}", "2023-11-14T22:13:20Z", AuditAction.LIMITS_SET, "mallory")
     item = encode_item(audit_item.to_item(HOSTILE, event, 1))
     item["principal"] = {"S": json.loads('"\\ud800"')}
     keys = {name: item[name] for name in ("PK", "SK")}
-    told = {"Keys": keys, "OldImage": item, "SequenceNumber": "1", "ApproximateCreationDateTime": 1.0}
-    batch = read_all([{"eventName": "REMOVE", "dynamodb": told, "userIdentity": SERVICE}])
+    members = {"Keys": keys, "OldImage": item, "SequenceNumber": "1", "ApproximateCreationDateTime": 1.0}
+    batch = read_all([{"eventName": "REMOVE", "dynamodb": members, "userIdentity": SERVICE}])
 
     assert object_of(batch.expired).body

@@ -1,10 +1,10 @@
-"""What happened to a bucket is read off a log row or a stream record."""
+"""Changes of a bucket are read from a log row or a stream record."""
 
 from typing import Any
 
 import pytest
 
-from tests.aggregator.stage import Stream
+from tests.aggregator.simulated_table import Stream
 from zae_limiter.core.audit import AuditAction, AuditEvent
 from zae_limiter.schema import audit_item
 from zae_limiter.schema.keys import BucketKey
@@ -18,29 +18,29 @@ BUCKET = BucketKey("ns", "user-1", "gpt-4", 2)
 
 def record(sk: str, **images: dict[str, Any]) -> dict[str, Any]:
     keys = {"PK": {"S": PK}, "SK": {"S": sk}}
-    told = {"Keys": keys, "SequenceNumber": "111", "ApproximateCreationDateTime": 1_704_119_045.0, **images}
-    return {"eventName": "MODIFY", "dynamodb": told}
+    data = {"Keys": keys, "SequenceNumber": "111", "ApproximateCreationDateTime": 1_704_119_045.0, **images}
+    return {"eventName": "MODIFY", "dynamodb": data}
 
 
 def image(**numbers: int) -> dict[str, Any]:
     return {"PK": {"S": PK}} | {name: {"N": str(number)} for name, number in numbers.items()}
 
 
-def test_a_log_row_names_limits() -> None:
-    """The write counter is no limit: it is how often the bucket was written."""
+def test_a_log_row_has_the_usage_of_each_limit() -> None:
+    """The write counter is not a limit; it counts the writes of the bucket."""
     row = Change(7, Key(PK, "#STATE"), 3_600_000, {"b_tokens_in_tc": 5_000, "b_rpm_tc": -1_000, "b_wcu_tc": 3})
 
     expected = BucketChange(BUCKET, pad_sequence("7"), 3_600_000, {"tokens_in": 5_000, "rpm": -1_000}, 3)
     assert expected == from_log(row)
 
 
-def test_a_row_of_no_bucket_tells_nothing() -> None:
-    """A damaged key is nobody's usage."""
+def test_a_log_row_with_a_damaged_key_is_ignored() -> None:
+    """Its usage belongs to no bucket."""
     assert from_log(Change(7, Key("ns/SYSTEM#", "#STATE"), 0, {"b_rpm_tc": 1})) is None
 
 
-def test_a_stream_record_tells_the_difference_of_two_images() -> None:
-    """Balances are not looked at, and a limit that was just added starts from nothing."""
+def test_a_stream_record_has_the_difference_of_its_images() -> None:
+    """Balances are ignored, and a new limit starts at zero."""
     old = image(b_rpm_tc=1_000, b_rpm_tk=9_000, b_wcu_tc=1)
     new = image(b_rpm_tc=3_000, b_rpm_tk=7_000, b_tpm_tc=500_000, b_wcu_tc=2)
 
@@ -48,24 +48,24 @@ def test_a_stream_record_tells_the_difference_of_two_images() -> None:
     assert expected == from_stream(record("#STATE", OldImage=old, NewImage=new))
 
 
-def test_a_new_bucket_has_used_what_it_began_with() -> None:
-    """There is no old image."""
+def test_a_new_bucket_has_used_its_initial_counters() -> None:
+    """The record has no old image."""
     found = from_stream(record("#STATE", NewImage=image(b_rpm_tc=1_000, b_wcu_tc=1)))
 
     assert isinstance(found, BucketChange)
     assert {"rpm": 1_000} == found.spent_milli
 
 
-def test_a_stream_record_tells_how_a_shard_stands() -> None:
-    """Its count and its write counter, where the item has both."""
-    told = from_stream(record("#STATE", NewImage=image(b_rpm_tc=1_000, b_wcu_tc=9, shard_count=4)))
+def test_a_stream_record_has_the_shard_count_and_the_write_counter() -> None:
+    """It has them if the item has both."""
+    change = from_stream(record("#STATE", NewImage=image(b_rpm_tc=1_000, b_wcu_tc=9, shard_count=4)))
 
-    assert isinstance(told, BucketChange)
-    assert BucketRecord(4, 9) == told.standing
+    assert isinstance(change, BucketChange)
+    assert BucketRecord(4, 9) == change.standing
 
 
-def test_other_records_tell_nothing() -> None:
-    """A bucket that is gone, and items that are none."""
+def test_records_of_other_items_are_ignored() -> None:
+    """So are records of removed buckets."""
     assert from_stream(record("#STATE", OldImage=image(b_rpm_tc=1_000))) is None
     assert from_stream(record("#META", NewImage=image(b_rpm_tc=1_000))) is None
 
@@ -75,15 +75,15 @@ SERVICE = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
 
 
 @pytest.mark.parametrize("identity", [SERVICE, {"Type": "Service", "PrincipalId": "dynamodb.amazonaws.com"}])
-def test_an_expired_audit_event_is_told_whole(identity: dict[str, str]) -> None:
-    """As the service removed it."""
+def test_an_expired_audit_event_is_read_completely(identity: dict[str, str]) -> None:
+    """The time-to-live service removed it."""
     gone = Stream().add(1_704_119_045_000, audit_item.to_item("ns", EVENT, 1_704_119_000), None, userIdentity=identity)
 
     assert ExpiredEvent("ns", pad_sequence("100"), 1_704_119_045_000, EVENT) == from_stream(gone)
 
 
-def test_an_audit_event_that_somebody_removed_is_not_told() -> None:
-    """A purge means it to be gone; and one that was written has not expired."""
+def test_an_audit_event_removed_by_a_user_is_ignored() -> None:
+    """A purge removes it for good, and a written event has not expired."""
     item = audit_item.to_item("ns", EVENT, None)
 
     assert from_stream(Stream().add(0, item, None)) is None
@@ -91,8 +91,8 @@ def test_an_audit_event_that_somebody_removed_is_not_told() -> None:
     assert from_stream(Stream().add(0, item, None, userIdentity={"type": "Service", "principalId": "x"})) is None
 
 
-def test_a_damaged_record_stops_no_other() -> None:
-    """Each is told of with its reason, and the order of all that have a sequence is kept."""
+def test_a_damaged_record_does_not_affect_the_others() -> None:
+    """Each is reported with its reason. The order of records with a sequence is kept."""
     stream = Stream()
     bucket = {"PK": PK, "SK": "#STATE", "b_rpm_tc": 1_000, "b_wcu_tc": 1, "shard_count": 4}
     audit = audit_item.to_item("ns", EVENT, 1)

@@ -1,4 +1,4 @@
-"""The environment of the function is read once, and what it cannot mean is named."""
+"""The environment of the function is read once, and invalid values are named."""
 
 import pytest
 
@@ -7,8 +7,8 @@ from zae_limiter_aggregator.plan import Rules
 from zae_limiter_aggregator.settings import AggregatorSettings
 
 
-def test_only_the_table_must_be_named():
-    """The rest has defaults: hours and days, kept for 90 days, and no archive."""
+def test_aggregator_settings_require_only_the_table_name():
+    """By default, hours and days are kept for 90 days, and there is no archive."""
     rules = Rules(window_types=("hourly", "daily"), retention_s=90 * 86_400)
 
     assert AggregatorSettings("limiter", rules, None) == AggregatorSettings.of(
@@ -16,8 +16,8 @@ def test_only_the_table_must_be_named():
     )
 
 
-def test_everything_can_be_set():
-    """As the stack's parameters say."""
+def test_every_aggregator_setting_can_be_set():
+    """The values are those of the stack's parameters."""
     environment = {
         "TABLE_NAME": "limiter",
         "SNAPSHOT_WINDOWS": "monthly, daily,daily",
@@ -38,7 +38,7 @@ def test_everything_can_be_set():
         ("USAGE_RETENTION_DAYS", "x"),
     ],
 )
-def test_what_makes_no_sense_is_named(name: str, value: str):
-    """With the variable that is to be changed."""
+def test_an_invalid_aggregator_setting_is_named_in_the_error(name: str, value: str):
+    """The error names the variable to change."""
     with pytest.raises(ValidationError, match=name):
         AggregatorSettings.of({"TABLE_NAME": "limiter", name: value})

@@ -1,4 +1,4 @@
-"""Shards are split and merged as they stand, and no token is made or lost."""
+"""Shards are split and merged with their current content, and no token is created or lost."""
 
 from itertools import pairwise
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.aggregator.stage import NAMESPACE_ID, Stage
+from tests.aggregator.simulated_table import NAMESPACE_ID, SimulatedTable
 from tests.many_shards import grown, level, shaken, total
 from tests.one_bucket import NOON, at, stored
 from zae_limiter.core.errors import CorruptItemError
@@ -27,29 +27,32 @@ WHOLE = BucketKey(NAMESPACE_ID, "user-1", "gpt-4", 0)
 MINUTE_MS = 60_000
 
 
-def staged(order: list[int], seed: int = 0) -> Stage:
-    """A bucket with shards of chance, with debts and overflows, a while later."""
-    stage = Stage(NOON)
+def staged(order: list[int], seed: int = 0) -> SimulatedTable:
+    """Return a bucket with random shards, with debts and overflows, some time later."""
+    simulated = SimulatedTable(NOON)
     items = grown(TERMS, order, at(NOON))
-    stage.put((shaken(items, NAMES, seed, 900_000) if seed else items).values())
-    return stage
+    simulated.put((shaken(items, NAMES, seed, 900_000) if seed else items).values())
+    return simulated
 
 
-def totals(stage: Stage) -> list[int]:
-    return [total(stage.buckets(), name, stage.now_ms) for name in NAMES]
+def totals(simulated: SimulatedTable) -> list[int]:
+    return [total(simulated.buckets(), name, simulated.now_ms) for name in NAMES]
 
 
-def levels(stage: Stage) -> list[int]:
-    """What all shards have, each cut to its share: what overflows is lost whether or not shards are merged."""
-    return [sum(level(item, name, stage.now_ms) for item in stage.buckets().values()) for name in NAMES]
+def levels(simulated: SimulatedTable) -> list[int]:
+    """Return the tokens of all shards, each capped to its share.
+
+    An overflow is lost whether or not shards are merged.
+    """
+    return [sum(level(item, name, simulated.now_ms) for item in simulated.buckets().values()) for name in NAMES]
 
 
-def calm_for(stage: Stage, milliseconds: int) -> dict[int, Watch]:
-    """What is known of shards that have hardly been written to for so long."""
-    past_ms = stage.now_ms - milliseconds
+def calm_for(simulated: SimulatedTable, milliseconds: int) -> dict[int, Watch]:
+    """Return survey results of shards with a low write rate for this long."""
+    past_ms = simulated.now_ms - milliseconds
     return {
         shard: Watch(Gauge(past_ms, item["b_wcu_tc"]), item["shard_count"], None, past_ms)
-        for shard, item in stage.buckets().items()
+        for shard, item in simulated.buckets().items()
     }
 
 
@@ -59,200 +62,204 @@ seeds = st.integers(0, 10**6)
 
 @given(orders, seeds, st.integers(0, 63))
 def test_a_split_keeps_every_token(order: list[int], seed: int, chosen: int) -> None:
-    """The two halves have what the one had, and are of twice its count."""
-    stage = staged(order, seed)
-    shards = stage.buckets()
+    """Both halves have what the shard had, and twice its shard count."""
+    simulated = staged(order, seed)
+    shards = simulated.buckets()
     halved = sorted(shard for shard, item in shards.items() if item["shard_count"] < 64)
     shard = halved[chosen % len(halved)]
-    before, count = totals(stage), shards[shard]["shard_count"]
-    full = any(level(shards[shard], name, stage.now_ms) < shards[shard][f"b_{name}_tk"] for name in NAMES)
+    before, count = totals(simulated), shards[shard]["shard_count"]
+    full = any(level(shards[shard], name, simulated.now_ms) < shards[shard][f"b_{name}_tk"] for name in NAMES)
 
-    assert stage.run(split(Split(WHOLE._replace(shard_id=shard), count), stage.means))
-    after = stage.buckets()
+    assert simulated.run(split(Split(WHOLE._replace(shard_id=shard), count), simulated.context))
+    after = simulated.buckets()
     assert {2 * count} == {after[one]["shard_count"] for one in (shard, shard + count)}
     assert is_complete(counts_of(after.values()))
     if not full:
-        assert before == totals(stage)
+        assert before == totals(simulated)
 
 
 @pytest.mark.parametrize("planned", [2, 4])
-def test_a_shard_that_was_split_meanwhile_is_left_alone(planned: int) -> None:
-    """By the time a batch is delivered, a client may have done what it asks for."""
-    stage = staged([0])
-    shard_count = stage.buckets()[0]["shard_count"]
-    done = stage.run(split(Split(WHOLE, planned), stage.means))
+def test_a_shard_that_was_split_meanwhile_is_not_split_again(planned: int) -> None:
+    """A client may have split it before the batch was delivered."""
+    simulated = staged([0])
+    shard_count = simulated.buckets()[0]["shard_count"]
+    done = simulated.run(split(Split(WHOLE, planned), simulated.context))
 
     assert (2, planned == 2) == (shard_count, done)
 
 
-def test_what_is_gone_or_cannot_be_split_further_is_left_alone() -> None:
+def test_a_missing_or_maximally_split_shard_is_not_split() -> None:
     """There are at most 64 shards."""
-    stage = staged([0, 0, 0, 0, 0, 0])
-    most = {shard: item["shard_count"] for shard, item in stage.buckets().items()}[0]
+    simulated = staged([0, 0, 0, 0, 0, 0])
+    most = {shard: item["shard_count"] for shard, item in simulated.buckets().items()}[0]
 
-    assert not stage.run(split(Split(WHOLE._replace(entity_id="nobody"), 1), stage.means))
-    assert (64, False) == (most, stage.run(split(Split(WHOLE, 64), stage.means)))
+    assert not simulated.run(split(Split(WHOLE._replace(entity_id="nobody"), 1), simulated.context))
+    assert (64, False) == (most, simulated.run(split(Split(WHOLE, 64), simulated.context)))
 
 
-def test_a_shard_that_is_written_to_all_the_time_is_split_in_the_end() -> None:
-    """Refused, the split is reckoned anew."""
-    stage = staged([])
+def test_a_split_of_a_constantly_written_shard_succeeds_eventually() -> None:
+    """A refused split is computed again."""
+    simulated = staged([])
     taken = iter([5_000, 7_000])
 
     def take(ask: Ask) -> None:
         if isinstance(ask, Transaction) and (amount := next(taken, 0)):
             key = ask.operations[0].key
-            stage.table.write(Update(key, add={"b_rpm_tk": -amount - 990_000 * (amount == 5_000)}))
+            simulated.table.write(Update(key, add={"b_rpm_tk": -amount - 990_000 * (amount == 5_000)}))
 
-    stage.before = take
+    simulated.before = take
 
-    assert stage.run(split(Split(WHOLE, 1), stage.means))
-    assert 1_000_000 - 990_000 - 5_000 - 7_000 == totals(stage)[0]
-
-
-@pytest.mark.parametrize("trouble", [Throttled(), Conflict(), Unavailable(ConnectionError("away"), ambiguous=False)])
-def test_a_split_that_does_not_succeed_is_left_to_the_next_batch(trouble: TableAnswer) -> None:
-    """It is no failure: nothing was lost."""
-    stage = staged([])
-    before = stage.buckets()
-
-    def answer(ask: Ask) -> TableAnswer:
-        return trouble if isinstance(ask, Transaction) else stage.answer(ask)
-
-    assert not drive(split(Split(WHOLE, 1), stage.means), answer)
-    assert before == stage.buckets()
+    assert simulated.run(split(Split(WHOLE, 1), simulated.context))
+    assert 1_000_000 - 990_000 - 5_000 - 7_000 == totals(simulated)[0]
 
 
-def test_a_split_whose_answer_was_lost_is_not_done_twice() -> None:
-    """The shard is found with its new count."""
-    stage = staged([])
+@pytest.mark.parametrize(
+    "trouble", [Throttled(), Conflict(), Unavailable(ConnectionError("unavailable"), ambiguous=False)]
+)
+def test_a_split_that_fails_is_left_to_the_next_batch(trouble: TableAnswer) -> None:
+    """It is not an error: nothing was lost."""
+    simulated = staged([])
+    before = simulated.buckets()
 
     def answer(ask: Ask) -> TableAnswer:
-        answered = stage.answer(ask)
+        return trouble if isinstance(ask, Transaction) else simulated.answer(ask)
+
+    assert not drive(split(Split(WHOLE, 1), simulated.context), answer)
+    assert before == simulated.buckets()
+
+
+def test_a_split_with_a_lost_answer_is_not_applied_twice() -> None:
+    """The shard already has its new count."""
+    simulated = staged([])
+
+    def answer(ask: Ask) -> TableAnswer:
+        answered = simulated.answer(ask)
         return Unavailable(ConnectionError("lost"), ambiguous=True) if isinstance(ask, Transaction) else answered
 
-    drive(split(Split(WHOLE, 1), stage.means), answer)
+    drive(split(Split(WHOLE, 1), simulated.context), answer)
 
-    assert {0: 2, 1: 2} == counts_of(stage.buckets().values())
+    assert {0: 2, 1: 2} == counts_of(simulated.buckets().values())
 
 
 @given(orders, seeds)
-def test_calm_shards_are_merged_back_to_one(order: list[int], seed: int) -> None:
-    """Pair by pair, survey by survey, and no token is made or lost."""
-    stage = staged(order, seed)
-    before = levels(stage)
-    seen = calm_for(stage, 3 * MINUTE_MS)
-    merges = [stage.run(merge(Merge(WHOLE, 1, seen), RULES, stage.means)).merged]
-    while len(stage.buckets()) > 1:
-        seen = calm_for(stage, 3 * MINUTE_MS)
-        merges.append(stage.run(merge(Merge(WHOLE, 2, seen), RULES, stage.means)).merged)
+def test_shards_with_low_rates_are_merged_back_to_one(order: list[int], seed: int) -> None:
+    """Each survey merges pairs, and no token is created or lost."""
+    simulated = staged(order, seed)
+    before = levels(simulated)
+    seen = calm_for(simulated, 3 * MINUTE_MS)
+    merges = [simulated.run(merge(Merge(WHOLE, 1, seen), RULES, simulated.context)).merged]
+    while len(simulated.buckets()) > 1:
+        seen = calm_for(simulated, 3 * MINUTE_MS)
+        merges.append(simulated.run(merge(Merge(WHOLE, 2, seen), RULES, simulated.context)).merged)
 
     assert len(order) == sum(merges)
-    assert before == levels(stage)
-    assert {0: 1} == counts_of(stage.buckets().values())
+    assert before == levels(simulated)
+    assert {0: 1} == counts_of(simulated.buckets().values())
 
 
-def test_a_bucket_is_merged_once_looks_have_shown_it_calm_for_minutes() -> None:
-    """The first look begins; each further one a minute later adds to what is known."""
-    stage = staged([0, 0])
+def test_a_bucket_is_merged_after_several_surveys_with_low_rates() -> None:
+    """The first survey starts the measurement, and each one a minute later continues it."""
+    simulated = staged([0, 0])
     known: dict[int, Watch] = {}
     counts = []
     for _ in range(5):
-        surveyed = stage.run(merge(Merge(WHOLE, 4, known), RULES, stage.means))
+        surveyed = simulated.run(merge(Merge(WHOLE, 4, known), RULES, simulated.context))
         known = dict(surveyed.shards)
-        counts.append(len(stage.buckets()))
-        stage.now_ms += MINUTE_MS
+        counts.append(len(simulated.buckets()))
+        simulated.now_ms += MINUTE_MS
 
     assert [3, 3, 3, 2, 2] == counts
 
 
 @pytest.mark.parametrize(("rate", "merged"), [(0, 1), (249, 1), (250, 0), (900, 0)])
-def test_a_bucket_that_is_written_to_often_is_not_merged(rate: int, merged: int) -> None:
-    """Under a quarter of what a partition takes is calm."""
-    stage = staged([0])
-    seen = calm_for(stage, 3 * MINUTE_MS)
-    for shard, item in stage.buckets().items():
-        stage.put([{**item, "b_wcu_tc": item["b_wcu_tc"] + (rate * 180 if shard else 0)}])
+def test_a_bucket_with_a_high_rate_is_not_merged(rate: int, merged: int) -> None:
+    """A low rate is under a quarter of the limit of a partition."""
+    simulated = staged([0])
+    seen = calm_for(simulated, 3 * MINUTE_MS)
+    for shard, item in simulated.buckets().items():
+        simulated.put([{**item, "b_wcu_tc": item["b_wcu_tc"] + (rate * 180 if shard else 0)}])
 
-    assert merged == stage.run(merge(Merge(WHOLE, 2, seen), RULES, stage.means)).merged
-
-
-def test_shards_on_other_limits_are_not_merged() -> None:
-    """A take will put both on the same; until then they stay apart."""
-    stage = staged([0])
-    stage.put([{**stage.buckets()[1], "cv": 99}])
-
-    assert 0 == stage.run(merge(Merge(WHOLE, 2, calm_for(stage, 3 * MINUTE_MS)), RULES, stage.means)).merged
-    assert 2 == len(stage.buckets())
+    assert merged == simulated.run(merge(Merge(WHOLE, 2, seen), RULES, simulated.context)).merged
 
 
-def test_shards_are_merged_as_they_stand() -> None:
-    """What is taken between the look and the write is not forgotten."""
-    stage = staged([0])
-    stage.put([{**stage.buckets()[1], "b_rpm_tk": 100_000}])
-    before = totals(stage)[0]
+def test_shards_with_different_limits_are_not_merged() -> None:
+    """A later take updates both to the same limits."""
+    simulated = staged([0])
+    simulated.put([{**simulated.buckets()[1], "cv": 99}])
+
+    assert (
+        0 == simulated.run(merge(Merge(WHOLE, 2, calm_for(simulated, 3 * MINUTE_MS)), RULES, simulated.context)).merged
+    )
+    assert 2 == len(simulated.buckets())
+
+
+def test_a_merge_uses_the_current_content_of_the_shards() -> None:
+    """Tokens taken between the read and the write are kept."""
+    simulated = staged([0])
+    simulated.put([{**simulated.buckets()[1], "b_rpm_tk": 100_000}])
+    before = totals(simulated)[0]
     taken = iter([5_000])
 
     def take(ask: Ask) -> None:
         if isinstance(ask, Transaction) and (amount := next(taken, 0)):
-            stage.table.write(Update(ask.operations[1].key, add={"b_rpm_tk": -amount}))
+            simulated.table.write(Update(ask.operations[1].key, add={"b_rpm_tk": -amount}))
 
-    stage.before = take
-    surveyed = stage.run(merge(Merge(WHOLE, 2, calm_for(stage, 3 * MINUTE_MS)), RULES, stage.means))
+    simulated.before = take
+    surveyed = simulated.run(merge(Merge(WHOLE, 2, calm_for(simulated, 3 * MINUTE_MS)), RULES, simulated.context))
 
     assert 1 == surveyed.merged
-    assert before - 5_000 == totals(stage)[0]
+    assert before - 5_000 == totals(simulated)[0]
 
 
-def test_a_merge_that_does_not_succeed_is_left_for_later() -> None:
-    """Nothing was lost, and what was seen is remembered."""
-    stage = staged([0])
-    before = stage.buckets()
+def test_a_merge_that_fails_is_left_for_later() -> None:
+    """Nothing was lost, and the survey results are kept."""
+    simulated = staged([0])
+    before = simulated.buckets()
 
     def answer(ask: Ask) -> TableAnswer:
-        return Throttled() if isinstance(ask, Transaction) else stage.answer(ask)
+        return Throttled() if isinstance(ask, Transaction) else simulated.answer(ask)
 
-    surveyed = drive(merge(Merge(WHOLE, 2, calm_for(stage, 3 * MINUTE_MS)), RULES, stage.means), answer)
+    surveyed = drive(merge(Merge(WHOLE, 2, calm_for(simulated, 3 * MINUTE_MS)), RULES, simulated.context), answer)
 
-    assert (0, {0, 1}, before) == (surveyed.merged, set(surveyed.shards), stage.buckets())
+    assert (0, {0, 1}, before) == (surveyed.merged, set(surveyed.shards), simulated.buckets())
 
 
-def test_a_bucket_that_is_gone_tells_nothing() -> None:
-    """Its entity was deleted since."""
-    stage = Stage(NOON)
+def test_a_survey_of_a_missing_bucket_is_empty() -> None:
+    """Its entity was deleted."""
+    simulated = SimulatedTable(NOON)
 
     assert ({}, 0) == (lambda found: (found.shards, found.merged))(
-        stage.run(merge(Merge(WHOLE, 4, {}), RULES, stage.means))
+        simulated.run(merge(Merge(WHOLE, 4, {}), RULES, simulated.context))
     )
 
 
-def test_more_shards_than_were_known_of_are_looked_at() -> None:
+def test_a_survey_reads_more_shards_than_were_known() -> None:
     """A record may be older than the last split."""
-    stage = staged([0, 0, 1])
-    surveyed = stage.run(merge(Merge(WHOLE, 2, {}), RULES, stage.means))
+    simulated = staged([0, 0, 1])
+    surveyed = simulated.run(merge(Merge(WHOLE, 2, {}), RULES, simulated.context))
 
-    assert set(stage.buckets()) == set(surveyed.shards)
-    reads = [ask.keys for ask in stage.asked if isinstance(ask, Read)]
+    assert set(simulated.buckets()) == set(surveyed.shards)
+    reads = [ask.keys for ask in simulated.asked if isinstance(ask, Read)]
     assert all(not set(one) & set(other) for one, other in pairwise(reads))
 
 
-def test_a_damaged_shard_is_an_error() -> None:
-    """It names the item."""
-    stage = staged([0])
-    stage.put([{key: value for key, value in stage.buckets()[0].items() if key != "rf"}])
+def test_a_damaged_shard_raises_an_error() -> None:
+    """The error names the item."""
+    simulated = staged([0])
+    simulated.put([{key: value for key, value in simulated.buckets()[0].items() if key != "rf"}])
 
     with pytest.raises(CorruptItemError, match="user-1"):
-        stage.run(split(Split(WHOLE, 2), stage.means))
+        simulated.run(split(Split(WHOLE, 2), simulated.context))
     with pytest.raises(CorruptItemError, match="user-1"):
-        stage.run(merge(Merge(WHOLE, 2, {}), RULES, stage.means))
+        simulated.run(merge(Merge(WHOLE, 2, {}), RULES, simulated.context))
 
 
-def test_pauses_are_short() -> None:
-    """A Lambda is paid for by the time."""
-    stage = staged([])
+def test_pauses_between_attempts_are_short() -> None:
+    """Lambda is billed by time."""
+    simulated = staged([])
 
     def answer(ask: Ask) -> TableAnswer:
-        return Throttled() if isinstance(ask, Transaction) else stage.answer(ask)
+        return Throttled() if isinstance(ask, Transaction) else simulated.answer(ask)
 
-    drive(split(Split(WHOLE, 1), stage.means), answer)
-    assert 1.0 > sum(ask.seconds for ask in stage.asked if isinstance(ask, Pause)) > 0
+    drive(split(Split(WHOLE, 1), simulated.context), answer)
+    assert 1.0 > sum(ask.seconds for ask in simulated.asked if isinstance(ask, Pause)) > 0

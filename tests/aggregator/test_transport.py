@@ -1,4 +1,4 @@
-"""Calls go over one connection that is kept, to where botocore's own client would send them."""
+"""Requests use one persistent connection to the endpoint that botocore's client would use."""
 
 import json
 import ssl
@@ -40,7 +40,7 @@ def direct(url: str, tls: Callable[[], ssl.SSLContext] = ssl.create_default_cont
 
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A session as a function has it: keys and region from the environment."""
+    """A session as in a function: keys and region come from the environment."""
     for name in ("AWS_ENDPOINT_URL", "HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
@@ -50,8 +50,8 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Any:
     return botocore.session.Session()
 
 
-def test_a_connection_is_kept(proxy: Proxy):
-    """One serves many calls."""
+def test_one_connection_serves_many_calls(proxy: Proxy):
+    """The connection is kept alive."""
     calling = direct(proxy.url)
     answers = [calling.call(LIST, NOW_S) for _ in range(5)]
 
@@ -61,8 +61,8 @@ def test_a_connection_is_kept(proxy: Proxy):
     calling.close()
 
 
-def test_a_connection_that_was_ended_while_idle_is_replaced(proxy: Proxy, monkeypatch: pytest.MonkeyPatch):
-    """As it is whenever a function was frozen for a while."""
+def test_a_connection_closed_while_idle_is_replaced(proxy: Proxy, monkeypatch: pytest.MonkeyPatch):
+    """This happens whenever a function was frozen for some time."""
     monkeypatch.setattr(caller_module, "_IDLE_S", -1.0)
     calling = direct(proxy.url)
     calling.call(LIST, NOW_S)
@@ -76,7 +76,7 @@ def test_a_connection_that_was_ended_while_idle_is_replaced(proxy: Proxy, monkey
 
 
 class Closing(BaseHTTPRequestHandler):
-    """Answers, and ends the connection, as it says."""
+    """Answer, and close the connection as announced."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -87,11 +87,11 @@ class Closing(BaseHTTPRequestHandler):
         self.wfile.write(b"{}")
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
-def test_a_connection_that_the_server_ends_is_not_used_again():
-    """It says so in its answer."""
+def test_a_connection_that_the_server_closes_is_not_reused():
+    """The answer announces it."""
     server = HTTPServer(("127.0.0.1", 0), Closing)
     served = Thread(target=server.serve_forever)
     served.start()
@@ -105,8 +105,8 @@ def test_a_connection_that_the_server_ends_is_not_used_again():
 
 
 @pytest.mark.parametrize("fault", [Half(True), WrongChecksum()])
-def test_half_an_answer_is_none(proxy: Proxy, fault: Any):
-    """What was done is not known, and the next call is made over another connection."""
+def test_a_truncated_answer_is_an_unknown_outcome(proxy: Proxy, fault: Any):
+    """The next call uses another connection."""
     calling = direct(proxy.url)
     proxy.next(fault)
     lost = calling.call(LIST, NOW_S)
@@ -118,16 +118,16 @@ def test_half_an_answer_is_none(proxy: Proxy, fault: Any):
     assert isinstance(answer, TransportAnswer)
 
 
-def test_nobody_there_is_no_doubt(session: Any):
+def test_a_refused_connection_is_a_definite_failure(session: Any):
     """Nothing was sent."""
-    away = direct("http://127.0.0.1:9").call(LIST, NOW_S)
+    outcome = direct("http://127.0.0.1:9").call(LIST, NOW_S)
 
-    assert isinstance(away, Unavailable)
-    assert not away.ambiguous
+    assert isinstance(outcome, Unavailable)
+    assert not outcome.ambiguous
 
 
 def test_calls_are_signed_with_the_newest_keys(proxy: Proxy):
-    """A session renews them."""
+    """A session renews its keys."""
     keys = [Credentials("older", "secret", "token-1"), Credentials("newer", "secret", "token-2")]
     parts = urlsplit(proxy.url)
     endpoint = Endpoint("http", parts.hostname or "", parts.port or 80, "/", "us-east-1")
@@ -142,8 +142,8 @@ def test_calls_are_signed_with_the_newest_keys(proxy: Proxy):
 
 
 @pytest.mark.skipif(not certificate.available(), reason="openssl is not installed")
-def test_tls_is_checked(tmp_path: Any):
-    """Only who has a certificate of a known root is called."""
+def test_tls_certificates_are_verified(tmp_path: Any):
+    """Only a server with a certificate of a known root is called."""
     made = certificate.make(tmp_path)
     with Proxy(running().url, tls=made) as secured:
         stranger = direct(secured.url).call(LIST, NOW_S)
@@ -157,8 +157,8 @@ def test_tls_is_checked(tmp_path: Any):
 
 
 @pytest.mark.parametrize("region", REGIONS)
-def test_calls_go_where_a_client_would_send_them(session: Any, region: str):
-    """In every partition; no client is made to find out."""
+def test_calls_go_to_the_endpoint_of_a_botocore_client(session: Any, region: str):
+    """This holds in every partition, and no client is created to find it."""
     session.set_config_variable("region", region)
     found = caller_of(session, {})
     url = session.create_client("dynamodb").meta.endpoint_url
@@ -168,8 +168,8 @@ def test_calls_go_where_a_client_would_send_them(session: Any, region: str):
     assert region == found._endpoint.region
 
 
-def test_an_endpoint_of_the_environment_comes_first(session: Any, proxy: Proxy):
-    """As with any client."""
+def test_an_endpoint_in_the_environment_takes_precedence(session: Any, proxy: Proxy):
+    """This is the behaviour of every client."""
     environment = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_ENDPOINT_URL_DYNAMODB": proxy.url}
     calling = caller_of(session, environment)
     answer = calling.call(LIST, NOW_S)
@@ -180,21 +180,21 @@ def test_an_endpoint_of_the_environment_comes_first(session: Any, proxy: Proxy):
     calling.close()
 
 
-def test_through_a_proxy_the_client_makes_the_calls(session: Any, monkeypatch: pytest.MonkeyPatch):
-    """It knows the way."""
+def test_calls_through_a_proxy_use_the_botocore_client(session: Any, monkeypatch: pytest.MonkeyPatch):
+    """Only botocore supports proxies."""
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
 
     assert isinstance(caller_of(session, {}), Carried)
 
 
-def test_without_keys_nothing_is_called(session: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any):
+def test_a_call_without_keys_raises_an_error(session: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any):
     """The error says what to do."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    away = caller_of(session, {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}).call(LIST, NOW_S)
+    outcome = caller_of(session, {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}).call(LIST, NOW_S)
 
-    assert isinstance(away, Unavailable)
-    assert "give the function a role" in str(away.cause)
+    assert isinstance(outcome, Unavailable)
+    assert "give the function a role" in str(outcome.cause)

@@ -1,4 +1,4 @@
-"""A command line that is pointed to a local AWS, and what a test asks of it."""
+"""Helpers to run commands against a local AWS."""
 
 import json
 from collections.abc import Callable
@@ -11,8 +11,8 @@ from zae_limiter.cli import main
 Run = Callable[..., Result]
 
 
-def told(result: Result) -> Any:
-    """What a command printed as JSON, and ended well."""
+def printed_json(result: Result) -> Any:
+    """Return what a successful command printed as JSON."""
     assert 0 == result.exit_code, result.stderr
     return json.loads(result.stdout)
 

@@ -1,4 +1,4 @@
-"""A command line on a file of its own."""
+"""Fixtures to run commands on a SQLite file of the test's own."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from zae_limiter.cli import main
 
 @pytest.fixture
 def database(tmp_path, monkeypatch) -> Path:
-    """The file that commands use, named by the environment."""
+    """The SQLite file that commands use, named by the environment."""
     path = tmp_path / "limiter.db"
     monkeypatch.setenv("ZAE_LIMITER_URL", f"sqlite:///{path}")
     return path
@@ -30,14 +30,14 @@ def run(database):
 
 
 @pytest.fixture
-def somebody(monkeypatch):
-    """Somebody is there to answer questions."""
+def interactive(monkeypatch):
+    """Make commands believe that a terminal is attached, so that they ask questions."""
     monkeypatch.setattr("zae_limiter.cli._confirm.somebody_is_there", lambda: True)
 
 
 @pytest.fixture
 def shell(database):
-    """Run a command as a shell does, in a process of its own."""
+    """Run a command in a process of its own, as a shell does."""
 
     def start(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "zae_limiter", *arguments]

@@ -1,4 +1,4 @@
-"""``zae-limiter acquire``: what it prints, and what a shell sees of it."""
+"""``zae-limiter acquire``: its output and its exit codes."""
 
 import json
 import re
@@ -9,27 +9,27 @@ from contextlib import closing, contextmanager
 import pytest
 
 ONE_AN_HOUR = ("acquire", "user-1", "gpt-4", "-c", "rph:1", "-l", "rph:1/h")
-# What comes back is counted in these, from any moment of one on.
+# Refill is counted in whole millitokens, so a retry time may be off by one of them.
 MILLITOKEN = 0.001
 
 
 @contextmanager
 def locked(path):
-    """Hold the file's write lock, as a process that hangs would."""
+    """Hold the write lock of the file, as a process that hangs would."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         yield
 
 
-class TestTaken:
-    def test_it_prints_what_was_taken_and_what_is_left(self, run):
-        """Every limit in force is shown, also those nothing was taken of."""
+class TestAdmitted:
+    def test_acquire_prints_what_was_taken_and_what_is_left_of_each_limit(self, run):
+        """Every limit in force is shown, also one of which nothing was taken."""
         done = run("acquire", "user-1", "gpt-4", "-c", "rpd:1", "-l", "rpd:100/d", "-l", "tpd:500/d")
 
         assert ("LIMIT  TAKEN  LEFT\nrpd        1    99\ntpd        0   500\n", "") == (done.stdout, done.stderr)
 
-    def test_json_is_one_line_in_a_pipe(self, run):
-        """A program reads it as it is."""
+    def test_acquire_json_is_one_line_in_a_pipe(self, run):
+        """Outside a terminal, JSON is printed on one line."""
         done = run("acquire", "user-1", "gpt-4", "-c", "rpd:1", "-l", "rpd:100/d", "--json")
 
         assert {
@@ -42,15 +42,15 @@ class TestTaken:
         } == json.loads(done.stdout)
         assert 1 == done.stdout.count("\n")
 
-    def test_stored_limits_hold_where_none_are_given(self, run):
-        """What system set-defaults stored is enforced."""
+    def test_acquire_without_limits_enforces_the_stored_system_defaults(self, run):
+        """Limits stored by `system set-defaults` are enforced if the command gives none."""
         run("system", "set-defaults", "-l", "rpd:2/d")
         codes = [run("acquire", "user-1", "gpt-4", "-c", "rpd:1").exit_code for _ in range(3)]
 
         assert [0, 0, 75] == codes
 
-    def test_it_waits_for_tokens_that_come_in_time(self, run):
-        """Six of the ten are there at once, six more after a fifth of a second."""
+    def test_acquire_waits_for_tokens_that_refill_within_the_deadline(self, run):
+        """Six of the ten tokens are available immediately, six more after a fifth of a second."""
         command = ("acquire", "user-1", "gpt-4", "-c", "rps:6", "-l", "rps:10/s", "--wait", "30")
         started = time.monotonic()
         codes = [run(*command).exit_code for _ in range(2)]
@@ -60,8 +60,8 @@ class TestTaken:
 
 
 class TestRejected:
-    def test_the_line_says_what_lacks_and_when_to_try_again(self, run):
-        """One line on stderr, nothing on stdout."""
+    def test_a_rejected_acquire_prints_the_exceeded_limit_and_the_retry_time(self, run):
+        """One line goes to stderr, nothing to stdout."""
         began_s = time.monotonic()
         run("acquire", "user-1", "gpt-4", "-c", "rpd:100", "-l", "rpd:100/d")
         done = run("acquire", "user-1", "gpt-4", "-c", "rpd:1", "-l", "rpd:100/d")
@@ -71,8 +71,8 @@ class TestRejected:
         assert "" == done.stdout
         assert 864 - took_s - MILLITOKEN * 864 <= float(re.fullmatch(line, done.stderr)[1]) <= 864
 
-    def test_the_line_names_the_parent_where_that_lacks_tokens(self, run):
-        """A key may have plenty while its project has none."""
+    def test_a_rejected_acquire_names_the_parent_if_the_parent_lacks_tokens(self, run):
+        """A key may have plenty of tokens while its project has none."""
         run("entity", "create", "project-1")
         run("entity", "create", "key-1", "--parent", "project-1", "--cascade")
         run("entity", "set-limits", "project-1", "-l", "rpd:1/d")
@@ -81,21 +81,21 @@ class TestRejected:
 
         assert done.stderr.startswith("rate limit exceeded: rpd of project-1: 0 of 1 available, 1 requested; retry")
 
-    def test_json_says_so_too(self, run):
-        """The same exit code and line, and all the error knows on stdout."""
+    def test_a_rejected_acquire_with_json_prints_the_error_details(self, run):
+        """The exit code and the line on stderr stay the same; all data of the error is on stdout."""
         began_s = time.monotonic()
         run(*ONE_AN_HOUR)
         done = run(*ONE_AN_HOUR, "--json")
         took_s = time.monotonic() - began_s
 
-        told = json.loads(done.stdout)
-        assert (75, False) == (done.exit_code, told["acquired"])
-        assert 3600 - took_s - MILLITOKEN * 3600 <= told["retry_after_seconds"] <= 3600
-        assert told["message"] == done.stderr.strip()
+        printed = json.loads(done.stdout)
+        assert (75, False) == (done.exit_code, printed["acquired"])
+        assert 3600 - took_s - MILLITOKEN * 3600 <= printed["retry_after_seconds"] <= 3600
+        assert printed["message"] == done.stderr.strip()
 
     @pytest.mark.parametrize("wait", ["30", "nan"])
-    def test_it_does_not_wait_for_tokens_that_come_too_late(self, run, wait):
-        """To wait in vain helps nobody."""
+    def test_acquire_does_not_wait_for_tokens_that_refill_after_the_deadline(self, run, wait):
+        """A wait that cannot succeed is not started."""
         run(*ONE_AN_HOUR)
         started = time.monotonic()
         done = run(*ONE_AN_HOUR, "--wait", wait)
@@ -104,7 +104,7 @@ class TestRejected:
         assert time.monotonic() - started < 20
 
 
-class TestMisused:
+class TestInvalidArguments:
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [
@@ -133,8 +133,8 @@ class TestMisused:
             (("u", "r", "-c", "rpm:1", "--wait", "-1"), "'--wait'"),
         ],
     )
-    def test_it_is_told_in_one_line_with_exit_code_2(self, run, arguments, words):
-        """The line says what is wrong and what would be right; nothing is taken."""
+    def test_acquire_with_invalid_arguments_prints_one_line_and_exits_with_2(self, run, arguments, words):
+        """The line names the mistake and the correct form; no tokens are taken."""
         done = run("acquire", *arguments)
 
         assert (2, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))
@@ -143,16 +143,16 @@ class TestMisused:
 
 
 class TestInAShell:
-    def test_exit_codes(self, shell):
-        """0 if taken, 75 if too few tokens are left, 2 if it is misused; a shell tells them apart."""
+    def test_acquire_exit_codes_distinguish_admitted_rejected_and_invalid(self, shell):
+        """0 if admitted, 75 if too few tokens are left, 2 if the arguments are invalid."""
         codes = [shell(*ONE_AN_HOUR).returncode for _ in range(2)] + [
             shell("acquire", "u#", "r", "-c", "x:1").returncode
         ]
 
         assert [0, 75, 2] == codes
 
-    def test_a_store_that_is_away_is_exit_code_69(self, shell, database):
-        """A file that somebody keeps locked is given up on at the deadline."""
+    def test_acquire_on_an_unavailable_store_exits_with_69(self, shell, database):
+        """Waiting for a locked file ends at the deadline."""
         shell("available", "user-1", "gpt-4", "-l", "rph:1/h")
         with locked(database):
             done = shell(*ONE_AN_HOUR)
@@ -161,16 +161,16 @@ class TestInAShell:
         line = r"Error: the store is unavailable: the file was locked by others for \d+\.\d s\. Try again later\.\n"
         assert re.fullmatch(line, done.stderr)
 
-    def test_a_store_that_cannot_be_used_is_exit_code_69(self, shell, database):
-        """A file that is not ours is named, and left as it is."""
+    def test_acquire_on_an_unusable_file_exits_with_69(self, shell, database):
+        """A file of another application is named in the error and left unchanged."""
         database.write_text("not a database, but long enough to be looked at " * 20)
         done = shell(*ONE_AN_HOUR)
 
         assert (69, 1) == (done.returncode, done.stderr.count("\n"))
         assert str(database) in done.stderr
 
-    def test_let_through_while_the_store_is_away_is_exit_code_0(self, shell, database):
-        """Where the system's defaults say so, a call goes on unlimited, and the user is told."""
+    def test_acquire_allowed_while_the_store_is_unavailable_exits_with_0(self, shell, database):
+        """If the system defaults allow it, the call proceeds without limiting, and stderr says so."""
         shell("system", "set-defaults", "-l", "rph:1/h", "--on-unavailable", "allow")
         with locked(database):
             done = shell("acquire", "user-1", "gpt-4", "-c", "rph:1")

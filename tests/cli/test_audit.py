@@ -1,20 +1,20 @@
-"""``zae-limiter audit``: who changed what, and when."""
+"""``zae-limiter audit``: who made which change, and when."""
 
 import pytest
 
-from tests.cli.aws import told
+from tests.cli.aws import printed_json
 from zae_limiter.cli.audit import in_words
 
 
 def changes(result):
-    """The changes a page tells of, without their times."""
+    """Return the changes of a printed page, without their times."""
     return [" ".join(line.split()[2:]) for line in result.stdout.splitlines()[1:]]
 
 
-class TestWhoseChanges:
+class TestFilters:
     @pytest.fixture(autouse=True)
     def made(self, run):
-        """A change of each kind, by ops."""
+        """Make a change of each kind, as ops."""
         run("system", "set-defaults", "-l", "rpm:5", "--on-unavailable", "allow", "--principal", "ops")
         run("resource", "set-defaults", "gpt-4", "-l", "rpm:5/s:burst=9", "--principal", "ops")
         run("entity", "create", "user-1", "--principal", "ops")
@@ -30,12 +30,12 @@ class TestWhoseChanges:
             (("$RESOURCE:gpt-4",), ["resource defaults set ops gpt-4 rpm:5/s:burst=9"]),
         ],
     )
-    def test_they_are_told_newest_first(self, run, arguments, expected):
-        """Limits are written as they are given to commands."""
+    def test_audit_list_shows_changes_newest_first(self, run, arguments, expected):
+        """Limits are written in the syntax that commands accept."""
         assert expected == changes(run("audit", "list", *arguments))
 
-    def test_those_of_a_namespace_are_told_from_any(self, run):
-        (event,) = told(run("audit", "list", "--of-namespace", "acme", "--json"))["events"]
+    def test_audit_list_of_a_namespace_works_from_any_namespace(self, run):
+        (event,) = printed_json(run("audit", "list", "--of-namespace", "acme", "--json"))["events"]
 
         assert ("namespace_registered", "$NAMESPACE:acme", "ops") == (
             event["action"],
@@ -43,15 +43,15 @@ class TestWhoseChanges:
             event["principal"],
         )
 
-    def test_without_a_name_they_are_those_of_the_namespace_as_a_whole(self, run):
-        """Its own life and its system defaults, in the order of time."""
+    def test_audit_list_without_a_name_shows_changes_of_the_namespace_itself(self, run):
+        """These are its lifecycle and its system defaults, ordered by time."""
         run("namespace", "register", "globex")
         run("system", "set-defaults", "-l", "rpm:7", "-N", "globex")
-        found = told(run("audit", "list", "--namespace", "globex", "--json"))["events"]
+        found = printed_json(run("audit", "list", "--namespace", "globex", "--json"))["events"]
 
         assert ["system_defaults_set", "namespace_registered"] == [event["action"] for event in found]
 
-    def test_two_kinds_at_once_are_refused(self, run):
+    def test_audit_list_with_two_filters_is_refused(self, run):
         done = run("audit", "list", "user-1", "--system")
 
         assert (2, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))
@@ -61,11 +61,11 @@ class TestWhoseChanges:
 class TestPages:
     @pytest.fixture
     def five(self, run):
-        """Five changes of an entity."""
+        """Make five changes of an entity."""
         for rate in range(1, 6):
             run("entity", "set-limits", "user-1", "-l", f"rpm:{rate}")
 
-    def test_the_next_page_is_a_command_that_can_be_copied(self, run, five):
+    def test_audit_list_prints_the_next_page_as_a_command_to_copy(self, run, five):
         first = run("audit", "list", "user-1", "--limit", "3")
         second = run(*first.stderr.removeprefix("Older ones follow; give --all, or go on with: zae-limiter ").split())
 
@@ -73,43 +73,43 @@ class TestPages:
         assert ["2", "1"] == [line.rpartition(":")[2].partition("/")[0] for line in changes(second)]
         assert "" == second.stderr
 
-    def test_a_last_page_that_is_full_has_no_next(self, run, five):
-        assert None is told(run("audit", "list", "user-1", "--limit", "5", "--json"))["next_cursor"]
+    def test_audit_list_of_a_full_last_page_has_no_next_page(self, run, five):
+        assert None is printed_json(run("audit", "list", "user-1", "--limit", "5", "--json"))["next_cursor"]
 
-    def test_all_is_all(self, run, five, monkeypatch):
-        """However many are read at once."""
+    def test_audit_list_with_all_shows_every_event(self, run, five, monkeypatch):
+        """The number of pages makes no difference."""
         monkeypatch.setattr("zae_limiter.cli.audit._READ_AT_ONCE", 2)
 
-        assert 5 == len(told(run("audit", "list", "user-1", "--all", "--json"))["events"])
+        assert 5 == len(printed_json(run("audit", "list", "user-1", "--all", "--json"))["events"])
 
-    def test_pages_of_the_namespace_as_a_whole_miss_nothing(self, run):
-        """Two kinds of changes are told as one list."""
+    def test_audit_pages_of_a_namespace_contain_every_event_once(self, run):
+        """Lifecycle events and system defaults are merged into one list."""
         run("namespace", "register", "acme")
         for rate in range(1, 4):
             run("system", "set-defaults", "-l", f"rpm:{rate}", "-N", "acme")
-        whole = told(run("audit", "list", "-N", "acme", "--json"))["events"]
-        first = told(run("audit", "list", "-N", "acme", "--limit", "3", "--json"))
-        second = told(run("audit", "list", "-N", "acme", "--cursor", first["next_cursor"], "--json"))
+        whole = printed_json(run("audit", "list", "-N", "acme", "--json"))["events"]
+        first = printed_json(run("audit", "list", "-N", "acme", "--limit", "3", "--json"))
+        second = printed_json(run("audit", "list", "-N", "acme", "--cursor", first["next_cursor"], "--json"))
 
         assert 4 == len(whole)
         assert whole == first["events"] + second["events"]
 
-    def test_a_cursor_that_is_none_is_told_in_one_line(self, run):
+    def test_audit_list_with_an_invalid_cursor_prints_one_line(self, run):
         done = run("audit", "list", "user-1", "--cursor", "bogus")
 
         assert (2, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))
         assert "Invalid --cursor 'bogus'" in done.stderr
 
 
-def test_nothing_on_record_is_no_failure(run):
+def test_audit_list_without_events_succeeds_and_says_so(run):
     done = run("audit", "list", "nobody")
 
     assert (0, "", "No change is on record.\n") == (done.exit_code, done.stdout, done.stderr)
-    assert {"events": [], "next_cursor": None} == told(run("audit", "list", "nobody", "--json"))
+    assert {"events": [], "next_cursor": None} == printed_json(run("audit", "list", "nobody", "--json"))
 
 
-def test_what_a_newer_version_wrote_is_shown_as_it_is():
-    """An unknown form is no reason to show nothing."""
+def test_audit_details_of_an_unknown_format_are_shown_as_stored():
+    """Events written by a newer version are still shown."""
     assert 'rpm:5/min {"of": "another kind"} by=1' == in_words(
         {
             "limits": [

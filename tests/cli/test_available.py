@@ -1,4 +1,4 @@
-"""``zae-limiter available``, and how tables are printed."""
+"""``zae-limiter available``, and the format of tables."""
 
 import json
 import sys
@@ -9,8 +9,8 @@ from zae_limiter.cli._output import Column, Grid, print_grid, print_json
 
 
 class TestAvailable:
-    def test_it_shows_every_limit_in_force(self, run):
-        """What is left, of how much, and how fast it comes back."""
+    def test_available_shows_every_limit_in_force(self, run):
+        """It shows what is left, the capacity and the refill rate."""
         run("system", "set-defaults", "-l", "rpd:100/d", "-l", "tpd:1000/d:burst=2000")
         run("acquire", "user-1", "gpt-4", "-c", "rpd:1")
         done = run("available", "user-1", "gpt-4")
@@ -22,22 +22,22 @@ class TestAvailable:
         ]
         assert (lines, "") == (done.stdout.splitlines(), done.stderr)
 
-    def test_json_has_amounts_by_name(self, run):
-        """What a script wants is at .available.rpd."""
+    def test_available_json_has_amounts_by_limit_name(self, run):
+        """A script reads `.available.rpd`."""
         done = run("available", "user-1", "gpt-4", "-l", "rpd:100/d", "--json")
 
         limit = {"name": "rpd", "capacity": 100, "refill_amount": 100, "refill_period_seconds": 86400}
         facts = {"entity_id": "user-1", "resource": "gpt-4", "available": {"rpd": 100}, "limits": [limit]}
         assert facts == json.loads(done.stdout)
 
-    def test_looking_takes_nothing(self, run):
-        """However often one looks."""
-        told = [run("available", "user-1", "gpt-4", "-l", "rpd:1/d", "--json").stdout for _ in range(3)]
+    def test_available_takes_no_tokens(self, run):
+        """Repeated calls show the same balance."""
+        printed = [run("available", "user-1", "gpt-4", "-l", "rpd:1/d", "--json").stdout for _ in range(3)]
 
-        assert 1 == len(set(told))
+        assert 1 == len(set(printed))
 
-    def test_without_limits_anywhere_it_says_how_to_give_some(self, run):
-        """The hint is a command, not Python."""
+    def test_available_without_any_limits_shows_how_to_set_some(self, run):
+        """The hint is a command, not Python code."""
         done = run("available", "user-1", "gpt-4")
 
         assert 2 == done.exit_code
@@ -45,10 +45,10 @@ class TestAvailable:
         assert "set_system_defaults" not in done.stderr
 
 
-class TestWhereTheDataIs:
+class TestStoreLocation:
     @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the data directory is not in the environment")
-    def test_the_default_file_is_named_on_stderr(self, run, tmp_path, monkeypatch):
-        """Whoever named no file is told which one it is; stdout is free of it."""
+    def test_the_default_file_is_announced_on_stderr(self, run, tmp_path, monkeypatch):
+        """Without a URL, stderr names the file in use; stdout has the result alone."""
         monkeypatch.delenv("ZAE_LIMITER_URL")
         monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
         done = run("available", "user-1", "gpt-4", "-l", "rpd:1/d", "--json")
@@ -57,27 +57,27 @@ class TestWhereTheDataIs:
         assert f"Using {file} (choose another with --name or --url)\n" == done.stderr
         assert {"rpd": 1} == json.loads(done.stdout)["available"]
 
-    def test_a_url_given_goes_before_the_environment(self, run, database, tmp_path):
-        """And nothing is said of what the user said."""
+    def test_the_url_option_overrides_the_environment(self, run, database, tmp_path):
+        """A location that the user gave is not repeated."""
         done = run("available", "user-1", "gpt-4", "-l", "rpd:1/d", "--url", f"sqlite:///{tmp_path}/other.db")
 
         assert "" == done.stderr
         assert (True, False) == ((tmp_path / "other.db").exists(), database.exists())
 
-    def test_memory_is_said_to_keep_nothing(self, run):
-        """It ends with the command, which is hardly what one wants of it."""
+    def test_a_memory_url_prints_a_warning_that_nothing_is_kept(self, run):
+        """The data of `memory://` is lost when the command ends."""
         done = run("available", "user-1", "gpt-4", "-l", "rpd:1/d", "--url", "memory://")
 
         assert "lasts no longer than this command" in done.stderr
 
 
 class TestInATerminal:
-    def test_tables_have_a_rule_and_json_is_indented(self, capsys, monkeypatch):
-        """Somebody is looking."""
+    def test_output_in_a_terminal_has_a_table_rule_and_indented_json(self, capsys, monkeypatch):
+        """The output is formatted for reading."""
         monkeypatch.setattr("zae_limiter.cli._output.in_terminal", lambda: True)
         print_grid(Grid([Column("limit"), Column("left", True)], [("rpm", "7")]))
         print_json({"a": 1})
 
-        table, told = capsys.readouterr().out.split("{")
+        table, printed = capsys.readouterr().out.split("{")
         assert ["limit   left", "────────────", "rpm        7"] == table.splitlines()
-        assert '\n  "a": 1\n}\n' == told
+        assert '\n  "a": 1\n}\n' == printed

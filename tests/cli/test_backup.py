@@ -1,4 +1,4 @@
-"""``backup`` and ``restore``: what is asked, printed and refused, and the exit codes."""
+"""``backup`` and ``restore``: prompts, output, refusals and exit codes."""
 
 import json
 import stat
@@ -12,7 +12,7 @@ from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 
 @pytest.fixture
 def store(database):
-    """A store with an entity in it, opened by this process all the time."""
+    """A store with one entity, kept open by this process."""
     with SyncRepository.open(f"sqlite:///{database}") as repo:
         repo.set_system_defaults([Limit.custom("rpm", 100, 1, 365 * 86_400)])
         yield SyncRateLimiter(repo)
@@ -20,18 +20,18 @@ def store(database):
 
 @pytest.fixture
 def file(tmp_path):
-    """The name of a backup."""
+    """The path of a backup file."""
     return tmp_path / "backup.db"
 
 
 def take(limiter, amount):
-    """Take tokens, and return what is left."""
+    """Take tokens and return what is left."""
     with limiter.acquire("user-1", "gpt-4", {"rpm": amount}):
         return limiter.available("user-1", "gpt-4")["rpm"]
 
 
-def test_what_was_backed_up_is_restored(run, store, database, file):
-    """The process that has the store open continues on the restored content; the old content is kept."""
+def test_restore_brings_back_the_content_of_the_backup(run, store, database, file):
+    """A process that has the store open continues with the restored content. The old content is kept."""
     take(store, 10)
     saved = run("backup", str(file))
     take(store, 30)
@@ -46,7 +46,7 @@ def test_what_was_backed_up_is_restored(run, store, database, file):
     assert 0o600 == stat.S_IMODE(file.stat().st_mode)
 
 
-def test_both_print_json(run, store, database, file):
+def test_backup_and_restore_print_json_with_the_documented_keys(run, store, database, file):
     """The keys are those of the help."""
     take(store, 10)
     saved = json.loads(run("backup", str(file), "--json").stdout)
@@ -60,8 +60,8 @@ def test_both_print_json(run, store, database, file):
         assert [] == [key for key in printed if f'"{key}"' not in shape]
 
 
-def test_progress_is_a_line_for_each_step_where_there_is_no_terminal(run, store, file):
-    """On stderr, so that stdout has the result alone."""
+def test_backup_progress_outside_a_terminal_is_one_line_per_step(run, store, file):
+    """Progress goes to stderr; stdout has the result alone."""
     saved = run("backup", str(file))
     restored = run("restore", str(file), "--yes")
 
@@ -70,8 +70,8 @@ def test_progress_is_a_line_for_each_step_where_there_is_no_terminal(run, store,
     assert steps == [one.split()[0] for one in restored.stderr.splitlines()[:-1]]
 
 
-def test_a_large_copy_reports_every_tenth(run, store, file, monkeypatch):
-    """Without a terminal too, a long copy is seen to advance."""
+def test_backup_progress_of_a_large_file_is_reported_every_tenth(run, store, file, monkeypatch):
+    """A long copy shows progress without a terminal too."""
     monkeypatch.setattr("zae_limiter.cli._copying._LARGE_BYTES", 1)
     monkeypatch.setattr("zae_limiter.tables.sqlite.backup._BYTES_PER_STEP", 1024)
     reported = run("backup", str(file)).stderr.splitlines()
@@ -81,8 +81,8 @@ def test_a_large_copy_reports_every_tenth(run, store, file, monkeypatch):
     assert sorted({*tenths, 100}) == tenths
 
 
-def test_an_existing_file_is_replaced_only_if_the_user_agrees(run, store, file, somebody):
-    """The question is asked; ``--yes`` answers it."""
+def test_backup_replaces_an_existing_file_only_after_confirmation(run, store, file, interactive):
+    """The command asks; ``--yes`` answers."""
     file.write_text("precious")
     declined = run("backup", str(file), answers="n\n")
 
@@ -92,8 +92,8 @@ def test_an_existing_file_is_replaced_only_if_the_user_agrees(run, store, file, 
     assert file.read_bytes().startswith(b"SQLite format 3")
 
 
-def test_a_restore_asks_first(run, store, database, file, somebody):
-    """The question names both files; declined, nothing is changed."""
+def test_restore_asks_for_confirmation_first(run, store, database, file, interactive):
+    """The question names both files; if declined, nothing changes."""
     run("backup", str(file))
     take(store, 10)
     declined = run("restore", str(file), answers="n\n")
@@ -105,8 +105,8 @@ def test_a_restore_asks_first(run, store, database, file, somebody):
     assert not database.with_name("limiter.db.before-restore").exists()
 
 
-def test_without_a_terminal_yes_is_required(run, store, file):
-    """Nothing is replaced by a script that did not say so."""
+def test_backup_and_restore_without_a_terminal_require_yes(run, store, file):
+    """A script that does not confirm replaces nothing."""
     run("backup", str(file))
     refused = [run("backup", str(file)), run("restore", str(file))]
 
@@ -125,16 +125,16 @@ def test_without_a_terminal_yes_is_required(run, store, file):
         (("--name", "my-app"), "not supported by the dynamodb backend; use point-in-time recovery"),
     ],
 )
-def test_another_store_than_a_file_is_refused(run, file, name, options, hint):
-    """The error says what to use instead."""
+def test_backup_of_a_store_that_is_not_a_file_is_refused(run, file, name, options, hint):
+    """The error names the alternative."""
     refused = run(name, str(file), *options)
 
     assert 2 == refused.exit_code
     assert refused.stderr.startswith(f"Error: {name} is {hint}")
 
 
-def test_what_is_no_backup_is_refused_before_anything_is_asked(run, store, file, somebody):
-    """With what is wrong, and exit code 69."""
+def test_restore_of_an_invalid_backup_is_refused_before_the_question(run, store, file, interactive):
+    """The error gives the reason; the exit code is 69."""
     file.write_text("Dear diary")
     refused = run("restore", str(file))
 
@@ -142,8 +142,8 @@ def test_what_is_no_backup_is_refused_before_anything_is_asked(run, store, file,
     assert "Replace" not in refused.stderr
 
 
-def test_a_store_that_does_not_exist_is_not_backed_up(run, database, file):
-    """Nothing is created."""
+def test_backup_of_a_missing_store_is_refused(run, database, file):
+    """No file is created."""
     refused = run("backup", str(file))
 
     assert (69, True) == (refused.exit_code, "it does not exist" in refused.stderr)
@@ -151,8 +151,8 @@ def test_a_store_that_does_not_exist_is_not_backed_up(run, database, file):
     assert not file.exists()
 
 
-def test_the_default_file_is_announced(run, file, tmp_path, monkeypatch):
-    """Where neither an option nor the environment names a store."""
+def test_backup_announces_the_default_file(run, file, tmp_path, monkeypatch):
+    """This applies if neither an option nor the environment names a store."""
     monkeypatch.delenv("ZAE_LIMITER_URL")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     run("system", "set-defaults", "-l", "rpm:5")
@@ -162,8 +162,8 @@ def test_the_default_file_is_announced(run, file, tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no pty")
-def test_progress_is_a_bar_in_a_terminal(run, store, file):
-    """It is gone when the result is printed."""
+def test_backup_progress_in_a_terminal_is_a_bar(run, store, file):
+    """The bar is cleared when the result is printed."""
     code, shown = in_terminal(*command("backup", str(file)))
 
     assert 0 == code

@@ -32,8 +32,8 @@ printf '%s\\n' "${COMPREPLY[@]}"
     ],
     ids=" ".join,
 )
-def test_bash_completes(words, expected):
-    """Names of commands and groups, options, and values of which there are few."""
+def test_bash_completes_commands_options_and_choices(words, expected):
+    """Commands, groups, options and values with few choices are completed."""
     environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
     pressed = [BASH, "--norc", "-c", PRESS_TAB, "bash", *words]
     done = subprocess.run(pressed, capture_output=True, text=True, check=True, env=environment, timeout=60)
@@ -42,15 +42,15 @@ def test_bash_completes(words, expected):
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_have_a_script(run, shell):
-    """It calls the command in the way that click answers for the shell."""
+def test_completion_prints_a_script_for_other_shells(run, shell):
+    """The script calls the command in the way that click expects of this shell."""
     done = run("completion", shell)
 
     assert 0 == done.exit_code
     assert f"_ZAE_LIMITER_COMPLETE={shell}_complete" in done.stdout
 
 
-def test_another_shell_is_told_which_there_are(run):
+def test_completion_for_an_unknown_shell_lists_the_supported_ones(run):
     done = run("completion", "tcsh")
 
     assert (2, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))

@@ -1,4 +1,4 @@
-"""``zae-limiter demo``: the run, its bookkeeping, and how it is shown."""
+"""``zae-limiter demo``: the run, its accounting and its views."""
 
 import io
 import re
@@ -45,7 +45,8 @@ STANDINGS = [
 ]
 RAISING = RaiseProgress(RAISED, 10.0, 10.0, 10.9)
 FRAME = DemoFrame(4.2, 20.0, STANDINGS, RAISING, [f"event {number}" for number in range(20)])
-# A busy machine shows little in a second; then a demo is run again for twice as long, up to this.
+# A busy machine shows little in one second. A demo is then repeated for twice as long, up to this many
+# seconds.
 LONGEST_S = 16
 
 
@@ -57,7 +58,7 @@ def report_with(highest_share: float) -> DemoReport:
 
 
 class SettableClock:
-    """A clock that stands still until it is set."""
+    """A clock that shows the same time until it is set."""
 
     def __init__(self, now_ms):
         self.time_ms = now_ms
@@ -75,7 +76,7 @@ async def take_tokens(limiter, amount):
 
 
 async def run_showing(repository: Repository, seconds: float, shows: Callable[[DemoReport], object]) -> DemoReport:
-    """Run a demo, for as long as it takes to show something."""
+    """Run a demo until its report satisfies the predicate."""
     stage = Stage(RateLimiter(repository), repository, SystemClock(), Random(7))
     while True:
         await prepare(repository)
@@ -85,15 +86,15 @@ async def run_showing(repository: Repository, seconds: float, shows: Callable[[D
         seconds *= 2
 
 
-class TestThePlan:
-    def test_the_same_seed_makes_the_same_calls(self):
-        """What is shown today is shown tomorrow."""
+class TestPlan:
+    def test_demo_plan_with_the_same_seed_makes_the_same_calls(self):
+        """A demo can be repeated exactly."""
         keys = [key for project in PROJECTS for key in project.keys]
         first, second = ([key.call(Random(3)) for key in keys] for _ in range(2))
 
         assert first == second
 
-    def test_no_call_asks_for_more_than_a_bucket_holds(self):
+    def test_demo_plan_never_asks_for_more_than_a_bucket_holds(self):
         """Such a call would never be admitted."""
         random = Random(3)
         stored = [RESOURCE_LIMITS, *(limits for _, _, limits in ENTITY_LIMITS)]
@@ -103,27 +104,27 @@ class TestThePlan:
         assert all(key.call(random).estimated <= capacity for key in keys for _ in range(1_000))
 
 
-class TestTheLedger:
+class TestLedger:
     LIMIT = Limit.per_second("tps", 100, burst=200)
 
-    def test_capacity_and_refill_may_be_taken(self):
-        """200 at once and 100 a second later are all that is offered, so far."""
+    def test_demo_ledger_accepts_takes_of_the_capacity_and_the_refill(self):
+        """200 tokens immediately and 100 one second later are all that was available."""
         ledger = Ledger([self.LIMIT], 5_000)
         ledger.take({"tps": 200}, 5_000)
         ledger.take({"tps": 100}, 6_000)
 
         assert 1.0 == ledger.highest_share
 
-    def test_a_token_more_is_noticed(self):
-        """The check would see an over-admission of a single token."""
+    def test_demo_ledger_reports_a_take_of_one_token_too_many(self):
+        """The check detects an over-admission of a single token."""
         ledger = Ledger([self.LIMIT], 5_000)
         ledger.take({"tps": 200}, 5_000)
         ledger.take({"tps": 101}, 6_000)
 
         assert ledger.highest_share > 1
 
-    def test_what_was_given_back_may_be_taken_again(self):
-        """Only the difference counts."""
+    def test_demo_ledger_accepts_a_take_of_tokens_that_were_returned(self):
+        """Only the net amount counts."""
         ledger = Ledger([self.LIMIT], 5_000)
         ledger.take({"tps": 200}, 5_000)
         ledger.settle({"tps": -50})
@@ -131,8 +132,8 @@ class TestTheLedger:
 
         assert 1.0 == ledger.highest_share
 
-    def test_debt_is_no_offence_but_is_to_be_earned_before_the_next_take(self):
-        """An adjustment may go below zero; a take after it may not count on that."""
+    def test_demo_ledger_accepts_debt_but_no_take_before_it_is_repaid(self):
+        """An adjustment may go below zero. A later take needs the debt to be refilled first."""
         ledger = Ledger([self.LIMIT], 5_000)
         ledger.take({"tps": 200}, 5_000)
         ledger.settle({"tps": 100})
@@ -143,8 +144,8 @@ class TestTheLedger:
         assert ledger.highest_share > 1
 
     @pytest.mark.parametrize(("taken", "is_exceeded"), [(550, False), (551, True)])
-    def test_a_raised_limit_counts_from_then_on(self, taken, is_exceeded):
-        """A second at 100, half a second at 300, and the higher capacity; though it is told of afterwards."""
+    def test_demo_ledger_counts_a_raised_limit_from_the_time_it_was_raised(self, taken, is_exceeded):
+        """A second at 100, half a second at 300, and the higher capacity; the ledger hears of it only later."""
         ledger = Ledger([self.LIMIT], 5_000)
         ledger.take({"tps": taken}, 6_500)
         ledger.raise_to(Limit.per_second("tps", 300), 6_000)
@@ -152,8 +153,8 @@ class TestTheLedger:
 
         assert is_exceeded == (ledger.highest_share > 1)
 
-    def test_a_limit_raised_later_excuses_nothing(self):
-        """What was taken before is judged by the limit of that time."""
+    def test_demo_ledger_judges_earlier_takes_by_the_limit_of_their_time(self):
+        """A limit raised later does not justify an earlier take."""
         ledger = Ledger([self.LIMIT], 5_000)
         ledger.take({"tps": 201}, 5_000)
         ledger.raise_to(Limit.per_second("tps", 300), 6_000)
@@ -161,10 +162,10 @@ class TestTheLedger:
         assert ledger.highest_share > 1
 
 
-class TestTheViews:
+class TestViews:
     @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
-    def test_the_live_view_fits_the_terminal(self, width, height):
-        """Nothing wraps, nothing scrolls, every project and number is there."""
+    def test_demo_live_view_fits_the_terminal(self, width, height):
+        """Nothing wraps or scrolls, and every project and number is shown."""
         console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)
         with LiveView(console) as view, console.capture() as captured:
             view.show(FRAME)
@@ -176,16 +177,16 @@ class TestTheViews:
         assert any("-1,234" in line and "1,000" in line and "0.4 s" in line for line in lines)
         assert raise_line(RAISING) in [line.strip() for line in lines]
 
-    def test_a_wide_terminal_shows_the_limits_and_where_they_come_from(self):
-        """There is room for it."""
+    def test_demo_live_view_in_a_wide_terminal_shows_limits_and_their_source(self):
+        """Additional columns are shown if there is room."""
         console = Console(file=io.StringIO(), width=120, color_system=None)
         with console.capture() as captured:
             console.print(drawing(FRAME, 0, wide=True))
 
         assert 6 == captured.get().count("rpm 300, tpm 120,000  the model")
 
-    def test_a_limit_that_a_project_has_not_is_no_bar(self):
-        """A parent may limit tokens alone."""
+    def test_demo_live_view_draws_no_bar_for_a_limit_the_project_lacks(self):
+        """A parent may limit tokens only."""
         alone = DemoStanding(MEMBERS[0], {"tpm": LIMITS["tpm"]}, "entity", {"tpm": 6_000}, Counts(), None)
         console = Console(file=io.StringIO(), width=80, color_system=None)
         with console.capture() as captured:
@@ -193,8 +194,8 @@ class TestTheViews:
 
         assert "no limit" in captured.get()
 
-    def test_a_narrow_terminal_that_knows_only_ascii_will_do(self):
-        """What does not fit is cut off, and nothing else is drawn than the terminal can show."""
+    def test_demo_live_view_fits_a_narrow_ascii_terminal(self):
+        """What does not fit is cut off, and only ASCII characters are drawn."""
         written = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
         console = Console(file=written, width=60, height=20, force_terminal=True)
         with LiveView(console) as view:
@@ -203,8 +204,8 @@ class TestTheViews:
 
         assert "demo-key-2b" in written.read()
 
-    def test_bars_show_the_balance_without_colours(self):
-        """Full, part and empty; a debt is empty."""
+    def test_demo_bars_show_the_balance_without_colours(self):
+        """Full, partial and empty; a debt is shown as empty."""
         console = Console(file=io.StringIO(), width=80, color_system=None)
         with console.capture() as captured:
             console.print(drawing(FRAME, 0))
@@ -212,18 +213,18 @@ class TestTheViews:
         rows = [line for line in captured.get().splitlines() if line.strip().startswith("demo-")]
         assert [(20, 0), (3, 17), (1, 19)] * 2 == [(row.count("█"), row.count("░")) for row in rows]
 
-    def test_the_plain_view_is_a_heading_and_a_row_for_each_frame(self, capsys):
-        """As wide as a terminal, no more; the raised limit is told once."""
+    def test_demo_plain_view_has_one_heading_and_one_row_per_frame(self, capsys):
+        """Rows fit 80 columns; the raised limit is reported once."""
         with PlainView() as view:
             view.show(FRAME)
             view.show(FRAME)
 
-        _, heading, told, *rows = capsys.readouterr().out.splitlines()
+        _, heading, printed, *rows = capsys.readouterr().out.splitlines()
         names = ["project-1", "key-1a", "key-1b", "project-2", "key-2a", "key-2b"]
         assert ["TIME", "ADMITTED", "REJECTED", "RETRY", *names] == heading.split()
-        assert raise_line(RAISING) == told.strip()
+        assert raise_line(RAISING) == printed.strip()
         assert ["  4 s        48     4000  0.31     6,000 -1,234    500     6,000 -1,234    500"] * 2 == rows
-        assert max(map(len, [heading, told, *rows])) <= 80
+        assert max(map(len, [heading, printed, *rows])) <= 80
 
     @pytest.mark.parametrize(
         ("progress", "expected"),
@@ -236,12 +237,12 @@ class TestTheViews:
             (RAISING, "raised at 10.0 s: demo-project-2 tpm 120,000 -> 480,000, in force at 10.9 s"),
         ],
     )
-    def test_the_raised_limit_is_told_before_and_after(self, progress, expected):
-        """What, when, and whether it is in force; in 80 columns."""
+    def test_demo_views_show_the_raised_limit_before_and_after_it_applies(self, progress, expected):
+        """The text says which limit, when, and whether it is in force, in 80 columns."""
         assert expected == raise_line(progress)
         assert len(expected) <= 80
 
-    def test_the_summary_tells_all_in_80_columns(self):
+    def test_demo_summary_shows_all_results_in_80_columns(self):
         """Every project and key, calls, tokens, the raised limit, and whether the limits held."""
         lines = summary_lines(report_with(0.998))
 
@@ -252,23 +253,23 @@ class TestTheViews:
         assert "never exceeded: at most 99.8 %" in text
         assert max(len(line) for line in lines) <= 80
 
-    def test_the_chart_draws_the_most_longest(self):
-        """The others in proportion; nothing for nothing."""
+    def test_demo_chart_scales_bars_to_the_largest_value(self):
+        """The largest value has the longest bar; zero has none."""
         _, *bars = chart_lines({"a": 1_000, "b": 500, "c": 0}, "#")
 
         assert [44, 22, 0] == [bar.count("#") for bar in bars]
 
-    def test_a_limit_exceeded_is_not_hidden(self):
-        """Should the limiter ever be wrong, its demo says so."""
+    def test_demo_summary_reports_an_exceeded_limit(self):
+        """If the limiter admitted too much, its demo says so."""
         report = report_with(1.001)
 
         assert report.is_exceeded
         assert "EXCEEDED: 100.1 %" in "\n".join(summary_lines(report))
 
 
-class TestTheRun:
-    async def test_it_admits_and_rejects_and_stays_within_the_limits(self):
-        """Users see both, in a second already; a project counts what its keys do."""
+class TestRun:
+    async def test_demo_run_admits_and_rejects_within_the_limits(self):
+        """One second shows both, and a project counts the calls of its keys."""
         async with await Repository.open("memory://") as repository:
             report = await run_showing(repository, 1.2, lambda seen: seen.total.admitted > 10 and seen.total.rejected)
 
@@ -278,8 +279,8 @@ class TestTheRun:
         project, first, second = (line.counts for line in report.lines[:3])
         assert project == first + second
 
-    async def test_usage_snapshots_agree_with_what_the_demo_counted(self):
-        """To the token, and of this run alone; the second is in the same hour, as a rule."""
+    async def test_usage_snapshots_equal_the_counts_of_the_demo(self):
+        """They agree to the token and cover this run only, also if an earlier run was in the same hour."""
         async with await Repository.open("memory://") as repository:
             reports = [await run_showing(repository, 0.6, lambda seen: seen.total.used) for _ in range(2)]
 
@@ -288,8 +289,8 @@ class TestTheRun:
             assert sum(counted.values()) > 0
             assert counted == report.usage
 
-    async def test_usage_of_a_run_over_the_full_hour_is_the_sum_of_both_hours(self):
-        """What was used before it in the first hour is left out."""
+    async def test_usage_of_a_demo_across_two_hours_is_the_sum_of_both(self):
+        """Usage of the first hour before the demo is left out."""
         clock = SettableClock(1_700_002_800_000 - 2_000)
         async with await Repository.open("memory://", clock=clock) as repository:
             limiter = RateLimiter(repository)
@@ -302,8 +303,8 @@ class TestTheRun:
 
             assert {"demo-key-1a": 1_100} == await meter.usage()
 
-    async def test_the_raised_limit_reaches_the_callers(self):
-        """It is stored, resolved, and seen."""
+    async def test_demo_callers_see_the_raised_limit(self):
+        """The new limit is stored, resolved and observed."""
         async with await Repository.open("memory://") as repository:
             report = await run_showing(repository, 0.6, lambda seen: seen.effect.raised.seen_s)
             resolved = await repository.resolve_limits(RAISED.entity_id, RESOURCE)
@@ -311,21 +312,21 @@ class TestTheRun:
         assert report.effect.raised.seen_s is not None
         assert ([RAISED.after], "entity_default") == (resolved.limits, resolved.source)
 
-    async def test_an_error_of_one_caller_is_raised_as_it_is(self, monkeypatch):
-        """Not wrapped in a group, so that it is told in one line."""
+    async def test_demo_raises_the_error_of_one_caller_without_a_group(self, monkeypatch):
+        """An ungrouped error can be printed in one line."""
         async with await Repository.open("memory://") as repository:
             await prepare(repository)
             limiter = RateLimiter(repository)
 
-            def away(*_):
+            def unavailable(*_):
                 raise RateLimiterUnavailable(None)
 
-            monkeypatch.setattr(limiter, "acquire", away)
+            monkeypatch.setattr(limiter, "acquire", unavailable)
             with pytest.raises(RateLimiterUnavailable):
                 await run(Stage(limiter, repository, SystemClock(), Random(7)), 1.0, PlainView())
 
-    async def test_preparing_twice_changes_nothing(self):
-        """What is there already is left, and no event is written for it."""
+    async def test_demo_preparation_is_idempotent(self):
+        """What exists already stays, and no audit event is written for it."""
         async with await Repository.open("memory://") as repository:
             await prepare(repository)
             before = [await repository.get_audit_events(member.entity_id) for member in MEMBERS]
@@ -335,8 +336,8 @@ class TestTheRun:
             keys = await repository.get_children("demo-project-1")
             assert [("demo-key-1a", True), ("demo-key-1b", True)] == [(key.id, key.cascade) for key in keys]
 
-    def test_in_a_pipe_it_prints_lines_and_a_summary(self, shell, database):
-        """Lines as it goes, a summary in the end, nothing on stderr; and again on the same file."""
+    def test_demo_in_a_pipe_prints_rows_and_a_summary(self, shell, database):
+        """Nothing is written to stderr. A second demo on the same file works too."""
         for _ in range(2):
             for seconds in (1, 2, 4, 8, LONGEST_S):
                 done = shell("demo", "--seconds", str(seconds))
@@ -352,8 +353,8 @@ class TestTheRun:
             assert "never exceeded" in done.stdout
             assert str(database) in done.stdout
 
-    def test_two_at_once_on_one_file_are_told_apart(self, shell, monkeypatch):
-        """A limit that the other one raised is no offence of this one."""
+    def test_two_demos_on_one_file_do_not_report_each_others_changes(self, shell, monkeypatch):
+        """A limit raised by the other demo is not reported as a violation."""
         for name, value in PATIENT.items():
             monkeypatch.setenv(name, value)
         with ThreadPoolExecutor() as pool:
@@ -363,8 +364,8 @@ class TestTheRun:
 
         assert [0, 0] == [first.result().returncode, second.result().returncode]
 
-    def test_only_the_demos_own_buckets_are_touched(self, run):
-        """Limits and buckets of a user stay as they were."""
+    def test_demo_changes_only_its_own_buckets(self, run):
+        """The limits and buckets of users stay the same."""
         run("system", "set-defaults", "-l", "rpd:5/d")
         run("acquire", "user-1", "gpt-4", "-c", "rpd:1")
         looks = [("available", "user-1", "gpt-4"), ("system", "get-defaults")]
@@ -373,14 +374,14 @@ class TestTheRun:
 
         assert before == [run(*look).stdout for look in looks]
 
-    def test_an_interrupt_ends_it_quietly(self, database):
-        """Exit code 130, no traceback."""
+    def test_demo_on_an_interrupt_exits_with_130_without_a_traceback(self, database):
+        """Ctrl-C ends the demo without output on stderr."""
         command = [sys.executable, "-m", "zae_limiter", "demo"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             process.stdout.readline()
             time.sleep(0.1)
             process.send_signal(signal.SIGINT)
-            _, told = process.communicate(timeout=120)
+            _, printed = process.communicate(timeout=120)
 
-        assert (130, "") == (process.returncode, told)
+        assert (130, "") == (process.returncode, printed)

@@ -1,4 +1,4 @@
-"""The page about deploying tells of every command and every flag."""
+"""The deployment page documents every command and every flag."""
 
 from pathlib import Path
 
@@ -12,12 +12,12 @@ ON_STACKS = [name for name, command in COMMANDS.items() if command.module.endswi
 
 
 @pytest.mark.parametrize("name", ON_STACKS)
-def test_every_command_is_told(name):
+def test_deployment_page_documents_every_stack_command(name):
     assert f"\n| `{name}` |" in PAGE
 
 
 @pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.field)
-def test_every_flag_is_told_with_its_option(flag):
+def test_deployment_page_documents_every_flag_with_its_option(flag):
     forms = ", ".join(f"`{form}`" for form in flag.form.split("/"))
 
     assert f"\n| {forms} | `{flag.field}` |" in PAGE

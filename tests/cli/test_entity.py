@@ -1,25 +1,25 @@
-"""``zae-limiter entity``: who takes tokens, and the limits and buckets they have."""
+"""``zae-limiter entity``: entities, their limits and their buckets."""
 
 import pytest
 
-from tests.cli.aws import told
+from tests.cli.aws import printed_json
 
 RPM = {"name": "rpm", "capacity": 1000, "refill_amount": 1000, "refill_period_seconds": 60}
 
 
 class TestCreate:
-    def test_what_was_created_is_shown(self, run):
-        """Creating prints what is stored, and so does showing."""
+    def test_entity_create_and_entity_show_print_the_stored_entity(self, run):
+        """Both commands print the same facts."""
         run("entity", "create", "project-1")
         arguments = ("--parent", "project-1", "--cascade", "--display-name", "Jobs", "--metadata", "tier=gold=1")
-        made = told(run("entity", "create", "key-1", *arguments, "--json"))
+        made = printed_json(run("entity", "create", "key-1", *arguments, "--json"))
 
         facts = {"id": "key-1", "name": "Jobs", "parent_id": "project-1", "cascade": True}
         assert facts | {"metadata": {"tier": "gold=1"}, "created_at": made["created_at"]} == made
-        assert made == told(run("entity", "show", "key-1", "--json"))
+        assert made == printed_json(run("entity", "show", "key-1", "--json"))
 
-    def test_what_is_not_known_has_no_line(self, run):
-        """A line for every fact, and none for what nobody said."""
+    def test_entity_show_omits_facts_that_are_not_set(self, run):
+        """Every known fact has a line; unknown facts have none."""
         run("entity", "create", "project-1")
         run("entity", "create", "key-1", "--parent", "project-1", "--metadata", "tier=gold")
         parent, child = (run("entity", "show", one).stdout.splitlines() for one in ("project-1", "key-1"))
@@ -32,8 +32,8 @@ class TestCreate:
             "metadata tier  gold",
         ] == child[1:5]
 
-    def test_a_name_cannot_give_orders_to_the_terminal(self, run):
-        """What a terminal would obey is written as an escape."""
+    def test_entity_names_with_control_characters_are_escaped(self, run):
+        """Characters that a terminal would interpret are printed as escapes."""
         run("entity", "create", "user-1", "--display-name", "a\x1b[2Jb\nc")
 
         assert "name     a\\x1b[2Jb\\nc\n" in run("entity", "show", "user-1").stdout
@@ -54,15 +54,15 @@ class TestCreate:
             ((), 2, "Missing argument 'ENTITY'"),
         ],
     )
-    def test_what_cannot_be_created_is_told_in_one_line(self, run, arguments, code, words):
-        """In the words of the command line, with what to do."""
+    def test_entity_create_with_invalid_arguments_prints_one_line(self, run, arguments, code, words):
+        """The line uses the option names of the command and says what to do."""
         run("entity", "create", "project-1")
         done = run("entity", "create", *arguments)
 
         assert (code, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))
         assert words in done.stderr
 
-    def test_one_that_is_not_there_is_not_shown(self, run):
+    def test_entity_show_of_a_missing_entity_fails(self, run):
         done = run("entity", "show", "nobody", "--namespace", "default")
 
         assert (1, "") == (done.exit_code, done.stdout)
@@ -70,34 +70,37 @@ class TestCreate:
 
 
 class TestChildren:
-    def test_they_are_listed_in_order(self, run):
+    def test_entity_children_are_listed_in_order(self, run):
         run("entity", "create", "project-1")
         for name in ("key-b", "key-a"):
             run("entity", "create", name, "--parent", "project-1", "--cascade")
-        plain, facts = run("entity", "children", "project-1"), told(run("entity", "children", "project-1", "--json"))
+        plain, facts = (
+            run("entity", "children", "project-1"),
+            printed_json(run("entity", "children", "project-1", "--json")),
+        )
 
         assert ["ENTITY", "key-a", "key-b"] == [line.split()[0] for line in plain.stdout.splitlines()]
         assert [("key-a", True), ("key-b", True)] == [(one["id"], one["cascade"]) for one in facts]
 
-    def test_none_is_no_failure(self, run):
-        """It is said on stderr, with what to do; JSON is an empty list."""
+    def test_entity_children_of_a_childless_entity_succeeds_with_a_hint(self, run):
+        """The hint is on stderr; JSON is an empty list."""
         done = run("entity", "children", "project-1")
 
         assert (0, "") == (done.exit_code, done.stdout)
         assert "zae-limiter entity create key-1 --parent project-1 --cascade" in done.stderr
-        assert [] == told(run("entity", "children", "project-1", "--json"))
+        assert [] == printed_json(run("entity", "children", "project-1", "--json"))
 
 
 class TestDelete:
-    def test_with_yes_it_is_gone(self, run):
+    def test_entity_delete_with_yes_removes_the_entity(self, run):
         run("entity", "create", "user-1")
         done = run("entity", "delete", "user-1", "--yes")
 
         assert (0, "Deleted entity user-1.\n") == (done.exit_code, done.stdout)
         assert 1 == run("entity", "show", "user-1").exit_code
 
-    def test_without_anybody_to_ask_it_needs_yes(self, run):
-        """A script that forgot it deletes nothing."""
+    def test_entity_delete_without_a_terminal_requires_yes(self, run):
+        """A script that does not confirm deletes nothing."""
         run("entity", "create", "user-1")
         done = run("entity", "delete", "user-1")
 
@@ -106,8 +109,8 @@ class TestDelete:
         assert 0 == run("entity", "show", "user-1").exit_code
 
     @pytest.mark.parametrize("answer", ["n", "", "y"])
-    def test_it_asks_who_is_there(self, run, somebody, answer):
-        """No answer is no; the question names what would be lost."""
+    def test_entity_delete_in_a_terminal_asks_for_confirmation(self, run, interactive, answer):
+        """An empty answer means no. The question names what would be lost."""
         run("entity", "create", "user-1")
         done = run("entity", "delete", "user-1", answers=f"{answer}\n")
 
@@ -115,8 +118,8 @@ class TestDelete:
         assert (0 if answer == "y" else 1) == done.exit_code
         assert (1 if answer == "y" else 0) == run("entity", "show", "user-1").exit_code
 
-    def test_to_go_away_is_no(self, run, somebody):
-        """The end of the input is, and so is an interrupt."""
+    def test_entity_delete_with_input_that_ends_deletes_nothing(self, run, interactive):
+        """The end of the input is treated as no."""
         run("entity", "create", "user-1")
         done = run("entity", "delete", "user-1", answers="")
 
@@ -124,25 +127,25 @@ class TestDelete:
         assert 0 == run("entity", "show", "user-1").exit_code
 
     @pytest.mark.parametrize("arguments", [(), ("--yes",)])
-    def test_what_is_not_there_is_not_asked_about(self, run, arguments):
+    def test_entity_delete_of_a_missing_entity_asks_nothing(self, run, arguments):
         done = run("entity", "delete", "nobody", *arguments)
 
         assert (1, 1) == (done.exit_code, done.stderr.count("\n"))
         assert "there is no entity 'nobody'" in done.stderr
 
-    def test_a_parent_is_not_deleted_below_its_children(self, run):
+    def test_entity_delete_of_a_parent_with_children_is_refused(self, run):
         run("entity", "create", "project-1")
         run("entity", "create", "key-1", "--parent", "project-1")
         done = run("entity", "delete", "project-1", "--yes", "--json")
 
         assert (1, "") == (done.exit_code, done.stdout)
         assert "deleted first; list them: zae-limiter entity children project-1\n" in done.stderr
-        assert {"entity_id": "key-1", "deleted": True} == told(run("entity", "delete", "key-1", "-y", "--json"))
+        assert {"entity_id": "key-1", "deleted": True} == printed_json(run("entity", "delete", "key-1", "-y", "--json"))
 
 
 class TestLimits:
-    def test_what_was_set_is_got(self, run):
-        """For one resource, and for all others."""
+    def test_entity_get_limits_prints_what_set_limits_stored(self, run):
+        """Limits may be stored for one resource, or for all others."""
         told_of = run("entity", "set-limits", "user-1", "--resource", "gpt-4", "-l", "rpm:1000")
         run("entity", "set-limits", "user-1", "-l", "rpm:5/h:burst=9")
 
@@ -150,22 +153,22 @@ class TestLimits:
         assert told_of.stdout == run("entity", "get-limits", "user-1", "--resource", "gpt-4").stdout
         assert "rpm           9  5 per hour\n" in run("entity", "get-limits", "user-1").stdout
 
-    def test_json_says_whose_they_are(self, run):
-        facts = told(run("entity", "set-limits", "user-1", "--resource", "gpt-4", "-l", "rpm:1000", "--json"))
-        others = told(run("entity", "get-limits", "user-1", "--json"))
+    def test_entity_limits_json_names_the_entity_and_the_resource(self, run):
+        facts = printed_json(run("entity", "set-limits", "user-1", "--resource", "gpt-4", "-l", "rpm:1000", "--json"))
+        others = printed_json(run("entity", "get-limits", "user-1", "--json"))
 
         assert {"entity_id": "user-1", "resource": "gpt-4", "limits": [RPM]} == facts
         assert {"entity_id": "user-1", "resource": "_default_", "limits": []} == others
 
-    def test_none_is_no_failure(self, run):
-        """What would store some is a command that can be copied."""
+    def test_entity_get_limits_without_stored_limits_succeeds_with_a_hint(self, run):
+        """The hint is a command that can be copied."""
         done = run("entity", "get-limits", "user-1", "--resource", "gpt-4")
 
         assert (0, "") == (done.exit_code, done.stdout)
         assert "zae-limiter entity set-limits user-1 --resource gpt-4 -l rpm:1000\n" in done.stderr
 
-    def test_deleting_asks_and_says_what_was_there(self, run, somebody):
-        """What is not there is not asked about."""
+    def test_entity_delete_limits_asks_and_prints_what_was_deleted(self, run, interactive):
+        """No question is asked if no limits are stored."""
         run("entity", "set-limits", "user-1", "--resource", "gpt-4", "-l", "rpm:1000")
         delete = ("entity", "delete-limits", "user-1", "--resource", "gpt-4")
         kept, gone, none = (run(*delete, answers="n\n"), run(*delete, answers="y\n"), run(*delete))
@@ -175,22 +178,22 @@ class TestLimits:
         assert (0, "Deleted the limits of entity user-1 for resource gpt-4.\n") == (gone.exit_code, gone.stdout)
         assert "There are no limits of entity user-1 for resource gpt-4; nothing was deleted.\n" == none.stdout
 
-    def test_deleting_in_json_says_whether_there_were_any(self, run):
+    def test_entity_delete_limits_json_says_whether_limits_existed(self, run):
         run("entity", "set-limits", "user-1", "-l", "rpm:1000")
         delete = ("entity", "delete-limits", "user-1", "--yes", "--json")
         facts = {"entity_id": "user-1", "resource": "_default_"}
 
-        assert facts | {"deleted": True} == told(run(*delete))
-        assert facts | {"deleted": False} == told(run(*delete))
+        assert facts | {"deleted": True} == printed_json(run(*delete))
+        assert facts | {"deleted": False} == printed_json(run(*delete))
 
-    def test_the_resources_are_listed(self, run):
+    def test_entity_resources_with_limits_are_listed(self, run):
         none = run("entity", "list-resources")
         for arguments in (("--resource", "gpt-4"), ()):
             run("entity", "set-limits", "user-1", *arguments, "-l", "rpm:1000")
 
         assert (0, "") == (none.exit_code, none.stdout)
         assert "RESOURCE\n_default_\ngpt-4\n" == run("entity", "list-resources").stdout
-        assert ["_default_", "gpt-4"] == told(run("entity", "list-resources", "--json"))
+        assert ["_default_", "gpt-4"] == printed_json(run("entity", "list-resources", "--json"))
 
 
 class TestList:
@@ -201,8 +204,8 @@ class TestList:
             run("entity", "set-limits", name, "--resource", "gpt-4", "-l", "rpm:5")
         return ("entity", "list", "--with-custom-limits", "gpt-4")
 
-    def test_the_next_page_is_a_command_that_can_be_copied(self, run, listing):
-        """It is on stderr, out of the way of what reads the list."""
+    def test_entity_list_prints_the_next_page_as_a_command_to_copy(self, run, listing):
+        """It goes to stderr, so that stdout has the list alone."""
         first = run(*listing, "--limit", "2")
         command = first.stderr.removeprefix("More follow; give --all, or go on with: zae-limiter ").split()
         second = run(*command)
@@ -210,14 +213,14 @@ class TestList:
         assert ("ENTITY\nuser-1\nuser-2\n", "ENTITY\nuser-3\n") == (first.stdout, second.stdout)
         assert "" == second.stderr
 
-    def test_json_has_the_cursor(self, run, listing):
-        """Null after the last page."""
-        first = told(run(*listing, "--limit", "2", "--json"))
-        second = told(run(*listing, "--cursor", first["next_cursor"], "--json"))
+    def test_entity_list_json_has_the_cursor_of_the_next_page(self, run, listing):
+        """The cursor is null after the last page."""
+        first = printed_json(run(*listing, "--limit", "2", "--json"))
+        second = printed_json(run(*listing, "--cursor", first["next_cursor"], "--json"))
 
         assert {"resource": "gpt-4", "entities": ["user-3"], "next_cursor": None} == second
 
-    def test_all_is_all(self, run, listing):
+    def test_entity_list_with_all_shows_every_entity(self, run, listing):
         assert "ENTITY\nuser-1\nuser-2\nuser-3\n" == run(*listing, "--all").stdout
 
     @pytest.mark.parametrize(
@@ -229,13 +232,13 @@ class TestList:
             (("--with-custom-limits", "gpt-4", "--limit", "5", "--all"), "give --limit or --all, not both"),
         ],
     )
-    def test_what_is_wrong_is_told_in_one_line(self, run, arguments, words):
+    def test_entity_list_with_invalid_arguments_prints_one_line(self, run, arguments, words):
         done = run("entity", "list", *arguments)
 
         assert (2, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))
         assert words in done.stderr
 
-    def test_none_is_no_failure(self, run):
+    def test_entity_list_without_entities_succeeds(self, run):
         done = run("entity", "list", "--with-custom-limits", "gpt-4")
 
         assert (0, "") == (done.exit_code, done.stdout)
@@ -256,23 +259,23 @@ class TestResolve:
             ),
         ],
     )
-    def test_it_says_where_limits_come_from(self, run, command, source, words):
+    def test_entity_resolve_shows_the_source_of_the_limits(self, run, command, source, words):
         run(*command, "-l", "rpm:1000")
         plain, facts = (
             run("entity", "resolve", "user-1", "gpt-4"),
-            told(run("entity", "resolve", "user-1", "gpt-4", "--json")),
+            printed_json(run("entity", "resolve", "user-1", "gpt-4", "--json")),
         )
 
         assert ["rpm        1000  1000 per minute", words] == plain.stdout.splitlines()[1:]
         whose = {"entity_id": "user-1", "resource": "gpt-4"}
         assert whose | {"limits": [RPM], "on_unavailable": None, "source": source} == facts
 
-    def test_what_to_do_while_the_store_is_away_is_said_as_well(self, run):
+    def test_entity_resolve_shows_the_on_unavailable_choice(self, run):
         run("system", "set-defaults", "-l", "rpm:5", "--on-unavailable", "allow")
 
         assert "While the store is away: allow\n" in run("entity", "resolve", "user-1", "gpt-4").stdout
 
-    def test_none_is_no_failure(self, run):
+    def test_entity_resolve_without_limits_succeeds(self, run):
         done = run("entity", "resolve", "user-1", "gpt-4")
 
         assert (0, "") == (done.exit_code, done.stdout)
@@ -280,8 +283,8 @@ class TestResolve:
 
 
 class TestBuckets:
-    def test_they_are_shown_as_stored(self, run):
-        """By resource or all of them; what is consumed is counted for ever."""
+    def test_entity_buckets_are_shown_as_stored(self, run):
+        """Buckets of one resource or of all are shown; the consumption counter never resets."""
         for resource in ("claude", "gpt-4"):
             run("acquire", "user-1", resource, "-c", "rpd:3", "-l", "rpd:10/d")
 
@@ -292,10 +295,10 @@ class TestBuckets:
         assert lines == run("entity", "buckets", "user-1").stdout.splitlines()[1:]
         assert lines[1:] == run("entity", "buckets", "user-1", "--resource", "gpt-4").stdout.splitlines()[1:]
 
-    def test_json_is_exact(self, run):
-        """In thousandths of a token, as the API has it."""
+    def test_entity_buckets_json_is_exact(self, run):
+        """Amounts are in millitokens, as in the API."""
         run("acquire", "user-1", "gpt-4", "-c", "rpd:3", "-l", "rpd:10/d")
-        (facts,) = told(run("entity", "buckets", "user-1", "--json"))
+        (facts,) = printed_json(run("entity", "buckets", "user-1", "--json"))
 
         assert ("user-1", "gpt-4", "rpd", 10_000, 3_000) == (
             facts["entity_id"],
@@ -305,7 +308,7 @@ class TestBuckets:
             facts["total_consumed_milli"],
         )
 
-    def test_none_is_no_failure(self, run):
+    def test_entity_buckets_without_buckets_succeeds(self, run):
         done = run("entity", "buckets", "user-1")
 
         assert (0, "") == (done.exit_code, done.stdout)

@@ -1,4 +1,4 @@
-"""``zae-limiter local``: what it prints, and what a shell sees of it."""
+"""``zae-limiter local``: its output and its exit codes."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.dynamodb.engines import free_port
-from tests.infra.local_servers import BROKEN, SILENT, in_place_of_ministack, stopped_in_the_end
+from tests.infra.local_servers import BROKEN, SILENT, always_stopped, in_place_of_ministack
 from tests.long_waits import PATIENT
 from zae_limiter import SyncRepository
 from zae_limiter.infra.clients import Clients
@@ -28,7 +28,7 @@ $LIMITER acquire user-1 gpt-4 -c rpd:1 -l rpd:100/d
 def aws(tmp_path, monkeypatch):
     """A local AWS of the test's own, named by the environment."""
     monkeypatch.setenv("ZAE_LIMITER_LOCAL_DIR", str(tmp_path / "local"))
-    with stopped_in_the_end(tmp_path / "local") as aws:
+    with always_stopped(tmp_path / "local") as aws:
         yield aws
 
 
@@ -37,8 +37,8 @@ def port() -> str:
     return str(free_port())
 
 
-def test_up_prints_where_it_is_and_how_to_use_it(run, aws, port, monkeypatch):
-    """Status prints the same; a program reads it as JSON."""
+def test_local_up_prints_the_endpoint_and_how_to_use_it(run, aws, port, monkeypatch):
+    """`local status` prints the same, and `--json` prints it as JSON."""
     monkeypatch.setattr("zae_limiter.infra.local._HEALTH_S", 60.0)
     up, status, as_json = run("local", "up", "--port", port), run("local", "status"), run("local", "status", "--json")
 
@@ -60,21 +60,21 @@ def test_up_prints_where_it_is_and_how_to_use_it(run, aws, port, monkeypatch):
     } == json.loads(as_json.stdout)
 
 
-def test_down_says_where_its_state_is_kept(run, aws, port):
-    """And whether there was anything to stop."""
+def test_local_down_prints_where_the_state_is_kept(run, aws, port):
+    """It also says whether a server was stopped."""
     run("local", "up", "--port", port)
-    told = [run("local", "down").stdout, run("local", "down").stdout, run("local", "down", "--wipe").stdout]
+    printed = [run("local", "down").stdout, run("local", "down").stdout, run("local", "down", "--wipe").stdout]
 
     assert [
         f"Stopped; what it held is kept in {aws.directory}.\n",
         f"It did not run; what it held is kept in {aws.directory}.\n",
         "It did not run; what it held is removed.\n",
-    ] == told
+    ] == printed
     assert {"stopped": False, "wiped": False} == json.loads(run("local", "down", "--json").stdout)
 
 
-def test_a_shell_that_evaluates_the_environment_uses_the_limiter_in_it(run, aws, port):
-    """The limiter of the name is there after up, and data commands work on it, whatever keys the user has."""
+def test_local_env_evaluated_by_a_shell_makes_commands_use_the_local_limiter(run, aws, port):
+    """The named limiter exists after `local up`, and commands use it even if the user has AWS keys."""
     done = run("local", "up", "--port", port, "--name", "my-app")
     shell = {"PATH": os.environ["PATH"], "LIMITER": f"{sys.executable} -m zae_limiter", "AWS_PROFILE": "mine"}
     shell |= {"ZAE_LIMITER_LOCAL_DIR": str(aws.directory), **PATIENT}
@@ -84,8 +84,11 @@ def test_a_shell_that_evaluates_the_environment_uses_the_limiter_in_it(run, aws,
     assert ("LIMIT  TAKEN  LEFT\nrpd        1    99\n", 0) == (used.stdout, used.returncode), used.stderr
 
 
-def test_what_was_deployed_goes_on_after_a_restart(run, aws, port, monkeypatch):
-    """Stack, table and balances are there, and the aggregator counts on; deploying again leaves them as they are."""
+def test_local_aws_keeps_its_stacks_across_a_restart(run, aws, port, monkeypatch):
+    """The stack, the table and the balances persist.
+
+    Deploying again does not change them, and the aggregator continues to count.
+    """
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     monkeypatch.setattr("zae_limiter.cli.acquire.QUICK_S", 60.0)
@@ -96,7 +99,7 @@ def test_what_was_deployed_goes_on_after_a_restart(run, aws, port, monkeypatch):
         assert 0 == run("local", "up", "--port", port, "--name", "my-app").exit_code
         done = run("acquire", "user-1", "gpt-4", "-c", f"rpd:{amount}", "-l", "rpd:100/d", "--json", "--url", url)
         left.append(json.loads(done.stdout)["available"])
-        counted.append(usage_that_comes(url, 3 if amount == 2 else 1))
+        counted.append(wait_for_usage(url, 3 if amount == 2 else 1))
         if amount == 1:
             run("local", "down")
     clients = Clients("us-east-1", endpoint_url, session_of(aws.status().server))
@@ -106,8 +109,8 @@ def test_what_was_deployed_goes_on_after_a_restart(run, aws, port, monkeypatch):
     assert "CREATE_COMPLETE" == Stack("my-app", clients).require().status
 
 
-def usage_that_comes(url, expected):
-    """Return what was used in all, as soon as it is what is expected, or as it is when patience ends."""
+def wait_for_usage(url, expected):
+    """Wait up to two minutes for the expected total usage; return the total read last."""
     end = time.monotonic() + 120
     with SyncRepository.open(url, deadline_s=30) as repo:
         while True:
@@ -118,10 +121,10 @@ def usage_that_comes(url, expected):
             time.sleep(0.2)
 
 
-def test_env_as_json(run, aws, port):
-    """For programs that have no shell."""
+def test_local_env_json_prints_the_variables(run, aws, port):
+    """JSON is for programs that have no shell."""
     run("local", "up", "--port", port, "--region", "eu-west-1")
-    told = json.loads(run("local", "env", "--json").stdout)
+    printed = json.loads(run("local", "env", "--json").stdout)
 
     assert {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
@@ -129,11 +132,11 @@ def test_env_as_json(run, aws, port):
         "AWS_DEFAULT_REGION": "eu-west-1",
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test",
-    } == told
+    } == printed
 
 
-def test_logs_are_the_last_lines(run, aws, port):
-    """Following ends with the server, here at once."""
+def test_local_logs_prints_the_last_lines(run, aws, port):
+    """`--follow` ends with the server, which is stopped here."""
     run("local", "up", "--port", port)
     last = run("local", "logs", "-n", "1").stdout
     run("local", "down")
@@ -144,8 +147,8 @@ def test_logs_are_the_last_lines(run, aws, port):
 
 
 class TestNotRunning:
-    def test_status_is_exit_code_69(self, run, aws):
-        """So that a script can ask."""
+    def test_local_status_of_a_stopped_server_exits_with_69(self, run, aws):
+        """A script can test for it."""
         plain, as_json = run("local", "status"), run("local", "status", "--json")
 
         assert (69, "", "It does not run. Start it: zae-limiter local up\n") == (
@@ -158,23 +161,23 @@ class TestNotRunning:
             json.loads(as_json.stdout),
         )
 
-    def test_env_prints_nothing_that_could_be_evaluated(self, run, aws):
-        """It is an error."""
+    def test_local_env_of_a_stopped_server_prints_nothing_to_evaluate(self, run, aws):
+        """The command fails."""
         done = run("local", "env")
 
         assert (69, "") == (done.exit_code, done.stdout)
         assert "Error: Local AWS: it does not run; start it: zae-limiter local up\n" == done.stderr
 
-    def test_why_it_does_not_start_is_told(self, run, aws, port, tmp_path, monkeypatch):
-        """The end of its log, below the error."""
+    def test_local_up_of_a_server_that_fails_to_start_prints_its_log(self, run, aws, port, tmp_path, monkeypatch):
+        """The end of the log follows the error."""
         monkeypatch.setenv("PYTHONPATH", in_place_of_ministack(tmp_path, BROKEN))
         done = run("local", "up", "--port", port)
 
         assert (69, "") == (done.exit_code, done.stdout)
         assert "Error: Local AWS: it ended while it started; it said:\n  no such luck\n" == done.stderr
 
-    def test_an_interrupted_start_leaves_nothing_behind(self, aws, port, tmp_path, monkeypatch):
-        """Ctrl-C while one waits is quiet, and exit code 130."""
+    def test_local_up_interrupted_during_the_start_leaves_no_server(self, aws, port, tmp_path, monkeypatch):
+        """Ctrl-C prints nothing and exits with 130."""
         monkeypatch.setenv("PYTHONPATH", in_place_of_ministack(tmp_path, SILENT))
         command = [sys.executable, "-m", "zae_limiter", "local", "up", "--port", port]
         starter = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -183,13 +186,13 @@ class TestNotRunning:
             time.sleep(0.05)
         seen = aws.status()
         starter.send_signal(signal.SIGINT)
-        told = starter.communicate(timeout=120)
+        printed = starter.communicate(timeout=120)
 
-        assert (False, 130, ("", "")) == (seen.answers, starter.returncode, told)
+        assert (False, 130, ("", "")) == (seen.answers, starter.returncode, printed)
         assert (None, False) == (aws.status(), (aws.directory / "server.json").exists())
 
-    def test_docker_without_an_engine_is_said_so(self, run, aws, port, monkeypatch):
-        """With what to do."""
+    def test_local_up_with_docker_but_no_engine_says_what_to_do(self, run, aws, port, monkeypatch):
+        """The error says to start an engine or to leave out --docker."""
         monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
         done = run("local", "up", "--docker", "--port", port)
 
@@ -207,8 +210,8 @@ class TestNotRunning:
         (("logs", "-n", "-1"), "'--lines'"),
     ],
 )
-def test_misused_it_is_told_in_one_line_with_exit_code_2(run, aws, arguments, words):
-    """And nothing is started."""
+def test_local_with_invalid_arguments_prints_one_line_and_exits_with_2(run, aws, arguments, words):
+    """No server is started."""
     done = run("local", *arguments)
 
     assert (2, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))

@@ -1,4 +1,4 @@
-"""The command as a whole: help, versions, failures, and what is loaded when."""
+"""The whole command: help, versions, failures, and which modules are imported."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from zae_limiter.core.errors import EntityNotFoundError, RateLimiterUnavailable,
 
 
 def every_command(command=main, path=()):
-    """Every command and group, with the words that call it."""
+    """Return every command and group, with the words that call it."""
     yield path, command
     if isinstance(command, click.Group):
         context = click.Context(command)
@@ -21,7 +21,7 @@ def every_command(command=main, path=()):
             yield from every_command(command.get_command(context, name), (*path, name))
 
 
-# Commands on other things than the data of a limiter, or on all of it.
+# Commands that do not work on the data of a limiter, or that work on all of it.
 NOT_ON_DATA = {
     "backup",
     "restore",
@@ -41,20 +41,20 @@ NOT_ON_DATA = {
 
 class TestHelp:
     @pytest.mark.parametrize("path", [path for path, _ in every_command()], ids=" ".join)
-    def test_every_help_shows_an_example(self, run, path):
-        """A line that can be copied says more than a list of options, and it fits a terminal."""
-        told = run(*path, "--help").stdout
+    def test_every_help_text_shows_an_example_that_fits_a_terminal(self, run, path):
+        """Every example can be copied."""
+        printed = run(*path, "--help").stdout
 
-        assert f"  {' '.join(('zae-limiter', *path))}" in told.partition("Example")[2]
-        assert max(len(line) for line in told.splitlines()) <= 100
+        assert f"  {' '.join(('zae-limiter', *path))}" in printed.partition("Example")[2]
+        assert max(len(line) for line in printed.splitlines()) <= 100
 
     @pytest.mark.parametrize("name", COMMANDS)
-    def test_the_summary_is_that_of_the_command(self, name):
-        """The list of commands, which loads none, says what they say."""
+    def test_the_command_list_shows_the_summary_of_each_command(self, name):
+        """The list is printed without importing the commands."""
         assert COMMANDS[name].summary == COMMANDS[name].load().get_short_help_str(100)
 
-    def test_data_commands_take_a_name_or_a_url_a_namespace_and_json(self):
-        """Wherever data is printed it can be JSON, and wherever it is read its place can be chosen."""
+    def test_data_commands_accept_name_url_namespace_and_json(self):
+        """Data can be printed as JSON, and its location can be chosen, in every command."""
         lacking = [
             (path, option)
             for path, command in every_command()
@@ -66,12 +66,12 @@ class TestHelp:
 
         assert [] == lacking
 
-    def test_the_version_is_the_packages(self, run):
-        """As pip knows it."""
+    def test_version_option_prints_the_package_version(self, run):
+        """It is the version that pip reports."""
         assert f"zae-limiter, version {zae_limiter.__version__}\n" == run("--version").stdout
 
-    def test_help_loads_no_command_no_limiter_no_database_no_client_and_no_rich(self):
-        """Asking what there is costs next to nothing."""
+    def test_help_imports_no_command_limiter_database_client_or_rich(self):
+        """Printing the help is fast."""
         libraries = ("rich", "sqlite3", "asyncio", "botocore", "zae_limiter._async", "zae_limiter._sync")
         heavy = (*libraries, *{command.module for command in COMMANDS.values()})
         script = (
@@ -83,8 +83,8 @@ class TestHelp:
         assert "Commands:" in done.stdout
         assert "loaded:" == done.stdout.splitlines()[-1]
 
-    def test_the_help_of_data_commands_loads_no_limiter_either(self):
-        """It is opened when it is needed; completion, too, loads a group at every press of a key."""
+    def test_the_help_of_data_commands_imports_no_limiter(self):
+        """The limiter is imported when it is needed. Shell completion loads a group at every key press."""
         heavy = ("rich", "sqlite3", "asyncio", "botocore", "zae_limiter._async", "zae_limiter._sync")
         groups = ("acquire", "available", "system", "resource", "entity", "namespace", "audit")
         script = (
@@ -95,8 +95,8 @@ class TestHelp:
 
         assert "loaded:\n" == done.stdout
 
-    def test_it_runs_as_a_module(self, shell):
-        """python -m zae_limiter is the command."""
+    def test_python_m_zae_limiter_runs_the_command(self, shell):
+        """`python -m zae_limiter` is the command."""
         done = shell("--help")
 
         assert (0, "Usage: zae-limiter [OPTIONS] COMMAND [ARGS]...") == (done.returncode, done.stdout.splitlines()[0])
@@ -104,8 +104,8 @@ class TestHelp:
 
 class TestFailures:
     @pytest.mark.parametrize("arguments", [("bogus",), ("--bogus",), ("system", "bogus"), ("acquire", "--bogus")])
-    def test_a_mistyped_word_is_one_line_that_leads_to_the_help(self, run, arguments):
-        """Usage is at hand, and not in the way."""
+    def test_a_mistyped_argument_prints_one_line_that_names_the_help(self, run, arguments):
+        """The full usage text is not printed."""
         done = run(*arguments)
 
         assert (2, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))
@@ -113,7 +113,7 @@ class TestFailures:
 
     @pytest.mark.parametrize("arguments", [(), ("system",)])
     def test_a_group_without_a_command_shows_its_help(self, run, arguments):
-        """What else could it do."""
+        """The help lists the commands of the group."""
         assert "Commands:" in run(*arguments).output
 
     @pytest.mark.parametrize(
@@ -124,18 +124,18 @@ class TestFailures:
             (EntityNotFoundError("u"), "Error: there is no entity 'u'; create it: zae-limiter entity create u", 1),
         ],
     )
-    def test_every_error_of_the_package_has_a_line_and_an_exit_code(self, error, line, code):
-        """Scripts tell them apart by the code, people by the line."""
+    def test_every_package_error_has_a_message_and_an_exit_code(self, error, line, code):
+        """Scripts read the exit code; people read the line."""
         assert (line, code) == failure_of(error)
 
-    def test_an_interrupt_is_quiet_and_exit_code_130(self, capsys):
-        """As shells know it."""
+    def test_an_interrupt_prints_nothing_and_exits_with_130(self, capsys):
+        """130 is the exit code that shells use for Ctrl-C."""
         with pytest.raises(click.exceptions.Exit) as caught, told_in_one_line():
             raise KeyboardInterrupt
 
         assert (130, ("", "")) == (caught.value.exit_code, tuple(capsys.readouterr()))
 
-    def test_what_nobody_foresaw_keeps_its_traceback(self):
-        """A fault of ours is not made to look like the user's."""
+    def test_an_unexpected_error_keeps_its_traceback(self):
+        """A bug of the package is not shown as a mistake of the user."""
         with pytest.raises(ZeroDivisionError), told_in_one_line():
             _ = 1 // 0

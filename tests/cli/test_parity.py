@@ -1,4 +1,4 @@
-"""Whatever the API can do, the command line can: every admin verb has a command, or a reason to have none."""
+"""The command line covers the API: every admin method has a command, or a reason to have none."""
 
 import inspect
 import json
@@ -7,13 +7,13 @@ from typing import NamedTuple
 import click
 import pytest
 
-from tests.cli.aws import told
+from tests.cli.aws import printed_json
 from zae_limiter import SyncRateLimiter, SyncRepository
 from zae_limiter.cli import main
 
 
 class Step(NamedTuple):
-    """A verb, and a call of the command that serves it; in a store where the steps before it have been taken."""
+    """A method and a call of its command. Earlier steps have prepared the store."""
 
     verb: str
     words: str
@@ -82,7 +82,7 @@ WITHOUT = {
 
 
 def public_verbs():
-    """All that can be called on a repository and on a limiter."""
+    """Return every public method of a repository and of a limiter."""
     return {
         name
         for kind in (SyncRepository, SyncRateLimiter)
@@ -92,7 +92,7 @@ def public_verbs():
 
 
 def find(words):
-    """The command that words call, and how many of them are its name."""
+    """Return the command that the words call, and how many of the words are its name."""
     command, context = main, click.Context(main)
     for count, word in enumerate(words, 1):
         found = command.get_command(context, word)
@@ -104,12 +104,12 @@ def find(words):
 
 
 def options_of(command):
-    """The options of a command, long and short."""
+    """Return the long and short options of a command."""
     return {name for parameter in command.params for name in parameter.opts}
 
 
 def keys_of(value):
-    """All keys in a value of JSON, at any depth, but those that users chose."""
+    """Return all keys of a JSON value at any depth, except those that users chose."""
     if isinstance(value, list):
         return {key for one in value for key in keys_of(one)}
     if not isinstance(value, dict):
@@ -118,16 +118,16 @@ def keys_of(value):
     return set(value).union(*inside)
 
 
-def test_every_verb_has_a_command_or_a_reason_to_have_none():
-    """A new verb fails here until it can be called from a shell, or somebody says why it cannot."""
+def test_every_api_method_has_a_command_or_a_reason_to_have_none():
+    """A new method fails here until it has a command, or a listed reason to have none."""
     listed = [*{step.verb for step in STORY}, *ON_AWS, *WITHOUT]
 
     assert sorted(public_verbs()) == sorted(listed)
 
 
 @pytest.mark.parametrize("step", STORY, ids=lambda step: step.words)
-def test_what_takes_a_principal_has_an_option_for_it(step):
-    """Who made a change is told to the audit from the command line as well."""
+def test_a_command_has_a_principal_option_if_its_method_takes_a_principal(step):
+    """The audit records who made a change, also on the command line."""
     verb = getattr(SyncRateLimiter, step.verb)
     command, _ = find(step.words.split())
 
@@ -135,18 +135,18 @@ def test_what_takes_a_principal_has_an_option_for_it(step):
 
 
 @pytest.mark.parametrize("words", ON_AWS.values())
-def test_what_needs_an_aws_is_there(words):
-    """Run where there is one, in test_stack.py."""
+def test_methods_that_need_aws_have_a_command(words):
+    """The commands are run in test_stack.py."""
     assert isinstance(find([words])[0], click.Command)
 
 
-def test_every_command_runs_and_its_json_is_as_documented(run):
-    """One after the other on one file; whatever --json prints is named in the help, but what users named."""
+def test_every_command_prints_the_json_keys_that_its_help_documents(run):
+    """All commands run in turn on one file. Keys that users chose are exempt."""
     ids, undocumented = {}, []
     for step in STORY:
         words = step.words.format(**ids).split()
         _, count = find(words)
-        printed = told(run(*words, "--json"))
+        printed = printed_json(run(*words, "--json"))
         shape = run(*words[:count], "--help").stdout.partition("JSON:")[2]
         if step.verb.startswith("register_namespace"):
             ids |= printed
@@ -156,8 +156,8 @@ def test_every_command_runs_and_its_json_is_as_documented(run):
     assert [] == undocumented
 
 
-def test_plain_forms_say_the_same_of_everything(run):
-    """Without --json every command prints a table or a sentence, and no Python."""
+def test_every_command_prints_text_without_json(run):
+    """Without --json, every command prints a table or a sentence, and no Python values."""
     ids = {}
     for step in STORY:
         words = step.words.format(**ids).split()

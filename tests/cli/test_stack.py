@@ -1,4 +1,4 @@
-"""``deploy, delete, status, list, cfn-template, lambda-export``: what they print, and what a shell sees of them."""
+"""``deploy, delete, status, list, cfn-template, lambda-export``: their output and their exit codes."""
 
 import io
 import json
@@ -10,7 +10,7 @@ from importlib import metadata
 
 import pytest
 
-from tests.cli.aws import invoke, told
+from tests.cli.aws import invoke, printed_json
 from tests.dynamodb.engines import EngineAbsentError, free_port, fresh_table_name, running
 from zae_limiter import SyncRateLimiter, SyncRepository
 from zae_limiter._sync.store.versions import Inspected
@@ -35,7 +35,7 @@ LEAN = ("--no-alarms", "--no-audit-archival")
 
 
 def newer_code():
-    """A package that is not this installation's."""
+    """A package that differs from that of this installation."""
     written = io.BytesIO()
     with zipfile.ZipFile(written, "w") as package:
         package.writestr("code.py", "newer = True")
@@ -47,7 +47,7 @@ NEWER_CODE = newer_code()
 
 @pytest.fixture
 def aws(monkeypatch):
-    """A local AWS, which the environment leads to."""
+    """A local AWS, named by the environment."""
     try:
         url = running("aws").url
     except EngineAbsentError as absent:
@@ -65,8 +65,8 @@ def name():
 
 
 class TestDeploy:
-    def test_it_shows_every_step_and_what_stands_in_the_end(self, aws, name):
-        """In a pipe a step is a line on stderr; on stdout are the parts."""
+    def test_deploy_prints_every_step_and_the_resulting_resources(self, aws, name):
+        """In a pipe, each step is a line on stderr; the resources are on stdout."""
         done = invoke("deploy", "--name", name, *BARE)
 
         assert 0 == done.exit_code
@@ -74,9 +74,9 @@ class TestDeploy:
         assert f"export ZAE_LIMITER_URL='dynamodb://{name}?region=us-east-1'\n" in done.stderr
         assert ["TableName", name] == next(line.split() for line in done.stdout.splitlines() if "TableName" in line)
 
-    def test_what_it_names_can_be_used_at_once(self, aws, name):
-        """The default namespace is registered, and versions are recorded."""
-        made = told(invoke("deploy", "--name", name, *LEAN, "--json"))
+    def test_a_deployed_limiter_can_be_used_immediately(self, aws, name):
+        """The default namespace is registered, and the versions are recorded."""
+        made = printed_json(invoke("deploy", "--name", name, *LEAN, "--json"))
         with SyncRepository.open(made["url"], deadline_s=30) as repo:
             record = repo.get_version_record()
 
@@ -85,16 +85,16 @@ class TestDeploy:
         assert (name, "CREATE_COMPLETE") == (made["name"], made["stack_status"])
         assert f"{name}-aggregator" == made["outputs"]["AggregatorFunctionName"]
 
-    def test_deployed_again_it_has_the_options_of_that_time(self, aws, name):
-        """And tells them."""
+    def test_deploying_again_applies_and_prints_the_new_options(self, aws, name):
+        """The second deployment replaces the options of the first."""
         invoke("deploy", "--name", name, *BARE)
-        again = told(invoke("deploy", "--name", name, *BARE, "--usage-retention-days", "7", "--json"))
+        again = printed_json(invoke("deploy", "--name", name, *BARE, "--usage-retention-days", "7", "--json"))
 
         assert ("UPDATE_COMPLETE", "7") == (again["stack_status"], again["outputs"]["UsageRetentionDays"])
 
-    def test_a_newer_aggregator_stays(self, aws, name):
-        """Whoever deploys with an older installation does not put older code in its place."""
-        made = told(invoke("deploy", "--name", name, *LEAN, "--json"))
+    def test_deploy_keeps_a_newer_aggregator(self, aws, name):
+        """An older installation does not downgrade the code."""
+        made = printed_json(invoke("deploy", "--name", name, *LEAN, "--json"))
         function = AggregatorFunction(name, Clients())
         record_deployed(made["url"], "999.0.0")
         function.upload(NEWER_CODE)
@@ -103,8 +103,8 @@ class TestDeploy:
         assert "999.0.0" == inspect(made["url"]).record.lambda_version
         assert package_sha256(NEWER_CODE) == function.code_sha256()
 
-    def test_a_failure_is_told_with_the_part_that_failed_first_and_why(self, aws, name, monkeypatch):
-        """Below the error is what else AWS said; afterwards the status tells where it stands."""
+    def test_a_failed_deploy_prints_the_first_failed_resource_and_the_reason(self, aws, name, monkeypatch):
+        """Other messages of AWS follow the error. Afterwards `status` shows the state of the stack."""
         broken = limiter_template().replace("Outputs:\n", BROKEN_PART)
         monkeypatch.setattr("zae_limiter.infra.stack.limiter_template", lambda: broken)
         done, status = invoke("deploy", "--name", name, *BARE), invoke("status", "--name", name, "--json")
@@ -119,7 +119,7 @@ class TestDeploy:
             json.loads(status.stdout)["health"],
         )
 
-    def test_a_stack_of_somebody_elses_is_not_touched(self, aws, name):
+    def test_deploy_refuses_a_stack_of_another_application(self, aws, name):
         client = Clients().of("cloudformation")
         template = json.dumps({"Resources": {"Queue": {"Type": "AWS::SQS::Queue"}}})
         client.create_stack(StackName=name, TemplateBody=template)
@@ -128,13 +128,13 @@ class TestDeploy:
         assert (69, "") == (done.exit_code, done.stdout)
         assert f"Error: Could not change stack '{name}': it is there, but it is not a limiter's" in done.stderr
 
-    def test_a_name_that_cannot_be_is_told_before_anything_is_asked(self, aws):
+    def test_deploy_refuses_an_invalid_name_before_calling_aws(self, aws):
         done = invoke("deploy", "--name", "my_app", *BARE)
 
         assert (2, 1) == (done.exit_code, done.stderr.count("\n"))
         assert "a stack name starts with a letter" in done.stderr
 
-    def test_without_a_region_it_says_how_to_name_one(self, aws, name, monkeypatch):
+    def test_deploy_without_a_region_says_how_to_set_one(self, aws, name, monkeypatch):
         monkeypatch.delenv("AWS_DEFAULT_REGION")
         monkeypatch.delenv("AWS_REGION", raising=False)
         done = invoke("deploy", "--name", name, *BARE)
@@ -144,15 +144,15 @@ class TestDeploy:
 
 
 class TestDelete:
-    def test_with_yes_it_is_gone(self, aws, name):
+    def test_delete_with_yes_removes_the_stack(self, aws, name):
         invoke("deploy", "--name", name, *BARE)
         done = invoke("delete", "--name", name, "--yes")
 
         assert (0, f"Deleted {name}.\n") == (done.exit_code, done.stdout)
         assert Stack(name, Clients()).describe() is None
 
-    def test_without_anybody_to_ask_it_needs_yes(self, aws, name):
-        """A script that forgot it deletes nothing."""
+    def test_delete_without_a_terminal_requires_yes(self, aws, name):
+        """A script that does not confirm deletes nothing."""
         invoke("deploy", "--name", name, *BARE)
         done = invoke("delete", "--name", name)
 
@@ -161,34 +161,34 @@ class TestDelete:
         assert "CREATE_COMPLETE" == Stack(name, Clients()).require().status
 
     @pytest.mark.parametrize("answer", ["n", "", "y"])
-    def test_it_asks_who_is_there(self, aws, name, monkeypatch, answer):
-        """No answer is no; the question names what would be lost."""
+    def test_delete_in_a_terminal_asks_for_confirmation(self, aws, name, monkeypatch, answer):
+        """An empty answer means no. The question names what would be lost."""
         invoke("deploy", "--name", name, *BARE)
         monkeypatch.setattr("zae_limiter.cli._confirm.somebody_is_there", lambda: True)
         done = invoke("delete", "--name", name, answers=f"{answer}\n")
-        stands = Stack(name, Clients()).describe() is not None
+        exists = Stack(name, Clients()).describe() is not None
 
         assert f"Delete {name} in us-east-1 and the " in done.stderr
-        assert ((0, False) if answer == "y" else (1, True)) == (done.exit_code, stands)
+        assert ((0, False) if answer == "y" else (1, True)) == (done.exit_code, exists)
 
-    def test_what_is_not_there_is_not_asked_about(self, aws, name):
-        """Deleting twice is no failure."""
+    def test_delete_of_a_missing_stack_asks_nothing_and_succeeds(self, aws, name):
+        """Deleting twice is not an error."""
         done = invoke("delete", "--name", name)
 
         assert (0, f"There is no limiter {name!r}; nothing was deleted.\n") == (done.exit_code, done.stdout)
-        assert {"deleted": False, "archive_kept": None} == told(invoke("delete", "--name", name, "--json"))
+        assert {"deleted": False, "archive_kept": None} == printed_json(invoke("delete", "--name", name, "--json"))
 
-    def test_the_archive_is_kept_unless_it_is_not_to_be(self, aws, name):
-        """Which bucket it is in is said."""
+    def test_delete_keeps_the_archive_unless_told_otherwise(self, aws, name):
+        """The output names the bucket of the archive."""
         kept = []
         for flags in ((), ("--delete-archive",)):
-            bucket = told(invoke("deploy", "-n", name, "--no-alarms", "--json"))["outputs"]["ArchiveBucketName"]
-            deleted = told(invoke("delete", "-n", name, "--yes", "--json", *flags))
+            bucket = printed_json(invoke("deploy", "-n", name, "--no-alarms", "--json"))["outputs"]["ArchiveBucketName"]
+            deleted = printed_json(invoke("delete", "-n", name, "--yes", "--json", *flags))
             kept.append(bucket == deleted["archive_kept"])
 
         assert [True, False] == kept
 
-    def test_one_that_is_protected_says_so(self, aws, name):
+    def test_delete_of_a_protected_stack_prints_the_reason(self, aws, name):
         invoke("deploy", "-n", name, *BARE, "--enable-deletion-protection")
         done = invoke("delete", "-n", name, "--yes")
 
@@ -197,9 +197,9 @@ class TestDelete:
 
 
 class TestStatus:
-    def test_it_tells_health_versions_items_latency_and_parts(self, aws, name):
+    def test_status_prints_health_versions_items_latency_and_resources(self, aws, name):
         invoke("deploy", "-n", name, *LEAN)
-        plain, facts = invoke("status", "-n", name), told(invoke("status", "-n", name, "--json"))
+        plain, facts = invoke("status", "-n", name), printed_json(invoke("status", "-n", name, "--json"))
 
         assert 0 == plain.exit_code
         assert f"name        {name}\nhealth      healthy\nregion      us-east-1\nlatency     " in plain.stdout
@@ -215,20 +215,20 @@ class TestStatus:
         assert facts["table_item_count"] > 0
         assert name == facts["outputs"]["TableName"]
 
-    def test_what_is_not_there_is_exit_code_69(self, aws, name):
+    def test_status_of_a_missing_limiter_exits_with_69(self, aws, name):
         done = invoke("status", "-n", name)
 
         assert (69, "") == (done.exit_code, done.stdout)
         assert f"Error: There is no limiter {name!r}. Deploy it with: zae-limiter deploy --name {name}\n" == done.stderr
 
-    def test_an_aws_that_does_not_answer_is_exit_code_69(self, aws, name):
+    def test_status_of_an_unavailable_aws_exits_with_69(self, aws, name):
         done = invoke("status", "-n", name, "--endpoint-url", f"http://127.0.0.1:{free_port()}")
 
         assert (69, 1) == (done.exit_code, done.stderr.count("\n"))
         assert "the store is unavailable" in done.stderr
 
-    def test_a_stack_without_its_table_does_not_answer(self, aws, name):
-        """It is shown, and the exit code tells."""
+    def test_status_of_a_stack_without_its_table_exits_with_69(self, aws, name):
+        """The stack is shown nevertheless."""
         invoke("deploy", "-n", name, *BARE)
         Clients().of("dynamodb").delete_table(TableName=name)
         done = invoke("status", "-n", name, "--json")
@@ -236,19 +236,19 @@ class TestStatus:
         assert 69 == done.exit_code
         assert ("not answering", None) == (json.loads(done.stdout)["health"], json.loads(done.stdout)["table_status"])
 
-    def test_a_table_without_a_stack_is_a_limiter_too(self, aws, name, monkeypatch):
-        """As create=true makes it."""
+    def test_status_works_for_a_table_without_a_stack(self, aws, name, monkeypatch):
+        """`create=true` makes such a table."""
         monkeypatch.setattr("zae_limiter.cli.available.QUICK_S", 60.0)
         invoke("available", "user-1", "api", "-l", "rpm:1", "--url", f"dynamodb://{name}?create=true")
-        facts = told(invoke("status", "-n", name, "--json"))
+        facts = printed_json(invoke("status", "-n", name, "--json"))
 
         assert ("healthy", None, {}) == (facts["health"], facts["stack_status"], facts["outputs"])
 
-    def test_a_file_has_a_status_too(self, aws, tmp_path):
-        """By its URL: where it is, health, latency, items and their bytes, versions."""
+    def test_status_works_for_a_sqlite_file(self, aws, tmp_path):
+        """It shows the path, health, latency, items and their bytes, and versions."""
         url = f"sqlite:///{tmp_path}/limiter.db"
         invoke("acquire", "user-1", "gpt-4", "-c", "rpm:1", "-l", "rpm:100", "--url", url)
-        facts, plain = told(invoke("status", "--url", url, "--json")), invoke("status", "--url", url).stdout
+        facts, plain = printed_json(invoke("status", "--url", url, "--json")), invoke("status", "--url", url).stdout
 
         assert ("healthy", None, None) == (facts["health"], facts["name"], facts["table_status"])
         assert f"{tmp_path}/limiter.db" == facts["store"]
@@ -270,19 +270,19 @@ class TestStatus:
             (False, "ROLLBACK_COMPLETE", "not answering"),
         ],
     )
-    def test_health_in_a_word(self, available, stack_status, expected):
-        """A table that answers limits, whatever became of its stack."""
+    def test_health_is_derived_from_the_table_and_the_stack(self, available, stack_status, expected):
+        """A table that answers can be used, whatever the state of its stack."""
         inspected = Inspected(None, 1.0) if available else None
 
         assert expected == health_of(status_of(inspected, stack_status=stack_status))
 
 
 class TestList:
-    def test_every_limiter_is_a_line(self, aws, name):
+    def test_list_prints_one_line_per_limiter(self, aws, name):
         invoke("deploy", "-n", name, *BARE)
         plain, (facts,) = (
             invoke("list", "--region", "us-east-1"),
-            [one for one in told(invoke("list", "--json")) if one["stack_name"] == name],
+            [one for one in printed_json(invoke("list", "--json")) if one["stack_name"] == name],
         )
 
         assert plain.stdout.startswith("NAME ")
@@ -291,22 +291,22 @@ class TestList:
         )
         assert (True, "limiter", "us-east-1") == (facts["is_healthy"], facts["stack_type"], facts["region"])
 
-    def test_a_region_without_any_says_how_to_deploy_one(self, aws):
+    def test_list_of_a_region_without_limiters_says_how_to_deploy_one(self, aws):
         done = invoke("list", "--region", "eu-north-1")
 
         assert (0, "") == (done.exit_code, done.stdout)
         assert "There is no limiter in eu-north-1. Deploy one: zae-limiter deploy" in done.stderr
-        assert [] == told(invoke("list", "--region", "eu-north-1", "--json"))
+        assert [] == printed_json(invoke("list", "--region", "eu-north-1", "--json"))
 
-    def test_an_aws_that_does_not_answer_is_exit_code_69(self, aws):
+    def test_list_on_an_unavailable_aws_exits_with_69(self, aws):
         done = invoke("list", "--endpoint-url", f"http://127.0.0.1:{free_port()}")
 
         assert (69, 1) == (done.exit_code, done.stderr.count("\n"))
 
 
 class TestUsage:
-    def test_without_the_aggregator_it_says_how_to_add_it(self, aws, name):
-        """Usage on DynamoDB is counted by the stack's function, and by nothing else."""
+    def test_usage_without_the_aggregator_says_how_to_add_it(self, aws, name):
+        """On DynamoDB, usage is counted by the Lambda function of the stack only."""
         invoke("deploy", "-n", name, *BARE)
         done = invoke("usage", "summary", "-n", name, "--entity", "user-1")
 
@@ -315,21 +315,24 @@ class TestUsage:
 
 
 class TestExport:
-    def test_the_template_is_printed_as_it_is(self, run):
-        """It can be deployed by other means, and needs no region nor keys."""
+    def test_cfn_template_prints_the_template(self, run):
+        """It can be deployed by other tools, and needs neither a region nor keys."""
         assert limiter_template() == run("cfn-template").stdout
 
-    def test_the_package_is_a_zip_with_the_handler_in_it(self, run, tmp_path):
+    def test_lambda_export_writes_a_zip_with_the_handler(self, run, tmp_path):
         place = tmp_path / "lambda.zip"
-        done, facts = run("lambda-export", "-o", str(place)), told(run("lambda-export", "-o", str(place), "--json"))
+        done, facts = (
+            run("lambda-export", "-o", str(place)),
+            printed_json(run("lambda-export", "-o", str(place), "--json")),
+        )
         names = zipfile.ZipFile(io.BytesIO(place.read_bytes())).namelist()
 
         assert f"Wrote {place} (" in done.stdout
         assert (str(place), place.stat().st_size) == (facts["path"], facts["bytes"])
         assert f"{facts['handler'].rpartition('.')[0].replace('.', '/')}.py" in names
 
-    def test_a_file_that_cannot_be_written_whole_stays_as_it_was(self, tmp_path):
-        """Nobody uploads half a package."""
+    def test_lambda_export_that_fails_midway_leaves_the_old_file(self, tmp_path):
+        """A partial package is never left in place."""
         place = tmp_path / "lambda.zip"
         place.write_text("before")
         few = (100_000, 100_000)
@@ -344,7 +347,7 @@ class TestExport:
         assert (2, True) == (done.returncode, "cannot be written" in done.stderr)
         assert {place: "before"} == {path: path.read_text() for path in tmp_path.iterdir()}
 
-    def test_a_file_that_cannot_be_written_is_one_line(self, run, tmp_path):
+    def test_lambda_export_to_an_unwritable_file_prints_one_line(self, run, tmp_path):
         done = run("lambda-export", "-o", str(tmp_path / "nowhere" / "lambda.zip"))
 
         assert (2, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))

@@ -1,4 +1,4 @@
-"""The options of deploy: every choice there is, and what is said of a bad one."""
+"""The options of ``deploy``: every option has a flag, and an invalid value is explained."""
 
 import json
 from dataclasses import fields, replace
@@ -16,7 +16,7 @@ TOPIC = "arn:aws:sns:us-east-1:123456789012:alarms"
 
 
 def chosen(*arguments):
-    """The options that a command line comes to."""
+    """Return the options that a command line results in."""
     heard = []
 
     @click.command()
@@ -28,12 +28,12 @@ def chosen(*arguments):
     return heard[0]
 
 
-def test_there_is_a_flag_for_every_choice():
-    """And no other."""
+def test_every_stack_option_has_a_flag():
+    """There are no other flags."""
     assert {one.name for one in fields(StackOptions)} == {flag.field for flag in FLAGS} | {"tags"}
 
 
-def test_without_flags_everything_is_as_by_default():
+def test_deploy_without_flags_uses_the_default_options():
     assert StackOptions() == chosen()
 
 
@@ -63,7 +63,7 @@ def test_without_flags_everything_is_as_by_default():
         (("--tag", "team=search", "--tag", "cost=a=b"), {"tags": {"team": "search", "cost": "a=b"}}),
     ],
 )
-def test_a_flag_is_the_choice_it_is_named_after(arguments, expected):
+def test_a_deploy_flag_sets_the_option_of_its_name(arguments, expected):
     assert replace(StackOptions(), **expected) == chosen(*arguments)
 
 
@@ -81,22 +81,22 @@ def test_a_flag_is_the_choice_it_is_named_after(arguments, expected):
         (("--no-iam", "--no-aggregator", "--create-iam-roles"), "with --no-iam; leave one of the two out"),
     ],
 )
-def test_a_bad_choice_is_told_in_the_words_of_the_command_line(run, arguments, words):
-    """In one line, and nobody was asked for anything: nobody listens there."""
+def test_an_invalid_deploy_option_is_explained_with_the_names_of_the_flags(run, arguments, words):
+    """One line is printed, and AWS is not called: no server listens at the endpoint."""
     done = run("deploy", "-n", "my-app", "--endpoint-url", f"http://127.0.0.1:{free_port()}", *arguments)
 
     assert (2, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))
     assert words in done.stderr
 
 
-def test_words_that_are_no_options_stay():
-    """A reason speaks of other things as well."""
+def test_flags_replace_only_known_option_names_in_a_message():
+    """Other words of the message stay the same."""
     assert "set --no-iam and some_thing=True" == in_flags("set create_iam=False and some_thing=True")
 
 
-def test_the_help_lists_flags_below_headings(run):
-    """There are many."""
-    told = run("deploy", "--help").stdout
+def test_deploy_help_groups_flags_below_headings(run):
+    """Headings make the long list readable."""
+    printed = run("deploy", "--help").stdout
 
-    assert [] == [flag.section for flag in FLAGS if f"\n{flag.section}:\n" not in told]
-    assert json.dumps(_stack_options.DEFAULTS.snapshot_windows).strip('"') in told
+    assert [] == [flag.section for flag in FLAGS if f"\n{flag.section}:\n" not in printed]
+    assert json.dumps(_stack_options.DEFAULTS.snapshot_windows).strip('"') in printed

@@ -1,16 +1,16 @@
-"""What ``status`` shows of a file whose log cannot be shortened."""
+"""``status`` of a file whose write-ahead log cannot be shortened."""
 
 import sqlite3
 from pathlib import Path
 
-from tests.cli.aws import invoke, told
+from tests.cli.aws import invoke, printed_json
 from zae_limiter.core.checkpoint import LIMIT_BYTES
 from zae_limiter.schema.operations import Put
 from zae_limiter.tables.sqlite.table import SqliteTable
 
 
-def test_a_log_that_a_foreign_reader_holds_back_is_reported(tmp_path: Path) -> None:
-    """In words and as JSON, with its size, and no more once the reader is gone."""
+def test_status_reports_a_log_that_a_foreign_reader_keeps_from_shrinking(tmp_path: Path) -> None:
+    """Text and JSON show its size, until the reader closes the file."""
     path = tmp_path / "limiter.db"
     table = SqliteTable(path)
     reader = sqlite3.connect(path, isolation_level=None)
@@ -18,10 +18,10 @@ def test_a_log_that_a_foreign_reader_holds_back_is_reported(tmp_path: Path) -> N
     reader.execute("SELECT count(*) FROM items").fetchone()
     for number in range(15):
         table.write(Put({"PK": "part", "SK": str(number), "text": f"{number:02}" * 2**19}))
-    held = told(invoke("status", "--url", f"sqlite:///{path}", "--json"))
+    held = printed_json(invoke("status", "--url", f"sqlite:///{path}", "--json"))
     plain = invoke("status", "--url", f"sqlite:///{path}").stdout
     reader.close()
-    free = told(invoke("status", "--url", f"sqlite:///{path}", "--json"))
+    free = printed_json(invoke("status", "--url", f"sqlite:///{path}", "--json"))
     table.close()
 
     assert True is held["log_held_back"]

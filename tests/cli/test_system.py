@@ -1,12 +1,12 @@
-"""``zae-limiter system``: the limits of everyone who has no others."""
+"""``zae-limiter system``: the limits of every entity without limits of its own."""
 
 import json
 
 LIMIT = {"name": "rpm", "capacity": 1000, "refill_amount": 1000, "refill_period_seconds": 60}
 
 
-def test_what_was_set_is_got(run):
-    """Setting prints what is stored, and so does getting."""
+def test_system_get_defaults_prints_what_set_defaults_stored(run):
+    """Both commands print what is stored."""
     told = run("system", "set-defaults", "-l", "rpm:1000", "--on-unavailable", "allow", "--principal", "ops")
     got = run("system", "get-defaults")
 
@@ -14,8 +14,8 @@ def test_what_was_set_is_got(run):
     assert told.stdout == got.stdout
 
 
-def test_json_has_the_limits_and_the_choice(run):
-    """Null is no choice made."""
+def test_system_defaults_json_has_the_limits_and_the_unavailable_choice(run):
+    """Null means that no choice was made."""
     told = run("system", "set-defaults", "-l", "rpm:1000", "--json")
     got = run("system", "get-defaults", "--json")
 
@@ -23,16 +23,16 @@ def test_json_has_the_limits_and_the_choice(run):
     assert told.stdout == got.stdout
 
 
-def test_setting_replaces_the_limits_and_leaves_the_choice(run):
-    """A choice that is not given stays as it was."""
+def test_system_set_defaults_replaces_the_limits_and_keeps_the_choice(run):
+    """An on-unavailable choice that is not given stays the same."""
     run("system", "set-defaults", "-l", "rpm:5", "-l", "tpm:50", "--on-unavailable", "block")
     told = run("system", "set-defaults", "-l", "rpm:1000", "--json")
 
     assert {"limits": [LIMIT], "on_unavailable": "block"} == json.loads(told.stdout)
 
 
-def test_nothing_stored_is_no_error(run):
-    """It is said on stderr, with what to do; JSON is as ever."""
+def test_system_get_defaults_without_defaults_succeeds_with_a_hint(run):
+    """The hint is on stderr; the shape of the JSON stays the same."""
     plain, as_json = run("system", "get-defaults"), run("system", "get-defaults", "--json")
 
     assert (0, "") == (plain.exit_code, plain.stdout)
@@ -40,24 +40,24 @@ def test_nothing_stored_is_no_error(run):
     assert {"limits": [], "on_unavailable": None} == json.loads(as_json.stdout)
 
 
-def test_at_least_one_limit_is_needed(run):
-    """To store no limits is a mistake."""
+def test_system_set_defaults_requires_at_least_one_limit(run):
+    """An empty set of limits is a mistake."""
     done = run("system", "set-defaults")
 
     assert (2, 1) == (done.exit_code, done.stderr.count("\n"))
     assert "Missing option '--limit' / '-l'" in done.stderr
 
 
-def test_another_choice_is_refused(run):
-    """Allow and block are all there is."""
+def test_system_set_defaults_refuses_an_unknown_unavailable_choice(run):
+    """Only allow and block are accepted."""
     done = run("system", "set-defaults", "-l", "rpm:5", "--on-unavailable", "maybe")
 
     assert (2, 1) == (done.exit_code, done.stderr.count("\n"))
     assert "'allow', 'block'" in done.stderr
 
 
-def test_deleting_asks_and_says_what_was_there(run, somebody):
-    """What is not there is not asked about."""
+def test_system_delete_defaults_asks_and_prints_what_was_deleted(run, interactive):
+    """No question is asked if no defaults are stored."""
     run("system", "set-defaults", "-l", "rpm:1000", "--on-unavailable", "allow")
     delete = ("system", "delete-defaults")
     kept, gone, none = run(*delete, answers="n\n"), run(*delete, answers="y\n"), run(*delete)
@@ -69,8 +69,8 @@ def test_deleting_asks_and_says_what_was_there(run, somebody):
     assert {"limits": [], "on_unavailable": None} == json.loads(run("system", "get-defaults", "--json").stdout)
 
 
-def test_without_anybody_to_ask_deleting_needs_yes(run):
-    """A script that forgot it deletes nothing."""
+def test_system_delete_defaults_without_a_terminal_requires_yes(run):
+    """A script that does not confirm deletes nothing."""
     run("system", "set-defaults", "-l", "rpm:1000")
     refused, done = run("system", "delete-defaults"), run("system", "delete-defaults", "--yes", "--json")
 

@@ -1,4 +1,4 @@
-"""Commands in a real terminal: questions, tables and what is shown to be under way."""
+"""Commands in a real terminal: questions, tables and progress."""
 
 import os
 import pty
@@ -9,7 +9,7 @@ import pytest
 
 from zae_limiter.cli._output import Column, Grid, print_grid
 
-UNDER_WAY = """
+PROGRESS = """
 from zae_limiter.cli._output import paused, working
 with working("looking") as say:
     say("found 1")
@@ -22,7 +22,7 @@ with working("looking") as say:
 
 
 def in_terminal(*command: str, typed: str = "") -> tuple[int, str]:
-    """Run a program in a terminal of 80 columns, type something, and return its exit code and all it showed."""
+    """Run a program in a terminal of 80 columns and type text; return its exit code and all it showed."""
     above, below = pty.openpty()
     environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "80", "NO_COLOR": "1"}
     process = subprocess.Popen(command, stdin=below, stdout=below, stderr=below, env=environment, close_fds=True)
@@ -43,12 +43,12 @@ def in_terminal(*command: str, typed: str = "") -> tuple[int, str]:
 
 
 def command(*words: str) -> tuple[str, ...]:
-    """A command as a shell calls it."""
+    """Return a command line as a shell calls it."""
     return (sys.executable, "-m", "zae_limiter", *words)
 
 
 def test_a_question_is_answered_at_the_keyboard(run):
-    """What is typed counts."""
+    """The typed answer decides."""
     run("entity", "create", "user-1")
     kept = in_terminal(*command("entity", "delete", "user-1"), typed="n\n")
     gone = in_terminal(*command("entity", "delete", "user-1"), typed="y\n")
@@ -57,9 +57,9 @@ def test_a_question_is_answered_at_the_keyboard(run):
     assert (0, True) == (gone[0], "Deleted entity user-1." in gone[1])
 
 
-def test_what_is_under_way_is_shown_and_makes_room_for_a_question():
-    """One line says what is done by now; a question, and what comes after it, has the terminal to itself."""
-    code, shown = in_terminal(sys.executable, "-c", UNDER_WAY)
+def test_a_progress_line_is_cleared_for_a_question():
+    """One line shows the progress so far. It does not mix with a question or later output."""
+    code, shown = in_terminal(sys.executable, "-c", PROGRESS)
 
     assert 0 == code
     assert "a question\r\n" in shown
@@ -69,18 +69,18 @@ def test_what_is_under_way_is_shown_and_makes_room_for_a_question():
 class TestTables:
     @pytest.fixture(autouse=True)
     def looking(self, monkeypatch):
-        """Somebody looks, at 40 columns."""
+        """Pretend to be a terminal of 40 columns."""
         monkeypatch.setattr("zae_limiter.cli._output.in_terminal", lambda: True)
         monkeypatch.setenv("COLUMNS", "40")
 
-    def test_a_column_without_a_word_is_left_out(self, capsys):
-        """It would only take room from the others; in a pipe every column stays where it is."""
+    def test_a_table_in_a_terminal_omits_empty_columns(self, capsys):
+        """Other columns get the room. In a pipe every column stays in its place."""
         print_grid(Grid([Column("entity"), Column("name"), Column("created")], [("key-1", "", "today")]))
 
         assert ["entity", "created"] == capsys.readouterr().out.splitlines()[0].split()
 
-    def test_what_is_whole_is_not_folded(self, capsys):
-        """The room is taken from the others."""
+    def test_a_table_in_a_terminal_does_not_fold_whole_columns(self, capsys):
+        """Other columns are folded instead."""
         columns = [Column("time", is_whole=True), Column("details")]
         print_grid(Grid(columns, [("2026-11-16 07:21:26", "rpm:1000/min tpm:100000/min:burst=150000")]))
         lines = capsys.readouterr().out.splitlines()

@@ -1,4 +1,4 @@
-"""Times as they are written on the command line."""
+"""The syntax of times on the command line."""
 
 import pytest
 
@@ -33,8 +33,8 @@ def first_and_last(text: str) -> tuple[str, str]:
         ("2026-01-15T10:00:30+02:00", "2026-01-15T08:00:30.000Z"),
     ],
 )
-def test_a_moment_is_its_first_and_its_last(text, expected):
-    """Words count back from now; what has no offset is UTC."""
+def test_a_time_is_parsed_to_its_first_and_last_moment(text, expected):
+    """Relative times count back from now; a time without an offset is UTC."""
     assert (expected, expected) == first_and_last(text)
 
 
@@ -47,8 +47,8 @@ def test_a_moment_is_its_first_and_its_last(text, expected):
         ("2024-02", "2024-02-01T00:00:00.000Z", "2024-02-29T23:59:59.999Z"),
     ],
 )
-def test_a_day_and_a_month_are_whole(text, first, last):
-    """From yesterday to yesterday is all of it."""
+def test_a_date_or_month_covers_its_whole_range(text, first, last):
+    """From yesterday to yesterday is the whole day."""
     assert (first, last) == first_and_last(text)
 
 
@@ -59,8 +59,8 @@ def test_a_day_and_a_month_are_whole(text, first, last):
         *("2026", "2026-13", "2026-02-30", "15.1.2026", "999999 months ago", "999999 weeks ago"),
     ],
 )
-def test_anything_else_is_refused_with_the_forms(text):
-    """Whoever mistypes a time is shown how it is written."""
+def test_a_malformed_time_raises_an_error_that_shows_the_syntax(text):
+    """The error lists the accepted forms."""
     with pytest.raises(ValidationError) as caught:
         parse_time(text, NOW_MS)
 
@@ -68,6 +68,6 @@ def test_anything_else_is_refused_with_the_forms(text):
     assert "'2 days ago', 2026-01, 2026-01-15 or 2026-01-15T10:00Z, all in UTC" in str(caught.value)
 
 
-def test_the_clock_is_an_argument():
-    """The same words at another time are another time."""
+def test_relative_times_are_relative_to_the_given_clock():
+    """The same words at another time are another moment."""
     assert Span(0, 0) == parse_time("1 minute ago", 60_000)

@@ -1,4 +1,4 @@
-"""``zae-limiter usage``: what it shows of days that were written to a real file."""
+"""``zae-limiter usage`` on two days of usage in a real file."""
 
 import csv
 import io
@@ -18,14 +18,17 @@ HOURS = 48
 
 @pytest.fixture(scope="module")
 def days(tmp_path_factory):
-    """A file with two days of two entities, and the requests of each, by hour."""
+    """A file with two days of usage of two entities, and the requests of each by hour."""
     path = tmp_path_factory.mktemp("usage") / "days.db"
     return path, write_days(path, {"acme": 50, "globex": 20}, HOURS)
 
 
 @pytest.fixture
 def usage(run, days, monkeypatch):
-    """Run a command of usage on that file as the two days end: months later sweeps remove what was kept for 90 days."""
+    """Run a usage command on that file with the clock at the end of the two days.
+
+    Months later, a sweep would remove usage that is kept for 90 days.
+    """
     path, _ = days
     monkeypatch.setattr("zae_limiter.clock.SystemClock.now_ms", lambda _: START_MS + HOURS * HOUR_MS)
     return lambda *words: run("usage", *words, "--url", f"sqlite:///{path}")
@@ -37,14 +40,14 @@ def snapshots(result) -> list[dict]:
 
 
 class TestList:
-    def test_every_hour_is_as_it_was_written(self, usage, days):
-        """What went through the limiter is what is listed, hour by hour."""
+    def test_usage_list_shows_every_hour_as_recorded(self, usage, days):
+        """The hourly values are the requests that went through the limiter."""
         found = snapshots(usage("list", "--entity", "globex", "--json"))
 
         assert list(days[1]["globex"].values()) == [one["counters"]["rph"] for one in found]
 
-    def test_it_is_a_table_for_people(self, usage, days):
-        """In a pipe columns are aligned by spaces."""
+    def test_usage_list_is_an_aligned_table(self, usage, days):
+        """In a pipe, columns are aligned with spaces."""
         monday = sum(requests for hour, requests in days[1]["globex"].items() if hour < 24)
         lines = usage("list", "-e", "globex", "-r", "gpt-4", "-w", "daily").stdout.splitlines()
 
@@ -60,28 +63,28 @@ class TestList:
             (("--end", "2026-01-12T07:30Z"), ["06", "07"]),
         ],
     )
-    def test_a_time_names_the_window_it_falls_into(self, usage, times, expected):
-        """Both ends are included, also where they are in the midst of an hour."""
+    def test_usage_list_includes_the_windows_that_contain_both_ends(self, usage, times, expected):
+        """An end in the middle of an hour includes that hour."""
         found = snapshots(usage("list", "-e", "globex", *times, "--json"))
 
         assert expected == [one["window_start"][11:13] for one in found]
 
-    def test_a_date_as_the_end_is_the_whole_day(self, usage):
-        """From a day to the same day is all of it."""
+    def test_usage_list_to_a_date_includes_the_whole_day(self, usage):
+        """From a day to the same day is the whole day."""
         words = ("list", "-e", "globex", "--start", "2026-01-12", "--end", "2026-01-12", "--json")
 
         assert {"2026-01-12"} == {one["window_start"][:10] for one in snapshots(usage(*words))}
         assert 16 == len(snapshots(usage(*words)))
 
-    def test_all_windows_come_where_they_are_asked_for(self, usage):
-        """Hours unless others are named."""
+    def test_usage_list_shows_all_window_types_on_request(self, usage):
+        """Hours are the default."""
         kinds = {one["window_type"] for one in snapshots(usage("list", "-e", "acme", "-w", "all", "--json"))}
 
         assert {"hourly", "daily", "monthly"} == kinds
         assert {"hourly"} == {one["window_type"] for one in snapshots(usage("list", "-e", "acme", "--json"))}
 
-    def test_pages_follow_each_other(self, usage):
-        """The token of one page begins the next, until there is none; together they are all."""
+    def test_usage_list_pages_together_contain_every_window(self, usage):
+        """The cursor of a page starts the next, and the last page has none."""
         found, token = [], None
         while token or not found:
             page = json.loads(
@@ -93,29 +96,29 @@ class TestList:
         assert snapshots(usage("list", "-r", "gpt-4", "--all", "--json")) == found
         assert 64 == len(found)
 
-    def test_who_is_shown_a_part_is_told(self, usage):
-        """A note on stderr says how to go on."""
+    def test_usage_list_of_a_partial_result_prints_a_note(self, usage):
+        """The note on stderr says how to continue."""
         part, whole = usage("list", "-r", "gpt-4", "--limit", "3"), usage("list", "-r", "gpt-4", "--all")
 
         assert 4 == len(part.stdout.splitlines())
         assert "More follow: give --all, or go on with --cursor " in part.stderr
         assert (65, "") == (len(whole.stdout.splitlines()), whole.stderr)
 
-    def test_csv_is_for_programs(self, usage, days):
-        """Bare numbers, a header, one row for each window."""
+    def test_usage_list_csv_has_a_header_and_plain_numbers(self, usage, days):
+        """There is one row per window."""
         rows = list(csv.DictReader(io.StringIO(usage("list", "-e", "globex", "--csv").stdout)))
 
         assert [str(requests) for requests in days[1]["globex"].values()] == [row["used_rph"] for row in rows]
 
-    def test_charts_have_all_windows_and_fit(self, usage):
-        """A chart of the first hundred would mislead."""
+    def test_usage_list_charts_show_all_windows_and_fit_the_terminal(self, usage):
+        """A chart of the first page only would mislead."""
         lines = usage("list", "-r", "gpt-4", "--plot").stdout.splitlines()
 
         assert "rph by hour: 2 entities · gpt-4, 2026-01-12 06:00 to 2026-01-13 21:00 UTC" == lines[0]
         assert max(map(len, lines)) <= 80
 
-    def test_charts_without_the_extra_say_what_to_install(self, usage, monkeypatch):
-        """One line, and what to do."""
+    def test_usage_list_charts_without_the_extra_say_what_to_install(self, usage, monkeypatch):
+        """The error is one line."""
         monkeypatch.setitem(sys.modules, "asciichartpy", None)
         done = usage("list", "-e", "acme", "--plot")
 
@@ -124,8 +127,8 @@ class TestList:
 
 
 class TestPage:
-    def test_a_page_is_written_and_written_again(self, usage, tmp_path):
-        """A report that is made every day replaces that of the day before."""
+    def test_usage_list_html_replaces_its_own_earlier_page(self, usage, tmp_path):
+        """A daily report replaces that of the day before."""
         page = tmp_path / "usage.html"
         first = usage("list", "-r", "gpt-4", "--html", str(page))
         again = usage("list", "-e", "acme", "-w", "daily", "--html", str(page))
@@ -137,8 +140,8 @@ class TestPage:
         assert [page] == list(tmp_path.glob("*.html*"))
 
     @pytest.mark.parametrize("command", ["list", "summary"])
-    def test_another_file_is_not_replaced_without_yes(self, usage, tmp_path, command):
-        """A slip of the hand costs nobody a file."""
+    def test_usage_list_html_requires_yes_to_replace_another_file(self, usage, tmp_path, command):
+        """A mistyped path destroys no file."""
         other = tmp_path / "notes.html"
         other.write_text("<p>My notes")
         refused = usage(command, "-e", "acme", "--html", str(other))
@@ -148,8 +151,8 @@ class TestPage:
         assert 0 == usage(command, "-e", "acme", "--html", str(other), "--yes").exit_code
         assert "My notes" not in other.read_text()
 
-    def test_a_file_that_cannot_be_written_is_one_line(self, usage, tmp_path):
-        """A folder that is not there is told as what is wrong with the option."""
+    def test_usage_list_html_to_an_unwritable_file_prints_one_line(self, usage, tmp_path):
+        """A missing folder is reported as an error of the option."""
         done = usage("list", "-e", "acme", "--html", str(tmp_path / "nowhere" / "usage.html"))
 
         assert (2, 1) == (done.exit_code, done.stderr.count("\n"))
@@ -157,8 +160,8 @@ class TestPage:
 
 
 class TestSummary:
-    def test_it_adds_up_what_was_used(self, usage, days):
-        """Sums over all windows, and the mean of those in which there was usage."""
+    def test_usage_summary_prints_totals_and_means(self, usage, days):
+        """Totals cover all windows; means cover those with usage."""
         used = [amount for hours in days[1].values() for amount in hours.values()]
         facts = json.loads(usage("summary", "-r", "gpt-4", "--json").stdout)
 
@@ -166,8 +169,8 @@ class TestSummary:
         assert {"rph": sum(used), "tph": 731 * sum(used)} == facts["total"]
         assert sum(used) / len(used) == facts["average"]["rph"]
 
-    def test_it_is_a_table_for_people(self, usage, days):
-        """What it is the sum of is a note."""
+    def test_usage_summary_is_a_table_with_a_note(self, usage, days):
+        """The note says what was summed."""
         used = sum(days[1]["globex"].values())
         done = usage("summary", "-e", "globex", "-w", "daily")
 
@@ -175,8 +178,8 @@ class TestSummary:
         assert ["rph", f"{used:,}", f"{used / 2:,.1f}"] == done.stdout.splitlines()[1].split()
         assert "Of 2 daily snapshots, 2026-01-12 to 2026-01-13 UTC.\n" == done.stderr
 
-    def test_it_is_that_of_the_api_however_many_pages_are_read(self, usage, days, monkeypatch):
-        """What the command reads page by page is what the verb adds up."""
+    def test_usage_summary_equals_the_summary_of_the_api(self, usage, days, monkeypatch):
+        """The number of pages that the command reads makes no difference."""
         monkeypatch.setattr("zae_limiter.cli.usage.LARGEST_PAGE", 7)
         monkeypatch.setattr("zae_limiter.cli.usage.PAGE", 20)
         with SyncRepository.open(f"sqlite:///{days[0]}") as repository:
@@ -186,8 +189,8 @@ class TestSummary:
 
         assert {"window_type": "hourly", **asdict(expected)} == facts
 
-    def test_every_form_says_the_same(self, usage, tmp_path):
-        """Totals in JSON, CSV, charts and on the page are one."""
+    def test_usage_summary_has_the_same_totals_in_every_format(self, usage, tmp_path):
+        """JSON, CSV, charts and the page agree."""
         words = ("summary", "-r", "gpt-4", "--start", "2026-01-13")
         page = tmp_path / "usage.html"
         totals = json.loads(usage(*words, "--json").stdout)["total"]
@@ -204,8 +207,8 @@ class TestSummary:
         ]
         assert totals["rph"] == sum(map(int, re.findall(r'data-amount="(\d+)"', below.partition("<figure")[0])))
 
-    def test_csv_is_for_programs(self, usage, days):
-        """A row for each limit, with what it is the sum of."""
+    def test_usage_summary_csv_has_one_row_per_limit(self, usage, days):
+        """Each row says what was summed."""
         used = sum(days[1]["globex"].values())
         rows = list(csv.DictReader(io.StringIO(usage("summary", "-e", "globex", "-w", "daily", "--csv").stdout)))
 
@@ -214,16 +217,16 @@ class TestSummary:
         assert ("daily", "2") == (rows[0]["window_type"], rows[0]["snapshot_count"])
         assert ("2026-01-12T00:00:00Z", "2026-01-13T00:00:00Z") == tuple(rows[0].values())[-2:]
 
-    def test_charts_stand_above_the_sums(self, usage):
-        """What was added up, a chart for each limit, then the table."""
+    def test_usage_summary_charts_come_before_the_table(self, usage):
+        """First the scope, then a chart per limit, then the table."""
         charts, below = usage("list", "-r", "gpt-4", "--plot").stdout, usage("summary", "-r", "gpt-4")
         done = usage("summary", "-r", "gpt-4", "--plot")
 
         assert f"{charts}\n{below.stdout}" == done.stdout
         assert below.stderr == done.stderr
 
-    def test_a_page_has_the_sums_on_top(self, usage, days, tmp_path):
-        """Then the charts and the numbers, as the page of a list."""
+    def test_usage_summary_html_has_the_totals_on_top(self, usage, days, tmp_path):
+        """The charts and numbers of the list follow."""
         page = tmp_path / "usage.html"
         done = usage("summary", "-e", "globex", "--html", str(page))
         top, _, below = page.read_text().partition("<figure")
@@ -234,17 +237,17 @@ class TestSummary:
         assert "<h2>The numbers</h2>" in below
 
 
-class TestNothing:
-    def test_a_time_without_usage_says_which_it_was(self, usage):
-        """The note names what was asked, in UTC, and what may help."""
+class TestWithoutUsage:
+    def test_usage_of_an_empty_period_prints_which_period_it_was(self, usage):
+        """The note names the request in UTC, and what may help."""
         done = usage("list", "-e", "acme", "--start", "2026-02-01", "--json")
 
         assert {"snapshots": [], "next_cursor": None} == json.loads(done.stdout)
         assert "Nothing was used by acme in hourly windows from 2026-02-01 00:00 UTC." in done.stderr
         assert "Ask for a longer time" in done.stderr
 
-    def test_whoever_never_acquired_is_told_how(self, run):
-        """An empty file is no error."""
+    def test_usage_of_an_empty_file_says_how_to_acquire(self, run):
+        """An empty file is not an error."""
         listed, summed = run("usage", "list", "-e", "user-9"), run("usage", "summary", "-e", "user-9")
 
         for done in (listed, summed):
@@ -252,8 +255,8 @@ class TestNothing:
             assert "Nothing was used by user-9 in hourly windows. Whatever is acquired is counted" in done.stderr
             assert "zae-limiter acquire user-9 gpt-4 -c rpm:1 -l rpm:100" in done.stderr
 
-    def test_forms_of_a_summary_of_nothing_are_empty(self, run, tmp_path):
-        """A program finds no row, a page says so, and the note is the same."""
+    def test_usage_summary_without_usage_is_empty_in_every_format(self, run, tmp_path):
+        """CSV has only its header, JSON has no totals, the page says so, and the note stays the same."""
         page = tmp_path / "usage.html"
         forms = {form: run("usage", "summary", "-e", "user-9", f"--{form}") for form in ("plot", "csv", "json")}
         written = run("usage", "summary", "-e", "user-9", "--html", str(page))
@@ -267,15 +270,15 @@ class TestNothing:
         for done in (*forms.values(), written):
             assert "Nothing was used by user-9 in hourly windows." in done.stderr
 
-    def test_what_was_just_acquired_is_there(self, run):
-        """Embedded usage is counted when it is read."""
+    def test_usage_includes_what_was_just_acquired(self, run):
+        """Embedded stores count usage when it is read."""
         run("acquire", "user-1", "gpt-4", "-c", "rpm:7", "-l", "rpm:100")
         (hour,) = snapshots(run("usage", "list", "-e", "user-1", "--start", "2 hours ago", "--end", "now", "--json"))
 
         assert {"rpm": 7} == hour["counters"]
 
 
-class TestMisuse:
+class TestInvalidArguments:
     @pytest.mark.parametrize(
         ("words", "expected"),
         [
@@ -291,8 +294,8 @@ class TestMisuse:
             (("-e", "#"), "entity"),
         ],
     )
-    def test_it_is_told_in_one_line(self, run, words, expected):
-        """Exit code 2, nothing on stdout, and what to do."""
+    def test_usage_with_invalid_arguments_prints_one_line_and_exits_with_2(self, run, words, expected):
+        """Nothing goes to stdout; the line says what to do."""
         done = run("usage", "list", *words)
 
         assert (2, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))

@@ -1,11 +1,11 @@
-"""``version, check, upgrade``: what goes together with this installation, and what brings it there."""
+"""``version, check, upgrade``: compatible versions, and the upgrade to them."""
 
 import json
 from importlib import metadata
 
 import pytest
 
-from tests.cli.aws import invoke, told
+from tests.cli.aws import invoke, printed_json
 from tests.dynamodb.engines import EngineAbsentError, free_port, fresh_table_name, running
 from tests.old_buckets import OldLimit, old_bucket
 from zae_limiter import SyncRepository
@@ -30,7 +30,7 @@ BARE = StackOptions(enable_alarms=False, enable_aggregator=False)
 
 @pytest.fixture
 def file_url(tmp_path, monkeypatch):
-    """A file of this version, which the environment leads to."""
+    """A file of this version, named by the environment."""
     url = f"sqlite:///{tmp_path}/limiter.db"
     monkeypatch.setenv("ZAE_LIMITER_URL", url)
     with SyncRepository.open(url):
@@ -56,7 +56,7 @@ def limiter(monkeypatch):
 
 
 def put(url, *items):
-    """Put items as another version would have."""
+    """Put items as another version would have written them."""
     with SyncRepository.open(url, deadline_s=30) as repo:
         for item in items:
             repo.scope.table.write(Put(item))
@@ -67,10 +67,10 @@ def set_record(url, record):
 
 
 class TestVersion:
-    def test_of_this_installation_alone(self, monkeypatch):
-        """Where nothing is named, nothing is opened."""
+    def test_version_without_a_name_prints_this_installation_only(self, monkeypatch):
+        """No store is opened."""
         monkeypatch.delenv("ZAE_LIMITER_URL", raising=False)
-        facts = told(invoke("version", "--json"))
+        facts = printed_json(invoke("version", "--json"))
 
         assert (OWN, SCHEMA_VERSION, False) == (
             facts["client_version"],
@@ -79,9 +79,9 @@ class TestVersion:
         )
         assert f"PART        HERE\nclient      {OWN}\n" in invoke("version").stdout
 
-    def test_of_a_limiter_beside_it(self, file_url):
+    def test_version_of_a_limiter_prints_its_versions_too(self, file_url):
         set_record(file_url, VersionRecord(SCHEMA_VERSION, lambda_version=OLD))
-        plain, facts = invoke("version"), told(invoke("version", "--json"))
+        plain, facts = invoke("version"), printed_json(invoke("version", "--json"))
 
         assert ["aggregator", OWN, OLD] == plain.stdout.splitlines()[2].split()
         assert ["schema", SCHEMA_VERSION, SCHEMA_VERSION] == plain.stdout.splitlines()[3].split()
@@ -98,7 +98,7 @@ class TestCheck:
             (VersionRecord("1.0.0", lambda_version=OLD), f"the aggregator is older than this client; {UPGRADE_IT}"),
         ],
     )
-    def test_what_does_not_go_together_is_exit_code_1_and_what_to_do(self, file_url, record, advice):
+    def test_check_of_incompatible_versions_exits_with_1_and_says_what_to_do(self, file_url, record, advice):
         set_record(file_url, record)
         plain, as_json = invoke("check", "--url", file_url), invoke("check", "--json")
 
@@ -107,25 +107,25 @@ class TestCheck:
         assert (1, False) == (as_json.exit_code, json.loads(as_json.stdout)["compatible"])
 
     @pytest.mark.parametrize("lambda_version", [None, OWN, NEWER])
-    def test_what_goes_together_is_exit_code_0(self, file_url, lambda_version):
-        """An aggregator that is newer serves older clients."""
+    def test_check_of_compatible_versions_exits_with_0(self, file_url, lambda_version):
+        """A newer aggregator works with older clients."""
         set_record(file_url, VersionRecord("1.0.0", lambda_version=lambda_version))
 
         assert (0, "They go together.\n") == (invoke("check").exit_code, invoke("check").stdout)
 
-    def test_the_advice_names_the_limiter(self, limiter):
-        """It can be copied as it stands."""
+    def test_check_advice_names_the_limiter(self, limiter):
+        """The advice is a command that can be copied."""
         set_record(f"dynamodb://{limiter}", VersionRecord("1.0.0", lambda_version=OLD))
         done = invoke("check", "-n", limiter, "--region", "us-east-1")
 
         assert done.stderr.endswith(f"zae-limiter upgrade --name {limiter} --region us-east-1\n")
 
-    def test_a_limiter_that_cannot_be_reached_is_exit_code_69(self, limiter):
+    def test_check_of_an_unreachable_limiter_exits_with_69(self, limiter):
         done = invoke("check", "-n", limiter, "--endpoint-url", f"http://127.0.0.1:{free_port()}")
 
         assert (69, 1) == (done.exit_code, done.stderr.count("\n"))
 
-    def test_without_a_name_it_is_the_users_own_file_and_said_so(self, tmp_path, monkeypatch):
+    def test_check_without_a_name_uses_the_default_file_and_says_so(self, tmp_path, monkeypatch):
         monkeypatch.delenv("ZAE_LIMITER_URL", raising=False)
         monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
         monkeypatch.setenv("HOME", str(tmp_path))
@@ -136,8 +136,8 @@ class TestCheck:
 
 
 class TestUpgrade:
-    def test_an_old_table_is_brought_to_this_schema(self, file_url):
-        """A dry run says so before, and leaves it; the second time there is nothing to do."""
+    def test_upgrade_migrates_an_old_table(self, file_url):
+        """A dry run reports the migration without applying it. A second upgrade has nothing to do."""
         limits = {"rpm": OldLimit(40_000, 60, 90, 1)}
         with SyncRepository.open(file_url) as repo:
             items = [old_bucket(repo.scope.namespace_id, f"user-{number}", "gpt-4", limits) for number in range(3)]
@@ -150,11 +150,11 @@ class TestUpgrade:
         assert (0, 0, 0) == (dry.exit_code, done.exit_code, again.exit_code)
         assert "3 would be moved.\n" in dry.stdout
         assert "3 were moved.\n" in done.stdout
-        assert [] == told(again)["migrations"]
+        assert [] == printed_json(again)["migrations"]
         record = inspect(file_url).record
         assert ("1.0.0", "ops") == (record.schema_version, record.updated_by)
 
-    def test_a_newer_table_is_left_alone(self, file_url):
+    def test_upgrade_refuses_a_newer_table(self, file_url):
         set_record(file_url, VersionRecord("2.0.0"))
         done = invoke("upgrade")
 
@@ -162,12 +162,12 @@ class TestUpgrade:
         assert "The table has schema 2.0.0" in done.stderr
         assert VersionRecord("2.0.0") == inspect(file_url).record
 
-    def test_an_old_aggregator_is_replaced_and_its_version_recorded(self, limiter):
-        """And the options of the stack stay."""
+    def test_upgrade_replaces_an_old_aggregator_and_records_its_version(self, limiter):
+        """The options of the stack stay the same."""
         set_record(f"dynamodb://{limiter}", VersionRecord("1.0.0", lambda_version=OLD))
         function = AggregatorFunction(limiter, Clients())
         before = function.code_sha256()
-        dry, unchanged = told(invoke("upgrade", "-n", limiter, "--dry-run", "--json")), function.code_sha256()
+        dry, unchanged = printed_json(invoke("upgrade", "-n", limiter, "--dry-run", "--json")), function.code_sha256()
         done, again = invoke("upgrade", "-n", limiter), invoke("upgrade", "-n", limiter)
 
         assert (True, before) == (dry["code_changed"], unchanged)
@@ -177,8 +177,8 @@ class TestUpgrade:
         assert OWN == inspect(f"dynamodb://{limiter}").record.lambda_version
         assert "false" == Stack(limiter, Clients()).require().parameters["EnableAlarms"]
 
-    def test_a_stack_of_other_means_gets_what_it_lacks(self, limiter):
-        """Deployed by the template alone, it has no code, no version and no namespace; its options stay."""
+    def test_upgrade_completes_a_stack_that_was_deployed_by_the_template(self, limiter):
+        """Such a stack lacks the code, the version record and the namespace; its options stay."""
         name = fresh_table_name()
         client = Clients().of("cloudformation")
         bare = {"EnableAlarms": "false", "LambdaMemory": "512", "AuditRetentionDays": "30"}
@@ -189,15 +189,15 @@ class TestUpgrade:
             Capabilities=["CAPABILITY_NAMED_IAM"],
         )
         client.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 120})
-        done = told(invoke("upgrade", "-n", name, "--json"))
+        done = printed_json(invoke("upgrade", "-n", name, "--json"))
         with SyncRepository.connect(name, deadline_s=30) as repo:
             record = repo.get_version_record()
 
         assert (True, OWN, 30) == (done["code_changed"], record.lambda_version, record.audit_retention_days)
         assert bare.items() <= Stack(name, Clients()).require().parameters.items()
 
-    def test_a_stack_without_our_parameters_is_left_to_whoever_made_it(self, limiter):
-        """As the CDK makes it, with options in their place."""
+    def test_upgrade_leaves_a_stack_without_our_parameters_unchanged(self, limiter):
+        """The CDK makes such stacks, with fixed values in place of parameters."""
         name = fresh_table_name()
         client = Clients().of("cloudformation")
         template = json.dumps({"Description": "zae-limiter: mine", "Resources": {"Q": {"Type": "AWS::SQS::Queue"}}})
@@ -205,13 +205,13 @@ class TestUpgrade:
         client.get_waiter("stack_create_complete").wait(StackName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 120})
         with SyncRepository.open(f"dynamodb://{name}?create=true", deadline_s=30):
             pass
-        done = told(invoke("upgrade", "-n", name, "--json"))
+        done = printed_json(invoke("upgrade", "-n", name, "--json"))
 
         assert done["stack_changed"] is None
         assert "CREATE_COMPLETE" == Stack(name, Clients()).require().status
 
-    def test_an_aggregator_that_is_gone_is_old_no_more(self, limiter):
-        """Taken away by other means, it was on record still, and nothing would have mended what check complains of."""
+    def test_upgrade_clears_the_recorded_version_of_a_removed_aggregator(self, limiter):
+        """Otherwise `check` would report an old aggregator that no upgrade can replace."""
         Stack(limiter, Clients()).deploy(BARE)
         set_record(f"dynamodb://{limiter}", VersionRecord("1.0.0", lambda_version=OLD))
         before, done, after = [invoke(*words, "-n", limiter) for words in (("check",), ("upgrade",), ("check",))]
@@ -220,8 +220,8 @@ class TestUpgrade:
         assert (1, 0, 0) == (before.exit_code, done.exit_code, after.exit_code)
         assert inspect(f"dynamodb://{limiter}").record.lambda_version is None
 
-    def test_a_newer_aggregator_stays(self, limiter):
-        """Whoever runs an older installation takes nothing back."""
+    def test_upgrade_keeps_a_newer_aggregator(self, limiter):
+        """An older installation does not downgrade the code."""
         set_record(f"dynamodb://{limiter}", VersionRecord("1.0.0", lambda_version=NEWER))
         before = AggregatorFunction(limiter, Clients()).code_sha256()
         done = invoke("upgrade", "-n", limiter)
@@ -240,7 +240,7 @@ class TestUpgrade:
     ],
 )
 @pytest.mark.parametrize("command", ["version", "check", "upgrade", "status"])
-def test_what_cannot_be_meant_is_told_in_one_line(command, arguments, words):
+def test_version_commands_with_conflicting_arguments_print_one_line(command, arguments, words):
     done = invoke(command, *arguments)
 
     assert (2, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))

@@ -75,7 +75,7 @@ def test_takes_with_lost_requests_in_forked_children_are_all_stored(kind: str, s
     url = table_url(table, proxy.url)
     proxy.always(EverySecond(), "UpdateItem")
     granted = said(kind, url, "plain", "--way", "in-turn", *(["--seeded"] if seeded else []))
-    proxy.calm()
+    proxy.clear_faults()
 
     assert [1] * CHILDREN == granted
     assert 2 + CHILDREN == stored(table, url)

@@ -12,8 +12,8 @@ import pytest
 
 from tests.copies.test_forks import said, stored
 from tests.dynamodb.engines import fresh_table_name
+from tests.dynamodb.faulty_table import FaultyTable
 from tests.dynamodb.ledgers import quick_engine, table_url
-from tests.dynamodb.stage import Stage
 from tests.dynamodb.trees import KINDS
 from zae_limiter import SyncRateLimiter, SyncRepository, renew_clients
 
@@ -21,9 +21,9 @@ HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
+def faulty(request: pytest.FixtureRequest) -> Iterator[FaultyTable]:
     with ExitStack() as stack:
-        yield Stage(request.param, stack)
+        yield FaultyTable(request.param, stack)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -49,16 +49,16 @@ def test_restored_copy_draws_other_numbers():
     assert not set(numbers[0]) & set(numbers[1])
 
 
-def test_restored_copy_connects_and_learns_the_time_again(stage: Stage):
+def test_restored_copy_connects_and_learns_the_time_again(faulty: FaultyTable):
     """Its connections are gone, its clocks have jumped, and no write is decided before an answer has told the time."""
-    actor = stage.actor()
+    actor = faulty.actor()
     actor.take()
-    stage.proxy.forget()
-    before = stage.proxy.open_connections
+    faulty.proxy.forget()
+    before = faulty.proxy.open_connections
     renew_clients()
     known = server_clock(actor.limiter).known
     actor.take()
-    calls = stage.proxy.seen
+    calls = faulty.proxy.seen
 
     assert before >= 1
     assert not known
@@ -66,16 +66,16 @@ def test_restored_copy_connects_and_learns_the_time_again(stage: Stage):
     assert {"rpm": 2, "tpm": 20} == actor.used
 
 
-def test_restored_copy_uses_no_old_connection(stage: Stage):
+def test_restored_copy_uses_no_old_connection(faulty: FaultyTable):
     """A connection that was open when the image was made has no other end any more."""
-    actor = stage.actor()
+    actor = faulty.actor()
     actor.take()
-    old = {seen.connection for seen in stage.proxy.seen}
-    stage.proxy.forget()
+    old = {seen.connection for seen in faulty.proxy.seen}
+    faulty.proxy.forget()
     renew_clients()
     actor.take()
 
-    assert not old & {seen.connection for seen in stage.proxy.seen}
+    assert not old & {seen.connection for seen in faulty.proxy.seen}
 
 
 def test_lambda_snapstart_is_hooked_up_when_a_repository_is_opened():

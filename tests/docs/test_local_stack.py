@@ -11,7 +11,7 @@ import pytest
 
 from tests.docs.pages import ROOT, SHELLS, blocks
 from tests.dynamodb.engines import free_port
-from tests.infra.local_servers import stopped_in_the_end
+from tests.infra.local_servers import always_stopped
 from tests.long_waits import PATIENT
 
 PAGES = (ROOT / "README.md", ROOT / "docs" / "getting-started.md")
@@ -34,7 +34,7 @@ def test_a_limiter_is_deployed_as_the_page_shows(page, tmp_path):
     port = free_port()
     known = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "ZAE_", "XDG_"))}
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    with stopped_in_the_end(tmp_path / "local") as aws:
+    with always_stopped(tmp_path / "local") as aws:
         done = subprocess.run(
             ["bash", "-c", script(page, port)],
             cwd=tmp_path,

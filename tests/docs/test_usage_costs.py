@@ -11,7 +11,7 @@ import botocore.session
 import pytest
 
 from tests.docs.operator_pages import text
-from tests.dynamodb.billing import Units, told
+from tests.dynamodb.billing import Units, reported
 from tests.dynamodb.engines import EngineAbsentError, fresh_table_name, running
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 from zae_limiter.core.outcome import Unavailable
@@ -43,7 +43,7 @@ class Metered:
         assert not isinstance(answer, Unavailable)
         consumed = json.loads(answer.body)["ConsumedCapacity"]
         parts = consumed if isinstance(consumed, list) else [consumed]
-        self.units.append(told(parts, call.target.rpartition(".")[2]))
+        self.units.append(reported(parts, call.target.rpartition(".")[2]))
         return answer
 
 

@@ -1,8 +1,12 @@
-"""What DynamoDB bills for a call, by its published rules, from what was asked and what was answered.
+"""The capacity that DynamoDB bills for a call by its published rules, from the request and the response.
 
-https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html: sizes of items, units of
-reads and writes. https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html: a failed
-condition is billed, by the size of the item it failed on. Neither DynamoDB nor an engine tells the capacity of that.
+Sizes of items and units of reads and writes:
+https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html
+
+A failed condition is billed by the size of the stored item:
+https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html
+
+Neither DynamoDB nor an engine reports that capacity.
 """
 
 import json
@@ -22,7 +26,7 @@ _REFUSED = "ConditionalCheckFailedException"
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """Capacity units of one call: read and written in the table, and written in each index."""
+    """Capacity units of one call: reads and writes of the table, and writes of each index."""
 
     read: float = 0.0
     written: float = 0.0
@@ -30,22 +34,22 @@ class Units:
 
 
 def item_bytes(item: Mapping[str, Any]) -> int:
-    """The size of an item in DynamoDB's JSON: its names and its values."""
+    """Return the size of an item in typed JSON: its names and its values."""
     return sum(len(name.encode()) + _value_bytes(value) for name, value in item.items())
 
 
 def read_units(size: int, *, consistent: bool) -> float:
-    """What it costs to read an item of that size, or of 0 bytes to find none."""
+    """Return the units of reading an item of this size; 0 bytes if it does not exist."""
     return max(1, -(-size // READ_UNIT_BYTES)) * (1.0 if consistent else 0.5)
 
 
 def write_units(size: int) -> float:
-    """What it costs to write an item of that size, or to be refused by it; 0 bytes: to be refused for want of one."""
+    """Return the units of writing or refusing a write to an item of this size; 0 bytes if it does not exist."""
     return float(max(1, -(-size // WRITE_UNIT_BYTES)))
 
 
 def billed(call: DynamoDbCall, status: int, body: bytes) -> Units:
-    """What a call is billed that was answered so."""
+    """Return the units billed for a call with this response."""
     verb, asked, answer = call.target.rpartition(".")[2], json.loads(call.body), json.loads(body)
     if status != 200:
         refused = str(answer["__type"]).rpartition("#")[2] == _REFUSED
@@ -57,15 +61,15 @@ def billed(call: DynamoDbCall, status: int, body: bytes) -> Units:
         case "BatchGetItem":
             return Units(read=_batch_units(asked, answer))
         case "UpdateItem":
-            # No attribute that is changed stands in an index, so none is written to; the engine is the witness.
+            # No changed attribute is in an index, so no index is written. The engine confirms it.
             return Units(written=write_units(item_bytes(answer["Attributes"])))
         case "PutItem":
             return _put_units(asked["Item"])
     raise AssertionError(f"no rule for {verb}")
 
 
-def told(consumed: list[dict[str, Any]], verb: str) -> Units:
-    """What an engine says that a call has consumed."""
+def reported(consumed: list[dict[str, Any]], verb: str) -> Units:
+    """Return the units that an engine reports for a call."""
     table = sum(part["Table"]["CapacityUnits"] for part in consumed)
     indexes = {
         name: index["CapacityUnits"]
@@ -76,7 +80,7 @@ def told(consumed: list[dict[str, Any]], verb: str) -> Units:
 
 
 def _batch_units(asked: Mapping[str, Any], answer: Mapping[str, Any]) -> float:
-    """Every item is rounded up by itself, and one that is not there costs as much as a small one."""
+    """Round up every item separately; a missing item costs as much as a small one."""
     ((table, wanted),) = asked["RequestItems"].items()
     consistent = wanted["ConsistentRead"]
     found = answer["Responses"].get(table, [])
@@ -85,7 +89,7 @@ def _batch_units(asked: Mapping[str, Any], answer: Mapping[str, Any]) -> float:
 
 
 def _put_units(item: Mapping[str, Any]) -> Units:
-    """A new item is written to the table, and its keys to every index that it has keys of."""
+    """Count the write of a new item to the table, and of its keys to every index it is in."""
     indexes = {}
     for index in INDEXES:
         names = (f"{index}PK", f"{index}SK")
@@ -111,7 +115,7 @@ def _value_bytes(value: Mapping[str, Any]) -> int:
 
 
 def _number_bytes(text: str) -> int:
-    """A byte for every two significant digits, one more, and one for a sign; zeros at either end do not count."""
+    """Count a byte per two significant digits, one more, and one for a sign; outer zeros do not count."""
     sign, digits, _ = Decimal(text).as_tuple()
     significant = "".join(map(str, digits)).strip("0")
     return -(-len(significant) // 2) + 1 + sign

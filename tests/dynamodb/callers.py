@@ -1,4 +1,4 @@
-"""The transports of both trees behind blocking calls, so that a test is written once."""
+"""The async and sync transports behind blocking calls, so that a test is written once."""
 
 import asyncio
 import threading
@@ -24,14 +24,14 @@ PATIENCE_S = 120.0
 
 
 class SkippingClock(SystemClock):
-    """The machine's clock, with time that is skipped; it may stand still otherwise."""
+    """The machine's clock with skipped time; it may be stopped."""
 
     def __init__(self) -> None:
         self.skipped_s = 0.0
         self._stopped_s: float | None = None
 
     def stop(self) -> None:
-        """Stand still, however long the machine takes."""
+        """Stop the clock, however long the machine takes."""
         self._stopped_s = time.monotonic()
 
     def monotonic_s(self) -> float:
@@ -39,14 +39,14 @@ class SkippingClock(SystemClock):
 
 
 def account_at(url: str) -> Account:
-    """An account with keys that never expire, at an endpoint."""
+    """Return an account at an endpoint with keys that never expire."""
     session = fresh_session()
     session.set_credentials("AKIDEXAMPLE", "secret-of-a-test", "token-of-a-test")
     return Account(EndpointOptions(TABLE, "us-east-1", url, 0.5), session)
 
 
 class Caller:
-    """The transport of one tree for an account, the one that is chosen for it; the async one in a loop of its own."""
+    """The transport that is chosen for an account, async or sync; the async one runs in its own loop."""
 
     def __init__(self, kind: str, account: Account) -> None:
         self.clock = SkippingClock()
@@ -71,7 +71,7 @@ class Caller:
         self._loop.close()
 
     def begin(self, call: DynamoDbCall, within_s: float = WITHIN_S) -> "Future[HttpResponse | Unavailable]":
-        """Make a call and do not wait for it."""
+        """Start a call without waiting for it."""
         until_s = self.clock.monotonic_s() + within_s
         if self._kind == "async":
             return asyncio.run_coroutine_threadsafe(self.transport.call(call, until_s), self._loop)
@@ -82,7 +82,7 @@ class Caller:
         return self.begin(call, within_s).result(PATIENCE_S)
 
     def replace_keys(self, within_s: float = WITHIN_S) -> None:
-        """Find keys anew."""
+        """Load the keys again."""
         until_s = self.clock.monotonic_s() + within_s
         self._wait(self.transport.replace_keys, self.transport.signer, until_s)
 

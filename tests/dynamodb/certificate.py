@@ -1,4 +1,4 @@
-"""A self-signed certificate for 127.0.0.1 and localhost, made when a test asks for one; nothing is checked in."""
+"""A self-signed certificate for 127.0.0.1 and localhost, created on demand; none is checked in."""
 
 import shutil
 import ssl
@@ -9,13 +9,13 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Where the certificate and its key are."""
+    """The paths of the certificate and its key."""
 
     certificate: Path
     key: Path
 
     def server_context(self) -> ssl.SSLContext:
-        """What a server listens with."""
+        """Return the TLS context of a server."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.certificate, self.key)
         return context
@@ -26,7 +26,7 @@ def available() -> bool:
 
 
 def make(directory: Path) -> Certificate:
-    """A certificate that is valid for a day."""
+    """Create a certificate that is valid for a day."""
     made = Certificate(directory / "certificate.pem", directory / "key.pem")
     request = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=localhost"
     names = "subjectAltName=IP:127.0.0.1,DNS:localhost"

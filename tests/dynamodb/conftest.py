@@ -8,7 +8,7 @@ from tests.dynamodb.proxy import Proxy
 
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> Engine:
-    """Every engine that is installed here."""
+    """Every installed engine."""
     try:
         return running(request.param)
     except EngineAbsentError as absent:
@@ -22,6 +22,6 @@ def table_name() -> str:
 
 @pytest.fixture
 def proxy() -> Iterator[Proxy]:
-    """A fault proxy before the default engine."""
+    """A fault proxy in front of the default engine."""
     with Proxy(running().url) as started:
         yield started

@@ -1,6 +1,7 @@
-"""The cases whose cost is promised, each as a few calls of which the last are measured.
+"""The cases whose cost is documented, each as a few calls, of which the last ones are measured.
 
-``test_cost`` checks what they cost and ``bench/costs.py`` prints it, so nobody types a figure in.
+``test_cost`` checks the costs and ``bench/costs.py`` prints them, so that no figure is written by
+hand.
 """
 
 from collections.abc import Awaitable, Callable
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.dynamodb.engines import Engine, fresh_table_name
-from tests.dynamodb.spending import OPENINGS, Ledger, Site, Spender, StandingClock
+from tests.dynamodb.spending import OPENINGS, CostLedger, FixedServerClock, MeteredClient, MeteredTable
 from zae_limiter import Limit, RateLimitExceeded
 from zae_limiter.schema.bucket_item import bucket_key
 
@@ -18,22 +19,22 @@ RESOURCE = "openai/gpt-4o"
 LIMITS = [Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 6_000)]
 
 
-class Scene:
-    """One client whose calls are measured, others on the same table, and a clock that they share."""
+class CostScenario:
+    """A measured client, other clients of the same table, and their shared clock."""
 
     def __init__(self, engine: Engine, tree: str) -> None:
-        self._site = Site(engine.url, fresh_table_name(), StandingClock())
+        self._table = MeteredTable(engine.url, fresh_table_name(), FixedServerClock())
         self._open = OPENINGS[tree]
-        self._opened: list[Spender] = []
+        self._opened: list[MeteredClient] = []
 
     async def begin(self, *, speculative_writes: bool = True) -> None:
-        """Store limits, and open the client that is measured."""
+        """Store limits, and open the measured client."""
         self.others = await self._client()
         await self.others.limiter.set_system_defaults(LIMITS)
         self.client = await self._client(speculative_writes=speculative_writes)
 
-    async def _client(self, **options: Any) -> Spender:
-        opened = await self._open(self._site, **options)
+    async def _client(self, **options: Any) -> MeteredClient:
+        opened = await self._open(self._table, **options)
         self._opened.append(opened)
         return opened
 
@@ -43,23 +44,23 @@ class Scene:
             await opened.table.close()
 
     def measure(self, *, meeting: bool = False) -> None:
-        """What the client does from here on is what the case costs; ``meeting``: it begins with two calls at once."""
+        """Start measuring; with ``meeting``, the first two calls are made at the same time."""
         self.client.ledger.begin(meeting=meeting)
 
     def advance(self, milliseconds: int) -> None:
-        """Let time pass."""
-        self._site.server.time_ms += milliseconds
+        """Advance the time."""
+        self._table.server.time_ms += milliseconds
 
     async def take(self, entity_id: str = ENTITY, **consume: int) -> None:
-        """Take and keep, as the client that is measured."""
+        """Take and keep tokens with the measured client."""
         await _take(self.client, entity_id, consume)
 
     async def others_take(self, entity_id: str = ENTITY, **consume: int) -> None:
-        """Take and keep, as another client."""
+        """Take and keep tokens with another client."""
         await _take(self.others, entity_id, consume)
 
     async def rejected(self, **consume: int) -> None:
-        """Ask for what there is not, as the client that is measured."""
+        """Request more tokens than available with the measured client."""
         try:
             await self.take(**consume)
         except RateLimitExceeded:
@@ -67,210 +68,210 @@ class Scene:
         raise AssertionError("it was admitted")
 
     async def create_family(self) -> None:
-        """Make an entity that cascades to its parent."""
+        """Create an entity that cascades to its parent."""
         await self.others.limiter.create_entity(PARENT)
         await self.others.limiter.create_entity(ENTITY, parent_id=PARENT, cascade=True)
 
     async def remove_bucket(self) -> None:
-        """Have the bucket go, as by its expiry."""
+        """Delete the bucket, as its expiry would."""
         namespace = await self.others.limiter.get_namespace("default")
         await self.others.table.batch_delete([bucket_key(namespace.id, ENTITY, RESOURCE)])
 
 
-async def _take(client: Spender, entity_id: str, consume: dict[str, int]) -> None:
+async def _take(client: MeteredClient, entity_id: str, consume: dict[str, int]) -> None:
     async with client.limiter.acquire(entity_id, RESOURCE, consume):
         pass
 
 
-async def admitted(scene: Scene) -> None:
-    await scene.take(rpm=1)
-    await scene.take(rpm=1)
-    scene.measure()
-    await scene.take(rpm=1, tpm=500)
+async def admitted(scenario: CostScenario) -> None:
+    await scenario.take(rpm=1)
+    await scenario.take(rpm=1)
+    scenario.measure()
+    await scenario.take(rpm=1, tpm=500)
 
 
-async def admitted_after_refill(scene: Scene) -> None:
-    await scene.take(rpm=10, tpm=3_000)
-    scene.advance(5_000)
-    scene.measure()
-    await scene.take(rpm=1, tpm=500)
+async def admitted_after_refill(scenario: CostScenario) -> None:
+    await scenario.take(rpm=10, tpm=3_000)
+    scenario.advance(5_000)
+    scenario.measure()
+    await scenario.take(rpm=1, tpm=500)
 
 
-async def admitted_from_full(scene: Scene) -> None:
-    await scene.take(rpm=1)
-    scene.advance(40_000)
-    scene.measure()
-    await scene.take(rpm=1, tpm=500)
+async def admitted_from_full(scenario: CostScenario) -> None:
+    await scenario.take(rpm=1)
+    scenario.advance(40_000)
+    scenario.measure()
+    await scenario.take(rpm=1, tpm=500)
 
 
-async def admitted_by_a_large_bucket(scene: Scene) -> None:
+async def admitted_by_a_large_bucket(scenario: CostScenario) -> None:
     many = [Limit.per_minute(f"limit-{letter}", 1_000) for letter in "abcdefghijkl"]
-    await scene.others.limiter.set_limits(ENTITY, many)
-    await scene.take(**{many[0].name: 1})
-    scene.measure()
-    await scene.take(**{many[0].name: 1})
+    await scenario.others.limiter.set_limits(ENTITY, many)
+    await scenario.take(**{many[0].name: 1})
+    scenario.measure()
+    await scenario.take(**{many[0].name: 1})
 
 
-async def view_was_off(scene: Scene) -> None:
-    await scene.take(rpm=1, tpm=1)
-    scene.advance(30_000)
-    await scene.others_take(rpm=1, tpm=1_000)
-    scene.measure()
-    await scene.take(rpm=1, tpm=1)
+async def view_was_off(scenario: CostScenario) -> None:
+    await scenario.take(rpm=1, tpm=1)
+    scenario.advance(30_000)
+    await scenario.others_take(rpm=1, tpm=1_000)
+    scenario.measure()
+    await scenario.take(rpm=1, tpm=1)
 
 
-async def first_touch_cached(scene: Scene) -> None:
-    await scene.others_take(rpm=1)
-    await scene.client.limiter.resolve_limits(ENTITY, RESOURCE)
-    scene.measure()
-    await scene.take(rpm=1, tpm=500)
+async def first_touch_cached(scenario: CostScenario) -> None:
+    await scenario.others_take(rpm=1)
+    await scenario.client.limiter.resolve_limits(ENTITY, RESOURCE)
+    scenario.measure()
+    await scenario.take(rpm=1, tpm=500)
 
 
-async def first_touch_not_cached(scene: Scene) -> None:
-    await scene.others_take(rpm=1)
-    await scene.take("somebody-else", rpm=1)
-    scene.measure()
-    await scene.take(rpm=1, tpm=500)
+async def first_touch_not_cached(scenario: CostScenario) -> None:
+    await scenario.others_take(rpm=1)
+    await scenario.take("somebody-else", rpm=1)
+    scenario.measure()
+    await scenario.take(rpm=1, tpm=500)
 
 
-async def first_call_of_a_client(scene: Scene) -> None:
-    await scene.others_take(rpm=1)
-    scene.measure()
-    await scene.take(rpm=1, tpm=500)
+async def first_call_of_a_client(scenario: CostScenario) -> None:
+    await scenario.others_take(rpm=1)
+    scenario.measure()
+    await scenario.take(rpm=1, tpm=500)
 
 
-async def limits_read_again(scene: Scene) -> None:
-    await scene.take("somebody-else", rpm=1)
-    await scene.take(rpm=1)
-    scene.advance(60_000)
-    await scene.take("somebody-else", rpm=1)
-    scene.measure()
-    await scene.take(rpm=1, tpm=500)
+async def limits_read_again(scenario: CostScenario) -> None:
+    await scenario.take("somebody-else", rpm=1)
+    await scenario.take(rpm=1)
+    scenario.advance(60_000)
+    await scenario.take("somebody-else", rpm=1)
+    scenario.measure()
+    await scenario.take(rpm=1, tpm=500)
 
 
-async def create_cached(scene: Scene) -> None:
-    await scene.client.limiter.resolve_limits(ENTITY, RESOURCE)
-    scene.measure()
-    await scene.take(rpm=1, tpm=500)
+async def create_cached(scenario: CostScenario) -> None:
+    await scenario.client.limiter.resolve_limits(ENTITY, RESOURCE)
+    scenario.measure()
+    await scenario.take(rpm=1, tpm=500)
 
 
-async def create_not_cached(scene: Scene) -> None:
-    await scene.take("somebody-else", rpm=1)
-    scene.measure()
-    await scene.take(rpm=1, tpm=500)
+async def create_not_cached(scenario: CostScenario) -> None:
+    await scenario.take("somebody-else", rpm=1)
+    scenario.measure()
+    await scenario.take(rpm=1, tpm=500)
 
 
-async def rejected_fresh(scene: Scene) -> None:
-    await scene.take(tpm=6_000)
-    scene.advance(900)
-    scene.measure()
-    await scene.rejected(tpm=6_000)
+async def rejected_fresh(scenario: CostScenario) -> None:
+    await scenario.take(tpm=6_000)
+    scenario.advance(900)
+    scenario.measure()
+    await scenario.rejected(tpm=6_000)
 
 
-async def rejected_stale(scene: Scene) -> None:
-    await scene.take(tpm=6_000)
-    scene.advance(1_000)
-    scene.measure()
-    await scene.rejected(tpm=6_000)
+async def rejected_stale(scenario: CostScenario) -> None:
+    await scenario.take(tpm=6_000)
+    scenario.advance(1_000)
+    scenario.measure()
+    await scenario.rejected(tpm=6_000)
 
 
-async def rejected_by_the_bucket(scene: Scene) -> None:
-    await scene.take(tpm=1)
-    await scene.others_take(tpm=5_000)
-    scene.measure()
-    await scene.rejected(tpm=1_000)
+async def rejected_by_the_bucket(scenario: CostScenario) -> None:
+    await scenario.take(tpm=1)
+    await scenario.others_take(tpm=5_000)
+    scenario.measure()
+    await scenario.rejected(tpm=1_000)
 
 
-async def view_says_too_little(scene: Scene) -> None:
-    async with scene.others.limiter.acquire(ENTITY, RESOURCE, {"tpm": 6_000}) as lease:
-        await scene.rejected(tpm=1_000)
+async def view_says_too_little(scenario: CostScenario) -> None:
+    async with scenario.others.limiter.acquire(ENTITY, RESOURCE, {"tpm": 6_000}) as lease:
+        await scenario.rejected(tpm=1_000)
         await lease.release(tpm=5_000)
-    scene.advance(1_000)
-    scene.measure()
-    await scene.take(tpm=1_000)
+    scenario.advance(1_000)
+    scenario.measure()
+    await scenario.take(tpm=1_000)
 
 
-async def looking_first(scene: Scene) -> None:
-    await scene.take(rpm=1)
-    scene.measure()
-    await scene.take(rpm=1, tpm=500)
+async def looking_first(scenario: CostScenario) -> None:
+    await scenario.take(rpm=1)
+    scenario.measure()
+    await scenario.take(rpm=1, tpm=500)
 
 
-async def adjust(scene: Scene) -> None:
-    async with scene.client.limiter.acquire(ENTITY, RESOURCE, {"rpm": 1, "tpm": 500}) as lease:
+async def adjust(scenario: CostScenario) -> None:
+    async with scenario.client.limiter.acquire(ENTITY, RESOURCE, {"rpm": 1, "tpm": 500}) as lease:
         await lease.adjust(tpm=230)
-        scene.measure()
+        scenario.measure()
 
 
-async def adjust_down(scene: Scene) -> None:
-    async with scene.client.limiter.acquire(ENTITY, RESOURCE, {"rpm": 1, "tpm": 500}) as lease:
+async def adjust_down(scenario: CostScenario) -> None:
+    async with scenario.client.limiter.acquire(ENTITY, RESOURCE, {"rpm": 1, "tpm": 500}) as lease:
         await lease.adjust(tpm=-230)
-        scene.measure()
+        scenario.measure()
 
 
-async def release(scene: Scene) -> None:
-    async with scene.client.limiter.acquire(ENTITY, RESOURCE, {"rpm": 1, "tpm": 500}) as lease:
-        scene.measure()
+async def release(scenario: CostScenario) -> None:
+    async with scenario.client.limiter.acquire(ENTITY, RESOURCE, {"rpm": 1, "tpm": 500}) as lease:
+        scenario.measure()
         await lease.release(tpm=200)
 
 
-async def roll_back(scene: Scene) -> None:
+async def roll_back(scenario: CostScenario) -> None:
     with suppress(KeyError):
-        async with scene.client.limiter.acquire(ENTITY, RESOURCE, {"rpm": 1, "tpm": 500}):
-            scene.measure()
+        async with scenario.client.limiter.acquire(ENTITY, RESOURCE, {"rpm": 1, "tpm": 500}):
+            scenario.measure()
             raise KeyError
 
 
-async def debit_to_a_missing_bucket(scene: Scene) -> None:
-    async with scene.client.limiter.acquire(ENTITY, RESOURCE, {"rpm": 1, "tpm": 500}) as lease:
+async def debit_to_a_missing_bucket(scenario: CostScenario) -> None:
+    async with scenario.client.limiter.acquire(ENTITY, RESOURCE, {"rpm": 1, "tpm": 500}) as lease:
         await lease.adjust(tpm=230)
-        await scene.remove_bucket()
-        scene.measure()
+        await scenario.remove_bucket()
+        scenario.measure()
 
 
-async def cascade(scene: Scene) -> None:
-    await scene.create_family()
-    await scene.take(rpm=1)
-    scene.measure(meeting=True)
-    await scene.take(rpm=1, tpm=500)
+async def cascade(scenario: CostScenario) -> None:
+    await scenario.create_family()
+    await scenario.take(rpm=1)
+    scenario.measure(meeting=True)
+    await scenario.take(rpm=1, tpm=500)
 
 
-async def cascade_adjusted(scene: Scene) -> None:
-    await scene.create_family()
-    async with scene.client.limiter.acquire(ENTITY, RESOURCE, {"rpm": 1, "tpm": 500}) as lease:
+async def cascade_adjusted(scenario: CostScenario) -> None:
+    await scenario.create_family()
+    async with scenario.client.limiter.acquire(ENTITY, RESOURCE, {"rpm": 1, "tpm": 500}) as lease:
         await lease.adjust(tpm=230)
-        scene.measure(meeting=True)
+        scenario.measure(meeting=True)
 
 
-async def cascade_refused_by_the_parent(scene: Scene) -> None:
-    await scene.create_family()
-    await scene.take(rpm=1)
-    await scene.others_take(PARENT, tpm=6_000)
-    scene.measure(meeting=True)
-    await scene.rejected(tpm=500)
+async def cascade_refused_by_the_parent(scenario: CostScenario) -> None:
+    await scenario.create_family()
+    await scenario.take(rpm=1)
+    await scenario.others_take(PARENT, tpm=6_000)
+    scenario.measure(meeting=True)
+    await scenario.rejected(tpm=500)
 
 
-async def cascade_rejected_by_the_view_of_the_parent(scene: Scene) -> None:
-    await scene.create_family()
-    await scene.take(rpm=1)
-    await scene.others_take(PARENT, tpm=6_000)
-    await scene.rejected(tpm=500)
-    scene.measure()
-    await scene.rejected(tpm=500)
+async def cascade_rejected_by_the_view_of_the_parent(scenario: CostScenario) -> None:
+    await scenario.create_family()
+    await scenario.take(rpm=1)
+    await scenario.others_take(PARENT, tpm=6_000)
+    await scenario.rejected(tpm=500)
+    scenario.measure()
+    await scenario.rejected(tpm=500)
 
 
-async def looked_at(scene: Scene) -> None:
-    await scene.take(rpm=1)
-    scene.measure()
-    await scene.client.limiter.available(ENTITY, RESOURCE)
+async def looked_at(scenario: CostScenario) -> None:
+    await scenario.take(rpm=1)
+    scenario.measure()
+    await scenario.client.limiter.available(ENTITY, RESOURCE)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What happens, as a reader of the figures knows it, and how it is brought about."""
+    """The description of a case, and the function that runs it."""
 
     title: str
-    play: Callable[[Scene], Awaitable[None]]
+    run: Callable[[CostScenario], Awaitable[None]]
     speculative_writes: bool = True
 
 
@@ -304,12 +305,12 @@ CASES = (
 )
 
 
-async def play(case: Case, engine: Engine, tree: str = "async") -> Ledger:
-    """Bring a case about on a table of its own, and return what it cost."""
-    scene = Scene(engine, tree)
+async def run_case(case: Case, engine: Engine, tree: str = "async") -> CostLedger:
+    """Run a case on a table of its own, and return its cost."""
+    scenario = CostScenario(engine, tree)
     try:
-        await scene.begin(speculative_writes=case.speculative_writes)
-        await case.play(scene)
+        await scenario.begin(speculative_writes=case.speculative_writes)
+        await case.run(scenario)
     finally:
-        await scene.end()
-    return scene.client.ledger
+        await scenario.end()
+    return scenario.client.ledger

@@ -1,4 +1,4 @@
-"""A tiny HTTP server for tests of the transport: it answers with what it was asked, and does what the request says."""
+"""A small HTTP server for transport tests: it echoes requests, and does what a request says."""
 
 import asyncio
 import contextlib
@@ -17,21 +17,24 @@ WAIT_S = 120.0
 
 
 def ask(number: int = 0, **wishes: Any) -> DynamoDbCall:
-    """A numbered call with wishes: `delay_ms`, `held` (until `release`), `hang`, `headers`, `then` (close or more)."""
+    """Return a numbered call with options.
+
+    `delay_ms`, `held` (until `release`), `hang`, `headers`, `then` (close or more).
+    """
     return DynamoDbCall("DynamoDB_20120810.Echo", json.dumps({"number": number, **wishes}).encode())
 
 
 def number_of(body: bytes) -> int:
-    """The number of the call that is answered."""
+    """Return the number of the answered call."""
     return int(json.loads(body)["number"])
 
 
 @dataclass
 class Counts:
-    """What the server has seen."""
+    """Counters of what the server has seen."""
 
     accepted: int = 0
-    # Answers that nobody had asked for.
+    # Responses without a request.
     unasked: int = 0
     open: int = 0
     most_open: int = 0
@@ -41,7 +44,7 @@ class Counts:
 
 
 class Echo:
-    """Runs from `with` to its end, at `url`, on a thread with a loop of its own."""
+    """Run as a context manager at `url`, in a thread with its own loop."""
 
     def __init__(self, tls: Certificate | None = None) -> None:
         self.counts = Counts()
@@ -70,23 +73,23 @@ class Echo:
         self._loop.close()
 
     def release(self) -> None:
-        """Answer what is held, and whatever is to be held later at once."""
+        """Answer held requests now, and later ones immediately."""
         self._loop.call_soon_threadsafe(self._released.set)
 
     def wait_until_open(self, count: int) -> None:
-        """Wait until so many connections are open."""
+        """Wait until this many connections are open."""
         self._wait(lambda: self.counts.open == count)
 
     def wait_for(self, requests: int) -> None:
-        """Wait until so many requests have come."""
+        """Wait until this many requests have arrived."""
         self._wait(lambda: len(self.counts.numbers) >= requests)
 
     def wait_for_unasked(self) -> None:
-        """Wait until an answer was sent that nobody had asked for."""
+        """Wait until a response without a request was sent."""
         self._wait(lambda: self.counts.unasked > 0)
 
     def hang_up(self) -> None:
-        """End all connections, whatever is under way."""
+        """Close all connections, also those with requests in flight."""
         self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in self._tasks])
 
     def _wait(self, reached: Any) -> None:
@@ -107,7 +110,7 @@ class Echo:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             await self._converse(reader, writer)
         writer.transport.abort()
-        await asyncio.sleep(0)  # the socket is closed by then
+        await asyncio.sleep(0)  # the socket is closed by now
         self._count(-1)
         self._tasks.discard(task)
 

@@ -1,7 +1,7 @@
 """DynamoDB engines as child processes, started on first use and once per test process.
 
-An engine ends with the process that started it, however that ends: a shell above it reads a pipe that nobody writes to,
-and kills the group when the pipe closes.
+An engine ends with the process that started it, however that ends. A shell reads a pipe that is
+never written to, and kills the process group when the pipe closes.
 """
 
 import atexit
@@ -24,7 +24,7 @@ from typing import IO
 
 from tests.dynamodb import raw
 
-# Where the engines part from DynamoDB and from each other, as measured with ministack 1.5.33 and dynoxide 1.2.1:
+# Differences of the engines from DynamoDB, measured with ministack 1.5.33 and dynoxide 1.2.1:
 #
 # |                              | ministack                            | dynoxide                            |
 # | ---------------------------- | ------------------------------------ | ----------------------------------- |
@@ -65,14 +65,15 @@ POLL_S = 0.02
 PORTS_TRIED = 3
 SHOWN_OUTPUT_BYTES = 4_000
 
-# The first line ends the engine when the pipe closes; the rest reaps both, and ends whatever the engine has started.
+# The first line ends the engine when the pipe closes. The rest reaps both, and ends all processes of the
+# engine.
 KEEPER = """
 exec 3<&0; "$@" 3<&- & engine=$!; (read -r _; kill -9 $engine) <&3 & watcher=$!
 wait $engine; kill $watcher; wait $watcher 2>/dev/null
 kill -9 0
 """
 
-# Below the range that systems draw from, a part for each worker of pytest: a port stays free until it is used.
+# Ports below the ephemeral range, with a part for each pytest worker: a port stays free until it is used.
 PORTS = range(20_000, 32_000)
 PARTS = 16
 
@@ -82,12 +83,12 @@ _table_numbers = itertools.count()
 
 
 class EngineAbsentError(Exception):
-    """The engine is not installed here; the text says how to get it."""
+    """The engine is not installed; the text says how to install it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """How an engine is started on a port."""
+    """The command that starts an engine on a port."""
 
     arguments: list[str]
     environment: dict[str, str]
@@ -95,7 +96,7 @@ class Command:
 
 @dataclass(slots=True)
 class Engine:
-    """An engine that answers at its URL."""
+    """A running engine at its URL."""
 
     name: str
     url: str
@@ -103,27 +104,27 @@ class Engine:
     output: IO[bytes]
 
     def stop(self) -> None:
-        """Kill the engine and everything it started."""
+        """Kill the engine and all its processes."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait()
         self.output.close()
 
     def pid(self) -> int:
-        """The engine's own process, below the shell that keeps it; it can be stopped and continued."""
+        """The process id of the engine itself, below the shell; it can be stopped and continued."""
         keeper = self.process.pid
         below = Path(f"/proc/{keeper}/task/{keeper}/children").read_text(encoding="ascii").split()
         return int(below[0])
 
     def last_output(self) -> str:
-        """The end of what the engine has said."""
+        """The end of the engine's output."""
         size = self.output.seek(0, os.SEEK_END)
         self.output.seek(max(0, size - SHOWN_OUTPUT_BYTES))
         return self.output.read().decode(errors="replace")
 
 
 def ministack(port: int) -> Command:
-    """The server that `ministack` runs, without the file it leaves in the temporary directory."""
+    """The server of `ministack`, without the file it leaves in the temporary directory."""
     if importlib.util.find_spec("ministack") is None:
         raise EngineAbsentError("ministack is not installed; tools/setup.sh dev installs it")
     server = [sys.executable, "-m", "hypercorn", "ministack.app:app", "--workers", "0", "--keep-alive", "75"]
@@ -135,14 +136,14 @@ def ministack(port: int) -> Command:
 
 
 def aws(port: int) -> Command:
-    """The same server with every service it has, for stacks; functions run as its child processes."""
+    """The same server with all its services, for stacks; functions run as its child processes."""
     alone = ministack(port)
     every = {name: value for name, value in alone.environment.items() if name != "SERVICES"}
     return Command(alone.arguments, every)
 
 
 def dynoxide(port: int) -> Command:
-    """The binary that tools/engines.sh installs, or one on the path; everything is in memory."""
+    """The binary that tools/engines.sh installs, or one on the path; it stores everything in memory."""
     installed = next(iter(INSTALLED.glob("*/dynoxide")), None)
     binary = str(installed) if installed else shutil.which("dynoxide")
     if binary is None:
@@ -172,7 +173,7 @@ def running(name: str = DEFAULT) -> Engine:
 
 
 def start(name: str = DEFAULT) -> Engine:
-    """An engine of one's own, to be stopped by the caller."""
+    """Start a separate engine; the caller stops it."""
     for _ in range(PORTS_TRIED):
         port = free_port()
         said = _started(engine := _spawn(name, {**ENGINES, **WHOLE}[name](port), port))
@@ -184,7 +185,7 @@ def start(name: str = DEFAULT) -> Engine:
 
 
 def start_as(name: str, command: Command, port: int) -> Engine:
-    """An engine of one's own, started on a port by a command of one's own, to be stopped by the caller."""
+    """Start a separate engine by a command on a port; the caller stops it."""
     said = _started(engine := _spawn(name, command, port))
     if said is None:
         return engine
@@ -192,7 +193,7 @@ def start_as(name: str, command: Command, port: int) -> Engine:
 
 
 def free_port() -> int:
-    """A port nobody listens on just now, and that the system gives to nobody who asks for any."""
+    """Return a port that is free and outside the ephemeral range."""
     return next(port for port in _ports if _is_free(port))
 
 
@@ -206,7 +207,7 @@ def _is_free(port: int) -> bool:
 
 
 def fresh_table_name() -> str:
-    """A name no other test of this run has; dynoxide asks for 11 characters and more."""
+    """Return a table name that no other test of this run has; dynoxide requires at least 11 characters."""
     return f"limiter-{os.getpid():07d}-{next(_table_numbers):05d}"
 
 
@@ -225,7 +226,7 @@ def _spawn(name: str, command: Command, port: int) -> Engine:
 
 
 def _started(engine: Engine) -> str | None:
-    """None if an engine answers; else it is stopped, and what it said last is returned."""
+    """Return None if an engine answers; otherwise stop it and return its last output."""
     if _answers(engine):
         return None
     said = engine.last_output()
@@ -238,7 +239,7 @@ def _mute(name: str, said: str) -> RuntimeError:
 
 
 def _answers(engine: Engine) -> bool:
-    """Whether it answers before it ends or its time is up."""
+    """Return whether it answers before it ends or the time is up."""
     end = time.monotonic() + START_S
     while engine.process.poll() is None and time.monotonic() < end:
         with contextlib.suppress(OSError):

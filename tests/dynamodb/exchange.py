@@ -1,4 +1,4 @@
-"""The two connections of one conversation through the fault proxy: the client's, and the engine's beside it."""
+"""The two connections of an exchange through the fault proxy: to the client and to the engine."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class Upstream:
-    """The engine's side, connected on first use and again whenever the engine has hung up."""
+    """The connection to the engine, opened on first use and again after the engine closed it."""
 
     def __init__(self, host: str, port: int, limit_bytes: int) -> None:
         self._place = (host, port)
@@ -26,7 +26,7 @@ class Upstream:
         self._writer: asyncio.StreamWriter | None = None
 
     async def ask(self, request: Message) -> Message:
-        """The engine's answer, without what it says of its own connection."""
+        """Return the engine's response, without its connection headers."""
         if self._reader is None or self._writer is None or self._reader.at_eof():
             self.close()
             self._reader, self._writer = await asyncio.open_connection(*self._place, limit=self._limit_bytes)
@@ -44,28 +44,28 @@ class Upstream:
         self._reader = self._writer = None
 
 
-class House(Protocol):
-    """What a conversation needs of the proxy it is held in."""
+class ProxyInterface(Protocol):
+    """The methods of the proxy that an exchange uses."""
 
     def finished(self, answer: Message) -> Message:
-        """An answer with the date and checksum that every answer has."""
+        """Return a response with the date and checksum that every response has."""
 
     def stalls_changed(self) -> None:
-        """Hear that a conversation has begun to stall, or goes on."""
+        """Report that an exchange stalls or continues."""
 
 
 class Client:
-    """The client's side: what a fault may do with the request at hand."""
+    """The connection to the client: what a fault may do with the current request."""
 
     request: Message
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, upstream: Upstream, house: House
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, upstream: Upstream, proxy: ProxyInterface
     ) -> None:
         self.idle = True
         self.stalled = False
-        self.finished = house.finished
-        self._house = house
+        self.finished = proxy.finished
+        self._house = proxy
         self._reader = reader
         self._writer = writer
         self._upstream = upstream
@@ -73,7 +73,7 @@ class Client:
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     async def next_request(self) -> Message | None:
-        """The next request, or None where there is none to come."""
+        """Return the next request; None if there is none."""
         if self._writer.is_closing():
             return None
         self.idle = True
@@ -93,7 +93,7 @@ class Client:
             raise ConnectionResetError("the client has left")
 
     async def delivered(self) -> None:
-        """Wait until nothing is left to be acknowledged; elsewhere than on Linux loopback is trusted to be quick."""
+        """Wait until all bytes are acknowledged; off Linux, assume that loopback is fast."""
         waiting = bytearray(4)
         while sys.platform == "linux" and not self._writer.is_closing():
             fcntl.ioctl(self._writer.get_extra_info("socket").fileno(), termios.TIOCOUTQ, waiting)

@@ -1,6 +1,6 @@
-"""What a network and a server can do to a call: each fault is a value, and plays itself on an exchange.
+"""Faults of a network or server: each is a value that plays itself on an exchange.
 
-`applied` says whether the engine carries the request out all the same.
+`applied` says whether the engine carries the request out nevertheless.
 """
 
 import asyncio
@@ -18,37 +18,37 @@ DECLARED_BYTES = 1 << 40
 
 
 class Exchange(Protocol):
-    """One request, and what may be done about it."""
+    """One request, and what may be done with it."""
 
     request: Message
 
     async def forward(self) -> Message:
-        """Have the engine carry it out, and return its answer as the client shall see it."""
+        """Let the engine carry it out, and return the response as the client will see it."""
 
     def finished(self, answer: Message) -> Message:
-        """An answer with the date and checksum that every answer has."""
+        """Return a response with the date and checksum that every response has."""
 
     async def send(self, data: bytes) -> None:
-        """Hand bytes to the client."""
+        """Send bytes to the client."""
 
     async def delivered(self) -> None:
-        """Wait until the client's machine has everything that was sent."""
+        """Wait until the client's machine has received everything."""
 
     async def released(self) -> bool:
-        """Wait until stalled answers are let go; False where the client leaves before."""
+        """Wait until stalled responses are released; False if the client leaves before."""
 
     def close(self) -> None:
-        """End the connection in order."""
+        """Close the connection normally."""
 
     def reset(self) -> None:
-        """End the connection by a reset."""
+        """Reset the connection."""
 
 
 class Fault(Protocol):
-    """Something that happens to a call."""
+    """A fault of a call."""
 
     async def play(self, exchange: Exchange) -> None:
-        """Let it happen."""
+        """Apply the fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Nothing:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """The connection ends without an answer: by a reset, or in order."""
+    """The connection ends without a response, by a reset or normally."""
 
     applied: bool
     reset: bool = True
@@ -88,7 +88,7 @@ class Half:
 
 @dataclass(frozen=True, slots=True)
 class WrongChecksum:
-    """The answer's x-amz-crc32 is not that of its body."""
+    """The x-amz-crc32 header does not match the body."""
 
     async def play(self, exchange: Exchange) -> None:
         answer = await exchange.forward()
@@ -97,7 +97,7 @@ class WrongChecksum:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """No answer comes until the proxy releases it; what is released is answered as if nothing had been."""
+    """The response waits until the proxy releases it; then it is complete."""
 
     applied: bool
 
@@ -110,7 +110,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """The answer comes so much later; the engine works before the pause, or after it."""
+    """The response is delayed; the engine works before or after the pause."""
 
     delay_ms: float
     applied: bool = True
@@ -124,7 +124,7 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The answer comes in pieces of so many bytes, with a pause between them."""
+    """The response arrives in pieces of this many bytes, with a pause between them."""
 
     piece_bytes: int = 1
     pause_ms: float = 0
@@ -138,7 +138,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class ResetIdle:
-    """The answer is delivered; the idle connection is reset a little later."""
+    """The response is delivered, and the idle connection is reset shortly afterwards."""
 
     after_ms: float = 0
 
@@ -152,7 +152,7 @@ class ResetIdle:
 
 @dataclass(frozen=True, slots=True)
 class Endless:
-    """An answer that never ends: a body of declared length, one in chunks, or a header."""
+    """A response that never ends: a body of declared length, a chunked body, or a header."""
 
     place: Literal["length", "chunks", "header"] = "length"
 
@@ -171,7 +171,7 @@ class Endless:
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """Bytes that are no HTTP, then the end of the connection."""
+    """Bytes that are not HTTP, then the end of the connection."""
 
     data: bytes = b"\x00\x01SSH-2.0-nothing to see here\r\n\r\n"
     applied: bool = False
@@ -186,7 +186,7 @@ class Garbage:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """An error that DynamoDB answers, before or after the engine did its work."""
+    """An error response of DynamoDB, before or after the engine has applied the request."""
 
     status: int
     code: str
@@ -204,7 +204,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """The engine's answer, changed by a function of the body's text: for what no engine would say."""
+    """The engine's response with a changed body, for responses that no engine sends."""
 
     change: Callable[[bytes], bytes]
 
@@ -217,7 +217,7 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Misdated:
-    """The answer's Date is off by this many seconds."""
+    """The Date of the response is off by this many seconds."""
 
     off_s: int
 
@@ -242,20 +242,23 @@ KEY_RANGE = "TableWriteKeyRangeThroughputExceeded"
 
 
 def throttled(*reasons: str) -> Refuse:
-    """The partition, the table, an index or the account has no capacity left; engines give no reasons."""
+    """Return a throttle of the partition, the table, an index or the account; engines give no reasons."""
     message = "The level of configured provisioned throughput for the table was exceeded"
     arn = "arn:aws:dynamodb:us-east-1:123456789012:table/limits"
-    told = {"ThrottlingReasons": [{"reason": reason, "resource": arn} for reason in reasons]} if reasons else {}
-    return Refuse(400, f"{SERVICE}#ProvisionedThroughputExceededException", message, more=told)
+    details = {"ThrottlingReasons": [{"reason": reason, "resource": arn} for reason in reasons]} if reasons else {}
+    return Refuse(400, f"{SERVICE}#ProvisionedThroughputExceededException", message, more=details)
 
 
 def conflict() -> Refuse:
-    """A plain write met a transaction that is under way."""
+    """Return the refusal of a plain write that conflicts with a transaction in progress."""
     return Refuse(400, f"{SERVICE}#TransactionConflictException", "Transaction is ongoing for the item")
 
 
 def cancelled(*codes: str) -> Refuse:
-    """A transaction cancelled for these reasons, one per item: `None`, `TransactionConflict`, `ThrottlingError`, ..."""
+    """Return a cancelled transaction with one reason per item.
+
+    For example `None`, `TransactionConflict` or `ThrottlingError`.
+    """
     reasons = [{"Code": code} if code == "None" else {"Code": code, "Message": code} for code in codes]
     message = f"Transaction cancelled, please refer cancellation reasons for specific reasons [{', '.join(codes)}]"
     code = f"{SERVICE}#TransactionCanceledException"

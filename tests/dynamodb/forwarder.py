@@ -1,4 +1,4 @@
-"""A small proxy of the usual kind: it forwards requests for whole URLs, and tunnels after CONNECT."""
+"""A small HTTP proxy: it forwards requests for absolute URLs, and tunnels after CONNECT."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from tests.dynamodb.messages import Message
 
 
 class Forwarder:
-    """Runs from `with` to its end, at `url`; `seen` has the first line of every request."""
+    """Run as a context manager at `url`; `seen` has the first line of every request."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []

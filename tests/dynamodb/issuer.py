@@ -1,4 +1,4 @@
-"""Somebody who issues keys that expire by a clock of the test's, and who may hang or fail; an empty environment."""
+"""A provider of expiring keys with a clock of the test, which may hang or fail, and an empty environment."""
 
 import os
 import threading
@@ -19,7 +19,7 @@ _LOADER = botocore.session.Session().get_component("data_loader")
 
 
 class Issuer(botocore.credentials.CredentialProvider):
-    """Issues KEY1, KEY2, ... each good for an hour."""
+    """Issue KEY1, KEY2, ..., each valid for an hour."""
 
     METHOD = "issuer"
     CANONICAL_NAME = "issuer"
@@ -30,7 +30,7 @@ class Issuer(botocore.credentials.CredentialProvider):
         self.issued = 0
         self.account_ids: list[str | None] = [None]
         self.failure: Exception | None = None
-        # While it is clear, whoever asks for keys hangs.
+        # While it is cleared, requests for keys hang.
         self.open = threading.Event()
         self.open.set()
         self.asked = threading.Semaphore(0)
@@ -57,31 +57,31 @@ class Issuer(botocore.credentials.CredentialProvider):
         )
 
     def leave(self, seconds: float) -> None:
-        """Let time pass until a key of an hour that was issued at the start is good for so long only."""
+        """Advance the clock until a key issued at the start is valid for only this many seconds."""
         self.now += timedelta(seconds=HOUR_S - seconds)
 
 
 def fresh_session() -> botocore.session.Session:
-    """A session that has nothing of another but what was read of botocore's own files, for reading is slow."""
+    """Return a new session that shares only botocore's parsed data files, since parsing is slow."""
     session = botocore.session.Session()
     session.register_component("data_loader", _LOADER)
     return session
 
 
 def session_of(issuer: Issuer) -> botocore.session.Session:
-    """A session whose keys come from an issuer."""
+    """Return a session whose keys come from an issuer."""
     session = fresh_session()
     session.get_component("credential_provider").insert_before("env", issuer)
     return session
 
 
 def account_of(issuer: Issuer, endpoint_url: str | None = "http://127.0.0.1:9") -> Account:
-    """An account with keys of an issuer."""
+    """Return an account with keys of an issuer."""
     return Account(EndpointOptions(TABLE, "us-east-1", endpoint_url, 0.5), session_of(issuer))
 
 
 def bare(monkeypatch: pytest.MonkeyPatch, directory: Path, **variables: str) -> None:
-    """An environment without anything of AWS or of proxies but these."""
+    """Clear all AWS and proxy variables of the environment except these."""
     for name in list(os.environ):
         if name.startswith("AWS_") or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)

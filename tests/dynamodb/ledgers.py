@@ -1,4 +1,4 @@
-"""What the table itself says of its buckets: asked of the engine, past every proxy."""
+"""The stored content of buckets, read directly from the engine without any proxy."""
 
 import functools
 from collections import Counter
@@ -13,7 +13,7 @@ RESOURCE = "api"
 
 @functools.cache
 def quick_engine() -> Engine:
-    """The engine that answers soonest of those that are installed here."""
+    """Return the fastest engine that is installed."""
     try:
         return running("dynoxide")
     except EngineAbsentError:
@@ -21,12 +21,12 @@ def quick_engine() -> Engine:
 
 
 def table_url(name: str, endpoint_url: str) -> str:
-    """The URL of a table, which is made where there is none."""
+    """Return the URL of a table, which is created if it does not exist."""
     return f"dynamodb://{name}?region=us-east-1&endpoint_url={endpoint_url}&create=true"
 
 
 class Ledger:
-    """Reads the buckets of one namespace, for the resource that tests use."""
+    """Read the buckets of one namespace, for the resource that the tests use."""
 
     def __init__(self, engine_url: str, table: str, namespace_id: str) -> None:
         self._engine_url = engine_url
@@ -34,21 +34,21 @@ class Ledger:
         self._namespace_id = namespace_id
 
     def shards(self, entity_id: str) -> list[dict[str, int]]:
-        """The numbers of each shard of an entity's bucket, by attribute; a throttle may have split it."""
+        """Return the numeric attributes of each shard of an entity's bucket; a throttle may have split it."""
         found = [self._shard(entity_id, 0)]
         while len(found) < max(numbers.get("shard_count", 1) for numbers in found):
             found.append(self._shard(entity_id, len(found)))
         return [numbers for numbers in found if numbers]
 
     def used(self, entity_id: str) -> dict[str, int]:
-        """What the bucket has counted of each limit, in tokens, over all its shards; empty if there is none."""
+        """Return the tokens counted for each limit, over all shards; empty if there is no bucket."""
         total: Counter[str] = Counter()
         for numbers in self.shards(entity_id):
             total.update({name[2:-3]: milli for name, milli in numbers.items() if _is_use(name)})
         return {name: milli // 1000 for name, milli in total.items()}
 
     def remove(self, entity_id: str) -> None:
-        """Delete the bucket of an entity, past every client."""
+        """Delete the bucket of an entity directly."""
         key = bucket_key(self._namespace_id, entity_id, RESOURCE)
         named = {"PK": {"S": key.pk}, "SK": {"S": key.sk}}
         raw.call(self._engine_url, "DeleteItem", {"TableName": self._table, "Key": named})

@@ -1,4 +1,4 @@
-"""Requests and answers of HTTP/1.1 as the fault proxy sees them: a head, and a body of known length."""
+"""HTTP/1.1 requests and responses as the fault proxy sees them: a head, and a body of known length."""
 
 import asyncio
 import json
@@ -11,18 +11,18 @@ HEAD_END = b"\r\n\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A request or an answer: its first line, its headers in order, its body."""
+    """A request or a response: its first line, its headers in order, its body."""
 
     first_line: str
     headers: Headers
     body: bytes
 
     def header(self, name: str) -> str | None:
-        """The first header of that name, in any case."""
+        """Return the first header of this name, in any case."""
         return next((value for known, value in self.headers if known.lower() == name.lower()), None)
 
     def with_header(self, name: str, value: str) -> "Message":
-        """The same with one header of that name, the last."""
+        """Return the message with this header as the only one of its name, at the end."""
         return Message(self.first_line, (*self._without(name), (name, value)), self.body)
 
     def without_header(self, name: str) -> "Message":
@@ -33,7 +33,7 @@ class Message:
 
     @property
     def head(self) -> bytes:
-        """Everything up to the body."""
+        """Everything before the body."""
         lines = [self.first_line, *(f"{name}: {value}" for name, value in self.headers), "", ""]
         return "\r\n".join(lines).encode("latin-1")
 
@@ -43,19 +43,19 @@ class Message:
 
     @property
     def status(self) -> int:
-        """Of an answer."""
+        """The status of a response."""
         return int(self.first_line.split()[1])
 
 
 def answer(status: int, body: dict[str, object]) -> Message:
-    """An answer of DynamoDB's own making."""
+    """Return a response as DynamoDB makes it."""
     encoded = json.dumps(body).encode()
     headers = (("Content-Type", "application/x-amz-json-1.0"), ("Content-Length", str(len(encoded))))
     return Message(f"HTTP/1.1 {status} {'OK' if status == 200 else 'Error'}", headers, encoded)
 
 
 async def read(reader: asyncio.StreamReader) -> Message | None:
-    """The next message, or None where the connection ends before one begins."""
+    """Return the next message; None if the connection ends before one begins."""
     try:
         head = await reader.readuntil(HEAD_END)
     except asyncio.IncompleteReadError as ended:

@@ -1,6 +1,7 @@
-"""A proxy between client and engine that plays faults: a thread with a loop of its own, and a blocking control.
+"""A proxy between client and engine that injects faults: a thread with its own loop, and a blocking control.
 
-Every method may be called from any thread. In an async test those that wait (`wait_for`) go through a thread.
+Every method may be called from any thread. In an async test, waiting methods such as `wait_for` run
+in a thread.
 """
 
 import asyncio
@@ -30,18 +31,18 @@ Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
-class Manner:
-    """How the proxy answers when nothing goes wrong; it may be changed while the proxy runs."""
+class ResponseSettings:
+    """How the proxy answers without a fault; it may be changed while the proxy runs."""
 
-    # The server's time in seconds, for the Date of every answer; None leaves the engine's.
+    # The server's time in seconds for the Date of every response; None keeps the engine's.
     date_s: Clock | None = None
-    # The server's time by which signatures are judged; None judges none.
+    # The server's time that signatures are checked with; None checks none.
     signatures_s: Clock | None = None
-    # Whether every answer carries the right x-amz-crc32, or whatever the engine sent.
+    # Whether every response has a correct x-amz-crc32; otherwise the engine's is kept.
     checksum: bool = True
 
     def finished(self, answer: Message) -> Message:
-        """An answer as it goes out."""
+        """Return a response as it is sent."""
         if self.checksum:
             answer = answer.with_header("x-amz-crc32", str(zlib.crc32(answer.body)))
         if self.date_s is not None:
@@ -49,7 +50,7 @@ class Manner:
         return answer if answer.header("date") else answer.with_header("Date", formatdate(usegmt=True))
 
     def refusal(self, request: Message) -> Fault | None:
-        """What happens to a request signed at another time, if anything."""
+        """Return the fault of a request signed at another time; None if its time is valid."""
         if self.signatures_s is None:
             return None
         return skew.refusal(request.header("x-amz-date") or "", self.signatures_s())
@@ -57,7 +58,7 @@ class Manner:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A request that reached the proxy, and what was done to it."""
+    """A request that reached the proxy, and the fault applied to it."""
 
     target: str
     body: Any
@@ -80,10 +81,12 @@ class Planned:
 
 
 class Proxy:
-    """Runs from `with` to its end, at `url`."""
+    """Run as a context manager at `url`."""
 
-    def __init__(self, engine_url: str, manner: Manner | None = None, tls: Certificate | None = None) -> None:
-        self.manner = manner or Manner()
+    def __init__(
+        self, engine_url: str, settings: ResponseSettings | None = None, tls: Certificate | None = None
+    ) -> None:
+        self.settings = settings or ResponseSettings()
         self.url = ""
         place = urlsplit(engine_url)
         self._engine = (place.hostname or "", place.port or 80)
@@ -114,73 +117,73 @@ class Proxy:
         if self._failures and error is None:
             raise self._failures[0]
 
-    # ---------------------------------------------------------------- what goes wrong
+    # ---------------------------------------------------------------- faults
 
     def next(self, fault: Fault, times: int = 1, target: str | None = None) -> None:
-        """Play a fault on the next requests, or on the next with this target (`UpdateItem`)."""
+        """Apply a fault to the next requests, or to the next with this target (`UpdateItem`)."""
         with self._changed:
             self._planned.append(Planned(fault, target, times))
 
     def always(self, fault: Fault, target: str | None = None) -> None:
-        """Play a fault on every request that no planned one meets, until `calm`."""
+        """Apply a fault to every request without a planned one, until `clear_faults`."""
         with self._changed:
             self._standing.insert(0, Planned(fault, target, 1))
 
-    def calm(self) -> None:
-        """No more faults; connections that stall are reset."""
+    def clear_faults(self) -> None:
+        """Remove all faults, and reset stalled connections."""
         with self._changed:
             self._planned.clear()
             self._standing.clear()
         self._call(lambda: [client.reset() for client in self._clients.values() if client.stalled])
 
     def release(self) -> None:
-        """Let stalled requests go on to their answers."""
+        """Let stalled requests continue to their responses."""
         self._call(lambda: [client.release() for client in self._clients.values()])
 
     def reset_idle(self) -> int:
-        """Reset the connections that wait for a request; how many there were."""
+        """Reset the idle connections and return their number."""
         return self._call(lambda: len([client.reset() for client in self._idle()]))
 
     def close_idle(self) -> int:
-        """Close the connections that wait for a request, in order; how many there were."""
+        """Close the idle connections normally and return their number."""
         return self._call(lambda: len([client.close() for client in self._idle()]))
 
-    # ---------------------------------------------------------------- what was seen
+    # ---------------------------------------------------------------- recorded requests
 
     @property
     def seen(self) -> list[Seen]:
-        """Every request so far, in order."""
+        """Return every request so far, in order."""
         with self._changed:
             return list(self._seen)
 
     @property
     def targets(self) -> list[str]:
-        """What was asked, in order: `["GetItem", "UpdateItem"]`."""
+        """Return the targets so far, in order: `["GetItem", "UpdateItem"]`."""
         return [seen.target for seen in self.seen]
 
     @property
     def open_connections(self) -> int:
-        """How many connections clients have open."""
+        """The number of open client connections."""
         return self._call(lambda: len(self._clients))
 
     def forget(self) -> None:
-        """Begin the log anew."""
+        """Clear the record of requests."""
         with self._changed:
             self._seen.clear()
 
     def wait_for(self, count: int, target: str | None = None) -> None:
-        """Wait until so many requests have been seen since `forget`."""
+        """Wait until this many requests have arrived since `forget`."""
         self._wait(lambda: sum(target in (None, seen.target) for seen in self._seen) >= count, f"{count} requests")
 
     def wait_for_stalls(self, count: int) -> None:
-        """Wait until so many requests stall, applied or not as their fault says."""
+        """Wait until this many requests stall, whether or not they were applied."""
         self._wait(lambda: sum(client.stalled for client in self._clients.values()) >= count, f"{count} stalls")
 
     def wait_for_connections(self, count: int) -> None:
-        """Wait until clients have exactly so many connections open."""
+        """Wait until clients have exactly this many open connections."""
         self._wait(lambda: len(self._clients) == count, f"{count} connections")
 
-    # ---------------------------------------------------------------- the thread's side
+    # ---------------------------------------------------------------- runs in the loop
 
     async def _listen(self) -> asyncio.Server:
         context = self._tls.server_context() if self._tls else None
@@ -214,7 +217,7 @@ class Proxy:
 
     async def _converse(self, number: int, client: Client) -> None:
         while (request := await client.next_request()) is not None:
-            fault = self.manner.refusal(request) or self._choose(target_of(request))
+            fault = self.settings.refusal(request) or self._choose(target_of(request))
             self._note(request, number, fault)
             await fault.play(client)
 
@@ -234,11 +237,11 @@ class Proxy:
             self._changed.notify_all()
 
     def finished(self, answer: Message) -> Message:
-        """An answer in the manner of the moment."""
-        return self.manner.finished(answer)
+        """Return a response according to the current settings."""
+        return self.settings.finished(answer)
 
     def stalls_changed(self) -> None:
-        """A connection has begun to stall, or goes on."""
+        """Report that a connection stalls or continues."""
         with self._changed:
             self._changed.notify_all()
 
@@ -271,5 +274,5 @@ class Proxy:
 
 
 def target_of(request: Message) -> str:
-    """`UpdateItem` of `DynamoDB_20120810.UpdateItem`."""
+    """Return `UpdateItem` for `DynamoDB_20120810.UpdateItem`."""
     return (request.header("x-amz-target") or "").rpartition(".")[2]

@@ -1,4 +1,4 @@
-"""One DynamoDB call by plain HTTP, unsigned: what tests of engines, proxy and responder speak instead of a client."""
+"""Single unsigned DynamoDB calls by plain HTTP, for tests of engines, proxy and responder."""
 
 import http.client
 import json
@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 TIMEOUT_S = 120.0
 VERSION = "DynamoDB_20120810"
-# Engines want the form of a signature, and check nothing of it.
+# Engines require the form of a signature, but do not verify it.
 AUTHORIZATION = (
     "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/dynamodb/aws4_request, "
     "SignedHeaders=host;x-amz-date;x-amz-target, Signature=0"
@@ -16,7 +16,7 @@ AUTHORIZATION = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back."""
+    """A response."""
 
     status: int
     headers: dict[str, str]
@@ -28,12 +28,12 @@ class Answer:
 
     @property
     def error(self) -> str:
-        """The error's code without its namespace, which ministack leaves out."""
+        """The error code without its namespace, which ministack leaves out."""
         return str(self.json["__type"]).rpartition("#")[2]
 
 
 def headers(target: str, amz_date: str = "20260101T000000Z") -> dict[str, str]:
-    """The headers of one call."""
+    """Return the headers of one call."""
     return {
         "Content-Type": "application/x-amz-json-1.0",
         "X-Amz-Target": f"{VERSION}.{target}",
@@ -43,13 +43,13 @@ def headers(target: str, amz_date: str = "20260101T000000Z") -> dict[str, str]:
 
 
 def connect(url: str) -> http.client.HTTPConnection:
-    """A connection to keep."""
+    """Open a connection to keep."""
     place = urlsplit(url)
     return http.client.HTTPConnection(place.hostname or "", place.port, timeout=TIMEOUT_S)
 
 
 def ask(connection: http.client.HTTPConnection, target: str, body: object) -> Answer:
-    """One call on a kept connection."""
+    """Make a call on a kept connection."""
     connection.request("POST", "/", json.dumps(body), headers(target))
     response = connection.getresponse()
     found = {name.lower(): value for name, value in response.getheaders()}
@@ -57,7 +57,7 @@ def ask(connection: http.client.HTTPConnection, target: str, body: object) -> An
 
 
 def call(url: str, target: str, body: object) -> Answer:
-    """One call on a connection of its own."""
+    """Make a call on a new connection."""
     connection = connect(url)
     try:
         return ask(connection, target, body)
@@ -66,7 +66,7 @@ def call(url: str, target: str, body: object) -> Answer:
 
 
 def create_table(url: str, name: str) -> Answer:
-    """A table with PK and SK, and one KEYS_ONLY index on GSI1PK and GSI1SK."""
+    """Create a table with PK and SK, and a KEYS_ONLY index on GSI1PK and GSI1SK."""
     return call(
         url,
         "CreateTable",

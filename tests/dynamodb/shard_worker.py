@@ -1,9 +1,9 @@
-"""One process of a run on shards: tasks that take from one bucket until it lacks a single token.
+"""A worker process on a sharded bucket: its tasks take from the bucket until a single token is lacking.
 
-    python -m tests.dynamodb.shard_worker URL COUNT LARGE SEED
+Usage: ``python -m tests.dynamodb.shard_worker URL COUNT LARGE SEED``
 
-It says ``ready``, waits for a line on stdin, works, and prints what was admitted in all, what of it in requests of
-``LARGE`` tokens, and how many requests of these were rejected.
+It prints ``ready``, waits for a line on stdin, and works. Then it prints the admitted tokens, those
+admitted in requests of ``LARGE`` tokens, and the number of rejected requests of that size.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ OFTEN = 0.002
 
 
 class Tally:
-    """What was admitted and what was not."""
+    """Counters of admitted and rejected requests."""
 
     def __init__(self) -> None:
         self.admitted = self.large = self.rejected = 0
 
 
 async def work(limiter: RateLimiter, random: Random, large: int, tally: Tally) -> None:
-    """Take one token after the other, and now and then very many."""
+    """Take single tokens, and sometimes a large number of them."""
     while True:
         tokens = large if random.random() < OFTEN else 1
         try:

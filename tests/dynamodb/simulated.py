@@ -1,15 +1,15 @@
-"""Simulated time: one that the server keeps, and machines whose clocks are off and drift, each in its own way."""
+"""Simulated time: the time of the server, and machines whose clocks are offset and drift."""
 
 from dataclasses import dataclass, field
 from random import Random
 
-# Far ahead of any real time: ministack deletes what has expired, every minute, by a clock of its own.
+# Far in the future: ministack deletes expired items every minute by the real clock.
 START_S = 4_000_000_000.25
 PPM = 1e-6
 
 
 class ServerTime:
-    """The time that counts. A call takes some of it, on its way to the server and on its way back."""
+    """The reference time. Each direction of a call takes some of it."""
 
     def __init__(self, random: Random | None = None) -> None:
         self.elapsed_s = 0.0
@@ -23,7 +23,7 @@ class ServerTime:
         self.elapsed_s += seconds
 
     def date_s(self) -> float:
-        """The time as an answer tells it, in the middle of a round trip."""
+        """Return the time in a response, in the middle of a round trip."""
         self.advance(self._latency_s())
         told_s = self.now_s
         self.advance(self._latency_s())
@@ -35,7 +35,7 @@ class ServerTime:
 
 @dataclass(slots=True)
 class Machine:
-    """The clocks of a machine: so much ahead of the server's, and so much faster."""
+    """The clocks of a machine, with an offset from the server's time and a drift."""
 
     server: ServerTime
     ahead_s: float = 0.0

@@ -1,4 +1,4 @@
-"""What AWS says to a request signed at another time than its own: refused beyond five minutes either way."""
+"""The refusal of AWS for a request signed more than five minutes before or after its time."""
 
 from datetime import UTC, datetime
 
@@ -10,7 +10,7 @@ FORMAT = "%Y%m%dT%H%M%SZ"
 
 
 def refusal(signed_at: str, server_s: float) -> Refuse | None:
-    """What happens to a request with this X-Amz-Date, or None where it is near enough."""
+    """Return the fault of a request with this X-Amz-Date; None if it is close enough."""
     signed_s = datetime.strptime(signed_at, FORMAT).replace(tzinfo=UTC).timestamp()
     if abs(signed_s - server_s) <= TOLERANCE_S:
         return None
@@ -24,5 +24,5 @@ def refusal(signed_at: str, server_s: float) -> Refuse | None:
 
 
 def stamp(time_s: float) -> str:
-    """A time as X-Amz-Date writes it."""
+    """Return a time in the format of X-Amz-Date."""
     return datetime.fromtimestamp(time_s, UTC).strftime(FORMAT)

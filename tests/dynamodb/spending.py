@@ -1,6 +1,6 @@
-"""Clients of a table on an engine, in both trees, and a ledger of what every call of one of them costs.
+"""Async and sync clients of a table on an engine, and a ledger of the cost of every call.
 
-Time is the test's: the table's clock stands still until it is moved. Calls take as long as they take.
+The table's clock only moves when the test advances it. The duration of calls is real.
 """
 
 import time
@@ -15,7 +15,7 @@ import botocore.session
 
 import zae_limiter.runtime.aio as async_runtime
 import zae_limiter.runtime.threads as sync_runtime
-from tests.dynamodb.billing import Units, billed, told
+from tests.dynamodb.billing import Units, billed, reported
 from zae_limiter import RateLimiter, Repository, SyncRateLimiter, SyncRepository
 from zae_limiter._async import dynamodb_table as async_table
 from zae_limiter._async.store import namespaces as async_namespaces
@@ -35,8 +35,8 @@ MEETING_S = 60.0
 POLL_S = 0.001
 
 
-class StandingClock:
-    """A server's clock that is moved by hand, and known from the beginning."""
+class FixedServerClock:
+    """A server clock that the test advances; it is known from the start."""
 
     known = True
     suspicious = unconfirmed = False
@@ -51,24 +51,24 @@ class StandingClock:
         return int(time.time())
 
     def hear(self, date_s: int | None, sent_s: float, received_s: float, connection: int = 0) -> None:
-        """Learn nothing."""
+        """Ignore the dates of responses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One call: when it was made and answered, what it is billed by the rules, and what the engine told, if it did."""
+    """One call: its start and end, the units billed by the rules, and those the engine reported, if any."""
 
     verb: str
     refused: bool
     began_s: float
     ended_s: float
     billed: Units
-    told: Units | None
+    reported: Units | None
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What some calls cost together; calls at the same time are one round trip."""
+    """The total cost of some calls; calls at the same time count as one round trip."""
 
     trips: int
     calls: tuple[str, ...]
@@ -77,8 +77,8 @@ class Cost:
     index_wcu: float
 
 
-class Ledger:
-    """What a client's calls cost, while somebody wants to know."""
+class CostLedger:
+    """The cost of a client's calls while it is recorded."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -87,30 +87,30 @@ class Ledger:
         self._arrived: list[DynamoDbCall] = []
 
     def begin(self, *, meeting: bool = False) -> None:
-        """Write down what is called from now on; ``meeting`` has the first two calls wait until both have begun."""
+        """Start recording; with ``meeting``, the first two calls wait until both have begun."""
         self._open, self._to_meet = True, 2 if meeting else 0
         self._arrived.clear()
 
     def meet(self, call: DynamoDbCall) -> Iterator[None]:
-        """Arrive with a call; goes on while another is to be met, though not for ever."""
+        """Wait for the other of the two meeting calls, for a bounded time."""
         self._arrived.append(call)
         end_s = time.monotonic() + MEETING_S
         while len(self._arrived) < self._to_meet and time.monotonic() < end_s:
             yield
 
     def enter(self, call: DynamoDbCall, began_s: float, answer: object) -> None:
-        """Write a call down that was answered."""
+        """Record an answered call."""
         if self._open:
             assert isinstance(answer, HttpResponse), answer
             verb = call.target.rpartition(".")[2]
             consumed = responses.consumed_of(answer.body) if answer.status == 200 else []
             by_rule = billed(call, answer.status, answer.body)
-            said = told(consumed, verb) if consumed else None
+            said = reported(consumed, verb) if consumed else None
             self.entries.append(Entry(verb, answer.status != 200, began_s, time.monotonic(), by_rule, said))
 
     def cost(self) -> Cost:
-        """What the calls cost: as the engine told, and by the rules where it cannot tell."""
-        units = [entry.told or entry.billed for entry in self.entries]
+        """Return the cost of the calls, as the engine reports it, or by the rules if it does not."""
+        units = [entry.reported or entry.billed for entry in self.entries]
         return Cost(
             _depth(self.entries),
             tuple(entry.verb for entry in sorted(self.entries, key=lambda entry: entry.began_s)),
@@ -121,7 +121,7 @@ class Ledger:
 
 
 def _depth(entries: list[Entry]) -> int:
-    """The longest row of calls of which each began after the one before had ended."""
+    """Return the longest chain of calls of which each began after the previous one had ended."""
     depth, end_s = 0, 0.0
     for entry in sorted(entries, key=lambda entry: entry.ended_s):
         if entry.began_s >= end_s:
@@ -130,26 +130,26 @@ def _depth(entries: list[Entry]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """A table on an engine, and the time there."""
+class MeteredTable:
+    """A table on an engine, and its clock."""
 
     url: str
     table_name: str
-    server: StandingClock
+    server: FixedServerClock
 
 
 @cache
 def account_at(url: str) -> Account:
-    """Who calls an engine, which takes any keys; finding that out takes longer than most tests."""
+    """Return an account at an engine, which accepts any keys; it is cached because creating it is slow."""
     session = botocore.session.Session()
     session.set_credentials("test", "test")
     return Account(EndpointOptions("any-table", "us-east-1", url, DEADLINE_S), session)
 
 
 class AsyncRecorder:
-    """A caller that enters its calls in a ledger."""
+    """A transport that records its calls in a ledger."""
 
-    def __init__(self, caller: Any, ledger: Ledger) -> None:
+    def __init__(self, caller: Any, ledger: CostLedger) -> None:
         self._caller = caller
         self._ledger = ledger
         self.close = caller.close
@@ -168,7 +168,7 @@ class AsyncRecorder:
 
 
 class SyncRecorder(AsyncRecorder):
-    """The same without waiting for a loop."""
+    """The same for the sync transport."""
 
     def call(self, call: DynamoDbCall, until_s: float) -> Any:
         began_s = time.monotonic()
@@ -179,8 +179,8 @@ class SyncRecorder(AsyncRecorder):
         return answer
 
 
-class Awaited:
-    """A sync object whose verbs are awaited, and whose ``acquire`` is entered, as those of the async tree."""
+class AsyncAdapter:
+    """A sync object with awaitable methods and an async ``acquire``, as in the async tree."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -194,52 +194,54 @@ class Awaited:
         return carry_out
 
     @asynccontextmanager
-    async def acquire(self, *arguments: Any) -> AsyncIterator["Awaited"]:
+    async def acquire(self, *arguments: Any) -> AsyncIterator["AsyncAdapter"]:
         with self._inner.acquire(*arguments) as lease:
-            yield Awaited(lease)
+            yield AsyncAdapter(lease)
 
 
 @dataclass(frozen=True, slots=True)
-class Spender:
-    """A client with a memory of its own, its table, and the ledger of its calls."""
+class MeteredClient:
+    """A client with caches of its own, its table, and the ledger of its calls."""
 
     limiter: Any
     table: Any
-    ledger: Ledger
+    ledger: CostLedger
 
 
-async def open_async(site: Site, *, speculative_writes: bool = True) -> Spender:
-    """A client of the async tree; the table is made where there is none."""
-    clock, random, ledger = SystemClock(), Random(), Ledger()
-    caller: Any = AsyncRecorder(async_table.choose_transport(account_at(site.url), clock, site.server), ledger)
+async def open_async(metered: MeteredTable, *, speculative_writes: bool = True) -> MeteredClient:
+    """Open an async client; the table is created if it does not exist."""
+    clock, random, ledger = SystemClock(), Random(), CostLedger()
+    caller: Any = AsyncRecorder(async_table.choose_transport(account_at(metered.url), clock, metered.server), ledger)
     patience = async_table.Patience(clock, DEADLINE_S, random.random)
-    table = async_table.DynamoTable(site.table_name, caller, site.server, patience, meter=_hear_nothing)
+    table = async_table.DynamoTable(metered.table_name, caller, metered.server, patience, meter=_ignore_meter)
     await table.create()
     parallel, nonces = async_runtime.Parallel(), async_scope.Nonces(random)
     settings = make_settings(deadline_s=DEADLINE_S)
-    client = async_scope.Client(table, clock, random, settings, parallel, site.url, nonces)
+    client = async_scope.Client(table, clock, random, settings, parallel, metered.url, nonces)
     found = await async_namespaces.NamespaceStore(client).register("default")
     repo = Repository(client.scope("default", found.id), owns_table=True)
-    return Spender(RateLimiter(repo, speculative_writes=speculative_writes), table, ledger)
+    return MeteredClient(RateLimiter(repo, speculative_writes=speculative_writes), table, ledger)
 
 
-async def open_sync(site: Site, *, speculative_writes: bool = True) -> Spender:
-    """A client of the sync tree; the table is made where there is none."""
-    clock, random, ledger = SystemClock(), Random(), Ledger()
-    caller: Any = SyncRecorder(sync_table.choose_transport(account_at(site.url), clock, site.server), ledger)
+async def open_sync(metered: MeteredTable, *, speculative_writes: bool = True) -> MeteredClient:
+    """Open a sync client; the table is created if it does not exist."""
+    clock, random, ledger = SystemClock(), Random(), CostLedger()
+    caller: Any = SyncRecorder(sync_table.choose_transport(account_at(metered.url), clock, metered.server), ledger)
     patience = sync_table.Patience(clock, DEADLINE_S, random.random)
-    table = sync_table.DynamoTable(site.table_name, caller, site.server, patience, meter=_hear_nothing)
+    table = sync_table.DynamoTable(metered.table_name, caller, metered.server, patience, meter=_ignore_meter)
     table.create()
     parallel, nonces = sync_runtime.Parallel(), sync_scope.Nonces(random)
     settings = make_settings(deadline_s=DEADLINE_S)
-    client = sync_scope.Client(table, clock, random, settings, parallel, site.url, nonces)
+    client = sync_scope.Client(table, clock, random, settings, parallel, metered.url, nonces)
     found = sync_namespaces.NamespaceStore(client).register("default")
     repo = SyncRepository(client.scope("default", found.id), owns_table=True)
-    return Spender(Awaited(SyncRateLimiter(repo, speculative_writes=speculative_writes)), Awaited(table), ledger)
+    return MeteredClient(
+        AsyncAdapter(SyncRateLimiter(repo, speculative_writes=speculative_writes)), AsyncAdapter(table), ledger
+    )
 
 
-def _hear_nothing(verb: str, consumed: list[dict[str, Any]]) -> None:
-    """Have calls metered; the ledger reads the meter off their answers, together with what they asked."""
+def _ignore_meter(verb: str, consumed: list[dict[str, Any]]) -> None:
+    """Enable metering; the ledger reads the capacity from responses, together with the requests."""
 
 
 OPENINGS = {"async": open_async, "sync": open_sync}

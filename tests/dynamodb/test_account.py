@@ -1,4 +1,4 @@
-"""Who calls and where is what botocore finds: regions, profiles, endpoints, credentials."""
+"""Regions, profiles, endpoints and credentials are those that botocore finds."""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ def url_of(found: Account) -> str:
 
 
 def botocores_url(region: str | None = None) -> str:
-    """Where a client of botocore's own sends a read."""
+    """Return the URL to which a botocore client sends a read."""
     client = fresh_session().create_client("dynamodb", region_name=region)
     seen = []
 
@@ -40,7 +40,7 @@ def botocores_url(region: str | None = None) -> str:
     return seen[0]
 
 
-class TestPlaces:
+class TestEndpoints:
     @pytest.mark.parametrize(
         "variables",
         [
@@ -57,16 +57,16 @@ class TestPlaces:
         ],
         ids=lambda variables: " ".join(variables) or "plain",
     )
-    def test_calls_go_where_botocore_would_send_them(
+    def test_calls_go_to_the_endpoint_that_botocore_would_use(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variables: dict[str, str]
     ):
-        """Whatever the environment says of endpoints."""
+        """The environment may configure endpoints in any way."""
         bare(monkeypatch, tmp_path, **KEYS, **REGION | variables)
 
         assert botocores_url() == url_of(account())
 
-    def test_a_profile_brings_region_and_endpoint(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-        """And keys."""
+    def test_a_profile_provides_region_endpoint_and_keys(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+        """All three come from the configuration file."""
         bare(monkeypatch, tmp_path, AWS_PROFILE="work")
         (tmp_path / "config").write_text("[profile work]\nregion = eu-north-1\nuse_fips_endpoint = false\n")
         (tmp_path / "credentials").write_text("[work]\naws_access_key_id = A\naws_secret_access_key = s\n")
@@ -74,21 +74,27 @@ class TestPlaces:
 
         assert (botocores_url(), "eu-north-1") == (url_of(found), found.region)
 
-    def test_a_region_that_is_named_comes_first(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-        """Before that of the environment, for the endpoint and for the signature."""
+    def test_a_given_region_takes_precedence_over_the_environment(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ):
+        """This applies to the endpoint and to the signature."""
         bare(monkeypatch, tmp_path, **KEYS, **REGION)
         found = account("ap-south-1")
 
         assert (botocores_url("ap-south-1"), "ap-south-1") == (url_of(found), found.signer.endpoint.region)
 
-    def test_an_endpoint_that_is_named_comes_first(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-        """Before that of the environment."""
+    def test_a_given_endpoint_takes_precedence_over_the_environment(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ):
+        """The environment names another endpoint."""
         bare(monkeypatch, tmp_path, **KEYS, **REGION, AWS_ENDPOINT_URL="http://other.invalid")
 
         assert "http://127.0.0.1:1234/" == url_of(account(endpoint_url="http://127.0.0.1:1234"))
 
-    def test_an_account_has_an_endpoint_of_its_own(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-        """Found again when renewed keys belong to another account, and only then."""
+    def test_an_account_endpoint_is_resolved_again_for_keys_of_another_account(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ):
+        """It is resolved again only if the account differs."""
         bare(monkeypatch, tmp_path)
         issuer = Issuer()
         issuer.account_ids = ["111111111111", "111111111111", "222222222222"]
@@ -104,8 +110,8 @@ class TestPlaces:
         ]
         assert places[0] is places[1]
 
-    def test_keys_found_anew_bring_their_own_accounts_endpoint(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-        """Though the client of the session still has the old ones."""
+    def test_replaced_keys_use_the_endpoint_of_their_account(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+        """The session's client still has the old keys."""
         bare(monkeypatch, tmp_path)
         issuer = Issuer()
         issuer.account_ids = ["111111111111", "222222222222"]
@@ -123,19 +129,19 @@ class TestRegion:
             ({"AWS_REGION": "eu-west-1", "AWS_DEFAULT_REGION": "eu-west-2"}, "eu-west-2"),
         ],
     )
-    def test_it_is_found_in_either_variable(
+    def test_the_region_is_found_in_either_variable(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variables: dict[str, str], expected: str
     ):
-        """What botocore goes by counts more, so that all clients of a process are in one region."""
+        """The variable that botocore reads takes precedence, so that all clients of a process use one region."""
         bare(monkeypatch, tmp_path, **KEYS, **variables)
 
         assert expected == account().region
         assert expected == Clients().region
 
 
-class TestMisuse:
+class TestInvalidConfiguration:
     @pytest.mark.parametrize("endpoint_url", [None, "http://127.0.0.1:8000"])
-    def test_without_a_region_there_is_no_account(
+    def test_an_account_without_a_region_is_refused(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, endpoint_url: str | None
     ):
         """The error says what to set."""
@@ -143,8 +149,8 @@ class TestMisuse:
         with pytest.raises(ValidationError, match="AWS_REGION or AWS_DEFAULT_REGION"):
             account(endpoint_url=endpoint_url)
 
-    def test_without_credentials_there_is_no_account(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-        """The error says where they are looked for."""
+    def test_an_account_without_credentials_is_refused(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+        """The error says where they are searched for."""
         bare(monkeypatch, tmp_path, **REGION)
         with pytest.raises(StorageError, match="no credentials were found: set AWS_ACCESS_KEY_ID"):
             account()
@@ -159,18 +165,18 @@ class TestMisuse:
             ({"AWS_ENDPOINT_URL": "not a url"}, "Invalid endpoint"),
         ],
     )
-    def test_what_cannot_be_used_is_named(
+    def test_an_invalid_configuration_raises_a_package_error(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variables: dict[str, str], said: str
     ):
-        """As an error of ours, and without what is secret."""
+        """The error names the cause and contains no secret."""
         bare(monkeypatch, tmp_path, **KEYS, **REGION, **variables)
         with pytest.raises(StorageError, match=said) as caught:
             account()
 
         assert "Forged" not in str(caught.value)
 
-    def test_a_role_that_is_refused_is_no_raw_error(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-        """Getting keys may itself be refused by AWS."""
+    def test_a_refused_role_raises_a_package_error(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+        """AWS may refuse the request for keys."""
         bare(monkeypatch, tmp_path)
         issuer = Issuer()
         issuer.failure = botocore.exceptions.ClientError({"Error": {"Code": "AccessDenied"}}, "AssumeRole")
@@ -178,7 +184,7 @@ class TestMisuse:
             account_of(issuer)
 
     def test_a_session_of_aiobotocore_is_refused(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-        """It cannot do what is asked of it here."""
+        """It does not support the required calls."""
         aiobotocore = pytest.importorskip("aiobotocore.session")
         bare(monkeypatch, tmp_path, **KEYS, **REGION)
         with pytest.raises(ValidationError, match="botocore or boto3"):
@@ -186,14 +192,14 @@ class TestMisuse:
 
 
 class TestSessions:
-    def test_without_a_session_a_new_one_is_made(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-        """Which reads the environment."""
+    def test_without_a_session_a_new_one_is_created(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+        """It reads the environment."""
         bare(monkeypatch, tmp_path, **KEYS, **REGION)
 
         assert "eu-west-1" == Account(EndpointOptions(TABLE, None, None, 0.5)).region
 
-    def test_a_session_of_the_callers_is_used(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-        """With its keys and its configuration."""
+    def test_a_given_session_is_used(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+        """Its keys and its configuration apply."""
         bare(monkeypatch, tmp_path)
         session = fresh_session()
         session.set_credentials("AKIDOWN", "secret", "token")
@@ -203,7 +209,7 @@ class TestSessions:
         assert "https://dynamodb.sa-east-1.api.aws/" == url_of(account(session=session))
 
     def test_a_session_of_boto3_is_used(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-        """Its own handlers are no reason to be slow."""
+        """Its own handlers do not select the slower transport."""
         boto3 = pytest.importorskip("boto3")
         bare(monkeypatch, tmp_path)
         session = boto3.Session("AKIDBOTO", "secret", region_name="us-west-1")
@@ -225,8 +231,10 @@ class TestFreshness:
             (-1, Freshness.EXPIRED),
         ],
     )
-    def test_keys_age(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, left_s: int, expected: Freshness):
-        """As with botocore: renewed from 15 minutes before they expire, and waited for from 10."""
+    def test_keys_are_renewed_before_they_expire(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, left_s: int, expected: Freshness
+    ):
+        """As in botocore, they are renewed from 15 minutes before they expire; calls wait from 10 minutes before."""
         bare(monkeypatch, tmp_path)
         issuer = Issuer()
         found = account_of(issuer)
@@ -234,8 +242,8 @@ class TestFreshness:
 
         assert expected is found.freshness()
 
-    def test_keys_that_never_expire_are_fresh(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-        """And never change."""
+    def test_keys_that_never_expire_are_always_fresh(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+        """They never change."""
         bare(monkeypatch, tmp_path, **KEYS, **REGION)
         found = account()
         before = found.signer
@@ -243,10 +251,10 @@ class TestFreshness:
 
         assert (Freshness.FRESH, False, True) == (found.freshness(), found.changes, found.signer is before)
 
-    def test_keys_that_cannot_be_renewed_stay_while_they_are_good(
+    def test_valid_keys_that_cannot_be_renewed_are_kept(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ):
-        """It is logged, without the provider's words."""
+        """The failure is logged without the text of the provider."""
         bare(monkeypatch, tmp_path)
         issuer = Issuer()
         found = account_of(issuer)
@@ -258,10 +266,10 @@ class TestFreshness:
         assert found.signer is before
         assert ["Keys could not be renewed (RuntimeError); those at hand are used while they are good"] == ours
 
-    def test_keys_that_have_expired_and_cannot_be_renewed_are_a_failure(
+    def test_expired_keys_that_cannot_be_renewed_raise_the_providers_error(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ):
-        """That of the provider."""
+        """The error is that of the provider."""
         bare(monkeypatch, tmp_path)
         issuer = Issuer()
         found = account_of(issuer)
@@ -270,7 +278,7 @@ class TestFreshness:
         with pytest.raises(LookupError, match="no keys"):
             found.renew().result(60)
 
-    def test_many_who_renew_at_once_ask_the_provider_once(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    def test_concurrent_renewals_ask_the_provider_once(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         """They share one renewal."""
         bare(monkeypatch, tmp_path)
         issuer = Issuer()
@@ -284,8 +292,10 @@ class TestFreshness:
 
         assert (2, 1) == (issuer.issued, len(set(renewals)))
 
-    def test_keys_that_somebody_else_has_renewed_are_taken_over(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-        """Through the same session, without asking for more."""
+    def test_keys_renewed_by_another_client_of_the_session_are_used(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ):
+        """The provider is not asked again."""
         bare(monkeypatch, tmp_path)
         issuer = Issuer()
         session = session_of(issuer)

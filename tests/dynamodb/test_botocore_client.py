@@ -1,4 +1,4 @@
-"""Where the lean transport cannot speak for the user botocore carries the calls, with the same outcomes."""
+"""Calls that the lean transport does not support go through botocore, with the same outcomes."""
 
 import socket
 from collections.abc import Iterator
@@ -50,16 +50,16 @@ def account(session: Any = None, url: str = URL, attempt_s: float = 60.0) -> Acc
     return Account(EndpointOptions(TABLE, "us-east-1", url, attempt_s), session or session_with())
 
 
-class Shout(botocore.auth.SigV4Auth):
-    """A kind of signature that nobody else speaks."""
+class CustomSignature(botocore.auth.SigV4Auth):
+    """A signature version that only the test knows."""
 
     def add_auth(self, request: Any) -> None:
-        request.headers["X-Shout"] = "please"
+        request.headers["X-CustomSignature"] = "please"
 
 
 class TestReasons:
-    def test_by_default_there_is_none(self):
-        """Neither botocore's own handlers nor those that boto3 adds are one."""
+    def test_the_default_session_uses_the_lean_transport(self):
+        """The handlers of botocore and boto3 are not a reason for botocore."""
         assert None is account().reason_to_carry
 
     @pytest.mark.parametrize(
@@ -74,17 +74,17 @@ class TestReasons:
             ({"HTTPS_PROXY": "http://127.0.0.1:1", "NO_PROXY": "*"}, "https://example.invalid", None),
         ],
     )
-    def test_a_proxy_of_the_environment(
+    def test_a_proxy_in_the_environment_selects_botocore(
         self, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], url: str, reason: str | None
     ):
-        """For the scheme it is for, and unless the host is exempt."""
+        """It applies to its scheme, unless the host is exempt."""
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
 
         assert reason == account(url=url).reason_to_carry
 
-    def test_proxies_of_the_configuration(self, monkeypatch: pytest.MonkeyPatch):
-        """They come before the environment's: none at all means none."""
+    def test_a_proxy_in_the_configuration_selects_botocore(self, monkeypatch: pytest.MonkeyPatch):
+        """The configuration takes precedence over the environment; an empty one means no proxy."""
         monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
         some = session_with(botocore.config.Config(proxies={"http": "http://127.0.0.1:2"}))
         none = session_with(botocore.config.Config(proxies={}))
@@ -109,8 +109,8 @@ class TestReasons:
             "needs-retry.dynamodb",
         ],
     )
-    def test_an_event_hook_of_the_sessions_own(self, event: str):
-        """On any call, at any point of its way: whoever registered it wants to be asked."""
+    def test_an_event_hook_of_the_session_selects_botocore(self, event: str):
+        """A hook on any event of a DynamoDB call has to be called."""
         session = session_with()
         session.register(event, lambda **_: None)
 
@@ -119,35 +119,35 @@ class TestReasons:
         )
 
     @pytest.mark.parametrize("event", ["before-send.s3", "before-call.dynamodb.ListBackups", "creating-client-class"])
-    def test_hooks_on_other_calls_are_none(self, event: str):
-        """They would not be asked."""
+    def test_hooks_on_other_operations_do_not_select_botocore(self, event: str):
+        """They would not be called."""
         session = session_with()
         session.register(event, lambda **_: None)
 
         assert None is account(session).reason_to_carry
 
-    def test_calls_that_are_not_signed(self):
-        """They need no credentials either."""
+    def test_unsigned_calls_select_botocore(self):
+        """They need no credentials."""
         session = fresh_session()
         session.set_default_client_config(botocore.config.Config(signature_version=botocore.UNSIGNED))
 
         assert "not by version 4" in str(account(session).reason_to_carry)
 
-    def test_another_kind_of_signature(self, monkeypatch: pytest.MonkeyPatch):
-        """That botocore was taught."""
-        monkeypatch.setitem(botocore.auth.AUTH_TYPE_MAPS, "shout", Shout)
+    def test_another_signature_version_selects_botocore(self, monkeypatch: pytest.MonkeyPatch):
+        """It is registered with botocore."""
+        monkeypatch.setitem(botocore.auth.AUTH_TYPE_MAPS, "shout", CustomSignature)
         found = account(session_with(botocore.config.Config(signature_version="shout")))
 
         assert "calls are signed by 'shout', not by version 4" == found.reason_to_carry
 
-    def test_a_client_certificate(self):
-        """The lean transport shows none."""
+    def test_a_client_certificate_selects_botocore(self):
+        """The lean transport does not support client certificates."""
         found = account(session_with(botocore.config.Config(client_cert="/somewhere/cert.pem")))
 
         assert "a client certificate is configured" == found.reason_to_carry
 
-    def test_the_reason_chooses_the_transport(self):
-        """In both trees."""
+    def test_the_reason_selects_the_transport_in_both_apis(self):
+        """Async and sync select the same kind."""
         carried = account(session_with(botocore.config.Config(proxies={"http": "http://127.0.0.1:2"})))
         chosen = [type(Caller(kind, found).transport) for found in (account(), carried) for kind in KINDS]
 
@@ -161,7 +161,7 @@ def proxied() -> Iterator[Proxy]:
 
 
 def nothing(**_: Any) -> None:
-    """A hook that has calls carried."""
+    """A hook that makes calls go through botocore."""
 
 
 @pytest.fixture(params=["lean", "carried"])
@@ -183,28 +183,28 @@ ITEM = {"PK": "pk", "SK": "sk", "n": 5, "s": "ü"}
 
 
 class TestOutcomes:
-    """Each holds of the lean transport and of botocore's."""
+    """Each rule holds for the lean transport and for botocore."""
 
-    def test_applied(self, table: DynamoTable):
-        """With the new item."""
+    def test_an_applied_write_returns_the_new_item(self, table: DynamoTable):
+        """The result is the same with both transports."""
         table.write(Put(ITEM))
 
         assert Applied({**ITEM, "n": 7}) == table.write(Update(KEY, add={"n": 2}))
         assert {**ITEM, "n": 7} == table.get(KEY)
 
-    def test_refused(self, table: DynamoTable):
-        """With the item that refused it."""
+    def test_a_refused_write_returns_the_stored_item(self, table: DynamoTable):
+        """The failed condition returns the item."""
         table.write(Put(ITEM))
 
         assert Refused(ITEM) == table.write(Update(KEY, add={"n": 1}, when=(AtLeast("n", 6),)))
 
-    def test_missing(self, table: DynamoTable):
-        """There is none."""
+    def test_a_refused_write_of_a_missing_item_returns_missing(self, table: DynamoTable):
+        """There is no item to return."""
         assert Missing() == table.write(Update(KEY, add={"n": 1}, when=(ItemExists(),)))
         assert None is table.get(KEY)
 
-    def test_a_transaction(self, table: DynamoTable):
-        """Committed, or cancelled with a reason for each operation."""
+    def test_a_transaction_is_committed_or_cancelled_with_reasons(self, table: DynamoTable):
+        """Every operation has a reason."""
         other = {**ITEM, "SK": "other"}
         committed = table.transact((Put(ITEM), Put(other)), f"1-{table._name}")
         refusing = (Put(other), Update(KEY, add={"n": 1}, when=(AtLeast("n", 6),)))
@@ -212,23 +212,23 @@ class TestOutcomes:
         assert Committed() == committed
         assert Cancelled((None, Refused(ITEM))) == table.transact(refusing, f"2-{table._name}")
 
-    def test_reads_of_many(self, table: DynamoTable):
-        """A batch and a query."""
+    def test_batch_and_query_reads_return_their_items(self, table: DynamoTable):
+        """Both kinds of reads are made."""
         table.write(Put(ITEM))
 
         assert [ITEM, None] == table.batch_get((KEY, Key("none", "none")))
         assert [ITEM] == table.query(Query("pk")).items
 
-    def test_no_such_table(self, table: DynamoTable):
-        """An error that names it."""
+    def test_a_missing_table_raises_an_error_that_names_it(self, table: DynamoTable):
+        """The error is the same with both transports."""
         table._calls = Calls("limiter-none-such")
         with pytest.raises(InfrastructureNotFoundError):
             table.get(KEY)
         with pytest.raises(InfrastructureNotFoundError):
             table.write(Put(ITEM))
 
-    def test_throttled(self, table: DynamoTable, proxied: Proxy):
-        """Told at once, and not tried again here: botocore's own retries are off."""
+    def test_a_throttle_is_returned_without_retries(self, table: DynamoTable, proxied: Proxy):
+        """botocore's own retries are disabled."""
         proxied.forget()
         proxied.next(faults.throttled())
 
@@ -247,8 +247,8 @@ class TestOutcomes:
         ],
         ids=repr,
     )
-    def test_an_answer_that_is_lost_leaves_doubt(self, table: DynamoTable, proxied: Proxy, fault: faults.Fault):
-        """The write is made once, whatever became of it."""
+    def test_a_lost_answer_leaves_an_unknown_outcome(self, table: DynamoTable, proxied: Proxy, fault: faults.Fault):
+        """The write is sent once, whether or not it was applied."""
         proxied.forget()
         proxied.next(fault)
         outcome = table.write(Update(KEY, add={"n": 1}))
@@ -257,23 +257,23 @@ class TestOutcomes:
         assert (True, ["UpdateItem"]) == (outcome.ambiguous, proxied.targets)
 
     @pytest.mark.parametrize("body", [b"<html>Please log in</html>", b""])
-    def test_a_page_is_no_answer(self, table: DynamoTable, proxied: Proxy, body: bytes):
-        """As that of a proxy that wants its user to log in."""
+    def test_an_html_page_is_not_a_valid_answer(self, table: DynamoTable, proxied: Proxy, body: bytes):
+        """A proxy with a login page answers so."""
         proxied.next(faults.Rewrite(lambda _: body))
         with pytest.raises(StorageError, match="is the endpoint right"):
             table.write(Update(KEY, add={"n": 1}))
 
-    def test_the_servers_clock_is_heard(self, table: DynamoTable, proxied: Proxy):
-        """By the dates of two responses on two connections, whichever transport carries the calls."""
-        proxied.manner.date_s = lambda: 1_700_000_000
+    def test_the_server_time_is_learned_with_both_transports(self, table: DynamoTable, proxied: Proxy):
+        """It takes the dates of two responses on two connections."""
+        proxied.settings.date_s = lambda: 1_700_000_000
         table.get(KEY)
         wait_for_time(table)
         low, high = table.now()
 
         assert 1_700_000_000_000 - 10_000 < low <= high < 1_700_000_000_000 + 10_000
 
-    def test_a_single_wrong_date_is_not_heard(self, table: DynamoTable, proxied: Proxy):
-        """The connections of botocore count as one witness of the time, so a new client confirms or refutes it."""
+    def test_a_single_wrong_date_is_ignored_with_both_transports(self, table: DynamoTable, proxied: Proxy):
+        """All connections of botocore count as one source, so a new client confirms or refutes the date."""
         table.get(KEY)
         before = table.now()
         proxied.next(faults.Misdated(3600))
@@ -292,8 +292,8 @@ def carried_account(url: str, attempt_s: float = 60.0, **settings: Any) -> Accou
 
 class TestProxies:
     @pytest.mark.parametrize("kind", KINDS)
-    def test_calls_go_through_a_proxy(self, kind: str, monkeypatch: pytest.MonkeyPatch):
-        """That the environment names."""
+    def test_calls_go_through_the_proxy_of_the_environment(self, kind: str, monkeypatch: pytest.MonkeyPatch):
+        """The proxy sees the request."""
         engine = engines.running()
         with Forwarder() as forwarder:
             monkeypatch.setenv("HTTP_PROXY", forwarder.url)
@@ -306,7 +306,7 @@ class TestProxies:
     @pytest.mark.skipif(not certificate.available(), reason="no openssl, so no certificate to listen with")
     @pytest.mark.parametrize("kind", KINDS)
     def test_calls_with_tls_go_through_a_tunnel(self, kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-        """That the proxy opens without seeing what is said."""
+        """The proxy does not see the content."""
         made = certificate.make(tmp_path)
         monkeypatch.setenv("AWS_CA_BUNDLE", str(made.certificate))
         with Forwarder() as forwarder, Proxy(engines.running().url, tls=made) as server:
@@ -322,8 +322,8 @@ class TestProxies:
         ]
 
     @pytest.mark.parametrize("kind", KINDS)
-    def test_a_proxy_that_is_away_is_surely_unsent(self, kind: str):
-        """And the password it is reached with is not told."""
+    def test_an_unavailable_proxy_is_a_definite_failure(self, kind: str):
+        """The error does not contain the proxy password."""
         with socket.socket() as closed:
             closed.bind(("127.0.0.1", 0))
             proxy_url = f"http://user:pass-word@127.0.0.1:{closed.getsockname()[1]}"
@@ -337,8 +337,8 @@ class TestProxies:
 
 @pytest.mark.parametrize("kind", KINDS)
 class TestFailures:
-    def test_an_endpoint_that_is_away_is_surely_unsent(self, kind: str):
-        """Nobody listens there."""
+    def test_an_unavailable_endpoint_is_a_definite_failure(self, kind: str):
+        """No server listens at the port."""
         with socket.socket() as closed:
             closed.bind(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{closed.getsockname()[1]}"
@@ -348,8 +348,8 @@ class TestFailures:
         assert isinstance(outcome, Unavailable)
         assert not outcome.ambiguous
 
-    def test_a_server_that_is_silent_leaves_doubt_at_the_deadline(self, kind: str, proxied: Proxy):
-        """Whatever botocore's own patience is."""
+    def test_a_silent_server_leaves_an_unknown_outcome_at_the_deadline(self, kind: str, proxied: Proxy):
+        """botocore's own timeouts make no difference."""
         proxied.always(faults.Stall(applied=False))
         with Caller(kind, carried_account(proxied.url)) as caller:
             outcome = caller.call(DynamoDbCall("DynamoDB_20120810.ListTables", b'{"Limit": 1}'), within_s=1)
@@ -359,8 +359,8 @@ class TestFailures:
         assert isinstance(sent, Unavailable)
         assert (True, False) == (outcome.ambiguous, sent.ambiguous)
 
-    def test_a_hook_that_fails_is_a_failure_and_no_surprise(self, kind: str):
-        """Whatever it raises."""
+    def test_a_hook_that_raises_is_a_failed_call(self, kind: str):
+        """The type of the exception makes no difference."""
 
         def fail(**_: Any) -> None:
             raise LookupError("the hook has failed")
@@ -374,8 +374,8 @@ class TestFailures:
         assert isinstance(outcome, Unavailable)
         assert LookupError is type(outcome.cause)
 
-    def test_keys_that_are_refused_to_botocore_are_no_answer_of_dynamodb(self, kind: str):
-        """A role may not be assumed any more: no call was made."""
+    def test_a_failure_to_load_keys_is_not_an_answer_of_dynamodb(self, kind: str):
+        """A role may be refused: no call was made."""
         issuer = Issuer()
         session = session_of(issuer)
         session.register("before-send.dynamodb", nothing)

@@ -1,6 +1,6 @@
-"""How large a bucket's item is by DynamoDB's rules, and so from when on a take costs two write units.
+"""The size of a bucket item by DynamoDB's rules, and when a take costs two write units.
 
-The items are worn: balances in debt and totals of years, which take the most room; each has a parent.
+The items are the largest possible: balances in debt and totals of years, and each has a parent.
 """
 
 import pytest
@@ -21,7 +21,7 @@ SIGNATURE = Signature(2**60 - 1, 2**32 - 1)
 
 
 def worn_bucket(*names: str, entity_id: str = UUID, resource: str = "openai/gpt-4o") -> Item:
-    """The largest item that such limits of up to a million tokens come to in years."""
+    """Return the largest item of such limits, with up to a million tokens each, after years of use."""
     terms = stored(*(Limit.per_minute(name, 987_654) for name in names), ttl=7, stamp=12_345)
     item = dict(bucket_writes.create(Owner(NAMESPACE, entity_id, resource), terms, {}, CREATED_MS, SIGNATURE).item)
     balances = {f"b_{name}_tk": -987_654_321_987 for name in names}
@@ -38,45 +38,45 @@ class TestRules:
         ("value", "size"),
         [(0, 1), (7, 2), (-7, 3), (12, 2), (123, 3), (1_000_000, 2), (-123_000, 4), (10**38 - 1, 20)],
     )
-    def test_a_number_takes_a_byte_for_two_digits(self, value, size):
-        """And one more, and one for its sign; zeros at its end take none."""
+    def test_a_number_takes_a_byte_per_two_digits(self, value, size):
+        """It takes one more byte, and one for the sign; trailing zeros take none."""
         assert len("n") + size == item_bytes(encode_item({"n": value}))
 
     @pytest.mark.parametrize(("value", "size"), [("", 0), ("abc", 3), ("é", 2), (True, 1), (None, 1), ([1, "a"], 8)])
-    def test_what_other_values_take(self, value, size):
-        """Text by its bytes, lists three bytes and one for each part."""
+    def test_text_and_lists_take_their_documented_sizes(self, value, size):
+        """Text takes its UTF-8 bytes; a list takes three bytes and one per element."""
         assert len("n") + size == item_bytes(encode_item({"n": value}))
 
     @pytest.mark.parametrize(("size", "expected"), [(0, 1), (1, 1), (1024, 1), (1025, 2), (2048, 2), (2049, 3)])
-    def test_a_write_unit_is_a_kilobyte(self, size, expected):
-        """Begun ones are whole."""
+    def test_a_write_unit_is_a_started_kilobyte(self, size, expected):
+        """Sizes are rounded up."""
         assert expected == write_units(size)
 
 
 class TestBuckets:
-    def test_five_limits_of_short_names_stay_within_one_unit(self):
-        """With UUIDs for entity and parent, after years of use."""
+    def test_a_bucket_of_five_limits_with_short_names_takes_one_write_unit(self):
+        """Entity and parent are UUIDs, and the bucket is years old."""
         item = worn_bucket("rpm", "tpm", "rpd", "tpd", "imgs")
 
         assert item_bytes(encode_item(item)) < 1024
 
     @pytest.mark.parametrize(("count", "expected"), [(6, 1), (7, 2)])
-    def test_seven_limits_of_short_names_take_two_units(self, count, expected):
-        """Six take one."""
+    def test_a_bucket_of_seven_limits_with_short_names_takes_two_write_units(self, count, expected):
+        """Six limits take one."""
         assert expected == units(worn_bucket(*SHORT[:count]))
 
     @pytest.mark.parametrize(("count", "expected"), [(3, 1), (4, 2)])
-    def test_four_limits_of_sixteen_letters_take_two_units(self, count, expected):
-        """A name stands in five attributes of its limit."""
+    def test_a_bucket_of_four_limits_with_long_names_takes_two_write_units(self, count, expected):
+        """Each limit has five attributes with its name, here of sixteen letters."""
         assert expected == units(worn_bucket(*LONG[:count]))
 
     @pytest.mark.parametrize(("length", "expected"), [(102, 1), (103, 2)])
-    def test_two_limits_take_two_units_where_the_entity_has_a_long_name(self, length, expected):
-        """An entity's name stands in the item five times: in its key, in three indexes, and by itself."""
+    def test_a_bucket_of_two_limits_and_a_long_entity_id_takes_two_write_units(self, length, expected):
+        """The item contains the entity id five times: in its key, in three indexes, and as an attribute."""
         assert expected == units(worn_bucket("rpm", "tpm", entity_id="e" * length))
 
-    def test_a_letter_more_costs_five_bytes(self):
-        """Of the entity, of the resource, or of a limit."""
+    def test_one_more_letter_in_a_name_costs_five_bytes(self):
+        """This holds for the entity, the resource and a limit."""
         item = item_bytes(encode_item(worn_bucket("rpm")))
         longer = [
             worn_bucket("rpm", entity_id=UUID + "x"),
@@ -86,8 +86,8 @@ class TestBuckets:
 
         assert [item + 5] * 3 == [item_bytes(encode_item(one)) for one in longer]
 
-    def test_a_limit_more_costs_sixty_to_seventy_bytes(self):
-        """With a name of three letters, after years of use."""
+    def test_one_more_limit_costs_sixty_to_seventy_bytes(self):
+        """Its name has three letters, and the bucket is years old."""
         one, two = (item_bytes(encode_item(worn_bucket(*SHORT[:count]))) for count in (1, 2))
 
         assert 60 <= two - one <= 70

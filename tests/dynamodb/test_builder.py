@@ -1,4 +1,4 @@
-"""Limiters are built, connected to and kept up to date on a whole local AWS, in both trees."""
+"""Limiters are built, connected and updated on a complete local AWS, with the async and sync APIs."""
 
 import functools
 import inspect
@@ -71,7 +71,7 @@ def stack(name: str, clients: Clients) -> Stack:
 
 
 class Side:
-    """One of the trees, with what is built and connected to."""
+    """One of the two APIs, with the means to build and connect."""
 
     def __init__(self, tree: Any, name: str, url: str) -> None:
         self._tree = tree
@@ -96,7 +96,7 @@ class Side:
         return self._tree.limiter(repo)
 
     def named(self, kind: str, **options: Any) -> Any:
-        """What a deprecated constructor makes."""
+        """Return what a deprecated constructor makes."""
         constructor = self.repository if kind == "repository" else self._limiter
         with pytest.warns(DeprecationWarning, match="is deprecated"):
             made = constructor(name=self._name, region=REGION, **self._place, **options)
@@ -122,12 +122,12 @@ def old_function(name: str, stack: Stack, clients: Clients, aws: Engine) -> Aggr
 
 @functools.cache
 def own_code() -> str:
-    """The digest of what this client would have the function run."""
+    """The digest of the function code of this client."""
     return package_sha256(build_package())
 
 
 def set_record(name: str, url: str, record: VersionRecord) -> None:
-    """Put a version record as somebody else would have, with the default namespace beside it."""
+    """Put a version record as another client would, with the default namespace."""
     with at(name, url) as repo:
         repo.scope.table.write(Put(version_item.to_item(record)))
 
@@ -143,8 +143,11 @@ def lambda_version(repo: Any) -> str | None:
 
 
 class TestBuild:
-    def test_from_nothing_to_a_lease_and_away(self, side: Side, stack: Stack, clients: Clients) -> None:
-        """The stack, its function's code, the version, the namespace: one call, and everybody can connect."""
+    def test_build_creates_everything_for_a_first_lease(self, side: Side, stack: Stack, clients: Clients) -> None:
+        """One call creates the stack, the function's code, the version record and the namespace.
+
+        Then any client can connect.
+        """
         heard: list[Any] = []
         builder = side.builder().enable_alarms(False).enable_audit_archival(False)
         with side.wait(builder.build(heard.append)) as built:
@@ -163,7 +166,7 @@ class TestBuild:
         with pytest.raises(InfrastructureNotFoundError, match=stack.name):
             side.connect()
 
-    def test_it_is_called_as_it_was_named(self, side: Side, stack: Stack) -> None:
+    def test_a_built_limiter_has_the_given_name(self, side: Side, stack: Stack) -> None:
         with side.build(side.builder().stack_options(BARE)) as repo:
             limiter = side.limiter(repo)
 
@@ -171,8 +174,10 @@ class TestBuild:
             assert repo.capabilities.supports_infrastructure_management
             repo.ensure_infrastructure()
 
-    def test_it_tells_how_it_stands(self, side: Side, stack: Stack, clients: Clients) -> None:
-        """Also once its stack is gone."""
+    def test_status_of_a_built_limiter_shows_stack_table_and_versions(
+        self, side: Side, stack: Stack, clients: Clients
+    ) -> None:
+        """After the stack was deleted, the limiter is reported as unavailable."""
         with side.build(side.builder().stack_options(LEAN)) as repo:
             status = side.limiter(repo).get_status()
             stack.delete()
@@ -193,7 +198,7 @@ class TestBuild:
         )
         assert (False, None, None, stack.name) == (gone.available, gone.stack_status, gone.table_status, gone.name)
 
-    def test_a_namespace_must_be_registered_but_for_the_default_one(self, side: Side) -> None:
+    def test_build_requires_a_registered_namespace_except_the_default(self, side: Side) -> None:
         with pytest.raises(NamespaceNotFoundError):
             side.build(side.builder().stack_options(BARE).namespace("tenant"))
         with side.build() as repo:
@@ -201,20 +206,20 @@ class TestBuild:
         with side.build(side.builder().namespace("tenant")) as tenant:
             assert "tenant" == tenant.scope.namespace
 
-    def test_with_options_the_stack_is_made_as_they_say(self, side: Side, stack: Stack) -> None:
+    def test_build_with_stack_options_creates_the_stack_with_them(self, side: Side, stack: Stack) -> None:
         side.build(side.builder().stack_options(BARE)).close()
         side.build(side.builder().stack_options(BARE).usage_retention_days(30)).close()
 
         assert "30" == stack.require().parameters["UsageRetentionDays"]
 
-    def test_who_connects_keeps_audit_events_as_it_was_deployed(self, side: Side, stack: Stack) -> None:
-        """Also after a build that chooses nothing."""
+    def test_connect_uses_the_audit_retention_of_the_deployment(self, side: Side, stack: Stack) -> None:
+        """A later build without options keeps it."""
         side.build(side.builder().stack_options(BARE).audit_retention_days(7)).close()
         for opening in (side.connect, side.build):
             with opening() as repo:
                 assert 7 == repo.scope.settings.audit_retention_days
 
-    def test_without_options_it_is_left_as_it_is(self, side: Side, stack: Stack) -> None:
+    def test_build_without_options_keeps_an_existing_stack(self, side: Side, stack: Stack) -> None:
         stack.deploy(replace(BARE, usage_retention_days=30))
         side.build().close()
         side.build().close()
@@ -222,10 +227,10 @@ class TestBuild:
         assert "30" == stack.require().parameters["UsageRetentionDays"]
 
     @pytest.mark.parametrize("has_record", [True, False])
-    def test_a_table_of_another_making_gets_no_stack(
+    def test_build_on_a_table_without_a_stack_creates_no_stack(
         self, side: Side, stack: Stack, aws: Engine, has_record: bool
     ) -> None:
-        """But the version record that it may lack."""
+        """It adds a missing version record."""
         with at(stack.name, aws.url) as made:
             if not has_record:
                 made.scope.table.write(Delete(version_item.key()))
@@ -233,17 +238,17 @@ class TestBuild:
             assert SCHEMA_VERSION == repo.get_version_record().schema_version
         assert stack.describe() is None
 
-    def test_what_was_interrupted_is_finished(self, side: Side, stack: Stack, clients: Clients) -> None:
-        """The stack came up, but its function has no code yet, and nothing is in the table."""
+    def test_build_completes_an_interrupted_deployment(self, side: Side, stack: Stack, clients: Clients) -> None:
+        """The stack exists, but the function has no code and the table is empty."""
         stack.deploy(LEAN)
         with side.build() as repo:
             assert OWN == lambda_version(repo)
         assert own_code() == AggregatorFunction(stack.name, clients).code_sha256()
 
-    def test_a_stack_without_our_parameters_has_its_aggregator_on_record(
+    def test_build_records_the_aggregator_of_a_stack_without_parameters(
         self, side: Side, stack: Stack, clients: Clients
     ) -> None:
-        """As the CDK makes it, with options in the place of parameters."""
+        """The CDK makes such stacks, with fixed values in place of parameters."""
         clients.of("cloudformation").create_stack(
             StackName=stack.name,
             TemplateBody=limiter_template()
@@ -259,13 +264,13 @@ class TestBuild:
         assert "EnableAggregator" not in found.parameters
         assert own_code() == AggregatorFunction(stack.name, clients).code_sha256()
 
-    def test_a_choice_that_cannot_be_makes_nothing(self, side: Side, stack: Stack) -> None:
+    def test_build_with_invalid_options_creates_nothing(self, side: Side, stack: Stack) -> None:
         with pytest.raises(ValidationError, match="lambda_memory"):
             side.build(side.builder().lambda_memory(64))
 
         assert stack.describe() is None
 
-    def test_who_turns_the_aggregator_off_has_no_version_of_it(
+    def test_build_without_an_aggregator_clears_its_recorded_version(
         self, side: Side, old_function: AggregatorFunction
     ) -> None:
         with side.build(side.builder().stack_options(BARE)) as repo:
@@ -283,7 +288,7 @@ class TestVersions:
             (VersionRecord(SCHEMA_VERSION, client_min_version=NEW), VersionMismatchError),
         ],
     )
-    def test_what_does_not_go_together_is_neither_opened_nor_changed(
+    def test_an_incompatible_version_is_neither_opened_nor_changed(
         self, side: Side, stack: Stack, aws: Engine, record: VersionRecord, error: type[Exception]
     ) -> None:
         before = stack.deploy(BARE).state
@@ -295,7 +300,7 @@ class TestVersions:
             side.build(side.builder().stack_options(BARE).usage_retention_days(30))
         assert before.parameters == stack.require().parameters
 
-    def test_on_a_local_endpoint_nothing_is_updated_by_itself(
+    def test_an_old_aggregator_function_on_a_local_endpoint_is_not_updated_automatically(
         self, side: Side, old_function: AggregatorFunction
     ) -> None:
         before = old_function.code_sha256()
@@ -305,17 +310,21 @@ class TestVersions:
             assert OLD == lambda_version(repo)
         assert before == old_function.code_sha256()
 
-    def test_who_asks_for_it_has_it_updated_there_too(self, side: Side, old_function: AggregatorFunction) -> None:
+    def test_an_old_aggregator_function_on_a_local_endpoint_is_updated_on_request(
+        self, side: Side, old_function: AggregatorFunction
+    ) -> None:
         with side.connect(auto_update=True) as repo:
             assert OWN == lambda_version(repo)
         assert own_code() == old_function.code_sha256()
 
-    def test_build_updates_it_as_well(self, side: Side, old_function: AggregatorFunction) -> None:
+    def test_build_updates_an_old_aggregator_function(self, side: Side, old_function: AggregatorFunction) -> None:
         with side.build(side.builder().auto_update(True)) as repo:
             assert OWN == lambda_version(repo)
         assert own_code() == old_function.code_sha256()
 
-    def test_who_forbids_it_is_told_that_it_is_older(self, side: Side, old_function: AggregatorFunction) -> None:
+    def test_a_forbidden_update_of_an_old_aggregator_function_raises_a_mismatch(
+        self, side: Side, old_function: AggregatorFunction
+    ) -> None:
         before = old_function.code_sha256()
         for opening in (
             lambda: side.connect(auto_update=False),
@@ -326,8 +335,8 @@ class TestVersions:
                 opening()
         assert before == old_function.code_sha256()
 
-    def test_a_newer_function_is_left_alone(self, side: Side, stack: Stack, clients: Clients, aws: Engine) -> None:
-        """Whoever is older neither puts its own code in its place nor is refused."""
+    def test_a_newer_aggregator_function_is_kept(self, side: Side, stack: Stack, clients: Clients, aws: Engine) -> None:
+        """An older client neither replaces its code nor is refused."""
         stack.deploy(LEAN)
         set_record(stack.name, aws.url, VersionRecord(SCHEMA_VERSION, lambda_version=NEW))
         function = AggregatorFunction(stack.name, clients)
@@ -339,29 +348,33 @@ class TestVersions:
 
 
 class TestOnAws:
-    """Where the endpoint is not named and not local, an older function is updated unless that is forbidden."""
+    """Without a named or local endpoint, an old function is updated unless that is forbidden."""
 
     @pytest.fixture(autouse=True)
     def _as_on_aws(self, monkeypatch: pytest.MonkeyPatch, aws: Engine) -> None:
         monkeypatch.setenv("AWS_ENDPOINT_URL", aws.url)
         monkeypatch.setattr(infra_clients, "is_local", lambda url: url != aws.url)
 
-    def test_it_is_updated_by_itself(self, side: Side, old_function: AggregatorFunction) -> None:
+    def test_an_old_aggregator_function_on_aws_is_updated_automatically(
+        self, side: Side, old_function: AggregatorFunction
+    ) -> None:
         with side.connect(endpoint_url=None) as repo:
             assert OWN == lambda_version(repo)
         assert own_code() == old_function.code_sha256()
 
-    def test_where_an_endpoint_is_named_it_is_not(self, side: Side, old_function: AggregatorFunction) -> None:
-        """A private endpoint is DynamoDB's; nobody knows where functions are."""
+    def test_an_old_aggregator_function_with_a_named_endpoint_is_not_updated(
+        self, side: Side, old_function: AggregatorFunction
+    ) -> None:
+        """A private endpoint is only for DynamoDB, and the location of functions is unknown."""
         before = old_function.code_sha256()
         with side.connect() as repo:
             assert OLD == lambda_version(repo)
         assert before == old_function.code_sha256()
 
-    def test_who_cannot_update_it_limits_all_the_same(
+    def test_an_aggregator_function_that_cannot_be_updated_does_not_stop_limiting(
         self, side: Side, stack: Stack, aws: Engine, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """There is no such function any more; the log says that it stays, and why."""
+        """The function does not exist any more. The log gives the reason."""
         stack.deploy(BARE)
         set_record(stack.name, aws.url, VersionRecord(SCHEMA_VERSION, lambda_version=OLD))
         with side.connect(endpoint_url=None) as repo:
@@ -370,7 +383,7 @@ class TestOnAws:
         with pytest.raises(InfrastructureNotFoundError):
             side.connect(endpoint_url=None, auto_update=True)
 
-    def test_a_local_endpoint_of_the_environment_is_local(
+    def test_a_local_endpoint_in_the_environment_is_local(
         self, side: Side, old_function: AggregatorFunction, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.undo()
@@ -383,11 +396,11 @@ class TestOnAws:
 
 class TestDeprecated:
     @pytest.fixture(autouse=True)
-    def patience(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """They name no deadline, and a busy machine is slower than the default one."""
+    def long_deadline(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Use a long deadline: deprecated constructors have none, and the default is too short on a busy machine."""
         monkeypatch.setitem(make_settings.__kwdefaults__, "deadline_s", PATIENCE_S)
 
-    def test_a_repository_is_named_then_deployed(self, side: Side, stack: Stack) -> None:
+    def test_a_deprecated_repository_is_constructed_then_deployed(self, side: Side, stack: Stack) -> None:
         repo = side.named("repository", stack_options=BARE)
         before = stack.describe()
         repo.ensure_infrastructure()
@@ -400,8 +413,8 @@ class TestDeprecated:
         assert before is None
         assert "false" == stack.require().parameters["EnableAggregator"]
 
-    def test_a_limiter_is_opened_by_its_first_verb(self, side: Side, stack: Stack) -> None:
-        """And deployed, where it has options of a stack."""
+    def test_a_deprecated_limiter_is_opened_by_its_first_call(self, side: Side, stack: Stack) -> None:
+        """With stack options it is deployed too."""
         with side.named("limiter", stack_options=BARE, on_unavailable="allow") as limiter:
             limiter.set_system_defaults(LIMITS)
             with limiter.acquire("user-1", "gpt-4", {"rpm": 2}) as lease:
@@ -414,7 +427,7 @@ class TestDeprecated:
 
         assert {"rpm": 4} == left
 
-    def test_a_limiter_of_a_repository_that_is_not_open_yet(self, side: Side, stack: Stack) -> None:
+    def test_a_deprecated_limiter_opens_its_unopened_repository(self, side: Side, stack: Stack) -> None:
         stack.deploy(BARE)
         side.build().close()
         repo = side.named("repository")
@@ -425,7 +438,7 @@ class TestDeprecated:
         assert SCHEMA_VERSION == repo.get_version_record().schema_version
         limiter.close()
 
-    def test_without_options_nothing_is_made(self, side: Side, stack: Stack) -> None:
+    def test_a_deprecated_limiter_without_options_creates_nothing(self, side: Side, stack: Stack) -> None:
         limiter = side.named("limiter")
         verbs: list[Callable[[], Any]] = [limiter.get_system_defaults, lambda: limiter.available("user-1", "gpt-4")]
         for verb in verbs:
@@ -435,7 +448,7 @@ class TestDeprecated:
 
         assert stack.describe() is None
 
-    def test_what_could_not_be_opened_is_opened_when_it_is_there(self, side: Side, stack: Stack) -> None:
+    def test_a_deprecated_limiter_that_failed_to_open_opens_later(self, side: Side, stack: Stack) -> None:
         limiter = side.named("limiter")
         with pytest.raises(InfrastructureNotFoundError):
             limiter.get_system_defaults()
@@ -446,8 +459,8 @@ class TestDeprecated:
         limiter.close()
 
 
-def test_two_who_build_at_once_both_have_it(name: str, aws: Engine, stack: Stack) -> None:
-    """Whoever is later waits for the other, and finds all of it there."""
+def test_two_concurrent_builds_both_succeed(name: str, aws: Engine, stack: Stack) -> None:
+    """The later one waits for the other."""
 
     def build(_: int) -> VersionRecord | None:
         builder = SyncRepository.builder(name, REGION, endpoint_url=aws.url, session=session()).deadline_s(PATIENCE_S)

@@ -1,4 +1,4 @@
-"""The command line on a real engine: a URL is all it takes."""
+"""The command line on a real engine, addressed by a URL."""
 
 import json
 from collections.abc import Callable
@@ -17,7 +17,7 @@ LIMIT = ("-l", "rpd:10/d")
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command, with keys in the environment that no engine checks, and time enough for a busy machine."""
+    """Run a command with keys that no engine checks, and long deadlines for a busy machine."""
     for command in (acquire, available):
         monkeypatch.setattr(command, "QUICK_S", 60.0)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -35,7 +35,7 @@ def place(engine: Engine, table_name: str) -> str:
 
 
 def test_acquire_takes_from_a_bucket_on_dynamodb(run: Run, place: str) -> None:
-    """With create=true the table is made on the way; the next command finds it."""
+    """With create=true the table is created; the next command uses it."""
     first = run("acquire", "user-1", "gpt-4", "-c", "rpd:3", *LIMIT, "--url", f"{place}&create=true")
     second = run("acquire", "user-1", "gpt-4", "-c", "rpd:3", *LIMIT, "--url", place)
 
@@ -43,8 +43,8 @@ def test_acquire_takes_from_a_bucket_on_dynamodb(run: Run, place: str) -> None:
     assert (0, "LIMIT  TAKEN  LEFT\nrpd        3     4\n", "") == (second.exit_code, second.stdout, second.stderr)
 
 
-def test_acquire_is_refused_by_a_bucket_on_dynamodb(run: Run, place: str) -> None:
-    """A shell sees that it may try later."""
+def test_acquire_is_rejected_by_a_bucket_on_dynamodb(run: Run, place: str) -> None:
+    """The exit code says to retry later."""
     taking = ("acquire", "user-1", "gpt-4", "-c", "rpd:6", *LIMIT, "--url")
     run(*taking, f"{place}&create=true")
     refused = run(*taking, place)
@@ -53,8 +53,8 @@ def test_acquire_is_refused_by_a_bucket_on_dynamodb(run: Run, place: str) -> Non
     assert "rpd" in refused.stderr
 
 
-def test_stored_limits_are_used(run: Run, place: str) -> None:
-    """What one command has stored, another finds."""
+def test_acquire_uses_limits_stored_by_another_command(run: Run, place: str) -> None:
+    """Both commands use the same table."""
     run("system", "set-defaults", *LIMIT, "--url", f"{place}&create=true")
     found = run("available", "user-1", "gpt-4", "--url", place, "--json")
 
@@ -62,8 +62,8 @@ def test_stored_limits_are_used(run: Run, place: str) -> None:
     assert {"rpd": 10} == json.loads(found.stdout)["available"]
 
 
-def test_a_name_leads_where_a_url_does(run: Run, place: str, engine: Engine, table_name: str) -> None:
-    """A limiter on AWS is named as where it is deployed; its stack is left alone, so there need not be one."""
+def test_a_name_addresses_the_same_limiter_as_a_url(run: Run, place: str, engine: Engine, table_name: str) -> None:
+    """Commands on data do not need the stack."""
     run("system", "set-defaults", *LIMIT, "--url", f"{place}&create=true")
     named = ("--name", table_name, "--region", "us-east-1", "--endpoint-url", engine.url)
     found = run("available", "user-1", "gpt-4", *named, "--json")
@@ -72,8 +72,8 @@ def test_a_name_leads_where_a_url_does(run: Run, place: str, engine: Engine, tab
     assert {"rpd": 10} == json.loads(found.stdout)["available"]
 
 
-def test_a_missing_namespace_is_one_line_with_the_commands_that_help(run: Run, place: str, table_name: str) -> None:
-    """They name the limiter, so that they can be copied as they stand."""
+def test_a_missing_namespace_prints_one_line_with_commands_to_copy(run: Run, place: str, table_name: str) -> None:
+    """The commands name the limiter."""
     run("system", "set-defaults", *LIMIT, "--url", f"{place}&create=true")
     failed = run("system", "get-defaults", "--url", place, "--namespace", "acme")
 
@@ -82,16 +82,16 @@ def test_a_missing_namespace_is_one_line_with_the_commands_that_help(run: Run, p
     assert f"zae-limiter namespace register acme --url 'dynamodb://{table_name}?" in failed.stderr
 
 
-def test_a_missing_table_is_one_line(run: Run, place: str, table_name: str) -> None:
-    """No traceback, and the name of what is missing."""
+def test_a_missing_table_prints_one_line(run: Run, place: str, table_name: str) -> None:
+    """It names the table and shows no traceback."""
     failed = run("available", "user-1", "gpt-4", "--url", place)
 
     assert (69, 1) == (failed.exit_code, failed.stderr.count("\n"))
     assert failed.stderr.startswith(f"Error: There is no limiter {table_name!r}")
 
 
-def test_an_engine_that_is_away_is_one_line(run: Run, table_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The exit code says that the store cannot be reached."""
+def test_an_unavailable_engine_prints_one_line(run: Run, table_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exit code says that the store is unreachable."""
     monkeypatch.setattr(available, "QUICK_S", 1.0)
     nowhere = f"dynamodb://{table_name}?region=us-east-1&endpoint_url=http://127.0.0.1:{free_port()}"
     failed = run("available", "user-1", "gpt-4", "--url", nowhere)
@@ -100,8 +100,8 @@ def test_an_engine_that_is_away_is_one_line(run: Run, table_name: str, monkeypat
     assert failed.stderr.startswith("Error: the store is unavailable")
 
 
-def test_usage_that_nobody_counts_is_explained(run: Run, place: str) -> None:
-    """Without the aggregator of a stack there is none, and the note says so."""
+def test_usage_without_an_aggregator_is_explained(run: Run, place: str) -> None:
+    """Only the aggregator of a stack counts usage on DynamoDB."""
     run("acquire", "user-1", "gpt-4", "-c", "rpd:3", *LIMIT, "--url", f"{place}&create=true")
     done = run("usage", "list", "--entity", "user-1", "--json", "--url", place)
 

@@ -1,4 +1,4 @@
-"""The groups of commands on a real engine: whatever works on a file works on DynamoDB."""
+"""The command groups on a real engine: commands that work on a file work on DynamoDB."""
 
 import json
 from collections.abc import Callable
@@ -14,12 +14,12 @@ from zae_limiter.cli import acquire, main
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.location import DynamoLocation
 
-Told = Callable[..., Any]
+PrintedJson = Callable[..., Any]
 
 
 @pytest.fixture
 def location(monkeypatch: pytest.MonkeyPatch) -> DynamoLocation:
-    """A table with nothing in it, not even the default namespace, as CloudFormation alone would make it."""
+    """A table without any namespace, as CloudFormation alone creates it."""
     try:
         engine = running("dynoxide")
     except EngineAbsentError as absent:
@@ -36,7 +36,7 @@ def location(monkeypatch: pytest.MonkeyPatch) -> DynamoLocation:
 
 @pytest.fixture
 def run(location: DynamoLocation) -> Callable[..., Result]:
-    """Run a command on the table, by its name."""
+    """Run a command on the table by its name."""
     place = ("--name", location.name, "--region", str(location.region), "--endpoint-url", str(location.endpoint_url))
 
     def invoke(*arguments: str) -> Result:
@@ -47,8 +47,8 @@ def run(location: DynamoLocation) -> Callable[..., Result]:
 
 
 @pytest.fixture
-def told(run: Callable[..., Result]) -> Told:
-    """Run a command, and return what it printed as JSON."""
+def printed_json(run: Callable[..., Result]) -> PrintedJson:
+    """Run a command and return what it printed as JSON."""
 
     def invoke(*arguments: str) -> Any:
         done = run(*arguments, "--json")
@@ -58,62 +58,66 @@ def told(run: Callable[..., Result]) -> Told:
     return invoke
 
 
-def test_a_table_without_any_namespace_can_be_given_its_first(run: Callable[..., Result], told: Told) -> None:
-    """Whoever is told that the default namespace is not there can do as told."""
+def test_the_first_namespace_of_a_table_can_be_registered(
+    run: Callable[..., Result], printed_json: PrintedJson
+) -> None:
+    """A user who gets the error about the missing default namespace can follow it."""
     refused = run("system", "get-defaults")
     command = refused.stderr.partition("register it: zae-limiter ")[2].partition(",")[0].split()
     place = command.index("--name")
 
     assert 2 == refused.exit_code
-    assert {"default"} == set(told(*command[:place]))
-    assert {"limits": [], "on_unavailable": None} == told("system", "get-defaults")
+    assert {"default"} == set(printed_json(*command[:place]))
+    assert {"limits": [], "on_unavailable": None} == printed_json("system", "get-defaults")
 
 
-def test_namespaces_live_and_end(run: Callable[..., Result], told: Told) -> None:
-    """From register to purge."""
-    ids = told("namespace", "register", "default", "acme")
-    told("system", "set-defaults", "-l", "rpm:5", "-N", "acme")
-    told("namespace", "delete", "acme")
-    told("namespace", "recover", ids["acme"])
-    told("namespace", "delete", "acme")
-    purged = told("namespace", "purge", ids["acme"], "--yes")
+def test_namespaces_are_registered_deleted_recovered_and_purged(
+    run: Callable[..., Result], printed_json: PrintedJson
+) -> None:
+    """The commands cover the whole lifecycle."""
+    ids = printed_json("namespace", "register", "default", "acme")
+    printed_json("system", "set-defaults", "-l", "rpm:5", "-N", "acme")
+    printed_json("namespace", "delete", "acme")
+    printed_json("namespace", "recover", ids["acme"])
+    printed_json("namespace", "delete", "acme")
+    purged = printed_json("namespace", "purge", ids["acme"], "--yes")
 
     assert (ids["acme"], True) == (purged["id"], purged["removed"] > 0)
-    assert ["default"] == [one["name"] for one in told("namespace", "list")]
-    assert "namespace_purged" == told("audit", "list", "--of-namespace", "acme")["events"][0]["action"]
+    assert ["default"] == [one["name"] for one in printed_json("namespace", "list")]
+    assert "namespace_purged" == printed_json("audit", "list", "--of-namespace", "acme")["events"][0]["action"]
 
 
-def test_limits_of_every_level(told: Told) -> None:
-    """The nearest counts, and the audit knows who set it."""
-    told("namespace", "register", "default")
-    told("system", "set-defaults", "-l", "rpm:1")
-    told("resource", "set-defaults", "gpt-4", "-l", "rpm:2")
-    told("entity", "set-limits", "user-1", "--resource", "gpt-4", "-l", "rpm:3", "--principal", "ops")
+def test_limits_of_every_level_are_resolved_by_precedence(printed_json: PrintedJson) -> None:
+    """The most specific level applies, and the audit records who set it."""
+    printed_json("namespace", "register", "default")
+    printed_json("system", "set-defaults", "-l", "rpm:1")
+    printed_json("resource", "set-defaults", "gpt-4", "-l", "rpm:2")
+    printed_json("entity", "set-limits", "user-1", "--resource", "gpt-4", "-l", "rpm:3", "--principal", "ops")
 
-    assert "entity" == told("entity", "resolve", "user-1", "gpt-4")["source"]
-    assert {"resource": "gpt-4", "entities": ["user-1"], "next_cursor": None} == told(
+    assert "entity" == printed_json("entity", "resolve", "user-1", "gpt-4")["source"]
+    assert {"resource": "gpt-4", "entities": ["user-1"], "next_cursor": None} == printed_json(
         "entity", "list", "--with-custom-limits", "gpt-4"
     )
-    assert ["ops"] == [event["principal"] for event in told("audit", "list", "user-1")["events"]]
-    assert told("entity", "delete-limits", "user-1", "--resource", "gpt-4", "--yes")["deleted"]
-    assert "resource" == told("entity", "resolve", "user-1", "gpt-4")["source"]
+    assert ["ops"] == [event["principal"] for event in printed_json("audit", "list", "user-1")["events"]]
+    assert printed_json("entity", "delete-limits", "user-1", "--resource", "gpt-4", "--yes")["deleted"]
+    assert "resource" == printed_json("entity", "resolve", "user-1", "gpt-4")["source"]
 
 
-def test_buckets_of_a_key_and_its_project(told: Told) -> None:
-    """What was taken from the one was taken from the other."""
-    told("namespace", "register", "default")
-    told("resource", "set-defaults", "gpt-4", "-l", "rpd:10/d")
-    told("entity", "create", "project-1")
-    told("entity", "create", "key-1", "--parent", "project-1", "--cascade")
-    told("acquire", "key-1", "gpt-4", "-c", "rpd:3")
-    found = told("resource", "capacity", "gpt-4", "rpd")
+def test_buckets_of_a_key_and_its_project_count_the_same_take(printed_json: PrintedJson) -> None:
+    """A take of the key cascades to its project."""
+    printed_json("namespace", "register", "default")
+    printed_json("resource", "set-defaults", "gpt-4", "-l", "rpd:10/d")
+    printed_json("entity", "create", "project-1")
+    printed_json("entity", "create", "key-1", "--parent", "project-1", "--cascade")
+    printed_json("acquire", "key-1", "gpt-4", "-c", "rpd:3")
+    found = printed_json("resource", "capacity", "gpt-4", "rpd")
 
     assert [("key-1", 7), ("project-1", 7)] == [(one["entity_id"], one["available"]) for one in found["entities"]]
-    assert 3000 == told("entity", "buckets", "project-1")[0]["total_consumed_milli"]
+    assert 3000 == printed_json("entity", "buckets", "project-1")[0]["total_consumed_milli"]
 
 
-def test_a_limiter_that_is_not_there_is_told_with_how_to_deploy_it(location: DynamoLocation) -> None:
-    """In the same place."""
+def test_a_missing_limiter_prints_how_to_deploy_it(location: DynamoLocation) -> None:
+    """The command names the same endpoint."""
     place = ["--name", "nowhere", "--region", "us-east-1", "--endpoint-url", str(location.endpoint_url)]
     done = CliRunner().invoke(main, ["entity", "show", "user-1", *place], prog_name="zae-limiter")
 

@@ -1,7 +1,7 @@
-"""Clients whose clocks are off share a bucket as if they were not: the clock that counts is the server's.
+"""Clients with wrong clocks share a bucket correctly: the server's clock is the reference.
 
-Time is simulated; the engine is real. The proxy before it tells the simulated time, and like AWS refuses what is
-signed more than five minutes off.
+Time is simulated; the engine is real. The proxy reports the simulated time, and like AWS refuses
+signatures that are more than five minutes off.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from tests.dynamodb.engines import fresh_table_name
 from tests.dynamodb.faults import Refuse
 from tests.dynamodb.ledgers import Ledger, quick_engine, table_url
 from tests.dynamodb.messages import Message
-from tests.dynamodb.proxy import Manner, Proxy
+from tests.dynamodb.proxy import Proxy, ResponseSettings
 from tests.dynamodb.simulated import Machine, ServerTime
 from tests.dynamodb.trees import KINDS, tree, wait_for_time
 from zae_limiter import Limit, RateLimiterUnavailable, RateLimitExceeded
@@ -31,20 +31,22 @@ STEP_S = 0.4
 HOUR_S = 3600
 
 
-class Undated(Manner):
-    """Answers without a Date, as some proxies pass them on."""
+class UndatedResponses(ResponseSettings):
+    """Responses without a Date, as some proxies forward them."""
 
     def finished(self, answer: Message) -> Message:
         return super().finished(answer).without_header("Date")
 
 
 class Site:
-    """A server with its time, and clients that are opened on machines of their own."""
+    """A server with its time, and clients on machines of their own."""
 
-    def __init__(self, kind: str, stack: ExitStack, manner: Callable[..., Manner] = Manner) -> None:
+    def __init__(
+        self, kind: str, stack: ExitStack, settings: Callable[..., ResponseSettings] = ResponseSettings
+    ) -> None:
         self.time = ServerTime()
         engine = quick_engine()
-        manners = manner(date_s=self.time.date_s, signatures_s=lambda: self.time.now_s)
+        manners = settings(date_s=self.time.date_s, signatures_s=lambda: self.time.now_s)
         self.proxy = stack.enter_context(Proxy(engine.url, manners))
         self._table = fresh_table_name()
         self._url = table_url(self._table, self.proxy.url)
@@ -52,7 +54,7 @@ class Site:
         self._tree = stack.enter_context(tree(kind))
 
     def limiter(self, machine: Machine, **settings: Any) -> Any:
-        """A client on a machine."""
+        """Return a client on a machine."""
         repo = self._tree.open(self._url, clock=machine, **settings)
         self._stack.callback(repo.close)
         return self._tree.limiter(repo)
@@ -61,16 +63,16 @@ class Site:
         return Machine(self.time, ahead_s, drift_ppm)
 
     def settled(self, limiter: Any) -> None:
-        """Wait until another connection has confirmed or refuted what the last response said of the time."""
+        """Wait until another connection has confirmed or refuted the time of the last response."""
         wait_for_time(limiter.repository.scope.table)
 
     def used(self, limiter: Any) -> dict[str, int]:
-        """What the table itself has counted."""
+        """Return what the table itself has counted."""
         return Ledger(quick_engine().url, self._table, limiter.repository.scope.namespace_id).used("user-1")
 
     @property
     def refused(self) -> list[str]:
-        """The calls that were refused for the time they were signed at."""
+        """Return the calls that were refused because of their signing time."""
         return [
             seen.target for seen in self.proxy.seen if isinstance(seen.fault, Refuse) and seen.fault.code == skew.CODE
         ]
@@ -96,7 +98,7 @@ def admitted(limiter: Any) -> bool:
 
 
 def burst(limiter: Any) -> int:
-    """Take until there is nothing left; how much there was."""
+    """Take until nothing is left, and return how much there was."""
     count = 0
     while admitted(limiter):
         count += 1
@@ -104,12 +106,12 @@ def burst(limiter: Any) -> int:
 
 
 def near(found: float, offered: float) -> bool:
-    """Whether that is what was offered, give or take what is earned while it is taken."""
+    """Return whether the amount is the available one, within the refill during the takes."""
     return offered - 1 <= found <= offered + 2
 
 
 def fleet(site: Site) -> list[Any]:
-    """Clients on machines that are off by hours and seconds, and drift."""
+    """Return clients on machines that are hours and seconds off, and drift."""
     random = Random(11)
     drifts = [random.uniform(-MOST_DRIFT_PPM, MOST_DRIFT_PPM) for _ in AHEAD_S]
     limiters = [site.limiter(site.machine(*off)) for off in zip(AHEAD_S, drifts, strict=True)]
@@ -118,7 +120,7 @@ def fleet(site: Site) -> list[Any]:
 
 
 def run(site: Site, limiters: list[Any], pause: Callable[[Random], float]) -> list[float]:
-    """Ask all the time, whoever's turn it is; when requests were admitted, from the first on."""
+    """Request continuously with clients in turn; return the times of admitted requests, from the first."""
     random = Random(13)
     times: list[float] = []
     while not times or site.time.elapsed_s - times[0] < RUN_S:
@@ -129,7 +131,7 @@ def run(site: Site, limiters: list[Any], pause: Callable[[Random], float]) -> li
 
 
 def most_above_refill(times: list[float]) -> float:
-    """The most that any span admitted beyond what it earned."""
+    """Return the most that any period admitted above its refill."""
     least, most = 0.0, 0.0
     for number, time_s in enumerate(times):
         earned = time_s * PER_SECOND
@@ -139,8 +141,11 @@ def most_above_refill(times: list[float]) -> float:
 
 
 class TestFleet:
-    def test_together_they_admit_what_the_limit_offers(self, site: Site):
-        """Seconds, minutes and an hour off, ten minutes long: at most 1 % above and at least 98 % of it."""
+    def test_clients_with_wrong_clocks_together_admit_what_the_limit_allows(self, site: Site):
+        """Clocks are seconds, minutes and an hour off.
+
+        In ten minutes at most 1 % above and at least 98 % is admitted.
+        """
         limiters = fleet(site)
         times = run(site, limiters, lambda random: random.uniform(0.5, 1.5) * STEP_S)
         offered = LIMIT.capacity + PER_SECOND * RUN_S
@@ -149,8 +154,8 @@ class TestFleet:
         assert most_above_refill(times) <= 1.01 * LIMIT.capacity
         assert {"rpm": len(times)} == site.used(limiters[0])
 
-    def test_idle_spells_fill_nothing_beyond_the_capacity(self, site: Site):
-        """Whoever comes back first, a clock an hour ahead has earned no more than the others."""
+    def test_idle_periods_refill_no_more_than_the_capacity(self, site: Site):
+        """A client with a clock an hour ahead gets no more than the others."""
 
         def pause(random: Random) -> float:
             return random.uniform(30, 120) if random.random() < 0.01 else 0.02
@@ -159,8 +164,8 @@ class TestFleet:
 
         assert most_above_refill(times) <= 1.01 * LIMIT.capacity
 
-    def test_a_call_refused_for_its_time_is_signed_once_more(self, site: Site):
-        """The refusal tells the time: the same call goes through, and none is refused again."""
+    def test_a_call_refused_for_its_signing_time_is_signed_again(self, site: Site):
+        """The refusal has the server's time: the same call succeeds, and none is refused again."""
         limiters = []
         refusals = []
         for ahead_s in AHEAD_S:
@@ -179,8 +184,8 @@ class TestFleet:
         assert [] == site.refused
 
     @pytest.mark.parametrize("ahead_s", AHEAD_S)
-    def test_a_newcomer_finds_an_exhausted_bucket_exhausted(self, site: Site, ahead_s: float):
-        """No write goes out before an answer has told the time."""
+    def test_a_new_client_rejects_on_an_exhausted_bucket(self, site: Site, ahead_s: float):
+        """No write is sent before a response has given the time."""
         first = site.limiter(site.machine())
         first.set_system_defaults([Limit.per_minute("rpm", 5)])
 
@@ -188,10 +193,10 @@ class TestFleet:
         assert not admitted(site.limiter(site.machine(ahead_s)))
 
 
-class TestClocksThatAreSet:
+class TestAdjustedClocks:
     @pytest.mark.parametrize("step_s", [5, -5, HOUR_S, -HOUR_S])
-    def test_a_step_of_the_time_of_day_changes_nothing(self, site: Site, step_s: float):
-        """Only the clock that never goes back counts, once an answer was heard."""
+    def test_a_step_of_the_wall_clock_has_no_effect(self, site: Site, step_s: float):
+        """After the first response, only the monotonic clock is used."""
         machine = site.machine()
         limiter = site.limiter(machine)
         limiter.set_system_defaults([SMALL])
@@ -207,8 +212,8 @@ class TestClocksThatAreSet:
         assert [] == site.refused
 
     @pytest.mark.parametrize("asleep_s", [30, 2 * HOUR_S])
-    def test_a_machine_that_slept_goes_on(self, site: Site, asleep_s: float):
-        """Its clock went on meanwhile, and so did the bucket's refill."""
+    def test_a_machine_that_slept_continues(self, site: Site, asleep_s: float):
+        """Its clock continued, and so did the refill."""
         limiter = site.limiter(site.machine())
         limiter.set_system_defaults([SMALL])
         burst(limiter)
@@ -220,8 +225,8 @@ class TestClocksThatAreSet:
         assert [] == site.refused
 
     @pytest.mark.parametrize("asleep_s", [30, 2 * HOUR_S])
-    def test_a_clock_that_stood_still_catches_up(self, site: Site, asleep_s: float):
-        """Where the machine's clock stops in its sleep, two responses on two connections show how long that was."""
+    def test_a_clock_that_stopped_during_sleep_is_corrected(self, site: Site, asleep_s: float):
+        """If the machine's clock stops, two responses on two connections show for how long."""
         machine = site.machine()
         limiter = site.limiter(machine)
         limiter.set_system_defaults([SMALL])
@@ -241,11 +246,11 @@ class TestWithoutDate:
     @pytest.fixture
     def undated(self, kind: str) -> Iterator[Site]:
         with ExitStack() as stack:
-            yield Site(kind, stack, Undated)
+            yield Site(kind, stack, UndatedResponses)
 
     @pytest.mark.parametrize("ahead_s", [0, 5, -5, 200, -200])
-    def test_the_machines_clock_counts(self, undated: Site, ahead_s: float):
-        """Answers that tell no time leave the machine's own."""
+    def test_without_dates_the_machines_clock_is_used(self, undated: Site, ahead_s: float):
+        """Responses without a date leave the machine's own clock."""
         limiter = undated.limiter(undated.machine(ahead_s))
         limiter.set_system_defaults([SMALL])
         before = burst(limiter)
@@ -256,7 +261,7 @@ class TestWithoutDate:
         assert near(after, SMALL.capacity / 2)
 
     @pytest.mark.parametrize("ahead_s", [HOUR_S, -HOUR_S])
-    def test_a_refused_signature_is_told_as_such(self, undated: Site, ahead_s: float):
-        """With nothing to learn the time from, the error says that it is the signature's time."""
+    def test_without_dates_a_refused_signature_names_the_clock(self, undated: Site, ahead_s: float):
+        """Without a server time, the error says that the signing time is wrong."""
         with pytest.raises(RateLimiterUnavailable, match=r"(?i)signature"):
             undated.limiter(undated.machine(ahead_s))

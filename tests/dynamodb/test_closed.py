@@ -1,4 +1,4 @@
-"""A closed repository, in both trees and on every table: nothing reopens it."""
+"""A closed repository, with both APIs and on every table: it stays closed."""
 
 import inspect
 import threading
@@ -69,14 +69,14 @@ def take(limiter: Any, amount: int = 1) -> None:
 
 
 def arguments_of(verb: str) -> dict[str, Any]:
-    """Return an argument for every parameter that a verb requires."""
+    """Return an argument for every required parameter of a method."""
     parameters = inspect.signature(getattr(SyncRepository, verb)).parameters.values()
     required = [one.name for one in parameters if one.default is one.empty and one.name != "self"]
     return {name: ARGUMENTS[name] for name in required or (["entity_id"] if "usage" in verb else [])}
 
 
-def test_every_verb_of_a_closed_repository_raises(kind: Any, repo: Any) -> None:
-    """One error, whatever the table and the verb; a rejection known from memory is no exception."""
+def test_every_method_of_a_closed_repository_raises(kind: Any, repo: Any) -> None:
+    """All tables and methods raise the same error, also if a cached view would reject the request."""
     limiter = kind.limiter(repo)
     take(limiter, 10)
     with pytest.raises(RateLimitExceeded):
@@ -97,8 +97,8 @@ def test_every_verb_of_a_closed_repository_raises(kind: Any, repo: Any) -> None:
             getattr(repo, verb)(*arguments)
 
 
-def test_a_closed_repository_does_not_answer(kind: Any, repo: Any) -> None:
-    """Asking whether it answers raises nothing, and closing again does nothing."""
+def test_is_available_of_a_closed_repository_is_false(kind: Any, repo: Any) -> None:
+    """It raises nothing, and closing again has no effect."""
     limiter = kind.limiter(repo)
     before = (repo.ping(), limiter.is_available(timeout=60.0))
     repo.close()
@@ -108,8 +108,8 @@ def test_a_closed_repository_does_not_answer(kind: Any, repo: Any) -> None:
     assert (False, False) == (repo.ping(), limiter.is_available(timeout=60.0))
 
 
-def test_closing_a_view_leaves_the_table_open_and_closing_the_owner_closes_the_view(kind: Any, repo: Any) -> None:
-    """Namespaces share one connection, and the repository that was opened owns it."""
+def test_closing_a_view_keeps_the_table_open_and_closing_the_owner_closes_the_view(kind: Any, repo: Any) -> None:
+    """Namespaces share one connection, which the opened repository owns."""
     repo.register_namespace("tenant")
     view = repo.namespace("tenant")
     view.close()
@@ -121,8 +121,8 @@ def test_closing_a_view_leaves_the_table_open_and_closing_the_owner_closes_the_v
         take(kind.limiter(view))
 
 
-def test_leaving_two_blocks_closes_once(kind: Any, url: str) -> None:
-    """The blocks of a repository and of its limiter may be nested."""
+def test_leaving_nested_blocks_closes_once(kind: Any, url: str) -> None:
+    """The blocks of a repository and its limiter may be nested."""
     with kind.open(url, deadline_s=60.0) as repo:
         repo.set_system_defaults(SLOW)
         with kind.limiter(repo) as limiter:
@@ -132,7 +132,7 @@ def test_leaving_two_blocks_closes_once(kind: Any, url: str) -> None:
 
 
 def test_close_ends_a_call_in_flight(kind: Any) -> None:
-    """A call that the table has not answered ends with the same error, long before its deadline."""
+    """An unanswered call ends with the same error, long before its deadline."""
     with Proxy(running().url) as proxy:
         repo = kind.open(table_url(fresh_table_name(), proxy.url), deadline_s=3_600.0)
         repo.set_system_defaults(SLOW)
@@ -158,8 +158,8 @@ def test_close_ends_a_call_in_flight(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kinds", [(Repository, RateLimiter), (SyncRepository, SyncRateLimiter)])
-def test_a_late_repository_that_was_closed_unopened_stays_closed(kinds: tuple[Any, Any]) -> None:
-    """The deprecated constructors open on first use, but not after close()."""
+def test_a_deprecated_repository_closed_before_opening_stays_closed(kinds: tuple[Any, Any]) -> None:
+    """Deprecated constructors open on first use, but not after close()."""
     with tree("async") as loop, warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
 

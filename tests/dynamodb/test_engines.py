@@ -36,8 +36,8 @@ def stops_answering(url: str) -> bool:
 
 
 class TestRunning:
-    def test_an_engine_keeps_an_item(self, engine: Engine, table_name: str):
-        """A table can be made, written and read by plain HTTP."""
+    def test_an_engine_stores_an_item(self, engine: Engine, table_name: str):
+        """A table can be created, written and read by plain HTTP."""
         created = raw.create_table(engine.url, table_name)
         written = raw.call(engine.url, "PutItem", {"TableName": table_name, "Item": item(n={"N": "1"})})
         read = raw.call(engine.url, "GetItem", {"TableName": table_name, "Key": item(), "ConsistentRead": True})
@@ -46,11 +46,11 @@ class TestRunning:
         assert item(n={"N": "1"}) == read.json["Item"]
 
     def test_an_engine_runs_once_per_process(self, engine: Engine):
-        """Whoever asks gets the same one."""
+        """Every caller gets the same engine."""
         assert engine is engines.running(engine.name)
 
-    def test_a_connection_is_kept(self, engine: Engine):
-        """A second call travels on the connection of the first."""
+    def test_an_engine_keeps_a_connection_open(self, engine: Engine):
+        """A second call uses the connection of the first."""
         connection = raw.connect(engine.url)
         raw.ask(connection, "ListTables", {})
         first = connection.sock
@@ -59,14 +59,14 @@ class TestRunning:
         assert first is connection.sock
         connection.close()
 
-    def test_answers_carry_a_date_and_a_checksum(self, engine: Engine):
-        """The clock and the transport live on them."""
+    def test_engine_responses_have_a_date_and_a_checksum(self, engine: Engine):
+        """The clock and the transport depend on them."""
         answer = raw.call(engine.url, "ListTables", {})
 
         assert {"date", "x-amz-crc32"} <= answer.headers.keys()
 
-    def test_table_names_are_long_and_never_the_same(self):
-        """Dynoxide wants at least 11 characters; tests share an engine."""
+    def test_fresh_table_names_are_long_and_unique(self):
+        """Dynoxide requires at least 11 characters; tests share an engine."""
         names = [engines.fresh_table_name() for _ in range(100)]
 
         assert 100 == len(set(names))
@@ -74,8 +74,8 @@ class TestRunning:
 
 
 class TestStopping:
-    def test_a_stopped_engine_is_gone(self, engine: Engine):
-        """Nothing of the group is left, and nothing listens."""
+    def test_a_stopped_engine_leaves_no_process_and_no_port(self, engine: Engine):
+        """The whole process group has ended."""
         own = engines.start(engine.name)
         own.stop()
 
@@ -84,8 +84,8 @@ class TestStopping:
         with pytest.raises(ConnectionRefusedError):
             raw.call(own.url, "ListTables", {})
 
-    def test_an_engine_ends_with_a_parent_that_is_killed(self):
-        """A test run that dies leaves no engine behind."""
+    def test_an_engine_ends_with_a_killed_parent(self):
+        """A test run that dies leaves no engine."""
         with subprocess.Popen(
             [sys.executable, "-c", ORPHAN], cwd=engines.ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as parent:
@@ -98,15 +98,15 @@ class TestStopping:
 
 
 class TestFailing:
-    def test_an_engine_that_ends_at_once_says_why(self, monkeypatch: pytest.MonkeyPatch):
-        """The error carries its last output, and nobody waits for the deadline."""
+    def test_an_engine_that_ends_during_the_start_raises_its_output(self, monkeypatch: pytest.MonkeyPatch):
+        """The error has its last output, and is raised before the deadline."""
         monkeypatch.setitem(engines.ENGINES, "broken", lambda port: Command(["sh", "-c", "echo no disk; exit 3"], {}))
 
         with pytest.raises(RuntimeError, match="broken does not answer; it said:\nno disk"):
             engines.start("broken")
 
-    def test_a_missing_binary_is_told(self, monkeypatch: pytest.MonkeyPatch):
-        """The reason of the skipped tests says how to get it."""
+    def test_a_missing_engine_binary_is_explained(self, monkeypatch: pytest.MonkeyPatch):
+        """The skip reason says how to install it."""
         monkeypatch.setattr(engines, "INSTALLED", engines.ROOT / "nowhere")
         monkeypatch.setenv("PATH", "/nonexistent")
 

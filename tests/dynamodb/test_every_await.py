@@ -1,6 +1,7 @@
-"""Leases on a real engine that are cancelled at every await, among rivals and with answers that are lost.
+"""Leases on a real engine that are cancelled at every await, with competing clients and lost answers.
 
-Child and parent are settled exactly once. A credit whose answer was lost is given up, and never given twice.
+Child and parent are settled exactly once. A credit with a lost answer is given up, and never
+applied twice.
 """
 
 import asyncio
@@ -38,8 +39,8 @@ async def repo(proxy: Proxy) -> AsyncIterator[Repository]:
 
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("fails", [False, True])
-async def test_a_cascade_cancelled_at_any_await_among_rivals_is_settled_once(repo, fails, again):
-    """A rival takes from both buckets all the while, so writes are refused and tried again."""
+async def test_a_cascade_cancelled_at_any_await_is_settled_once_among_competitors(repo, fails, again):
+    """A competitor takes from both buckets all the time, so writes are refused and retried."""
     levels = Levels(repo)
     await levels.rival(CHILD)
     over = asyncio.Event()
@@ -84,8 +85,8 @@ async def test_a_lost_answer_and_a_cancellation_never_credit_twice(repo, proxy, 
     await cancelled_everywhere(checked)
 
 
-async def test_a_shutdown_settles_leases(repo):
-    """A loop that shuts down cancels every task, those that carry settlements too; a debit is written all the same."""
+async def test_a_loop_shutdown_settles_leases(repo):
+    """The loop cancels every task, also those that settle; a debit is written nevertheless."""
     limiter = RateLimiter(repo)
     entered = asyncio.Event()
 

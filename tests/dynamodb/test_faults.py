@@ -1,4 +1,4 @@
-"""A fault met once: the caller is served, and the table has counted exactly what it was told."""
+"""A single fault: the caller succeeds, and the table has counted exactly what the caller was told."""
 
 import time
 from collections.abc import Iterator
@@ -8,16 +8,16 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from tests.dynamodb.faults import Fault, Stall
-from tests.dynamodb.stage import (
-    CLEAR,
+from tests.dynamodb.faulty_table import (
     CREDITS,
-    DOUBTS,
+    DEFINITE_OUTCOMES,
     FAULTS,
-    PATIENT_S,
-    SCENES,
+    LONG_DEADLINE_S,
+    SCENARIOS,
+    UNKNOWN_OUTCOMES,
     Actor,
-    Scene,
-    Stage,
+    FaultyTable,
+    Scenario,
     gives_back,
     is_applied,
 )
@@ -29,67 +29,71 @@ GENEROUS = 5
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
-    """One for all: whatever went wrong before, the connections are good for the next."""
+def faulty(request: pytest.FixtureRequest) -> Iterator[FaultyTable]:
+    """One for all tests: earlier faults do not affect later connections."""
     with ExitStack() as stack:
-        yield Stage(request.param, stack)
+        yield FaultyTable(request.param, stack)
 
 
 def deadline_of(fault: Fault) -> float:
-    return STALLED_S if isinstance(fault, Stall) else PATIENT_S
+    return STALLED_S if isinstance(fault, Stall) else LONG_DEADLINE_S
 
 
-def play(actor: Actor, scene: Scene, fault: Fault) -> float:
-    """Act, with the fault planted; how long it took from there."""
+def play(actor: Actor, scenario: Scenario, fault: Fault) -> float:
+    """Run a scenario with its fault; return the seconds since the fault was injected."""
     planted_s: list[float] = []
 
     def plant() -> None:
-        actor.stage.hurry(deadline_of(fault))
-        actor.stage.proxy.next(fault, scene.meets, scene.target)
+        actor.faulty.shorten_deadlines(deadline_of(fault))
+        actor.faulty.proxy.next(fault, scenario.meets, scenario.target)
         planted_s.append(time.monotonic())
 
-    scene.act(actor, plant)
+    scenario.act(actor, plant)
     return time.monotonic() - planted_s[0]
 
 
-def cases(scenes: dict[str, Scene], faults: dict[str, Fault]) -> list[ParameterSet]:
-    """Every fault in every scene; but a call that stalls unapplied costs time, and is to the table what a drop is."""
+def cases(scenarios: dict[str, Scenario], faults: dict[str, Fault]) -> list[ParameterSet]:
+    """Return every fault in every scenario.
+
+    Most stalls without effect are left out: they take time, and are the same as a drop for the
+    table.
+    """
     return [
-        pytest.param(fault, scene, id=f"{named}-{name}")
+        pytest.param(fault, scenario, id=f"{named}-{name}")
         for named, fault in faults.items()
-        for name, scene in scenes.items()
+        for name, scenario in scenarios.items()
         if named != "stalled" or name in ("take", "first touch", "beside a debit")
     ]
 
 
-@pytest.mark.parametrize(("fault", "scene"), cases(SCENES, FAULTS))
-def test_a_fault_met_once_is_not_noticed(stage: Stage, fault: Fault, scene: Scene):
-    """Whatever the call, it is made again where that is safe: admitted once, and charged once."""
-    actor = stage.actor()
-    took_s = play(actor, scene, fault)
+@pytest.mark.parametrize(("fault", "scenario"), cases(SCENARIOS, FAULTS))
+def test_a_single_fault_is_hidden_from_the_caller(faulty: FaultyTable, fault: Fault, scenario: Scenario):
+    """Calls are retried if that is safe; the request is admitted once and charged once."""
+    actor = faulty.actor()
+    took_s = play(actor, scenario, fault)
 
-    assert scene.meets == sum(seen.fault is fault for seen in stage.proxy.seen)
-    assert scene.used == actor.used
-    if scene.cascades:
-        assert scene.used == stage.ledger.used(actor.parent_id)
+    assert scenario.meets == sum(seen.fault is fault for seen in faulty.proxy.seen)
+    assert scenario.used == actor.used
+    if scenario.cascades:
+        assert scenario.used == faulty.ledger.used(actor.parent_id)
     assert took_s < deadline_of(fault) * GENEROUS
 
 
-@pytest.mark.parametrize(("fault", "scene"), cases(CREDITS, DOUBTS))
-def test_a_credit_whose_fate_is_unknown_is_never_sent_again(stage: Stage, fault: Fault, scene: Scene):
-    """It is given once or lost, never twice; a debit beside it is charged all the same, once."""
-    actor = stage.actor()
-    took_s = play(actor, scene, fault)
+@pytest.mark.parametrize(("fault", "scenario"), cases(CREDITS, UNKNOWN_OUTCOMES))
+def test_a_credit_with_an_unknown_outcome_is_never_retried(faulty: FaultyTable, fault: Fault, scenario: Scenario):
+    """It is applied once or lost, never twice. A debit in the same write is charged once."""
+    actor = faulty.actor()
+    took_s = play(actor, scenario, fault)
 
-    assert 1 == sum(gives_back(seen.body) for seen in stage.proxy.seen)
-    assert (scene.used if is_applied(fault) else scene.lost) == actor.used
+    assert 1 == sum(gives_back(seen.body) for seen in faulty.proxy.seen)
+    assert (scenario.used if is_applied(fault) else scenario.lost) == actor.used
     assert took_s < deadline_of(fault) * GENEROUS
 
 
-@pytest.mark.parametrize(("fault", "scene"), cases(CREDITS, CLEAR))
-def test_a_credit_that_was_surely_not_given_is_sent_again(stage: Stage, fault: Fault, scene: Scene):
-    """Throttled, it was not carried out, and so is not lost."""
-    actor = stage.actor()
-    play(actor, scene, fault)
+@pytest.mark.parametrize(("fault", "scenario"), cases(CREDITS, DEFINITE_OUTCOMES))
+def test_a_credit_that_was_definitely_not_applied_is_retried(faulty: FaultyTable, fault: Fault, scenario: Scenario):
+    """A throttled credit was not applied, and is not lost."""
+    actor = faulty.actor()
+    play(actor, scenario, fault)
 
-    assert scene.used == actor.used
+    assert scenario.used == actor.used

@@ -1,7 +1,7 @@
-"""Many workers on one bucket while faults are drawn at random; in the end the table itself says what was used.
+"""Many workers on one bucket with random faults; at the end the table itself shows what was used.
 
-A run is a seed. SOAK_SECONDS makes the runs longer, SOAK_SEED replays one: the faults are drawn as they were, though
-whom they meet depends on who comes first.
+A run is defined by a seed. SOAK_SECONDS makes runs longer, and SOAK_SEED repeats one. The faults
+are the same, but which calls they hit depends on timing.
 """
 
 import os
@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from tests.dynamodb.faults import Delay, Exchange, Fault, Nothing
+from tests.dynamodb.faulty_table import CONSUME, FAULTS, LONG_DEADLINE_S, FaultyTable, WorkFailedError
 from tests.dynamodb.ledgers import RESOURCE
 from tests.dynamodb.proxy import Seen
-from tests.dynamodb.stage import CONSUME, FAULTS, PATIENT_S, Stage, WorkFailedError
 from tests.dynamodb.trees import KINDS
 from zae_limiter import Limit, RateLimiterUnavailable, RateLimitExceeded
 
@@ -28,22 +28,22 @@ SEEDS = [int(os.environ.get("SOAK_SEED", "1"))]
 WORKERS = 16
 DEADLINE_S = 0.3
 GENEROUS = 20
-# How much longer workers go on, at most, until all has happened that is looked for.
+# The longest extension, in seconds, until every expected event has occurred.
 LONGER_S = 60.0
 USER = "user-1"
 NAMES = ("rps", "tpm")
 LOOKED_FOR = ("admitted", "rejected")
 HEALTHY_ACQUIRES = 50
-# One that binds, and one that is only counted.
+# A limit that rejects, and one that only counts.
 LIMITS = [Limit.per_second("rps", 5), Limit.per_minute("tpm", 1_000_000)]
-# A faulty call in so many; of the faults each is as likely as the other.
+# One in this many calls has a fault; all faults are equally likely.
 ONE_IN = 4
 REJECTED_S = 0.005
 LATE_S = 0.4
 
 
-class Weather:
-    """Draws a fault, or none, for each call."""
+class RandomFaults:
+    """Draw a fault, or none, for each call."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
@@ -57,20 +57,20 @@ class Weather:
 
 @dataclass(slots=True)
 class Tally:
-    """What the callers were told, in tokens by limit."""
+    """What the callers observed, in tokens by limit."""
 
-    # Takes and debits that were acknowledged.
+    # Acknowledged takes and debits.
     charged: Counter[str] = field(default_factory=Counter)
-    # What was asked to be given back: it was, or it is lost.
+    # Requested credits: each was applied or is lost.
     credited: Counter[str] = field(default_factory=Counter)
-    # Takes and debits of which nobody was told what became of them.
-    in_doubt: Counter[str] = field(default_factory=Counter)
+    # Takes and debits with an unknown outcome.
+    unknown: Counter[str] = field(default_factory=Counter)
     outcomes: Counter[str] = field(default_factory=Counter)
     longest_s: float = 0.0
 
 
 class Worker:
-    """Takes, and settles in one way or another, until it is time to stop."""
+    """Take and settle in random ways until told to stop."""
 
     def __init__(self, limiter: Any, random: Random) -> None:
         self.tally = Tally()
@@ -84,7 +84,7 @@ class Worker:
             self.tally.longest_s = max(self.tally.longest_s, time.monotonic() - began_s)
 
     def _lease(self) -> str:
-        """One lease from beginning to end, entered in the books as its caller saw it."""
+        """Run one lease, and record it as its caller saw it."""
         tally, consume = self.tally, {"rps": 1, "tpm": self._random.randint(5, 50)}
         change = self._random.choice([0, 0, 7, -3, -5, None])
         entered = False
@@ -99,7 +99,7 @@ class Worker:
         except WorkFailedError:
             return "rolled back"
         except RateLimiterUnavailable:
-            tally.in_doubt.update({"tpm": change} if entered else consume)
+            tally.unknown.update({"tpm": change} if entered else consume)
             return "debit lost" if entered else "unavailable"
         if change is not None and change > 0:
             tally.charged.update({"tpm": change})
@@ -114,15 +114,15 @@ class Worker:
             self.tally.credited.update({"tpm": -change})
 
 
-def soak(stage: Stage, seed: int) -> tuple[Tally, float]:
-    """Let all work through the weather; what they were told together, and how long it took."""
-    limiter = stage.new_limiter(PATIENT_S)
+def soak(faulty: FaultyTable, seed: int) -> tuple[Tally, float]:
+    """Run all workers with faults; return their tally and the duration in seconds."""
+    limiter = faulty.new_limiter(LONG_DEADLINE_S)
     limiter.set_limits(USER, LIMITS, resource=RESOURCE)
     with limiter.acquire(USER, RESOURCE, {"rps": 0}):
         pass
     workers = [Worker(limiter, Random(f"{seed}-{number}")) for number in range(WORKERS)]
     limiter._client._deadline_s = DEADLINE_S
-    stage.proxy.always(Weather(seed))
+    faulty.proxy.always(RandomFaults(seed))
     began_s = time.monotonic()
 
     def go_on() -> bool:
@@ -136,22 +136,25 @@ def soak(stage: Stage, seed: int) -> tuple[Tally, float]:
     for thread in threads:
         thread.join()
     took_s = time.monotonic() - began_s
-    stage.proxy.calm()
+    faulty.proxy.clear_faults()
     total = Tally(longest_s=max(worker.tally.longest_s for worker in workers))
     for worker in workers:
-        for name in ("charged", "credited", "in_doubt", "outcomes"):
+        for name in ("charged", "credited", "unknown", "outcomes"):
             getattr(total, name).update(getattr(worker.tally, name))
     return total, took_s
 
 
 @pytest.fixture(params=KINDS)
-def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
+def faulty(request: pytest.FixtureRequest) -> Iterator[FaultyTable]:
     with ExitStack() as stack:
-        yield Stage(request.param, stack)
+        yield FaultyTable(request.param, stack)
 
 
 def sent_again(seen: list[Seen]) -> Counter[str]:
-    """What was asked for again after a lost answer: others may have written since, and so it may count twice."""
+    """Return the requests repeated after a lost answer.
+
+    Other clients may have written in between, so they may count twice.
+    """
     total: Counter[str] = Counter()
     for body in (one.body for one in seen if one.target == "UpdateItem"):
         if " <> " in body["ConditionExpression"]:
@@ -163,7 +166,7 @@ def sent_again(seen: list[Seen]) -> Counter[str]:
 
 
 def not_given_back(caplog: pytest.LogCaptureFixture) -> Counter[str]:
-    """The credits that are lost, or may be: each is in the log."""
+    """Return the credits that are or may be lost; each is logged."""
     total: Counter[str] = Counter()
     for record in caplog.records:
         if record.msg.startswith("Not settled") and isinstance(record.args, tuple):
@@ -173,33 +176,33 @@ def not_given_back(caplog: pytest.LogCaptureFixture) -> Counter[str]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_whatever_goes_wrong_the_table_has_counted_what_was_used(
-    stage: Stage, seed: int, caplog: pytest.LogCaptureFixture
+def test_random_faults_leave_the_table_with_the_acknowledged_usage(
+    faulty: FaultyTable, seed: int, caplog: pytest.LogCaptureFixture
 ):
-    """All that callers were told is charged, no credit is given twice, and what was in doubt at most comes on top."""
-    told, took_s = soak(stage, seed)
-    time.sleep(LATE_S)  # what comes late is on its way
-    used = stage.ledger.used(USER)
-    doubts = told.in_doubt + sent_again(stage.proxy.seen) + not_given_back(caplog)
+    """Acknowledged usage is charged, no credit is applied twice, and at most the unknown outcomes are added."""
+    tally, took_s = soak(faulty, seed)
+    time.sleep(LATE_S)  # late writes may still arrive
+    used = faulty.ledger.used(USER)
+    unknown = tally.unknown + sent_again(faulty.proxy.seen) + not_given_back(caplog)
     offered = LIMITS[0].capacity + LIMITS[0].refill_amount * (took_s + DEADLINE_S)
 
     for name in NAMES:
-        settled = told.charged[name] - told.credited[name]
-        assert settled <= used[name] <= settled + doubts[name]
-    assert told.charged["rps"] - told.credited["rps"] <= offered
-    assert told.longest_s < 2 * DEADLINE_S * GENEROUS
-    assert min(told.outcomes[name] for name in LOOKED_FOR) > 0
+        settled = tally.charged[name] - tally.credited[name]
+        assert settled <= used[name] <= settled + unknown[name]
+    assert tally.charged["rps"] - tally.credited["rps"] <= offered
+    assert tally.longest_s < 2 * DEADLINE_S * GENEROUS
+    assert min(tally.outcomes[name] for name in LOOKED_FOR) > 0
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_connections_are_good_after_the_storm(stage: Stage, seed: int):
-    """Every acquire works, and no more connections are open than there were workers, and one for each other client."""
-    soak(stage, seed)
-    limiter = stage.limiter(PATIENT_S)
+def test_connections_work_after_random_faults(faulty: FaultyTable, seed: int):
+    """Every acquire works, with at most one connection per worker and per other client."""
+    soak(faulty, seed)
+    limiter = faulty.limiter(LONG_DEADLINE_S)
     degraded = []
     for number in range(HEALTHY_ACQUIRES):
         with limiter.acquire(f"calm-{number % 5}", RESOURCE, CONSUME, on_unavailable="block") as lease:
             degraded.append(lease.degraded)
 
     assert [False] * HEALTHY_ACQUIRES == degraded
-    assert stage.proxy.open_connections <= WORKERS + 2
+    assert faulty.proxy.open_connections <= WORKERS + 2

@@ -1,4 +1,4 @@
-"""A new client locates the turn of the server's second by reads in the background, and they end with it."""
+"""A new client finds the boundary of the server's second by background reads, which end with the client."""
 
 import asyncio
 import threading
@@ -23,7 +23,7 @@ MOST_READS = 48
 
 @pytest.fixture(params=KINDS)
 def opened(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Proxy, ExitStack]]:
-    """A client behind a proxy, and what closes it."""
+    """Open a client behind a proxy; return it with a function that closes it."""
     with Proxy(quick_engine().url) as proxy, tree(str(request.param)) as grown, ExitStack() as stack:
         repo = grown.open(table_url(fresh_table_name(), proxy.url))
         stack.callback(repo.close)
@@ -31,7 +31,7 @@ def opened(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Proxy, ExitSta
 
 
 def reads(proxy: Proxy) -> int:
-    """How many reads asked for nothing but the time."""
+    """Return the number of reads that asked only for the time."""
     return sum(seen.target == "GetItem" and "#VERSION" in str(seen.body) for seen in proxy.seen)
 
 
@@ -40,8 +40,8 @@ def width_ms(limiter: Any) -> int:
     return int(high - low)
 
 
-def test_rejection_that_depends_on_the_clock_locates_the_tick(opened: tuple[Any, Proxy, ExitStack]) -> None:
-    """A bounded number of reads bounds the server's time to a fraction of the second it was known to."""
+def test_a_rejection_that_depends_on_the_clock_measures_the_server_time(opened: tuple[Any, Proxy, ExitStack]) -> None:
+    """A bounded number of reads narrows the server's time to a fraction of a second."""
     limiter, proxy, _ = opened
     limiter.set_system_defaults([FAST])
     proxy.forget()
@@ -55,8 +55,8 @@ def test_rejection_that_depends_on_the_clock_locates_the_tick(opened: tuple[Any,
     assert reads(proxy) <= MOST_READS
 
 
-def test_rejection_by_a_slow_limit_reads_nothing(opened: tuple[Any, Proxy, ExitStack]) -> None:
-    """A better clock would not admit it."""
+def test_a_rejection_by_a_slow_limit_reads_nothing(opened: tuple[Any, Proxy, ExitStack]) -> None:
+    """A more precise clock would not admit the request."""
     limiter, proxy, stack = opened
     limiter.set_system_defaults([SLOW])
     proxy.forget()
@@ -67,8 +67,8 @@ def test_rejection_by_a_slow_limit_reads_nothing(opened: tuple[Any, Proxy, ExitS
     assert 0 == reads(proxy)
 
 
-def test_reads_end_with_close(opened: tuple[Any, Proxy, ExitStack]) -> None:
-    """No task and no thread is left behind, and nothing is read any more."""
+def test_clock_reads_end_with_close(opened: tuple[Any, Proxy, ExitStack]) -> None:
+    """No task or thread is left, and nothing more is read."""
     limiter, proxy, stack = opened
     background = limiter.repository.scope.table._probe._background
     limiter.set_system_defaults([FAST])

@@ -1,4 +1,4 @@
-"""Group commit on a real engine: many at once on one bucket, and the bucket has counted what they were left with."""
+"""Group commit on a real engine: many concurrent calls on one bucket, which counts exactly what they kept."""
 
 import asyncio
 import threading
@@ -33,13 +33,13 @@ async def repo(url: str) -> AsyncIterator[Repository]:
 
 
 async def consumed(repo: Repository, entity_id: str = "user-1") -> dict[str, int]:
-    """What a bucket has counted, by limit."""
+    """Return what a bucket has counted, by limit."""
     found = await repo.get_buckets(entity_id)
     return {bucket.limit_name: bucket.total_consumed_milli // 1000 for bucket in found}
 
 
-async def test_tasks_with_adjustments_are_counted_to_the_token(repo: Repository) -> None:
-    """Some adjust up, some down, some fail: what they kept is what was counted, and what is gone."""
+async def test_concurrent_tasks_with_adjustments_are_counted_exactly(repo: Repository) -> None:
+    """Some adjust up, some down, some fail: the bucket has counted what they kept."""
     limiter = RateLimiter(repo)
     kept: list[dict[str, int]] = []
 
@@ -61,8 +61,8 @@ async def test_tasks_with_adjustments_are_counted_to_the_token(repo: Repository)
     assert {name: CAPACITY - spent for name, spent in total.items()} == await limiter.available("user-1", "gpt-4")
 
 
-async def test_tasks_that_want_more_than_there_is_get_all_there_is(repo: Repository) -> None:
-    """In groups that are too much and are admitted as far as it reaches."""
+async def test_concurrent_tasks_that_request_too_much_get_every_available_token(repo: Repository) -> None:
+    """Groups that exceed the balance are admitted partly."""
     limiter = RateLimiter(repo)
 
     async def work() -> int:
@@ -78,8 +78,8 @@ async def test_tasks_that_want_more_than_there_is_get_all_there_is(repo: Reposit
     assert 300 * admitted == (await consumed(repo))["rpm"]
 
 
-async def test_children_and_their_parent_agree(repo: Repository) -> None:
-    """Though some of them are cancelled while they are on their way."""
+async def test_concurrent_children_and_their_parent_count_the_same(repo: Repository) -> None:
+    """Some tasks are cancelled while their write is in flight."""
     limiter = RateLimiter(repo)
     await repo.create_entity("org")
     for number in range(8):
@@ -101,8 +101,8 @@ async def test_children_and_their_parent_agree(repo: Repository) -> None:
     assert sum(children) == (await consumed(repo, "org"))["rpm"]
 
 
-async def test_threads_with_adjustments_are_counted_to_the_token(url: str, repo: Repository) -> None:
-    """As tasks."""
+async def test_concurrent_threads_with_adjustments_are_counted_exactly(url: str, repo: Repository) -> None:
+    """The rule for tasks holds for threads."""
     kept: list[int] = []
     failures: list[BaseException] = []
     with SyncRepository.open(url, session=session(), deadline_s=DEADLINE_S) as blocking:
@@ -114,7 +114,7 @@ async def test_threads_with_adjustments_are_counted_to_the_token(url: str, repo:
                     with limiter.acquire("user-1", "gpt-4", {"rpm": 5}) as lease:
                         lease.adjust(rpm=number - 5)
                     kept.append(lease.consumed["rpm"])
-            except BaseException as error:  # noqa: BLE001 - told by the test
+            except BaseException as error:  # noqa: BLE001 - reported by the test
                 failures.append(error)
 
         threads = [threading.Thread(target=work, args=(number,)) for number in range(THREADS)]

@@ -1,4 +1,4 @@
-"""Keys are renewed while calls go on, waited for only where they must be, and never in the way of the loop."""
+"""Keys are renewed in the background, calls wait only for expired keys, and the loop is never blocked."""
 
 import asyncio
 import time
@@ -49,15 +49,15 @@ def caller(echo: Echo, issuer: Issuer, kind: str) -> Iterator[Caller]:
 
 
 def wait_for_keys(caller: Caller, key: str, echo: Echo) -> None:
-    """Call until a call is signed with a key."""
+    """Call until a call is signed with this key."""
     end_s = time.monotonic() + LONG_S
     while echo.counts.keys[-1:] != [key]:
         assert time.monotonic() < end_s, echo.counts.keys
         assert isinstance(caller.call(ask()), HttpResponse)
 
 
-def test_fresh_keys_are_used_as_they_are(echo: Echo, issuer: Issuer, caller: Caller):
-    """Nobody is asked for others."""
+def test_fresh_keys_are_used_without_a_renewal(echo: Echo, issuer: Issuer, caller: Caller):
+    """The provider is not asked."""
     for _ in range(3):
         caller.call(ask())
         caller.clock.skipped_s += CHECK_S
@@ -66,8 +66,10 @@ def test_fresh_keys_are_used_as_they_are(echo: Echo, issuer: Issuer, caller: Cal
 
 
 @pytest.mark.parametrize("left_s", [800, 300, 20])
-def test_keys_are_renewed_before_they_expire_while_calls_go_on(echo: Echo, issuer: Issuer, caller: Caller, left_s: int):
-    """With the old ones, however long the provider takes: no call waits for it."""
+def test_keys_are_renewed_before_they_expire_without_delaying_calls(
+    echo: Echo, issuer: Issuer, caller: Caller, left_s: int
+):
+    """Calls use the old keys, however long the provider takes."""
     issuer.leave(left_s)
     issuer.open.clear()
     caller.clock.skipped_s += CHECK_S
@@ -81,14 +83,14 @@ def test_keys_are_renewed_before_they_expire_while_calls_go_on(echo: Echo, issue
     assert 2 == issuer.issued
 
 
-def test_a_provider_that_hangs_when_keys_have_expired_ends_at_the_deadline(echo: Echo, issuer: Issuer, caller: Caller):
-    """Surely unsent, every call; one thread waits for the provider, and when it answers calls go on."""
+def test_a_hanging_provider_of_expired_keys_ends_calls_at_the_deadline(echo: Echo, issuer: Issuer, caller: Caller):
+    """Nothing was sent. One thread waits for the provider, and calls continue when it answers."""
     issuer.leave(-1)
     issuer.open.clear()
     caller.clock.skipped_s += CHECK_S
     started_s = time.monotonic()
     begun = [caller.begin(ask(), within_s=0.2) for _ in range(30)]
-    patient = caller.begin(ask(), within_s=LONG_S)
+    waiting = caller.begin(ask(), within_s=LONG_S)
     outcomes = [future.result(60) for future in begun]
     took_s = time.monotonic() - started_s
     sent = list(echo.counts.keys)
@@ -97,12 +99,12 @@ def test_a_provider_that_hangs_when_keys_have_expired_ends_at_the_deadline(echo:
     assert [False] * 30 == [outcome.ambiguous for outcome in outcomes if isinstance(outcome, Unavailable)]
     assert took_s < LONG_S / 2
     assert [] == sent
-    assert isinstance(patient.result(60), HttpResponse)
+    assert isinstance(waiting.result(60), HttpResponse)
     assert (["KEY2"], 2) == (echo.counts.keys, issuer.issued)
 
 
-def test_a_provider_that_fails_while_keys_are_good_is_no_failure(echo: Echo, issuer: Issuer, caller: Caller):
-    """Calls go on with those at hand."""
+def test_a_failing_provider_of_valid_keys_does_not_fail_calls(echo: Echo, issuer: Issuer, caller: Caller):
+    """Calls continue with the current keys."""
     issuer.leave(300)
     issuer.failure = RuntimeError("no keys today")
     caller.clock.skipped_s += CHECK_S
@@ -111,8 +113,8 @@ def test_a_provider_that_fails_while_keys_are_good_is_no_failure(echo: Echo, iss
     assert ["KEY1"] == echo.counts.keys
 
 
-def test_a_provider_that_fails_when_keys_have_expired_is_a_failure(echo: Echo, issuer: Issuer, caller: Caller):
-    """Until it no longer fails."""
+def test_a_failing_provider_of_expired_keys_fails_calls(echo: Echo, issuer: Issuer, caller: Caller):
+    """Calls succeed once the provider does."""
     issuer.leave(-1)
     issuer.failure = LookupError("no keys today")
     caller.clock.skipped_s += CHECK_S
@@ -125,8 +127,8 @@ def test_a_provider_that_fails_when_keys_have_expired_is_a_failure(echo: Echo, i
     assert ["KEY2"] == echo.counts.keys
 
 
-def test_keys_that_others_renew_are_taken_over(echo: Echo, issuer: Issuer, kind: str):
-    """Of a session that is shared."""
+def test_keys_renewed_by_another_user_of_the_session_are_used(echo: Echo, issuer: Issuer, kind: str):
+    """The session is shared."""
     session = session_of(issuer)
     account = Account(EndpointOptions("limiter-table", "us-east-1", echo.url, 0.5), session)
     with Caller(kind, account) as caller:
@@ -139,8 +141,8 @@ def test_keys_that_others_renew_are_taken_over(echo: Echo, issuer: Issuer, kind:
     assert 2 == issuer.issued
 
 
-def test_keys_that_are_refused_are_found_anew_once(echo: Echo, issuer: Issuer, caller: Caller):
-    """By all who were refused together; and not again at once, should the server refuse the new ones too."""
+def test_refused_keys_are_loaded_again_once(echo: Echo, issuer: Issuer, caller: Caller):
+    """Calls refused together share one load. It is not repeated immediately if the new keys are refused too."""
     caller.clock.stop()
     refused = caller.transport.signer
     caller.replace_keys()
@@ -151,8 +153,8 @@ def test_keys_that_are_refused_are_found_anew_once(echo: Echo, issuer: Issuer, c
 
 
 class TestExpiredTokens:
-    def test_a_call_that_is_refused_for_its_keys_is_made_again_with_others(self, echo: Echo, issuer: Issuer):
-        """Though they were not to expire yet."""
+    def test_a_call_refused_for_its_keys_is_retried_with_new_ones(self, echo: Echo, issuer: Issuer):
+        """The keys had not expired yet."""
         echo.refused = {"KEY1"}
         with Caller("sync", account_of(issuer, echo.url)) as caller:
             table = DynamoTable("t", caller.transport, caller.server, Patience(caller.clock, 5.0, lambda: 0.5))
@@ -161,8 +163,8 @@ class TestExpiredTokens:
         assert isinstance(found, HttpResponse)
         assert ["KEY1", "KEY2"] == echo.counts.keys
 
-    def test_a_call_that_is_refused_twice_is_refused(self, echo: Echo, issuer: Issuer):
-        """It is made again once, and the provider is asked once for all that follow."""
+    def test_a_call_refused_twice_for_its_keys_fails(self, echo: Echo, issuer: Issuer):
+        """It is retried once, and the provider is asked once for all later calls."""
         echo.refused = {"KEY1", "KEY2", "KEY3"}
         with Caller("sync", account_of(issuer, echo.url)) as caller:
             table = DynamoTable("t", caller.transport, caller.server, Patience(caller.clock, 5.0, lambda: 0.5))
@@ -175,8 +177,8 @@ class TestExpiredTokens:
         assert 2 == issuer.issued
 
 
-async def test_the_loop_goes_on_while_a_provider_hangs(echo: Echo, issuer: Issuer):
-    """And nothing of it is left in the loop's own pool of threads."""
+async def test_the_loop_continues_while_a_provider_hangs(echo: Echo, issuer: Issuer):
+    """The loop's default thread pool is not used."""
     caller = Caller("async", account_of(issuer, echo.url))
     table = AsyncTable("t", caller.transport, caller.server, AsyncPatience(caller.clock, 1.5, lambda: 0.5))
     issuer.leave(-1)

@@ -1,4 +1,4 @@
-"""The limiter on real engines, in both trees: what is taken, given back and refused."""
+"""The limiter on real engines, with the async and sync APIs: what is taken, credited and rejected."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -45,8 +45,8 @@ def take(limiter: Any, entity_id: str = "user-1", **consume: int) -> None:
         pass
 
 
-def test_what_is_taken_is_gone(limiter: Any) -> None:
-    """Limits are those that are stored, and each is its own."""
+def test_acquire_takes_from_every_stored_limit(limiter: Any) -> None:
+    """Each limit has its own balance."""
     with limiter.acquire("user-1", "gpt-4", {"rpm": 1, "tpm": 100}) as lease:
         consumed = lease.consumed
 
@@ -55,8 +55,8 @@ def test_what_is_taken_is_gone(limiter: Any) -> None:
     assert {"rpm": 10, "tpm": 1_000} == limiter.available("user-2", "gpt-4")
 
 
-def test_what_is_not_there_is_refused(limiter: Any) -> None:
-    """The limit that lacks tokens is named, and nothing is taken of the others."""
+def test_acquire_of_more_than_is_available_is_rejected(limiter: Any) -> None:
+    """The exceeded limit is named, and no other limit is charged."""
     take(limiter, rpm=10)
 
     with pytest.raises(RateLimitExceeded) as caught:
@@ -66,7 +66,7 @@ def test_what_is_not_there_is_refused(limiter: Any) -> None:
 
 
 def test_another_client_sees_what_was_taken(kind: Any, url: str, limiter: Any) -> None:
-    """A bucket is one, whoever asks."""
+    """All clients share one bucket."""
     take(limiter, rpm=7)
     with kind.open(url, deadline_s=DEADLINE_S) as other:
         take(kind.limiter(other), rpm=2)
@@ -77,8 +77,8 @@ def test_another_client_sees_what_was_taken(kind: Any, url: str, limiter: Any) -
     assert {"rpm": 0, "tpm": 1_000} == limiter.available("user-1", "gpt-4")
 
 
-def test_a_client_with_an_old_view_is_put_right(kind: Any, url: str, limiter: Any) -> None:
-    """What it knew was too much: it is refused all the same."""
+def test_a_client_with_an_outdated_view_is_rejected(kind: Any, url: str, limiter: Any) -> None:
+    """The view showed too many tokens; the bucket decides."""
     take(limiter, rpm=1)
     with kind.open(url, deadline_s=DEADLINE_S) as other:
         take(kind.limiter(other), rpm=8)
@@ -88,8 +88,8 @@ def test_a_client_with_an_old_view_is_put_right(kind: Any, url: str, limiter: An
     assert 1 == limiter.available("user-1", "gpt-4")["rpm"]
 
 
-def test_a_lease_is_adjusted_both_ways(limiter: Any) -> None:
-    """Up may go into debt, down gives back."""
+def test_a_lease_is_adjusted_up_and_down(limiter: Any) -> None:
+    """An adjustment up may go into debt; one down is credited."""
     with limiter.acquire("user-1", "gpt-4", {"rpm": 1, "tpm": 500}) as lease:
         lease.adjust(tpm=700)
         lease.consume(rpm=3)
@@ -101,8 +101,8 @@ def test_a_lease_is_adjusted_both_ways(limiter: Any) -> None:
     assert {"rpm": 10, "tpm": 800} == limiter.available("user-2", "gpt-4")
 
 
-def test_a_lease_gives_back_what_it_releases(limiter: Any) -> None:
-    """At once, not when it ends."""
+def test_a_lease_credits_released_tokens_immediately(limiter: Any) -> None:
+    """The credit does not wait for the end of the lease."""
     with limiter.acquire("user-1", "gpt-4", {"tpm": 500}) as lease:
         lease.release(tpm=400)
         during = limiter.available("user-1", "gpt-4")["tpm"]
@@ -110,16 +110,16 @@ def test_a_lease_gives_back_what_it_releases(limiter: Any) -> None:
     assert (900, 900) == (during, limiter.available("user-1", "gpt-4")["tpm"])
 
 
-def test_a_lease_that_ends_in_an_error_gives_all_back(limiter: Any) -> None:
-    """What failed has used nothing."""
+def test_a_lease_that_ends_with_an_error_is_rolled_back(limiter: Any) -> None:
+    """Failed work has used nothing."""
     with pytest.raises(LookupError), limiter.acquire("user-1", "gpt-4", {"rpm": 4, "tpm": 500}):
         raise LookupError
 
     assert {"rpm": 10, "tpm": 1_000} == limiter.available("user-1", "gpt-4")
 
 
-def test_child_and_parent_are_taken_together(repo: Any, limiter: Any) -> None:
-    """And where the parent lacks the tokens the child keeps its own."""
+def test_a_cascade_takes_from_child_and_parent(repo: Any, limiter: Any) -> None:
+    """If the parent lacks tokens, the child is not charged."""
     repo.create_entity("project")
     repo.create_entity("key-1", parent_id="project", cascade=True)
     repo.create_entity("key-2", parent_id="project", cascade=True)
@@ -135,8 +135,8 @@ def test_child_and_parent_are_taken_together(repo: Any, limiter: Any) -> None:
 
 
 @pytest.mark.parametrize("consume", [{"rpm": 0}, {"rpm": 0, "tpm": 5}])
-def test_nothing_of_a_limit_in_debt_is_admitted(limiter: Any, consume: dict[str, int]) -> None:
-    """The write then has no condition on any balance of that limit."""
+def test_a_limit_in_debt_admits_nothing(limiter: Any, consume: dict[str, int]) -> None:
+    """In that case the write has no condition on the balance of that limit."""
     with limiter.acquire("user-1", "gpt-4", {"rpm": 10}) as lease:
         lease.adjust(rpm=5)
     take(limiter, "user-1", **consume)
@@ -144,8 +144,8 @@ def test_nothing_of_a_limit_in_debt_is_admitted(limiter: Any, consume: dict[str,
     assert {"rpm": -5, "tpm": 1_000 - consume.get("tpm", 0)} == limiter.available("user-1", "gpt-4")
 
 
-def test_a_failed_lease_gives_back_to_child_and_parent(repo: Any, limiter: Any) -> None:
-    """As one."""
+def test_a_failed_cascading_lease_credits_child_and_parent(repo: Any, limiter: Any) -> None:
+    """Both get all their tokens back."""
     repo.create_entity("project")
     repo.create_entity("key-1", parent_id="project", cascade=True)
     take(limiter, "key-1", rpm=1)
@@ -156,7 +156,7 @@ def test_a_failed_lease_gives_back_to_child_and_parent(repo: Any, limiter: Any) 
 
 
 def test_stored_limits_are_resolved_by_level(repo: Any, limiter: Any) -> None:
-    """The entity's own for a resource, then its own for all, then the resource's, then the system's."""
+    """Entity and resource, then entity, then resource, then system."""
     found = []
     steps = [
         lambda limit: repo.set_resource_defaults("gpt-4", [limit]),
@@ -170,8 +170,8 @@ def test_stored_limits_are_resolved_by_level(repo: Any, limiter: Any) -> None:
     assert [({"rpm": 20}, 10), ({"rpm": 21}, 10), ({"rpm": 22}, 10)] == found
 
 
-def test_a_bucket_follows_its_limits(kind: Any, url: str, repo: Any, limiter: Any) -> None:
-    """A client that knows of a change brings it into the bucket; what was taken stays taken."""
+def test_a_bucket_adopts_changed_limits(kind: Any, url: str, repo: Any, limiter: Any) -> None:
+    """A client that knows the change updates the bucket; taken tokens stay taken."""
     take(limiter, rpm=4)
     repo.set_limits("user-1", [Limit.custom("rpm", 5, 1, TEN_YEARS_S), Limit.custom("rpd", 3, 1, TEN_YEARS_S)], "gpt-4")
     take(limiter, rpm=1, rpd=1)
@@ -180,19 +180,19 @@ def test_a_bucket_follows_its_limits(kind: Any, url: str, repo: Any, limiter: An
         assert {"rpm": 4, "rpd": 2} == kind.limiter(other).available("user-1", "gpt-4")
 
 
-def test_tokens_come_back_by_the_servers_clock(limiter: Any) -> None:
-    """A limit that was used up is waited for, as long as it takes to fill."""
+def test_tokens_refill_by_the_servers_clock(limiter: Any) -> None:
+    """An exhausted limit is waited for until it has refilled."""
     limits = [Limit.per_minute("rpm", 50)]
     with limiter.acquire("user-1", "gpt-4", {"rpm": 50}, limits=limits):
         pass
     wait_s = limiter.time_until_available("user-1", "gpt-4", {"rpm": 50}, limits=limits)
 
-    # The server's clock is known to a second at first, and counts to the strict side.
+    # The server's clock is first known to a second, and is interpreted strictly.
     assert 0 < wait_s <= 61.5
 
 
-def test_large_amounts_are_exact(limiter: Any) -> None:
-    """10^18 tokens, to the last one."""
+def test_acquire_of_large_amounts_is_exact(limiter: Any) -> None:
+    """10^18 tokens are counted to the last one."""
     most = [Limit.custom("tokens", 10**18, 1, TEN_YEARS_S)]
     for amount in (10**18 - 7, 6):
         with limiter.acquire("user-1", "gpt-4", {"tokens": amount}, limits=most):

@@ -1,4 +1,4 @@
-"""Administration on real engines, in both trees: opening, namespaces, entities, audit, buckets, usage, and purging."""
+"""Administration on real engines, async and sync: opening, namespaces, entities, audit, buckets, usage and purging."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -55,53 +55,53 @@ def take(limiter: Any, entity_id: str = "user-1", resource: str = "gpt-4", **con
 
 
 class TestOpening:
-    def test_what_was_created_is_found_without_creating(self, kind: Any, place: str, repo: Any) -> None:
-        """A URL without create opens the same table; what is stored is there."""
+    def test_an_existing_table_is_opened_without_create(self, kind: Any, place: str, repo: Any) -> None:
+        """Stored data is found."""
         with kind.open(place, deadline_s=DEADLINE_S) as other:
             assert place == other.name
             assert SLOW == other.get_system_defaults()[0]
 
-    def test_creating_again_changes_nothing(self, kind: Any, place: str, repo: Any) -> None:
-        """Every process of a fleet may be started with the same URL."""
+    def test_opening_with_create_again_changes_nothing(self, kind: Any, place: str, repo: Any) -> None:
+        """Every process of a fleet may start with the same URL."""
         with kind.open(f"{place}&create=true", deadline_s=DEADLINE_S) as other:
             assert SLOW == other.get_system_defaults()[0]
             assert ["default"] == [namespace.name for namespace in other.list_namespaces()]
 
-    def test_a_missing_table_is_named(self, kind: Any, place: str, table_name: str) -> None:
-        """The message says what to do about it."""
+    def test_opening_a_missing_table_names_it(self, kind: Any, place: str, table_name: str) -> None:
+        """The message says what to do."""
         with pytest.raises(InfrastructureNotFoundError) as caught:
             kind.open(place, deadline_s=DEADLINE_S)
         assert table_name == caught.value.name
         assert f"There is no limiter {table_name!r}" in str(caught.value)
 
-    def test_a_missing_namespace_is_named(self, kind: Any, place: str, repo: Any) -> None:
-        """Only the default one is there from the beginning."""
+    def test_opening_a_missing_namespace_names_it(self, kind: Any, place: str, repo: Any) -> None:
+        """Only the default namespace exists from the start."""
         for url in (place, f"{place}&create=true"):
             with pytest.raises(NamespaceNotFoundError) as caught:
                 kind.open(url, namespace="team-a", deadline_s=DEADLINE_S)
             assert "team-a" == caught.value.namespace
 
-    def test_a_registered_namespace_is_opened(self, kind: Any, place: str, repo: Any) -> None:
-        """By its name, and with its own data."""
+    def test_opening_a_registered_namespace_uses_its_data(self, kind: Any, place: str, repo: Any) -> None:
+        """The namespace is given by name."""
         repo.register_namespace("team-a")
 
         with kind.open(place, namespace="team-a", deadline_s=DEADLINE_S) as other:
             assert [] == other.get_system_defaults()[0]
 
-    def test_the_table_answers_a_ping(self, repo: Any, limiter: Any) -> None:
-        """It is there."""
+    def test_is_available_of_an_existing_table_is_true(self, repo: Any, limiter: Any) -> None:
+        """The table answers a ping."""
         assert repo.ping()
         assert limiter.is_available(DEADLINE_S)
 
-    def test_what_the_table_can_do_is_told(self, repo: Any) -> None:
-        """A deployed table has partitions that take so many writes, and a stream."""
+    def test_capabilities_of_a_dynamodb_table_are_reported(self, repo: Any) -> None:
+        """It has partitions with a write limit, and a stream."""
         capabilities = repo.capabilities
 
         assert (1000, True) == (capabilities.partition_writes_per_second, capabilities.supports_change_streams)
 
 
-async def test_connect_finds_what_was_created(engine: Engine, table_name: str) -> None:
-    """By name and region, as a deployed limiter is found."""
+async def test_connect_finds_a_table_by_name_and_region(engine: Engine, table_name: str) -> None:
+    """A deployed limiter is found in the same way."""
     url = f"dynamodb://{table_name}?region=us-east-1&endpoint_url={engine.url}&create=true"
     async with await Repository.open(url, session=session(), deadline_s=DEADLINE_S) as made:
         await made.set_system_defaults(SLOW)
@@ -116,8 +116,8 @@ async def test_connect_finds_what_was_created(engine: Engine, table_name: str) -
 
 
 class TestNamespaces:
-    def test_each_has_limits_and_buckets_of_its_own(self, kind: Any, repo: Any, limiter: Any) -> None:
-        """The same names in another namespace are others."""
+    def test_each_namespace_has_its_own_limits_and_buckets(self, kind: Any, repo: Any, limiter: Any) -> None:
+        """The same names in another namespace are separate."""
         repo.register_namespace("team-a")
         scoped = repo.namespace("team-a")
         scoped.set_system_defaults([Limit.custom("rpm", 3, 1, TEN_YEARS_S)])
@@ -131,7 +131,7 @@ class TestNamespaces:
         )
 
     def test_a_scoped_repository_shares_connection_and_caches(self, repo: Any) -> None:
-        """Closing it leaves the other open."""
+        """Closing it keeps the other open."""
         repo.register_namespace("team-a")
         first, second = repo.namespace("team-a"), repo.namespace("team-a")
         first.close()
@@ -140,14 +140,14 @@ class TestNamespaces:
         assert first.scope.caches is second.scope.caches
         assert repo.ping()
 
-    def test_one_that_is_not_registered_is_named(self, repo: Any) -> None:
-        """A typing error does not make a namespace."""
+    def test_a_namespace_that_is_not_registered_raises_an_error(self, repo: Any) -> None:
+        """A typing error does not create a namespace."""
         with pytest.raises(NamespaceNotFoundError) as caught:
             repo.namespace("team-b")
         assert "team-b" == caught.value.namespace
 
-    def test_one_that_was_deleted_is_recovered(self, repo: Any, limiter: Any) -> None:
-        """Nothing of it was lost."""
+    def test_a_deleted_namespace_is_recovered_with_its_data(self, repo: Any, limiter: Any) -> None:
+        """Deleting loses nothing."""
         namespace_id = repo.register_namespace("team-a")
         repo.namespace("team-a").set_system_defaults(SLOW)
         repo.delete_namespace("team-a")
@@ -157,10 +157,10 @@ class TestNamespaces:
         assert [namespace_id] == orphans
         assert SLOW == repo.namespace("team-a").get_system_defaults()[0]
 
-    def test_one_that_is_purged_is_gone_and_the_others_stay(
+    def test_a_purged_namespace_is_removed_and_others_stay(
         self, kind: Any, repo: Any, limiter: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Every item of it, found by its index, which may lag."""
+        """Every item is found by its index, which may lag."""
         for table in (async_table.DynamoTable, sync_table.DynamoTable):
             monkeypatch.setattr(table, "index_lag_s", 0.001)
         namespace_id = repo.register_namespace("team-a")
@@ -179,8 +179,8 @@ class TestNamespaces:
 
 
 class TestEntities:
-    def test_one_that_was_created_is_found_with_its_children(self, repo: Any) -> None:
-        """Parent and cascade are what they were created with."""
+    def test_an_entity_is_found_with_its_children(self, repo: Any) -> None:
+        """Parent and cascade are as created."""
         repo.create_entity("project", name="A project")
         for child in ("key-2", "key-1"):
             repo.create_entity(child, parent_id="project", cascade=True)
@@ -189,8 +189,8 @@ class TestEntities:
         assert [("key-1", True), ("key-2", True)] == [(one.id, one.cascade) for one in repo.get_children("project")]
         assert repo.get_entity("nobody") is None
 
-    def test_one_that_is_deleted_takes_limits_and_buckets_along(self, repo: Any, limiter: Any) -> None:
-        """Made again it starts anew; its audit stays."""
+    def test_deleting_an_entity_removes_its_limits_and_buckets(self, repo: Any, limiter: Any) -> None:
+        """Created again, it starts empty; its audit events stay."""
         repo.create_entity("user-1")
         repo.set_limits("user-1", [Limit.custom("rpm", 5, 1, TEN_YEARS_S)], "gpt-4")
         take(limiter, rpm=3)
@@ -200,8 +200,8 @@ class TestEntities:
         assert {"rpm": 10} == limiter.available("user-1", "gpt-4")
         assert "entity_deleted" in [event.action for event in repo.get_audit_events("user-1")]
 
-    def test_one_with_children_stays(self, repo: Any) -> None:
-        """They would lose their parent."""
+    def test_deleting_an_entity_with_children_is_refused(self, repo: Any) -> None:
+        """The children would lose their parent."""
         repo.create_entity("project")
         repo.create_entity("key-1", parent_id="project")
 
@@ -209,9 +209,9 @@ class TestEntities:
             repo.delete_entity("project")
 
 
-class TestLooking:
-    def test_every_change_is_told_to_the_audit(self, repo: Any) -> None:
-        """The newest first, page by page."""
+class TestReports:
+    def test_every_change_is_recorded_in_the_audit(self, repo: Any) -> None:
+        """Events are listed newest first, page by page."""
         repo.create_entity("user-1", principal="alice")
         for capacity in (1, 2, 3):
             repo.set_limits("user-1", [Limit.custom("rpm", capacity, 1, TEN_YEARS_S)], "gpt-4", principal="bob")
@@ -221,8 +221,8 @@ class TestLooking:
         assert ["bob", "bob", "bob", "alice"] == [event.principal for event in (*newest, *older)]
         assert ["limits_set"] * 3 + ["entity_created"] == [event.action for event in (*newest, *older)]
 
-    def test_limits_that_were_set_are_listed(self, repo: Any) -> None:
-        """By resource and by entity."""
+    def test_stored_limits_are_listed(self, repo: Any) -> None:
+        """They are listed by resource and by entity."""
         repo.set_resource_defaults("gpt-4", SLOW)
         for entity_id in ("user-2", "user-1"):
             repo.set_limits(entity_id, SLOW, "gpt-4")
@@ -233,7 +233,7 @@ class TestLooking:
         assert (["user-1"], None) == tuple(repo.list_entities_with_custom_limits("gpt-4"))
 
     def test_buckets_show_what_was_taken(self, repo: Any, limiter: Any) -> None:
-        """Of one resource, or of all."""
+        """They are listed for one resource or for all."""
         take(limiter, rpm=3)
         take(limiter, resource="gpt-5", rpm=1)
 
@@ -241,8 +241,8 @@ class TestLooking:
         assert [("gpt-4", 7, 3_000), ("gpt-5", 9, 1_000)] == sorted(found)
         assert [7] == [one.tokens for one in repo.get_buckets("user-1", "gpt-4")]
 
-    def test_a_resource_is_summed_up(self, repo: Any, limiter: Any) -> None:
-        """Over all entities that have used it, or over those without a parent."""
+    def test_resource_capacity_sums_all_entities(self, repo: Any, limiter: Any) -> None:
+        """It may be restricted to entities without a parent."""
         repo.create_entity("project")
         repo.create_entity("key-1", parent_id="project", cascade=True)
         take(limiter, "key-1", rpm=3)
@@ -253,8 +253,8 @@ class TestLooking:
         assert (30, 19) == (every.total_capacity, every.total_available)
         assert (20, 12) == (parents.total_capacity, parents.total_available)
 
-    def test_usage_that_nobody_has_counted_is_none(self, repo: Any, limiter: Any) -> None:
-        """Without an aggregator behind the table's stream there are no snapshots, and asking is no error."""
+    def test_usage_without_an_aggregator_is_empty(self, repo: Any, limiter: Any) -> None:
+        """There are no snapshots, and reading them is not an error."""
         take(limiter, rpm=3)
 
         assert ([], None) == tuple(repo.get_usage_snapshots("user-1"))

@@ -1,4 +1,4 @@
-"""Answers that no DynamoDB gives are named errors, and leave a client that works on with the next answer."""
+"""Malformed answers raise package errors, and the client continues to work with the next answer."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.dynamodb.faults import Rewrite
-from tests.dynamodb.stage import LIMITS, Stage
+from tests.dynamodb.faulty_table import LIMITS, FaultyTable
 from tests.dynamodb.trees import KINDS, tree
 from zae_limiter import ValidationError, ZAELimiterError
 
@@ -33,13 +33,13 @@ BODIES = {
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
+def faulty(request: pytest.FixtureRequest) -> Iterator[FaultyTable]:
     with ExitStack() as stack:
-        yield Stage(request.param, stack)
+        yield FaultyTable(request.param, stack)
 
 
 def verbs(limiter: Any, entity: str) -> list[Any]:
-    """Calls that between them get every kind of answer."""
+    """Return calls that together receive every kind of answer."""
 
     def take() -> None:
         with limiter.acquire(entity, "gpt-4", {"rpm": 1}) as lease:
@@ -57,21 +57,21 @@ def verbs(limiter: Any, entity: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
-def test_a_malformed_answer_is_a_named_error(stage: Stage, body: bytes) -> None:
-    """Whichever call it answers; and the same client then does the same with good answers."""
-    actor = stage.actor()
-    limiter = stage.new_limiter(30.0)
+def test_a_malformed_answer_raises_a_package_error(faulty: FaultyTable, body: bytes) -> None:
+    """This holds for every call, and the same client then works with correct answers."""
+    actor = faulty.actor()
+    limiter = faulty.new_limiter(30.0)
     for number in range(len(verbs(limiter, ""))):
-        stage.proxy.always(Rewrite(lambda _: body))
+        faulty.proxy.always(Rewrite(lambda _: body))
         try:
             verbs(limiter, f"{actor.entity_id}-{number}")[number]()
         except ZAELimiterError as error:
-            told: object = error
+            raised: object = error
         else:
-            told = None
-        stage.calm()
+            raised = None
+        faulty.clear_faults()
 
-        assert told is None or str(told)
+        assert raised is None or str(raised)
         verbs(limiter, f"{actor.entity_id}-{number}")[number]()
 
 
@@ -87,8 +87,10 @@ def test_a_malformed_answer_is_a_named_error(stage: Stage, body: bytes) -> None:
     ],
     ids=ascii,
 )
-def test_an_odd_url_leaves_nothing_behind(kind: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No file, no thread and no open file descriptor."""
+def test_an_invalid_url_leaves_no_file_thread_or_descriptor(
+    kind: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opening fails without side effects."""
     monkeypatch.chdir(tmp_path)
     with tree(kind) as opened:
         before = threading.active_count(), len(os.listdir("/proc/self/fd"))

@@ -1,4 +1,4 @@
-"""The migration of old buckets on real engines, in both trees, with clients at work on the table before and after."""
+"""The migration of old buckets on real engines, async and sync, with clients before and after it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -36,7 +36,7 @@ def place(engine: Engine, table_name: str) -> str:
 
 @pytest.fixture(autouse=True)
 def no_lag(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine's indexes are as new as its items."""
+    """Skip the wait for indexes, since those of an engine are always current."""
     for table in (async_table, sync_table):
         monkeypatch.setattr(table.DynamoTable, "index_lag_s", 0.0)
 
@@ -53,8 +53,8 @@ def put(kind: Any, repo: Any, item: Any) -> None:
         kind.run(written)
 
 
-def test_buckets_move_with_their_levels(kind: Any, place: str) -> None:
-    """A table of the old schema is refused, upgraded, and then worked on from where its buckets stood."""
+def test_migrated_buckets_keep_their_levels(kind: Any, place: str) -> None:
+    """A table of the old schema is refused, upgraded, and then used with its balances."""
     with kind.open(f"{place}&create=true", deadline_s=DEADLINE_S) as repo:
         repo.set_system_defaults([SLOW])
         for number in range(30):

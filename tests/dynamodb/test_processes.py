@@ -1,4 +1,4 @@
-"""Real processes on one bucket of a real engine: every take that was told is counted, and no more than there was."""
+"""Real processes on one bucket of a real engine: every acknowledged take is counted, within the limit."""
 
 import contextlib
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ class EngineFleet(Fleet):
 
 
 def fastest() -> Engine:
-    """The engine that takes the most writes, of those that are installed."""
+    """Return the installed engine with the highest write rate."""
     try:
         return running("dynoxide")
     except EngineAbsentError:
@@ -40,7 +40,7 @@ def fastest() -> Engine:
 
 @pytest.fixture
 def url(table_name: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where the processes go, by keys that they find in the environment and nobody checks."""
+    """The URL for the processes, with keys in the environment that are not checked."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "engine")
     return f"dynamodb://{table_name}?region=us-east-1&endpoint_url={fastest().url}"
@@ -48,7 +48,7 @@ def url(table_name: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @contextlib.contextmanager
 def fleet_of(directory: Path, limit: Limit, url: str) -> Iterator[Fleet]:
-    """A fleet that is gone afterwards."""
+    """Yield a fleet that is ended afterwards."""
     fleet = EngineFleet(directory, limit, url)
     try:
         yield fleet
@@ -57,13 +57,13 @@ def fleet_of(directory: Path, limit: Limit, url: str) -> Iterator[Fleet]:
 
 
 @pytest.mark.parametrize("kind", ["tasks", "threads"])
-def test_processes_share_a_bucket(tmp_path: Path, url: str, kind: str) -> None:
-    """All that were admitted are in the bucket's count, all of the count was admitted, and it is within the limit."""
+def test_processes_share_a_bucket_within_its_limit(tmp_path: Path, url: str, kind: str) -> None:
+    """The count equals what was admitted, and is within the limit."""
     limit = Limit.per_second("rps", 100)
     with fleet_of(tmp_path, limit, url) as fleet:
         fleet.start(kind, PROCESSES, EACH)
         fleet.work_for(SECONDS)
-        # Whoever is last to be sure of the server's time is first admitted then.
+        # The last process that learns the server's time is the first to be admitted then.
         fleet.work_until(lambda: all(fleet.admissions(number) for number in range(PROCESSES)))
         codes = fleet.exit_codes()
         admissions = fleet.all_admissions()
@@ -74,8 +74,8 @@ def test_processes_share_a_bucket(tmp_path: Path, url: str, kind: str) -> None:
         assert all(fleet.admissions(number) for number in range(PROCESSES))
 
 
-def test_processes_on_a_bucket_that_is_never_full_lose_no_take(tmp_path: Path, url: str) -> None:
-    """As fast as they can, with nothing to refuse them."""
+def test_processes_on_an_unlimited_bucket_lose_no_take(tmp_path: Path, url: str) -> None:
+    """They take as fast as they can, and nothing is rejected."""
     limit = Limit.custom("rps", 10**6, 1, 3600)
     with fleet_of(tmp_path, limit, url) as fleet:
         fleet.start("tasks", PROCESSES, EACH)

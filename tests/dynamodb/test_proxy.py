@@ -1,4 +1,4 @@
-"""Each fault does what it says, as a raw socket sees it; what the engine applied is asked of the engine itself."""
+"""Each fault as a raw socket sees it; the engine itself is asked what it applied."""
 
 import contextlib
 import json
@@ -14,14 +14,14 @@ import pytest
 
 from tests.dynamodb import certificate, engines, faults, raw, skew
 from tests.dynamodb.faults import Delay, Drop, Endless, Fault, Garbage, Half, ResetIdle, Rewrite, Split, Stall
-from tests.dynamodb.proxy import Manner, Proxy
+from tests.dynamodb.proxy import Proxy, ResponseSettings
 
 TIMEOUT_S = 120.0
 NOW_S = 1_700_000_000.0
 
 
 class Wire:
-    """A bare connection that sends whole requests and reads what comes."""
+    """A raw connection that sends whole requests and reads any bytes."""
 
     def __init__(self, url: str) -> None:
         place = urlsplit(url)
@@ -33,7 +33,7 @@ class Wire:
         self.socket.sendall(f"POST / HTTP/1.1\r\nHost: x\r\n{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
 
     def answer(self) -> raw.Answer:
-        """One whole answer."""
+        """Return one complete response."""
         received = b""
         while b"\r\n\r\n" not in received:
             received += self.read()
@@ -45,14 +45,14 @@ class Wire:
         return raw.Answer(int(first.split()[1]), headers, body)
 
     def read(self, at_most: int = 65_536) -> bytes:
-        """Some bytes, never none."""
+        """Return some bytes, at least one."""
         data = self.socket.recv(at_most)
         if not data:
             raise EOFError
         return data
 
     def rest(self) -> bytes:
-        """Everything until the connection ends in order."""
+        """Return everything until the connection ends normally."""
         received = b""
         while data := self.socket.recv(65_536):
             received += data
@@ -73,7 +73,7 @@ def counter(table_name: str) -> "Counter":
 
 
 class Counter:
-    """An item whose number every `add` raises by one."""
+    """An item whose number every `add` increases by one."""
 
     def __init__(self, table: str) -> None:
         self._item = {"TableName": table, "Key": {"PK": {"S": "part"}, "SK": {"S": "sort"}}}
@@ -86,14 +86,14 @@ class Counter:
 
     @property
     def count(self) -> int:
-        """Asked of the engine, past the proxy."""
+        """Return the number, read directly from the engine."""
         read = raw.call(engines.running().url, "GetItem", {**self._item, "ConsistentRead": True})
         return int(read.json["Item"]["n"]["N"]) if "Item" in read.json else 0
 
 
-class TestCalm:
-    def test_without_faults_it_is_not_there(self, proxy: Proxy, wire: Wire, counter: Counter):
-        """Requests and answers pass, on one connection, with the right checksum."""
+class TestWithoutFaults:
+    def test_a_proxy_without_faults_is_transparent(self, proxy: Proxy, wire: Wire, counter: Counter):
+        """Requests and responses pass on one connection, with the right checksum."""
         answers = []
         for _ in range(3):
             wire.send("UpdateItem", counter.add)
@@ -103,8 +103,8 @@ class TestCalm:
         assert all(answer.headers["x-amz-crc32"] == str(zlib.crc32(answer.body)) for answer in answers)
         assert 3 == counter.count
 
-    def test_requests_are_logged(self, proxy: Proxy, wire: Wire, counter: Counter):
-        """Target, body, time of signing and connection of each."""
+    def test_a_proxy_records_requests(self, proxy: Proxy, wire: Wire, counter: Counter):
+        """It records target, body, signing time and connection of each."""
         wire.send("UpdateItem", counter.add, "20231114T221320Z")
         wire.answer()
         raw.call(proxy.url, "ListTables", {})
@@ -114,8 +114,8 @@ class TestCalm:
         assert ["UpdateItem", "ListTables"] == proxy.targets
         assert first.connection != second.connection
 
-    def test_connections_are_counted(self, proxy: Proxy, wire: Wire):
-        """A client that closes is seen to."""
+    def test_a_proxy_counts_open_connections(self, proxy: Proxy, wire: Wire):
+        """A client that closes is noticed."""
         other = Wire(proxy.url)
         proxy.wait_for_connections(2)
         other.socket.close()
@@ -123,8 +123,8 @@ class TestCalm:
 
         assert 1 == proxy.open_connections
 
-    def test_an_engine_that_hangs_up_is_not_the_clients_concern(self, proxy: Proxy, wire: Wire):
-        """Ministack closes after 1,000 answers; the proxy connects again."""
+    def test_a_proxy_reconnects_to_an_engine_that_closes(self, proxy: Proxy, wire: Wire):
+        """Ministack closes a connection after 1,000 responses; the client does not notice."""
         statuses = set()
         for _ in range(1_002):
             wire.send("ListTables", {})
@@ -134,12 +134,12 @@ class TestCalm:
         assert {(200, None)} == statuses
 
 
-class TestEnds:
+class TestConnectionEnds:
     @pytest.mark.parametrize(("applied", "count"), [(False, 0), (True, 1)])
     def test_a_dropped_request_gets_a_reset(
         self, proxy: Proxy, wire: Wire, counter: Counter, applied: bool, count: int
     ):
-        """Before it is applied, or after."""
+        """It is dropped before or after it is applied."""
         proxy.next(Drop(applied))
         wire.send("UpdateItem", counter.add)
 
@@ -147,15 +147,15 @@ class TestEnds:
             wire.read()
         assert count == counter.count
 
-    def test_a_drop_may_be_in_order(self, proxy: Proxy, wire: Wire, counter: Counter):
-        """The connection ends without an answer and without a reset."""
+    def test_a_drop_may_close_the_connection_normally(self, proxy: Proxy, wire: Wire, counter: Counter):
+        """There is neither a response nor a reset."""
         proxy.next(Drop(applied=False, reset=False))
         wire.send("UpdateItem", counter.add)
 
         assert b"" == wire.rest()
 
-    def test_half_an_answer_ends_within_its_body(self, proxy: Proxy, wire: Wire, counter: Counter):
-        """The head promises more than comes."""
+    def test_a_half_response_ends_within_its_body(self, proxy: Proxy, wire: Wire, counter: Counter):
+        """The head announces more than arrives."""
         proxy.next(Half())
         wire.send("UpdateItem", counter.add)
         head, _, body = wire.rest().partition(b"\r\n\r\n")
@@ -164,8 +164,8 @@ class TestEnds:
         assert promised // 2 == len(body)
         assert 1 == counter.count
 
-    def test_an_idle_connection_is_reset_after_its_answer(self, proxy: Proxy, wire: Wire, counter: Counter):
-        """The answer is whole; the reset comes after it."""
+    def test_reset_idle_resets_the_connection_after_the_response(self, proxy: Proxy, wire: Wire, counter: Counter):
+        """The response is complete."""
         proxy.next(ResetIdle())
         wire.send("UpdateItem", counter.add)
         answer = wire.answer()
@@ -175,7 +175,7 @@ class TestEnds:
             wire.read()
 
     def test_idle_connections_can_be_reset_at_any_time(self, proxy: Proxy, wire: Wire):
-        """A call that returns when it is done."""
+        """The call returns when it is done."""
         wire.send("ListTables", {})
         wire.answer()
 
@@ -184,7 +184,7 @@ class TestEnds:
             wire.read()
 
     def test_idle_connections_can_be_closed_at_any_time(self, proxy: Proxy, wire: Wire):
-        """As a server does that has waited long enough."""
+        """A server does so after an idle timeout."""
         wire.send("ListTables", {})
         wire.answer()
 
@@ -192,9 +192,9 @@ class TestEnds:
         assert b"" == wire.rest()
 
 
-class TestAnswers:
-    def test_a_wrong_checksum_is_wrong(self, proxy: Proxy, wire: Wire, counter: Counter):
-        """The body is whole all the same."""
+class TestResponses:
+    def test_a_wrong_checksum_does_not_match_the_body(self, proxy: Proxy, wire: Wire, counter: Counter):
+        """The body is complete nevertheless."""
         proxy.next(faults.WrongChecksum())
         wire.send("UpdateItem", counter.add)
         answer = wire.answer()
@@ -203,23 +203,23 @@ class TestAnswers:
         assert str(zlib.crc32(answer.body)) != answer.headers["x-amz-crc32"]
 
     @pytest.mark.parametrize("fault", [Split(), Split(piece_bytes=7, pause_ms=0.1), Delay(5), Delay(5, applied=False)])
-    def test_a_slow_answer_is_whole(self, proxy: Proxy, wire: Wire, counter: Counter, fault: Fault):
-        """In pieces or late."""
+    def test_a_slow_response_is_complete(self, proxy: Proxy, wire: Wire, counter: Counter, fault: Fault):
+        """It arrives in pieces or late."""
         proxy.next(fault)
         wire.send("UpdateItem", counter.add)
 
         assert "1" == wire.answer().json["Attributes"]["n"]["N"]
 
-    def test_split_answers_come_byte_by_byte(self, proxy: Proxy, wire: Wire):
-        """With a pause, the first read gets no more than the first byte."""
+    def test_a_split_response_arrives_in_pieces(self, proxy: Proxy, wire: Wire):
+        """With a pause, the first read gets only the first byte."""
         proxy.next(Split(pause_ms=600_000))
         wire.send("ListTables", {})
 
         assert b"H" == wire.read()
 
     @pytest.mark.parametrize("place", ["length", "chunks", "header"])
-    def test_an_endless_answer_goes_on(self, proxy: Proxy, wire: Wire, place: str):
-        """Megabytes come, and the proxy lives on when the client leaves."""
+    def test_an_endless_response_never_ends(self, proxy: Proxy, wire: Wire, place: str):
+        """Megabytes arrive, and the proxy continues after the client leaves."""
         proxy.next(Endless(place))
         wire.send("ListTables", {})
         received = 0
@@ -229,16 +229,16 @@ class TestAnswers:
 
         assert 200 == raw.call(proxy.url, "ListTables", {}).status
 
-    def test_garbage_is_no_http(self, proxy: Proxy, wire: Wire, counter: Counter):
-        """The engine sees nothing of the request."""
+    def test_a_garbage_fault_sends_bytes_that_are_not_http(self, proxy: Proxy, wire: Wire, counter: Counter):
+        """The engine does not see the request."""
         proxy.next(Garbage(b"hello?"))
         wire.send("UpdateItem", counter.add)
 
         assert b"hello?" == wire.rest()
         assert 0 == counter.count
 
-    def test_an_answer_can_be_rewritten(self, proxy: Proxy, wire: Wire):
-        """Length and checksum follow."""
+    def test_a_response_can_be_rewritten(self, proxy: Proxy, wire: Wire):
+        """Length and checksum are updated."""
         proxy.next(Rewrite(lambda body: b'{"TableNames": ["never"]}'))
         wire.send("ListTables", {})
         answer = wire.answer()
@@ -258,8 +258,13 @@ class TestErrors:
             (faults.conflict(), (400, "TransactionConflictException", 0)),
         ],
     )
-    def test_errors_are_dynamodbs(self, proxy: Proxy, counter: Counter, fault: Fault, expected: tuple[int, str, int]):
-        """Status, code and checksum; applied or not as asked; the connection stays usable."""
+    def test_error_responses_are_those_of_dynamodb(
+        self, proxy: Proxy, counter: Counter, fault: Fault, expected: tuple[int, str, int]
+    ):
+        """Status, code and checksum are right, and the connection stays usable.
+
+        The request is applied or not as configured.
+        """
         proxy.next(fault)
         connection = raw.connect(proxy.url)
         answer = raw.ask(connection, "UpdateItem", counter.add)
@@ -272,7 +277,7 @@ class TestErrors:
         assert (200, 1) == (after.status, len({seen.connection for seen in proxy.seen}))
 
     def test_a_cancelled_transaction_has_its_reasons(self, proxy: Proxy):
-        """One per item, in order."""
+        """There is one per item, in order."""
         proxy.next(faults.cancelled("None", "TransactionConflict"))
         answer = raw.call(proxy.url, "TransactWriteItems", {})
 
@@ -282,10 +287,10 @@ class TestErrors:
 
 class TestStalls:
     @pytest.mark.parametrize(("applied", "count"), [(False, 0), (True, 1)])
-    def test_a_stalled_answer_comes_when_released(
+    def test_a_stalled_response_arrives_when_released(
         self, proxy: Proxy, wire: Wire, counter: Counter, applied: bool, count: int
     ):
-        """Until then the engine has applied it, or not, as asked."""
+        """Meanwhile the engine has applied the request or not, as configured."""
         proxy.next(Stall(applied))
         wire.send("UpdateItem", counter.add)
         proxy.wait_for_stalls(1)
@@ -296,7 +301,7 @@ class TestStalls:
         assert "1" == wire.answer().json["Attributes"]["n"]["N"]
         assert 1 == counter.count
 
-    def test_a_client_that_leaves_a_stall_leaves_nothing_behind(self, proxy: Proxy, counter: Counter):
+    def test_a_client_that_leaves_a_stall_has_no_late_effect(self, proxy: Proxy, counter: Counter):
         """A request that was not applied is never applied."""
         proxy.next(Stall(applied=False))
         leaving = Wire(proxy.url)
@@ -308,12 +313,12 @@ class TestStalls:
 
         assert 0 == counter.count
 
-    def test_calm_resets_what_stalls(self, proxy: Proxy, wire: Wire):
-        """And everything after it is answered."""
+    def test_clear_faults_resets_stalled_requests(self, proxy: Proxy, wire: Wire):
+        """Later requests are answered."""
         proxy.always(Stall(applied=True))
         wire.send("ListTables", {})
         proxy.wait_for_stalls(1)
-        proxy.calm()
+        proxy.clear_faults()
 
         with pytest.raises(ConnectionResetError):
             wire.read()
@@ -321,32 +326,32 @@ class TestStalls:
 
 
 class TestPlans:
-    def test_faults_meet_requests_in_order(self, proxy: Proxy):
-        """Each so many times, then it is calm."""
+    def test_planned_faults_hit_requests_in_order(self, proxy: Proxy):
+        """Each hits its number of requests; later requests have none."""
         proxy.next(faults.throttled(), times=2)
         proxy.next(faults.server_error(applied=False))
 
         assert [400, 400, 500, 200] == [raw.call(proxy.url, "ListTables", {}).status for _ in range(4)]
 
-    def test_a_fault_may_wait_for_its_target(self, proxy: Proxy):
-        """Other requests pass by it."""
+    def test_a_planned_fault_waits_for_its_target(self, proxy: Proxy):
+        """Other requests are not affected."""
         proxy.next(faults.throttled(), target="ListTables")
 
         assert "ResourceNotFoundException" == raw.call(proxy.url, "DescribeTable", {"TableName": "none-such-one"}).error
         assert 400 == raw.call(proxy.url, "ListTables", {}).status
         assert 200 == raw.call(proxy.url, "ListTables", {}).status
 
-    def test_always_holds_until_calm(self, proxy: Proxy):
-        """What is planned goes first."""
+    def test_an_always_fault_lasts_until_it_is_cleared(self, proxy: Proxy):
+        """Planned faults come first."""
         proxy.always(faults.throttled())
         proxy.next(faults.server_error(applied=False))
         statuses = [raw.call(proxy.url, "ListTables", {}).status for _ in range(3)]
-        proxy.calm()
+        proxy.clear_faults()
 
         assert [500, 400, 400] == statuses
         assert 200 == raw.call(proxy.url, "ListTables", {}).status
 
-    def test_many_clients_at_once_are_each_met(self, proxy: Proxy, counter: Counter):
+    def test_faults_hit_requests_of_many_clients(self, proxy: Proxy, counter: Counter):
         """One queue serves all connections."""
         proxy.next(faults.throttled(), times=5)
         statuses: list[int] = []
@@ -365,9 +370,9 @@ class TestPlans:
 
 
 class TestTime:
-    def test_the_date_can_be_set(self, proxy: Proxy):
-        """Every answer carries it, errors too."""
-        proxy.manner.date_s = lambda: NOW_S + 0.9
+    def test_the_date_of_responses_can_be_set(self, proxy: Proxy):
+        """Every response has it, errors too."""
+        proxy.settings.date_s = lambda: NOW_S + 0.9
         proxy.next(faults.throttled())
         dates = {raw.call(proxy.url, "ListTables", {}).headers["date"] for _ in range(2)}
 
@@ -383,8 +388,8 @@ class TestTime:
     def test_a_signature_of_another_time_is_refused(
         self, proxy: Proxy, wire: Wire, counter: Counter, signed_s: int, said: str
     ):
-        """With the server's date, and without reaching the engine."""
-        proxy.manner = Manner(date_s=lambda: NOW_S, signatures_s=lambda: NOW_S)
+        """The refusal has the server's date, and the engine does not see the request."""
+        proxy.settings = ResponseSettings(date_s=lambda: NOW_S, signatures_s=lambda: NOW_S)
         other = Wire(proxy.url)
         other.send("UpdateItem", counter.add, skew.stamp(NOW_S + signed_s))
         answer = other.answer()
@@ -399,9 +404,9 @@ class TestTime:
         assert 0 == counter.count
 
     @pytest.mark.parametrize("signed_s", [-300, 0, 300])
-    def test_a_signature_within_five_minutes_passes(self, proxy: Proxy, wire: Wire, signed_s: int):
-        """Both ways."""
-        proxy.manner.signatures_s = lambda: NOW_S
+    def test_a_signature_within_five_minutes_is_accepted(self, proxy: Proxy, wire: Wire, signed_s: int):
+        """It may be early or late."""
+        proxy.settings.signatures_s = lambda: NOW_S
         wire.send("ListTables", {}, skew.stamp(NOW_S + signed_s))
 
         assert 200 == wire.answer().status
@@ -409,8 +414,8 @@ class TestTime:
 
 @pytest.mark.skipif(not certificate.available(), reason="no openssl, so no certificate to listen with")
 class TestTls:
-    def test_it_listens_with_a_certificate_of_its_own(self, tmp_path: Path):
-        """Trusted only by who is told to; faults work as without."""
+    def test_a_proxy_with_tls_uses_its_own_certificate(self, tmp_path: Path):
+        """A client has to trust it; faults work as without TLS."""
         made = certificate.make(tmp_path)
         trusting = ssl.create_default_context(cafile=made.certificate)
         with Proxy(engines.running().url, tls=made) as proxy:
@@ -420,13 +425,13 @@ class TestTls:
             answer = wire.answer()
             proxy.next(Drop(applied=False))
             wire.send("ListTables", {})
-            # The ssl module may tell a reset as an end.
+            # The ssl module may report a reset as an end.
             with contextlib.closing(wire.socket), pytest.raises((ConnectionResetError, EOFError)):
                 wire.read()
 
         assert 200 == answer.status
 
-    def test_who_does_not_know_it_refuses_it(self, tmp_path: Path):
+    def test_a_client_that_does_not_trust_the_certificate_refuses_it(self, tmp_path: Path):
         """A verifying client never sends its request."""
         with Proxy(engines.running().url, tls=certificate.make(tmp_path)) as proxy:
             wire = Wire(proxy.url)

@@ -1,4 +1,4 @@
-"""The canned responder of the benchmarks answers as DynamoDB would, and counts."""
+"""The benchmark responder answers as DynamoDB would, and counts calls."""
 
 import email.utils
 import threading
@@ -11,8 +11,8 @@ from tests.dynamodb import raw
 BODY = b'{"Attributes":{"tk":{"N":"1"}}}'
 
 
-def test_every_target_gets_its_body():
-    """With the checksum, the content type and the current date."""
+def test_every_target_gets_its_response():
+    """It has the checksum, the content type and the current date."""
     with responder.running({"UpdateItem": BODY, "GetItem": b"{}"}) as url:
         before_s = int(time.time())
         answer = raw.call(url, "UpdateItem", {})
@@ -27,8 +27,8 @@ def test_every_target_gets_its_body():
     assert (400, "UnknownOperationException") == (unknown.status, unknown.error)
 
 
-def test_calls_are_counted():
-    """By target, over every connection."""
+def test_the_responder_counts_calls():
+    """They are counted by target over all connections."""
     with responder.running({"UpdateItem": BODY, "GetItem": b"{}"}) as url:
         for target in ("UpdateItem", "GetItem", "UpdateItem"):
             raw.call(url, target, {})
@@ -36,8 +36,8 @@ def test_calls_are_counted():
         assert {"UpdateItem": 2, "GetItem": 1, "unknown": 0} == responder.calls(url)
 
 
-def test_many_connections_wait_out_the_latency_together():
-    """A later answer is the same answer, and no connection waits for another."""
+def test_many_connections_wait_for_the_latency_at_the_same_time():
+    """A delayed response is the same, and no connection waits for another."""
     answers: list[raw.Answer] = []
 
     def client(url: str) -> None:
@@ -55,8 +55,8 @@ def test_many_connections_wait_out_the_latency_together():
     assert [BODY] * 60 == [answer.body for answer in answers]
 
 
-def test_requests_in_pieces_are_put_together():
-    """A head and a body that come apart are one request; two that come at once are two."""
+def test_the_responder_joins_requests_that_arrive_in_pieces():
+    """A head and a body that arrive separately are one request; two in one piece are two."""
     with responder.running({"UpdateItem": BODY}) as url:
         connection = raw.connect(url)
         connection.connect()

@@ -1,4 +1,4 @@
-"""Nothing secret is shown, TLS is verified, and neither side can be made to take in more than it should."""
+"""Secrets are never shown, TLS is verified, and the sizes of requests and responses are bounded."""
 
 import logging
 import socket
@@ -55,14 +55,14 @@ def account(url: str, *, carried: bool) -> Account:
 
 
 def shown(thing: Any, depth: int = 4) -> str:
-    """What an object shows of itself and of what it is made of; an error with its arguments and its causes."""
+    """Return what an object shows of itself and its parts; for an error, also its arguments and causes."""
     texts = [repr(thing), str(thing)]
     if isinstance(thing, BaseException):
         texts += [repr(thing.args), "".join(traceback.format_exception(thing))]
     if depth:
         parts = list(getattr(thing, "__dict__", {}).values())
         slots = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
-        # What belongs to botocore, and raw values, are not ours to show or to hide.
+        # Objects of botocore and raw values are not part of this package.
         parts += [getattr(thing, name, None) for name in slots]
         ours = [part for part in parts if type(part).__module__.startswith("zae_limiter")]
         texts += [shown(part, depth - 1) for part in (*ours, *[p for p in parts if isinstance(p, BaseException)])]
@@ -74,8 +74,8 @@ def leaked(text: str) -> list[str]:
 
 
 class TestSecrets:
-    def test_no_object_shows_them(self, kind: str, carried: bool):
-        """Neither the account, nor the transport and its connections, nor what signs."""
+    def test_no_object_shows_secrets_in_its_repr(self, kind: str, carried: bool):
+        """This includes the account, the transport, its connections and the signer."""
         with Echo() as echo, Caller(kind, account(echo.url, carried=carried)) as caller:
             caller.call(ask(1))
             text = shown(caller.transport) + shown(caller.transport.signer) + shown(caller.transport._account)
@@ -101,23 +101,25 @@ class TestSecrets:
         ],
         ids=lambda fault: type(fault).__name__ + getattr(fault, "code", ""),
     )
-    def test_no_error_and_no_log_tells_them(self, fault: faults.Fault, carried: bool, caplog: pytest.LogCaptureFixture):
-        """Whatever goes wrong, though the server itself repeats them."""
+    def test_no_error_and_no_log_contains_secrets(
+        self, fault: faults.Fault, carried: bool, caplog: pytest.LogCaptureFixture
+    ):
+        """The server itself may repeat them in its responses."""
         caplog.set_level(logging.DEBUG, "zae_limiter")
-        told = []
+        messages = []
         with Proxy(engines.running().url) as proxy:
             proxy.always(fault)
             with Caller("sync", account(proxy.url, carried=carried)) as caller:
                 table = DynamoTable(TABLE, caller.transport, caller.server, Patience(caller.clock, 0.3, lambda: 0.5))
                 with pytest.raises(RateLimiterUnavailable) as caught:
                     table.get(KEY)
-                told += [shown(caught.value), shown(table.write(Put({"PK": "pk", "SK": "sk"})))]
-            proxy.calm()
+                messages += [shown(caught.value), shown(table.write(Put({"PK": "pk", "SK": "sk"})))]
+            proxy.clear_faults()
         logged = [repr(vars(record)) for record in caplog.records if record.name.startswith("zae_limiter")]
 
-        assert [] == leaked("\n".join(told + logged))
+        assert [] == leaked("\n".join(messages + logged))
 
-    def test_no_error_at_the_start_tells_them(self, monkeypatch: pytest.MonkeyPatch):
+    def test_no_error_on_opening_contains_secrets(self, monkeypatch: pytest.MonkeyPatch):
         """Keys that cannot be sent are refused without being repeated."""
         for name, value in {"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": SECRET}.items():
             monkeypatch.setenv(name, value)
@@ -139,8 +141,8 @@ class TestTls:
         with Echo(made) as started:
             yield started
 
-    def test_a_certificate_that_nobody_vouches_for_is_refused(self, echo: Echo, kind: str, carried: bool):
-        """Surely unsent, and the error says what is wrong."""
+    def test_a_certificate_of_an_unknown_authority_is_refused(self, echo: Echo, kind: str, carried: bool):
+        """Nothing was sent, and the error says what is wrong."""
         with Caller(kind, account(echo.url, carried=carried)) as caller:
             outcome = caller.call(LIST)
 
@@ -148,10 +150,10 @@ class TestTls:
         assert (False, []) == (outcome.ambiguous, echo.counts.numbers)
         assert "certificate" in str(outcome.cause).lower()
 
-    def test_a_certificate_is_trusted_that_the_environment_names(
+    def test_a_certificate_authority_in_the_environment_is_trusted(
         self, made: Certificate, echo: Echo, kind: str, monkeypatch: pytest.MonkeyPatch
     ):
-        """In AWS_CA_BUNDLE; connections are kept with TLS as without."""
+        """It is named by AWS_CA_BUNDLE. Connections are kept as without TLS."""
         monkeypatch.setenv("AWS_CA_BUNDLE", str(made.certificate))
         with Caller(kind, account(echo.url, carried=False)) as caller:
             found = [number_of(answer.body) for answer in map(caller.call, map(ask, range(5)))]
@@ -161,7 +163,7 @@ class TestTls:
     def test_a_certificate_for_another_name_is_refused(
         self, made: Certificate, echo: Echo, kind: str, monkeypatch: pytest.MonkeyPatch
     ):
-        """Though it is trusted."""
+        """Its authority is trusted."""
         monkeypatch.setenv("AWS_CA_BUNDLE", str(made.certificate))
         there = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", echo.port))]
         monkeypatch.setattr(lookup.socket, "getaddrinfo", lambda *_, **__: there)
@@ -172,8 +174,8 @@ class TestTls:
         assert (False, ssl.SSLCertVerificationError) == (outcome.ambiguous, type(outcome.cause))
         assert "other.invalid" in str(outcome.cause)
 
-    def test_tls_is_verified_and_not_old(self, echo: Echo):
-        """By default, with the roots of the system."""
+    def test_tls_is_verified_and_recent_by_default(self, echo: Echo):
+        """The roots are those of the system."""
         context = account(echo.url, carried=False).tls
         assert context is not None
 
@@ -181,10 +183,10 @@ class TestTls:
         assert ssl.TLSVersion.TLSv1_2 <= context.minimum_version
 
     @pytest.mark.parametrize("wishes", [{"delay_ms": 60_000}, {"hang": True}])
-    def test_a_deadline_holds_with_tls(
+    def test_a_deadline_applies_with_tls(
         self, made: Certificate, echo: Echo, kind: str, monkeypatch: pytest.MonkeyPatch, wishes: dict[str, Any]
     ):
-        """And the next call is answered over another connection."""
+        """The next call is answered on another connection."""
         monkeypatch.setenv("AWS_CA_BUNDLE", str(made.certificate))
         with Caller(kind, account(echo.url, carried=False)) as caller:
             caller.call(ask(0))
@@ -196,8 +198,8 @@ class TestTls:
         assert isinstance(found, HttpResponse)
         assert 2 == number_of(found.body)
 
-    def test_a_server_that_never_shakes_hands_ends_at_the_deadline(self, kind: str):
-        """It accepts and is silent: surely unsent."""
+    def test_a_server_that_never_completes_the_handshake_ends_at_the_deadline(self, kind: str):
+        """Nothing was sent."""
         with socket.create_server(("127.0.0.1", 0)) as silent:
             url = f"https://127.0.0.1:{silent.getsockname()[1]}"
             with Caller(kind, account(url, carried=False)) as caller:
@@ -206,8 +208,10 @@ class TestTls:
         assert isinstance(outcome, Unavailable)
         assert (False, TimeoutError) == (outcome.ambiguous, type(outcome.cause))
 
-    def test_close_ends_calls_with_tls(self, made: Certificate, echo: Echo, kind: str, monkeypatch: pytest.MonkeyPatch):
-        """Those under way are in doubt."""
+    def test_close_ends_calls_in_flight_with_tls(
+        self, made: Certificate, echo: Echo, kind: str, monkeypatch: pytest.MonkeyPatch
+    ):
+        """Their outcome is unknown."""
         monkeypatch.setenv("AWS_CA_BUNDLE", str(made.certificate))
         with Caller(kind, account(echo.url, carried=False)) as caller:
             begun = [caller.begin(ask(number, hang=True), within_s=30) for number in range(5)]
@@ -220,8 +224,8 @@ class TestTls:
 
 class TestSizes:
     @pytest.mark.parametrize("place", ["length", "chunks", "header"])
-    def test_an_answer_without_end_is_given_up(self, kind: str, place: Any):
-        """Long before the deadline, and the next call is answered."""
+    def test_an_endless_response_is_given_up(self, kind: str, place: Any):
+        """This happens long before the deadline, and the next call is answered."""
         with Proxy(engines.running().url) as proxy, Caller(kind, account_at(proxy.url)) as caller:
             proxy.next(faults.Endless(place))
             outcome = caller.call(ask(), within_s=60)
@@ -232,8 +236,8 @@ class TestSizes:
         assert isinstance(answer, HttpResponse)
         assert 200 == answer.status
 
-    def test_a_request_that_dynamodb_would_not_take_is_not_sent(self):
-        """It takes 16 MiB at most."""
+    def test_a_request_larger_than_dynamodb_allows_is_not_sent(self):
+        """The limit is 16 MiB."""
         with Echo() as echo, Caller("sync", account_at(echo.url)) as caller:
             table = DynamoTable(TABLE, caller.transport, caller.server, Patience(caller.clock, 1.0, lambda: 0.5))
             with pytest.raises(ValidationError):

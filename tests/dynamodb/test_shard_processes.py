@@ -1,4 +1,4 @@
-"""Real processes on one bucket of a real engine that grows to eight shards and back while they take from it."""
+"""Real processes on one bucket of a real engine, which grows to eight shards and shrinks again meanwhile."""
 
 import itertools
 import subprocess
@@ -20,7 +20,7 @@ EACH = 4
 CAPACITY = 6_000
 # More than an eighth.
 LARGE = 760
-# So that a bucket is never full, which may cost a few tokens.
+# A bucket that is never full, since a full one may lose a few tokens.
 FIRST = 500
 MOST_SHARDS = 8
 DEADLINE_S = 60.0
@@ -28,7 +28,7 @@ DEADLINE_S = 60.0
 
 @pytest.fixture
 def limiter(table_name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[SyncRateLimiter, str]]:
-    """A limiter that earns nothing to speak of, and the URL for others."""
+    """A limiter with almost no refill, and its URL for other processes."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "engine")
     url = f"dynamodb://{table_name}?region=us-east-1&endpoint_url={fastest().url}"
@@ -41,7 +41,7 @@ def limiter(table_name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[
 
 
 def started(url: str) -> list[subprocess.Popen[str]]:
-    """Processes that are ready to work."""
+    """Start processes that are ready to work."""
     command = [sys.executable, "-m", "tests.dynamodb.shard_worker", url, str(EACH), str(LARGE)]
     processes = [
         subprocess.Popen([*command, str(seed)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -54,14 +54,14 @@ def started(url: str) -> list[subprocess.Popen[str]]:
 
 
 def stored(limiter: SyncRateLimiter) -> dict[int, Any]:
-    """All shards as they are stored."""
+    """Return all shards as stored."""
     client = limiter._client
     keys = [client.buckets.key(BUCKET, shard) for shard in range(MOST_SHARDS)]
     found = enumerate(limiter.repository.scope.table.batch_get(keys, consistent=True))
     return {shard: item for shard, item in found if item is not None}
 
 
-def let_go(process: subprocess.Popen[str]) -> None:
+def start_work(process: subprocess.Popen[str]) -> None:
     """Let a process work."""
     assert process.stdin is not None
     process.stdin.write("go\n")
@@ -69,9 +69,9 @@ def let_go(process: subprocess.Popen[str]) -> None:
 
 
 def grow_and_shrink(limiter: SyncRateLimiter, processes: list[subprocess.Popen[str]]) -> set[int]:
-    """Split and merge one shard after the other until all are done; the numbers of shards there were.
+    """Split and merge one shard after the other until all processes end; return the numbers of shards seen.
 
-    The last process begins once there were all of them.
+    The last process starts after all numbers of shards were seen.
     """
     shards, until_s = limiter._client.shards, limiter._client.until_s
     seen: set[int] = set()
@@ -80,7 +80,7 @@ def grow_and_shrink(limiter: SyncRateLimiter, processes: list[subprocess.Popen[s
     for staying, leaving in itertools.cycle([*order, *back]):
         items = stored(limiter)
         if len(items) not in seen and len(seen) == MOST_SHARDS - 1:
-            let_go(processes[-1])
+            start_work(processes[-1])
         seen.add(len(items))
         if all(process.poll() is not None for process in processes):
             return seen
@@ -94,12 +94,12 @@ def grow_and_shrink(limiter: SyncRateLimiter, processes: list[subprocess.Popen[s
 
 
 def test_processes_share_a_bucket_that_grows_and_shrinks(limiter: tuple[SyncRateLimiter, str]) -> None:
-    """All together were admitted exactly what there was, large requests too, and nobody was turned away too soon."""
+    """Together they are admitted exactly the available tokens. No request is rejected too early."""
     controller, url = limiter
     processes = started(url)
     try:
         for process in processes[:-1]:
-            let_go(process)
+            start_work(process)
         seen = grow_and_shrink(controller, processes)
         outputs = [process.communicate()[0] for process in processes]
     finally:

@@ -1,4 +1,4 @@
-"""A `credential_process` that takes long: opening keeps its deadline, and the load is not lost."""
+"""A slow `credential_process`: opening keeps its deadline, and the load is not lost."""
 
 import asyncio
 import sys
@@ -21,7 +21,7 @@ PROCESS = """
     with (here / "runs").open("a") as runs:
         runs.write("run\\n")
     for _ in range(12_000):
-        if (here / "gate").exists():
+        if (here / "released").exists():
             break
         time.sleep(0.005)
     print('{"Version": 1, "AccessKeyId": "AKIDEXAMPLE", "SecretAccessKey": "secret"}')
@@ -29,7 +29,7 @@ PROCESS = """
 
 
 class Provider:
-    """A process that hands out keys once its gate is open, and counts its runs."""
+    """A process that returns keys once it is released, and counts its runs."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -41,8 +41,8 @@ class Provider:
         runs = self._directory / "runs"
         return len(runs.read_text().splitlines()) if runs.exists() else 0
 
-    def open_gate(self) -> None:
-        (self._directory / "gate").touch()
+    def release(self) -> None:
+        (self._directory / "released").touch()
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Provid
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     yield made
-    made.open_gate()
+    made.release()
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def url() -> str:
 
 
 def opened(kind: str, url: str, deadline_s: float) -> Any:
-    """Open and close a repository, in a tree and a loop of its own."""
+    """Open and close a repository of this kind in a loop of its own."""
     if kind == "sync":
         with SyncRepository.open(url, deadline_s=deadline_s) as repo:
             return repo.ping()
@@ -78,19 +78,21 @@ def opened(kind: str, url: str, deadline_s: float) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_opening_ends_with_its_deadline_and_the_next_uses_the_load(kind: str, provider: Provider, url: str) -> None:
-    """The process runs once, though the caller that began the load has left."""
+def test_opening_ends_at_its_deadline_and_the_next_uses_the_loaded_keys(
+    kind: str, provider: Provider, url: str
+) -> None:
+    """The process runs once, although the caller that started it has left."""
     with pytest.raises(RateLimiterUnavailable, match="credentials were not loaded within 0"):
         opened(kind, url, deadline_s=0.02)
-    provider.open_gate()
-    # The place has the deadline in it: how long one try may take.
+    provider.release()
+    # The location contains the deadline of one attempt, so a retry uses the same one.
     until_opened(kind, url, deadline_s=0.02)
 
     assert 1 == provider.runs
 
 
 def until_opened(kind: str, url: str, deadline_s: float) -> None:
-    """Open until credentials are there, on however busy a machine; the table may still answer too late."""
+    """Open until the credentials are loaded; on a busy machine the table may answer too late."""
     for _ in range(1_000):
         try:
             opened(kind, url, deadline_s)
@@ -102,8 +104,8 @@ def until_opened(kind: str, url: str, deadline_s: float) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_openings_at_the_same_time_share_one_load(kind: str, provider: Provider, url: str) -> None:
-    """Four callers, one process."""
+def test_concurrent_openings_share_one_load(kind: str, provider: Provider, url: str) -> None:
+    """Four callers run one process."""
     results: list[bool] = []
     threads = [
         threading.Thread(target=lambda: results.append(opened(kind, url, deadline_s=PATIENCE_S))) for _ in range(4)
@@ -111,7 +113,7 @@ def test_openings_at_the_same_time_share_one_load(kind: str, provider: Provider,
     for thread in threads:
         thread.start()
     wait_for_run(provider)
-    provider.open_gate()
+    provider.release()
     for thread in threads:
         thread.join(PATIENCE_S)
 
@@ -128,8 +130,8 @@ def wait_for_run(provider: Provider) -> None:
         paused.wait(0.005)
 
 
-def test_the_loop_goes_on_while_credentials_are_loaded(provider: Provider, url: str) -> None:
-    """Other tasks get their turns, as many as they like, before the keys are there."""
+def test_the_loop_continues_while_credentials_are_loaded(provider: Provider, url: str) -> None:
+    """Other tasks run before the keys are loaded."""
 
     async def run() -> tuple[int, bool]:
         opening = asyncio.create_task(Repository.open(url, deadline_s=PATIENCE_S))
@@ -138,7 +140,7 @@ def test_the_loop_goes_on_while_credentials_are_loaded(provider: Provider, url: 
             await asyncio.sleep(0.001)
             ticks += 1
         pending = not opening.done()
-        provider.open_gate()
+        provider.release()
         await (await opening).close()
         return ticks, pending
 

@@ -1,4 +1,4 @@
-"""Connections are kept, shared in turn and given up in doubt: the same in both trees."""
+"""Connections are kept, shared in turn and closed after an unknown outcome, with async and sync."""
 
 import socket
 import threading
@@ -41,7 +41,7 @@ def numbers(outcomes: list[HttpResponse | Unavailable]) -> list[int]:
     return [number_of(outcome.body) for outcome in outcomes if isinstance(outcome, HttpResponse)]
 
 
-def doubt(outcome: HttpResponse | Unavailable) -> bool:
+def unknown_outcome(outcome: HttpResponse | Unavailable) -> bool:
     assert isinstance(outcome, Unavailable), outcome
     return outcome.ambiguous
 
@@ -53,18 +53,18 @@ def wait_until(reached: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-class TestKeeping:
-    def test_a_connection_is_kept(self, echo: Echo, caller: Caller):
-        """Calls that follow each other share one."""
+class TestKeepAlive:
+    def test_consecutive_calls_share_one_connection(self, echo: Echo, caller: Caller):
+        """The connection is kept."""
         found = numbers([caller.call(ask(number)) for number in range(20)])
 
         assert (list(range(20)), 1) == (found, echo.counts.accepted)
 
     @pytest.mark.parametrize(("rested_s", "accepted"), [(19, 1), (21, 2)])
-    def test_a_connection_that_rested_too_long_is_not_used_again(
+    def test_a_connection_that_was_idle_for_too_long_is_not_reused(
         self, echo: Echo, caller: Caller, rested_s: float, accepted: int
     ):
-        """Something on the way may have forgotten it."""
+        """A device on the way may have dropped it."""
         caller.clock.stop()
         caller.call(ask())
         caller.clock.skipped_s += rested_s
@@ -73,8 +73,8 @@ class TestKeeping:
         assert ([7], accepted) == (numbers([found]), echo.counts.accepted)
         echo.wait_until_open(1)
 
-    def test_connections_that_nobody_needs_any_more_are_closed_one_by_one(self, echo: Echo, caller: Caller):
-        """The newest is used first, so the oldest rest until they are too old."""
+    def test_idle_connections_are_closed_one_by_one(self, echo: Echo, caller: Caller):
+        """The newest is used first, so the oldest become too old."""
         held = [caller.begin(ask(number, held=True)) for number in range(5)]
         echo.wait_for(5)
         echo.release()
@@ -86,14 +86,14 @@ class TestKeeping:
 
         echo.wait_until_open(1)
 
-    def test_the_server_may_ask_for_the_end(self, echo: Echo, caller: Caller):
-        """After `Connection: close` the next call goes over a new one, at once."""
+    def test_connection_close_makes_the_next_call_open_a_new_one(self, echo: Echo, caller: Caller):
+        """The next call does not fail."""
         found = [caller.call(ask(number, headers={"Connection": "close"})) for number in range(3)]
 
         assert ([0, 1, 2], 3) == (numbers(found), echo.counts.accepted)
 
-    def test_a_close_that_was_seen_costs_no_call(self, echo: Echo, caller: Caller):
-        """The server has closed the connection while it rested."""
+    def test_a_close_by_the_server_while_idle_costs_no_call(self, echo: Echo, caller: Caller):
+        """The next call opens a new connection."""
         caller.call(ask(1, then="close"))
         echo.wait_until_open(0)
         time.sleep(0.05)
@@ -101,8 +101,8 @@ class TestKeeping:
 
         assert ([2], 2) == (numbers([found]), echo.counts.accepted)
 
-    def test_what_comes_unasked_is_no_answer(self, echo: Echo, caller: Caller):
-        """It ends the connection, and the next call gets its own answer."""
+    def test_an_unrequested_response_ends_the_connection(self, echo: Echo, caller: Caller):
+        """The next call gets its own response."""
         caller.call(ask(1, then="more"))
         echo.wait_for_unasked()
         time.sleep(0.05)
@@ -112,38 +112,38 @@ class TestKeeping:
         echo.wait_until_open(1)
 
 
-class TestDoubt:
-    def test_a_connection_whose_answer_is_late_is_closed(self, echo: Echo, caller: Caller):
-        """Its answer would be taken for that of the next call."""
+class TestUnknownOutcome:
+    def test_a_connection_with_a_late_response_is_closed(self, echo: Echo, caller: Caller):
+        """Its response would be taken for that of the next call."""
         late = caller.call(ask(1, held=True), within_s=3)
         found = caller.call(ask(2))
         echo.release()
 
-        assert doubt(late)
+        assert unknown_outcome(late)
         assert [2] == numbers([found])
         assert 1 == caller.transport._pool._open
         echo.wait_until_open(1)
 
-    def test_no_time_left_means_nothing_was_sent(self, echo: Echo, caller: Caller):
-        """That is sure."""
+    def test_a_call_without_time_left_is_not_sent(self, echo: Echo, caller: Caller):
+        """This outcome is definite."""
         caller.call(ask(1))
         outcome = caller.call(ask(2), within_s=0)
 
-        assert not doubt(outcome)
+        assert not unknown_outcome(outcome)
         assert [1] == echo.counts.numbers
 
-    def test_an_end_before_the_answer_leaves_doubt(self, echo: Echo, caller: Caller):
-        """The call may have been carried out."""
+    def test_a_connection_that_ends_before_the_response_leaves_an_unknown_outcome(self, echo: Echo, caller: Caller):
+        """The call may have been applied."""
         begun = caller.begin(ask(1, hang=True), within_s=LONG_S)
         echo.wait_for(1)
         echo.hang_up()
 
-        assert doubt(begun.result(60))
+        assert unknown_outcome(begun.result(60))
 
 
 class TestSharing:
-    def test_there_are_never_more_than_64_connections(self, echo: Echo, caller: Caller):
-        """Whoever finds none waits, and everyone gets their own answer."""
+    def test_a_transport_opens_at_most_64_connections(self, echo: Echo, caller: Caller):
+        """Further calls wait, and each gets its own response."""
         begun = [caller.begin(ask(number, held=True)) for number in range(150)]
         echo.wait_for(64)
         wait_until(lambda: len(caller.transport._pool._waiting) == 150 - 64)
@@ -154,13 +154,13 @@ class TestSharing:
         assert (64, list(range(150))) == (sent, found)
         assert 64 == echo.counts.most_open
 
-    def test_whoever_waits_for_a_connection_is_bounded_by_the_deadline(self, echo: Echo, caller: Caller):
-        """It is sure that nothing was sent, and the place in the queue is given up without a hole."""
+    def test_waiting_for_a_connection_ends_at_the_deadline(self, echo: Echo, caller: Caller):
+        """Nothing was sent, and the queue continues without the waiter."""
         hanging = [caller.begin(ask(number, held=True)) for number in range(64)]
         echo.wait_for(64)
         late = [caller.begin(ask(1_000), within_s=0.1) for _ in range(20)]
         served = [caller.begin(ask(2_000 + number)) for number in range(20)]
-        doubts = [doubt(future.result(60)) for future in late]
+        doubts = [unknown_outcome(future.result(60)) for future in late]
         echo.release()
 
         assert [False] * 20 == doubts
@@ -168,25 +168,25 @@ class TestSharing:
         assert 64 == len(numbers([future.result(60) for future in hanging]))
         assert 1_000 not in echo.counts.numbers
 
-    def test_places_of_connections_that_are_given_up_are_taken_in_turn(self, echo: Echo, caller: Caller):
-        """After 64 calls that end in doubt there is room for 64 again."""
+    def test_connections_closed_after_unknown_outcomes_are_replaced(self, echo: Echo, caller: Caller):
+        """After 64 such calls there is room for 64 again."""
         lost = [caller.begin(ask(1, hang=True), within_s=LONG_S) for _ in range(64)]
         echo.wait_for(64)
         echo.hang_up()
-        doubts = [doubt(future.result(60)) for future in lost]
+        doubts = [unknown_outcome(future.result(60)) for future in lost]
         begun = [caller.begin(ask(number, delay_ms=20)) for number in range(100)]
 
         assert [True] * 64 == doubts
         assert list(range(100)) == numbers([future.result(60) for future in begun])
 
-    def test_waiters_are_served_in_turn(self, echo: Echo, kind: str, caller: Caller, monkeypatch: pytest.MonkeyPatch):
-        """Also where every other connection is lost, and while others come to the end of the queue."""
+    def test_waiters_are_served_in_order(self, echo: Echo, kind: str, caller: Caller, monkeypatch: pytest.MonkeyPatch):
+        """This holds if every other connection is lost, and while later callers join the queue."""
         monkeypatch.setattr(async_transport if kind == "async" else sync_transport, "_MOST_CONNECTIONS", 1)
         begun = [caller.begin(ask(0, held=True))]
         echo.wait_for(1)
         for number in range(1, 20):
             begun.append(caller.begin(ask(number, headers={"Connection": "close"} if number % 2 else {})))
-            wait_until(lambda: len(caller.transport._pool._waiting) == number)  # noqa: B023 - called at once
+            wait_until(lambda: len(caller.transport._pool._waiting) == number)  # noqa: B023 - called immediately
         echo.release()
         while not begun[10].done():
             begun.append(caller.begin(ask(100)))
@@ -198,8 +198,8 @@ class TestSharing:
         assert set(range(20)) == set(echo.counts.numbers[:20])
         assert 1 == echo.counts.most_open
 
-    def test_32_callers_at_once_get_their_own_answers(self, echo: Echo, caller: Caller):
-        """Call after call."""
+    def test_32_concurrent_callers_get_their_own_responses(self, echo: Echo, caller: Caller):
+        """Each makes one call after the other."""
         wrong: list[tuple[int, list[int]]] = []
 
         def work(first: int) -> None:
@@ -218,32 +218,32 @@ class TestSharing:
 
 
 class TestClosing:
-    def test_close_ends_calls_under_way(self, echo: Echo, caller: Caller):
-        """Those that wait for an answer are in doubt, those that wait for a connection were not sent."""
+    def test_close_ends_calls_in_flight(self, echo: Echo, caller: Caller):
+        """A call that waits for a response has an unknown outcome; one that waits for a connection was not sent."""
         begun = [caller.begin(ask(number, hang=True), within_s=LONG_S) for number in range(80)]
         echo.wait_for(64)
         wait_until(lambda: len(caller.transport._pool._waiting) == 16)
         started_s = time.monotonic()
         caller.close()
-        outcomes = [doubt(future.result(60)) for future in begun]
+        outcomes = [unknown_outcome(future.result(60)) for future in begun]
 
         assert time.monotonic() - started_s < LONG_S / 2
         assert (64, 16) == (outcomes.count(True), outcomes.count(False))
         echo.wait_until_open(0)
 
-    def test_close_lets_go_of_resting_connections(self, echo: Echo, caller: Caller):
-        """All of them, and for good: a later call is not sent."""
+    def test_close_closes_idle_connections(self, echo: Echo, caller: Caller):
+        """A later call is not sent."""
         caller.call(ask(1))
         caller.close()
         echo.wait_until_open(0)
 
-        assert not doubt(caller.call(ask(2)))
+        assert not unknown_outcome(caller.call(ask(2)))
         assert 0 == echo.counts.open
 
 
 @contextmanager
 def hanging_names(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Names whose resolution does not end; those that are asked for are kept."""
+    """Make name resolution hang, and record the requested names."""
     asked: list[str] = []
     end = threading.Event()
     resolve = socket.getaddrinfo
@@ -262,30 +262,32 @@ def hanging_names(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     end.set()
 
 
-class TestNames:
-    def test_a_name_that_is_resolved_for_ever_ends_at_the_deadline(self, kind: str, monkeypatch: pytest.MonkeyPatch):
-        """Surely unsent, and all callers wait for one resolver only."""
+class TestNameResolution:
+    def test_a_name_resolution_that_hangs_ends_at_the_deadline(self, kind: str, monkeypatch: pytest.MonkeyPatch):
+        """Nothing was sent, and all callers share one resolver."""
         account: Account = account_at("http://slow.invalid:80")
         with hanging_names(monkeypatch) as asked, Caller(kind, account) as caller:
             started_s = time.monotonic()
             begun = [caller.begin(ask(), within_s=0.2) for _ in range(40)]
             outcomes = [future.result(60) for future in begun]
 
-        assert [False] * 40 == [doubt(outcome) for outcome in outcomes]
+        assert [False] * 40 == [unknown_outcome(outcome) for outcome in outcomes]
         assert ["no connection to slow.invalid:80 within"] * 40 == [str(found.cause)[:39] for found in outcomes]
         assert time.monotonic() - started_s < LONG_S
         assert 1 == len(asked)
 
-    def test_a_name_that_nobody_knows_is_an_error(self, kind: str):
-        """Told as what it is."""
+    def test_an_unknown_host_name_raises_its_error(self, kind: str):
+        """The error is that of the resolver."""
         with Caller(kind, account_at("http://no-such-name.invalid")) as caller:
             outcome = caller.call(ask(), within_s=5)
 
-        assert not doubt(outcome)
+        assert not unknown_outcome(outcome)
         assert isinstance(outcome.cause, OSError)
 
-    def test_the_next_address_is_tried(self, kind: str, echo: Echo, monkeypatch: pytest.MonkeyPatch):
-        """Where the first refuses."""
+    def test_the_next_address_is_tried_if_the_first_refuses(
+        self, kind: str, echo: Echo, monkeypatch: pytest.MonkeyPatch
+    ):
+        """A name may have several addresses."""
         with socket.socket() as closed:
             closed.bind(("127.0.0.1", 0))
             there = [closed.getsockname(), ("127.0.0.1", echo.port)]
@@ -296,13 +298,13 @@ class TestNames:
 
         assert [3] == numbers([outcome])
 
-    def test_an_endpoint_that_refuses_is_surely_unsent(self, kind: str):
-        """Nobody listens there."""
+    def test_an_endpoint_that_refuses_is_a_definite_failure(self, kind: str):
+        """No server listens at the port."""
         with socket.socket() as closed:
             closed.bind(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{closed.getsockname()[1]}"
         with Caller(kind, account_at(url)) as caller:
             outcome = caller.call(ask())
 
-        assert not doubt(outcome)
+        assert not unknown_outcome(outcome)
         assert isinstance(outcome.cause, ConnectionRefusedError)

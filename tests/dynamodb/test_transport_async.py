@@ -1,4 +1,4 @@
-"""What only the async transport has to stand: cancelled tasks, loops that end, a loop that must never be blocked."""
+"""Rules of the async transport only: cancelled tasks, loops that end, and a loop that is never blocked."""
 
 import asyncio
 import gc
@@ -31,15 +31,15 @@ def transport_at(url: str) -> Transport:
 
 
 async def asked(transport: Transport, number: int, **wishes: Any) -> int:
-    """The number that came back."""
+    """Return the number in the response."""
     answer = await transport.call(ask(number, **wishes), SkippingClock().monotonic_s() + WITHIN_S)
     assert isinstance(answer, HttpResponse), answer
     return number_of(answer.body)
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_cancelled_tasks_never_mix_up_answers(echo: Echo, seed: int):
-    """Cancelled while it waits, connects, sends, or is just being answered: everyone else gets their own answer."""
+async def test_cancelled_tasks_never_mix_up_responses(echo: Echo, seed: int):
+    """A task may be cancelled while it waits, connects, sends, or receives; others get their own responses."""
     chance, transport = random.Random(seed), transport_at(echo.url)
     tasks = [
         asyncio.create_task(asked(transport, number, delay_ms=chance.choice([0, 0, 1, 5]))) for number in range(400)
@@ -68,7 +68,7 @@ async def test_cancelled_tasks_never_mix_up_answers(echo: Echo, seed: int):
 
 
 async def test_a_cancelled_call_closes_its_connection(echo: Echo):
-    """Its answer is still under way."""
+    """Its response is still in flight."""
     transport = transport_at(echo.url)
     task = asyncio.create_task(asked(transport, 1, held=True))
     await asyncio.to_thread(echo.wait_for, 1)
@@ -81,8 +81,8 @@ async def test_a_cancelled_call_closes_its_connection(echo: Echo):
     assert (2, 2) == (found, echo.counts.accepted)
 
 
-async def test_a_cancelled_waiter_hands_its_connection_on(echo: Echo):
-    """Also in the very turn of the loop in which it got one."""
+async def test_a_cancelled_waiter_passes_its_connection_on(echo: Echo):
+    """This holds in the same loop iteration in which it got one."""
     transport = transport_at(echo.url)
     first = [asyncio.create_task(asked(transport, number, delay_ms=50)) for number in range(64)]
     waiting = [asyncio.create_task(asked(transport, 100 + number)) for number in range(128)]
@@ -96,10 +96,11 @@ async def test_a_cancelled_waiter_hands_its_connection_on(echo: Echo):
 
 
 def test_a_transport_outlives_its_loop(echo: Echo):
-    """Each loop makes connections of its own, and those of the last are closed without waiting for the collector."""
+    """Each loop opens its own connections, and those of the last loop are closed without the garbage collector."""
     transport = transport_at(echo.url)
     with warnings.catch_warnings():
-        # A loop that ends with open connections warns when they are collected, whoever has closed the sockets.
+        # A loop that ends with open connections warns when they are collected, even if the sockets are
+        # closed.
         warnings.simplefilter("ignore", ResourceWarning)
         gc.disable()
         found = [asyncio.run(asked(transport, number)) for number in range(5)]
@@ -113,8 +114,8 @@ def test_a_transport_outlives_its_loop(echo: Echo):
     assert 5 == echo.counts.accepted
 
 
-async def test_closing_while_connections_are_made_leaves_none(echo: Echo):
-    """Neither open nor counted."""
+async def test_closing_while_connections_open_leaves_none(echo: Echo):
+    """None stays open or counted."""
     transport = transport_at(echo.url)
     until_s = SkippingClock().monotonic_s() + WITHIN_S
     tasks = [asyncio.create_task(transport.call(ask(number, held=True), until_s)) for number in range(20)]
@@ -129,8 +130,8 @@ async def test_closing_while_connections_are_made_leaves_none(echo: Echo):
     assert not later.ambiguous
 
 
-async def test_a_transport_of_a_loop_that_is_gone_is_closed_elsewhere(echo: Echo):
-    """A repository may be closed in another loop than the one it was used in."""
+async def test_a_transport_of_an_ended_loop_is_closed_in_another(echo: Echo):
+    """A repository may be closed in another loop than it was used in."""
     transport = transport_at(echo.url)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)

@@ -1,4 +1,4 @@
-"""What only the sync transport has to stand: forks, greenlets, a close from another thread."""
+"""Rules of the sync transport only: forks, greenlets, and a close from another thread."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ def echo() -> Iterator[Echo]:
 
 
 def run_script(text: str, *arguments: str) -> list[str]:
-    """What a program of its own prints."""
+    """Return what a separate program prints."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(text), *arguments],
         capture_output=True,
@@ -39,7 +39,7 @@ def run_script(text: str, *arguments: str) -> list[str]:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_forked_child_does_not_share_connections(echo: Echo):
-    """Parent and child call at once, each over connections of its own, and the parent's goes on to be used."""
+    """Parent and child call at the same time on their own connections, and the parent's is used again."""
     printed = run_script(
         """
         import os, sys, time
@@ -71,8 +71,8 @@ def test_a_forked_child_does_not_share_connections(echo: Echo):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_a_child_forked_while_keys_are_renewed_renews_its_own(echo: Echo):
-    """The thread that renews them stays behind."""
+def test_a_child_forked_during_a_renewal_renews_its_own_keys(echo: Echo):
+    """The thread that renews them does not exist in the child."""
     printed = run_script(
         """
         import os
@@ -96,8 +96,8 @@ def test_a_child_forked_while_keys_are_renewed_renews_its_own(echo: Echo):
     assert ["0 2"] == printed
 
 
-def test_greenlets_call_at_once(echo: Echo):
-    """Under gevent's patches a call parks its greenlet and not the thread."""
+def test_greenlets_call_at_the_same_time(echo: Echo):
+    """With gevent's patches, a call blocks its greenlet and not the thread."""
     pytest.importorskip("gevent")
     printed = run_script(
         """
@@ -125,8 +125,8 @@ def test_greenlets_call_at_once(echo: Echo):
     assert 1 < echo.counts.most_open <= 64
 
 
-def test_a_large_request_is_sent_whole(echo: Echo):
-    """In as many pieces as the socket takes."""
+def test_a_large_request_is_sent_completely(echo: Echo):
+    """The socket may take it in several pieces."""
     with Caller("sync", account_at(echo.url)) as caller:
         answer = caller.call(ask(9, padding="x" * 3_000_000))
 

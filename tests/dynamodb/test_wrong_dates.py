@@ -1,6 +1,7 @@
-"""One response with a wrong Date changes nothing, and a real step of the server's clock is followed.
+"""A single wrong Date has no effect, and a real step of the server's clock is followed.
 
-Time is simulated; the engine is real. The proxy before it shows the simulated time, and changes single dates.
+Time is simulated; the engine is real. The proxy reports the simulated time, and changes single
+dates.
 """
 
 from collections.abc import Iterator
@@ -23,10 +24,10 @@ OFF_S = (HOUR_S, -HOUR_S, 240)
 
 @pytest.fixture(params=KINDS)
 def site(request: pytest.FixtureRequest) -> Iterator[Site]:
-    """A server that accepts signatures of any time: a wrong one would be refused, and hide a wrong write."""
+    """A server that accepts signatures of any time, since a refusal would hide a wrong write."""
     with ExitStack() as stack:
         made = Site(str(request.param), stack)
-        made.proxy.manner.signatures_s = None
+        made.proxy.settings.signatures_s = None
         yield made
 
 
@@ -35,12 +36,12 @@ WHEN = ("opening", "meeting")
 
 
 def opened(site: Site, ahead_s: float = 0) -> Any:
-    """A client that keeps limits for longer than any date is off, so that no read comes before a take."""
+    """Return a client whose limits are cached for longer than any date is off, so that no read precedes a take."""
     return site.limiter(site.machine(ahead_s), config_cache_ttl=10 * HOUR_S)
 
 
 def misled(site: Site, when: str, off_s: int, ahead_s: float = 0) -> Any:
-    """A new client that gets one wrong date."""
+    """Return a new client that gets one wrong date."""
     if when == "opening":
         site.proxy.next(Misdated(off_s))
         return opened(site, ahead_s)
@@ -50,7 +51,7 @@ def misled(site: Site, when: str, off_s: int, ahead_s: float = 0) -> Any:
 
 
 def many(limiter: Any) -> bool:
-    """Whether more than there is was admitted at once."""
+    """Return whether more than the available tokens was admitted at the same time."""
     try:
         with limiter.acquire("user-1", "api", {"rpm": 3 * LEFT}):
             return True
@@ -59,7 +60,7 @@ def many(limiter: Any) -> bool:
 
 
 def warm(site: Site) -> Any:
-    """A client that knows the server's time well, and a bucket with `LEFT` tokens."""
+    """Return a client that knows the server's time well, and a bucket with `LEFT` tokens."""
     limiter = opened(site)
     limiter.set_system_defaults([LIMIT])
     with limiter.acquire("user-1", "api", {"rpm": LIMIT.capacity - LEFT - WARMING}):
@@ -70,15 +71,15 @@ def warm(site: Site) -> Any:
 
 
 def earned_in(site: Site, limiter: Any, tokens: int) -> int:
-    """What is admitted after the time that earns so many tokens."""
+    """Return what is admitted after the time that refills this many tokens."""
     site.time.advance(tokens * EARN_ONE_S)
     return burst(limiter)
 
 
 class TestSingleWrongDate:
     @pytest.mark.parametrize("off_s", OFF_S)
-    def test_warm_client_admits_what_is_available(self, site: Site, off_s: int) -> None:
-        """Neither more than the bucket has, nor nothing for as long as the date was off."""
+    def test_a_warm_client_with_a_wrong_date_admits_what_is_available(self, site: Site, off_s: int) -> None:
+        """It admits no more than the bucket has, and does not reject for as long as the date was off."""
         limiter = warm(site)
         site.proxy.next(Misdated(off_s))
         one, too_many = admitted(limiter), many(limiter)
@@ -93,8 +94,10 @@ class TestSingleWrongDate:
     @pytest.mark.parametrize("off_s", OFF_S)
     @pytest.mark.parametrize("when", WHEN)
     @pytest.mark.parametrize("ahead_s", [0, -HOUR_S])
-    def test_new_client_admits_what_is_available(self, site: Site, off_s: int, when: str, ahead_s: int) -> None:
-        """The first response of a client is confirmed on another connection before anything is written."""
+    def test_a_new_client_with_a_wrong_date_admits_what_is_available(
+        self, site: Site, off_s: int, when: str, ahead_s: int
+    ) -> None:
+        """Its first response is confirmed on another connection before anything is written."""
         other = warm(site)
         newcomer = misled(site, when, off_s, ahead_s)
         too_many, rest = many(newcomer), burst(newcomer)
@@ -106,8 +109,8 @@ class TestSingleWrongDate:
 
     @pytest.mark.parametrize("off_s", OFF_S)
     @pytest.mark.parametrize("when", WHEN)
-    def test_new_bucket_is_created_at_the_present(self, site: Site, off_s: int, when: str) -> None:
-        """A bucket created an hour ahead would earn nothing for an hour."""
+    def test_a_new_bucket_is_created_at_the_servers_time(self, site: Site, off_s: int, when: str) -> None:
+        """A bucket created an hour ahead would not refill for an hour."""
         other = opened(site)
         other.set_system_defaults([LIMIT])
         newcomer = misled(site, when, off_s)
@@ -120,8 +123,8 @@ class TestSingleWrongDate:
 
 class TestStep:
     @pytest.mark.parametrize("step_s", OFF_S)
-    def test_step_of_the_server_is_followed(self, site: Site, step_s: int) -> None:
-        """A second connection confirms it, in the background."""
+    def test_a_step_of_the_server_clock_is_followed(self, site: Site, step_s: int) -> None:
+        """A second connection confirms it in the background."""
         machine = site.machine()
         limiter = site.limiter(machine)
         limiter.set_system_defaults([LIMIT])
@@ -136,14 +139,14 @@ class TestStep:
         assert high - low <= 1_100
 
     def test_wrong_dates_of_one_connection_are_never_followed(self, site: Site) -> None:
-        """However many there are, and with few reads on other connections."""
+        """Any number of them makes no difference, with few reads on other connections."""
         limiter = warm(site)
         site.proxy.always(Misdated(HOUR_S), target="UpdateItem")
         site.proxy.forget()
         taken = sum(admitted(limiter) for _ in range(LEFT // 2))
         too_many = many(limiter)
         probes = site.proxy.targets.count("GetItem")
-        site.proxy.calm()
+        site.proxy.clear_faults()
         later = earned_in(site, limiter, 10)
 
         assert LEFT // 2 == taken

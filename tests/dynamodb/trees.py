@@ -1,6 +1,6 @@
-"""Both trees behind blocking calls, so that a test is written once: the async one runs in a loop of its own.
+"""The async and sync APIs behind blocking calls, so that a test is written once; async runs in its own loop.
 
-Many threads may call at once; in the async tree each call is a task of the one loop.
+Many threads may call at the same time. In the async API, each call is a task of the one loop.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ MOST_LOOKS, LOOK_EVERY_S = 12_000, 0.005
 
 @functools.cache
 def session() -> Any:
-    """A session with keys that no engine checks; made once, for making one is slow, and so is loading what makes it."""
+    """Return a session with keys that no engine checks; it is cached because creating it is slow."""
     import botocore.session
 
     made = botocore.session.Session()
@@ -34,12 +34,12 @@ def session() -> Any:
 
 
 def session_for(url: str) -> Any:
-    """The session for a table at a URL, None where it needs none."""
+    """Return the session for a table at a URL; None if it needs none."""
     return session() if url.startswith("dynamodb:") else None
 
 
 class Blocking:
-    """An object of the async tree; what has to be awaited is waited for."""
+    """An object of the async API whose awaitables are waited for."""
 
     def __init__(self, target: Any, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
         self._target = target
@@ -64,7 +64,7 @@ class Blocking:
 
 
 class AsyncTree:
-    """The async tree, with a loop in a thread."""
+    """The async API, with a loop in a thread."""
 
     def __enter__(self) -> Self:
         self._loop = asyncio.new_event_loop()
@@ -82,11 +82,11 @@ class AsyncTree:
         return Blocking(self.run(Repository.open(url, session=session_for(url), **settings)), self.run)
 
     def limiter(self, repo: Any, **options: Any) -> Any:
-        """Make a limiter of a repository that was opened here."""
+        """Return a limiter of a repository opened here."""
         return Blocking(RateLimiter(repo._target, **options), self.run)
 
     def elsewhere(self, repo: Any, endpoint_url: str, deadline_s: float) -> Any:
-        """The same repository, with all it remembers, of a store that has moved to another endpoint."""
+        """Return the same repository with its caches, at another endpoint."""
         from zae_limiter._async import dynamodb_table
 
         opening = dynamodb_table.open_table(_location(endpoint_url), deadline_s, SystemClock(), Random(), session())
@@ -99,24 +99,24 @@ class AsyncTree:
 
 
 class SyncTree:
-    """The sync tree."""
+    """The sync API."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Nothing to let go of."""
+        """Release nothing."""
 
     def open(self, url: str, **settings: Any) -> Any:
         """Open a repository."""
         return SyncRepository.open(url, session=session_for(url), **settings)
 
     def limiter(self, repo: Any, **options: Any) -> Any:
-        """Make a limiter of a repository that was opened here."""
+        """Return a limiter of a repository opened here."""
         return SyncRateLimiter(repo, **options)
 
     def elsewhere(self, repo: Any, endpoint_url: str, deadline_s: float) -> Any:
-        """The same repository, with all it remembers, of a store that has moved to another endpoint."""
+        """Return the same repository with its caches, at another endpoint."""
         from zae_limiter._sync import dynamodb_table
 
         location = _location(endpoint_url)
@@ -147,5 +147,5 @@ def _moved(scope: Any, table: Any, deadline_s: float) -> Any:
 
 
 def tree(kind: str) -> AsyncTree | SyncTree:
-    """The tree of that kind, to be entered."""
+    """Return a context manager of the API of this kind."""
     return AsyncTree() if kind == "async" else SyncTree()

@@ -1,4 +1,4 @@
-"""The AWS CDK that tools/cdk.sh installs beside the environment, and what it is to run with."""
+"""The AWS CDK that tools/cdk.sh installs outside the environment, and the settings to run it."""
 
 import os
 import shutil
@@ -9,14 +9,14 @@ FOLDER = Path(__file__).resolve().parents[2] / ".engines" / "cdk"
 
 
 def missing() -> str | None:
-    """Why there is no CDK here; None if there is."""
+    """Return why the CDK is missing; None if it is installed."""
     if not (FOLDER / "REQUIREMENTS").is_file():
         return "make test-cdk installs the AWS CDK; it is large"
     return None if shutil.which("node") else "the AWS CDK needs node"
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """As `cdk synth` sets it, with the folder that stacks are written to; and what CDK unpacks is unpacked once."""
+    """Return the environment that `cdk synth` sets, with the output folder; CDK unpacks its files only once."""
     node = Path(shutil.which("node") or "")
     return {
         "CDK_OUTDIR": str(folder),

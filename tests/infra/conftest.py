@@ -1,4 +1,4 @@
-"""A local AWS, one per test process, and stacks in it that no other test names."""
+"""A local AWS per test process, and stack names that no other test uses."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,6 +1,6 @@
-"""A stand-in for a docker engine: its HTTP interface on a socket, as far as it is used, over containers that answer.
+"""A fake Docker engine: the used part of its HTTP interface on a socket, with containers that answer.
 
-What it was asked for is kept as it came, so that a test sees what an engine would see.
+Requests are recorded, so that a test sees what an engine would see.
 """
 
 import json
@@ -20,7 +20,7 @@ SAID = (b"starting\n", b"Re", b"ady\n")
 
 @dataclass
 class Container:
-    """A container: what it was made of, and what listens at its port while it runs."""
+    """A container: its settings, and the server at its port while it runs."""
 
     name: str
     wanted: dict[str, Any]
@@ -29,7 +29,7 @@ class Container:
 
 @dataclass
 class Engine:
-    """What an engine has, and the calls made to it."""
+    """The containers and images of an engine, and the recorded calls."""
 
     images: set[str]
     broken: bool = False
@@ -64,14 +64,14 @@ class Engine:
 
 
 class _Healthy(BaseHTTPRequestHandler):
-    """What listens in a container: it is well, whatever it is asked."""
+    """The server in a container: it answers every request as healthy."""
 
     def do_GET(self) -> None:
         self.send_response(200)
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 class _Interface(BaseHTTPRequestHandler):
@@ -84,7 +84,7 @@ class _Interface(BaseHTTPRequestHandler):
         return "socket"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def do_GET(self) -> None:
         self._answer()
@@ -96,8 +96,8 @@ class _Interface(BaseHTTPRequestHandler):
         path, query = urlsplit(self.path).path, unquote(urlsplit(self.path).query)
         words = [word for word in path.split("/") if word and not word.startswith("v1.")]
         self.engine.calls.append(f"{self.command} {' '.join(words)}")
-        status, told = self._call(words, query, json.loads(body) if body else {})
-        data = told if isinstance(told, bytes) else json.dumps(told).encode()
+        status, content = self._call(words, query, json.loads(body) if body else {})
+        data = content if isinstance(content, bytes) else json.dumps(content).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
@@ -156,7 +156,7 @@ class _SocketServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
 @contextmanager
 def docker_engine(directory: Path, engine: Engine) -> Iterator[str]:
-    """Have an engine answer at a socket in a directory, and yield its address."""
+    """Run an engine at a socket in a directory, and yield its address."""
     path = directory / "docker.sock"
     with _SocketServer(str(path), type("Interface", (_Interface,), {"engine": engine})) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -1,4 +1,4 @@
-"""IAM in front of an engine: what a policy allows a principal passes, and the rest is refused as AWS does it."""
+"""IAM in front of an engine: calls that a policy allows pass; others are refused as AWS refuses them."""
 
 import json
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.dynamodb import raw
-from tests.infra.recorded import requests_of
+from tests.infra.request_recorder import requests_of
 from tests.infra.simulator import allows
 from zae_limiter.tables.dynamodb.http_parser import HttpResponse
 from zae_limiter.tables.dynamodb.requests import DynamoDbCall
@@ -17,21 +17,21 @@ DENIED = "AccessDeniedException"
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A principal: its policy, and its tags."""
+    """The policy and the tags of a principal."""
 
     document: Mapping[str, Any]
     tags: Mapping[str, str]
 
     def lets_through(self, verb: str, body: dict[str, Any]) -> bool:
-        """Say whether every part of a call is allowed."""
+        """Return whether every part of a call is allowed."""
         return all(allows(self.document, request, self.tags) for request in requests_of(verb, body))
 
     def wrapped(self, caller: Any) -> Any:
-        """A client's caller that is held to the policy."""
-        return _Held(caller, self)
+        """Return a client's transport that is restricted by the policy."""
+        return _Guarded(caller, self)
 
 
-class _Held:
+class _Guarded:
     def __init__(self, caller: Any, guard: Guard) -> None:
         self._caller = caller
         self._guard = guard
@@ -50,21 +50,21 @@ class _Held:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whoever has raw access to a table, as far as a policy goes."""
+    """A principal with raw access to a table, restricted by a policy."""
 
     url: str
     table: str
     guard: Guard
 
     def call(self, verb: str, body: dict[str, Any]) -> dict[str, Any] | None:
-        """Make a call, and return the engine's answer; None if IAM refuses it."""
+        """Make a call and return the engine's answer; None if IAM refuses it."""
         if not self.guard.lets_through(verb, body):
             return None
         answer = raw.call(self.url, verb, body)
         return {"status": answer.status, **answer.json}
 
     def put(self, item: Mapping[str, Any]) -> bool:
-        """Put an item as it is written on the wire; False if IAM refuses it."""
+        """Put an item given in typed JSON; False if IAM refuses it."""
         answer = self.call("PutItem", {"TableName": self.table, "Item": dict(item)})
         assert answer is None or answer["status"] == 200, answer
         return answer is not None

@@ -1,4 +1,4 @@
-"""Servers in the place of ministack that behave badly, and a local AWS that is stopped whatever happens."""
+"""Servers that misbehave in place of ministack, and a local AWS that is always stopped after the test."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from zae_limiter.infra.local import LocalAws, Wanted
 
 BROKEN = 'raise SystemExit("no such luck")\n'
 
-# Answers everything, has a child, and neither ends by itself nor lets its child end.
+# Answers every request and has a child process; neither ends by itself.
 STUBBORN = """
 import asyncio, os, subprocess
 from pathlib import Path
@@ -30,7 +30,7 @@ async def app(scope, receive, send):
 """
 
 
-# Lives, says so, and never answers.
+# Runs, says so, and never answers.
 SILENT = """
 import asyncio
 async def app(scope, receive, send):
@@ -40,7 +40,7 @@ async def app(scope, receive, send):
 
 
 def in_place_of_ministack(directory: Path, source: str) -> str:
-    """A directory for PYTHONPATH in which ministack is something else."""
+    """Return a directory for PYTHONPATH in which ministack is this program."""
     package = directory / "instead" / "ministack"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
@@ -49,8 +49,8 @@ def in_place_of_ministack(directory: Path, source: str) -> str:
 
 
 @contextmanager
-def stopped_in_the_end(directory: Path) -> Iterator[LocalAws]:
-    """A local AWS in a directory; its process is gone afterwards, by force if need be."""
+def always_stopped(directory: Path) -> Iterator[LocalAws]:
+    """Yield a local AWS in a directory; its process is ended afterwards, by force if necessary."""
     aws = LocalAws(directory)
     try:
         yield aws
@@ -64,5 +64,5 @@ def stopped_in_the_end(directory: Path) -> Iterator[LocalAws]:
 
 
 def anywhere() -> Wanted:
-    """A local AWS on a port that is free."""
+    """Return settings of a local AWS on a free port."""
     return Wanted(port=free_port())

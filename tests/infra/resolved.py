@@ -1,6 +1,6 @@
-"""The template as CloudFormation would read it: its conditions decided, its functions carried out, by parameters.
+"""The template as CloudFormation evaluates it: conditions and functions are resolved with the parameters.
 
-What is only known when a resource stands, its attributes, stays as ``Logical.Attribute``.
+Attributes that are known only after deployment stay as ``Logical.Attribute``.
 """
 
 import re
@@ -15,7 +15,7 @@ PSEUDO = {"AWS::Partition": "aws-cn", "AWS::AccountId": "123456789012", "AWS::No
 
 
 class Loader(yaml.SafeLoader):
-    """Reads the short forms of functions."""
+    """Load the short forms of functions."""
 
 
 def _function(loader: Loader, suffix: str, node: yaml.Node) -> Any:
@@ -31,12 +31,12 @@ Loader.add_multi_constructor("!", _function)
 
 
 def parsed() -> dict[str, Any]:
-    """The template as it is written."""
+    """Return the template as written."""
     return dict(yaml.load(limiter_template(), Loader))
 
 
 class Resolved:
-    """Resources and outputs that a stack would have."""
+    """The resources and outputs that a stack would have."""
 
     def __init__(self, stack_name: str, parameters: dict[str, str], template: dict[str, Any] | None = None) -> None:
         self._template = parsed() if template is None else template
@@ -45,11 +45,11 @@ class Resolved:
         self.outputs = {name: output["Value"] for name, output in self._chosen("Outputs").items()}
 
     def properties(self, logical_id: str) -> dict[str, Any]:
-        """What a resource is made with."""
+        """Return the properties of a resource."""
         return dict(self.resources[logical_id]["Properties"])
 
     def of_type(self, kind: str) -> dict[str, dict[str, Any]]:
-        """The properties of all resources of a type."""
+        """Return the properties of all resources of a type."""
         return {name: one["Properties"] for name, one in self.resources.items() if one["Type"] == kind}
 
     def _chosen(self, section: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Decides as IAM does whether a policy allows a request: effect, actions, resources and the conditions in use here.
+"""Decide as IAM does whether a policy allows a request: effects, actions, resources and the conditions in use here.
 
-A part of a policy that it does not know is an error, so that nothing is allowed or denied by being overlooked.
+An unknown part of a policy raises an error, so that it is never ignored.
 """
 
 import re
@@ -15,7 +15,7 @@ PRINCIPAL_TAG = re.compile(r"\$\{aws:PrincipalTag/([^}]+)\}")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked of AWS: an action on a resource, on items of these partitions; None where it names no key."""
+    """An action on a resource and on items of these partitions; None if the request has no keys."""
 
     action: str
     resource: str
@@ -23,13 +23,13 @@ class Request:
 
 
 def allows(document: Mapping[str, Any], request: Request, tags: Mapping[str, str]) -> bool:
-    """Say whether a policy allows a request of a principal with these tags; what is not allowed is denied."""
-    said = [statement["Effect"] for statement in document["Statement"] if _speaks_of(statement, request, tags)]
-    return "Allow" in said and "Deny" not in said
+    """Return whether a policy allows a request of a principal with these tags; the default is denied."""
+    effects = [statement["Effect"] for statement in document["Statement"] if _applies_to(statement, request, tags)]
+    return "Allow" in effects and "Deny" not in effects
 
 
 def actions(document: Mapping[str, Any], resource: str) -> set[str]:
-    """The actions that a policy names for a resource."""
+    """Return the actions that a policy lists for a resource."""
     return {
         action
         for statement in document["Statement"]
@@ -38,7 +38,7 @@ def actions(document: Mapping[str, Any], resource: str) -> set[str]:
     }
 
 
-def _speaks_of(statement: Mapping[str, Any], request: Request, tags: Mapping[str, str]) -> bool:
+def _applies_to(statement: Mapping[str, Any], request: Request, tags: Mapping[str, str]) -> bool:
     assert statement.keys() <= KNOWN_PARTS, statement.keys()
     return (
         _matches(_listed(statement["Action"]), request.action)
@@ -56,7 +56,7 @@ def _holds(operator: str, key: str, wanted: list[str], request: Request, tags: M
     match operator:
         case "ForAllValues:StringLike":
             patterns = [pattern for pattern in (_filled_in(one, tags) for one in wanted) if pattern is not None]
-            # Of a request without keys this holds of all of them.
+            # For a request without keys, this condition holds vacuously.
             return all(_matches(patterns, value) for value in request.leading_keys or ())
         case "ForAnyValue:StringLike":
             patterns = [pattern for pattern in (_filled_in(one, tags) for one in wanted) if pattern is not None]
@@ -67,7 +67,7 @@ def _holds(operator: str, key: str, wanted: list[str], request: Request, tags: M
 
 
 def _filled_in(pattern: str, tags: Mapping[str, str]) -> str | None:
-    """A pattern with the principal's tags in it; None where one is missing, which matches nothing."""
+    """Return a pattern with the principal's tags inserted; None if one is missing, which matches nothing."""
     if any(name not in tags for name in PRINCIPAL_TAG.findall(pattern)):
         return None
     filled = PRINCIPAL_TAG.sub(lambda found: tags[found[1]], pattern)

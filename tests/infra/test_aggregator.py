@@ -1,4 +1,4 @@
-"""The aggregator as it is deployed: environment, role, stream, and its package where nothing else is installed."""
+"""The deployed aggregator: environment, role, stream, and its package without other installed packages."""
 
 import json
 import subprocess
@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from tests.aggregator.stage import BUCKETS, change, namespace
+from tests.aggregator.simulated_table import BUCKETS, change, namespace
 from tests.dynamodb.engines import Engine
 from tests.dynamodb.trees import session
-from tests.infra.recorded import TABLE, requests_of
+from tests.infra.request_recorder import TABLE, requests_of
 from tests.infra.resolved import Resolved
 from tests.infra.simulator import Request, actions, allows
 from tests.many_shards import grown
@@ -45,7 +45,7 @@ LIMITS = [Limit.per_day("rpm", 1_000)]
 PATIENCE_S = 120.0
 WITHOUT_AGGREGATOR = StackOptions(enable_aggregator=False, enable_alarms=False, create_iam=False)
 
-# What is there where functions run in Python.
+# The packages that the Lambda runtime of Python provides.
 RUNTIME = ("boto3", "botocore", "s3transfer", "jmespath", "python-dateutil", "six", "urllib3")
 
 DRIVER = """
@@ -67,7 +67,7 @@ def package() -> bytes:
 
 
 def opened(stack: Stack, url: str) -> SyncRepository:
-    """A client of a stack's table, with the default namespace in it."""
+    """Open a client of a stack's table, with the default namespace."""
     place = f"dynamodb://{stack.name}?region=us-east-1&endpoint_url={url}&create=true"
     repo = SyncRepository.open(place, session=session(), deadline_s=20.0)
     repo.set_system_defaults(LIMITS)
@@ -82,24 +82,24 @@ def take(repo: SyncRepository, times: int) -> None:
 
 
 def counted(repo: SyncRepository) -> dict[str, int]:
-    """What was counted so far, by the kind of window; an hour may end in between."""
+    """Return the usage counted so far by kind of window; an hour may end in between."""
     sums: Counter[str] = Counter()
     for one in repo.get_usage_snapshots("user-1")[0]:
         sums[one.window_type] += one.counters["rpm"]
     return dict(sums)
 
 
-def comes_to(expected: Any, look: Callable[[], Any]) -> Any:
-    """What is seen in the end, as soon as it is what is expected."""
+def poll_until(expected: Any, look: Callable[[], Any]) -> Any:
+    """Poll until the value is as expected, and return the value seen last."""
     end_s = time.monotonic() + PATIENCE_S
     while (seen := look()) != expected and time.monotonic() < end_s:
         time.sleep(0.2)
     return seen
 
 
-class TestSetting:
-    def test_its_environment_is_what_it_reads(self) -> None:
-        """Every variable that it knows is set, and what is set it can read."""
+class TestEnvironment:
+    def test_aggregator_environment_contains_every_setting_it_reads(self) -> None:
+        """Every variable is set, and the aggregator can parse each value."""
         stack = Resolved("my-app", template_parameters("my-app", StackOptions(snapshot_windows="monthly")))
         environment = stack.properties("AggregatorFunction")["Environment"]["Variables"]
         known = {settings.TABLE_NAME, settings.SNAPSHOT_WINDOWS, settings.USAGE_RETENTION_DAYS, settings.ARCHIVE_BUCKET}
@@ -112,19 +112,19 @@ class TestSetting:
             read.archive_bucket,
         )
 
-    def test_its_metrics_are_those_of_one_stack(self) -> None:
-        """Several limiters of an account are not added up."""
+    def test_aggregator_metrics_are_those_of_one_stack(self) -> None:
+        """Several limiters of an account are not summed."""
         stack = Resolved("my-app", template_parameters("my-app", StackOptions()))
 
         assert "my-app" == stack.properties("AggregatorFunction")["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"]
 
-    def test_without_an_archive_it_archives_nothing(self) -> None:
+    def test_aggregator_without_an_archive_archives_nothing(self) -> None:
         stack = Resolved("my-app", template_parameters("my-app", StackOptions(enable_audit_archival=False)))
         environment = stack.properties("AggregatorFunction")["Environment"]["Variables"]
 
         assert settings.AggregatorSettings.of(environment).archive_bucket is None
 
-    def test_its_handler_is_the_packages(self) -> None:
+    def test_aggregator_handler_is_that_of_the_package(self) -> None:
         stack = Resolved("my-app", template_parameters("my-app", StackOptions()))
 
         assert HANDLER == stack.properties("AggregatorFunction")["Handler"]
@@ -132,41 +132,43 @@ class TestSetting:
 
 class TestRole:
     @pytest.fixture
-    def asked(self, aws: Engine, stack: Stack, clients: Clients) -> list[Request]:
-        """What counting, splitting, merging and archiving ask of AWS."""
+    def requests(self, aws: Engine, stack: Stack, clients: Clients) -> list[Request]:
+        """The requests of counting, splitting, merging and archiving."""
         archive = stack.deploy(StackOptions(enable_alarms=False)).state.outputs["ArchiveBucketName"]
-        heard: list[Request] = []
+        recorded: list[Request] = []
 
-        def hear_bucket(model: Any, **_: Any) -> None:
-            heard.append(Request(f"s3:{model.name}", "ArchiveBucket.Arn/some-object", None))
+        def record_request(model: Any, **_: Any) -> None:
+            recorded.append(Request(f"s3:{model.name}", "ArchiveBucket.Arn/some-object", None))
 
-        clients.of("s3").meta.events.register("before-call.s3", hear_bucket)
+        clients.of("s3").meta.events.register("before-call.s3", record_request)
         prepare(table_of(stack, clients))
-        work(table_of(stack, clients, heard))
+        work(table_of(stack, clients, recorded))
         event = AuditEvent("1", "2024-01-01T00:00:00Z", AuditAction.LIMITS_SET, "user-1", None, None, {})
         Archive(archive, lambda: clients.of("s3")).write(
             [ExpiredEvent(namespace_id="ns000000000", sequence="1", at_ms=0, event=event)]
         )
-        return heard
+        return recorded
 
-    def test_it_may_do_what_it_does_and_nothing_else(self, asked: list[Request]) -> None:
+    def test_aggregator_role_allows_exactly_what_the_aggregator_requests(self, requests: list[Request]) -> None:
         role = Resolved("my-app", template_parameters("my-app", StackOptions())).properties("AggregatorRole")
         said = [statement for policy in role["Policies"] for statement in policy["PolicyDocument"]["Statement"]]
         document = {"Statement": said}
-        # These it does not ask for itself.
+        # The Lambda service makes this request, not the aggregator.
         streams = {"dynamodb:ListStreams"}
 
-        assert [] == [request for request in asked if not allows(document, request, {})]
-        assert {request.action for request in asked if request.resource == TABLE} == actions(document, TABLE) - streams
+        assert [] == [request for request in requests if not allows(document, request, {})]
+        assert {request.action for request in requests if request.resource == TABLE} == actions(
+            document, TABLE
+        ) - streams
         assert {"s3:PutObject"} == actions(document, "ArchiveBucket.Arn/some-object") - streams
 
 
-class Heard:
-    """Makes calls, and keeps what they ask for."""
+class RecordingTransport:
+    """Make calls, and record the requests in them."""
 
-    def __init__(self, caller: AggregatorTransport, heard: list[Request]) -> None:
+    def __init__(self, caller: AggregatorTransport, recorded: list[Request]) -> None:
         self._caller = caller
-        self._heard = heard
+        self._heard = recorded
         self.reconnect = caller.reconnect
 
     @property
@@ -178,42 +180,42 @@ class Heard:
         return self._caller.call(call, now_s)
 
 
-def table_of(stack: Stack, clients: Clients, heard: list[Request] | None = None) -> AggregatorTable:
-    """The table of a stack as the aggregator uses it."""
-    caller = Heard(Carried(clients.of("dynamodb")), [] if heard is None else heard)
+def table_of(stack: Stack, clients: Clients, recorded: list[Request] | None = None) -> AggregatorTable:
+    """Return the table of a stack as the aggregator uses it."""
+    caller = RecordingTransport(Carried(clients.of("dynamodb")), [] if recorded is None else recorded)
     return AggregatorTable(caller, stack.name, sleep=lambda seconds: None)
 
 
 def prepare(table: AggregatorTable) -> None:
-    """A namespace, and a bucket in it that can be split."""
+    """Create a namespace, and a bucket in it that can be split."""
     (item,) = grown(stored(Limit.per_minute("rpm", 1_000)), [], at(NOON)).values()
 
-    def asking() -> TableDialogue[TableAnswer]:
+    def operations() -> TableDialogue[TableAnswer]:
         yield namespace()
         answer: TableAnswer = yield Put({**item, "b_rpm_tk": 0, "rf": int(time.time() * 1000)})
         return answer
 
-    table.run(asking(), lambda: True)
+    table.run(operations(), lambda: True)
 
 
 def work(table: AggregatorTable) -> None:
-    """Count usage, in a snapshot that begins and in one that is there; split a bucket and merge it again."""
-    means = ApplyContext(numbers_from(getrandbits(60)), table.now)
+    """Count usage in a new and in an existing snapshot; split a bucket and merge it again."""
+    context = ApplyContext(numbers_from(getrandbits(60)), table.now)
     for number in (1, 2):
         for group in groups(accounts_of([change(number, BUCKETS[0], 0, 5)])):
-            assert not table.run(count(group, Rules(), means), lambda: True).left
-    assert table.run(split(Split(BUCKETS[0], 1), means), lambda: True)
-    seen = table.run(merge(Merge(BUCKETS[0], 2, {}), Rules(), means), lambda: True).shards
+            assert not table.run(count(group, Rules(), context), lambda: True).left
+    assert table.run(split(Split(BUCKETS[0], 1), context), lambda: True)
+    seen = table.run(merge(Merge(BUCKETS[0], 2, {}), Rules(), context), lambda: True).shards
     calm = {
         shard: watch._replace(calm_since_ms=0, gauge=watch.gauge._replace(at_ms=0)) for shard, watch in seen.items()
     }
-    assert 1 == table.run(merge(Merge(BUCKETS[0], 2, calm), Rules(), means), lambda: True).merged
+    assert 1 == table.run(merge(Merge(BUCKETS[0], 2, calm), Rules(), context), lambda: True).merged
 
 
 class TestPackage:
     @pytest.fixture
     def bare(self, tmp_path: Path, package: bytes) -> list[str]:
-        """How Python is started where there is nothing but what Lambda has, and the package."""
+        """The command that runs Python with only the Lambda runtime's packages and the package."""
         venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
         (tmp_path / "package.zip").write_bytes(package)
         subprocess.run(
@@ -226,8 +228,10 @@ class TestPackage:
             link(name, runtime)
         return [str(tmp_path / "venv/bin/python"), "-I", "-c", DRIVER, str(tmp_path / "task"), str(runtime), HANDLER]
 
-    def test_it_counts_what_a_stream_tells(self, bare: list[str], stack: Stack, clients: Clients, aws: Engine) -> None:
-        """In an environment with boto3 and the package alone."""
+    def test_aggregator_package_counts_a_stream_in_a_bare_environment(
+        self, bare: list[str], stack: Stack, clients: Clients, aws: Engine
+    ) -> None:
+        """The environment has only boto3 and the package."""
         stream = stack.deploy(WITHOUT_AGGREGATOR).state.outputs["StreamArn"]
         with opened(stack, aws.url) as repo:
             take(repo, 3)
@@ -249,7 +253,7 @@ class TestPackage:
 
 
 def link(distribution: str, folder: Path) -> None:
-    """Put what a distribution has installed for import into a folder."""
+    """Link the installed files of a distribution into a folder."""
     tops = {path.parts[0] for path in metadata.files(distribution) or [] if ".." not in path.parts}
     for top in tops:
         if not top.endswith(".dist-info") and top != "__pycache__":
@@ -257,7 +261,7 @@ def link(distribution: str, folder: Path) -> None:
 
 
 def records_of(clients: Clients, stream: str) -> list[dict[str, Any]]:
-    """All records of a stream, as Lambda would be handed them."""
+    """Return all records of a stream, as Lambda passes them."""
     client = clients.of("dynamodbstreams")
     found: list[dict[str, Any]] = []
     for shard in client.describe_stream(StreamArn=stream)["StreamDescription"]["Shards"]:
@@ -265,13 +269,16 @@ def records_of(clients: Clients, stream: str) -> list[dict[str, Any]]:
         iterator = client.get_shard_iterator(**place)["ShardIterator"]
         found += client.get_records(ShardIterator=iterator, Limit=1000)["Records"]
     for record in found:
-        told = record["dynamodb"]
-        told["ApproximateCreationDateTime"] = told["ApproximateCreationDateTime"].timestamp()
+        data = record["dynamodb"]
+        data["ApproximateCreationDateTime"] = data["ApproximateCreationDateTime"].timestamp()
     return found
 
 
 def passes(pattern: Any, value: Any) -> bool:
-    """Whether a filter of Lambda passes a record on: of each list one must fit, by being equal or by its beginning."""
+    """Return whether a Lambda filter accepts a record.
+
+    Of each list, one pattern has to match by equality or by prefix.
+    """
     if isinstance(pattern, dict):
         return isinstance(value, dict) and all(passes(one, value.get(name)) for name, one in pattern.items())
     return any(
@@ -282,16 +289,19 @@ def passes(pattern: Any, value: Any) -> bool:
 
 
 def expired(written: dict[str, Any], **by: Any) -> dict[str, Any]:
-    """The record of an item's removal, made from that of its creation."""
-    told = {name: value for name, value in written["dynamodb"].items() if name != "NewImage"}
-    return {"eventName": "REMOVE", "dynamodb": {**told, "OldImage": written["dynamodb"]["NewImage"]}, **by}
+    """Return the record of an item's expiry, made from that of its creation."""
+    data = {name: value for name, value in written["dynamodb"].items() if name != "NewImage"}
+    return {"eventName": "REMOVE", "dynamodb": {**data, "OldImage": written["dynamodb"]["NewImage"]}, **by}
 
 
 class TestFilter:
-    def test_just_those_records_pass_that_tell_the_aggregator_something(
+    def test_stream_filter_passes_only_records_that_the_aggregator_uses(
         self, stack: Stack, clients: Clients, aws: Engine
     ) -> None:
-        """Of everything a client and the aggregator itself write; else its own snapshots would start it for ever."""
+        """The records are those of all writes of a client and of the aggregator.
+
+        Otherwise its own snapshots would invoke it for ever.
+        """
         stream = stack.deploy(WITHOUT_AGGREGATOR).state.outputs["StreamArn"]
         with opened(stack, aws.url) as repo:
             take(repo, 2)
@@ -316,8 +326,10 @@ class TestFilter:
 
 
 class TestDeployed:
-    def test_usage_comes_through_the_stream(self, stack: Stack, clients: Clients, aws: Engine, package: bytes) -> None:
-        """A stack, its package, a client: what is taken is counted by nobody's doing."""
+    def test_deployed_aggregator_counts_usage_from_the_stream(
+        self, stack: Stack, clients: Clients, aws: Engine, package: bytes
+    ) -> None:
+        """A stack, its package and a client are enough to count what is taken."""
         options = StackOptions(enable_alarms=False, snapshot_windows="hourly,daily,monthly")
         provided = provide(stack.name, clients, options)
         function = AggregatorFunction(stack.name, clients)
@@ -325,31 +337,31 @@ class TestDeployed:
             take(repo, 5)
             expected = {"hourly": 10, "daily": 10, "monthly": 10}
 
-            assert expected == comes_to(expected, lambda: counted(repo))
+            assert expected == poll_until(expected, lambda: counted(repo))
             assert package_sha256(package) == function.code_sha256()
             assert (True, True) == (provided.stack_changed, provided.code_changed)
 
-    def test_providing_again_changes_nothing(self, stack: Stack, clients: Clients) -> None:
+    def test_deploying_the_same_aggregator_again_changes_nothing(self, stack: Stack, clients: Clients) -> None:
         options = StackOptions(enable_alarms=False)
         provide(stack.name, clients, options)
         again = provide(stack.name, clients, options)
 
         assert (False, False) == (again.stack_changed, again.code_changed)
 
-    def test_without_an_aggregator_there_is_no_code(self, stack: Stack, clients: Clients) -> None:
+    def test_a_stack_without_an_aggregator_gets_no_code(self, stack: Stack, clients: Clients) -> None:
         provided = provide(stack.name, clients, WITHOUT_AGGREGATOR)
 
         assert (True, False) == (provided.stack_changed, provided.code_changed)
         assert update_code(stack.name, clients) is None
 
-    def test_old_code_is_replaced(self, stack: Stack, clients: Clients, package: bytes) -> None:
-        """As it was left by an older installation, or by the template alone."""
+    def test_deploy_replaces_old_aggregator_code(self, stack: Stack, clients: Clients, package: bytes) -> None:
+        """The code may be that of an older installation or of the template alone."""
         stack.deploy(StackOptions(enable_alarms=False))
 
         assert [True, False] == [update_code(stack.name, clients) for _ in range(2)]
         assert package_sha256(package) == AggregatorFunction(stack.name, clients).code_sha256()
 
-    def test_without_powertools_nothing_is_made(
+    def test_deploy_without_powertools_creates_nothing(
         self, stack: Stack, clients: Clients, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("zae_limiter.infra.lambda_package._DISTRIBUTIONS", ("powertools-that-nobody-has",))

@@ -1,4 +1,4 @@
-"""The CDK construct comes to the same stack as the template does, with the aggregator's code in it."""
+"""The CDK construct makes the same stack as the template, with the aggregator's code in it."""
 
 import json
 import sys
@@ -27,21 +27,24 @@ CHOICES = [
 
 @pytest.fixture(autouse=True, scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The CDK can be imported, behind all that the environment has; imported by tests alone, since that starts node."""
+    """Make the CDK importable after the packages of the environment.
+
+    Only tests import it, since the import starts node.
+    """
     reason = cdk.missing()
     if reason:
         pytest.skip(reason)
     with pytest.MonkeyPatch.context() as changed:
         for name, value in cdk.environment(tmp_path_factory.mktemp("cdk")).items():
             changed.setenv(name, value)
-        # cfn-lint has looked at the template.
+        # cfn-lint checks the template in another test.
         changed.setenv("CDK_VALIDATION", "false")
         changed.setattr(sys, "path", [*sys.path, str(cdk.FOLDER)])
         yield
 
 
 class Synthesised:
-    """A stack with a limiter in it, as CDK hands it to CloudFormation."""
+    """A stack with a limiter, as CDK passes it to CloudFormation."""
 
     def __init__(self, folder: Path, options: StackOptions, name: str = NAME) -> None:
         import aws_cdk
@@ -57,8 +60,8 @@ class Synthesised:
 
 
 @pytest.mark.parametrize("options", CHOICES, ids=["default", "roles", "lean", "bare"])
-def test_it_is_the_stack_that_the_template_makes(tmp_path: Path, options: StackOptions) -> None:
-    """Resource by resource and output by output; but for the code, which is an asset."""
+def test_cdk_construct_makes_the_stack_of_the_template(tmp_path: Path, options: StackOptions) -> None:
+    """All resources and outputs are equal, except the code, which is an asset."""
     made = Synthesised(tmp_path, options)
     expected = Resolved(NAME, template_parameters(NAME, options))
     found = Resolved(NAME, {}, made.template)
@@ -67,7 +70,7 @@ def test_it_is_the_stack_that_the_template_makes(tmp_path: Path, options: StackO
     assert normal(expected.outputs) == normal(found.outputs)
 
 
-def test_the_code_is_the_package_of_this_installation(tmp_path: Path) -> None:
+def test_cdk_construct_deploys_the_package_of_this_installation(tmp_path: Path) -> None:
     made = Synthesised(tmp_path, StackOptions())
 
     assert [build_package()] == made.files
@@ -75,30 +78,30 @@ def test_the_code_is_the_package_of_this_installation(tmp_path: Path) -> None:
     assert {"S3Bucket", "S3Key"} == set(code)
 
 
-def test_without_an_aggregator_there_is_no_asset(tmp_path: Path) -> None:
+def test_cdk_construct_without_an_aggregator_has_no_asset(tmp_path: Path) -> None:
     assert [] == Synthesised(tmp_path, StackOptions(enable_aggregator=False)).files
 
 
-def test_it_is_found_as_every_limiter_is(tmp_path: Path) -> None:
-    """By its tags, beside those that were chosen."""
+def test_cdk_construct_tags_the_stack_as_a_limiter(tmp_path: Path) -> None:
+    """Tags of the user are kept beside them."""
     made = Synthesised(tmp_path, StackOptions(tags={"team": "search"}))
 
     assert (tags.LIMITER, "search") == (tags.stack_type(NAME, made.tags, ""), made.tags["team"])
 
 
-def test_what_the_stack_tells_can_be_used_elsewhere(tmp_path: Path) -> None:
+def test_cdk_construct_outputs_can_be_used_elsewhere(tmp_path: Path) -> None:
     made = Synthesised(tmp_path, StackOptions(create_iam_roles=True))
 
     assert isinstance(made.limiter.output("AppRoleArn"), str)
 
 
-def test_a_name_that_no_limiter_can_have_is_refused(tmp_path: Path) -> None:
+def test_cdk_construct_with_an_invalid_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidNameError):
         Synthesised(tmp_path, StackOptions(), "a" * 56)
 
 
 def without_code(resources: dict[str, Any]) -> dict[str, Any]:
-    """Resources, but for the function's code and what CDK adds of its own."""
+    """Return the resources without the function's code and CDK's own additions."""
     kept = {name: one for name, one in resources.items() if one["Type"] != "AWS::CDK::Metadata"}
     for one in kept.values():
         one.get("Properties", {}).pop("Code", None)
@@ -110,5 +113,5 @@ def without_code(resources: dict[str, Any]) -> dict[str, Any]:
 
 
 def normal(value: Any) -> Any:
-    """The same with numbers and truths as parameters write them, since CDK puts texts in the place of parameters."""
+    """Return the value with numbers and booleans as text, since CDK replaces parameters by text."""
     return json.loads(json.dumps(value, sort_keys=True), parse_int=str)

@@ -1,4 +1,4 @@
-"""Stacks of limiters are found among those of others."""
+"""Stacks of limiters are found among other stacks."""
 
 import json
 from datetime import UTC, datetime
@@ -22,19 +22,19 @@ NEXT_TO_NOTHING = json.dumps({"Resources": {"Nothing": {"Type": "AWS::CloudForma
 STACKS_OF_A_PAGE = 100
 
 
-def told(name: str, status: str = "CREATE_COMPLETE", **more: Any) -> dict[str, Any]:
+def stack_description(name: str, status: str = "CREATE_COMPLETE", **more: Any) -> dict[str, Any]:
     return {"StackName": name, "StackStatus": status, "CreationTime": AT, **more}
 
 
 def known(name: str, status: str = "CREATE_COMPLETE") -> LimiterInfo:
-    found = info_of(told(name, status, Tags=[{"Key": tags.TYPE, "Value": "limiter"}]), "us-east-1")
+    found = info_of(stack_description(name, status, Tags=[{"Key": tags.TYPE, "Value": "limiter"}]), "us-east-1")
     assert found is not None
     return found
 
 
 class TestOnAws:
-    def test_limiters_are_found_on_any_page(self, aws: Engine) -> None:
-        """By name, in the region that was asked, beside stacks of others."""
+    def test_list_limiters_finds_limiters_on_every_page(self, aws: Engine) -> None:
+        """They are listed by name, in the requested region, among other stacks."""
         clients = clients_at(aws.url, "eu-west-1")
         for number in range(STACKS_OF_A_PAGE):
             clients.of("cloudformation").create_stack(StackName=f"other-{number}", TemplateBody=NEXT_TO_NOTHING)
@@ -47,8 +47,10 @@ class TestOnAws:
         assert all(one.is_healthy and one.version and one.lambda_version for one in found)
         assert list_limiters(clients_at(aws.url, "eu-west-2")) == []
 
-    async def test_both_trees_list_them(self, aws: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-        """With the keys that are configured, since no session is named."""
+    async def test_async_and_sync_list_deployed_return_the_same_limiters(
+        self, aws: Engine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Without a session, the configured keys are used."""
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
         Stack("my-app", clients_at(aws.url, "ap-south-1")).deploy(
@@ -59,31 +61,31 @@ class TestOnAws:
         assert ["my-app"] == [one.user_name for one in found]
         assert found == SyncRateLimiter.list_deployed("ap-south-1", aws.url)
 
-    def test_nobody_answers(self) -> None:
+    def test_list_limiters_of_an_unavailable_aws_raises_unavailable(self) -> None:
         with pytest.raises(RateLimiterUnavailable, match=r"127\.0\.0\.1"):
             list_limiters(clients_at("http://127.0.0.1:9"))
 
 
 class TestRecognizing:
-    def test_stacks_of_others_are_not_limiters(self) -> None:
-        assert info_of(told("shop", Description="A shop"), "us-east-1") is None
+    def test_a_stack_of_another_application_is_not_a_limiter(self) -> None:
+        assert info_of(stack_description("shop", Description="A shop"), "us-east-1") is None
 
-    def test_the_prefix_of_old_is_one(self) -> None:
-        """And the user never wrote it."""
-        found = info_of(told("ZAEL-my-app"), "us-east-1")
+    def test_a_stack_with_the_old_prefix_is_a_limiter(self) -> None:
+        """The prefix is not part of the user's name."""
+        found = info_of(stack_description("ZAEL-my-app"), "us-east-1")
 
         assert found is not None
         assert ("ZAEL-my-app", "my-app", None) == (found.stack_name, found.user_name, found.version)
 
-    def test_a_template_that_was_deployed_by_other_means_is_one(self) -> None:
-        found = info_of(told("my-app", Description="zae-limiter: a table of rate limits"), "us-east-1")
+    def test_a_stack_deployed_from_the_template_without_tags_is_a_limiter(self) -> None:
+        found = info_of(stack_description("my-app", Description="zae-limiter: a table of rate limits"), "us-east-1")
 
         assert found is not None
         assert ("my-app", "limiter") == (found.user_name, found.stack_type)
 
-    def test_tags_say_what_it_is(self) -> None:
+    def test_limiter_info_is_read_from_the_tags(self) -> None:
         said = tags.to_list(tags.limiter_tags("my-app", "1.2.3", {"team": "a"}))
-        found = info_of(told("my-app", Tags=said, LastUpdatedTime=AT), "us-east-1")
+        found = info_of(stack_description("my-app", Tags=said, LastUpdatedTime=AT), "us-east-1")
 
         assert found == LimiterInfo(
             stack_name="my-app",
@@ -98,7 +100,7 @@ class TestRecognizing:
             stack_type="limiter",
         )
 
-    def test_a_stack_of_another_type_is_listed_only_when_asked_for(self, aws: Engine) -> None:
+    def test_a_stack_of_another_type_is_listed_only_on_request(self, aws: Engine) -> None:
         """Load tests have stacks too."""
         clients: Clients = clients_at(aws.url, "eu-west-3")
         said = [{"Key": tags.TYPE, "Value": "loadtest"}, {"Key": tags.NAME, "Value": "my-app"}]
@@ -122,8 +124,8 @@ class TestRecognizing:
         ("REVIEW_IN_PROGRESS", ""),
     ],
 )
-def test_a_state_is_one_of_three(status: str, expected: str) -> None:
-    """Healthy, in progress or failed; one that waits for review is none of them."""
+def test_a_limiter_status_is_healthy_in_progress_or_failed(status: str, expected: str) -> None:
+    """A stack that waits for review is none of them."""
     found = known("my-app", status)
     said = {"healthy": found.is_healthy, "in progress": found.is_in_progress, "failed": found.is_failed}
 

@@ -1,4 +1,4 @@
-"""What is on this machine is told from AWS by its address, and an engine that is only a database says so."""
+"""A local AWS is recognised by its address, and an engine that only has DynamoDB raises clear errors."""
 
 import pytest
 
@@ -25,7 +25,7 @@ from zae_limiter.infra.stack import Stack
         "http://aws.localhost",
     ],
 )
-def test_local(url: str) -> None:
+def test_a_private_or_local_address_is_local(url: str) -> None:
     assert is_local(url)
 
 
@@ -39,16 +39,16 @@ def test_local(url: str) -> None:
         "https://54.240.1.1",
     ],
 )
-def test_not_local(url: str) -> None:
+def test_an_aws_or_public_address_is_not_local(url: str) -> None:
     assert not is_local(url)
 
 
-def test_it_is_asked_of_where_calls_go() -> None:
+def test_clients_are_local_if_their_endpoint_is() -> None:
     assert clients_at("http://localhost:4566").is_local("lambda")
 
 
-class TestDatabaseAlone:
-    """What is asked of a service that it does not have fails with words, not by accident."""
+class TestDynamoDbOnly:
+    """A service that the engine lacks raises a package error."""
 
     @pytest.fixture(params=ENGINES)
     def url(self, request: pytest.FixtureRequest) -> str:
@@ -57,7 +57,7 @@ class TestDatabaseAlone:
         except EngineAbsentError as absent:
             pytest.skip(str(absent))
 
-    def test_it_has_no_stacks_and_no_functions(self, url: str) -> None:
+    def test_an_engine_without_cloudformation_and_lambda_raises_package_errors(self, url: str) -> None:
         clients = clients_at(url)
 
         with pytest.raises(StackOperationError, match="my-app"):
@@ -67,11 +67,11 @@ class TestDatabaseAlone:
         with pytest.raises(RateLimiterUnavailable):
             list_limiters(clients)
 
-    def test_nothing_can_be_built_there(self, url: str) -> None:
+    def test_a_stack_cannot_be_built_on_an_engine_without_cloudformation(self, url: str) -> None:
         with pytest.raises(InfrastructureError):
             SyncRepository.builder(fresh_table_name(), "us-east-1", endpoint_url=url, session=session()).build()
 
-    def test_a_table_that_was_made_there_can_be_built_on_and_tells_how_it_stands(self, url: str) -> None:
+    def test_an_existing_table_on_an_engine_without_cloudformation_is_used(self, url: str) -> None:
         name = fresh_table_name()
         place = f"dynamodb://{name}?region=us-east-1&endpoint_url={url}&create=true"
         SyncRepository.open(place, session=session(), deadline_s=20).close()

@@ -1,4 +1,4 @@
-"""The aggregator's function is given its code, and given it again only when it is other code."""
+"""Code is uploaded to the aggregator's function only if it differs."""
 
 import io
 import zipfile
@@ -23,7 +23,7 @@ def package_of(text: str) -> bytes:
     return written.getvalue()
 
 
-def test_code_is_uploaded_once(stack: Stack, clients: Clients) -> None:
+def test_the_same_code_is_uploaded_once(stack: Stack, clients: Clients) -> None:
     stack.deploy(StackOptions())
     function = AggregatorFunction(stack.name, clients)
     first, second = package_of("first = 1"), package_of("second = 2")
@@ -32,8 +32,8 @@ def test_code_is_uploaded_once(stack: Stack, clients: Clients) -> None:
     assert package_sha256(second) == function.code_sha256()
 
 
-def test_an_update_of_the_stack_keeps_the_code(stack: Stack, clients: Clients) -> None:
-    """What the template says of the code never changes, so CloudFormation leaves it alone."""
+def test_an_update_of_the_stack_keeps_the_uploaded_code(stack: Stack, clients: Clients) -> None:
+    """The code in the template never changes, so CloudFormation does not replace it."""
     stack.deploy(StackOptions())
     function, package = AggregatorFunction(stack.name, clients), package_of("first = 1")
     function.upload(package)
@@ -42,7 +42,7 @@ def test_an_update_of_the_stack_keeps_the_code(stack: Stack, clients: Clients) -
     assert package_sha256(package) == function.code_sha256()
 
 
-def test_without_a_function_there_is_nothing_to_upload_to(stack: Stack, clients: Clients) -> None:
+def test_an_upload_without_a_function_is_refused(stack: Stack, clients: Clients) -> None:
     stack.deploy(StackOptions(enable_aggregator=False))
     function = AggregatorFunction(stack.name, clients)
 
@@ -51,8 +51,8 @@ def test_without_a_function_there_is_nothing_to_upload_to(stack: Stack, clients:
         function.upload(package_of("first = 1"))
 
 
-class Rival:
-    """Answers an update as AWS does while somebody else's is under way; ``meanwhile`` is what that one does."""
+class ConflictingUpdate:
+    """Answer an update as AWS does during another update; ``meanwhile`` is that other update."""
 
     status_code = 409
 
@@ -69,8 +69,8 @@ class Rival:
         return self, {"Error": conflict, "ResponseMetadata": {"HTTPStatusCode": 409}}
 
 
-class TestManyAtOnce:
-    """A fleet is restarted with a new client: all of them see the old code, one is first."""
+class TestConcurrentUploads:
+    """Many clients start with new code at the same time, and all of them see the old code."""
 
     @pytest.fixture
     def function(self, stack: Stack, clients: Clients) -> AggregatorFunction:
@@ -78,30 +78,32 @@ class TestManyAtOnce:
         stack.deploy(StackOptions(enable_alarms=False, create_iam=False, aggregator_role_arn=role))
         return AggregatorFunction(stack.name, clients)
 
-    def test_who_comes_second_finds_the_code_in_place(
+    def test_an_upload_after_a_concurrent_one_finds_the_code_in_place(
         self, function: AggregatorFunction, stack: Stack, clients: Clients, aws: Engine
     ) -> None:
         package = package_of("first = 1")
-        rival = Rival(1, lambda: AggregatorFunction(stack.name, clients_at(aws.url)).upload(package))
+        rival = ConflictingUpdate(1, lambda: AggregatorFunction(stack.name, clients_at(aws.url)).upload(package))
         clients.of("lambda").meta.events.register("before-call.lambda.UpdateFunctionCode", rival)
 
         assert not function.upload(package)
         assert package_sha256(package) == function.code_sha256()
 
-    def test_other_code_is_replaced_after_it(self, function: AggregatorFunction, clients: Clients) -> None:
+    def test_an_upload_replaces_other_code_after_a_concurrent_update(
+        self, function: AggregatorFunction, clients: Clients
+    ) -> None:
         package = package_of("first = 1")
-        clients.of("lambda").meta.events.register("before-call.lambda.UpdateFunctionCode", Rival(3))
+        clients.of("lambda").meta.events.register("before-call.lambda.UpdateFunctionCode", ConflictingUpdate(3))
 
         assert function.upload(package)
         assert package_sha256(package) == function.code_sha256()
 
-    def test_nobody_tries_for_ever(self, function: AggregatorFunction, clients: Clients) -> None:
-        clients.of("lambda").meta.events.register("before-call.lambda.UpdateFunctionCode", Rival(1000))
+    def test_an_upload_gives_up_after_many_conflicts(self, function: AggregatorFunction, clients: Clients) -> None:
+        clients.of("lambda").meta.events.register("before-call.lambda.UpdateFunctionCode", ConflictingUpdate(1000))
 
         with pytest.raises(StackOperationError, match="others keep changing it; try again later"):
             function.upload(package_of("first = 1"))
 
 
-def test_nobody_answers() -> None:
+def test_a_function_of_an_unavailable_aws_raises_an_error() -> None:
     with pytest.raises(StackOperationError, match=r"my-app-aggregator.*127\.0\.0\.1"):
         AggregatorFunction("my-app", clients_at("http://127.0.0.1:9")).code_sha256()

@@ -1,4 +1,4 @@
-"""A tenant with raw access to the table, under each of the six policies: what IAM refuses, and what it cannot."""
+"""A tenant with raw access to the table under each of the six policies: what IAM refuses, and what it cannot."""
 
 import json
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.aggregator.stage import Stream
+from tests.aggregator.simulated_table import Stream
 from tests.aggregator.test_batch_processor import RULES
 from tests.aggregator.test_client import table_by
 from tests.dynamodb import raw
@@ -45,12 +45,12 @@ class World:
     hostile: str
 
     def principal(self, policy: str, namespace_id: str | None = None) -> Principal:
-        """Whoever has a policy, tagged with the hostile tenant's namespace or another."""
+        """Return a principal with a policy, tagged with the hostile tenant's namespace or another."""
         return Principal(self.url, self.table, Guard(DOCUMENTS[policy], {TAG: namespace_id or self.hostile}))
 
     @contextmanager
     def client(self, policy: str, namespace: str) -> Iterator[SyncRepository]:
-        """A client of a tenant, held to a policy and to its namespace."""
+        """Open a client of a tenant, restricted to a policy and to its namespace."""
         guard = self.principal(policy, self.operator.get_namespace(namespace).id).guard
         original = dynamodb_table.choose_transport
         location = f"dynamodb://{self.table}?region=us-east-1&endpoint_url={self.url}"
@@ -80,7 +80,7 @@ Attempt = tuple[str, str, dict[str, Any], set[str]]
 
 
 def reads(table: str, own: str, other: str) -> Iterator[Attempt]:
-    """Reads and deletes, by key."""
+    """Yield reads and deletes by key."""
     named = {"TableName": table}
     mine, theirs = key(f"{own}/BUCKET#a#r#0"), key(f"{other}/BUCKET#a#r#0")
     registry, limits = key("_/SYSTEM#", f"#NSID#{other}"), key(f"{other}/SYSTEM#", "#CONFIG")
@@ -102,7 +102,7 @@ def reads(table: str, own: str, other: str) -> Iterator[Attempt]:
 
 
 def searches(table: str, own: str, other: str) -> Iterator[Attempt]:
-    """Queries and scans, of the table and of every index."""
+    """Yield queries and scans of the table and of every index."""
     named = {"TableName": table}
     for index in (None, "GSI1", "GSI2", "GSI3", "GSI4"):
         asked = {**named, "KeyConditionExpression": f"{index or ''}PK = :p"}
@@ -116,7 +116,7 @@ def searches(table: str, own: str, other: str) -> Iterator[Attempt]:
 
 
 def writes(table: str, own: str, other: str) -> Iterator[Attempt]:
-    """Writes and checks, alone, in a batch and in a transaction with a write that is allowed."""
+    """Yield writes and checks: alone, in a batch, and in a transaction with an allowed write."""
     named = {"TableName": table}
     mine, theirs = key(f"{own}/BUCKET#a#r#0"), key(f"{other}/BUCKET#a#r#0")
     registry, limits = key("_/SYSTEM#", f"#NSID#{other}"), key(f"{other}/SYSTEM#", "#CONFIG")
@@ -145,7 +145,7 @@ def writes(table: str, own: str, other: str) -> Iterator[Attempt]:
 
 
 def keyless(table: str) -> Iterator[Attempt]:
-    """Calls of which IAM sees no key."""
+    """Yield calls in which IAM sees no key."""
     named = {"TableName": table}
     for statement in ("SELECT * FROM t", "INSERT INTO t VALUE {}", "UPDATE t SET a=1", "DELETE FROM t WHERE PK='a'"):
         yield statement, "ExecuteStatement", {"Statement": statement}, set()
@@ -163,8 +163,8 @@ def keyless(table: str) -> Iterator[Attempt]:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_iam_refuses_all_but_what_a_policy_is_for(policy: str) -> None:
-    """Every call that a hostile principal might make past this package, alone, in batches and in transactions."""
+def test_iam_refuses_every_call_that_a_policy_does_not_need(policy: str) -> None:
+    """The calls are those of a hostile principal without this package: single, batched and transactional."""
     principal = Principal("", "limiter", Guard(DOCUMENTS[policy], {TAG: "hostile0000"}))
     place = ("limiter", "hostile0000", "victim00000")
     tried = [*reads(*place), *searches(*place), *writes(*place), *keyless("limiter")]
@@ -174,8 +174,8 @@ def test_iam_refuses_all_but_what_a_policy_is_for(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["ns-acq", "ns-full"])
-def test_a_principal_tagged_as_the_registry_does_not_write_it(policy: str) -> None:
-    """The reserved namespace is no tenant's, whatever a tag says."""
+def test_iam_refuses_writes_of_a_principal_tagged_as_the_registry(policy: str) -> None:
+    """The reserved namespace belongs to no tenant, whatever the tag."""
     guard = Guard(DOCUMENTS[policy], {TAG: "_"})
     items = [key("_/SYSTEM#", "#VERSION"), key("_/BUCKET#a#r#0"), key("_/AUDIT#$NAMESPACE:a", "#AUDIT#1")]
 
@@ -183,7 +183,7 @@ def test_a_principal_tagged_as_the_registry_does_not_write_it(policy: str) -> No
 
 
 def poison(world: World, policy: str) -> Iterator[dict[str, Any]]:
-    """Items of the hostile namespace that claim to belong to the victim, or are nothing a client would write."""
+    """Yield items of the hostile namespace that claim to belong to the victim, or that no client would write."""
     own, other = world.hostile, world.victim
     wrong: dict[str, Any] = {"shard_count": {"N": "10000000"}, "b_rpm_tc": {"S": "x"}, "rf": {"B": "AA=="}}
     sources = [(f"{own}/BUCKET#child-a#gpt-4#0", "#STATE"), (f"{own}/BUCKET#x#gpt-4#0", f"#USAGE#gpt-4#{HOUR}")]
@@ -200,7 +200,7 @@ def poison(world: World, policy: str) -> Iterator[dict[str, Any]]:
     }
     for pk, sk in sources:
         yield {**key(pk, sk), **wrong, **_claimed(claims)}
-        # The other kinds of entry that the second and the third index have.
+        # The other kinds of entries in the second and the third index.
         usage, config = (claims["GSI2"][0], f"USAGE#{HOUR}#child-a"), (f"{other}/ENTITY_CONFIG#gpt-4", "child-a")
         yield {**key(pk, f"{sk}-"), **wrong, **_claimed({**claims, "GSI2": usage, "GSI3": config})}
     for shard in (1, 63, 64, 10**7):
@@ -216,7 +216,7 @@ def _claimed(claims: dict[str, tuple[str, str]]) -> dict[str, Any]:
 
 
 def use(repo: SyncRepository) -> None:
-    """Put something of every kind into a namespace."""
+    """Put items of every kind into a namespace."""
     repo.set_system_defaults(LIMITS)
     repo.create_entity("parent")
     for name in ("child-a", "child-b"):
@@ -254,8 +254,8 @@ def seen(repo: SyncRepository) -> list[object]:
 
 
 @pytest.mark.parametrize("policy", ["ns-acq", "ns-full"])
-def test_what_iam_cannot_refuse_harms_no_victim(world: World, policy: str) -> None:
-    """Reports, limits, acquires and deletes of a victim held to its own policy are as if the other were not there."""
+def test_items_that_iam_cannot_refuse_do_not_affect_another_tenant(world: World, policy: str) -> None:
+    """All results of a victim under its own policy are the same as without the hostile items."""
     with world.client("ns-full", "victim") as victim:
         use(victim)
         before = seen(victim)
@@ -272,8 +272,8 @@ def test_what_iam_cannot_refuse_harms_no_victim(world: World, policy: str) -> No
 
 
 @pytest.mark.parametrize("policy", ["ns-acq", "ns-full"])
-def test_a_purge_removes_a_tenant_and_nothing_of_another(world: World, policy: str) -> None:
-    """Whichever of the two is purged first, and whatever the hostile one has written."""
+def test_a_purge_removes_one_tenant_and_nothing_of_another(world: World, policy: str) -> None:
+    """Either tenant may be purged first, whatever the hostile one has written."""
     with world.client("ns-full", "victim") as victim:
         use(victim)
     hostile = world.principal(policy)
@@ -288,7 +288,8 @@ def test_a_purge_removes_a_tenant_and_nothing_of_another(world: World, policy: s
         one for one in stored_keys(world) if one.pk.startswith(f"{world.hostile}/")
     }
     assert not [one for one in stored_keys(world) if one.pk.startswith(f"{world.victim}/")]
-    # What a tenant hides from its own index is found by nobody; what it leaves there is removed, however odd it is.
+    # Items that a tenant hides from its own index are never found. Items in the index are removed, however
+    # malformed.
     for item in poison(world, policy):
         claimed = {"GSI4PK": {"S": world.hostile}, "GSI4SK": item["PK"]}
         hostile.put({**item, **claimed})
@@ -298,7 +299,7 @@ def test_a_purge_removes_a_tenant_and_nothing_of_another(world: World, policy: s
 
 
 def stored_keys(world: World) -> set[Key]:
-    """The keys of all items, by the engine's own account."""
+    """Return the keys of all items, read directly from the engine."""
     found: set[Key] = set()
     start: dict[str, Any] = {}
     while True:
@@ -311,8 +312,8 @@ def stored_keys(world: World) -> set[Key]:
         start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
 
 
-def test_the_aggregator_counts_the_victim_exactly(world: World) -> None:
-    """Though the same batch has every item that a hostile tenant could write, and the table has them too."""
+def test_the_aggregator_counts_a_victim_exactly_beside_hostile_items(world: World) -> None:
+    """The table and the same batch contain every item that a hostile tenant could write."""
     with world.client("ns-full", "victim") as victim:
         victim.set_system_defaults(LIMITS)
         with SyncRateLimiter(victim).acquire("user", "gpt-4", {"rpm": 3}):

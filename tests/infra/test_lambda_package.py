@@ -1,4 +1,4 @@
-"""The zip that the aggregator runs from: what is in it, and that it is always the same."""
+"""The zip file of the aggregator: its content, and that it is reproducible."""
 
 import io
 import zipfile
@@ -26,24 +26,24 @@ def names(package: bytes) -> list[str]:
         return opened.namelist()
 
 
-def test_it_is_the_same_each_time(package: bytes) -> None:
-    """So that a digest tells whether a function runs it."""
+def test_the_lambda_package_is_reproducible(package: bytes) -> None:
+    """A digest shows whether a function runs it."""
     assert package == build_package()
 
 
-def test_it_tells_nothing_of_when_it_was_made(package: bytes) -> None:
+def test_the_lambda_package_contains_no_timestamps(package: bytes) -> None:
     with zipfile.ZipFile(io.BytesIO(package)) as opened:
         assert {((1980, 1, 1, 0, 0, 0), 0o644)} == {
             (entry.date_time, entry.external_attr >> 16) for entry in opened.infolist()
         }
 
 
-def test_it_can_be_sent_at_once(package: bytes) -> None:
+def test_the_lambda_package_is_small_enough_for_a_direct_upload(package: bytes) -> None:
     assert len(package) < MOST_BYTES
 
 
-def test_it_holds_what_the_aggregator_is_made_of(names: list[str]) -> None:
-    """The modules themselves, and no copies of parts of them."""
+def test_the_lambda_package_contains_the_modules_of_the_aggregator(names: list[str]) -> None:
+    """They are the modules themselves, not copies of parts."""
     for name in (
         "zae_limiter/__init__.py",
         "zae_limiter/core/bucket.py",
@@ -55,8 +55,8 @@ def test_it_holds_what_the_aggregator_is_made_of(names: list[str]) -> None:
         assert name in names
 
 
-def test_it_holds_nothing_else(names: list[str]) -> None:
-    """No command line, no clients that wait, no embedded tables, nothing compiled."""
+def test_the_lambda_package_contains_nothing_else(names: list[str]) -> None:
+    """It has no command line, no client runtime, no embedded tables and no compiled files."""
     ours = [name for name in names if name.startswith("zae_limiter/")]
     kept = ("__init__.py", "py.typed", "core", "schema", "tables")
 
@@ -69,15 +69,17 @@ def test_it_holds_nothing_else(names: list[str]) -> None:
     assert [] == [name for name in names if name.endswith((".pyc", ".so")) or "__pycache__" in name]
 
 
-def test_without_powertools_it_is_said_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_building_the_package_without_powertools_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lambda_package, "_DISTRIBUTIONS", ("aws-lambda-powertools-that-nobody-has",))
 
     with pytest.raises(StorageError, match=r"pip install 'zae-limiter\[lambda\]'"):
         build_package()
 
 
-def test_an_installation_that_lists_no_files_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Some distributions of systems do; a package without powertools would fail only on AWS."""
+def test_building_the_package_from_an_installation_without_file_lists_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Some system distributions list no files. A package without powertools would fail only on AWS."""
     described = tmp_path / "unlisted-1.0.dist-info"
     described.mkdir()
     (described / "METADATA").write_text("Metadata-Version: 2.1\nName: unlisted\nVersion: 1.0\n")
@@ -88,8 +90,8 @@ def test_an_installation_that_lists_no_files_is_refused(monkeypatch: pytest.Monk
         build_package()
 
 
-def test_code_for_this_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may not run where functions do."""
+def test_building_the_package_with_platform_specific_code_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may not run on Lambda."""
     monkeypatch.setattr(lambda_package, "_DISTRIBUTIONS", ("orjson",))
 
     with pytest.raises(StorageError, match="orjson"):

@@ -1,4 +1,4 @@
-"""The local AWS as a process: it is there once, keeps what it holds, and says why it is not there."""
+"""The local AWS as a process: it runs once, keeps its state, and explains why it does not start."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.infra.local_servers import BROKEN, SILENT, STUBBORN, anywhere, in_place_of_ministack, stopped_in_the_end
+from tests.infra.local_servers import BROKEN, SILENT, STUBBORN, always_stopped, anywhere, in_place_of_ministack
 from zae_limiter.core.errors import LocalAwsError
 from zae_limiter.infra import local
 from zae_limiter.infra.local import LocalAws, Wanted, session_of
@@ -27,7 +27,7 @@ print(LocalAws(pathlib.Path(sys.argv[1])).up(Wanted(port=int(sys.argv[2]))).pid)
 
 @pytest.fixture
 def aws(tmp_path):
-    with stopped_in_the_end(tmp_path / "local") as aws:
+    with always_stopped(tmp_path / "local") as aws:
         yield aws
 
 
@@ -36,7 +36,7 @@ def client(service: str, server):
 
 
 def process_lives(pid: int) -> bool:
-    """Whether a process runs; one that has ended and waits to be reaped does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -44,7 +44,7 @@ def process_lives(pid: int) -> bool:
 
 
 def ends(lives: Callable[[], object]) -> bool:
-    """Whether something that is dying is dead soon."""
+    """Return whether a terminating process ends soon."""
     deadline_s = time.monotonic() + 60
     while lives() and time.monotonic() < deadline_s:
         time.sleep(0.01)
@@ -52,7 +52,7 @@ def ends(lives: Callable[[], object]) -> bool:
 
 
 class TestUpAndDown:
-    def test_what_it_holds_is_there_after_a_restart(self, aws):
+    def test_local_aws_keeps_its_state_across_a_restart(self, aws):
         """Tables and objects outlive the process."""
         wanted = anywhere()
         first = aws.up(wanted)
@@ -70,16 +70,16 @@ class TestUpAndDown:
         assert b"object" == client("s3", second.server).get_object(Bucket="kept", Key="k")["Body"].read()
         assert first.pid != second.pid
 
-    def test_wiped_it_starts_empty(self, aws):
-        """Whoever wants to begin anew can."""
+    def test_local_aws_starts_empty_after_a_wipe(self, aws):
+        """The state can be reset."""
         wanted = anywhere()
         client("s3", aws.up(wanted).server).create_bucket(Bucket="gone")
         aws.down(wipe=True)
 
         assert [] == client("s3", aws.up(wanted).server).list_buckets()["Buckets"]
 
-    def test_what_cannot_be_wiped_is_said_so(self, aws, tmp_path):
-        """It is not said to be gone while it is there."""
+    def test_a_wipe_that_fails_raises_an_error(self, aws, tmp_path):
+        """Success is not reported while the state exists."""
         aws.directory.mkdir()
         (tmp_path / "elsewhere").mkdir()
         (aws.directory / "state").symlink_to(tmp_path / "elsewhere")
@@ -87,55 +87,55 @@ class TestUpAndDown:
         with pytest.raises(LocalAwsError, match=r"remove .*state by hand"):
             aws.down(wipe=True)
 
-    def test_wiping_nothing_is_no_error(self, aws):
+    def test_a_wipe_without_state_succeeds(self, aws):
         assert aws.down(wipe=True) is None
 
-    def test_up_leaves_one_that_runs_alone(self, aws):
-        """Also when asked without a port, for whatever there is."""
+    def test_local_up_keeps_a_running_local_aws(self, aws):
+        """Without a port, any running server is accepted."""
         first = aws.up(anywhere())
 
         assert first == aws.up(Wanted()) == aws.status()
 
-    def test_one_that_runs_otherwise_than_wanted_is_said_so(self, aws):
-        """It is not silently another port than the one asked for."""
+    def test_local_up_of_a_local_aws_that_runs_on_another_port_is_refused(self, aws):
+        """The requested port is not silently replaced."""
         running = aws.up(anywhere()).server
 
         with pytest.raises(LocalAwsError, match=f"on port {running.port}, in region us-east-1, as a process; stop it"):
             aws.up(Wanted(port=running.port - 1, region="eu-west-1", in_docker=True))
 
-    def test_two_who_start_it_at_once_get_the_same(self, aws, tmp_path):
-        """One starts it, the other waits and finds it."""
+    def test_two_concurrent_starts_of_a_local_aws_share_one_server(self, aws, tmp_path):
+        """One starts it; the other waits for it."""
         port = str(anywhere().port)
         command = [sys.executable, "-c", AN_UP, str(aws.directory), port]
         starters = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-        told = [starter.communicate(timeout=300)[0] for starter in starters]
+        printed = [starter.communicate(timeout=300)[0] for starter in starters]
 
-        assert [f"{aws.status().pid}\n"] * 3 == told
+        assert [f"{aws.status().pid}\n"] * 3 == printed
 
-    def test_down_stops_it_and_can_be_repeated(self, aws):
-        """The second finds nothing to stop."""
+    def test_local_down_stops_the_local_aws_and_can_be_repeated(self, aws):
+        """The second call has nothing to stop."""
         running = aws.up(anywhere())
 
         assert (running.server, None, None) == (aws.down(), aws.status(), aws.down())
         assert ends(lambda: process_lives(running.pid))
 
-    def test_what_does_not_end_is_ended_with_all_it_started(self, aws, tmp_path, monkeypatch):
-        """Functions of Lambda are processes too, and none is left behind."""
+    def test_local_down_kills_an_unresponsive_local_aws_and_its_children(self, aws, tmp_path, monkeypatch):
+        """Lambda functions are processes too, and none is left."""
         monkeypatch.setenv("PYTHONPATH", in_place_of_ministack(tmp_path, STUBBORN))
         monkeypatch.setattr(local, "_STOP_S", 1.0)
         running = aws.up(anywhere())
         child = int((aws.directory / "state" / "child").read_text())
         aws.down()
 
-        # Told to end, they end when the machine comes round to them.
+        # Signalled processes end some time later.
         ended = [ends(lambda pid=pid: process_lives(pid)) for pid in (child, running.pid)]
 
         assert ([True, True], None) == (ended, aws.status())
 
 
-class TestLeftBehind:
-    def test_a_pid_file_that_was_left_behind_names_no_server(self, aws):
-        """Its number may be another process's by now, here our own: that is let live."""
+class TestStaleRecords:
+    def test_a_stale_pid_file_does_not_identify_a_server(self, aws):
+        """Its number may belong to another process, here the test itself, which is not ended."""
         aws.up(anywhere())
         aws.down()
         (aws.directory / "server.pid").write_text(f"{os.getpid()}\n")
@@ -143,8 +143,8 @@ class TestLeftBehind:
         assert (None, None) == (aws.status(), aws.down())
         assert aws.up(anywhere()).answers
 
-    def test_a_server_that_was_killed_is_started_anew(self, aws):
-        """Nothing needs to be cleaned up by hand."""
+    def test_a_killed_local_aws_can_be_started_again(self, aws):
+        """No manual cleanup is necessary."""
         killed = aws.up(anywhere())
         os.kill(killed.pid, signal.SIGKILL)
         # Its threads end one after the other.
@@ -154,15 +154,15 @@ class TestLeftBehind:
         assert aws.up(anywhere()).answers
 
     @pytest.mark.parametrize("text", ["", "[]", "{", '{"port": "x"}', '{"kind": "process"}'])
-    def test_a_damaged_record_of_nothing_is_nothing(self, aws, text):
-        """Only a server that runs needs one."""
+    def test_a_damaged_record_without_a_server_is_ignored(self, aws, text):
+        """Only a running server needs a record."""
         aws.directory.mkdir()
         (aws.directory / "server.json").write_text(text)
 
         assert aws.status() is None
 
-    def test_a_server_without_a_record_is_named(self, aws):
-        """It is neither taken over nor started twice."""
+    def test_a_server_without_a_record_is_reported(self, aws):
+        """It is neither used nor started again."""
         running = aws.up(anywhere())
         record = aws.directory / "server.json"
         text = record.read_text()
@@ -174,9 +174,9 @@ class TestLeftBehind:
             record.write_text(text)
 
 
-class TestNotUp:
-    def test_a_port_in_use_is_named_with_a_way_out(self, aws):
-        """And nothing is left running."""
+class TestFailedStart:
+    def test_local_up_on_a_port_in_use_names_the_port_and_an_alternative(self, aws):
+        """No process is left."""
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             with pytest.raises(LocalAwsError, match=f"port {port} cannot be used .*zae-limiter local up --port"):
@@ -184,8 +184,8 @@ class TestNotUp:
 
         assert aws.status() is None
 
-    def test_one_that_ends_while_it_starts_has_its_last_words_shown(self, aws, tmp_path, monkeypatch):
-        """Those of this start only; afterwards it can be started."""
+    def test_local_up_of_a_server_that_ends_during_the_start_shows_its_log(self, aws, tmp_path, monkeypatch):
+        """Only the log of this start is shown. A later start works."""
         with monkeypatch.context() as patch:
             patch.setenv("PYTHONPATH", in_place_of_ministack(tmp_path, BROKEN))
             with pytest.raises(LocalAwsError, match="it ended while it started; it said:") as caught:
@@ -196,8 +196,8 @@ class TestNotUp:
         assert ("no such luck",) == caught.value.log_lines == again.value.log_lines
         assert aws.up(anywhere()).answers
 
-    def test_an_interrupt_while_it_is_started_leaves_nothing_behind(self, aws, tmp_path, monkeypatch):
-        """At whatever moment it comes, here the first after the process is there."""
+    def test_an_interrupt_during_the_start_leaves_no_process(self, aws, tmp_path, monkeypatch):
+        """It comes at the first moment after the process was started."""
         monkeypatch.setenv("PYTHONPATH", in_place_of_ministack(tmp_path, SILENT))
         start = local.local_process.start
 
@@ -211,28 +211,28 @@ class TestNotUp:
 
         assert (None, False) == (aws.status(), (aws.directory / "server.json").exists())
 
-    def test_without_ministack_it_is_said_how_to_get_it(self, aws, monkeypatch):
-        """It is an extra."""
+    def test_local_up_without_ministack_says_what_to_install(self, aws, monkeypatch):
+        """ministack is an extra."""
         monkeypatch.setitem(sys.modules, "ministack", None)
 
         with pytest.raises(LocalAwsError, match=r'pip install "zae-limiter\[local\]"'):
             aws.up(anywhere())
 
-    def test_a_directory_that_cannot_be_made_is_named(self, tmp_path):
-        """A file stands in its place."""
+    def test_local_up_with_a_directory_that_cannot_be_created_names_it(self, tmp_path):
+        """A file has the same path."""
         (tmp_path / "file").write_text("")
 
         with pytest.raises(LocalAwsError, match=f"cannot keep its files in {tmp_path}/file/local"):
             LocalAws(tmp_path / "file" / "local").up(anywhere())
 
-    def test_no_environment_leads_to_what_does_not_run(self, aws):
+    def test_the_environment_of_a_stopped_local_aws_raises_an_error(self, aws):
         """The error says how to start it."""
         with pytest.raises(LocalAwsError, match="zae-limiter local up"):
             aws.environment()
 
 
-def test_its_functions_see_no_credentials_of_the_users(monkeypatch, tmp_path, aws):
-    """Nor a profile, an endpoint or a region."""
+def test_functions_of_the_local_aws_see_no_credentials_of_the_user(monkeypatch, tmp_path, aws):
+    """They see no profile, endpoint or region either."""
     for name in ("AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_ENDPOINT_URL", "GATEWAY_PORT"):
         monkeypatch.setenv(name, "mine")
     running = aws.up(anywhere())
@@ -243,8 +243,8 @@ def test_its_functions_see_no_credentials_of_the_users(monkeypatch, tmp_path, aw
 
 
 class TestLog:
-    def test_it_is_followed_to_the_end(self, aws):
-        """From the last lines on, without a gap, until the server has ended."""
+    def test_the_log_of_a_local_aws_is_followed_to_its_end(self, aws):
+        """It starts with the last lines and has no gap until the server ends."""
         aws.up(anywhere())
         lines = iter(aws.follow(3))
         followed = [next(lines)]
@@ -257,12 +257,12 @@ class TestLog:
         assert aws.logs(10_000)[-len(followed) :] == followed
         assert 3 < len(followed)
 
-    def test_there_is_none_before_the_first_start(self, aws):
-        """That is no error."""
+    def test_the_log_before_the_first_start_is_empty(self, aws):
+        """A missing log is not an error."""
         assert ([], []) == (aws.logs(), list(aws.follow()))
 
-    def test_only_whole_lines_are_read(self, tmp_path):
-        """A line that is being written is left for the next look."""
+    def test_the_log_is_read_in_complete_lines(self, tmp_path):
+        """A partial line is left for the next read."""
         log = tmp_path / "log"
         log.write_text("one\ntwo\nthr")
         reader = LogReader(log)
@@ -271,8 +271,8 @@ class TestLog:
 
         assert (["two"], ["three"], []) == (last, reader.new(), reader.new())
 
-    def test_one_that_was_put_aside_is_read_from_its_beginning(self, tmp_path):
-        """A long log is turned at a start."""
+    def test_a_rotated_log_is_read_from_its_beginning(self, tmp_path):
+        """A long log is rotated at a start."""
         log = tmp_path / "log"
         log.write_text("long\n" * 100)
         reader = LogReader(log)
@@ -281,8 +281,8 @@ class TestLog:
 
         assert ["new"] == reader.new()
 
-    def test_a_long_log_is_put_aside(self, aws):
-        """One is kept."""
+    def test_a_long_log_is_rotated(self, aws):
+        """One old log is kept."""
         aws.directory.mkdir()
         log = aws.directory / "server.log"
         log.write_text("x" * 6_000_000)

@@ -1,4 +1,4 @@
-"""The local AWS in a container: what an engine is asked for, and what is said where there is none."""
+"""The local AWS in a container: the requests to the engine, and the errors without one."""
 
 import sys
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.dynamodb.engines import free_port
 from tests.infra.docker_engine import Engine, docker_engine
-from tests.infra.local_servers import stopped_in_the_end
+from tests.infra.local_servers import always_stopped
 from zae_limiter.core.errors import LocalAwsError
 from zae_limiter.infra.local import LocalAws, Wanted
 from zae_limiter.infra.local_container import IMAGE
@@ -22,7 +22,7 @@ def aws(tmp_path, tmp_path_factory, engine, monkeypatch):
     # The path of a socket has room for about 100 characters.
     with docker_engine(tmp_path_factory.mktemp("d"), engine) as address:
         monkeypatch.setenv("DOCKER_HOST", address)
-        with stopped_in_the_end(tmp_path / "local") as aws:
+        with always_stopped(tmp_path / "local") as aws:
             yield aws
 
 
@@ -31,8 +31,8 @@ def wanted():
     return Wanted(port=free_port(), in_docker=True)
 
 
-def test_it_is_started_found_and_stopped(aws, engine, wanted):
-    """As a process is, by its record."""
+def test_a_local_aws_container_is_started_found_and_stopped(aws, engine, wanted):
+    """It is found by its record, as a process is."""
     up = aws.up(wanted)
     found = aws.status()
     stopped = aws.down()
@@ -44,8 +44,8 @@ def test_it_is_started_found_and_stopped(aws, engine, wanted):
     assert f"DELETE containers {container_id}" in engine.calls
 
 
-def test_the_engine_is_asked_for_all_it_needs(aws, engine, wanted):
-    """A port of this machine only, a place for its state, and the engine's own socket for functions of Lambda."""
+def test_a_local_aws_container_is_created_with_all_it_needs(aws, engine, wanted):
+    """It gets a port on this machine only, a directory for its state, and the engine's socket for Lambda functions."""
     aws.up(wanted)
 
     ((container,),) = [engine.containers.values()]
@@ -57,22 +57,22 @@ def test_the_engine_is_asked_for_all_it_needs(aws, engine, wanted):
     assert {"PERSISTENCE=1", "PERSIST_STATE=1", "MINISTACK_REGION=us-east-1"} <= set(container.wanted["Env"])
 
 
-def test_one_that_runs_is_left_alone(aws, engine, wanted):
-    """Whether or not docker is asked for again."""
+def test_local_up_keeps_a_running_container(aws, engine, wanted):
+    """This applies with and without the docker option."""
     assert aws.up(wanted) == aws.up(wanted) == aws.up(Wanted())
     assert 1 == len(engine.containers)
 
 
-def test_an_image_that_is_not_there_is_pulled(aws, engine, wanted):
-    """Any that is compatible will do."""
+def test_local_up_pulls_a_missing_image(aws, engine, wanted):
+    """Any compatible image may be used."""
     engine.images.clear()
     aws.up(Wanted(port=wanted.port, in_docker=True, image="localstack/localstack:4"))
 
     assert ["tag=4&fromImage=localstack/localstack"] == list(engine.images)
 
 
-def test_what_an_earlier_run_left_under_the_name_is_removed(aws, engine, wanted):
-    """Its name would be taken."""
+def test_local_up_removes_a_stale_container_of_the_same_name(aws, engine, wanted):
+    """The name would be in use."""
     aws.up(wanted)
     (aws.directory / "server.json").unlink()
     for container_id in list(engine.containers):
@@ -82,8 +82,8 @@ def test_what_an_earlier_run_left_under_the_name_is_removed(aws, engine, wanted)
     assert 1 == len(engine.containers)
 
 
-def test_what_the_engine_refuses_is_told(aws, engine, wanted):
-    """In its words, and the container is still known."""
+def test_an_error_of_the_engine_is_shown(aws, engine, wanted):
+    """The text is that of the engine, and the container is still recorded."""
     aws.up(wanted)
     engine.refuses_to_stop = True
     with pytest.raises(LocalAwsError, match="the docker engine refuses: the container is stuck"):
@@ -93,8 +93,8 @@ def test_what_the_engine_refuses_is_told(aws, engine, wanted):
     assert aws.down() is not None
 
 
-def test_one_that_ends_while_it_starts_has_its_last_words_shown(aws, engine, wanted):
-    """And is removed."""
+def test_local_up_of_a_container_that_ends_during_the_start_shows_its_log(aws, engine, wanted):
+    """The container is removed."""
     engine.broken = True
     with pytest.raises(LocalAwsError, match="it ended while it started") as caught:
         aws.up(wanted)
@@ -102,15 +102,15 @@ def test_one_that_ends_while_it_starts_has_its_last_words_shown(aws, engine, wan
     assert (("starting", "Ready"), {}) == (caught.value.log_lines, engine.containers)
 
 
-def test_its_log_is_shown_and_followed(aws, wanted):
-    """Line by line."""
+def test_the_log_of_a_container_is_shown_and_followed(aws, wanted):
+    """It is followed line by line."""
     aws.up(wanted)
 
     assert (["starting", "Ready"], ["starting", "Ready"]) == (aws.logs(), list(aws.follow()))
 
 
-def test_a_container_that_somebody_removed_is_none(aws, engine, wanted):
-    """It can be started anew."""
+def test_a_container_removed_by_the_user_can_be_started_again(aws, engine, wanted):
+    """It is not reported as running."""
     aws.up(wanted)
     for container_id in list(engine.containers):
         engine.stop(container_id)
@@ -121,22 +121,22 @@ def test_a_container_that_somebody_removed_is_none(aws, engine, wanted):
 
 
 class TestWithoutAnEngine:
-    def test_it_is_said_so(self, tmp_path, monkeypatch):
-        """With the way that needs none."""
+    def test_local_up_without_an_engine_suggests_the_process(self, tmp_path, monkeypatch):
+        """The error names the way that needs no engine."""
         monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
 
         with pytest.raises(LocalAwsError, match="no docker engine answers; start one, or leave out --docker"):
             LocalAws(tmp_path).up(Wanted(in_docker=True))
 
-    def test_nor_over_a_network(self, tmp_path, monkeypatch):
-        """Where nobody listens."""
+    def test_local_up_with_an_unreachable_network_engine_is_refused(self, tmp_path, monkeypatch):
+        """No server listens at the address."""
         monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{free_port()}")
 
         with pytest.raises(LocalAwsError, match="no docker engine answers"):
             LocalAws(tmp_path).up(Wanted(in_docker=True))
 
-    def test_without_the_sdk_it_is_said_how_to_get_it(self, tmp_path, monkeypatch):
-        """It is an extra."""
+    def test_local_up_without_the_docker_sdk_says_what_to_install(self, tmp_path, monkeypatch):
+        """The SDK is an extra."""
         monkeypatch.setitem(sys.modules, "docker", None)
 
         with pytest.raises(

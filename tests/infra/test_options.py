@@ -1,4 +1,4 @@
-"""What an operator chooses is checked before anything is made."""
+"""Stack options are validated before anything is created."""
 
 from typing import Any
 
@@ -37,8 +37,8 @@ BAD_CHOICES: list[tuple[str, object]] = [
 
 
 @pytest.mark.parametrize(("name", "value"), BAD_CHOICES)
-def test_a_bad_choice_is_refused_by_its_name(name: str, value: Any) -> None:
-    """The error names the option, so that one knows which flag to change."""
+def test_an_invalid_stack_option_is_refused_by_its_name(name: str, value: Any) -> None:
+    """The error names the option, and so the flag to change."""
     with pytest.raises(ValidationError) as caught:
         StackOptions(**{name: value})
 
@@ -53,54 +53,54 @@ BAD_TAGS: list[object] = [
 
 
 @pytest.mark.parametrize("tags", BAD_TAGS)
-def test_tags_that_cannot_be(tags: Any) -> None:
-    """Nor may a user take the place of the tags that stacks are found by."""
+def test_invalid_and_reserved_tags_are_refused(tags: Any) -> None:
+    """A user cannot replace the tags by which stacks are found."""
     with pytest.raises(ValidationError, match="tag"):
         StackOptions(tags=tags)
 
 
 class TestIam:
-    def test_without_iam_the_aggregator_needs_a_role(self) -> None:
-        """And the error says both ways out."""
+    def test_an_aggregator_without_iam_requires_a_role(self) -> None:
+        """The error names both alternatives."""
         with pytest.raises(ValidationError, match=r"aggregator_role_arn.*enable_aggregator=False"):
             StackOptions(create_iam=False)
 
-    def test_without_iam_no_roles_can_be_asked_for(self) -> None:
+    def test_iam_roles_without_iam_are_refused(self) -> None:
         with pytest.raises(ValidationError, match="create_iam_roles"):
             StackOptions(create_iam=False, enable_aggregator=False, create_iam_roles=True)
 
-    def test_without_iam_and_aggregator_nothing_is_needed(self) -> None:
+    def test_a_stack_without_iam_and_aggregator_is_valid(self) -> None:
         parameters = template_parameters("my-app", StackOptions(create_iam=False, enable_aggregator=False))
 
         assert ("false", "false") == (parameters["CreateIam"], parameters["EnableAggregator"])
 
-    def test_a_name_that_iam_refuses_is_refused_here(self) -> None:
-        """55 characters go with the shortest format; a longer one leaves less room."""
+    def test_a_role_name_that_is_too_long_for_iam_is_refused(self) -> None:
+        """Stack names have up to 55 characters with the shortest format, and fewer with a longer one."""
         name = "n" * 55
         template_parameters(name, StackOptions())
 
         with pytest.raises(ValidationError, match="64"):
             template_parameters(name, StackOptions(role_name_format="pb-{}-PowerUser"))
 
-    def test_a_policys_name_may_be_longer(self) -> None:
+    def test_a_policy_name_may_be_longer_than_a_role_name(self) -> None:
         with pytest.raises(ValidationError, match="128"):
             template_parameters("n" * 55, StackOptions(policy_name_format="x" * 90 + "{}"))
 
-    def test_names_of_what_is_not_made_do_not_matter(self) -> None:
+    def test_names_of_roles_that_are_not_created_are_not_checked(self) -> None:
         options = StackOptions(create_iam=False, enable_aggregator=False, role_name_format="pb-{}-PowerUser")
 
         assert "pb-" == template_parameters("n" * 55, options)["RoleNamePrefix"]
 
 
 @pytest.mark.parametrize("name", ["rate_limits", "my.app", "123app", "n" * 56, "", "ä"])
-def test_names_that_no_stack_can_have(name: str) -> None:
-    """Hyphens, not underscores; a letter first; up to 55 characters."""
+def test_an_invalid_stack_name_is_refused(name: str) -> None:
+    """A name has up to 55 letters, digits and hyphens, and starts with a letter."""
     with pytest.raises(InvalidNameError):
         template_parameters(name, StackOptions())
 
 
-def test_windows_are_named_once() -> None:
-    """Spaces and repetitions are a reader's, not the stack's."""
+def test_snapshot_windows_are_normalised() -> None:
+    """Spaces and repetitions are removed."""
     parameters = template_parameters("my-app", StackOptions(snapshot_windows="hourly, daily,hourly"))
 
     assert "hourly,daily" == parameters["SnapshotWindows"]

@@ -1,4 +1,4 @@
-"""The page about the stack tells of everything there is."""
+"""The page about the stack documents every option and every policy."""
 
 import re
 from dataclasses import fields
@@ -18,13 +18,13 @@ ROWS = {
 
 
 @pytest.mark.parametrize("name", [one.name for one in fields(StackOptions)])
-def test_every_option_is_told_with_its_default(name: str) -> None:
+def test_the_page_documents_every_option_with_its_default(name: str) -> None:
     default = getattr(StackOptions(), name)
-    told = "none" if name == "tags" else f'`"{default}"`' if isinstance(default, str) else str(default)
+    documented = "none" if name == "tags" else f'`"{default}"`' if isinstance(default, str) else str(default)
 
-    assert told in ROWS[name]
+    assert documented in ROWS[name]
 
 
 @pytest.mark.parametrize("name", [naming.policy_name("my-app", policy) for policy in naming.POLICIES])
-def test_every_policy_is_told(name: str) -> None:
+def test_the_page_documents_every_policy(name: str) -> None:
     assert f"`{name}`" in PAGE

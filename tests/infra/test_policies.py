@@ -1,6 +1,7 @@
-"""The six policies allow what their code paths ask of AWS, exactly that, and nothing of other namespaces.
+"""The six policies allow exactly the requests of their users, and none of other namespaces.
 
-Every verb of a client runs on an engine and what it asks for is recorded; a simulator then decides, policy by policy.
+Every method of a client runs on an engine, and its requests are recorded. A simulator then
+evaluates each policy.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ import pytest
 from tests.dynamodb import engines
 from tests.dynamodb.trees import session
 from tests.infra.conftest import clients_at
-from tests.infra.recorded import TABLE, Recorder, requests_of
+from tests.infra.request_recorder import TABLE, Recorder, requests_of
 from tests.infra.resolved import Resolved
 from tests.infra.simulator import Request, actions, allows
 from tests.old_buckets import OldLimit, old_bucket
@@ -41,8 +42,8 @@ POLICIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the verbs of each kind have asked for, and the namespace they were called in."""
+class SentRequests:
+    """The recorded requests of each kind of method, and the namespace of the calls."""
 
     namespace_id: str
     acquire: list[Request]
@@ -57,7 +58,7 @@ class Asked:
 
 
 def acquire(repo: SyncRepository, recorder: Recorder) -> None:
-    """All that a client does who only acquires: alone, in debt, refused, with a parent, over several shards."""
+    """Acquire in every way: alone, in debt, rejected, with a parent, and on several shards."""
     limiter = SyncRateLimiter(repo)
     for entity_id in ("user", "child"):
         for amount in (1, 20):
@@ -84,7 +85,7 @@ def acquire(repo: SyncRepository, recorder: Recorder) -> None:
 
 
 def split(limiter: SyncRateLimiter, recorder: Recorder) -> None:
-    """Have a bucket split by throttling it; only some of those who are throttled split."""
+    """Split a bucket by throttling its writes; only some throttled writes split it."""
     for _ in range(MOST_THROTTLES):
         recorder.throttles = 1
         with limiter.acquire("hot", "gpt-4", {"rpm": 0}):
@@ -95,7 +96,7 @@ def split(limiter: SyncRateLimiter, recorder: Recorder) -> None:
 
 
 def look(repo: SyncRepository) -> None:
-    """Everything that only reads, in one namespace."""
+    """Call every method that only reads, in one namespace."""
     repo.get_entity("user")
     repo.get_children("parent")
     repo.get_limits("user")
@@ -115,7 +116,7 @@ def look(repo: SyncRepository) -> None:
 
 
 def change(repo: SyncRepository) -> None:
-    """Everything that changes something, in one namespace."""
+    """Call every method that writes, in one namespace."""
     repo.create_entity("new-parent")
     repo.create_entity("new", parent_id="new-parent", cascade=True)
     repo.set_limits("new", LIMITS, "gpt-4")
@@ -130,7 +131,7 @@ def change(repo: SyncRepository) -> None:
 
 
 def change_registry(repo: SyncRepository) -> None:
-    """Everything that changes which namespaces there are."""
+    """Call every method that changes the registry of namespaces."""
     namespace_id = repo.register_namespace("team")
     scoped = repo.namespace("team")
     scoped.set_system_defaults(LIMITS)
@@ -141,7 +142,7 @@ def change_registry(repo: SyncRepository) -> None:
 
 
 def make_old(repo: SyncRepository) -> None:
-    """Leave a bucket as older versions did."""
+    """Store a bucket as older versions did."""
     limit = OldLimit(balance_milli=40_000, capacity=60, burst=90, refill_amount=1, period_s=3_600)
     record = version_item.to_item(VersionRecord("0.9.0"))
     for item in (old_bucket(repo.scope.namespace_id, "old", "gpt-4", {"rpm": limit}), record):
@@ -155,8 +156,8 @@ def look_at_registry(repo: SyncRepository) -> None:
 
 
 @pytest.fixture(scope="module")
-def asked() -> Iterator[Asked]:
-    """All verbs of a client, carried out on an engine."""
+def sent() -> Iterator[SentRequests]:
+    """The requests of all methods of a client, run on an engine."""
     url = engines.running().url
     name = engines.fresh_table_name()
     location = f"dynamodb://{name}?region=us-east-1&endpoint_url={url}&create=true"
@@ -174,17 +175,17 @@ def asked() -> Iterator[Asked]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dynamodb_table, "choose_transport", recorded)
         patch.setattr(dynamodb_table.DynamoTable, "index_lag_s", 0.001)
-        yield heard(recorder, namespace_id, lambda: connected(name, url))
+        yield record_requests(recorder, namespace_id, lambda: connected(name, url))
 
 
 def connected(name: str, url: str) -> SyncRepository:
-    """A client of a table that stands, as ``connect`` makes it, with time for a busy machine."""
+    """Connect to an existing table, as ``connect`` does, with a deadline for a busy machine."""
     location = f"dynamodb://{name}?region=us-east-1&endpoint_url={url}"
     return SyncRepository.open(location, session=session(), deadline_s=20.0)
 
 
-def heard(recorder: Recorder, namespace_id: str, connect: Callable[[], SyncRepository]) -> Asked:
-    """What each kind of verb asks for, by clients that have seen nothing yet."""
+def record_requests(recorder: Recorder, namespace_id: str, connect: Callable[[], SyncRepository]) -> SentRequests:
+    """Return the requests of each kind of method, made by clients with empty caches."""
     with connect() as repo:
         acquire(repo, recorder)
         acquired = recorder.taken()
@@ -202,7 +203,7 @@ def heard(recorder: Recorder, namespace_id: str, connect: Callable[[], SyncRepos
         recorder.taken()
         (done,) = upgrade(repo.name, session=session())
         assert 1 == done.moved
-    return Asked(namespace_id, acquired, looked, changed, seen, [*registered, *recorder.taken()])
+    return SentRequests(namespace_id, acquired, looked, changed, seen, [*registered, *recorder.taken()])
 
 
 @pytest.fixture(scope="module")
@@ -212,13 +213,13 @@ def policies() -> dict[str, Any]:
 
 
 def denied(document: Any, requests: list[Request], tags: dict[str, str]) -> list[Request]:
-    """What a policy does not allow; nothing is asked where nothing was recorded."""
+    """Return the requests that a policy denies; fail if none were recorded."""
     assert requests
     return [request for request in requests if not allows(document, request, tags)]
 
 
 def elsewhere(request: Request, namespace_id: str, other: str) -> Request | None:
-    """The same request of another namespace, None where it names none of ours."""
+    """Return the same request for another namespace; None if it has no key of ours."""
     keys = request.leading_keys or frozenset()
     moved = {
         other + key[len(namespace_id) :] if key == namespace_id or key.startswith(f"{namespace_id}/") else key
@@ -228,27 +229,31 @@ def elsewhere(request: Request, namespace_id: str, other: str) -> Request | None
 
 
 class TestAllowed:
-    def test_who_acquires_may(self, asked: Asked, policies: dict[str, Any]) -> None:
-        assert [] == denied(policies["acq"], asked.acquire, {})
-        assert [] == denied(policies["ns-acq"], asked.acquire, {TAG: asked.namespace_id})
+    def test_acquire_policies_allow_acquiring(self, sent: SentRequests, policies: dict[str, Any]) -> None:
+        assert [] == denied(policies["acq"], sent.acquire, {})
+        assert [] == denied(policies["ns-acq"], sent.acquire, {TAG: sent.namespace_id})
 
-    def test_who_looks_may(self, asked: Asked, policies: dict[str, Any]) -> None:
-        """The registry of namespaces is everybody's to read."""
-        looks = [*asked.look, *asked.registry_looks]
+    def test_read_policies_allow_every_read(self, sent: SentRequests, policies: dict[str, Any]) -> None:
+        """The registry of namespaces is readable with every policy."""
+        looks = [*sent.look, *sent.registry_looks]
 
         assert [] == denied(policies["read"], looks, {})
-        assert [] == denied(policies["ns-read"], looks, {TAG: asked.namespace_id})
+        assert [] == denied(policies["ns-read"], looks, {TAG: sent.namespace_id})
 
-    def test_who_administers_may_do_everything(self, asked: Asked, policies: dict[str, Any]) -> None:
-        assert [] == denied(policies["full"], asked.everything, {})
+    def test_the_full_policy_allows_every_call(self, sent: SentRequests, policies: dict[str, Any]) -> None:
+        assert [] == denied(policies["full"], sent.everything, {})
 
-    def test_who_administers_a_namespace_may_do_everything_in_it(self, asked: Asked, policies: dict[str, Any]) -> None:
-        ours = [*asked.acquire, *asked.look, *asked.change, *asked.registry_looks]
+    def test_the_namespace_full_policy_allows_every_call_in_its_namespace(
+        self, sent: SentRequests, policies: dict[str, Any]
+    ) -> None:
+        ours = [*sent.acquire, *sent.look, *sent.change, *sent.registry_looks]
 
-        assert [] == denied(policies["ns-full"], ours, {TAG: asked.namespace_id})
+        assert [] == denied(policies["ns-full"], ours, {TAG: sent.namespace_id})
 
-    def test_a_namespace_may_be_searched_by_its_bare_id(self, asked: Asked, policies: dict[str, Any]) -> None:
-        """Its items stand under it in the fourth index."""
+    def test_namespace_policies_allow_index_queries_by_the_bare_id(
+        self, sent: SentRequests, policies: dict[str, Any]
+    ) -> None:
+        """The fourth index has the items of a namespace under its id."""
         search = Request("dynamodb:Query", f"{TABLE}/index/GSI4", frozenset({"ours"}))
 
         assert ["ns-full", "ns-read"] == [
@@ -257,100 +262,104 @@ class TestAllowed:
 
 
 class TestDenied:
-    def test_who_acquires_changes_no_limits(self, asked: Asked, policies: dict[str, Any]) -> None:
-        """Of every verb that changes something, at least one part is denied; of the items, only buckets are written."""
+    def test_acquire_policies_deny_changes_of_limits(self, sent: SentRequests, policies: dict[str, Any]) -> None:
+        """Every method that changes something needs a denied request. Of the items, only buckets may be written."""
         writes = [
             request
-            for request in [*asked.change, *asked.registry]
+            for request in [*sent.change, *sent.registry]
             if request.action in ("dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem")
             and not any("/BUCKET#" in key for key in request.leading_keys or ())
         ]
-        ours = {TAG: asked.namespace_id}
+        ours = {TAG: sent.namespace_id}
 
         assert writes == denied(policies["acq"], writes, {}) == denied(policies["ns-acq"], writes, ours)
 
-    def test_who_looks_writes_nothing(self, asked: Asked, policies: dict[str, Any]) -> None:
+    def test_read_policies_deny_every_write(self, sent: SentRequests, policies: dict[str, Any]) -> None:
         reads = ("dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query")
-        writes = [request for request in asked.everything if request.action not in reads]
-        ours = {TAG: asked.namespace_id}
+        writes = [request for request in sent.everything if request.action not in reads]
+        ours = {TAG: sent.namespace_id}
 
         assert writes == denied(policies["read"], writes, {}) == denied(policies["ns-read"], writes, ours)
 
-    def test_no_tenant_writes_the_registry(self, asked: Asked, policies: dict[str, Any]) -> None:
-        """Not even who may do everything in a namespace."""
+    def test_namespace_policies_deny_writes_of_the_registry(self, sent: SentRequests, policies: dict[str, Any]) -> None:
+        """This includes the full policy of a namespace."""
         reads = ("dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query", "dynamodb:ConditionCheckItem")
         writes = [
             request
-            for request in asked.registry
+            for request in sent.registry
             if request.action not in reads and any(key.startswith("_/") for key in request.leading_keys or ())
         ]
 
         for name in ("ns-acq", "ns-full", "ns-read"):
-            assert writes == denied(policies[name], writes, {TAG: asked.namespace_id}), name
+            assert writes == denied(policies[name], writes, {TAG: sent.namespace_id}), name
 
     @pytest.mark.parametrize("name", ["ns-acq", "ns-full", "ns-read"])
-    def test_nobody_reaches_into_another_namespace(self, asked: Asked, policies: dict[str, Any], name: str) -> None:
-        """Nor where the other's id begins or ends like one's own."""
-        mine = asked.namespace_id
+    def test_namespace_policies_deny_access_to_other_namespaces(
+        self, sent: SentRequests, policies: dict[str, Any], name: str
+    ) -> None:
+        """An id with the same beginning or end is another namespace."""
+        mine = sent.namespace_id
         for other in ("other", f"{mine}x", f"x{mine}", mine[:-1]):
-            moved = [elsewhere(request, mine, other) for request in asked.everything]
+            moved = [elsewhere(request, mine, other) for request in sent.everything]
             theirs = [request for request in moved if request is not None]
 
             assert theirs == denied(policies[name], theirs, {TAG: mine})
 
     @pytest.mark.parametrize("name", ["ns-acq", "ns-full", "ns-read"])
-    def test_one_foreign_key_among_ones_own_is_enough(self, policies: dict[str, Any], name: str) -> None:
+    def test_namespace_policies_deny_a_batch_with_one_foreign_key(self, policies: dict[str, Any], name: str) -> None:
         mixed = Request("dynamodb:BatchGetItem", TABLE, frozenset({"mine/SYSTEM#", "theirs/SYSTEM#"}))
 
         assert [mixed] == denied(policies[name], [mixed], {TAG: "mine"})
 
     @pytest.mark.parametrize("name", ["ns-acq", "ns-full", "ns-read"])
-    def test_without_a_tag_a_tenant_may_only_read_the_registry(
-        self, asked: Asked, policies: dict[str, Any], name: str
+    def test_namespace_policies_without_a_tag_allow_only_the_registry(
+        self, sent: SentRequests, policies: dict[str, Any], name: str
     ) -> None:
         foreign = [
             request
-            for request in asked.everything
+            for request in sent.everything
             if any(not key.startswith("_/") for key in request.leading_keys or ())
         ]
 
         assert foreign == denied(policies[name], foreign, {})
 
     @pytest.mark.parametrize("action", ["Scan", "Query", "DeleteTable", "ExportTableToPointInTime", "PartiQLSelect"])
-    def test_what_names_no_key_is_nobodys(self, policies: dict[str, Any], action: str) -> None:
-        """A condition on every key would hold where there is none."""
+    def test_policies_deny_requests_without_keys(self, policies: dict[str, Any], action: str) -> None:
+        """A condition on all keys would hold for a request without keys."""
         blind = [Request(f"dynamodb:{action}", resource, None) for resource in (TABLE, f"{TABLE}/index/GSI4")]
 
         for name in ("acq", "ns-acq", "ns-full", "ns-read"):
             assert blind == denied(policies[name], blind, {TAG: "mine"}), name
 
     @pytest.mark.parametrize("name", ["ns-acq", "ns-full", "ns-read"])
-    def test_a_tenant_always_names_keys(self, policies: dict[str, Any], name: str) -> None:
-        """Whatever it may do to keys of its own it may not do without naming any."""
+    def test_namespace_policies_allow_no_action_without_keys(self, policies: dict[str, Any], name: str) -> None:
+        """Actions that are allowed with own keys are denied without keys."""
         resources = (TABLE, f"{TABLE}/index/GSI4")
         blind = [Request(action, one, None) for one in resources for action in actions(policies[name], one)]
 
         assert blind == denied(policies[name], blind, {TAG: "mine"})
 
-    def test_other_tables_are_nobodys(self, asked: Asked, policies: dict[str, Any]) -> None:
-        others = [replace(request, resource=f"other-{request.resource}") for request in asked.everything]
+    def test_policies_deny_access_to_other_tables(self, sent: SentRequests, policies: dict[str, Any]) -> None:
+        others = [replace(request, resource=f"other-{request.resource}") for request in sent.everything]
 
         for name, document in policies.items():
-            assert others == denied(document, others, {TAG: asked.namespace_id}), name
+            assert others == denied(document, others, {TAG: sent.namespace_id}), name
 
 
 class TestLeastPrivilege:
-    """A policy names an action only where some code path of its users asks for it."""
+    """A policy lists an action only if some code path of its users requests it."""
 
-    def test_of_the_table(self, asked: Asked, policies: dict[str, Any], aws: engines.Engine) -> None:
-        shown = [*asked.look, *asked.registry_looks]
-        tenant = [*asked.acquire, *asked.look, *asked.change, *asked.registry_looks]
+    def test_policies_list_only_requested_actions_on_the_table(
+        self, sent: SentRequests, policies: dict[str, Any], aws: engines.Engine
+    ) -> None:
+        shown = [*sent.look, *sent.registry_looks]
+        tenant = [*sent.acquire, *sent.look, *sent.change, *sent.registry_looks]
         described = table_facts_requests(aws.url)
         used = {
-            "acq": asked.acquire,
+            "acq": sent.acquire,
             "read": [*shown, *described],
-            "full": [*asked.everything, *described],
-            "ns-acq": asked.acquire,
+            "full": [*sent.everything, *described],
+            "ns-acq": sent.acquire,
             "ns-read": shown,
             "ns-full": tenant,
         }
@@ -359,10 +368,10 @@ class TestLeastPrivilege:
             expected = {request.action for request in requests if request.resource == TABLE}
             assert expected == actions(policies[name], TABLE), name
 
-    def test_of_its_indexes(self, asked: Asked, policies: dict[str, Any]) -> None:
-        """They are only searched, and not by those who acquire."""
+    def test_policies_list_only_queries_on_the_indexes(self, sent: SentRequests, policies: dict[str, Any]) -> None:
+        """Acquire policies do not list them at all."""
         index = f"{TABLE}/index/GSI1"
-        searched = {request.action for request in asked.everything if request.resource != TABLE}
+        searched = {request.action for request in sent.everything if request.resource != TABLE}
 
         assert {"dynamodb:Query"} == searched
         for name, document in policies.items():
@@ -370,13 +379,13 @@ class TestLeastPrivilege:
 
 
 def table_facts_requests(url: str) -> list[Request]:
-    """What is asked for when somebody wants to know how a stack's table is."""
+    """Return the requests of reading the status of a stack's table."""
     clients = clients_at(url)
     found: list[Request] = []
 
-    def hear(model: Any, params: Any, **_: Any) -> None:
+    def record(model: Any, params: Any, **_: Any) -> None:
         found.extend(requests_of(model.name, json.loads(params["body"])))
 
-    clients.of("dynamodb").meta.events.register("before-call.dynamodb", hear)
+    clients.of("dynamodb").meta.events.register("before-call.dynamodb", record)
     assert Stack("nobody-made-it", clients).table_facts() is None
     return found

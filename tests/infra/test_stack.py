@@ -1,4 +1,4 @@
-"""A stack on a local AWS: created, read back, updated, deleted, and what is said when that fails."""
+"""A stack on a local AWS: created, read, updated and deleted, and the errors if that fails."""
 
 import json
 import threading
@@ -42,7 +42,7 @@ BROKEN_PART = """
 
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Have the template ask for something that AWS refuses, when the rest of it stands."""
+    """Add a resource to the template that AWS refuses after the others exist."""
     whole = limiter_template()
     head, outputs, tail = whole.partition("Outputs:\n")
 
@@ -53,8 +53,8 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 class TestCreating:
-    def test_every_part_stands_as_it_was_chosen(self, stack: Stack, client: ServiceClient) -> None:
-        """The template is deployed as it is, and its parts say so themselves."""
+    def test_deploy_creates_every_resource_with_its_options(self, stack: Stack, client: ServiceClient) -> None:
+        """The template is deployed unchanged, and the resources show their settings."""
         options = StackOptions(
             create_iam_roles=True, lambda_memory=512, snapshot_windows="monthly", log_retention_days=7
         )
@@ -76,7 +76,7 @@ class TestCreating:
         assert {"GSI1", "GSI2", "GSI3", "GSI4"} == {index["IndexName"] for index in table["GlobalSecondaryIndexes"]}
         assert state.outputs["StreamArn"] == table["LatestStreamArn"]
 
-    def test_policies_and_roles_are_named_after_it(self, stack: Stack, client: ServiceClient) -> None:
+    def test_policies_and_roles_are_named_after_the_stack(self, stack: Stack, client: ServiceClient) -> None:
         outputs = stack.deploy(StackOptions(create_iam_roles=True, role_name_format="pb-{}")).state.outputs
         attached = client("iam").list_attached_role_policies(RoleName=f"pb-{stack.name}-app")["AttachedPolicies"]
 
@@ -84,7 +84,7 @@ class TestCreating:
         assert outputs["NamespaceAcquirePolicyArn"].endswith(f":policy/{stack.name}-ns-acq")
         assert [outputs["AcquireOnlyPolicyArn"]] == [policy["PolicyArn"] for policy in attached]
 
-    def test_the_stream_starts_the_aggregator(self, stack: Stack, client: ServiceClient) -> None:
+    def test_the_table_stream_invokes_the_aggregator(self, stack: Stack, client: ServiceClient) -> None:
         outputs = stack.deploy(StackOptions()).state.outputs
         found = client("lambda").list_event_source_mappings(FunctionName=naming.function_name(stack.name))
         (mapping,) = found["EventSourceMappings"]
@@ -95,15 +95,15 @@ class TestCreating:
             f":{naming.dead_letter_queue_name(stack.name)}"
         )
 
-    def test_items_expire(self, stack: Stack, client: ServiceClient) -> None:
-        """Also on an engine that does not do what the template says of it."""
+    def test_items_of_a_deployed_table_expire(self, stack: Stack, client: ServiceClient) -> None:
+        """This includes engines that ignore the setting in the template."""
         stack.deploy(SMALL)
-        told = client("dynamodb").describe_time_to_live(TableName=stack.name)["TimeToLiveDescription"]
+        described = client("dynamodb").describe_time_to_live(TableName=stack.name)["TimeToLiveDescription"]
 
-        assert ("ENABLED", "ttl") == (told["TimeToLiveStatus"], told["AttributeName"])
+        assert ("ENABLED", "ttl") == (described["TimeToLiveStatus"], described["AttributeName"])
 
-    def test_every_step_is_told_in_order_and_once(self, stack: Stack) -> None:
-        """From the beginning of the stack to its end."""
+    def test_deploy_reports_every_event_in_order_and_once(self, stack: Stack) -> None:
+        """The events range from the start of the stack to its end."""
         heard: list[StackEvent] = []
         stack.deploy(SMALL, heard.append)
 
@@ -114,19 +114,19 @@ class TestCreating:
             (stack.name, "CREATE_COMPLETE"),
         ] == [(event.logical_id, event.status) for event in heard]
 
-    def test_it_is_tagged_by_its_operator_and_to_be_found(self, stack: Stack) -> None:
+    def test_a_stack_has_the_users_tags_and_those_of_a_limiter(self, stack: Stack) -> None:
         said = stack.deploy(StackOptions(enable_aggregator=False, tags={"team": "a"})).state.tags
 
         assert ("a", stack.name, "limiter") == (said["team"], said[tags.NAME], said[tags.TYPE])
 
-    def test_one_that_is_there_is_not_created_again(self, stack: Stack) -> None:
+    def test_create_of_an_existing_stack_is_refused(self, stack: Stack) -> None:
         stack.create(SMALL)
 
         with pytest.raises(StackAlreadyExistsError):
             stack.create(SMALL)
 
-    def test_two_that_deploy_at_once_both_have_it(self, stack_name: str, clients: Clients) -> None:
-        """Whoever comes second waits for the first."""
+    def test_two_concurrent_deployments_both_succeed(self, stack_name: str, clients: Clients) -> None:
+        """The second waits for the first."""
         done: list[str] = []
         start = threading.Barrier(2)
 
@@ -146,8 +146,10 @@ class TestCreating:
 
 
 class TestFailing:
-    def test_the_first_failure_is_the_reason(self, stack: Stack, broken: Callable[[], None]) -> None:
-        """Not what was cancelled because of it, nor that it was rolled back."""
+    def test_a_failed_deployment_reports_the_first_failed_resource(
+        self, stack: Stack, broken: Callable[[], None]
+    ) -> None:
+        """Cancelled resources and the rollback are not the reason."""
         broken()
 
         with pytest.raises(StackCreationError, match=r"Broken \(AWS::Logs::LogStream\): .*group") as caught:
@@ -155,10 +157,10 @@ class TestFailing:
 
         assert any("Broken" in line for line in caught.value.events)
 
-    def test_what_failed_is_taken_back_and_tried_anew(
+    def test_a_failed_creation_is_removed_and_can_be_repeated(
         self, stack: Stack, client: ServiceClient, broken: Callable[[], None], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Nothing is left, not even the archive, and once the reason is gone the same call succeeds."""
+        """Nothing is left, not even the archive. The same call succeeds once the cause is fixed."""
         broken()
         with pytest.raises(StackCreationError):
             stack.deploy(StackOptions())
@@ -171,7 +173,7 @@ class TestFailing:
         monkeypatch.undo()
         assert "CREATE_COMPLETE" == stack.deploy(StackOptions()).state.status
 
-    def test_a_failed_update_leaves_the_stack_as_it_was(self, stack: Stack, broken: Callable[[], None]) -> None:
+    def test_a_failed_update_leaves_the_stack_unchanged(self, stack: Stack, broken: Callable[[], None]) -> None:
         stack.deploy(StackOptions())
         broken()
 
@@ -181,7 +183,7 @@ class TestFailing:
         found = stack.require()
         assert ("UPDATE_ROLLBACK_COMPLETE", "256") == (found.status, found.parameters["LambdaMemory"])
 
-    def test_after_a_failed_update_another_one_may_come(
+    def test_an_update_after_a_failed_update_succeeds(
         self, stack: Stack, broken: Callable[[], None], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         stack.deploy(StackOptions())
@@ -192,23 +194,25 @@ class TestFailing:
 
         assert "512" == stack.deploy(StackOptions(lambda_memory=512)).state.parameters["LambdaMemory"]
 
-    def test_names_are_checked_before_anything_is_made(self, stack: Stack) -> None:
+    def test_role_names_are_checked_before_anything_is_created(self, stack: Stack) -> None:
         with pytest.raises(ValidationError, match="role_name_format"):
             stack.deploy(StackOptions(role_name_format="x" * 60 + "{}"))
 
         assert stack.describe() is None
 
     @pytest.mark.parametrize("name", ["my_app", "1app", "n" * 56])
-    def test_a_name_that_no_stack_can_have(self, clients: Clients, name: str) -> None:
+    def test_a_stack_with_an_invalid_name_is_refused(self, clients: Clients, name: str) -> None:
         with pytest.raises(InvalidNameError):
             Stack(name, clients)
 
-    def test_nobody_answers(self, stack_name: str) -> None:
-        """It is said where, and nothing waits for long."""
+    def test_a_stack_operation_on_an_unavailable_aws_raises_an_error(self, stack_name: str) -> None:
+        """The error names the endpoint, and the call returns soon."""
         with pytest.raises(StackOperationError, match=r"Could not .*127\.0\.0\.1"):
             Stack(stack_name, clients_at("http://127.0.0.1:9")).describe()
 
-    def test_no_credentials(self, stack_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_stack_operation_without_credentials_raises_an_error(
+        self, stack_name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
         monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
         monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
@@ -219,8 +223,8 @@ class TestFailing:
             Stack(stack_name, Clients("us-east-1", None, botocore.session.Session())).describe()
 
 
-class TestStacksOfOthers:
-    """A name may be somebody else's stack's; it is left as it is."""
+class TestForeignStacks:
+    """A stack of another application may have the same name; it is never changed."""
 
     @pytest.fixture
     def other(self, stack: Stack, client: ServiceClient) -> StackState:
@@ -233,21 +237,25 @@ class TestStacksOfOthers:
     @pytest.mark.parametrize(
         "verb", [lambda stack: stack.deploy(SMALL), lambda stack: stack.update(), lambda stack: stack.delete()]
     )
-    def test_they_are_never_touched(self, stack: Stack, other: StackState, verb: Callable[[Stack], object]) -> None:
+    def test_a_stack_of_another_application_is_never_changed(
+        self, stack: Stack, other: StackState, verb: Callable[[Stack], object]
+    ) -> None:
         with pytest.raises(StackOperationError, match="not a limiter's"):
             verb(stack)
 
         assert other == stack.describe()
 
-    def test_nor_are_their_functions(self, stack: Stack, other: StackState, clients: Clients) -> None:
-        """One that is called as an aggregator would be is not given its code."""
+    def test_a_function_of_another_stack_is_never_changed(
+        self, stack: Stack, other: StackState, clients: Clients
+    ) -> None:
+        """A function with the name of an aggregator does not get its code."""
         with pytest.raises(StackOperationError, match="not a limiter's"):
             provide_missing(stack.name, clients)
 
         assert other == stack.describe()
 
-    def test_one_of_ours_without_tags_is_ours(self, stack: Stack, client: ServiceClient) -> None:
-        """So is what was deployed from the template by other means."""
+    def test_a_limiter_stack_without_tags_is_recognised(self, stack: Stack, client: ServiceClient) -> None:
+        """So is a stack that was deployed from the template by another tool."""
         parameters = [
             {"ParameterKey": name, "ParameterValue": value}
             for name, value in template_parameters(stack.name, SMALL).items()
@@ -261,15 +269,15 @@ class TestStacksOfOthers:
 
 
 class TestUpdating:
-    def test_the_same_options_change_nothing(self, stack: Stack) -> None:
+    def test_an_update_with_the_same_options_changes_nothing(self, stack: Stack) -> None:
         first = stack.deploy(SMALL)
         second = stack.deploy(SMALL)
 
         assert (True, False) == (first.changed, second.changed)
         assert first.state.stack_id == second.state.stack_id
 
-    def test_other_options_are_put_in_place(self, stack: Stack, client: ServiceClient) -> None:
-        """What was made stays, with what is in it."""
+    def test_an_update_applies_other_options(self, stack: Stack, client: ServiceClient) -> None:
+        """Existing resources and their content stay."""
         stack.deploy(StackOptions())
         heard: list[StackEvent] = []
         done = stack.deploy(StackOptions(lambda_timeout=120, enable_alarms=False), heard.append)
@@ -280,26 +288,26 @@ class TestUpdating:
         assert "UPDATE_COMPLETE" == done.state.status == heard[-1].status
         assert (120, []) == (function["Timeout"], alarms)
 
-    def test_an_aggregator_can_be_added_and_taken_away(self, stack: Stack) -> None:
+    def test_an_update_can_add_and_remove_the_aggregator(self, stack: Stack) -> None:
         without = stack.deploy(StackOptions(enable_aggregator=False)).state.outputs
         added = stack.deploy(StackOptions()).state.outputs
-        away = stack.deploy(StackOptions(enable_aggregator=False)).state.outputs
+        removed = stack.deploy(StackOptions(enable_aggregator=False)).state.outputs
 
-        assert without == away
+        assert without == removed
         assert {"AggregatorFunctionName", "ArchiveBucketName"} <= added.keys() - without.keys()
 
-    def test_without_options_those_it_has_are_kept(self, stack: Stack) -> None:
-        """So does whoever brings a stack to a newer template, not knowing how it was made."""
+    def test_an_update_without_options_keeps_the_options_of_the_stack(self, stack: Stack) -> None:
+        """An upgrade to a newer template does not know the original options."""
         stack.deploy(StackOptions(enable_aggregator=False, pitr_recovery_days=9, tags={"team": "a"}))
         state = stack.update().state
 
         assert ("9", "a") == (state.parameters["PitrRecoveryDays"], state.tags["team"])
 
-    def test_without_a_stack_there_is_nothing_to_update(self, stack: Stack) -> None:
+    def test_an_update_of_a_missing_stack_is_refused(self, stack: Stack) -> None:
         with pytest.raises(InfrastructureNotFoundError, match=f"zae-limiter deploy --name {stack.name}"):
             stack.update()
 
-    def test_the_table_tells_of_itself(self, stack: Stack) -> None:
+    def test_table_facts_describe_the_table_of_the_stack(self, stack: Stack) -> None:
         assert stack.table_facts() is None
 
         stack.deploy(SMALL)
@@ -310,10 +318,10 @@ class TestUpdating:
 
 
 class TestFollowing:
-    def test_work_is_heard_to_its_end_though_others_have_begun_theirs(
+    def test_following_an_operation_ends_although_a_later_one_has_begun(
         self, stack: Stack, client: ServiceClient
     ) -> None:
-        """Who looks late finds newer work of others first; waiting for one's own to show would never end."""
+        """A late reader finds events of newer operations first. Its own operation is never the latest again."""
         stack_id = stack.deploy(SMALL).state.stack_id
         (newest, *_) = client("cloudformation").describe_stack_events(StackName=stack_id)["StackEvents"]
         stack.update(replace(SMALL, pitr_recovery_days=9))
@@ -337,10 +345,8 @@ class TestDeleting:
         assert stack.table_facts() is None
         assert b"{}" == client("s3").get_object(Bucket=bucket, Key="audit/1")["Body"].read()
 
-    def test_an_archive_that_is_not_wanted_goes_with_all_that_is_in_it(
-        self, stack: Stack, client: ServiceClient
-    ) -> None:
-        """More than one page of it."""
+    def test_deleting_the_archive_removes_all_its_objects(self, stack: Stack, client: ServiceClient) -> None:
+        """It has more than one page of objects."""
         bucket = stack.deploy(StackOptions()).state.outputs["ArchiveBucketName"]
         for number in range(5):
             client("s3").put_object(Bucket=bucket, Key=f"audit/{number}", Body=b"{}")
@@ -348,10 +354,10 @@ class TestDeleting:
         assert Deletion(existed=True, archive_kept=None) == stack.delete(keep_archive=False)
         assert bucket not in [one["Name"] for one in client("s3").list_buckets()["Buckets"]]
 
-    def test_it_goes_though_somebody_else_has_deleted_the_stack_meanwhile(
+    def test_the_archive_is_deleted_although_the_stack_was_deleted_meanwhile(
         self, stack: Stack, clients: Clients, client: ServiceClient
     ) -> None:
-        """Also one's own deletion, called again after it was interrupted: else the bucket would be nobody's."""
+        """This also applies to a repeated deletion after an interrupt; otherwise the bucket would be orphaned."""
         bucket = stack.deploy(StackOptions()).state.outputs["ArchiveBucketName"]
 
         class Overtaken(Stack):
@@ -363,10 +369,10 @@ class TestDeleting:
         assert Deletion(existed=True, archive_kept=None) == Overtaken(stack.name, clients).delete(keep_archive=False)
         assert bucket not in [one["Name"] for one in client("s3").list_buckets()["Buckets"]]
 
-    def test_an_archive_that_stays_against_ones_will_is_named(
+    def test_an_archive_that_cannot_be_deleted_is_named(
         self, stack: Stack, clients: Clients, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """When the stack is gone nothing else tells which bucket it was."""
+        """After the stack is deleted, nothing else names the bucket."""
         bucket = stack.deploy(StackOptions()).state.outputs["ArchiveBucketName"]
         monkeypatch.setitem(clients._made, "s3", clients_at("http://127.0.0.1:9").of("s3"))
 
@@ -376,14 +382,14 @@ class TestDeleting:
             stack.delete(keep_archive=False)
         assert stack.describe() is None
 
-    def test_deleting_nothing_is_no_error(self, stack: Stack) -> None:
+    def test_deleting_a_missing_stack_succeeds(self, stack: Stack) -> None:
         stack.deploy(SMALL)
         stack.delete()
 
         assert Deletion(existed=False, archive_kept=None) == stack.delete()
 
-    def test_a_protected_stack_stays(self, stack: Stack) -> None:
-        """Until its operator says otherwise; the error says how."""
+    def test_a_protected_stack_is_not_deleted(self, stack: Stack) -> None:
+        """The error says how to remove the protection."""
         stack.deploy(StackOptions(enable_aggregator=False, enable_deletion_protection=True))
 
         with pytest.raises(StackOperationError, match="enable_deletion_protection=False"):

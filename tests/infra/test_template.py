@@ -1,4 +1,4 @@
-"""The template: what it makes, by itself and by options; a local AWS makes it in other tests."""
+"""The resources of the template, by default and with options; other tests deploy it to a local AWS."""
 
 import json
 import subprocess
@@ -22,8 +22,8 @@ def resolved(name: str = "my-app", **chosen: Any) -> Resolved:
 
 
 class TestAsWritten:
-    def test_it_is_clean_in_every_partition(self, tmp_path: Path) -> None:
-        """cfn-lint finds nothing, in regions of all public partitions."""
+    def test_the_template_passes_cfn_lint_in_every_partition(self, tmp_path: Path) -> None:
+        """Regions of all public partitions are checked."""
         path = tmp_path / "limiter.yaml"
         path.write_text(limiter_template(), encoding="utf-8")
         linter = Path(sys.executable).with_name("cfn-lint")
@@ -31,39 +31,39 @@ class TestAsWritten:
 
         assert ("", "", 0) == (done.stdout, done.stderr, done.returncode)
 
-    def test_it_names_no_partition(self) -> None:
-        """ARNs are made with the partition of the stack."""
+    def test_the_template_names_no_partition(self) -> None:
+        """ARNs use the partition of the stack."""
         assert "arn:aws" not in limiter_template()
 
-    def test_it_can_be_sent_along(self) -> None:
-        """No bucket is needed to hold it."""
+    def test_the_template_is_small_enough_to_be_sent_inline(self) -> None:
+        """No bucket is needed for it."""
         assert len(limiter_template().encode()) < MOST_BYTES
 
-    def test_it_uses_only_functions_that_local_engines_have(self) -> None:
-        """What needs string work is computed before."""
+    def test_the_template_uses_only_functions_of_local_engines(self) -> None:
+        """String operations are done before deployment."""
         text = limiter_template()
 
         assert [] == [name for name in ("Fn::", "!Select", "!Split", "!FindInMap", "!ImportValue") if name in text]
 
-    def test_its_defaults_are_those_of_the_options(self) -> None:
-        """The template by itself makes what options without choices make."""
+    def test_the_template_defaults_equal_the_default_options(self) -> None:
+        """The template alone makes the same stack as the default options."""
         defaults = {name: str(body["Default"]) for name, body in parsed()["Parameters"].items()}
 
         assert template_parameters("my-app", StackOptions()) == defaults
 
-    def test_it_allows_the_spans_that_options_allow(self) -> None:
+    def test_the_template_allows_the_same_ranges_as_the_options(self) -> None:
         assert list(LOG_RETENTION_DAYS) == parsed()["Parameters"]["LogRetentionDays"]["AllowedValues"]
 
 
 class TestTable:
-    def test_it_is_the_table_that_clients_make(self) -> None:
-        """Keys and indexes are those of a table made without a stack."""
+    def test_the_table_of_the_template_equals_that_of_a_client(self) -> None:
+        """Keys and indexes are those of a table created without a stack."""
         made = json.loads(Calls("my-app").create_table().body)
         described = resolved().properties("Table")
 
         assert made == {name: described[name] for name in made}
 
-    def test_it_has_a_stream_and_removes_what_has_expired(self) -> None:
+    def test_the_table_of_the_template_has_a_stream_and_time_to_live(self) -> None:
         table = resolved().properties("Table")
 
         assert {"StreamViewType": "NEW_AND_OLD_IMAGES"} == table["StreamSpecification"]
@@ -76,22 +76,22 @@ class TestTable:
             (0, {"PointInTimeRecoveryEnabled": False}),
         ],
     )
-    def test_it_can_be_restored(self, days: int, expected: dict[str, object]) -> None:
-        """For so many days back, or not at all."""
+    def test_point_in_time_recovery_is_configurable(self, days: int, expected: dict[str, object]) -> None:
+        """It covers this many days, or is disabled."""
         table = resolved(pitr_recovery_days=days).properties("Table")
 
         assert expected == table["PointInTimeRecoverySpecification"]
 
     @pytest.mark.parametrize("protected", [True, False])
-    def test_it_can_be_protected(self, protected: bool) -> None:
+    def test_deletion_protection_is_configurable(self, protected: bool) -> None:
         table = resolved(enable_deletion_protection=protected).properties("Table")
 
         assert protected is table["DeletionProtectionEnabled"]
 
 
 class TestAggregator:
-    def test_without_it_no_part_of_it_is_made(self) -> None:
-        """Neither function nor queue, log, role or archive."""
+    def test_a_template_without_the_aggregator_has_none_of_its_resources(self) -> None:
+        """No function, queue, log group, role or archive."""
         stack = resolved(enable_aggregator=False)
         kinds = {one["Type"].rpartition("::")[0] for one in stack.resources.values()}
 
@@ -99,8 +99,8 @@ class TestAggregator:
         assert {"TableReadThrottleAlarm", "TableWriteThrottleAlarm"} == set(stack.of_type("AWS::CloudWatch::Alarm"))
         assert not [name for name in stack.outputs if name.startswith(("Aggregator", "Archive"))]
 
-    def test_a_failing_batch_is_halved_tried_again_and_kept(self) -> None:
-        """What fails for good ends in the queue, alone."""
+    def test_a_failing_batch_is_bisected_retried_and_sent_to_the_queue(self) -> None:
+        """Records that fail permanently are isolated first."""
         source = resolved().properties("AggregatorEventSource")
 
         assert source["BisectBatchOnFunctionError"] is True
@@ -109,30 +109,32 @@ class TestAggregator:
         assert {"OnFailure": {"Destination": "AggregatorDeadLetterQueue.Arn"}} == source["DestinationConfig"]
 
     @pytest.mark.parametrize(("archived", "expected"), [(True, ["#STATE", {"prefix": "#AUDIT#"}]), (False, ["#STATE"])])
-    def test_it_hears_of_buckets_and_of_what_it_archives(self, archived: bool, expected: list[object]) -> None:
-        """Other records never start it."""
+    def test_the_stream_filter_selects_buckets_and_archived_records(
+        self, archived: bool, expected: list[object]
+    ) -> None:
+        """Other records never invoke the function."""
         filters = resolved(enable_audit_archival=archived).properties("AggregatorEventSource")["FilterCriteria"]
         patterns = [json.loads(one["Pattern"]) for one in filters["Filters"]]
 
         assert expected == [key for pattern in patterns for key in pattern["dynamodb"]["Keys"]["SK"]["S"]]
 
-    def test_only_what_the_table_removed_is_archived(self) -> None:
-        """A user who deletes an event does not have it archived as expired."""
+    def test_only_records_removed_by_time_to_live_are_archived(self) -> None:
+        """An event that a user deletes is not archived as expired."""
         filters = resolved().properties("AggregatorEventSource")["FilterCriteria"]["Filters"]
         expired = json.loads(filters[1]["Pattern"])
 
         assert ["REMOVE"] == expired["eventName"]
         assert {"type": ["Service"], "principalId": ["dynamodb.amazonaws.com"]} == expired["userIdentity"]
 
-    def test_a_late_run_raises_an_alarm_at_a_share_of_its_time(self) -> None:
+    def test_the_duration_alarm_threshold_is_a_share_of_the_timeout(self) -> None:
         stack = resolved(lambda_timeout=120, lambda_duration_threshold_pct=75)
 
         assert "90000" == stack.properties("AggregatorDurationAlarm")["Threshold"]
         assert "120" == stack.properties("AggregatorFunction")["Timeout"]
 
     @pytest.mark.parametrize(("traced", "mode"), [(True, "Active"), (False, "PassThrough")])
-    def test_it_can_be_traced(self, traced: bool, mode: str) -> None:
-        """Who is traced may send traces, and nobody else may."""
+    def test_tracing_is_configurable(self, traced: bool, mode: str) -> None:
+        """Only a traced function may send traces."""
         stack = resolved(enable_tracing=traced)
         policies = [policy["PolicyName"] for policy in stack.properties("AggregatorRole")["Policies"]]
 
@@ -141,35 +143,35 @@ class TestAggregator:
 
 
 class TestAlarms:
-    def test_every_alarm_tells_the_topic(self) -> None:
+    def test_every_alarm_notifies_the_topic(self) -> None:
         topic = "arn:aws:sns:us-east-1:123456789012:alarms"
         alarms = resolved(alarm_sns_topic=topic).of_type("AWS::CloudWatch::Alarm")
 
         assert 6 == len(alarms)
         assert [[topic]] * 6 == [alarm["AlarmActions"] for alarm in alarms.values()]
 
-    def test_without_a_topic_nobody_is_told(self) -> None:
+    def test_alarms_without_a_topic_notify_no_topic(self) -> None:
         assert all("AlarmActions" not in alarm for alarm in resolved().of_type("AWS::CloudWatch::Alarm").values())
 
-    def test_there_need_be_none(self) -> None:
+    def test_alarms_can_be_disabled(self) -> None:
         assert {} == resolved(enable_alarms=False).of_type("AWS::CloudWatch::Alarm")
 
 
 class TestIam:
     def test_policies_are_named_by_their_format(self) -> None:
-        """All six are always there."""
+        """All six policies are always created."""
         policies = resolved(policy_name_format="pb-{}-x").of_type("AWS::IAM::ManagedPolicy")
         expected = {naming.policy_name("my-app", policy, "pb-{}-x") for policy in naming.POLICIES}
 
         assert expected == {policy["ManagedPolicyName"] for policy in policies.values()}
 
-    def test_roles_are_made_on_request_and_named_by_their_format(self) -> None:
+    def test_roles_are_created_on_request_and_named_by_their_format(self) -> None:
         roles = resolved(create_iam_roles=True, role_name_format="pb-{}-x").of_type("AWS::IAM::Role")
         expected = {naming.role_name("my-app", role, "pb-{}-x") for role in naming.ROLES}
 
         assert expected == {role["RoleName"] for role in roles.values()}
 
-    def test_unasked_only_the_aggregator_has_a_role(self) -> None:
+    def test_by_default_only_the_aggregator_has_a_role(self) -> None:
         assert ["my-app-aggr"] == [role["RoleName"] for role in resolved().of_type("AWS::IAM::Role").values()]
 
     @pytest.mark.parametrize(
@@ -179,16 +181,16 @@ class TestIam:
             ("team/bounds", "arn:aws-cn:iam::123456789012:policy/team/bounds"),
         ],
     )
-    def test_every_role_is_bounded(self, boundary: str, expected: str) -> None:
-        """By a policy's ARN, or by its name in the account and partition of the stack."""
+    def test_every_role_has_the_permission_boundary(self, boundary: str, expected: str) -> None:
+        """It is given by ARN, or by name in the account and partition of the stack."""
         roles = resolved(create_iam_roles=True, permission_boundary=boundary).of_type("AWS::IAM::Role")
 
         assert [expected] * 4 == [role["PermissionsBoundary"] for role in roles.values()]
 
-    def test_unasked_no_role_is_bounded(self) -> None:
+    def test_by_default_no_role_has_a_permission_boundary(self) -> None:
         assert "PermissionsBoundary" not in resolved().properties("AggregatorRole")
 
-    def test_a_role_of_ones_own_is_used(self) -> None:
+    def test_a_given_aggregator_role_is_used(self) -> None:
         role = "arn:aws:iam::123456789012:role/mine"
         stack = resolved(aggregator_role_arn=role)
 
@@ -196,15 +198,15 @@ class TestIam:
         assert role == stack.properties("AggregatorFunction")["Role"]
         assert role == stack.outputs["AggregatorRoleArn"]
 
-    def test_there_need_be_no_iam_at_all(self) -> None:
-        """Not even where the aggregator runs: it brings its role."""
+    def test_a_template_without_iam_has_no_iam_resources(self) -> None:
+        """The aggregator then uses a given role."""
         stack = resolved(create_iam=False, aggregator_role_arn="arn:aws:iam::123456789012:role/mine")
 
         assert [] == [name for name, one in stack.resources.items() if one["Type"].startswith("AWS::IAM::")]
         assert "AggregatorFunction" in stack.resources
 
-    def test_no_policy_allows_everything_of_a_service(self) -> None:
-        """Actions are named one by one."""
+    def test_no_policy_allows_all_actions_of_a_service(self) -> None:
+        """Actions are listed one by one."""
         stack = resolved(create_iam_roles=True, enable_tracing=True)
         documents = [one["PolicyDocument"] for one in stack.of_type("AWS::IAM::ManagedPolicy").values()]
         documents += [one["PolicyDocument"] for one in stack.properties("AggregatorRole")["Policies"]]
@@ -215,14 +217,14 @@ class TestIam:
 
 
 class TestArchive:
-    def test_its_name_is_left_to_cloudformation(self) -> None:
-        """Names of buckets are shared by the whole world."""
+    def test_the_archive_name_is_chosen_by_cloudformation(self) -> None:
+        """Bucket names are global."""
         assert "BucketName" not in resolved().properties("ArchiveBucket")
 
-    def test_it_outlives_the_stack(self) -> None:
+    def test_the_archive_is_retained_when_the_stack_is_deleted(self) -> None:
         assert "RetainExceptOnCreate" == parsed()["Resources"]["ArchiveBucket"]["DeletionPolicy"]
 
-    def test_it_moves_to_glacier(self) -> None:
+    def test_the_archive_moves_objects_to_glacier(self) -> None:
         (rule,) = resolved(audit_archive_glacier_days=30).properties("ArchiveBucket")["LifecycleConfiguration"]["Rules"]
 
         assert [{"StorageClass": "GLACIER", "TransitionInDays": "30"}] == rule["Transitions"]

@@ -15,7 +15,7 @@ import yaml
 
 from tests.dynamodb.engines import free_port
 from tests.infra.docker_engine import Engine, docker_engine
-from tests.infra.local_servers import stopped_in_the_end
+from tests.infra.local_servers import always_stopped
 from zae_limiter.infra import local, local_container
 from zae_limiter.infra.local import Wanted
 
@@ -30,7 +30,7 @@ def asked(tmp_path, tmp_path_factory, monkeypatch):
     # The path of a socket has room for about 100 characters.
     with docker_engine(tmp_path_factory.mktemp("d"), engine) as address:
         monkeypatch.setenv("DOCKER_HOST", address)
-        with stopped_in_the_end(tmp_path / "local") as aws:
+        with always_stopped(tmp_path / "local") as aws:
             aws.up(Wanted(port=free_port(), in_docker=True))
             ((container,),) = [engine.containers.values()]
             yield container.wanted

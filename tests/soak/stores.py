@@ -161,7 +161,7 @@ class MinistackStore(_EngineStore):
     def disturbances(self, random: Random) -> list[Disturbance]:
         """It is stopped, or its connections are cut, and requests with them that are carried out or not."""
         drop = Drop(applied=random.random() < 0.5)
-        cutting = Disturbance("cut", AWAY_S, lambda: self._proxy.always(drop), self._proxy.calm)
+        cutting = Disturbance("cut", AWAY_S, lambda: self._proxy.always(drop), self._proxy.clear_faults)
         return [self.stopping(), cutting]
 
     def tidy(self) -> None:

@@ -16,7 +16,7 @@ def clock() -> FixedClock:
 
 @pytest.fixture(params=TABLES)
 async def table(request: pytest.FixtureRequest, tmp_path: Path, clock: FixedClock) -> AsyncIterator[Table]:
-    """Every table there is, behind the port."""
+    """Every implementation of the table port, one after the other."""
     opened = await _opened(request.param, tmp_path, clock)
     yield opened
     await opened.close()
@@ -24,7 +24,7 @@ async def table(request: pytest.FixtureRequest, tmp_path: Path, clock: FixedCloc
 
 @pytest.fixture(params=EMBEDDED)
 async def embedded(request: pytest.FixtureRequest, tmp_path: Path, clock: FixedClock) -> AsyncIterator[Table]:
-    """The tables of which more is asked than DynamoDB can do."""
+    """The embedded tables, for rules that DynamoDB does not have to meet."""
     opened = EMBEDDED[request.param](tmp_path, clock)
     yield opened
     await opened.close()
@@ -32,7 +32,7 @@ async def embedded(request: pytest.FixtureRequest, tmp_path: Path, clock: FixedC
 
 @pytest.fixture(params=engines.ENGINES)
 async def deployed(request: pytest.FixtureRequest, tmp_path: Path, clock: FixedClock) -> AsyncIterator[Table]:
-    """The table of DynamoDB, of which more is asked than embedded ones need."""
+    """The DynamoDB table on every engine, for rules that embedded tables do not have to meet."""
     opened = await _opened(request.param, tmp_path, clock)
     yield opened
     await opened.close()
@@ -48,7 +48,7 @@ async def _opened(name: str, directory: Path, clock: FixedClock) -> Table:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Expect of an engine what is known of it."""
+    """Mark tests that an engine is known to fail as strict xfail."""
     for item in items:
         for deviation in DEVIATIONS:
             if isinstance(item, pytest.Function) and deviation.meets(item.originalname, _parameters(item)):

@@ -1,8 +1,8 @@
-"""What an engine does other than DynamoDB, as far as the contract suite meets it.
+"""Differences between the engines and DynamoDB that the contract suite detects.
 
-Every line is a test that is expected to fail on that engine, and only there; one that passes again is a failure too,
-so that the line goes when the engine is mended. More of their differences, not met here, are in
-``tests.dynamodb.engines``.
+Each entry is a test that is expected to fail on one engine only. If the test passes again, the
+suite fails, so that the entry is removed once the engine is fixed. Differences that the suite does
+not detect are listed in ``tests.dynamodb.engines``.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Deviation(NamedTuple):
-    """A test that an engine fails; ``only``: with these values of these parameters, else with all."""
+    """A test that an engine fails. ``only`` restricts it to these parameter values; if empty, it applies to all."""
 
     engine: str
     test: str
@@ -18,7 +18,7 @@ class Deviation(NamedTuple):
     only: Mapping[str, frozenset[object]] = {}
 
     def meets(self, test: str, parameters: Mapping[str, object]) -> bool:
-        """Whether this is that test, on that engine, with those values."""
+        """Return whether the entry applies to this test with these parameters."""
         if (test, parameters.get("table")) != (self.test, self.engine):
             return False
         return all(parameters[name] in values for name, values in self.only.items())
@@ -32,7 +32,7 @@ DEVIATIONS = [
     ),
     Deviation(
         "dynoxide",
-        "test_a_prefix_selects_what_begins_with_it",
+        "test_a_query_by_prefix_returns_only_keys_with_the_prefix",
         "dynoxide's begins_with is SQLite's LIKE, to which a and A are the same; DynamoDB compares bytes",
         {"prefix": frozenset(("a", "b", "B"))},
     ),

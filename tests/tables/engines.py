@@ -1,4 +1,4 @@
-"""The tables that the contract suite runs over, each behind the port, the DynamoDB one on every engine there is."""
+"""The tables of the contract suite behind the port; the DynamoDB table runs on every engine."""
 
 import functools
 import uuid
@@ -24,7 +24,7 @@ DEADLINE_S = 60.0
 
 
 class FixedClock:
-    """A clock that stands still until it is set."""
+    """A clock that shows the same time until it is set."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self.time_ms = now_ms
@@ -46,7 +46,7 @@ def sqlite(directory: Path, clock: FixedClock) -> Table:
 
 @functools.cache
 def account(engine: str) -> Account:
-    """Who calls an engine: nobody real, and nothing is read from the environment but defaults."""
+    """Return the connection settings of an engine, with test credentials."""
     session = botocore.session.Session()
     session._credentials = Credentials("engine", "secret")  # as boto3's session does with keys it was given
     return Account(EndpointOptions("limiter-contract", "us-east-1", engines.running(engine).url, DEADLINE_S), session)
@@ -76,23 +76,23 @@ KEY = Key("part", "sort")
 
 
 def item(pk: str = "part", sk: str = "sort", **attributes: object) -> dict[str, object]:
-    """An item with some attributes."""
+    """Return an item with these attributes."""
     return {"PK": pk, "SK": sk, **attributes}
 
 
 def new_token() -> str:
-    """A transaction's token, never used before: an engine remembers them, whatever the table."""
+    """Return an unused transaction token; an engine remembers tokens across tables."""
     return str(uuid.uuid4())
 
 
 async def sort_keys(table: Table, query: Query) -> list[str]:
-    """The sort keys of one page."""
+    """Return the sort keys of one page."""
     page = await table.query(query)
     return [str(found["SK"]) for found in page.items]
 
 
 async def all_pages(table: Table, query: Query) -> list[list[tuple[str, str]]]:
-    """The primary keys of every page, from the first to the last that is not empty."""
+    """Return the primary keys of every page, up to the last page that is not empty."""
     pages = []
     start = None
     while True:
@@ -108,7 +108,7 @@ async def all_pages(table: Table, query: Query) -> list[list[tuple[str, str]]]:
 
 
 async def all_of(table: Table, pk: str) -> list[Item]:
-    """Every item of a partition: a table returns pages as short as it likes."""
+    """Return every item of a partition; a page may have any number of items."""
     page = await table.query(Query(pk))
     found = list(page.items)
     while page.next is not None:

@@ -1,4 +1,4 @@
-"""What buckets have used is logged, once per bucket and hour, and exactly."""
+"""The usage of buckets is logged exactly, with one row per bucket and hour."""
 
 import json
 import sqlite3
@@ -52,13 +52,13 @@ def log_all(table: BlockingTable) -> None:
 
 
 def logged(table: BlockingTable) -> list[tuple[str, int, dict[str, int]]]:
-    """Whose totals grew, in which hour after the first, and by how much."""
+    """Return the bucket, the hour after the first, and the added usage of each logged row."""
     log_all(table)
     return [(one.key.pk, one.at_ms // HOUR_MS - HOUR, dict(one.added)) for one in table.changes(0, 1000)]
 
 
-def test_many_writes_in_an_hour_are_one_row(table: BlockingTable) -> None:
-    """Also the write that creates the bucket counts, and nothing counts twice."""
+def test_writes_of_one_hour_are_logged_as_one_row(table: BlockingTable) -> None:
+    """The write that creates the bucket counts too, and nothing counts twice."""
     create(table, spent=1_000)
     for _ in range(10):
         take(table, 3_000)
@@ -68,8 +68,8 @@ def test_many_writes_in_an_hour_are_one_row(table: BlockingTable) -> None:
     assert 1 == len(logged(table))
 
 
-def test_what_was_logged_is_not_logged_again(table: BlockingTable) -> None:
-    """Asking in between parts an hour in two rows."""
+def test_usage_that_was_logged_is_not_logged_again(table: BlockingTable) -> None:
+    """Logging in between splits an hour into two rows."""
     create(table, spent=1_000)
     log_all(table)
     take(table, 2_000)
@@ -80,8 +80,8 @@ def test_what_was_logged_is_not_logged_again(table: BlockingTable) -> None:
     ]
 
 
-def test_a_write_of_another_hour_closes_the_one_before(table: BlockingTable) -> None:
-    """What was used belongs to the hour it was used in, however long ago that was."""
+def test_a_write_in_another_hour_closes_the_previous_one(table: BlockingTable) -> None:
+    """Usage belongs to the hour of its write, however long ago that was."""
     create(table, spent=1_000)
     table.hour = HOUR + 1
     take(table, 2_000)
@@ -96,8 +96,8 @@ def test_a_write_of_another_hour_closes_the_one_before(table: BlockingTable) -> 
     ] == logged(table)
 
 
-def test_an_idle_bucket_is_logged_under_its_own_hour(table: BlockingTable) -> None:
-    """Who asks later does not move usage to a later hour."""
+def test_usage_of_an_idle_bucket_is_logged_under_its_own_hour(table: BlockingTable) -> None:
+    """Logging later does not move usage to a later hour."""
     create(table, spent=1_000)
     table.hour = HOUR + 5
 
@@ -106,7 +106,7 @@ def test_an_idle_bucket_is_logged_under_its_own_hour(table: BlockingTable) -> No
     assert (KEY.pk, 5, {"b_rpm_tc": 2_000, "b_wcu_tc": 1}) == logged(table)[-1]
 
 
-def test_a_clock_set_back_loses_nothing(table: BlockingTable) -> None:
+def test_a_clock_set_back_loses_no_usage(table: BlockingTable) -> None:
     """The earlier hour is opened again."""
     create(table, spent=1_000)
     table.hour = HOUR - 1
@@ -116,8 +116,8 @@ def test_a_clock_set_back_loses_nothing(table: BlockingTable) -> None:
 
 
 @pytest.mark.parametrize("way", ["delete", "transact", "batch_delete", "sweep"])
-def test_a_bucket_that_ends_is_logged_first(table: BlockingTable, way: str) -> None:
-    """Created anew, it starts from nothing."""
+def test_usage_of_a_bucket_is_logged_before_it_is_removed(table: BlockingTable, way: str) -> None:
+    """Created again, the bucket starts at zero."""
     create(table, spent=1_000)
     match way:
         case "delete":
@@ -137,8 +137,8 @@ def test_a_bucket_that_ends_is_logged_first(table: BlockingTable, way: str) -> N
     assert (KEY.pk, 0, {"b_rpm_tc": 600, "b_wcu_tc": 2}) == logged(table)[-1]
 
 
-def test_a_limit_that_is_dropped_is_logged_first(table: BlockingTable) -> None:
-    """Should it come back it starts from nothing; the other limits go on."""
+def test_usage_of_a_limit_is_logged_before_the_limit_is_removed(table: BlockingTable) -> None:
+    """If added again, it starts at zero; other limits continue."""
     create(table)
     take(table, 1_000)
     take(table, 5_000, limit="tpm")
@@ -152,15 +152,15 @@ def test_a_limit_that_is_dropped_is_logged_first(table: BlockingTable) -> None:
 
 
 def test_only_buckets_are_logged(table: BlockingTable) -> None:
-    """Other items may have attributes of such names."""
+    """Other items may have attributes of the same names."""
     table.write(Put(item("ns/ENTITY#user-1", "#META", b_rpm_tc=5)))
     table.write(Update(Key("ns/ENTITY#user-1", "#META"), add={"b_rpm_tc": 5}))
 
     assert [] == logged(table)
 
 
-def test_totals_may_be_of_any_size(table: BlockingTable) -> None:
-    """Amounts go beyond what SQLite counts with."""
+def test_logged_totals_may_exceed_64_bits(table: BlockingTable) -> None:
+    """Amounts may exceed the integers of SQLite."""
     create(table, spent=10**21)
     table.hour = HOUR + 1
     take(table, 10**21)
@@ -168,8 +168,8 @@ def test_totals_may_be_of_any_size(table: BlockingTable) -> None:
     assert [10**21, 10**21] == [added["b_rpm_tc"] for _, _, added in logged(table)]
 
 
-def test_a_log_is_read_in_parts_and_trimmed(table: BlockingTable) -> None:
-    """Sequences rise, and are never given twice, though the log was emptied in between."""
+def test_the_change_log_is_read_in_parts_and_trimmed(table: BlockingTable) -> None:
+    """Sequence numbers rise and are never reused, also after the log was emptied."""
     for number in range(5):
         create(table, Key(f"ns/BUCKET#user-{number}#gpt-4#0", "#STATE"), spent=number + 1)
     log_all(table)
@@ -187,8 +187,8 @@ def test_a_log_is_read_in_parts_and_trimmed(table: BlockingTable) -> None:
     assert table.changes(0, 100)[0].sequence > rest[-1].sequence
 
 
-def test_what_nobody_asks_for_is_forgotten_in_the_end(table: BlockingTable) -> None:
-    """A sweep drops changes older than 90 days."""
+def test_a_sweep_drops_changes_older_than_90_days(table: BlockingTable) -> None:
+    """Changes that are never read do not accumulate."""
     create(table, spent=1_000)
     log_all(table)
     table.sweep((HOUR + 90 * 24) * 3600, 100)
@@ -198,8 +198,8 @@ def test_what_nobody_asks_for_is_forgotten_in_the_end(table: BlockingTable) -> N
     assert (1, 0) == (kept, len(table.changes(0, 10)))
 
 
-def test_items_of_another_hour_are_items_all_the_same(table: BlockingTable) -> None:
-    """Turning the hour moves nothing that can be seen."""
+def test_items_stay_readable_after_the_hour_changes(table: BlockingTable) -> None:
+    """The hour of an item is internal."""
     create(table, spent=1_000)
     create(table, OTHER)
     table.hour = HOUR + 1
@@ -223,10 +223,10 @@ steps = st.lists(
 
 
 @given(steps)
-def test_whatever_happens_all_is_logged_once_and_in_its_hour(
+def test_random_writes_are_logged_once_and_in_their_hour(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, Key, int]]
 ) -> None:
-    """Both tables agree with a ledger that notes every single write."""
+    """The logs of both tables equal a ledger of every write."""
     tables: list[BlockingTable] = [MemoryTable(), SqliteTable(tmp_path_factory.mktemp("log") / "limiter.db")]
     for table in tables:
         assert {} == replayed(table, steps)
@@ -234,7 +234,7 @@ def test_whatever_happens_all_is_logged_once_and_in_its_hour(
 
 
 def replayed(table: BlockingTable, steps: list[tuple[str, Key, int]]) -> dict[tuple[str, int], int]:
-    """What a table's log differs by, by bucket and hour, from what was written to it; nothing."""
+    """Return how the log differs from what was written, by bucket and hour; empty if it does not."""
     difference: Counter[tuple[str, int]] = Counter()
     table.hour = HOUR
 
@@ -267,8 +267,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "limiter.db"
 
 
-def test_two_processes_count_one_bucket(path: Path) -> None:
-    """Each turns the hour for itself, and what the other has opened stays open."""
+def test_usage_of_one_bucket_by_two_processes_is_logged(path: Path) -> None:
+    """Each process changes the hour for itself and keeps what the other has opened."""
     first, second = SqliteTable(path), SqliteTable(path)
     first.hour = second.hour = HOUR
     create(first, spent=1)
@@ -284,8 +284,8 @@ def test_two_processes_count_one_bucket(path: Path) -> None:
     second.close()
 
 
-def test_a_killed_process_leaves_a_log_that_adds_up(path: Path, start: Start) -> None:
-    """Killed between any two steps, what is logged and what is open are together what was written."""
+def test_a_killed_process_leaves_a_log_with_the_correct_sum(path: Path, start: Start) -> None:
+    """After a kill at any step, logged and open usage together are what was written."""
     logged_milli = 0
     for pauses in (40, 75, 110):
         worker = start("use", path)
@@ -305,8 +305,8 @@ def test_a_killed_process_leaves_a_log_that_adds_up(path: Path, start: Start) ->
         assert stored["b_rpm_tc"] == logged_milli
 
 
-async def test_a_bucket_is_counted_in_the_hour_of_the_ports_clock(path: Path) -> None:
-    """The port tells the table when the hour turns, before the write that follows."""
+async def test_usage_is_logged_in_the_hour_of_the_ports_clock(path: Path) -> None:
+    """The port sets the hour of the table before each write."""
     for blocking in (MemoryTable(), SqliteTable(path)):
         clock = FixedClock(HOUR * HOUR_MS)
         port = EmbeddedTable(blocking, clock, 1.0, lambda: 0.5)
@@ -339,8 +339,8 @@ CREATE TABLE entries(
 ) WITHOUT ROWID"""
 
 
-def test_a_file_of_the_first_version_is_brought_up_to_date(path: Path) -> None:
-    """Its items stay; what its buckets used before was never to be known, what they use from now on is."""
+def test_a_file_of_the_first_version_is_upgraded(path: Path) -> None:
+    """Its items stay. Usage is logged from now on; earlier usage was not recorded."""
     connection = sqlite3.connect(path)
     connection.execute(OLD_ITEMS)
     connection.execute(OLD_ENTRIES)

@@ -1,4 +1,4 @@
-"""Every condition, over every kind of item."""
+"""Every condition on every kind of item."""
 
 import pytest
 
@@ -86,7 +86,7 @@ OF_SOMETHING = [
 
 
 @pytest.mark.parametrize(("condition", "value"), HOLDING)
-async def test_a_condition_that_holds_lets_the_write_through(table: Table, condition: Condition, value: object) -> None:
+async def test_a_condition_that_holds_applies_the_write(table: Table, condition: Condition, value: object) -> None:
     """Type and value both count, and numbers are exact at any size."""
     await table.write(Put(item(x=value)))
 
@@ -95,19 +95,19 @@ async def test_a_condition_that_holds_lets_the_write_through(table: Table, condi
 
 @pytest.mark.parametrize(("condition", "value"), FAILING)
 async def test_a_condition_that_fails_refuses_the_write(table: Table, condition: Condition, value: object) -> None:
-    """An absent attribute and one of another type meet no comparison."""
+    """A missing attribute or one of another type satisfies no comparison."""
     await table.write(Put(item(x=value)))
 
     assert Refused(item(x=value)) == await table.write(Update(KEY, set={"seen": 1}, when=(condition,)))
 
 
 @pytest.mark.parametrize("condition", OF_NOTHING)
-async def test_these_conditions_hold_of_an_absent_item(table: Table, condition: Condition) -> None:
-    """What asks for absence is met by absence."""
+async def test_conditions_on_absence_hold_for_a_missing_item(table: Table, condition: Condition) -> None:
+    """A missing item satisfies a condition on absence."""
     assert Applied(item(seen=1)) == await table.write(Update(KEY, set={"seen": 1}, when=(condition,)))
 
 
 @pytest.mark.parametrize("condition", OF_SOMETHING)
-async def test_these_conditions_fail_of_an_absent_item(table: Table, condition: Condition) -> None:
-    """What asks for a value is missing it."""
+async def test_conditions_on_values_fail_for_a_missing_item(table: Table, condition: Condition) -> None:
+    """A missing item satisfies no condition on a value."""
     assert Missing() == await table.write(Update(KEY, set={"seen": 1}, when=(condition,)))

@@ -1,4 +1,4 @@
-"""Random operations: a table of DynamoDB and the memory table stay the same."""
+"""Random operations: a DynamoDB table and the memory table stay equal."""
 
 import pytest
 from hypothesis import given, settings
@@ -18,9 +18,10 @@ EXAMPLES = 12
 
 
 def changes_each_once(operation: object) -> bool:
-    """Whether DynamoDB takes an update, and makes an item by it where there is none.
+    """Return whether DynamoDB accepts an update, and creates an item by it if there is none.
 
-    It refuses two changes of one attribute, and creates nothing by a removal alone; embedded tables mind neither.
+    DynamoDB refuses two changes of one attribute, and a removal alone creates no item. Embedded
+    tables have neither rule.
     """
     if not isinstance(operation, Update):
         return True
@@ -33,40 +34,40 @@ several = transactions.filter(lambda operations: all(map(changes_each_once, oper
 
 
 async def of_dynamodb(table: DynamoTable, step: object) -> object:
-    """What a table of DynamoDB answers, every value with its type."""
+    """Return what a DynamoDB table answers, each value with its type."""
     try:
         if isinstance(step, list):
-            return told(await table.transact(step, new_token()))
-        return told(await table.write(step))  # type: ignore[arg-type] # a write
+            return outcome_values(await table.transact(step, new_token()))
+        return outcome_values(await table.write(step))  # type: ignore[arg-type] # a write
     except ValidationError:
         return ValidationError
 
 
 def of_memory(table: MemoryTable, step: object) -> object:
-    """What the memory table answers, every value with its type."""
+    """Return what the memory table answers, each value with its type."""
     try:
-        return told(table.transact(step) if isinstance(step, list) else table.write(step))  # type: ignore[arg-type] # a write
+        return outcome_values(table.transact(step) if isinstance(step, list) else table.write(step))  # type: ignore[arg-type] # a write
     except ValidationError:
         return ValidationError
 
 
-def told(outcome: object) -> object:
-    """An outcome as values that can be compared, so that True and 1 differ."""
+def outcome_values(outcome: object) -> object:
+    """Return an outcome as comparable values, so that True and 1 differ."""
     if isinstance(outcome, Cancelled):
-        return [told(reason) for reason in outcome.reasons]
+        return [outcome_values(reason) for reason in outcome.reasons]
     return type(outcome), kinds(getattr(outcome, "new", getattr(outcome, "old", None)))
 
 
 def in_any_order(items: list[Item]) -> list[str]:
-    """Items of a page; ties of an index are in no order that DynamoDB promises."""
+    """Return the items of a page in any order; DynamoDB does not order ties of an index."""
     return sorted(repr(sorted(item.items())) for item in items)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @settings(max_examples=EXAMPLES)
 @given(run=st.lists(st.one_of(one, one, several), max_size=25))
-async def test_dynamodb_does_what_the_memory_table_does(engine: str, run: list[object]) -> None:
-    """Every outcome and every query, after any operations."""
+async def test_random_operations_have_equal_outcomes_on_dynamodb_and_in_memory(engine: str, run: list[object]) -> None:
+    """Every outcome and every query is compared."""
     try:
         table = await dynamo(engine)
     except EngineAbsentError as absent:

@@ -1,4 +1,4 @@
-"""Random operations: a dictionary, the memory table and two openings of one SQLite file stay the same."""
+"""Random operations: a dictionary, the memory table and two connections to one SQLite file stay equal."""
 
 import json
 import tempfile
@@ -75,13 +75,13 @@ steps = st.one_of(writes, writes, transactions, st.integers(-2, 3))
 
 
 class Model:
-    """A table as simple as can be: a dictionary, searched from end to end."""
+    """The simplest table: a dictionary, searched from end to end."""
 
     def __init__(self) -> None:
         self.items: dict[Key, dict[str, Any]] = {}
 
     def step(self, step: object) -> object:
-        """The outcome of an operation, a transaction or a sweep, in plain words."""
+        """Return the outcome of an operation, a transaction or a sweep."""
         if isinstance(step, int):
             expired = [key for key, item in self.items.items() if type(item.get("ttl")) is int and item["ttl"] < step]
             for key in expired:
@@ -108,7 +108,7 @@ class Model:
         return "applied", [] if isinstance(step, list) else news
 
     def changed(self, operation: Operation, old: dict[str, Any]) -> Any:
-        """The item after an operation."""
+        """Return the item after an operation."""
         if isinstance(operation, Check | Delete):
             return old if isinstance(operation, Check) else {}
         if isinstance(operation, Put):
@@ -120,7 +120,7 @@ class Model:
         return {name: value for name, value in new.items() if name not in operation.remove}
 
     def query(self, query: Query) -> list[Any]:
-        """The items of a query without pages."""
+        """Return the items of a query without paging."""
         pk_name, sk_name = f"{query.index or ''}PK", f"{query.index or ''}SK"
         found = [item for item in self.items.values() if item.get(pk_name) == query.pk and sk_name in item]
         found = [
@@ -137,7 +137,7 @@ class Model:
 
 
 def outcome_of(table: BlockingTable, step: object) -> object:
-    """What a table answers, in the model's words."""
+    """Return the answer of a table in the form of the model."""
     if isinstance(step, int):
         return table.sweep(step, 100).removed
     try:
@@ -155,7 +155,7 @@ def outcome_of(table: BlockingTable, step: object) -> object:
 
 
 def exactly(outcome: object) -> str:
-    """An outcome so that True and 1 differ; the attributes of an item are in no order."""
+    """Return an outcome in which True and 1 differ; attributes have no order."""
     return json.dumps(outcome, sort_keys=True)
 
 
@@ -169,7 +169,7 @@ queries = [
 
 
 def pages(table: BlockingTable, query: Query, limit: int | None) -> list[Any]:
-    """Everything a query finds, page by page."""
+    """Return everything that a query finds, page by page."""
     found: list[Any] = []
     start = None
     while True:
@@ -182,8 +182,8 @@ def pages(table: BlockingTable, query: Query, limit: int | None) -> list[Any]:
 
 
 @given(st.lists(steps, max_size=25))
-def test_the_memory_table_does_what_a_dictionary_does(run: list[object]) -> None:
-    """Every outcome and every query, after any operations."""
+def test_random_operations_have_equal_outcomes_in_memory_and_in_a_dictionary(run: list[object]) -> None:
+    """Every outcome and every query is compared."""
     model, table = Model(), MemoryTable()
     for step in run:
         assert exactly(model.step(step)) == exactly(outcome_of(table, step))
@@ -201,8 +201,8 @@ def test_the_memory_table_does_what_a_dictionary_does(run: list[object]) -> None
     ]
 )
 @given(st.lists(st.tuples(steps, st.booleans()), max_size=25))
-def test_a_file_opened_twice_does_what_the_memory_table_does(run: list[tuple[object, bool]]) -> None:
-    """Whoever writes, what either has seen before does no harm."""
+def test_random_operations_of_two_connections_match_the_memory_table(run: list[tuple[object, bool]]) -> None:
+    """Rows cached by one connection do not hide writes of the other."""
     with tempfile.TemporaryDirectory() as directory:
         memory = MemoryTable()
         tables = [SqliteTable(Path(directory) / "limiter.db") for _ in range(2)]

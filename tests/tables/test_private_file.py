@@ -1,4 +1,4 @@
-"""Modes of the files that are created: private, tightened where the package chose the path, and never the user's."""
+"""Permissions of created files: private by default, and never changed on paths that the user chose."""
 
 import os
 import stat
@@ -29,7 +29,7 @@ for folder, _, names in os.walk(sys.argv[2]):
 
 
 def modes(folder: Path, url: str = "default") -> dict[str, str]:
-    """Open a store in a process that has no umask, and return the modes of what is below a folder while it is open."""
+    """Open a store in a process without a umask; return the modes of all files below a folder."""
     environment = {**os.environ, "XDG_DATA_HOME": str(folder)}
     environment.pop("ZAE_LIMITER_URL", None)
     command = [sys.executable, "-c", OPEN_AND_LIST, url, str(folder)]
@@ -38,7 +38,7 @@ def modes(folder: Path, url: str = "default") -> dict[str, str]:
 
 
 def mode_of(path: Path) -> int:
-    """The permissions of a file."""
+    """Return the permissions of a file."""
     return stat.S_IMODE(path.stat().st_mode)
 
 
@@ -55,8 +55,8 @@ def test_the_default_file_and_its_directory_are_created_private(tmp_path: Path) 
     } == found
 
 
-def test_a_default_file_of_an_earlier_version_is_tightened(tmp_path: Path) -> None:
-    """File, log and directory lose the rights of group and others when the store is opened."""
+def test_a_default_file_of_an_earlier_version_is_made_private(tmp_path: Path) -> None:
+    """The file, its log and its directory lose the rights of group and others when the store is opened."""
     folder = tmp_path / "zae-limiter"
     SqliteTable(folder / "limiter.db").close()
     folder.chmod(0o755)
@@ -69,8 +69,8 @@ def test_a_default_file_of_an_earlier_version_is_tightened(tmp_path: Path) -> No
     assert {"0o700", "0o600"} == {mode for name, mode in found.items() if name != "."}
 
 
-def test_a_named_file_is_created_private_in_a_directory_that_stays_as_it_is(tmp_path: Path) -> None:
-    """A directory that the user made keeps its mode; one that is created on the way is private."""
+def test_a_named_file_is_created_private_and_its_directory_is_unchanged(tmp_path: Path) -> None:
+    """A directory of the user keeps its mode; a directory created for the file is private."""
     tmp_path.chmod(0o755)
     found = modes(tmp_path, f"sqlite:///{tmp_path}/new/limiter.db")
 
@@ -78,8 +78,8 @@ def test_a_named_file_is_created_private_in_a_directory_that_stays_as_it_is(tmp_
     assert {"0o700", "0o600"} == {mode for name, mode in found.items() if name != "."}
 
 
-def test_a_named_file_that_exists_keeps_its_mode(tmp_path: Path) -> None:
-    """A group may share a file: its modes are the user's."""
+def test_an_existing_named_file_keeps_its_mode(tmp_path: Path) -> None:
+    """A group may share the file."""
     path = tmp_path / "limiter.db"
     path.touch()
     path.chmod(0o660)
@@ -91,8 +91,8 @@ def test_a_named_file_that_exists_keeps_its_mode(tmp_path: Path) -> None:
         assert 0o770 == mode_of(tmp_path)
 
 
-def test_a_file_in_a_directory_that_a_group_shares_can_be_written_by_the_group(tmp_path: Path) -> None:
-    """Setgid and group-writable, as ``chmod 2770`` makes it, is how a directory is shared."""
+def test_a_file_in_a_setgid_group_directory_is_created_group_writable(tmp_path: Path) -> None:
+    """A directory is shared by setgid and group write, as ``chmod 2770`` sets them."""
     tmp_path.chmod(0o2770)
     table = SqliteTable(tmp_path / "limiter.db")
     table.write(Put(item(x=1)))
@@ -106,12 +106,12 @@ def test_a_file_in_a_directory_that_a_group_shares_can_be_written_by_the_group(t
     ("directory_mode", "mode"), [(0o2770, 0o660), (0o2775, 0o660), (0o2750, 0o600), (0o777, 0o600), (0o700, 0o600)]
 )
 def test_only_setgid_together_with_group_write_shares_new_files(directory_mode: int, mode: int) -> None:
-    """Either alone says nothing about sharing."""
+    """Either bit alone does not mean sharing."""
     assert mode == file_mode(directory_mode)
 
 
 def test_the_target_of_a_dangling_link_is_created_private(tmp_path: Path) -> None:
-    """A link to a file that does not exist yet leads to a private file, and stays a link."""
+    """The link stays a link."""
     link = tmp_path / "limiter.db"
     link.symlink_to(tmp_path / "elsewhere.db")
     SqliteTable(link).close()
@@ -120,8 +120,8 @@ def test_the_target_of_a_dangling_link_is_created_private(tmp_path: Path) -> Non
     assert 0o600 == mode_of(tmp_path / "elsewhere.db")
 
 
-def test_tightening_leaves_a_link_alone(tmp_path: Path) -> None:
-    """The user chose the target, so its mode is the user's."""
+def test_making_a_file_private_does_not_change_the_target_of_a_link(tmp_path: Path) -> None:
+    """The user chose the target."""
     target, folder = tmp_path / "shared.db", tmp_path / "own"
     target.touch()
     target.chmod(0o664)
@@ -132,7 +132,7 @@ def test_tightening_leaves_a_link_alone(tmp_path: Path) -> None:
     assert (0o664, 0o755) == (mode_of(target), mode_of(folder))
 
 
-def test_creating_a_file_leaves_an_existing_one_as_it_is(tmp_path: Path) -> None:
+def test_creating_a_file_keeps_an_existing_one(tmp_path: Path) -> None:
     """Neither content nor mode changes."""
     path = tmp_path / "limiter.db"
     path.write_bytes(b"kept")

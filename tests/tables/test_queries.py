@@ -1,4 +1,4 @@
-"""Pages of the table and of its indexes: order, ranges, limits, and who stands in an index."""
+"""Queries of the table and of its indexes: order, ranges, limits, and which items an index contains."""
 
 import pytest
 
@@ -12,7 +12,7 @@ SORTED = ["A", "B", "a", "a#1", "a#10", "a#2", "a/", "b", "ä", "漢", "\uffff",
 
 @pytest.fixture
 async def sorted_table(table: Table) -> Table:
-    """A partition whose items were put in no order, between two others."""
+    """A partition whose items were put in random order, between two other partitions."""
     for sk in reversed(SORTED):
         await table.write(Put(item("part", sk, x=sk)))
     await table.write(Put(item("par", "z")))
@@ -20,21 +20,21 @@ async def sorted_table(table: Table) -> Table:
     return table
 
 
-async def test_a_partition_is_in_the_order_of_its_sort_keys(sorted_table: Table) -> None:
-    """The order is that of UTF-8 bytes, as DynamoDB's is."""
+async def test_a_query_returns_a_partition_in_the_order_of_its_sort_keys(sorted_table: Table) -> None:
+    """The order is that of UTF-8 bytes, as in DynamoDB."""
     page = await sorted_table.query(Query("part"))
 
     assert [item("part", sk, x=sk) for sk in SORTED] == page.items
     assert page.next is None
 
 
-async def test_a_query_may_run_backwards(sorted_table: Table) -> None:
-    """Descending is the same, read from the end."""
+async def test_a_descending_query_returns_the_reverse_order(sorted_table: Table) -> None:
+    """A descending query reads the partition from its end."""
     assert SORTED[::-1] == await sort_keys(sorted_table, Query("part", descending=True))
 
 
-async def test_an_unknown_partition_is_empty(sorted_table: Table) -> None:
-    """A query that finds nothing answers with an empty page."""
+async def test_a_query_of_an_unknown_partition_is_empty(sorted_table: Table) -> None:
+    """A query without results returns an empty page."""
     page = await sorted_table.query(Query("nothing"))
 
     assert ([], None) == (page.items, page.next)
@@ -44,8 +44,10 @@ async def test_an_unknown_partition_is_empty(sorted_table: Table) -> None:
     "prefix", ["", "a", "a#", "a#1", "b", "B", "ä", "漢", "\uffff", "🎉", "\U0010ffff", "\ud7ff", "zz"]
 )
 @pytest.mark.parametrize("descending", [False, True])
-async def test_a_prefix_selects_what_begins_with_it(sorted_table: Table, prefix: str, descending: bool) -> None:
-    """Nothing before, nothing after."""
+async def test_a_query_by_prefix_returns_only_keys_with_the_prefix(
+    sorted_table: Table, prefix: str, descending: bool
+) -> None:
+    """Keys before and after the prefix are left out."""
     expected = [sk for sk in SORTED if sk.startswith(prefix)]
 
     found = await sort_keys(sorted_table, Query("part", prefix=prefix, descending=descending))
@@ -66,10 +68,10 @@ async def test_a_prefix_selects_what_begins_with_it(sorted_table: Table, prefix:
     ],
 )
 @pytest.mark.parametrize("descending", [False, True])
-async def test_a_range_includes_both_its_ends(
+async def test_a_query_by_range_includes_both_ends(
     sorted_table: Table, low: str | None, high: str | None, descending: bool
 ) -> None:
-    """Either end may be left open."""
+    """Either end may be open."""
     expected = [sk for sk in SORTED if (low is None or low <= sk) and (high is None or sk <= high)]
 
     found = await sort_keys(sorted_table, Query("part", low=low, high=high, descending=descending))
@@ -78,8 +80,10 @@ async def test_a_range_includes_both_its_ends(
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 12, 100])
 @pytest.mark.parametrize("descending", [False, True])
-async def test_pages_follow_one_another(sorted_table: Table, limit: int, descending: bool) -> None:
-    """Every item is on one page, in order, and only the last page may be short."""
+async def test_pages_of_a_query_contain_every_item_once_in_order(
+    sorted_table: Table, limit: int, descending: bool
+) -> None:
+    """Only the last page may be short."""
     order = SORTED[::-1] if descending else SORTED
 
     pages = await all_pages(sorted_table, Query("part", limit=limit, descending=descending))
@@ -87,8 +91,8 @@ async def test_pages_follow_one_another(sorted_table: Table, limit: int, descend
     assert {limit} >= {len(page) for page in pages[:-1]}
 
 
-async def test_large_items_are_each_on_one_page(table: Table) -> None:
-    """A page ends where DynamoDB has read a megabyte; the next goes on from there."""
+async def test_pages_of_large_items_contain_every_item_once(table: Table) -> None:
+    """DynamoDB ends a page after reading one megabyte."""
     keys = [("part", f"{number}") for number in range(5)]
     for key in keys:
         await table.write(Put(item(*key, x="x" * 390_000)))
@@ -97,8 +101,8 @@ async def test_large_items_are_each_on_one_page(table: Table) -> None:
     assert keys == [key for page in pages for key in page]
 
 
-async def test_pages_of_a_prefix_stay_within_it(sorted_table: Table) -> None:
-    """A later page is bounded as the first was."""
+async def test_pages_of_a_query_by_prefix_stay_within_it(sorted_table: Table) -> None:
+    """Later pages have the bounds of the first."""
     for descending in (False, True):
         pages = await all_pages(sorted_table, Query("part", prefix="a#", limit=2, descending=descending))
 
@@ -106,8 +110,8 @@ async def test_pages_of_a_prefix_stay_within_it(sorted_table: Table) -> None:
         assert (expected[::-1] if descending else expected) == [key for page in pages for key in page]
 
 
-async def test_the_next_page_starts_after_an_item_that_is_gone(sorted_table: Table) -> None:
-    """Where a page starts is a place in the order, not an item."""
+async def test_a_page_after_a_deleted_item_starts_at_its_place(sorted_table: Table) -> None:
+    """A page starts at a position in the order; the item need not exist."""
     first = await sorted_table.query(Query("part", limit=3))
     await sorted_table.write(Delete(Key("part", SORTED[2])))
     await sorted_table.write(Put(item("part", SORTED[2] + "!")))
@@ -117,8 +121,8 @@ async def test_the_next_page_starts_after_an_item_that_is_gone(sorted_table: Tab
 
 
 @pytest.mark.parametrize("index", INDEXES)
-async def test_an_index_answers_with_keys_only(table: Table, index: str) -> None:
-    """An index holds the item's keys and its own, nothing else."""
+async def test_a_query_of_an_index_returns_keys_only(table: Table, index: str) -> None:
+    """An index contains the keys of the item and of the index."""
     keys = {f"{index}PK": "index", f"{index}SK": "place"}
     others = {f"{other}{part}": "elsewhere" for other in INDEXES if other != index for part in ("PK", "SK")}
     await table.write(Put(item(x=1, **keys, **others)))
@@ -128,8 +132,8 @@ async def test_an_index_answers_with_keys_only(table: Table, index: str) -> None
 
 
 @pytest.mark.parametrize("index", INDEXES)
-async def test_an_item_stands_in_an_index_only_with_both_keys(table: Table, index: str) -> None:
-    """It enters and leaves as updates give and take its keys, and follows when they change."""
+async def test_an_item_is_in_an_index_only_with_both_index_keys(table: Table, index: str) -> None:
+    """Updates that add, change or remove the keys move the item."""
     query = Query("index", index=index)
     found = []
     for change in (
@@ -152,8 +156,8 @@ async def test_an_item_stands_in_an_index_only_with_both_keys(table: Table, inde
     assert [[], first, second, second, [], second, [], third, [], fourth, []] == found
 
 
-async def test_an_index_is_in_the_order_of_its_own_sort_keys(table: Table) -> None:
-    """Range, prefix and direction are those of the index."""
+async def test_a_query_of_an_index_is_ordered_by_its_sort_keys(table: Table) -> None:
+    """Range, prefix and direction apply to the keys of the index."""
     for number, place in enumerate(["c", "a2", "b", "a1"]):
         await table.write(Put(item(f"part{number}", "sort", GSI2PK="index", GSI2SK=place)))
 
@@ -170,8 +174,10 @@ async def test_an_index_is_in_the_order_of_its_own_sort_keys(table: Table) -> No
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7])
 @pytest.mark.parametrize("descending", [False, True])
-async def test_items_with_equal_index_keys_are_each_on_one_page(table: Table, limit: int, descending: bool) -> None:
-    """Ties are broken by the primary key, so that a page can end between them."""
+async def test_pages_of_items_with_equal_index_keys_contain_each_once(
+    table: Table, limit: int, descending: bool
+) -> None:
+    """Ties are ordered by the primary key, so that a page can end between them."""
     keys = [(pk, sk) for pk in ("a", "b", "c") for sk in ("x", "y")]
     for pk, sk in reversed(keys):
         await table.write(Put(item(pk, sk, GSI3PK="index", GSI3SK="same")))
@@ -182,8 +188,8 @@ async def test_items_with_equal_index_keys_are_each_on_one_page(table: Table, li
     assert {limit} >= {len(page) for page in pages[:-1]}
 
 
-async def test_the_embedded_tables_order_ties_by_primary_key(embedded: Table) -> None:
-    """Two tables of the same items answer the same."""
+async def test_embedded_tables_order_index_ties_by_primary_key(embedded: Table) -> None:
+    """Two tables with the same items return the same order."""
     for pk, sk in (("b", "y"), ("a", "y"), ("b", "x"), ("a", "x")):
         await embedded.write(Put(item(pk, sk, GSI3PK="index", GSI3SK="same")))
 
@@ -192,7 +198,7 @@ async def test_the_embedded_tables_order_ties_by_primary_key(embedded: Table) ->
     assert [expected[::-1]] == await all_pages(embedded, Query("index", index="GSI3", descending=True))
 
 
-async def test_a_page_that_ends_with_the_last_item_is_the_last(embedded: Table) -> None:
+async def test_an_embedded_page_that_ends_with_the_last_item_has_no_next(embedded: Table) -> None:
     """Embedded tables look one item ahead."""
     for sk in "ab":
         await embedded.write(Put(item("part", sk)))
@@ -211,7 +217,7 @@ async def test_a_page_that_ends_with_the_last_item_is_the_last(embedded: Table) 
         Query("part", prefix="a", high="b"),
     ],
 )
-async def test_a_query_that_makes_no_sense_is_an_error(table: Table, query: Query) -> None:
-    """A mistake is not an empty page."""
+async def test_an_invalid_query_raises_an_error(table: Table, query: Query) -> None:
+    """A mistake does not return an empty page."""
     with pytest.raises(ValidationError):
         await table.query(query)

@@ -1,4 +1,7 @@
-"""Reports and upkeep go on in short steps, however many items there are. Steps are counted, not timed."""
+"""Reports and maintenance work in short steps, however many items exist.
+
+The tests count steps; they do not measure time.
+"""
 
 import sqlite3
 from collections.abc import Iterator
@@ -25,14 +28,14 @@ def path(tmp_path: Path) -> Path:
 
 
 def put(table: SqliteTable, items: int, **attributes: object) -> None:
-    """Put items that are no buckets, many at a time."""
+    """Put items that are not buckets, fifty per transaction."""
     for start in range(0, items, 50):
         some = range(start, min(start + 50, items))
         table.transact([Put(item("part", f"{number:05}", **attributes)) for number in some])
 
 
-def longest_look(path: Path) -> tuple[int, list[Key]]:
-    """The most steps of SQLite's machine, in hundreds, of one look for used buckets, and all that were found."""
+def longest_search(path: Path) -> tuple[int, list[Key]]:
+    """Return the most SQLite steps, in hundreds, of one search for used buckets, and all that were found."""
     connection = sqlite3.connect(path)
     steps: list[int] = []
 
@@ -52,22 +55,22 @@ def longest_look(path: Path) -> tuple[int, list[Key]]:
     return max(steps), used
 
 
-def test_looks_for_used_buckets_among_more_items_are_not_longer(path: Path) -> None:
-    """Items that are no buckets, such as usage snapshots, are passed a bounded number at a time."""
+def test_a_search_for_used_buckets_is_not_longer_with_more_items(path: Path) -> None:
+    """Other items, such as usage snapshots, are skipped in bounded numbers."""
     table = SqliteTable(path)
     put(table, 500)
-    few, _ = longest_look(path)
+    few, _ = longest_search(path)
     put(table, 5_000)
     table.write(Put(item(*BUCKET, b_rpm_tc=1_000)))
-    many, used = longest_look(path)
+    many, used = longest_search(path)
     table.close()
 
     assert [BUCKET] == used
     assert many <= 1.5 * few
 
 
-def test_a_sweep_takes_out_expired_rows_only_and_some_at_a_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two rows a thread may wait for the interpreter; the open read keeps the log long meanwhile."""
+def test_a_sweep_reads_only_expired_rows_in_small_parts(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread may wait for the interpreter between two rows, and the open read keeps the log from shrinking."""
     rows: list[int] = []
     select = sqlite_table._select
 
@@ -90,7 +93,7 @@ def test_a_sweep_takes_out_expired_rows_only_and_some_at_a_time(path: Path, monk
 
 
 def dictionaries_of(found: object, depth: int = 3) -> Iterator[dict[object, object]]:
-    """Every dictionary that an object is made of."""
+    """Return every dictionary that an object consists of."""
     if isinstance(found, dict):
         yield found
     elif isinstance(found, tuple):
@@ -101,8 +104,8 @@ def dictionaries_of(found: object, depth: int = 3) -> Iterator[dict[object, obje
             yield from dictionaries_of(getattr(found, name), depth - 1)
 
 
-def test_no_dictionary_of_a_table_in_memory_has_many_of_its_keys() -> None:
-    """A dictionary that grows moves all its keys in one step, so the keys of a table are in many dictionaries."""
+def test_no_dictionary_of_a_memory_table_has_many_of_its_keys() -> None:
+    """A growing dictionary moves all its keys in one step, so the keys are spread over many dictionaries."""
     table = MemoryTable()
     for number in range(10_000):
         bucket = item(f"ns/BUCKET#user-{number:05}#gpt-4#0", "#STATE", GSI3PK=f"user-{number}", GSI3SK="gpt-4")
@@ -115,8 +118,8 @@ def test_no_dictionary_of_a_table_in_memory_has_many_of_its_keys() -> None:
     table.close()
 
 
-def test_rounds_of_two_readers_reach_every_bucket() -> None:
-    """Each bucket has had its turn by the end of a round, also if another round comes between."""
+def test_alternating_readers_reach_every_bucket() -> None:
+    """Every bucket is visited within a round, also if another round runs in between."""
     table = MemoryTable()
     keys = [Key(f"ns/BUCKET#user-{number:04}#gpt-4#0", "#STATE") for number in range(1_000)]
     for key in keys:
@@ -131,8 +134,8 @@ def test_rounds_of_two_readers_reach_every_bucket() -> None:
     table.close()
 
 
-def test_a_table_in_memory_keeps_the_key_of_an_item_that_is_replaced() -> None:
-    """A new object for each key would wait for the garbage collector, and as many are freed: it would start late."""
+def test_a_memory_table_keeps_the_key_object_of_a_replaced_item() -> None:
+    """A new key object per write would delay the garbage collector, as one is freed for each."""
     table = MemoryTable()
     table.write(Put(item("part", "sort", x=1)))
     (before,) = stored(table)
@@ -145,8 +148,8 @@ def test_a_table_in_memory_keeps_the_key_of_an_item_that_is_replaced() -> None:
     table.close()
 
 
-def test_a_full_cache_of_rows_forgets_some_at_a_time(path: Path) -> None:
-    """To forget thousands of rows in one step would keep an event loop busy."""
+def test_a_full_row_cache_evicts_a_few_rows_at_a_time(path: Path) -> None:
+    """Evicting thousands of rows in one step would block an event loop."""
     table = SqliteTable(path)
     sizes = [len(table._rows)]
     for start in range(0, 4_500, 50):

@@ -1,4 +1,4 @@
-"""Backup and restore of a SQLite file: consistent under load, all or nothing, and other processes continue."""
+"""Backup and restore of a SQLite file: consistent under load, all or nothing, while other processes continue."""
 
 import os
 import signal
@@ -30,17 +30,17 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def backup(tmp_path: Path) -> Path:
-    """The name of a backup in a directory of its own."""
+    """The path of a backup in a directory of its own."""
     (tmp_path / "backups").mkdir()
     return tmp_path / "backups" / "backup.db"
 
 
 def ignore(_: CopyProgress) -> None:
-    """Listen to no progress."""
+    """Ignore progress."""
 
 
 def filled(path: Path, number: int) -> None:
-    """Write a number to an item of a file, and so much beside it that it has many pages."""
+    """Write a number to an item of a file, and enough other content for many pages."""
     table = SqliteTable(path)
     for part in range(20):
         table.write(Put(item("filler", str(part), text="word" * 500)))
@@ -49,7 +49,7 @@ def filled(path: Path, number: int) -> None:
 
 
 def number_in(path: Path) -> object:
-    """The number that was written to an item of a file."""
+    """Return the number that was written to an item of a file."""
     table = SqliteTable(path)
     found = table.get(KEY)
     table.close()
@@ -57,7 +57,7 @@ def number_in(path: Path) -> object:
 
 
 def changed(path: Path, *statements: str) -> None:
-    """Change a file past this package."""
+    """Change a file by plain SQL, without this package."""
     connection = sqlite3.connect(path, isolation_level=None)
     for statement in statements:
         connection.execute(statement)
@@ -65,19 +65,19 @@ def changed(path: Path, *statements: str) -> None:
 
 
 def when_free(call: Callable[[], object]) -> object:
-    """Make a call again until no other process holds the file."""
+    """Repeat a call until no other process holds the file."""
     while True:
         with suppress(Busy):
             return call()
 
 
 def beside(path: Path) -> list[str]:
-    """The names of all files in the directory of a file."""
+    """Return the names of all files in the directory of a file."""
     return sorted(os.listdir(path.parent))
 
 
 class TestBackup:
-    def test_a_backup_has_what_was_written_until_then(self, path: Path, backup: Path) -> None:
+    def test_a_backup_contains_everything_written_before_it(self, path: Path, backup: Path) -> None:
         """It is one private file without a log, and can be used as a store."""
         filled(path, 1)
         table = SqliteTable(path)
@@ -94,10 +94,10 @@ class TestBackup:
         assert 2 == number_in(backup)
         table.close()
 
-    def test_a_backup_under_constant_writes_ends_and_is_of_one_moment(
+    def test_a_backup_during_constant_writes_ends_and_is_consistent(
         self, path: Path, backup: Path, start: Start
     ) -> None:
-        """Writers never make it start again, and no transaction is in it by half."""
+        """Writers never make it start again, and it contains no partial transaction."""
         filled(path, 1)
         writer = start("pair", path)
         assert "written" == line(writer)
@@ -121,8 +121,8 @@ class TestBackup:
         assert sorted(set(done_bytes)) == done_bytes
         assert (found[0] or {})["x"] == (found[1] or {})["x"]
 
-    def test_a_failed_backup_leaves_the_one_before(self, path: Path, backup: Path) -> None:
-        """A target is replaced as a whole or not at all, and nothing is left beside it."""
+    def test_a_failed_backup_leaves_the_previous_one(self, path: Path, backup: Path) -> None:
+        """The target is replaced as a whole or not at all, and no temporary file is left."""
         filled(path, 1)
         back_up(str(path), str(backup), ignore)
         content = backup.read_bytes()
@@ -135,8 +135,8 @@ class TestBackup:
         assert content == backup.read_bytes()
         assert ["backup.db"] == beside(backup)
 
-    def test_a_damaged_store_is_not_backed_up(self, path: Path, backup: Path) -> None:
-        """A backup that could not be restored is no backup."""
+    def test_a_backup_of_a_damaged_store_is_refused(self, path: Path, backup: Path) -> None:
+        """A backup has to be restorable."""
         filled(path, 1)
         content = path.read_bytes()
         path.write_bytes(content[:8192] + b"\xa5" * 4096 + content[12288:])
@@ -145,14 +145,14 @@ class TestBackup:
             back_up(str(path), str(backup), ignore)
         assert [] == beside(backup)
 
-    def test_a_store_that_does_not_exist_is_not_created(self, path: Path, backup: Path) -> None:
+    def test_a_backup_of_a_missing_store_is_refused_and_creates_nothing(self, path: Path, backup: Path) -> None:
         """The error names the file."""
         with pytest.raises(StorageError, match=r"limiter\.db: it does not exist"):
             back_up(str(path), str(backup), ignore)
         assert ["backups"] == beside(path)
 
-    def test_the_store_itself_is_no_target(self, path: Path) -> None:
-        """Neither by its name, nor by a link, nor any part of it."""
+    def test_a_backup_to_the_store_itself_is_refused(self, path: Path) -> None:
+        """The target may be neither the store, nor a link to it, nor one of its files."""
         filled(path, 1)
         link = path.with_name("link.db")
         link.symlink_to(path)
@@ -162,8 +162,8 @@ class TestBackup:
                 back_up(str(path), str(target), ignore)
         assert 1 == number_in(path)
 
-    def test_a_target_with_the_log_of_another_file_beside_it_is_refused(self, path: Path, backup: Path) -> None:
-        """SQLite would apply that log to the new backup: a program used the backup before as a store."""
+    def test_a_backup_to_a_target_with_a_log_of_another_file_is_refused(self, path: Path, backup: Path) -> None:
+        """SQLite would apply that log to the new backup. A process that used the old backup as a store has left it."""
         filled(path, 1)
         back_up(str(path), str(backup), ignore)
         used = SqliteTable(backup)
@@ -175,8 +175,8 @@ class TestBackup:
         back_up(str(path), str(backup), ignore)
         assert 1 == number_in(backup)
 
-    def test_a_target_in_no_directory_is_refused(self, path: Path, tmp_path: Path) -> None:
-        """Directories of backups are the user's."""
+    def test_a_backup_to_a_missing_directory_is_refused(self, path: Path, tmp_path: Path) -> None:
+        """The user creates directories of backups."""
         filled(path, 1)
 
         with pytest.raises(StorageError, match="no file can be created in its directory"):
@@ -186,13 +186,13 @@ class TestBackup:
 class TestRestore:
     @pytest.fixture(autouse=True)
     def backed_up(self, path: Path, backup: Path) -> None:
-        """A store with 2 in it, and a backup of when it was 1."""
+        """A store that contains 2, and a backup from when it contained 1."""
         filled(path, 1)
         back_up(str(path), str(backup), ignore)
         filled(path, 2)
 
     def test_open_tables_continue_on_the_restored_content(self, path: Path, backup: Path, start: Start) -> None:
-        """In this process and in others, without an error; the file is the same file, and it is whole."""
+        """Tables of this and other processes see no error. The file is the same file and undamaged."""
         table = SqliteTable(path)
         table.write(Update(KEY, add={"x": 1}))
         writer = start("pair", path)
@@ -211,8 +211,8 @@ class TestRestore:
         table.close()
         assert whole(path)
 
-    def test_the_old_content_is_kept_and_never_overwritten(self, path: Path, backup: Path) -> None:
-        """Each restore keeps it in a file of its own, which can be restored."""
+    def test_a_restore_keeps_the_old_content_in_a_new_file(self, path: Path, backup: Path) -> None:
+        """Each restore uses another file name, and the kept file can be restored."""
         restore(str(backup), str(path), ignore)
         filled(path, 3)
         done = restore(str(backup), str(path), ignore)
@@ -222,8 +222,8 @@ class TestRestore:
         restore(f"{path}.before-restore", str(path), ignore)
         assert 2 == number_in(path)
 
-    def test_a_store_that_does_not_exist_is_created(self, tmp_path: Path, backup: Path) -> None:
-        """There is no old content to keep."""
+    def test_a_restore_to_a_missing_store_creates_it(self, tmp_path: Path, backup: Path) -> None:
+        """No old content is kept."""
         fresh = tmp_path / "fresh" / "limiter.db"
         done = restore(str(backup), str(fresh), ignore)
 
@@ -232,7 +232,7 @@ class TestRestore:
         assert 1 == number_in(fresh)
 
     def test_a_killed_restore_changes_nothing(self, path: Path, backup: Path, start: Start) -> None:
-        """Killed in the middle of the copy; open tables continue on the old content, and it can be restored again."""
+        """After a kill in the middle of the copy, open tables continue on the old content, and a new restore works."""
         table = SqliteTable(path)
         table.get(KEY)
         restorer = start("restore", path, backup)
@@ -249,7 +249,7 @@ class TestRestore:
         table.close()
 
     def test_writers_wait_and_readers_continue_during_a_restore(self, path: Path, backup: Path, start: Start) -> None:
-        """Writes are refused as busy, so a deadline applies; reads return the old content until the new is complete."""
+        """Writes are refused as busy until the deadline. Reads return the old content until the new is complete."""
         table = SqliteTable(path)
         restorer = start("restore", path, backup)
         assert "restoring" == line(restorer)
@@ -263,10 +263,10 @@ class TestRestore:
         assert item(x=1) == table.get(KEY)
         table.close()
 
-    def test_a_store_that_stays_locked_is_given_up(
+    def test_a_restore_to_a_store_that_stays_locked_gives_up(
         self, path: Path, backup: Path, start: Start, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """It is unchanged, and the old content is not the only thing that is left."""
+        """The store is unchanged."""
         monkeypatch.setattr(sqlite_backup, "_LOCKED_STEPS", 2)
         holder = start("hold", path)
         assert "ready" == line(holder)
@@ -279,21 +279,21 @@ class TestRestore:
         holder.wait()
         assert 2 == number_in(path)
 
-    def test_a_lock_that_ends_is_waited_for(self, path: Path, backup: Path, start: Start) -> None:
-        """The restore continues once the other writer is done."""
+    def test_a_restore_waits_for_a_lock_that_is_released(self, path: Path, backup: Path, start: Start) -> None:
+        """The restore continues after the other writer."""
         holder = start("hold", path)
         assert "ready" == line(holder)
 
-        def let_go(progress: CopyProgress) -> None:
+        def release(progress: CopyProgress) -> None:
             if progress.step == "Waiting for other writers" and holder.poll() is None:
                 go(holder)
                 holder.wait()
 
-        restore(str(backup), str(path), let_go)
+        restore(str(backup), str(path), release)
         assert 1 == number_in(path)
 
-    def test_pages_of_another_size_are_restored(self, path: Path, backup: Path) -> None:
-        """SQLite refuses them in a file with a log, so the copy is rebuilt first."""
+    def test_a_backup_with_another_page_size_is_restored(self, path: Path, backup: Path) -> None:
+        """SQLite refuses another page size in a file with a log, so the copy is rebuilt first."""
         changed(backup, "PRAGMA page_size = 8192", "VACUUM")
         table = SqliteTable(path)
         restore(str(backup), str(path), ignore)
@@ -302,8 +302,8 @@ class TestRestore:
         table.close()
         assert whole(path)
 
-    def test_a_backup_of_an_older_version_is_upgraded(self, path: Path, backup: Path) -> None:
-        """Before its content is visible to anyone; the backup stays as it is."""
+    def test_a_backup_of_an_older_version_is_upgraded_by_the_restore(self, path: Path, backup: Path) -> None:
+        """It is upgraded before its content is visible; the backup itself stays unchanged."""
         changed(
             backup,
             "ALTER TABLE items DROP COLUMN hour",
@@ -320,8 +320,8 @@ class TestRestore:
         assert content == backup.read_bytes()
         table.close()
 
-    def test_a_backup_with_a_log_beside_it_is_restored_with_it(self, path: Path, backup: Path) -> None:
-        """Somebody copied file and log of a store that was closed by a crash."""
+    def test_a_backup_with_a_log_beside_it_is_restored_with_the_log(self, path: Path, backup: Path) -> None:
+        """A user may have copied the file and the log after a crash."""
         table = SqliteTable(backup)
         table.write(Update(KEY, add={"x": 4}))
         restore(str(backup), str(path), ignore)
@@ -337,8 +337,10 @@ class TestRestore:
             (b"Dear diary,\n" * 100, "not a SQLite file"),
         ],
     )
-    def test_what_is_no_backup_is_refused(self, path: Path, backup: Path, content: bytes | None, reason: str) -> None:
-        """The store is unchanged, and nothing is kept beside it."""
+    def test_a_restore_of_an_invalid_file_is_refused(
+        self, path: Path, backup: Path, content: bytes | None, reason: str
+    ) -> None:
+        """The store is unchanged, and no old content is kept."""
         backup.unlink()
         if content is not None:
             backup.write_bytes(content)
@@ -350,8 +352,8 @@ class TestRestore:
         assert ["backups", "limiter.db"] == beside(path)
         assert 2 == number_in(path)
 
-    def test_a_file_of_another_program_is_refused(self, path: Path, backup: Path) -> None:
-        """Though it is a SQLite file."""
+    def test_a_restore_of_a_file_of_another_application_is_refused(self, path: Path, backup: Path) -> None:
+        """It is a SQLite file, but not a store."""
         backup.unlink()
         changed(backup, "CREATE TABLE precious(x)")
 
@@ -359,7 +361,7 @@ class TestRestore:
             restore(str(backup), str(path), ignore)
         assert 2 == number_in(path)
 
-    def test_a_backup_of_a_later_version_is_refused(self, path: Path, backup: Path) -> None:
+    def test_a_restore_of_a_later_version_is_refused(self, path: Path, backup: Path) -> None:
         """The store is unchanged."""
         changed(backup, "PRAGMA user_version = 99")
 
@@ -367,8 +369,8 @@ class TestRestore:
             restore(str(backup), str(path), ignore)
         assert 2 == number_in(path)
 
-    def test_a_damaged_backup_is_refused(self, path: Path, backup: Path) -> None:
-        """All of it is checked before the store is touched."""
+    def test_a_restore_of_a_damaged_backup_is_refused(self, path: Path, backup: Path) -> None:
+        """The whole backup is checked before the store is changed."""
         content = backup.read_bytes()
         backup.write_bytes(content[:8192] + b"\xa5" * 4096 + content[12288:])
 
@@ -377,8 +379,8 @@ class TestRestore:
         assert ["backups", "limiter.db"] == beside(path)
         assert 2 == number_in(path)
 
-    def test_a_damaged_store_is_replaced_by_a_backup(self, path: Path, backup: Path) -> None:
-        """Its damaged content is kept as it is."""
+    def test_a_damaged_store_is_replaced_by_a_restore(self, path: Path, backup: Path) -> None:
+        """Its damaged content is kept in a file."""
         content = path.read_bytes()
         path.write_bytes(content[:8192] + b"\xa5" * 4096 + content[12288:])
         restore(str(backup), str(path), ignore)
@@ -386,7 +388,7 @@ class TestRestore:
         assert 1 == number_in(path)
         assert whole(path)
 
-    def test_the_store_itself_is_no_backup(self, path: Path) -> None:
-        """It would be replaced by itself."""
+    def test_a_restore_of_the_store_itself_is_refused(self, path: Path) -> None:
+        """The store would be replaced by itself."""
         with pytest.raises(ValidationError, match="the store itself"):
             restore(str(path), str(path), ignore)

@@ -1,4 +1,4 @@
-"""The write-ahead log of a SQLite file stays short, whatever is written and whoever reads."""
+"""The write-ahead log of a SQLite file stays short under any writes and reads."""
 
 import asyncio
 import itertools
@@ -46,7 +46,7 @@ def log_bytes(path: Path) -> int:
 
 
 class LogSize:
-    """The largest size that the log of a file was found to have."""
+    """Record the largest size of the log of a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -67,8 +67,8 @@ class LogSize:
             self.largest = max(self.largest, log_bytes(self._path))
 
 
-async def test_transactions_keep_the_log_short(path: Path) -> None:
-    """48 MiB of transactions and batch deletes, and no single write among them."""
+async def test_transactions_and_batch_deletes_keep_the_log_short(path: Path) -> None:
+    """They write 48 MiB without a single plain write."""
     table = EmbeddedTable(SqliteTable(path), SystemClock(), PATIENCE_S, lambda: 0.5)
     with LogSize(path) as log:
         for number in range(160):
@@ -82,7 +82,7 @@ async def test_transactions_keep_the_log_short(path: Path) -> None:
 
 
 def test_writes_of_several_processes_keep_the_log_short(path: Path, start: Start) -> None:
-    """Three processes write 72 MiB as fast as they can and read everything now and then."""
+    """Three processes write 72 MiB as fast as they can, and read everything from time to time."""
     SqliteTable(path).close()
     workers = [start("write_much", path, 1200) for _ in range(3)]
     assert ["ready"] * 3 == [line(worker) for worker in workers]
@@ -95,8 +95,8 @@ def test_writes_of_several_processes_keep_the_log_short(path: Path, start: Start
     assert whole(path)
 
 
-async def test_an_inherited_log_is_brought_in(path: Path, tmp_path: Path, start: Start) -> None:
-    """A long log that a crash has left goes with the next writes, though others have the file open."""
+async def test_a_log_left_by_a_crash_is_checkpointed(path: Path, tmp_path: Path, start: Start) -> None:
+    """The next writes shorten it, although other processes have the file open."""
     first = SqliteTable(path)
     first.write(Put(item(x=0)))
     for number in range(100):
@@ -110,15 +110,15 @@ async def test_an_inherited_log_is_brought_in(path: Path, tmp_path: Path, start:
     table = opened(crashed, SMALL_LIMIT)
     before = log_bytes(crashed)
     go(reader)
-    await written_until(table, lambda: log_bytes(crashed) < SMALL_LIMIT)
+    await write_until(table, lambda: log_bytes(crashed) < SMALL_LIMIT)
 
     assert before > SMALL_LIMIT
     assert 100 == len([one for one in await all_of(table, "part") if "text" in one])
     await table.close()
 
 
-async def written_until(table: EmbeddedTable, is_done: Callable[[], object]) -> None:
-    """Write on until something has come about."""
+async def write_until(table: EmbeddedTable, is_done: Callable[[], object]) -> None:
+    """Write until the predicate holds."""
     for number in itertools.count():
         if is_done():
             return
@@ -126,10 +126,13 @@ async def written_until(table: EmbeddedTable, is_done: Callable[[], object]) -> 
         await asyncio.sleep(0)
 
 
-async def test_a_foreign_reader_is_reported_until_it_is_gone(
+async def test_a_foreign_reader_that_blocks_checkpoints_is_reported(
     path: Path, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is named once a minute and in the size, though not in one of this package's own reads; writes go on."""
+    """Once a minute a warning is logged, and the size reports it.
+
+    Reads of this package are not reported, and writes continue.
+    """
     caplog.set_level(logging.WARNING, "zae_limiter")
     clock = FixedClock()
     blocking = SqliteTable(path, SMALL_LIMIT)
@@ -137,19 +140,19 @@ async def test_a_foreign_reader_is_reported_until_it_is_gone(
     await table.write(Put(item(x=0)))
     reader = start("read", path)
     assert "ready" == line(reader)
-    await written_until(table, lambda: log_bytes(path) > 2 * SMALL_LIMIT and caplog.messages)
+    await write_until(table, lambda: log_bytes(path) > 2 * SMALL_LIMIT and caplog.messages)
     held = await table.size()
-    await written_until(table, lambda: log_bytes(path) > 4 * SMALL_LIMIT)
+    await write_until(table, lambda: log_bytes(path) > 4 * SMALL_LIMIT)
     said = len(caplog.messages)
     newcomer = opened(path, SMALL_LIMIT)
     other = await newcomer.size()
     await newcomer.close()
     clock.time_ms += 60_000
-    await written_until(table, lambda: len(caplog.messages) > said + 1)
+    await write_until(table, lambda: len(caplog.messages) > said + 1)
     go(reader)
     reader.wait()
-    # The log is short a moment before the checkpoint has ended.
-    await written_until(table, lambda: log_bytes(path) < SMALL_LIMIT and blocking.held_back_bytes() is None)
+    # The log is short slightly before the checkpoint has ended.
+    await write_until(table, lambda: log_bytes(path) < SMALL_LIMIT and blocking.held_back_bytes() is None)
     free = await table.size()
 
     assert (1, True, True) == (said, held.log_held_back, other.log_held_back)
@@ -161,7 +164,7 @@ async def test_a_foreign_reader_is_reported_until_it_is_gone(
 
 
 class SlowCheckpoints(SqliteTable):
-    """A file on a disk that takes its time to sync."""
+    """A file on a disk that syncs slowly."""
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
         super().__init__(path, limit_bytes)
@@ -174,8 +177,8 @@ class SlowCheckpoints(SqliteTable):
         super().checkpoint(monotonic_s)
 
 
-async def test_writers_pause_for_a_checkpoint_that_is_slow(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log close to its limit makes every write wait, up to a bound and only while a checkpoint runs."""
+async def test_writers_pause_while_a_slow_checkpoint_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a log near its limit, every write waits up to a bound."""
     pauses: list[float] = []
 
     async def noted(seconds: float) -> None:
@@ -197,8 +200,8 @@ async def test_writers_pause_for_a_checkpoint_that_is_slow(path: Path, monkeypat
     await table.close()
 
 
-async def test_only_slices_of_reports_give_way_to_a_checkpoint(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its thread needs the interpreter while it holds writers up. A slice waits for it, up to a bound."""
+async def test_only_report_slices_pause_for_a_checkpoint(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkpoint thread needs the interpreter while writers wait for it. A slice waits up to a bound."""
     pauses: list[float] = []
 
     async def noted(seconds: float) -> None:
@@ -224,15 +227,15 @@ async def test_only_slices_of_reports_give_way_to_a_checkpoint(path: Path, monke
     await table.close()
 
 
-class Watched(sqlite3.Cursor):
-    """A cursor that notes what a checkpoint does. The file is written to during its first copies."""
+class RecordingCursor(sqlite3.Cursor):
+    """A cursor that records what a checkpoint does, while the file is written to during its first copies."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
         self.steps: list[str] = []
         self.writes: list[Callable[[], object]] = []
 
-    def execute(self, statement: str, *arguments: object) -> "Watched":
+    def execute(self, statement: str, *arguments: object) -> "RecordingCursor":
         for name in ("PASSIVE", "RESTART", "BEGIN IMMEDIATE"):
             if name in statement:
                 self.steps.append(name)
@@ -244,17 +247,17 @@ class Watched(sqlite3.Cursor):
 
 
 def filled(path: Path) -> SqliteTable:
-    """A table whose log is long enough to begin again."""
+    """Return a table whose log is long enough to be restarted."""
     table = SqliteTable(path)
     for number in range(150):
         table.write(Put(item("part", str(number), text=TEXT)))
     return table
 
 
-def test_a_log_begins_again_only_after_a_copy_without_a_write(path: Path) -> None:
-    """After a write the restart would sync the whole copy, and writers would wait for the disk meanwhile."""
+def test_a_log_is_restarted_only_after_a_copy_without_a_write(path: Path) -> None:
+    """After a write, the restart would sync the whole copy while writers wait for the disk."""
     table = filled(path)
-    # While there is a reader, no write begins the log again by itself.
+    # While a reader is open, no write restarts the log by itself.
     reader = sqlite3.connect(path, isolation_level=None)
 
     def read() -> None:
@@ -268,7 +271,7 @@ def test_a_log_begins_again_only_after_a_copy_without_a_write(path: Path) -> Non
             read()
 
     read()
-    watched = sqlite3.connect(path, isolation_level=None).cursor(Watched)
+    watched = sqlite3.connect(path, isolation_level=None).cursor(RecordingCursor)
     watched.writes = [partial(write, number) for number in range(3)]
     WriteAheadLog(str(path), LIMIT_BYTES).bring_in(watched, time.monotonic)
     for connection in (watched.connection, reader, table):
@@ -277,8 +280,8 @@ def test_a_log_begins_again_only_after_a_copy_without_a_write(path: Path) -> Non
     assert 3 * ["PASSIVE", "write"] + 2 * ["PASSIVE"] + ["RESTART", "BEGIN IMMEDIATE"] == watched.steps
 
 
-def test_the_first_write_after_a_checkpoint_does_not_begin_the_log(path: Path) -> None:
-    """SQLite syncs the log when it writes its header. The checkpoint does that, so that no event loop has to."""
+def test_the_first_write_after_a_checkpoint_does_not_sync_the_log_header(path: Path) -> None:
+    """SQLite syncs the log when it writes the header. The checkpoint does it, so that no event loop has to."""
 
     def header() -> bytes:
         with path.with_name(f"{path.name}-wal").open("rb") as log:
@@ -297,7 +300,7 @@ def test_the_first_write_after_a_checkpoint_does_not_begin_the_log(path: Path) -
 
 
 def test_writers_wait_for_a_checkpoint_for_a_bounded_time(path: Path) -> None:
-    """The time ends also if the checkpoint does not."""
+    """The wait ends even if the checkpoint does not."""
     now_s = 4.9
     table = SqliteTable(path)
     table._log.write_pause = WritePause(lambda: now_s, 5.0)

@@ -1,4 +1,4 @@
-"""Files that are not as they should be, threads, and closing."""
+"""Unusual and damaged files, threads, and closing."""
 
 import os
 import sqlite3
@@ -42,14 +42,14 @@ def public() -> Iterator[Path]:
 
 
 def made(path: Path) -> None:
-    """Make a file with an item in it."""
+    """Create a file with one item."""
     table = SqliteTable(path)
     table.write(Put(item(x=1)))
     table.close()
 
 
-def test_a_file_is_found_as_it_was_left(path: Path) -> None:
-    """Opened again, it holds what was written; closed, there is nothing beside it."""
+def test_a_file_opened_again_has_its_content(path: Path) -> None:
+    """A closed file leaves no other files beside it."""
     made(path)
     table = SqliteTable(str(path))
 
@@ -58,8 +58,8 @@ def test_a_file_is_found_as_it_was_left(path: Path) -> None:
     assert ["limiter.db"] == os.listdir(path.parent)
 
 
-def test_a_file_of_other_pages_is_used_as_it_is(path: Path) -> None:
-    """The size of pages is fixed when a file is made, and any size will do."""
+def test_a_file_of_any_page_size_is_used(path: Path) -> None:
+    """The page size is fixed when a file is created."""
     made(path)
     connection = sqlite3.connect(path, isolation_level=None)
     for statement in ("PRAGMA journal_mode = DELETE", "PRAGMA page_size = 4096", "VACUUM"):
@@ -73,16 +73,16 @@ def test_a_file_of_other_pages_is_used_as_it_is(path: Path) -> None:
     assert whole(path)
 
 
-def test_an_empty_file_is_made_a_table(path: Path) -> None:
-    """A file without content is nobody's."""
+def test_an_empty_file_becomes_a_table(path: Path) -> None:
+    """A file without content belongs to no other application."""
     path.touch()
     made(path)
 
     assert whole(path)
 
 
-def test_a_relative_path_is_fixed_when_the_table_is_opened(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Changing the directory later changes nothing."""
+def test_a_relative_path_is_resolved_when_the_table_is_opened(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changing the directory later has no effect."""
     monkeypatch.chdir(path.parent)
     table = SqliteTable("limiter.db")
     monkeypatch.chdir("/")
@@ -97,8 +97,8 @@ def test_a_relative_path_is_fixed_when_the_table_is_opened(path: Path, monkeypat
     ("content", "reason"),
     [(b"Dear diary,\n" * 100, "not a SQLite file"), (b"SQLite format 3\0" + b"\xff" * 5000, "not a SQLite file")],
 )
-def test_another_kind_of_file_is_refused(path: Path, content: bytes, reason: str) -> None:
-    """It is left as it was, and the error says what to do."""
+def test_a_file_that_is_not_sqlite_is_refused(path: Path, content: bytes, reason: str) -> None:
+    """The file is unchanged, and the error says what to do."""
     path.write_bytes(content)
 
     with pytest.raises(StorageError, match=reason) as raised:
@@ -107,8 +107,8 @@ def test_another_kind_of_file_is_refused(path: Path, content: bytes, reason: str
     assert content == path.read_bytes()
 
 
-def test_a_sqlite_file_of_another_program_is_refused(path: Path) -> None:
-    """Tables that are not ours are not touched."""
+def test_a_sqlite_file_of_another_application_is_refused(path: Path) -> None:
+    """Its tables are not changed."""
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE precious(x)")
     connection.close()
@@ -130,22 +130,22 @@ def test_a_file_of_a_later_version_is_refused(path: Path) -> None:
         SqliteTable(path)
 
 
-def test_a_directory_is_refused(tmp_path: Path) -> None:
+def test_a_directory_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
     """The error suggests a file in it."""
     with pytest.raises(StorageError, match=r"is a directory.*limiter\.db"):
         SqliteTable(tmp_path)
 
 
-def test_a_path_through_a_file_is_refused(path: Path) -> None:
-    """Its directory cannot be made."""
+def test_a_path_below_a_file_is_refused(path: Path) -> None:
+    """Its directory cannot be created."""
     path.touch()
 
     with pytest.raises(StorageError, match="directory cannot be made"):
         SqliteTable(path / "inside" / "limiter.db")
 
 
-def test_a_damaged_file_is_refused(path: Path) -> None:
-    """A file that was cut off is not taken for a smaller one."""
+def test_a_truncated_file_is_refused(path: Path) -> None:
+    """It is not taken for a smaller file."""
     made(path)
     content = path.read_bytes()
     path.write_bytes(content[:3000])
@@ -154,8 +154,8 @@ def test_a_damaged_file_is_refused(path: Path) -> None:
         SqliteTable(path).get(KEY)
 
 
-def test_a_file_that_may_only_be_read_is_refused(public: Path, start: Start) -> None:
-    """Whoever may not write cannot limit."""
+def test_a_read_only_file_is_refused(public: Path, start: Start) -> None:
+    """Limiting requires writing."""
     path = public / "limiter.db"
     made(path)
     path.chmod(0o444)
@@ -164,8 +164,8 @@ def test_a_file_that_may_only_be_read_is_refused(public: Path, start: Start) -> 
     assert "read-only" in line(start("open_unprivileged", path))
 
 
-def test_a_directory_that_may_only_be_read_is_refused(public: Path, start: Start) -> None:
-    """SQLite keeps its log beside the file, so the directory counts too."""
+def test_a_file_in_a_read_only_directory_is_refused(public: Path, start: Start) -> None:
+    """SQLite keeps its log beside the file, so the directory has to be writable too."""
     made(public / "limiter.db")
     (public / "limiter.db").chmod(0o666)
     public.chmod(0o555)
@@ -177,7 +177,7 @@ def test_a_directory_that_may_only_be_read_is_refused(public: Path, start: Start
 
 
 def test_a_damaged_page_makes_the_table_unavailable(path: Path) -> None:
-    """Met at run time, damage is told as unavailability, with SQLite's own error as the cause."""
+    """Damage found at run time is reported as unavailability, with SQLite's error as the cause."""
     made(path)
     content = path.read_bytes()
     path.write_bytes(content[:2048] + b"\xa5" * (len(content) - 2048))
@@ -194,8 +194,8 @@ def test_a_damaged_page_makes_the_table_unavailable(path: Path) -> None:
 
 
 @pytest.mark.parametrize("body", ["{", "[]", "17"])
-def test_a_damaged_item_is_told_by_its_key(path: Path, body: str) -> None:
-    """Others are not affected."""
+def test_a_damaged_item_is_reported_with_its_key(path: Path, body: str) -> None:
+    """Other items are not affected."""
     made(path)
     connection = sqlite3.connect(path)
     connection.execute("INSERT INTO items(pk, sk, body) VALUES('part', 'bad', ?)", (body,))
@@ -212,7 +212,7 @@ def test_a_damaged_item_is_told_by_its_key(path: Path, body: str) -> None:
 
 
 def test_a_full_disk_makes_the_table_unavailable_and_changes_nothing(path: Path) -> None:
-    """When there is room again, it goes on."""
+    """The table works again once there is room."""
     table = SqliteTable(path)
     table.write(Put(item(x=1)))
     cursor = table._pool._idle[-1]
@@ -228,8 +228,8 @@ def test_a_full_disk_makes_the_table_unavailable_and_changes_nothing(path: Path)
     table.close()
 
 
-def test_a_deleted_file_is_made_anew(path: Path) -> None:
-    """Deleting the file is starting over; it does not take a restart."""
+def test_a_deleted_file_is_created_again(path: Path) -> None:
+    """Deleting the file resets the store without a restart."""
     table = SqliteTable(path)
     table.write(Put(item(x=1)))
     for found in path.parent.iterdir():
@@ -245,7 +245,7 @@ def test_a_deleted_file_is_made_anew(path: Path) -> None:
 
 
 def test_a_number_with_too_many_digits_is_refused(path: Path) -> None:
-    """What Python will not write down is an error, and the item stays."""
+    """Python refuses to format such a number; the item stays unchanged."""
     made(path)
     table = SqliteTable(path)
     with pytest.raises(ValidationError):
@@ -255,8 +255,8 @@ def test_a_number_with_too_many_digits_is_refused(path: Path) -> None:
     table.close()
 
 
-def test_threads_of_one_process_take_turns(path: Path) -> None:
-    """No thread meets a lock of another, and no addition is lost."""
+def test_threads_of_one_process_lose_no_additions(path: Path) -> None:
+    """No thread fails because of a lock of another."""
     table = SqliteTable(path)
     failures: list[BaseException] = []
 
@@ -266,7 +266,7 @@ def test_threads_of_one_process_take_turns(path: Path) -> None:
                 table.write(Update(Key("part", str(number % 2)), add={"x": 1}))
                 table.write(Update(Key("part", f"{number}-{count}"), set={"GSI1PK": "index", "GSI1SK": str(count)}))
                 table.query(Query("index", index="GSI1", limit=5))
-        except BaseException as error:  # noqa: BLE001 - told to the test
+        except BaseException as error:  # noqa: BLE001 - reported to the test
             failures.append(error)
 
     threads = [threading.Thread(target=adding, args=(number,)) for number in range(8)]
@@ -283,8 +283,8 @@ def test_threads_of_one_process_take_turns(path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "memory"])
-def test_a_closed_table_says_so(path: Path, kind: str) -> None:
-    """It may be closed twice, and not used any more."""
+def test_a_closed_table_refuses_calls(path: Path, kind: str) -> None:
+    """Closing twice is allowed."""
     table = SqliteTable(path) if kind == "sqlite" else MemoryTable()
     table.write(Put(item()))
     table.close()
@@ -295,8 +295,8 @@ def test_a_closed_table_says_so(path: Path, kind: str) -> None:
             call()
 
 
-def test_a_connection_on_loan_is_closed_when_it_comes_back(path: Path) -> None:
-    """Closing does not pull it from under a thread that uses it."""
+def test_a_connection_in_use_is_closed_when_it_is_returned(path: Path) -> None:
+    """Closing the table does not interrupt a thread that uses a connection."""
     table = SqliteTable(path)
 
     def close_and_read(cursor: sqlite3.Cursor, number: int) -> object:
@@ -307,8 +307,8 @@ def test_a_connection_on_loan_is_closed_when_it_comes_back(path: Path) -> None:
     assert ["limiter.db"] == os.listdir(path.parent)
 
 
-def test_a_connection_does_not_wait_for_a_file_that_is_long_in_opening(path: Path) -> None:
-    """Another thread may be at that, on a slow disk; the port tries again while its loop goes on."""
+def test_a_connection_does_not_wait_for_another_thread_that_opens_the_file(path: Path) -> None:
+    """Opening may be slow on a slow disk. The port retries while its event loop continues."""
     table = SqliteTable(path)
     release, held = threading.Event(), threading.Event()
 
@@ -330,8 +330,8 @@ def test_a_connection_does_not_wait_for_a_file_that_is_long_in_opening(path: Pat
     table.close()
 
 
-def test_more_rows_than_are_remembered(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The memory of rows is bounded, and forgetting one is no harm."""
+def test_more_rows_than_the_cache_holds_are_read_correctly(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The row cache is bounded, and an evicted row is read again."""
     monkeypatch.setattr("zae_limiter.tables.sqlite.table._REMEMBERED", 4)
     table = SqliteTable(path)
     for _ in range(2):

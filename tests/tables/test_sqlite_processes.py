@@ -1,4 +1,4 @@
-"""Several processes on one file: exact sums, crashes, forks, and locks that are waited for without blocking a loop."""
+"""Several processes on one file: exact sums, crashes, forks, and locks that do not block an event loop."""
 
 import asyncio
 import random
@@ -31,7 +31,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Start a worker; none outlives the test."""
+    """Start a worker; every worker is ended with the test."""
     workers: list[Worker] = []
 
     def begin(*arguments: object) -> Worker:
@@ -48,20 +48,20 @@ def start() -> Iterator[Start]:
 
 
 def line(worker: Worker) -> str:
-    """The next line a worker prints."""
+    """Return the next line that a worker prints."""
     assert worker.stdout is not None
     return worker.stdout.readline().strip()
 
 
 def go(worker: Worker) -> None:
-    """Let a worker that waits go on."""
+    """Let a waiting worker continue."""
     assert worker.stdin is not None
     worker.stdin.write("\n")
     worker.stdin.flush()
 
 
 def all_at_once(workers: list[Worker]) -> None:
-    """Wait until every worker is ready, start them, and wait for their end."""
+    """Wait until every worker is ready, start them together, and wait for their end."""
     assert ["ready"] * len(workers) == [line(worker) for worker in workers]
     for worker in workers:
         go(worker)
@@ -69,15 +69,15 @@ def all_at_once(workers: list[Worker]) -> None:
 
 
 def whole(path: Path) -> bool:
-    """Say whether SQLite finds nothing wrong with the file."""
+    """Return whether SQLite finds the file undamaged."""
     connection = sqlite3.connect(path)
     answer = connection.execute("PRAGMA integrity_check").fetchone()[0]
     connection.close()
     return bool(answer == "ok")
 
 
-def test_processes_may_create_the_file_at_once(path: Path, start: Start) -> None:
-    """One of them makes it, and all of them find it made."""
+def test_processes_may_create_the_file_at_the_same_time(path: Path, start: Start) -> None:
+    """One process creates it, and the others use it."""
     nested = path.parent / "some" / "directories" / "limiter.db"
     all_at_once([start("create", nested) for _ in range(4)])
     table = SqliteTable(nested)
@@ -88,7 +88,7 @@ def test_processes_may_create_the_file_at_once(path: Path, start: Start) -> None
 
 
 def test_sums_of_several_processes_are_exact(path: Path, start: Start) -> None:
-    """No addition is lost, none is made twice, whether conditional on what was seen or not."""
+    """No addition is lost or applied twice, with and without conditions."""
     table = SqliteTable(path)
     table.write(Put(item(x=0, y=0)))
     all_at_once([start("add", path, 400) for _ in range(4)])
@@ -98,8 +98,8 @@ def test_sums_of_several_processes_are_exact(path: Path, start: Start) -> None:
     assert whole(path)
 
 
-def test_a_killed_writer_loses_nothing_it_has_acknowledged(path: Path, start: Start) -> None:
-    """A kill at any moment leaves the file whole, with every write that was answered."""
+def test_a_killed_writer_loses_no_acknowledged_write(path: Path, start: Start) -> None:
+    """A kill at any moment leaves the file undamaged."""
     table = SqliteTable(path)
     acknowledged = 0
     for writes in (1, 150, 700):
@@ -111,7 +111,7 @@ def test_a_killed_writer_loses_nothing_it_has_acknowledged(path: Path, start: St
         acknowledged += writes + worker.stdout.read().count("written\n")
         found = table.get(KEY) or {}
 
-        # The last write may have been killed between the table's answer and the saying so.
+        # The last write may have been killed between the table's answer and the printed line.
         assert acknowledged <= found["x"] <= acknowledged + 1
         acknowledged = found["x"]
         assert Applied(item(x=acknowledged + 1)) == table.write(Update(KEY, add={"x": 1}))
@@ -120,8 +120,8 @@ def test_a_killed_writer_loses_nothing_it_has_acknowledged(path: Path, start: St
     assert whole(path)
 
 
-def test_a_table_may_be_carried_into_a_fork(path: Path, start: Start) -> None:
-    """Parent and children go on with the same object, each with its own connections."""
+def test_a_table_may_be_used_after_a_fork(path: Path, start: Start) -> None:
+    """Parent and children use the same object, each with connections of its own."""
     worker = start("fork", path, 5)
 
     assert str([0] * 5) == line(worker)
@@ -132,8 +132,8 @@ def test_a_table_may_be_carried_into_a_fork(path: Path, start: Start) -> None:
     assert whole(path)
 
 
-def test_a_locked_file_is_busy_at_once(path: Path) -> None:
-    """Writes say so without waiting and without a change; reads do not mind."""
+def test_a_write_to_a_locked_file_returns_busy_immediately(path: Path) -> None:
+    """The write changes nothing; reads are not affected."""
     table = SqliteTable(path)
     table.write(Put(item(x=1, ttl=1)))
     locker = sqlite3.connect(path, isolation_level=None)
@@ -157,8 +157,8 @@ def test_a_locked_file_is_busy_at_once(path: Path) -> None:
     table.close()
 
 
-async def test_a_loop_goes_on_while_another_process_holds_the_lock(path: Path, start: Start) -> None:
-    """The caller waits, its loop does not; when the lock is let go, what waited is done."""
+async def test_an_event_loop_continues_while_another_process_holds_the_lock(path: Path, start: Start) -> None:
+    """Only the caller waits, and its write is applied once the lock is released."""
     table = EmbeddedTable(SqliteTable(path), SystemClock(), 60.0, random.random)
     await table.write(Put(item(x=0)))
     holder = start("hold", path)
@@ -177,8 +177,8 @@ async def test_a_loop_goes_on_while_another_process_holds_the_lock(path: Path, s
     await table.close()
 
 
-async def test_past_the_deadline_the_table_is_unavailable(path: Path) -> None:
-    """A write says so as a value, and that nothing was written; the rest raise."""
+async def test_a_call_past_its_deadline_reports_the_table_unavailable(path: Path) -> None:
+    """A write returns it as a value, with nothing written; other calls raise."""
     table = EmbeddedTable(SqliteTable(path), SystemClock(), 0.02, random.random)
     await table.write(Put(item(x=0)))
     locker = sqlite3.connect(path, isolation_level=None)
@@ -198,19 +198,19 @@ async def test_past_the_deadline_the_table_is_unavailable(path: Path) -> None:
 
 
 class BusyReads(SqliteTable):
-    """A file that is busy for the first reads, as one is while another process recovers its log."""
+    """A file that is busy for the first reads, as while another process recovers the log."""
 
     refusals = 3
 
-    def _reading(self, call: object, argument: object) -> object:  # type: ignore[override] # stands in for all reads
+    def _reading(self, call: object, argument: object) -> object:  # type: ignore[override] # replaces all reads
         if self.refusals:
             self.refusals -= 1
             raise Busy
-        return super()._reading(call, argument)  # type: ignore[arg-type] # handed through
+        return super()._reading(call, argument)  # type: ignore[arg-type] # passed through
 
 
-async def test_reads_wait_for_a_busy_file_too(path: Path, clock: FixedClock) -> None:
-    """A read may meet a lock in rare moments, and waits as a write does."""
+async def test_a_read_of_a_busy_file_waits(path: Path, clock: FixedClock) -> None:
+    """A read meets a lock rarely, and waits as a write does."""
     blocking = BusyReads(path)
     table = EmbeddedTable(blocking, clock, 1.0, random.random)
     await table.write(Put(item(x=0)))

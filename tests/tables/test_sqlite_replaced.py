@@ -34,7 +34,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def prepared(path: Path, number: int) -> Path:
-    """A closed file with a number in it, under another name beside a file."""
+    """Create a closed file with a number in it, under another name beside a file."""
     other = path.with_name("prepared.db")
     table = SqliteTable(other)
     for part in range(50):
@@ -46,7 +46,7 @@ def prepared(path: Path, number: int) -> Path:
 
 @pytest.fixture
 def table(path: Path) -> Iterator[SqliteTable]:
-    """A table with old content, most of it in the log."""
+    """Return a table with old content, most of it in the log."""
     table = SqliteTable(path)
     table.write(Put(item(*OLD)))
     table.write(Put(item(x=0)))
@@ -55,7 +55,7 @@ def table(path: Path) -> Iterator[SqliteTable]:
 
 
 def content(path: Path) -> tuple[object, object, object, object]:
-    """The number in a file, whether the old content is there, and both numbers of a pair."""
+    """Return the number in a file, whether the old content exists, and both numbers of a pair."""
     table = SqliteTable(path)
     found = table.batch_get([KEY, OLD, Key("pair", "a"), Key("pair", "b")])
     table.close()
@@ -63,10 +63,10 @@ def content(path: Path) -> tuple[object, object, object, object]:
     return number.get("x"), bool(old), one.get("x"), other.get("x")
 
 
-def test_processes_follow_a_replaced_file_and_never_bring_back_the_old(
+def test_processes_follow_a_replaced_file_and_never_restore_the_old_content(
     path: Path, table: SqliteTable, start: Start
 ) -> None:
-    """Moved over the file under load, the new file has its own content and later writes, and it is whole."""
+    """Moved over the file under load, the new file has its own content and later writes, and is undamaged."""
     workers = [start("follow", path) for _ in range(2)]
     for number in range(1, ROUNDS + 1):
         new = prepared(path, number)
@@ -87,10 +87,10 @@ def test_processes_follow_a_replaced_file_and_never_bring_back_the_old(
 
 
 @on_linux
-def test_a_process_that_opens_a_replaced_file_does_not_apply_the_log_of_others(
+def test_a_process_that_opens_a_replaced_file_does_not_apply_the_old_log(
     path: Path, table: SqliteTable, start: Start
 ) -> None:
-    """The process that uses the old file has not noticed yet."""
+    """The process that uses the old file has not noticed the replacement yet."""
     worker = start("follow", path)
     go(worker)
     assert "written" == line(worker)
@@ -105,8 +105,8 @@ def test_a_process_that_opens_a_replaced_file_does_not_apply_the_log_of_others(
 
 
 @on_linux
-def test_the_log_of_a_file_in_use_is_no_foreign_one(path: Path, table: SqliteTable, start: Start) -> None:
-    """Opened by many processes again and again, a file keeps its log."""
+def test_the_log_of_a_file_in_use_is_kept(path: Path, table: SqliteTable, start: Start) -> None:
+    """Many processes open the file again and again, and none discards the log."""
     worker = start("follow", path)
     for _ in range(5):
         go(worker)
@@ -118,8 +118,8 @@ def test_the_log_of_a_file_in_use_is_no_foreign_one(path: Path, table: SqliteTab
 
 
 @on_linux
-def test_the_log_of_a_crashed_process_is_no_foreign_one(path: Path, start: Start) -> None:
-    """What it has written is found by the next process."""
+def test_the_log_of_a_crashed_process_is_kept(path: Path, start: Start) -> None:
+    """The next process finds what was written."""
     worker = start("follow", path)
     go(worker)
     assert "written" == line(worker)
@@ -129,8 +129,8 @@ def test_the_log_of_a_crashed_process_is_no_foreign_one(path: Path, start: Start
     assert (None, False, 100, 100) == content(path)
 
 
-def test_a_connection_on_loan_is_closed_after_the_file_was_replaced(path: Path, table: SqliteTable) -> None:
-    """A thread that is in the middle of a call does not keep the old file in the pool."""
+def test_a_connection_in_use_is_closed_after_the_file_was_replaced(path: Path, table: SqliteTable) -> None:
+    """A thread in the middle of a call does not return a connection of the old file to the pool."""
     begun, replaced = threading.Event(), threading.Event()
 
     def read_late(cursor: sqlite3.Cursor, _: None) -> object:
@@ -154,8 +154,8 @@ def test_a_connection_on_loan_is_closed_after_the_file_was_replaced(path: Path, 
     assert whole(path)
 
 
-def test_a_table_that_is_closed_after_its_file_was_replaced_leaves_the_new_log(path: Path, table: SqliteTable) -> None:
-    """Two tables of one process: one follows, one is closed without having noticed."""
+def test_closing_a_table_of_a_replaced_file_keeps_the_new_log(path: Path, table: SqliteTable) -> None:
+    """One table of the process follows the new file; the other is closed without having noticed it."""
     late = SqliteTable(path)
     late.get(KEY)
     os.replace(prepared(path, 1), path)
@@ -169,7 +169,7 @@ def test_a_table_that_is_closed_after_its_file_was_replaced_leaves_the_new_log(p
 
 
 def moved_when_opened(monkeypatch: pytest.MonkeyPatch, new: Path, path: Path) -> None:
-    """Move a file over another right before the next connection is opened."""
+    """Move a file over another immediately before the next connection is opened."""
     connect = sqlite3.connect
 
     def moving(*arguments: Any, **options: Any) -> sqlite3.Connection:
@@ -180,10 +180,10 @@ def moved_when_opened(monkeypatch: pytest.MonkeyPatch, new: Path, path: Path) ->
     monkeypatch.setattr(sqlite3, "connect", moving)
 
 
-def test_a_file_that_is_replaced_while_a_connection_is_opened_is_not_read_with_the_old_log(
+def test_a_file_replaced_while_a_connection_opens_is_not_read_with_the_old_log(
     path: Path, table: SqliteTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The call is refused as busy, and the next one finds the new file."""
+    """The call is refused as busy, and the next one uses the new file."""
     new = prepared(path, 1)
 
     def open_another(*_: object) -> None:
@@ -200,10 +200,10 @@ def test_a_file_that_is_replaced_while_a_connection_is_opened_is_not_read_with_t
 
 
 @on_linux
-def test_a_file_that_is_replaced_while_a_process_opens_it_is_not_read_with_the_old_log(
+def test_a_file_replaced_while_a_process_opens_it_is_not_read_with_the_old_log(
     path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process that uses the old file has not noticed yet."""
+    """The process that uses the old file has not noticed the replacement yet."""
     worker = start("follow", path)
     go(worker)
     assert "written" == line(worker)
@@ -215,8 +215,10 @@ def test_a_file_that_is_replaced_while_a_process_opens_it_is_not_read_with_the_o
 
 @on_linux
 @pytest.mark.parametrize("moved", [("",), ("", "-wal")])
-def test_a_file_is_created_for_one_that_was_moved_away_in_use(path: Path, start: Start, moved: tuple[str, ...]) -> None:
-    """A process that still uses the old file, its log and its index does not disturb the one that creates it."""
+def test_a_file_is_created_in_place_of_one_that_was_moved_while_in_use(
+    path: Path, start: Start, moved: tuple[str, ...]
+) -> None:
+    """A process that still uses the old file, its log and its index does not affect the new one."""
     worker = start("follow", path)
     go(worker)
     assert "written" == line(worker)
@@ -233,10 +235,8 @@ def test_a_file_is_created_for_one_that_was_moved_away_in_use(path: Path, start:
     assert whole(path)
 
 
-def test_a_table_that_is_closed_after_its_file_was_replaced_takes_the_old_log_along(
-    path: Path, table: SqliteTable
-) -> None:
-    """A service is often restarted right after its file was replaced."""
+def test_closing_a_table_of_a_replaced_file_removes_the_old_log(path: Path, table: SqliteTable) -> None:
+    """A service is often restarted immediately after its file was replaced."""
     os.replace(prepared(path, 1), path)
     table.close()
 
@@ -244,8 +244,8 @@ def test_a_table_that_is_closed_after_its_file_was_replaced_takes_the_old_log_al
     assert whole(path)
 
 
-def test_a_table_that_is_closed_after_its_file_was_moved_away_leaves_the_log(path: Path, table: SqliteTable) -> None:
-    """The log can be moved along, and nothing is lost."""
+def test_closing_a_table_of_a_moved_file_keeps_the_log(path: Path, table: SqliteTable) -> None:
+    """The log can be moved to the file, and nothing is lost."""
     os.rename(path, path.with_name("aside.db"))
     table.close()
     os.rename(f"{path}-wal", path.with_name("aside.db-wal"))
@@ -253,10 +253,8 @@ def test_a_table_that_is_closed_after_its_file_was_moved_away_leaves_the_log(pat
     assert (0, True, None, None) == content(path.with_name("aside.db"))
 
 
-def test_a_process_that_forks_after_its_file_was_replaced_does_not_apply_the_old_log(
-    path: Path, table: SqliteTable
-) -> None:
-    """A fork closes every connection, also those to a file that was replaced since."""
+def test_a_fork_after_the_file_was_replaced_does_not_apply_the_old_log(path: Path, table: SqliteTable) -> None:
+    """A fork closes every connection, also those to the old file."""
     os.replace(prepared(path, 1), path)
     child = os.fork()
     if not child:
@@ -268,8 +266,8 @@ def test_a_process_that_forks_after_its_file_was_replaced_does_not_apply_the_old
     assert whole(path)
 
 
-def test_a_directory_that_others_keep_locked_does_not_block_a_call(path: Path, table: SqliteTable) -> None:
-    """A call that finds a replaced file is refused as busy, and works once the directory is free."""
+def test_a_call_does_not_block_on_a_directory_that_others_keep_locked(path: Path, table: SqliteTable) -> None:
+    """A call that finds a replaced file is refused as busy, and works once the directory is unlocked."""
     fcntl = pytest.importorskip("fcntl")
     directory = os.open(path.parent, os.O_RDONLY)
     fcntl.flock(directory, fcntl.LOCK_EX)
@@ -282,7 +280,7 @@ def test_a_directory_that_others_keep_locked_does_not_block_a_call(path: Path, t
     assert table.get(OLD) is None
 
 
-def test_a_file_behind_a_link_is_followed(path: Path, tmp_path: Path) -> None:
+def test_a_replaced_file_behind_a_link_is_followed(path: Path, tmp_path: Path) -> None:
     """SQLite keeps the log beside the target of a link."""
     (tmp_path / "elsewhere").mkdir()
     target = tmp_path / "elsewhere" / "target.db"
@@ -299,8 +297,8 @@ def test_a_file_behind_a_link_is_followed(path: Path, tmp_path: Path) -> None:
     table.close()
 
 
-def test_holders_of_locks_are_read_from_the_text_of_the_kernel() -> None:
-    """Waiting requests, which begin with an arrow, and locks without an owner are left out."""
+def test_lock_holders_are_parsed_from_the_kernels_lock_list() -> None:
+    """Waiting requests, marked by an arrow, and locks without an owner are left out."""
     locks = (
         "1: POSIX  ADVISORY  READ 11477 fe:00:2163825 128 128\n"
         "1: -> POSIX  ADVISORY  WRITE 11478 fe:00:2163825 128 128\n"

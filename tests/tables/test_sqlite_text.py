@@ -1,4 +1,4 @@
-"""The text of an item after a series of updates, and the row that an update finds."""
+"""The stored text of an item after updates, and the row that an update finds."""
 
 import json
 from pathlib import Path
@@ -34,14 +34,16 @@ def updates(draw: st.DrawFn) -> Update:
 
 
 def fitting(update: Update, old: dict[str, Any]) -> Update:
-    """The update without additions to what is no number."""
+    """Return the update without additions to attributes that are not numbers."""
     add = {name: amount for name, amount in update.add.items() if type(old.get(name, 0)) is int}
     return Update(KEY, add, update.set, update.remove)
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), values), st.lists(updates(), max_size=8), st.booleans())
-def test_a_text_says_what_its_item_says(attributes: dict[str, Any], changes: list[Update], from_file: bool) -> None:
-    """Whatever was written before, with every type and every digit."""
+def test_the_stored_text_equals_the_item_after_any_updates(
+    attributes: dict[str, Any], changes: list[Update], from_file: bool
+) -> None:
+    """Every type and every digit is preserved."""
     first = item(**attributes)
     row = row_of_text(KEY, json.dumps(first)) if from_file else row_of_item(KEY, first)
     for change in changes:
@@ -54,8 +56,8 @@ def test_a_text_says_what_its_item_says(attributes: dict[str, Any], changes: lis
         assert repr(sorted(new.items())) == repr(sorted(json.loads(row.text).items()))
 
 
-def test_a_text_that_only_counts_changes_at_its_end() -> None:
-    """What stays the same stands first, so that a long text changes on its last page."""
+def test_a_text_with_changed_counters_differs_only_at_its_end() -> None:
+    """Unchanged attributes come first, so that an update of a long text changes its last page only."""
     row = row_of_item(KEY, item(n=1, word="x" * 100, m=2))
     for _ in range(3):
         update = Update(KEY, add={"n": 1}, set={"m": row.item["m"] + 1})
@@ -71,8 +73,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "limiter.db"
 
 
-def test_an_item_in_the_place_of_one_that_is_remembered_is_not_taken_for_it(path: Path) -> None:
-    """SQLite gives the number of a row that is gone to the next one."""
+def test_an_item_that_reuses_the_row_of_a_cached_one_is_not_mistaken_for_it(path: Path) -> None:
+    """SQLite reuses the row number of a deleted row."""
     table, other = SqliteTable(path), SqliteTable(path)
     table.write(Put(item(x=1)))
     table.write(Update(KEY, add={"x": 1}))
@@ -85,8 +87,8 @@ def test_an_item_in_the_place_of_one_that_is_remembered_is_not_taken_for_it(path
     other.close()
 
 
-def test_an_item_that_is_back_in_another_place_is_found(path: Path) -> None:
-    """The same item may have another row than when it was last seen."""
+def test_an_item_written_again_to_another_row_is_found(path: Path) -> None:
+    """The row number may differ from the cached one."""
     table, other = SqliteTable(path), SqliteTable(path)
     table.write(Put(item(x=1)))
     other.write(Delete(KEY))

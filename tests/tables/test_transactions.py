@@ -1,4 +1,4 @@
-"""Several operations at once: all or nothing."""
+"""Transactions: several operations, all or nothing."""
 
 import pytest
 
@@ -22,12 +22,12 @@ from zae_limiter.schema.operations import (
 
 
 async def contents(table: Table) -> list[Item]:
-    """Every item of the partition, page by page."""
+    """Return every item of the partition, page by page."""
     return await all_of(table, "part")
 
 
-async def test_every_operation_is_carried_out(table: Table) -> None:
-    """Put, update, delete and check go together."""
+async def test_a_transaction_applies_every_operation(table: Table) -> None:
+    """Put, update, delete and check may be combined."""
     for sk in ("changed", "checked", "deleted"):
         await table.write(Put(item("part", sk, x=1)))
     outcome = await table.transact(
@@ -58,8 +58,10 @@ async def test_every_operation_is_carried_out(table: Table) -> None:
     ],
 )
 @pytest.mark.parametrize("first", [False, True])
-async def test_one_refusal_cancels_them_all(table: Table, refused: Operation, first: bool) -> None:
-    """Nothing is written, and the reason is at the operation's place."""
+async def test_a_transaction_with_one_failed_condition_writes_nothing(
+    table: Table, refused: Operation, first: bool
+) -> None:
+    """The reason is at the position of the failed operation."""
     await table.write(Put(item("part", "old", x=1)))
     await table.write(Put(item("part", "other", x=1)))
     others: list[Operation] = [
@@ -75,8 +77,8 @@ async def test_one_refusal_cancels_them_all(table: Table, refused: Operation, fi
     assert [] == (await table.query(Query("index", index="GSI1"))).items
 
 
-async def test_every_refusal_has_its_reason(table: Table) -> None:
-    """The newest knowledge of each item comes back at once."""
+async def test_a_transaction_returns_a_reason_per_failed_condition(table: Table) -> None:
+    """Each reason has the current item."""
     await table.write(Put(item("part", "one", x=1)))
     await table.write(Put(item("part", "two", x=2)))
     outcome = await table.transact(
@@ -92,8 +94,8 @@ async def test_every_refusal_has_its_reason(table: Table) -> None:
     assert Cancelled((Refused(item("part", "one", x=1)), Missing(), None, Missing())) == outcome
 
 
-async def test_an_error_in_one_leaves_all_undone(table: Table) -> None:
-    """An operation that cannot be carried out at all stops the transaction before it writes."""
+async def test_a_transaction_with_an_invalid_operation_writes_nothing(table: Table) -> None:
+    """The error is raised before anything is written."""
     await table.write(Put(item(x="word")))
     with pytest.raises(ValidationError):
         await table.transact([Put(item("part", "new")), Update(KEY, add={"x": 1})], new_token())
@@ -103,7 +105,7 @@ async def test_an_error_in_one_leaves_all_undone(table: Table) -> None:
     assert [item(x="word")] == await contents(table)
 
 
-async def test_indexes_follow_a_transaction(table: Table) -> None:
+async def test_a_transaction_updates_the_indexes(table: Table) -> None:
     """Items enter and leave their indexes together."""
     await table.write(Put(item("part", "a", GSI4PK="index", GSI4SK="1")))
     await table.transact(
@@ -119,8 +121,8 @@ async def test_indexes_follow_a_transaction(table: Table) -> None:
     assert [item("part", "b", GSI4PK="index", GSI4SK="2"), item("part", "c", GSI4PK="index", GSI4SK="3")] == found
 
 
-async def test_a_hundred_operations_are_the_most(table: Table) -> None:
-    """DynamoDB's bound holds everywhere."""
+async def test_a_transaction_of_more_than_a_hundred_operations_is_refused(table: Table) -> None:
+    """Every table has DynamoDB's limit."""
     puts = [Put(item("part", f"{number:03}")) for number in range(101)]
 
     with pytest.raises(ValidationError):
@@ -130,22 +132,22 @@ async def test_a_hundred_operations_are_the_most(table: Table) -> None:
     assert 100 == len(await contents(table))
 
 
-async def test_a_transaction_without_operations_is_an_error(table: Table) -> None:
-    """There is nothing to decide."""
+async def test_a_transaction_without_operations_raises_an_error(table: Table) -> None:
+    """An empty transaction is a mistake."""
     with pytest.raises(ValidationError):
         await table.transact([], new_token())
 
 
-async def test_two_operations_on_one_item_are_an_error(table: Table) -> None:
-    """Their order would matter, and there is none."""
+async def test_a_transaction_with_two_operations_on_one_item_raises_an_error(table: Table) -> None:
+    """The operations of a transaction have no order."""
     with pytest.raises(ValidationError):
         await table.transact([Put(item()), Check(KEY, when=(ItemAbsent(),))], new_token())
 
     assert [] == await contents(table)
 
 
-async def test_a_transaction_that_is_sent_again_with_its_token_is_carried_out_once(deployed: Table) -> None:
-    """So one whose answer was lost can be sent again; embedded tables lose no answer."""
+async def test_a_transaction_repeated_with_its_token_is_applied_once(deployed: Table) -> None:
+    """A transaction whose answer was lost can be sent again. Embedded tables lose no answer."""
     operations, token = [Update(KEY, add={"x": 1})], new_token()
 
     assert Committed() == await deployed.transact(operations, token)
@@ -153,8 +155,8 @@ async def test_a_transaction_that_is_sent_again_with_its_token_is_carried_out_on
     assert [item(x=1)] == await contents(deployed)
 
 
-async def test_a_token_stands_for_its_operations(deployed: Table) -> None:
-    """With others it is a mistake, and nothing is carried out."""
+async def test_a_token_with_other_operations_raises_an_error(deployed: Table) -> None:
+    """Nothing is written."""
     token = new_token()
     await deployed.transact([Update(KEY, add={"x": 1})], token)
 

@@ -1,4 +1,4 @@
-"""Expired items go, a bounded number at a time; a log is brought into its file."""
+"""Sweeps remove expired items in bounded steps, and the log is checkpointed."""
 
 from pathlib import Path
 
@@ -21,8 +21,8 @@ def blocking(request: pytest.FixtureRequest, tmp_path: Path) -> BlockingTable:
     return MemoryTable() if request.param == "memory" else SqliteTable(tmp_path / "limiter.db")
 
 
-def test_a_table_tells_how_much_it_holds(blocking: BlockingTable) -> None:
-    """Every item counts once, however often it was written, also in an hour in which it was not; a file has bytes."""
+def test_table_size_counts_every_item_once(blocking: BlockingTable) -> None:
+    """Repeated writes, also of another hour, count once. A file also has a size in bytes."""
     for number in (1, 2, 3, 3):
         blocking.write(Put(item("part", str(number))))
     blocking.hour += 1
@@ -34,8 +34,8 @@ def test_a_table_tells_how_much_it_holds(blocking: BlockingTable) -> None:
     blocking.close()
 
 
-def test_a_sweep_removes_what_has_expired(blocking: BlockingTable) -> None:
-    """Only a number in the past is an expiry; the indexes let go of the item too."""
+def test_a_sweep_removes_expired_items(blocking: BlockingTable) -> None:
+    """Only a number in the past is an expiry. The item leaves its indexes too."""
     ttls: list[object] = [NOW_S - 1, NOW_S, NOW_S + 1, 0, -5, str(NOW_S - 1), None, True, 10**40, [1]]
     for number, ttl in enumerate(ttls):
         blocking.write(Put(item("part", str(number), ttl=ttl, GSI1PK="index", GSI1SK=str(number))))
@@ -49,8 +49,8 @@ def test_a_sweep_removes_what_has_expired(blocking: BlockingTable) -> None:
     blocking.close()
 
 
-def test_a_sweep_goes_round_a_bounded_number_at_a_time(blocking: BlockingTable) -> None:
-    """Every call looks at so many items and no more, and in the end at all."""
+def test_a_sweep_processes_a_bounded_number_of_items_per_call(blocking: BlockingTable) -> None:
+    """A round of calls reaches every item."""
     for number in range(25):
         blocking.write(Put(item("part", f"{number:02}", ttl=NOW_S + number % 2)))
     sweeps = [blocking.sweep(NOW_S + 1, 10) for _ in range(3)]
@@ -62,8 +62,8 @@ def test_a_sweep_goes_round_a_bounded_number_at_a_time(blocking: BlockingTable) 
     blocking.close()
 
 
-def test_a_sweep_sees_a_ttl_that_was_moved(blocking: BlockingTable) -> None:
-    """An item past its expiry is valid until it is gone, and may be kept by another write."""
+def test_a_sweep_respects_a_changed_ttl(blocking: BlockingTable) -> None:
+    """An expired item is valid until it is removed, and a write may extend it."""
     key = Key("part", "sort")
     blocking.write(Put(item(ttl=NOW_S - 1)))
     blocking.write(Update(key, set={"ttl": NOW_S + 10}))
@@ -78,14 +78,14 @@ def test_a_sweep_sees_a_ttl_that_was_moved(blocking: BlockingTable) -> None:
 
 
 @pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work in the background is done in place."""
+def in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run background work in the calling thread."""
     monkeypatch.setattr(runtime, "in_background", lambda call, *args: call(*args))
 
 
-@pytest.mark.usefixtures("at_once")
-async def test_writes_keep_the_table_swept(embedded: Table, clock: FixedClock) -> None:
-    """Once a minute of the clock a round of the sweep begins."""
+@pytest.mark.usefixtures("in_place")
+async def test_writes_start_a_sweep_once_a_minute(embedded: Table, clock: FixedClock) -> None:
+    """The minute is measured by the clock of the table."""
     now_s = clock.time_ms // 1000
     for number in range(10):
         await embedded.write(Put(item("part", str(number), ttl=now_s + 30)))
@@ -103,9 +103,9 @@ async def test_writes_keep_the_table_swept(embedded: Table, clock: FixedClock) -
     assert [] == (await embedded.query(Query("part"))).items
 
 
-@pytest.mark.usefixtures("at_once")
-async def test_writes_keep_the_log_short(tmp_path: Path, clock: FixedClock) -> None:
-    """The log is brought into the file every so many writes, and then used from its start again."""
+@pytest.mark.usefixtures("in_place")
+async def test_writes_keep_the_log_of_a_file_short(tmp_path: Path, clock: FixedClock) -> None:
+    """The log is checkpointed after a number of writes, and then reused from its start."""
     table = EmbeddedTable(SqliteTable(tmp_path / "limiter.db"), clock, 1.0, lambda: 0.5)
     sizes = []
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""What a table keeps, and what it will not keep."""
+"""The values that a table stores, and those that it refuses."""
 
 from collections.abc import Mapping
 
@@ -31,7 +31,7 @@ KEPT = [
 
 
 def kinds(value: object) -> object:
-    """A value with the type of everything in it, so that True and 1 differ."""
+    """Return a value with the types of all its parts, so that True and 1 differ."""
     if isinstance(value, list):
         return [kinds(part) for part in value]
     if isinstance(value, Mapping):
@@ -40,8 +40,8 @@ def kinds(value: object) -> object:
 
 
 @pytest.mark.parametrize("value", KEPT)
-async def test_a_value_comes_back_as_it_went_in(table: Table, value: object) -> None:
-    """Values keep their type: True is not 1, None is not absence, numbers are exact at any size."""
+async def test_a_stored_value_is_read_with_its_type(table: Table, value: object) -> None:
+    """True is not 1, None is not absence, and numbers are exact at any size."""
     await table.write(Put(item(x=value)))
     put = await table.get(KEY)
     await table.write(Update(KEY, set={"y": value}))
@@ -51,7 +51,7 @@ async def test_a_value_comes_back_as_it_went_in(table: Table, value: object) -> 
     assert kinds(item(x=value, y=value)) == kinds(updated)
 
 
-async def test_sums_are_exact_at_any_size(table: Table) -> None:
+async def test_sums_of_large_numbers_are_exact(table: Table) -> None:
     """10^18 tokens are 10^21 millitokens."""
     await table.write(Put(item(x=10**21)))
 
@@ -60,7 +60,7 @@ async def test_sums_are_exact_at_any_size(table: Table) -> None:
 
 
 @pytest.mark.parametrize("number", [10**38 - 1, 1 - 10**38, 123 * 10**120])
-async def test_numbers_of_38_digits_are_kept(table: Table, number: int) -> None:
+async def test_numbers_of_38_digits_are_stored(table: Table, number: int) -> None:
     """DynamoDB keeps 38 digits, and zeros after them."""
     await table.write(Put(item(x=number)))
 
@@ -75,8 +75,8 @@ async def test_sums_are_exact_to_38_digits(table: Table) -> None:
     assert Applied(item(x=10**37 + 1)) == await table.write(Update(KEY, add={"x": 1}))
 
 
-async def test_embedded_tables_keep_numbers_larger_than_dynamodb_does(embedded: Table) -> None:
-    """There is no bound at 38 digits here."""
+async def test_embedded_tables_store_numbers_larger_than_dynamodb_does(embedded: Table) -> None:
+    """They have no limit of 38 digits."""
     await embedded.write(Put(item(x=10**40, ttl=10**40)))
     await embedded.write(Update(KEY, add={"x": 1, "ttl": -(3 * 10**40)}))
 
@@ -86,8 +86,8 @@ async def test_embedded_tables_keep_numbers_larger_than_dynamodb_does(embedded: 
 @pytest.mark.parametrize(
     ("pk", "sk"), [("ümläut", "漢字"), ("a/b#c", "#META"), (" ", "'; DROP TABLE items"), ("🎉", "%_")]
 )
-async def test_keys_are_any_text(table: Table, pk: str, sk: str) -> None:
-    """A key means nothing to the table but its order."""
+async def test_a_key_may_be_any_text(table: Table, pk: str, sk: str) -> None:
+    """A table uses only the order of its keys."""
     await table.write(Put(item(pk, sk, x=1, GSI1PK=sk, GSI1SK=pk)))
 
     assert item(pk, sk, x=1, GSI1PK=sk, GSI1SK=pk) == await table.get(Key(pk, sk))
@@ -97,8 +97,8 @@ async def test_keys_are_any_text(table: Table, pk: str, sk: str) -> None:
 @pytest.mark.parametrize(
     "value", [1.5, float("nan"), b"bytes", (1, 2), {1, 2}, object(), [1.5], {"a": {"b": b""}}, {1: 2}]
 )
-async def test_other_types_are_refused(table: Table, value: object) -> None:
-    """A value that would not come back as it went in is an error, and nothing is written."""
+async def test_a_value_of_an_unsupported_type_is_refused(table: Table, value: object) -> None:
+    """A value that could not be read back unchanged raises an error, and nothing is written."""
     with pytest.raises(ValidationError):
         await table.write(Put(item(x=value)))
     with pytest.raises(ValidationError):
@@ -110,17 +110,17 @@ async def test_other_types_are_refused(table: Table, value: object) -> None:
 
 
 @pytest.mark.parametrize("amount", [1.5, "1", None, True])
-async def test_only_numbers_are_added(table: Table, amount: object) -> None:
-    """What is added is a number, whatever it is added to."""
+async def test_adding_a_value_that_is_not_a_number_is_refused(table: Table, amount: object) -> None:
+    """The type of the existing value makes no difference."""
     with pytest.raises(ValidationError):
-        await table.write(Update(KEY, add={"x": amount}))  # type: ignore[dict-item] # the test's point
+        await table.write(Update(KEY, add={"x": amount}))  # type: ignore[dict-item] # refused at run time
 
     assert await table.get(KEY) is None
 
 
 @pytest.mark.parametrize("bad", ["", 1, None, "\ud800"])
-async def test_keys_that_cannot_be_kept_are_refused(table: Table, bad: str) -> None:
-    """A key is text, and never empty; index keys too."""
+async def test_an_invalid_key_is_refused(table: Table, bad: str) -> None:
+    """Keys and index keys are non-empty strings."""
     for operation in (
         Put(item(bad, "sort")),
         Put(item("part", bad)),
@@ -137,8 +137,8 @@ async def test_keys_that_cannot_be_kept_are_refused(table: Table, bad: str) -> N
     assert await table.get(KEY) is None
 
 
-async def test_an_index_key_that_cannot_be_kept_leaves_the_item_as_it_was(table: Table) -> None:
-    """An error leaves nothing half done."""
+async def test_an_invalid_index_key_leaves_the_item_unchanged(table: Table) -> None:
+    """A failed write has no partial effect."""
     await table.write(Put(item(GSI1PK="index", GSI1SK="first")))
 
     with pytest.raises(ValidationError):
@@ -150,8 +150,8 @@ async def test_an_index_key_that_cannot_be_kept_leaves_the_item_as_it_was(table:
     assert await table.get(Key("a", "a")) is None
 
 
-async def test_nothing_has_a_key_that_cannot_be_kept(embedded: Table) -> None:
-    """Looking for it finds nothing."""
+async def test_reading_an_invalid_key_finds_nothing(embedded: Table) -> None:
+    """No item can have such a key."""
     assert await embedded.get(Key("part", "\ud800")) is None
     assert Page([], None) == await embedded.query(Query("\ud800"))
     assert Applied({}) == await embedded.write(Delete(Key("\ud800", "sort")))

@@ -1,4 +1,4 @@
-"""A process beside the test's own: ``python -m tests.tables.worker VERB PATH [NUMBER]``. It prints when it is ready."""
+"""A worker process of a test: ``python -m tests.tables.worker VERB PATH [NUMBER]``; it prints when it is ready."""
 
 import asyncio
 import itertools
@@ -23,12 +23,12 @@ from zae_limiter.tables.sqlite.table import SqliteTable
 
 
 def say(word: object) -> None:
-    """Print a line at once."""
+    """Print a line and flush it."""
     print(word, flush=True)  # noqa: T201 - the test reads it
 
 
 def add(path: str, number: str) -> None:
-    """Add to one item so many times, half of them on what was last seen, waiting while the file is busy."""
+    """Add to one item this many times, half of them conditionally, waiting while the file is busy."""
 
     async def adding() -> None:
         table = EmbeddedTable(SqliteTable(path), SystemClock(), 30.0, random.random)
@@ -50,7 +50,7 @@ def add(path: str, number: str) -> None:
 
 
 def acknowledge(path: str) -> None:
-    """Add to one item for ever, and say so after every write."""
+    """Add to one item for ever, and print a line after every write."""
     table = SqliteTable(path)
     while True:
         for _ in range(300):
@@ -60,7 +60,7 @@ def acknowledge(path: str) -> None:
 
 
 def use(path: str) -> None:
-    """Take from one bucket for ever, in an hour that turns all the time, and log what was used now and then."""
+    """Take from one bucket for ever in changing hours, and log the usage from time to time."""
     table = SqliteTable(path)
     key = Key("ns/BUCKET#user-1#gpt-4#0", "#STATE")
     for count in itertools.count():
@@ -82,7 +82,7 @@ def create(path: str) -> None:
 
 
 def hold(path: str) -> None:
-    """Keep the file locked until told to let go."""
+    """Keep the file locked for writing until told to release it."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")
     say("ready")
@@ -91,7 +91,7 @@ def hold(path: str) -> None:
 
 
 def lock(path: str) -> None:
-    """Keep everybody else out of the file until told to let go."""
+    """Keep the file locked exclusively until told to release it."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     connection.execute("BEGIN EXCLUSIVE")
@@ -101,7 +101,7 @@ def lock(path: str) -> None:
 
 
 def read(path: str) -> None:
-    """Keep a read transaction open until told to end it, as a program of others may."""
+    """Keep a read transaction open until told to end it, as another application may."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("BEGIN")
     connection.execute("SELECT count(*) FROM items").fetchone()
@@ -111,7 +111,7 @@ def read(path: str) -> None:
 
 
 def write_much(path: str, number: str) -> None:
-    """Replace items of 20 KiB this many times as fast as possible, and read all of them now and then."""
+    """Replace items of 20 KiB this many times as fast as possible, and read all of them from time to time."""
 
     async def writing() -> None:
         table = EmbeddedTable(SqliteTable(path), SystemClock(), 30.0, random.random)
@@ -129,7 +129,7 @@ def write_much(path: str, number: str) -> None:
 
 
 def open_unprivileged(path: str) -> None:
-    """Open the file as a user who may not do everything, and say what comes of it."""
+    """Open the file as an unprivileged user, and print the result."""
     if os.geteuid() == 0:
         os.setuid(65534)
     try:
@@ -150,7 +150,7 @@ def pair(path: str) -> None:
 
 
 def follow(path: str) -> None:
-    """For each line, add to two items in many transactions, which are more than it takes to notice another file."""
+    """For each line, add to two items in enough transactions to notice a replaced file."""
     table = SqliteTable(path)
     while sys.stdin.readline():
         written = 0
@@ -163,7 +163,7 @@ def follow(path: str) -> None:
 
 
 def restore(path: str, copy: str) -> None:
-    """Restore a backup; wait for a line in the middle of it."""
+    """Restore a backup, and wait for a line in the middle of it."""
 
     def pause(progress: CopyProgress) -> None:
         if progress.step == "Restoring" and progress.done_bytes < progress.total_bytes:
@@ -176,7 +176,7 @@ def restore(path: str, copy: str) -> None:
 
 
 def fork(path: str, number: str) -> None:
-    """Fork while a thread writes; every child adds too and ends as a program does."""
+    """Fork while a thread writes; every child adds too and ends normally."""
     table = SqliteTable(path)
     stop = threading.Event()
 
@@ -203,7 +203,7 @@ def fork(path: str, number: str) -> None:
 
 
 def port_add(table: SqliteTable, name: str) -> None:
-    """Add one, however long that takes."""
+    """Add one through the port, with a long deadline."""
     port = EmbeddedTable(table, SystemClock(), 30.0, random.random)
     outcome = asyncio.run(port.write(Update(KEY, add={name: 1})))
     assert isinstance(outcome, Applied), outcome

@@ -1,4 +1,4 @@
-"""Reads DynamoDB's expressions as DynamoDB does, written apart from what writes them: the tests' second opinion."""
+"""An evaluator of DynamoDB's expressions, written independently of the renderer under test."""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ COMPARISONS = {
 
 
 class Request:
-    """The members of a request, and the item they are judged on."""
+    """The members of a request, and the item that they are evaluated on."""
 
     def __init__(self, members: Mapping[str, Any], item: Mapping[str, Any]) -> None:
         self.members = members
@@ -27,17 +27,17 @@ class Request:
         self.values = decode_item(members.get("ExpressionAttributeValues", {}))
 
     def placeholders(self) -> tuple[set[str], set[str]]:
-        """Those that are defined, and those that the expressions use: DynamoDB refuses a request where they differ."""
+        """Return the defined and the used placeholders; DynamoDB refuses a request if they differ."""
         text = " ".join(self.members.get(name, "") for name in ("ConditionExpression", "UpdateExpression"))
         return {*self.names, *self.values}, set(re.findall(r"[#:]\d+", text))
 
     def holds(self) -> bool:
-        """Whether the condition holds of the item."""
+        """Return whether the condition holds for the item."""
         text = self.members.get("ConditionExpression")
         return text is None or all(self._holds(clause) for clause in re.split(r" AND ", text))
 
     def updated(self) -> dict[str, Any]:
-        """The item after the changes."""
+        """Return the item after the update."""
         new = dict(self.item)
         text = self.members.get("UpdateExpression", "")
         for verb, changes in re.findall(r"(ADD|SET|REMOVE) ([^A-Z]+)", text):

@@ -1,4 +1,4 @@
-"""Items as DynamoDB writes them down."""
+"""Items in DynamoDB's typed JSON."""
 
 import contextlib
 import json
@@ -35,23 +35,23 @@ def nested(depth: int) -> list[object]:
 
 
 @pytest.mark.parametrize(("value", "encoded"), WRITTEN)
-def test_every_value_is_written_with_its_type(value: object, encoded: dict[str, object]) -> None:
-    """A value is a dictionary of one entry, and numbers are text."""
+def test_a_value_is_encoded_with_its_type(value: object, encoded: dict[str, object]) -> None:
+    """A value is a dictionary with one entry, and numbers are strings."""
     assert encoded == encode_value(value)
     assert {"x": encoded} == encode_item({"x": value})
 
 
 @given(items)
-def test_an_item_is_read_as_it_was_written(item: dict[str, object]) -> None:
-    """Values keep their type and numbers their digits, also on their way through JSON."""
+def test_an_encoded_item_decodes_to_the_same_item(item: dict[str, object]) -> None:
+    """Types and digits are preserved, also through JSON."""
     travelled = json.loads(json.dumps(encode_item(item)))
 
     assert repr(item) == repr(decode_item(travelled))
 
 
 @given(st.integers(-(10**38) + 1, 10**38 - 1), st.integers(0, 60))
-def test_a_number_is_kept_if_its_digits_are(digits: int, zeros: int) -> None:
-    """Zeros at the end are not significant."""
+def test_a_number_of_at_most_38_significant_digits_is_encoded(digits: int, zeros: int) -> None:
+    """Trailing zeros are not significant."""
     number = digits * 10**zeros
 
     assert {"N": str(number)} == encode_value(number)
@@ -61,7 +61,7 @@ def test_a_number_is_kept_if_its_digits_are(digits: int, zeros: int) -> None:
     "number", [10**38 + 1, -(10**38) - 1, 10**126, -(10**126), pytest.param(10**5000, id="5000 digits")]
 )
 def test_a_number_that_would_be_rounded_is_refused(number: int) -> None:
-    """DynamoDB keeps 38 digits; an error is better than other digits."""
+    """DynamoDB keeps 38 digits; an error is better than wrong digits."""
     with pytest.raises(ValidationError, match="38 significant digits"):
         encode_value(number)
     with pytest.raises(ValidationError, match="Invalid x "):
@@ -69,21 +69,21 @@ def test_a_number_that_would_be_rounded_is_refused(number: int) -> None:
 
 
 @pytest.mark.parametrize("value", [1.5, b"", (1,), {1}, object(), [1.5], {"a": {"b": b""}}, {1: 2}])
-def test_other_types_are_refused(value: object) -> None:
+def test_a_value_of_an_unsupported_type_is_refused(value: object) -> None:
     """The error names the attribute."""
     with pytest.raises(ValidationError, match=r"Invalid x .*a value must be"):
         encode_item({"x": value})
 
 
 @pytest.mark.parametrize("name", ["", 1, None])
-def test_an_attribute_has_a_name(name: str) -> None:
-    """A name is text, and never empty."""
+def test_an_attribute_name_that_is_empty_or_not_text_is_refused(name: str) -> None:
+    """An attribute name is a non-empty string."""
     with pytest.raises(ValidationError, match="attribute name"):
         encode_item({name: 1})
 
 
-def test_values_are_nested_up_to_32_deep() -> None:
-    """DynamoDB's bound, which a list that holds itself meets as well."""
+def test_values_nested_deeper_than_32_levels_are_refused() -> None:
+    """This is DynamoDB's limit; a list that contains itself exceeds it too."""
     endless: list[object] = []
     endless.append(endless)
 
@@ -96,8 +96,8 @@ def test_values_are_nested_up_to_32_deep() -> None:
 @pytest.mark.parametrize(
     ("text", "number"), [("1E+21", 10**21), ("100.0", 100), ("-1.5e1", -15), ("0E-9", 0), ("1e125", 10**125)]
 )
-def test_a_whole_number_is_read_however_it_is_written(text: str, number: int) -> None:
-    """What other writers or engines make of a number is the same number."""
+def test_a_whole_number_is_decoded_in_any_notation(text: str, number: int) -> None:
+    """Other writers and engines may format a number differently."""
     assert {"a": "b", "x": number} == decode_item({"a": {"S": "b"}, "x": {"N": text}})
     assert [number] == decode_item({"x": {"L": [{"N": text}]}})["x"]
 
@@ -121,14 +121,14 @@ def test_a_whole_number_is_read_however_it_is_written(text: str, number: int) ->
         None,
     ],
 )
-def test_what_is_never_written_here_is_a_damaged_item(typed: dict[str, object]) -> None:
+def test_a_malformed_value_is_decoded_as_a_corrupt_item(typed: dict[str, object]) -> None:
     """The error names the item and the attribute."""
     with pytest.raises(CorruptItemError, match="The item part sort is damaged: attribute 'x' cannot be read"):
         decode_item({"PK": {"S": "part"}, "SK": {"S": "sort"}, "x": typed})
 
 
-def test_text_that_is_none_is_found_when_an_item_is_looked_at_closely() -> None:
-    """An item is read value by value once one of them is uncommon."""
+def test_a_string_value_that_is_not_text_is_detected_beside_an_uncommon_value() -> None:
+    """One uncommon value makes the decoder check every value."""
     with pytest.raises(CorruptItemError, match="it is not text"):
         decode_item({"x": {"S": 5}, "y": {"N": "1E1"}})
 
@@ -142,10 +142,10 @@ odd_values = st.recursive(
 
 
 @given(odd_values | st.dictionaries(st.sampled_from(["PK", "SK", "x"]), odd_values))
-def test_anything_is_an_item_or_corrupt(encoded: object) -> None:
-    """No other error comes of it, whether all of it is read or one attribute."""
+def test_any_input_is_decoded_or_raises_corrupt_item_error(encoded: object) -> None:
+    """No other error is raised, for a whole item or for one attribute."""
     with contextlib.suppress(CorruptItemError):
-        decode_item(encoded)  # type: ignore[arg-type]  # what an endpoint may answer
+        decode_item(encoded)  # type: ignore[arg-type]  # an endpoint may answer anything
     if isinstance(encoded, dict):
         for name in encoded:
             with contextlib.suppress(CorruptItemError):

@@ -1,4 +1,4 @@
-"""What DynamoDB's errors mean."""
+"""The meaning of DynamoDB's errors."""
 
 import contextlib
 import json
@@ -92,20 +92,20 @@ def cancelled(*codes: str, item: object = None) -> ServiceFailure:
         (None, [1], ""),
     ],
 )
-def test_a_failure_has_a_code(header: str | None, body: object, code: str) -> None:
-    """In the body, else in the header, else none."""
+def test_a_failure_code_is_read_from_the_body_or_the_header(header: str | None, body: object, code: str) -> None:
+    """The body takes precedence; without either, the code is empty."""
     assert code == failure_of(400, header, json.dumps(body).encode(), "limiter").code
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>Bad gateway</html>", b"\xff"])
-def test_a_failure_need_not_be_dynamodbs(body: bytes) -> None:
-    """A proxy answers as it likes."""
+def test_a_failure_of_another_format_has_no_code(body: bytes) -> None:
+    """A proxy may answer in any format."""
     assert ServiceFailure(502, "", "", {}, "limiter") == failure_of(502, None, body, "limiter")
 
 
 @pytest.mark.parametrize("member", ["message", "Message"])
-def test_a_message_is_kept_short(member: str) -> None:
-    """It ends in logs."""
+def test_a_failure_message_is_truncated(member: str) -> None:
+    """Messages are written to logs."""
     body = json.dumps({"__type": "ValidationException", member: "x" * 5000}).encode()
 
     assert "x" * 300 == failure_of(400, None, body, "limiter").message
@@ -119,8 +119,8 @@ def test_a_message_is_kept_short(member: str) -> None:
         " Authorization=AWS4-HMAC-SHA256 Credential=SECRET",
     ],
 )
-def test_a_message_shows_no_credentials(confidential: str) -> None:
-    """DynamoDB explains a refused signature with all that was signed."""
+def test_a_failure_message_contains_no_credentials(confidential: str) -> None:
+    """DynamoDB explains a refused signature with the whole signed text."""
     refused = failure(400, "InvalidSignatureException", "The signature does not match." + confidential)
     outcome = write_outcome(refused)
 
@@ -128,33 +128,33 @@ def test_a_message_shows_no_credentials(confidential: str) -> None:
     assert "SECRET" not in f"{refused!r} {outcome!r}"
 
 
-def test_a_failed_condition_brings_the_item() -> None:
-    """Or says that there is none."""
+def test_a_failed_condition_returns_the_stored_item() -> None:
+    """The item is None if it does not exist."""
     assert Refused(READ) == write_outcome(failure(400, "ConditionalCheckFailedException", Item=WRITTEN))
     assert Missing() == write_outcome(failure(400, "ConditionalCheckFailedException"))
 
 
 @pytest.mark.parametrize(("status", "code"), THROTTLES)
-def test_a_throttle_is_definite_and_heals(status: int, code: str) -> None:
-    """Nothing was written, whatever the status."""
+def test_a_throttled_write_is_definite_and_may_be_retried(status: int, code: str) -> None:
+    """Nothing was written, whatever the HTTP status."""
     assert Throttled() == write_outcome(failure(status, code))
     assert Throttled() == transact_outcome(failure(status, code), 1)
 
 
 @pytest.mark.parametrize("code", ["TransactionConflictException", "ReplicatedWriteConflictException"])
-def test_a_plain_write_in_the_way_of_another_heals_by_waiting(code: str) -> None:
-    """It is told from a partition that takes no more writes."""
+def test_a_write_that_conflicts_with_a_transaction_may_be_retried(code: str) -> None:
+    """It is distinct from a partition that is out of write capacity."""
     assert Throttled(contested=True) == write_outcome(failure(400, code))
 
 
-def test_a_transaction_in_the_way_of_another_is_a_conflict() -> None:
-    """Its caller decides on it anew."""
+def test_a_transaction_that_conflicts_with_another_is_a_conflict() -> None:
+    """The caller decides again with current data."""
     assert Conflict() == transact_outcome(failure(400, "TransactionConflictException"), 1)
 
 
 @pytest.mark.parametrize(("status", "code"), UNDECIDED)
-def test_a_server_error_leaves_open_whether_the_write_was_carried_out(status: int, code: str) -> None:
-    """A transaction in progress is one of these: its first sending goes on."""
+def test_a_server_error_leaves_the_outcome_of_a_write_unknown(status: int, code: str) -> None:
+    """This includes a transaction in progress: its first request may still be applied."""
     for outcome in (write_outcome(failure(status, code)), transact_outcome(failure(status, code), 1)):
         assert isinstance(outcome, Unavailable)
         assert outcome.ambiguous
@@ -163,8 +163,8 @@ def test_a_server_error_leaves_open_whether_the_write_was_carried_out(status: in
 
 
 @pytest.mark.parametrize("code", ACCESS)
-def test_refused_access_is_definite(code: str) -> None:
-    """Nothing was written, and somebody has to mend it."""
+def test_a_write_with_denied_access_is_definite(code: str) -> None:
+    """Nothing was written, and the configuration has to be fixed."""
     for outcome in (write_outcome(failure(400, code)), transact_outcome(failure(400, code), 1)):
         assert isinstance(outcome, Unavailable)
         assert not outcome.ambiguous
@@ -173,8 +173,8 @@ def test_refused_access_is_definite(code: str) -> None:
 
 
 @pytest.mark.parametrize(("status", "code"), [(400, "ItemCollectionSizeLimitExceededException"), (403, ""), (301, "")])
-def test_any_other_refusal_is_definite(status: int, code: str) -> None:
-    """A code that is not known yet did not write either."""
+def test_a_write_refused_with_an_unknown_code_is_definite(status: int, code: str) -> None:
+    """A refusal never writes, also if its code is not known."""
     outcome = write_outcome(failure(status, code))
 
     assert isinstance(outcome, Unavailable)
@@ -183,22 +183,22 @@ def test_any_other_refusal_is_definite(status: int, code: str) -> None:
 
 
 @pytest.mark.parametrize(("status", "code"), BAD_REQUESTS)
-def test_a_request_that_can_never_succeed_is_an_error(status: int, code: str) -> None:
-    """It would fail the same way whenever it is sent."""
+def test_an_invalid_request_raises_an_error(status: int, code: str) -> None:
+    """It would fail in the same way at every retry."""
     for refuse in (write_outcome, lambda found: transact_outcome(found, 1)):
         with pytest.raises(ValidationError) as caught:
             refuse(failure(status, code))
         assert ("request", code or status) == (caught.value.field, caught.value.value)
 
 
-def test_a_table_that_is_not_there_is_an_error() -> None:
-    """It says what to deploy."""
+def test_a_missing_table_raises_an_error() -> None:
+    """The error says what to deploy."""
     with pytest.raises(InfrastructureNotFoundError, match="There is no limiter 'limiter'"):
         write_outcome(failure(400, "ResourceNotFoundException"))
 
 
-def test_a_cancelled_transaction_has_a_reason_for_each_operation() -> None:
-    """None for an operation that could have been carried out."""
+def test_a_cancelled_transaction_has_a_reason_per_operation() -> None:
+    """The reason is None for an operation that could have been applied."""
     reasons = [
         {"Code": "None"},
         {"Code": "ConditionalCheckFailed", "Item": WRITTEN},
@@ -210,14 +210,14 @@ def test_a_cancelled_transaction_has_a_reason_for_each_operation() -> None:
     assert Cancelled((None, Refused(READ), Missing(), None)) == outcome
 
 
-def test_a_failed_condition_counts_more_than_a_conflict() -> None:
-    """Sent again the transaction would fail again, and the item is news."""
+def test_a_failed_condition_takes_precedence_over_a_conflict() -> None:
+    """A retry of the transaction would fail again, and the returned item is current."""
     mixed = cancelled("TransactionConflict", "ConditionalCheckFailed", "ThrottlingError", item=WRITTEN)
 
     assert Cancelled((None, Refused(READ), None)) == transact_outcome(mixed, 3)
 
 
-def test_a_conflict_counts_more_than_a_throttle() -> None:
+def test_a_conflict_takes_precedence_over_a_throttle() -> None:
     """Another transaction held an item."""
     assert Conflict() == transact_outcome(cancelled("None", "ThrottlingError", "TransactionConflict"), 3)
 
@@ -228,8 +228,8 @@ def test_a_throttled_operation_throttles_its_transaction(code: str) -> None:
     assert Throttled() == transact_outcome(cancelled("None", code), 2)
 
 
-def test_an_operation_that_can_never_succeed_is_an_error() -> None:
-    """As the embedded tables have it, whatever the conditions of the others; the error says which one."""
+def test_an_invalid_operation_in_a_transaction_raises_an_error() -> None:
+    """The embedded tables do the same, whatever the other conditions; the error names the operation."""
     with pytest.raises(ValidationError, match="Invalid operation 1: why"):
         transact_outcome(cancelled("ConditionalCheckFailed", "ValidationError"), 2)
 
@@ -243,8 +243,8 @@ def test_an_operation_that_can_never_succeed_is_an_error() -> None:
         (failure(400, "TransactionCanceledException"), "TransactionCanceledException"),
     ],
 )
-def test_a_transaction_cancelled_for_another_reason_was_not_carried_out(found: ServiceFailure, code: str) -> None:
-    """Also where the reasons cannot be told, or do not fit the operations."""
+def test_a_transaction_cancelled_for_an_unknown_reason_is_not_applied(found: ServiceFailure, code: str) -> None:
+    """This includes reasons that are missing or do not match the operations."""
     outcome = transact_outcome(found, 2)
 
     assert isinstance(outcome, Unavailable)
@@ -254,8 +254,8 @@ def test_a_transaction_cancelled_for_another_reason_was_not_carried_out(found: S
 
 
 @pytest.mark.parametrize(("status", "code"), THROTTLES + UNDECIDED)
-def test_a_read_that_may_heal_may_be_sent_again(status: int, code: str) -> None:
-    """There is nothing a read could do twice; a throttled one waits first."""
+def test_a_read_with_a_temporary_failure_may_be_retried(status: int, code: str) -> None:
+    """A repeated read has no effect; a throttled read waits first."""
     problem = read_problem(failure(status, code))
 
     assert isinstance(problem, Retry)
@@ -272,8 +272,8 @@ def test_a_read_that_may_heal_may_be_sent_again(status: int, code: str) -> None:
         (400, "SomethingNewException", RateLimiterUnavailable),
     ],
 )
-def test_a_read_that_cannot_heal_is_an_error(status: int, code: str, error: type[Exception]) -> None:
-    """It is handed back, for the caller to raise."""
+def test_a_read_with_a_permanent_failure_returns_an_error(status: int, code: str, error: type[Exception]) -> None:
+    """The error is returned, and the caller raises it."""
     assert isinstance(read_problem(failure(status, code)), error)
 
 
@@ -287,8 +287,8 @@ def test_a_read_that_cannot_heal_is_an_error(status: int, code: str, error: type
         ("ExpiredTokenException", "The security token is expired", False),
     ],
 )
-def test_a_wrong_clock_is_told_from_a_wrong_key(code: str, message: str, expected: bool) -> None:
-    """The first is mended by the server's time."""
+def test_a_clock_skew_refusal_differs_from_a_wrong_key(code: str, message: str, expected: bool) -> None:
+    """Only a clock skew is fixed by using the server's time."""
     assert expected is clock_refused(failure(400, code, message))
 
 
@@ -302,20 +302,20 @@ def test_a_wrong_clock_is_told_from_a_wrong_key(code: str, message: str, expecte
         ("AccessDeniedException", False),
     ],
 )
-def test_expired_credentials_are_told_from_refused_ones(code: str, expected: bool) -> None:
-    """The first are mended by newer ones."""
+def test_expired_credentials_differ_from_refused_ones(code: str, expected: bool) -> None:
+    """Only expired credentials are fixed by loading newer ones."""
     assert expected is credentials_expired(failure(400, code))
 
 
-def test_a_cause_says_what_is_known() -> None:
-    """Also where there is little."""
+def test_the_text_of_a_failure_shows_the_known_details() -> None:
+    """Missing details are left out."""
     assert "HTTP 502" == str(CallFailed(502, "", ""))
     assert "HTTP 500 InternalServerError: why" == str(CallFailed(500, "InternalServerError", "why"))
     assert str(AccessRefused("AccessDenied", "")).startswith("AccessDenied. Check")
 
 
-def test_what_was_made_already_is_told_from_what_cannot_be_made() -> None:
-    """Who makes a table may find that somebody else has."""
+def test_an_existing_table_differs_from_a_table_that_cannot_be_made() -> None:
+    """Another process may have created the table at the same time."""
     assert exists_already(failure(400, "ResourceInUseException"))
     assert not exists_already(failure(400, "ValidationException"))
     assert no_such_table(failure(400, "ResourceNotFoundException"))
@@ -339,8 +339,8 @@ odd_values = st.recursive(
     st.dictionaries(st.sampled_from(["__type", "message", "Message", "Item", "CancellationReasons"]), odd_values),
     st.sampled_from(["TransactionCanceledException", "ConditionalCheckFailedException", "x"]),
 )
-def test_any_failure_is_an_outcome_or_a_named_error(status: int, body: dict[str, object], code: str) -> None:
-    """Whatever its members hold."""
+def test_any_failure_is_an_outcome_or_a_package_error(status: int, body: dict[str, object], code: str) -> None:
+    """The members of the failure may have any values."""
     for members in (body, {**body, "__type": code}):
         found = failure_of(status, None, json.dumps(members).encode(), "limiter")
         for outcome in (write_outcome, lambda one: transact_outcome(one, 1), read_problem):
@@ -363,28 +363,30 @@ KEY_RANGE, ON_DEMAND = "TableWriteKeyRangeThroughputExceeded", "TableWriteMaxOnD
         ([], None),
     ],
 )
-def test_a_throttle_says_whether_the_partition_of_the_key_is_full(reasons: list[str], partition: bool | None) -> None:
-    """Only a key range of the table is; an index, the table and the account are shared by all keys."""
-    told = [{"reason": reason, "resource": "arn:aws:dynamodb:us-east-1:1:table/limits"} for reason in reasons]
-    body = {"__type": "x#ThrottlingException", "message": "slow down", "ThrottlingReasons": told}
+def test_a_throttle_reports_whether_the_partition_of_the_key_is_full(
+    reasons: list[str], partition: bool | None
+) -> None:
+    """Only a key range of the table is one partition; an index, the table and the account are shared by all keys."""
+    listed = [{"reason": reason, "resource": "arn:aws:dynamodb:us-east-1:1:table/limits"} for reason in reasons]
+    body = {"__type": "x#ThrottlingException", "message": "slow down", "ThrottlingReasons": listed}
     found = failure_of(400, None, json.dumps(body).encode(), "limits")
 
     assert Throttled(partition=partition) == write_outcome(found) == transact_outcome(found, 2)
 
 
 @pytest.mark.parametrize(
-    "told", [None, "TableWriteKeyRangeThroughputExceeded", [None], ["x"], [{}], [{"reason": 5}]], ids=str
+    "reasons", [None, "TableWriteKeyRangeThroughputExceeded", [None], ["x"], [{}], [{"reason": 5}]], ids=str
 )
-def test_reasons_that_are_none_say_nothing(told: object) -> None:
-    """As with an answer without any."""
-    body = {"__type": "x#ThrottlingException", "ThrottlingReasons": told}
+def test_malformed_throttling_reasons_are_ignored(reasons: object) -> None:
+    """The outcome is the same as without reasons."""
+    body = {"__type": "x#ThrottlingException", "ThrottlingReasons": reasons}
     found = failure_of(400, None, json.dumps(body).encode(), "limits")
 
     assert Throttled() == write_outcome(found)
 
 
-def test_reasons_of_a_throttled_operation_are_those_of_its_transaction() -> None:
-    """They are beside the code of the operation."""
+def test_throttling_reasons_of_an_operation_apply_to_its_transaction() -> None:
+    """They are listed beside the code of the operation."""
     reasons = [{"Code": "None"}, {"Code": "ThrottlingError", "ThrottlingReasons": [{"reason": KEY_RANGE}]}]
     body = {"__type": "x#TransactionCanceledException", "CancellationReasons": reasons}
     found = failure_of(400, None, json.dumps(body).encode(), "limits")

@@ -1,4 +1,4 @@
-"""Answers are read the same however their bytes are split, and what is no answer is refused."""
+"""Responses are parsed equally however their bytes are split, and malformed ones are refused."""
 
 import zlib
 from calendar import timegm
@@ -32,7 +32,7 @@ def checksum(body: bytes) -> bytes:
 
 
 def read(*pieces: bytes, reader: HttpResponseReader | None = None) -> list[HttpResponse]:
-    """The answers that come of these pieces."""
+    """Return the responses parsed from these pieces."""
     reader = reader or HttpResponseReader()
     return [found for found in map(reader.feed, pieces) if found is not None]
 
@@ -47,10 +47,12 @@ def splits(draw: st.DrawFn, data: bytes) -> list[bytes]:
     return [data[start:end] for start, end in zip([0, *ends], [*ends, len(data)], strict=True) if data[start:end]]
 
 
-class TestWholeAnswers:
+class TestCompleteResponses:
     @given(bodies, st.integers(200, 599), st.booleans(), st.data())
-    def test_an_answer_is_the_same_in_any_split(self, body: bytes, status: int, in_chunks: bool, data: st.DataObject):
-        """With a length or in chunks; a status that has no body has none."""
+    def test_a_response_is_parsed_equally_in_any_split(
+        self, body: bytes, status: int, in_chunks: bool, data: st.DataObject
+    ):
+        """It may have a length or chunks; some statuses have no body."""
         no_body = status in (204, 304)
         headers = DATE + b"X-Amzn-ErrorType: Some#Error\r\n" + (b"" if no_body else checksum(body))
         sent = chunked([body] if body else [], headers) if in_chunks else answer(body, status, headers)
@@ -62,8 +64,8 @@ class TestWholeAnswers:
 
         assert [expected] == read(*data.draw(splits(sent)))
 
-    def test_an_answer_may_come_byte_by_byte(self):
-        """And the next one too, on the same connection."""
+    def test_a_response_may_arrive_byte_by_byte(self):
+        """The next response on the same connection may do so too."""
         first, second = answer(b"first", headers=DATE), chunked([b"sec", b"ond"])
 
         assert [(b"first", NOW_S), (b"second", None)] == [
@@ -71,17 +73,19 @@ class TestWholeAnswers:
         ]
 
     @given(st.lists(st.tuples(bodies, st.none() | st.integers(0, 2**32))), st.data())
-    def test_answers_follow_each_other(self, told: list[tuple[bytes, int | None]], data: st.DataObject):
-        """Each with its own body and date: a date is never carried over to an answer that has none."""
+    def test_consecutive_responses_keep_their_own_body_and_date(
+        self, expected: list[tuple[bytes, int | None]], data: st.DataObject
+    ):
+        """A response without a date does not get the date of the previous one."""
         reader, found = HttpResponseReader(), []
-        for body, date_s in told:
+        for body, date_s in expected:
             date = b"" if date_s is None else f"date: {formatdate(date_s, usegmt=True)}\r\n".encode()
             found += read(*data.draw(splits(answer(body, headers=date))), reader=reader)
 
-        assert told == [(one.body, one.date_s) for one in found]
+        assert expected == [(one.body, one.date_s) for one in found]
 
-    def test_an_interim_answer_is_passed_over(self):
-        """Nothing of it gets into the answer."""
+    def test_an_interim_response_is_skipped(self):
+        """None of its headers are applied to the final response."""
         interim = b"HTTP/1.1 100 Continue\r\n" + DATE + checksum(b"other") + b"\r\n"
         sent = interim + b"HTTP/1.1 103 Early Hints\r\n\r\n" + answer(b"{}", 201)
 
@@ -89,7 +93,7 @@ class TestWholeAnswers:
         assert [HttpResponse(201, b"{}", None, "")] == read(*bytewise(sent))
 
 
-class TestKeeping:
+class TestKeepAlive:
     @pytest.mark.parametrize(
         ("sent", "kept"),
         [
@@ -101,20 +105,20 @@ class TestKeeping:
             (answer(version=b"1.0"), False),
         ],
     )
-    def test_the_server_says_whether_the_connection_is_kept(self, sent: bytes, kept: bool):
-        """However its answer was split."""
+    def test_the_response_decides_whether_the_connection_is_kept(self, sent: bytes, kept: bool):
+        """The split of the bytes makes no difference."""
         at_once, by_bytes = HttpResponseReader(), HttpResponseReader()
         read(sent, reader=at_once)
         read(*bytewise(sent), reader=by_bytes)
 
         assert (kept, kept) == (at_once.keep_alive, by_bytes.keep_alive)
 
-    def test_an_answer_that_ends_with_the_connection_is_never_whole(self):
-        """Whether it was cut short cannot be told, so it is none."""
+    def test_a_response_that_ends_with_the_connection_is_incomplete(self):
+        """A truncated body could not be detected, so it is refused."""
         assert [] == read(b"HTTP/1.0 200 OK\r\n\r\n{}", b"more")
 
 
-class TestBrokenAnswers:
+class TestMalformedResponses:
     @pytest.mark.parametrize(
         "sent",
         [
@@ -129,15 +133,15 @@ class TestBrokenAnswers:
             b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
         ],
     )
-    def test_what_is_no_answer_is_refused(self, sent: bytes):
-        """At once and byte by byte."""
+    def test_a_malformed_response_is_refused(self, sent: bytes):
+        """It may arrive in one piece or byte by byte."""
         for pieces in ([sent], bytewise(sent)):
             with pytest.raises(BrokenResponseError):
                 read(*pieces)
 
     @given(st.binary(min_size=1))
-    def test_garbage_is_refused_or_waited_on_and_raises_nothing_else(self, data: bytes):
-        """Whatever comes."""
+    def test_random_bytes_are_refused_or_incomplete_and_raise_nothing_else(self, data: bytes):
+        """No other exception is raised."""
         try:
             found = HttpResponseReader().feed(data)
         except BrokenResponseError:
@@ -146,17 +150,17 @@ class TestBrokenAnswers:
         assert found is None
 
     @pytest.mark.parametrize("more", [1, 10, 20, 1_000])
-    def test_more_than_one_answer_to_a_call_is_refused(self, more: int):
-        """Also the mere beginning of a second one, which would be taken for the answer to the next call."""
+    def test_a_second_response_to_one_call_is_refused(self, more: int):
+        """Even the first byte of it is: it would be taken for the response to the next call."""
         with pytest.raises(BrokenResponseError, match="more than one answer"):
             read(answer(b"first") + answer(b"second")[:more])
 
-    def test_a_second_answer_that_comes_later_is_not_mixed_with_the_first(self):
-        """It is for the connection to say that nobody has asked for it."""
+    def test_a_second_response_in_a_later_piece_is_parsed_separately(self):
+        """The connection checks whether a response was expected."""
         assert [b"first", b"second"] == [found.body for found in read(answer(b"first"), answer(b"second"))]
 
 
-class TestBounds:
+class TestSizeLimits:
     @pytest.mark.parametrize(
         "head",
         [
@@ -166,8 +170,8 @@ class TestBounds:
             b"HTTP/1.1 100 Continue\r\n\r\n",
         ],
     )
-    def test_a_head_without_end_is_refused(self, head: bytes):
-        """In a header, in many, in the status or in interim answers, before it takes up memory."""
+    def test_an_endless_head_is_refused(self, head: bytes):
+        """One header, many headers, the status or interim responses are limited before they use much memory."""
         piece = {b"\n": b"X-Many: 1\r\n" * 90, b" ": b"x" * 1_000}[head[-1:]]
         if head.endswith(b"\r\n\r\n"):
             piece = head * 40
@@ -177,8 +181,8 @@ class TestBounds:
             read(*[piece] * 100, reader=reader)
 
     @pytest.mark.parametrize("head", [b"Content-Length: 1099511627776\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"])
-    def test_a_body_without_end_is_refused(self, head: bytes):
-        """Once it is larger than any answer of DynamoDB."""
+    def test_an_endless_body_is_refused(self, head: bytes):
+        """It is refused once it is larger than any response of DynamoDB."""
         reader, piece = HttpResponseReader(), b"x" * (1 << 20)
         if b"chunked" in head:
             piece = b"%x\r\n%s\r\n" % (len(piece), piece)
@@ -186,8 +190,8 @@ class TestBounds:
         with pytest.raises(BrokenResponseError, match="too large"):
             read(*[piece] * (http_parser.MOST_BODY_BYTES // len(piece) + 2), reader=reader)
 
-    def test_the_largest_answer_of_dynamodb_is_read(self):
-        """A batch of 16 MiB."""
+    def test_the_largest_response_of_dynamodb_is_parsed(self):
+        """A batch has at most 16 MiB."""
         body = b"x" * (16 << 20)
         sent = answer(body, headers=checksum(body))
         pieces = [sent[place : place + 65_536] for place in range(0, len(sent), 65_536)]
@@ -195,7 +199,7 @@ class TestBounds:
         assert [len(body)] == [len(found.body) for found in read(*pieces)]
 
 
-class TestDates:
+class TestDatesAndChecksums:
     @pytest.mark.parametrize(
         "date",
         [
@@ -207,26 +211,26 @@ class TestDates:
             ",,,",
         ],
     )
-    def test_a_date_that_is_none_is_none(self, date: str):
-        """The answer counts all the same."""
+    def test_a_response_with_an_invalid_date_has_no_date(self, date: str):
+        """The response is valid nevertheless."""
         (found,) = read(answer(headers=f"Date: {date}\r\n".encode()))
 
         assert (200, b"{}", None) == (found.status, found.body, found.date_s)
 
     @given(st.text(st.characters(min_codepoint=32, max_codepoint=126)))
-    def test_no_date_spoils_an_answer(self, date: str):
-        """Whatever the server writes there."""
+    def test_a_response_with_any_date_is_parsed(self, date: str):
+        """The date header may contain any text."""
         (found,) = read(answer(headers=b"Date: " + date.encode() + b"\r\n"))
 
         assert b"{}" == found.body
 
-    def test_a_date_is_told_in_seconds(self):
-        """Since the epoch."""
+    def test_a_response_date_is_in_seconds_since_the_epoch(self):
+        """The date header is parsed as UTC."""
         (found,) = read(answer(headers=b"Date: Tue, 14 Nov 2023 22:13:20 GMT\r\n"))
 
         assert timegm((2023, 11, 14, 22, 13, 20)) == found.date_s
 
-    @pytest.mark.parametrize("told", [b"", b"abc", b"-1", b"9" * 5_000])
-    def test_a_checksum_that_is_none_is_not_checked(self, told: bytes):
-        """It says nothing of the body."""
-        assert [b"{}"] == [found.body for found in read(answer(headers=b"x-amz-crc32: " + told + b"\r\n"))]
+    @pytest.mark.parametrize("value", [b"", b"abc", b"-1", b"9" * 5_000])
+    def test_a_malformed_checksum_is_ignored(self, value: bytes):
+        """The body is accepted without a check."""
+        assert [b"{}"] == [found.body for found in read(answer(headers=b"x-amz-crc32: " + value + b"\r\n"))]

@@ -1,4 +1,4 @@
-"""JSON is written and read alike with and without orjson."""
+"""JSON is written and read equally with and without orjson."""
 
 import importlib.util
 import sys
@@ -14,7 +14,7 @@ NOT_JSON = [b"", b"{", b"<html>", b"\xff\xfe{}", b"{'a': 1}", b"[" * 100_000]
 
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The module as it is where there is no orjson."""
+    """The module as imported without orjson."""
     monkeypatch.setitem(sys.modules, "orjson", None)
     spec = importlib.util.spec_from_file_location("plain_notation", notation.__file__)
     assert spec is not None
@@ -25,24 +25,24 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.parametrize("value", VALUES)
-def test_both_write_the_same(plain: ModuleType, value: object):
-    """Byte by byte, and each reads what the other wrote."""
+def test_json_is_written_equally_with_and_without_orjson(plain: ModuleType, value: object):
+    """The bytes are the same, and each reads what the other wrote."""
     assert "orjson" != plain.dumps.__module__ == "plain_notation"
     assert notation.dumps(value) == plain.dumps(value)
     assert value == plain.loads(notation.dumps(value)) == notation.loads(plain.dumps(value))
 
 
 @pytest.mark.parametrize("text", NOT_JSON)
-def test_neither_reads_what_is_no_json(plain: ModuleType, text: bytes):
-    """It is the same error."""
+def test_invalid_json_raises_the_same_error_with_and_without_orjson(plain: ModuleType, text: bytes):
+    """Callers handle one error type."""
     for module in (notation, plain):
         with pytest.raises(notation.JSONDecodeError):
             module.loads(text)
 
 
 @pytest.mark.parametrize("value", ["\ud800", object(), {"a": {1, 2}}])
-def test_neither_writes_what_is_no_json(plain: ModuleType, value: object):
-    """A lone half of a character is none."""
+def test_text_with_a_lone_surrogate_is_refused_with_and_without_orjson(plain: ModuleType, value: object):
+    """Half of a surrogate pair cannot be encoded."""
     for module in (notation, plain):
         with pytest.raises(TypeError):
             module.dumps(value)

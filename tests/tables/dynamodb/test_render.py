@@ -1,4 +1,4 @@
-"""Expressions say what the operations they were made from say."""
+"""Rendered expressions mean the same as the operations they are made from."""
 
 import json
 from typing import Any
@@ -33,7 +33,7 @@ from zae_limiter.tables.dynamodb.render import dump, expressions, key_json
 from zae_limiter.tables.evaluate import apply
 
 KEY = Key("part", "sort")
-# Reserved words, paths, placeholders and gaps: what a name must not be taken for.
+# Reserved words, paths, placeholders and gaps: names that must not be interpreted.
 NAMES = ["n", "size", "a.b", "l[0]", "#0", ":0", "x%d", "%b%%", "b_rpm_tk"]
 
 numbers = st.one_of(st.integers(-2, 2), st.integers(10**38 - 2, 10**38 - 1))
@@ -75,14 +75,14 @@ updates = st.builds(
 
 
 def members(operation: Operation) -> dict[str, Any]:
-    """The members of a request, as DynamoDB would find them."""
+    """Return the members of the request, as DynamoDB parses them."""
     found: dict[str, Any] = json.loads(b'{"":0' + expressions(operation) + b"}")
     return found
 
 
 @given(whens, items)
-def test_a_rendered_condition_holds_when_the_condition_does(when: tuple[Condition, ...], item: dict[str, Any]) -> None:
-    """Whatever the item: absent attributes, other types, bounds the wrong way round."""
+def test_a_rendered_condition_holds_if_the_condition_holds(when: tuple[Condition, ...], item: dict[str, Any]) -> None:
+    """Items may lack attributes or have other types, and bounds may be reversed."""
     expected = all(condition.holds(item) for condition in when)
 
     for operation in (
@@ -98,8 +98,8 @@ def test_a_rendered_condition_holds_when_the_condition_does(when: tuple[Conditio
 
 
 @given(updates, items)
-def test_a_rendered_update_changes_what_the_update_does(update: Update, item: dict[str, Any]) -> None:
-    """Added, set and removed: the same item comes of it, and every placeholder is used."""
+def test_a_rendered_update_makes_the_same_changes_as_the_update(update: Update, item: dict[str, Any]) -> None:
+    """Adding, setting and removing result in the same item, and every placeholder is used."""
     item = {name: value for name, value in item.items() if name not in update.add or type(value) is int}
     request = Request(members(update), item or {"PK": "part", "SK": "sort"})
     defined, used = request.placeholders()
@@ -110,15 +110,15 @@ def test_a_rendered_update_changes_what_the_update_does(update: Update, item: di
 
 
 @given(updates)
-def test_a_refusal_is_asked_to_bring_the_item(update: Update) -> None:
-    """Where there is no condition nothing refuses."""
+def test_a_conditional_write_requests_the_stored_item_on_failure(update: Update) -> None:
+    """A write without a condition is never refused."""
     asked = members(update).get("ReturnValuesOnConditionCheckFailure")
 
     assert ("ALL_OLD" if update.when else None) == asked
 
 
-def test_a_take_is_written_like_this() -> None:
-    """One example to read."""
+def test_a_take_is_rendered_as_one_conditional_update() -> None:
+    """A complete example."""
     take = Update(
         KEY,
         add={"b_wcu_tc": 1, "b_rpm_tc": 5, "b_rpm_tk": -5},
@@ -140,8 +140,8 @@ def test_a_take_is_written_like_this() -> None:
     } == members(take)
 
 
-def test_what_differs_may_be_absent() -> None:
-    """The condition of a write that is sent again."""
+def test_a_differs_condition_holds_for_an_absent_attribute() -> None:
+    """This is the condition of a repeated write."""
     rendered = members(Delete(KEY, (Differs("op", 7), ItemExists())))
 
     expected = "(attribute_not_exists(#0) OR #0 <> :0) AND attribute_exists(#1)"
@@ -149,16 +149,16 @@ def test_what_differs_may_be_absent() -> None:
     assert {"#0": "op", "#1": "PK"} == rendered["ExpressionAttributeNames"]
 
 
-def test_nothing_is_said_where_there_is_nothing_to_say() -> None:
-    """DynamoDB takes no empty expression, and no empty names or values."""
+def test_an_operation_without_conditions_has_no_expressions() -> None:
+    """DynamoDB refuses empty expressions, names and values."""
     assert b"" == expressions(Put({"PK": "part", "SK": "sort", "x": 1}))
     assert b"" == expressions(Delete(KEY))
     assert b"" == expressions(Update(KEY))
 
 
 @pytest.mark.parametrize("when", [(), (Ranges([]),)])
-def test_a_check_always_has_a_condition(when: tuple[Condition, ...]) -> None:
-    """DynamoDB takes no check without one, so it is one that always holds."""
+def test_a_check_without_conditions_has_one_that_always_holds(when: tuple[Condition, ...]) -> None:
+    """DynamoDB refuses a check without a condition."""
     rendered = members(Check(KEY, when))
 
     assert "(attribute_exists(#0) OR attribute_not_exists(#0))" == rendered["ConditionExpression"]
@@ -166,8 +166,8 @@ def test_a_check_always_has_a_condition(when: tuple[Condition, ...]) -> None:
     assert Request(rendered, {"PK": "part"}).holds()
 
 
-def test_shapes_with_other_types_are_not_mixed_up() -> None:
-    """A number, a string and a boolean in the same place are written each in its way."""
+def test_operations_of_one_shape_with_other_types_are_rendered_separately() -> None:
+    """A number, a string and a boolean in the same position are rendered with their own types."""
     written = [members(Update(KEY, set={"x": value}))["ExpressionAttributeValues"] for value in (1, "1", True, None, 1)]
 
     expected: list[dict[str, object]] = [{"N": "1"}, {"S": "1"}, {"BOOL": True}, {"NULL": True}, {"N": "1"}]
@@ -175,8 +175,8 @@ def test_shapes_with_other_types_are_not_mixed_up() -> None:
 
 
 @pytest.mark.parametrize("amount", [1.5, "1", None, True])
-def test_only_numbers_are_added(amount: Any) -> None:
-    """DynamoDB would add to a set or refuse."""
+def test_adding_a_value_that_is_not_a_number_is_refused(amount: Any) -> None:
+    """DynamoDB would refuse it, or add to a set."""
     with pytest.raises(ValidationError, match="only numbers can be added"):
         expressions(Update(KEY, add={"y": 1, "x": amount}))
 
@@ -189,22 +189,22 @@ def test_only_numbers_are_added(amount: Any) -> None:
         Update(KEY, add={"x": 1}, remove=("x",)),
     ],
 )
-def test_an_attribute_is_changed_once(update: Update) -> None:
-    """DynamoDB refuses two changes of one attribute in an update; engines do not all notice."""
+def test_two_changes_of_one_attribute_are_refused(update: Update) -> None:
+    """DynamoDB refuses them in an update; some engines do not."""
     with pytest.raises(ValidationError, match="once in an update"):
         expressions(update)
 
 
 @pytest.mark.parametrize("value", [10**38 + 1, 1.5, b"", "\ud800", ["\ud800"]])
-def test_what_cannot_be_written_is_refused(value: Any) -> None:
-    """In changes and in conditions alike."""
+def test_a_value_that_cannot_be_encoded_is_refused(value: Any) -> None:
+    """This applies to changes and to conditions."""
     for operation in (Update(KEY, set={"x": value}), Delete(KEY, (Equals("x", value),))):
         with pytest.raises(ValidationError):
             expressions(operation)
 
 
-def test_numbers_beyond_38_digits_may_end_in_zeros() -> None:
-    """The rule of the items is the rule of the expressions."""
+def test_a_number_longer_than_38_digits_may_end_in_zeros() -> None:
+    """Expressions and items follow the same rule."""
     assert {":0": {"N": str(10**60)}} == members(Update(KEY, add={"x": 10**60}))["ExpressionAttributeValues"]
 
 
@@ -218,34 +218,34 @@ def test_numbers_beyond_38_digits_may_end_in_zeros() -> None:
         Update(KEY, set={"": 5}),
     ],
 )
-def test_keys_are_not_changed_and_index_keys_are_text(update: Update) -> None:
-    """As the embedded tables have it; not left to an engine that may not look."""
+def test_changing_a_key_or_a_non_text_index_key_is_refused(update: Update) -> None:
+    """Embedded tables do the same; some engines would accept it."""
     with pytest.raises(ValidationError):
         expressions(update)
 
 
-def test_index_keys_are_set_and_removed_as_any_attribute() -> None:
-    """An item moves within its indexes."""
+def test_index_keys_are_set_and_removed_like_other_attributes() -> None:
+    """An item may move within its indexes."""
     rendered = members(Update(KEY, set={"GSI1PK": "index"}, remove=("GSI2PK",)))
 
     assert "SET #0 = :0 REMOVE #1" == rendered["UpdateExpression"]
 
 
-def test_a_key_is_written_with_its_types() -> None:
+def test_a_key_is_rendered_with_its_types() -> None:
     """Both of its parts are strings."""
     assert {"PK": {"S": "part"}, "SK": {"S": "sort"}} == json.loads(key_json(KEY))
 
 
 @pytest.mark.parametrize("bad", ["", 1, None, "\ud800"])
-def test_a_key_that_no_item_has_is_refused(bad: Any) -> None:
-    """DynamoDB takes no empty key."""
+def test_an_invalid_key_is_refused(bad: Any) -> None:
+    """DynamoDB refuses empty keys."""
     with pytest.raises(ValidationError):
         key_json(Key("part", bad))
     with pytest.raises(ValidationError):
         key_json(Key(bad, "sort"))
 
 
-def test_json_that_cannot_be_written_is_refused() -> None:
-    """Half of a surrogate pair is no text."""
+def test_text_that_cannot_be_encoded_as_json_is_refused() -> None:
+    """Half of a surrogate pair is not valid text."""
     with pytest.raises(ValidationError, match="it cannot be written"):
         dump({"S": "\ud800"})

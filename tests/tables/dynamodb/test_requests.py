@@ -1,4 +1,4 @@
-"""Each read and each operation as the one call that carries it out."""
+"""Each read and each operation as one DynamoDB request."""
 
 import json
 from typing import Any
@@ -30,7 +30,7 @@ MEBIBYTE = 1024 * 1024
 
 
 def body(call: DynamoDbCall, verb: str) -> dict[str, Any]:
-    """The body of a call that asks for a verb."""
+    """Return the body of a request, and assert that it calls this API action."""
     assert f"DynamoDB_20120810.{verb}" == call.target
 
     found: dict[str, Any] = json.loads(call.body)
@@ -41,8 +41,8 @@ def item(**attributes: object) -> dict[str, object]:
     return {"PK": "part", "SK": "sort", **attributes}
 
 
-def test_an_item_is_read_by_its_key() -> None:
-    """A consistent read is asked for, not had by default."""
+def test_a_get_requests_an_item_by_its_key() -> None:
+    """Consistent reads are requested explicitly."""
     expected = {"TableName": "limiter", "Key": WRITTEN_KEY}
 
     assert expected == body(CALLS.get(KEY), "GetItem")
@@ -50,23 +50,23 @@ def test_an_item_is_read_by_its_key() -> None:
 
 
 @pytest.mark.parametrize("consistent", [False, True])
-def test_a_batch_is_read_key_by_key(consistent: bool) -> None:
-    """DynamoDB refuses a batch that names a key twice."""
+def test_a_batch_get_requests_each_key_once(consistent: bool) -> None:
+    """DynamoDB refuses a batch that contains a key twice."""
     call = CALLS.batch_get([KEY, Key("part", "other"), KEY], consistent)
 
     keys = [WRITTEN_KEY, {"PK": {"S": "part"}, "SK": {"S": "other"}}]
     assert {"RequestItems": {"limiter": {"Keys": keys, "ConsistentRead": consistent}}} == body(call, "BatchGetItem")
 
 
-def test_a_batch_is_deleted_key_by_key() -> None:
-    """Without conditions, each key once."""
+def test_a_batch_delete_requests_each_key_once() -> None:
+    """Batch deletes have no conditions."""
     call = CALLS.batch_delete([KEY, KEY])
 
     assert {"RequestItems": {"limiter": [{"DeleteRequest": {"Key": WRITTEN_KEY}}]}} == body(call, "BatchWriteItem")
 
 
-def test_a_batch_has_its_size() -> None:
-    """More are several calls, which is for the caller to make."""
+def test_a_batch_of_more_keys_than_dynamodb_allows_is_refused() -> None:
+    """The caller splits larger batches."""
     keys = [Key("part", str(number)) for number in range(101)]
     reads, deletes = CALLS.batch_get(keys[:100]), CALLS.batch_delete(keys[:25])
 
@@ -81,8 +81,8 @@ def test_a_batch_has_its_size() -> None:
 
 
 @pytest.mark.parametrize("bad", ["", 1, "\ud800"])
-def test_a_key_that_no_item_has_is_not_sent(bad: Any) -> None:
-    """DynamoDB would refuse the whole call for it."""
+def test_a_request_with_an_invalid_key_is_not_sent(bad: Any) -> None:
+    """DynamoDB would refuse the whole request."""
     with pytest.raises(ValidationError):
         CALLS.get(Key("part", bad))
     with pytest.raises(ValidationError):
@@ -107,10 +107,10 @@ def test_a_key_that_no_item_has_is_not_sent(bad: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("index", [None, "GSI3"])
-def test_a_query_reads_a_range_of_a_partition(
+def test_a_query_is_rendered_with_its_partition_and_bounds(
     query: Query, condition: str, values: list[str], index: str | None
 ) -> None:
-    """No bound is no condition; bounds the wrong way round find nothing, which DynamoDB takes for an error."""
+    """A missing bound adds no condition. Reversed bounds find nothing; DynamoDB would raise an error."""
     asked = body(CALLS.query(Query(query.pk, index, query.prefix, query.low, query.high)), "Query")
 
     names = {"#0": f"{index or ''}PK", "#1": f"{index or ''}SK"}
@@ -125,8 +125,8 @@ def test_a_query_reads_a_range_of_a_partition(
     assert expected == asked
 
 
-def test_a_query_goes_on_where_a_page_has_ended() -> None:
-    """Backwards, so many, after the last key of the page before."""
+def test_a_query_continues_after_the_last_key_of_a_page() -> None:
+    """Direction, limit and start key are sent."""
     start = {"PK": "p", "SK": "s", "GSI1PK": "part", "GSI1SK": "a"}
     asked = body(CALLS.query(Query("part", "GSI1", descending=True, limit=5, start=start)), "Query")
 
@@ -135,8 +135,8 @@ def test_a_query_goes_on_where_a_page_has_ended() -> None:
     assert {name: {"S": value} for name, value in start.items()} == asked["ExclusiveStartKey"]
 
 
-def test_only_the_table_itself_is_queried_consistently() -> None:
-    """DynamoDB refuses a consistent read of an index."""
+def test_a_consistent_query_of_an_index_is_refused() -> None:
+    """DynamoDB supports consistent queries of the table only."""
     assert body(CALLS.query(Query("part"), consistent=True), "Query")["ConsistentRead"] is True
     assert "ConsistentRead" not in body(CALLS.query(Query("part", "GSI1"), consistent=True), "Query")
 
@@ -145,8 +145,8 @@ def test_only_the_table_itself_is_queried_consistently() -> None:
     "query",
     [Query("part", "GSI9"), Query("part", limit=0), Query("part", prefix="a", low="a"), Query("part", low="\ud800")],
 )
-def test_a_query_that_makes_no_sense_is_not_sent(query: Query) -> None:
-    """As the embedded tables refuse it."""
+def test_an_invalid_query_is_not_sent(query: Query) -> None:
+    """The embedded tables refuse the same queries."""
     with pytest.raises(ValidationError):
         CALLS.query(query)
 
@@ -182,8 +182,8 @@ def test_a_query_that_makes_no_sense_is_not_sent(query: Query) -> None:
         ),
     ],
 )
-def test_a_write_is_one_call(operation: Write, verb: str, expected: dict[str, object]) -> None:
-    """An update answers with the new item, and a refusal of any with the old one."""
+def test_a_write_is_one_request(operation: Write, verb: str, expected: dict[str, object]) -> None:
+    """An update returns the new item; a refused write returns the old one."""
     assert {"TableName": "limiter", **expected} == body(CALLS.write(operation), verb)
 
 
@@ -198,16 +198,16 @@ def test_a_write_is_one_call(operation: Write, verb: str, expected: dict[str, ob
         Update(KEY, set={"PK": "other"}),
     ],
 )
-def test_a_write_that_no_table_carries_out_is_not_sent(operation: Write) -> None:
-    """The error is the same whether or not an engine would notice."""
+def test_an_invalid_write_is_not_sent(operation: Write) -> None:
+    """The error is the same on every engine."""
     with pytest.raises(ValidationError):
         CALLS.write(operation)
     with pytest.raises(ValidationError):
         CALLS.transact([operation], "token")
 
 
-def test_a_transaction_is_its_operations_under_a_token() -> None:
-    """Each refusal brings its item; nothing is answered on success."""
+def test_a_transaction_contains_its_operations_and_its_token() -> None:
+    """A failed condition returns the item; a success returns nothing."""
     operations: list[Operation] = [
         Put(item()),
         Update(Key("part", "b"), add={"n": 1}),
@@ -249,14 +249,14 @@ def test_a_transaction_is_its_operations_under_a_token() -> None:
         ([Put(item())], "t" * 37),
     ],
 )
-def test_a_transaction_that_would_not_begin_is_not_sent(operations: list[Operation], token: str) -> None:
-    """None, too many, two on one item, an update of nothing, a token that is none."""
+def test_an_invalid_transaction_is_not_sent(operations: list[Operation], token: str) -> None:
+    """No operations, too many, two on one item, an empty update, or an invalid token."""
     with pytest.raises(ValidationError):
         CALLS.transact(operations, token)
 
 
-def test_what_is_too_large_is_not_sent() -> None:
-    """A transaction has a lower bound than a single call."""
+def test_a_request_that_is_too_large_is_not_sent() -> None:
+    """A transaction has a lower limit than a single request."""
     large = Put(item(x="x" * (4 * MEBIBYTE)))
 
     assert CALLS.write(large).body
@@ -266,8 +266,8 @@ def test_what_is_too_large_is_not_sent() -> None:
         CALLS.write(Update(KEY, set={"x": "x" * (16 * MEBIBYTE)}))
 
 
-def test_a_metered_table_asks_what_a_call_has_cost() -> None:
-    """Of every call on items, index by index."""
+def test_requests_of_a_metered_table_ask_for_the_consumed_capacity() -> None:
+    """Every request on items asks for the capacity per index."""
     calls = [
         METERED.get(KEY),
         METERED.get(KEY, consistent=True),
@@ -283,8 +283,8 @@ def test_a_metered_table_asks_what_a_call_has_cost() -> None:
     assert {"INDEXES"} == {json.loads(call.body)["ReturnConsumedCapacity"] for call in calls}
 
 
-def test_a_table_has_four_indexes_of_keys() -> None:
-    """All keys are text; it is paid per request and has no stream."""
+def test_create_table_requests_four_key_only_indexes() -> None:
+    """All keys are strings. The table is billed per request and has no stream."""
     asked = body(CALLS.create_table(), "CreateTable")
 
     def schema(index: str) -> list[dict[str, str]]:
@@ -305,8 +305,8 @@ def test_a_table_has_four_indexes_of_keys() -> None:
     } == asked
 
 
-def test_a_table_is_described_and_its_items_expire() -> None:
-    """What is asked once, when a table is made."""
+def test_describe_table_and_time_to_live_requests_name_the_table() -> None:
+    """They are sent once, when a table is created."""
     expiry = {"AttributeName": "ttl", "Enabled": True}
 
     assert {"TableName": "limiter"} == body(CALLS.describe_table(), "DescribeTable")
@@ -314,8 +314,8 @@ def test_a_table_is_described_and_its_items_expire() -> None:
     assert expected == body(CALLS.update_time_to_live(), "UpdateTimeToLive")
 
 
-def test_a_table_may_have_any_name() -> None:
-    """A name is written as text, whatever is in it."""
+def test_a_table_name_may_contain_any_text() -> None:
+    """The name is encoded as JSON text."""
     name = 'my "table" %d'
 
     assert name == body(Calls(name).write(Update(KEY, set={"x": 1})), "UpdateItem")["TableName"]

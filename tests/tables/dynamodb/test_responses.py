@@ -1,4 +1,4 @@
-"""What DynamoDB's answers say."""
+"""The meaning of DynamoDB's responses."""
 
 import contextlib
 import json
@@ -31,15 +31,15 @@ def answer(**members: object) -> bytes:
     return json.dumps(members).encode()
 
 
-def test_an_item_is_there_or_not() -> None:
-    """An absent item is None."""
+def test_a_get_response_has_an_item_or_none() -> None:
+    """A missing item is None."""
     assert READ == item_of(answer(Item=WRITTEN))
     assert item_of(answer()) is None
     assert item_of(answer(ConsumedCapacity={})) is None
 
 
-def test_a_batch_may_be_answered_in_part() -> None:
-    """What was left out has to be asked for again."""
+def test_a_partial_batch_get_response_returns_the_unprocessed_keys() -> None:
+    """These keys have to be requested again."""
     left = {"limiter": {"Keys": [WRITTEN_KEY], "ConsistentRead": False}}
 
     assert ([READ], [KEY]) == batch_of(answer(Responses={"limiter": [WRITTEN]}, UnprocessedKeys=left))
@@ -47,16 +47,16 @@ def test_a_batch_may_be_answered_in_part() -> None:
     assert ([], []) == batch_of(answer())
 
 
-def test_a_batch_may_be_deleted_in_part() -> None:
-    """What was left has to be asked for again."""
+def test_a_partial_batch_delete_response_returns_the_unprocessed_keys() -> None:
+    """These keys have to be requested again."""
     left = {"limiter": [{"DeleteRequest": {"Key": WRITTEN_KEY}}]}
 
     assert [KEY] == undeleted_of(answer(UnprocessedItems=left))
     assert [] == undeleted_of(answer(UnprocessedItems={}))
 
 
-def test_a_page_says_where_the_next_begins() -> None:
-    """The last page says nothing."""
+def test_a_query_response_returns_where_the_next_page_starts() -> None:
+    """The last page has no start key."""
     last = {**WRITTEN_KEY, "GSI1PK": {"S": "g"}, "GSI1SK": {"S": "s"}}
     start = {"PK": "part", "SK": "sort", "GSI1PK": "g", "GSI1SK": "s"}
 
@@ -65,8 +65,8 @@ def test_a_page_says_where_the_next_begins() -> None:
     assert Page([], None) == page_of(answer(Items=[]))
 
 
-def test_an_applied_write_leaves_an_item() -> None:
-    """An update's is in the answer, a put's is its own, a delete's is none."""
+def test_an_applied_write_returns_the_new_item() -> None:
+    """An update's item is in the response, a put's is the given one, a delete's is None."""
     put = Put(READ)
 
     assert Applied(READ) == applied_of(Update(KEY, add={"x": 1}), answer(Attributes=WRITTEN))
@@ -74,8 +74,8 @@ def test_an_applied_write_leaves_an_item() -> None:
     assert Applied({}) == applied_of(Delete(KEY), answer())
 
 
-def test_an_update_that_only_removes_creates_nothing() -> None:
-    """DynamoDB answers without attributes then."""
+def test_an_update_that_only_removes_may_leave_no_item() -> None:
+    """DynamoDB then answers without attributes."""
     assert Applied({}) == applied_of(Update(KEY, remove=("x",)), answer())
 
 
@@ -89,13 +89,13 @@ def test_an_update_that_only_removes_creates_nothing() -> None:
         ({}, False),
     ],
 )
-def test_a_table_is_active_with_all_its_indexes(table: dict[str, object], expected: bool) -> None:
-    """A table that is being made answers no queries yet."""
+def test_a_table_is_ready_when_it_and_all_indexes_are_active(table: dict[str, object], expected: bool) -> None:
+    """A table that is being created answers no queries."""
     assert expected is active(answer(Table=table))
 
 
-def test_a_metered_call_says_what_it_has_cost() -> None:
-    """One table or several, and nothing where nothing was asked."""
+def test_a_metered_response_has_the_consumed_capacity() -> None:
+    """One table or several are reported; without metering, nothing is."""
     cost = {"TableName": "limiter", "CapacityUnits": 2.0, "GlobalSecondaryIndexes": {"GSI1": {"CapacityUnits": 1.0}}}
 
     assert [cost] == consumed_of(answer(ConsumedCapacity=cost))
@@ -105,16 +105,16 @@ def test_a_metered_call_says_what_it_has_cost() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"null", b'"text"'])
 @pytest.mark.parametrize("read", [item_of, batch_of, undeleted_of, page_of, active, consumed_of])
-def test_an_answer_that_is_not_dynamodbs_is_an_error(read: Callable[[bytes], object], body: bytes) -> None:
-    """Something else listens at the endpoint."""
+def test_a_response_that_is_not_from_dynamodb_raises_an_error(read: Callable[[bytes], object], body: bytes) -> None:
+    """Another server may listen at the endpoint."""
     with pytest.raises(StorageError, match="not DynamoDB's"):
         read(body)
     with pytest.raises(StorageError, match="not DynamoDB's"):
         applied_of(Update(KEY), body)
 
 
-def test_an_item_that_cannot_be_read_is_an_error() -> None:
-    """Somebody else wrote it."""
+def test_a_response_with_an_unreadable_item_raises_an_error() -> None:
+    """Another application may have written it."""
     with pytest.raises(CorruptItemError):
         item_of(answer(Item={**WRITTEN_KEY, "x": {"SS": ["a"]}}))
 
@@ -134,24 +134,26 @@ json_values = st.recursive(
 @pytest.mark.parametrize("odd", ODD, ids=repr)
 @pytest.mark.parametrize("member", MEMBERS.split())
 @pytest.mark.parametrize("read", READERS)
-def test_a_member_of_another_type_is_a_named_error(read: Callable[[bytes], object], member: str, odd: object) -> None:
-    """Whatever stands where an item, a key or a list belongs: never an error of Python's own."""
+def test_a_response_member_of_a_wrong_type_raises_a_package_error(
+    read: Callable[[bytes], object], member: str, odd: object
+) -> None:
+    """A wrong value in place of an item, a key or a list never raises a built-in error."""
     for body in (answer(**{member: odd}), answer(**{member: {"limiter": odd}}), answer(**{member: [odd]})):
         with contextlib.suppress(StorageError):
             read(body)
 
 
 @given(st.dictionaries(st.sampled_from(MEMBERS.split()), json_values))
-def test_any_answer_is_read_or_a_named_error(members: dict[str, object]) -> None:
-    """Any JSON at all."""
+def test_any_json_response_is_parsed_or_raises_a_package_error(members: dict[str, object]) -> None:
+    """No built-in error is raised."""
     for read in READERS:
         with contextlib.suppress(StorageError):
             read(answer(**members))
 
 
 @given(st.binary(max_size=40))
-def test_any_bytes_are_read_or_a_named_error(body: bytes) -> None:
-    """Neither JSON nor text."""
+def test_any_response_bytes_are_parsed_or_raise_a_package_error(body: bytes) -> None:
+    """The bytes may be neither JSON nor text."""
     for read in READERS:
         with contextlib.suppress(StorageError):
             read(body)
@@ -173,7 +175,7 @@ def test_any_bytes_are_read_or_a_named_error(body: bytes) -> None:
     ],
     ids=lambda body: repr(body[:40]),
 )
-def test_what_no_table_keeps_is_a_named_error(body: bytes) -> None:
-    """Nested too deep, numbers too large or not written as text, two types at once, no UTF-8."""
+def test_a_value_that_no_table_stores_raises_a_package_error(body: bytes) -> None:
+    """Too deep nesting, too large or unquoted numbers, two types in one value, or invalid UTF-8."""
     with pytest.raises(StorageError):
         item_of(body)

@@ -1,4 +1,4 @@
-"""Signatures equal botocore's byte for byte, whatever is signed, when and by how many threads."""
+"""Signatures equal those of botocore byte for byte, for any request, time and number of threads."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -41,8 +41,10 @@ calls = st.builds(DynamoDbCall, targets, st.binary(max_size=200))
 seconds = st.integers(FIRST_S, LAST_S)
 
 
-def botocores(keys: Credentials, endpoint: Endpoint, call: DynamoDbCall, now_s: int) -> botocore.awsrequest.AWSRequest:
-    """The same request as botocore signs it at that time."""
+def signed_by_botocore(
+    keys: Credentials, endpoint: Endpoint, call: DynamoDbCall, now_s: int
+) -> botocore.awsrequest.AWSRequest:
+    """Return the same request as botocore signs it at that time."""
     headers = {"Content-Type": "application/x-amz-json-1.0", "User-Agent": "zae-limiter", "X-Amz-Target": call.target}
     url = f"{endpoint.scheme}://{endpoint.authority}{endpoint.path}"
     request = botocore.awsrequest.AWSRequest("POST", url, headers, call.body)
@@ -62,9 +64,9 @@ def headers_of(request: bytes) -> dict[str, str]:
 
 @given(credentials, endpoints, calls, seconds)
 @example(KEYS, Endpoint("http", "localhost", 8000, "/a/../b//c%20d/", "us-east-1"), CALL, FIRST_S)
-def test_a_signature_is_botocores(keys: Credentials, endpoint: Endpoint, call: DynamoDbCall, now_s: int):
-    """Every header botocore signs is sent, with its value, and the signature is the same."""
-    theirs = botocores(keys, endpoint, call, now_s)
+def test_a_signature_equals_that_of_botocore(keys: Credentials, endpoint: Endpoint, call: DynamoDbCall, now_s: int):
+    """Every header that botocore signs is sent with the same value."""
+    theirs = signed_by_botocore(keys, endpoint, call, now_s)
     request = Signer(keys, endpoint, "zae-limiter").request(call, now_s)
     ours = headers_of(request)
 
@@ -79,15 +81,15 @@ def test_a_signature_is_botocores(keys: Credentials, endpoint: Endpoint, call: D
 
 
 @given(st.lists(st.builds(lambda day, second: FIRST_S + day * DAY_S + second, st.integers(0, 3), st.integers(0, 2))))
-def test_one_signer_may_go_forth_and_back_in_time(times: list[int]):
-    """What it keeps of a second or of a day it uses only then."""
+def test_a_signer_may_be_used_at_earlier_and_later_times(times: list[int]):
+    """Values cached for a second or a day are used only in it."""
     signer = Signer(KEYS, HERE, "zae-limiter")
     signed = [signer.request(CALL, now_s) for now_s in times]
 
     assert [Signer(KEYS, HERE, "zae-limiter").request(CALL, now_s) for now_s in times] == signed
 
 
-def test_threads_may_sign_at_once_in_different_seconds():
+def test_threads_may_sign_in_different_seconds_at_the_same_time():
     """No request is signed with one second and sent with another."""
     times = [FIRST_S + DAY_S - 2 + second for second in range(4)]
     expected = {now_s: Signer(KEYS, HERE, "zae-limiter").request(CALL, now_s) for now_s in times}
@@ -106,8 +108,8 @@ def test_threads_may_sign_at_once_in_different_seconds():
 
 @pytest.mark.parametrize("bad", ["a\nb", "a\r\nX-Other: 1", "a b", "a\x00", "ключ", "token\n"])
 @pytest.mark.parametrize("place", ["access key", "token", "host", "path"])
-def test_what_no_header_may_have_is_refused_and_not_shown(bad: str, place: str):
-    """A line end in a token from the environment neither forges a header nor gets into an error's text."""
+def test_invalid_header_characters_are_refused_and_not_shown(bad: str, place: str):
+    """A line end in a token neither adds a header nor appears in the text of the error."""
     keys = Credentials(bad if place == "access key" else "A", "secret", bad if place == "token" else None)
     endpoint = Endpoint("https", bad if place == "host" else "h", 443, bad if place == "path" else "/", "us-east-1")
     with pytest.raises(ValueError, match="characters not allowed") as caught:
@@ -116,15 +118,15 @@ def test_what_no_header_may_have_is_refused_and_not_shown(bad: str, place: str):
     assert bad not in str(caught.value)
 
 
-def test_an_empty_token_is_none():
-    """As with botocore, which sends none."""
+def test_an_empty_session_token_is_not_sent():
+    """botocore does not send it either."""
     empty = Signer(Credentials("A", "s", ""), HERE, "u").request(CALL, FIRST_S)
 
     assert Signer(Credentials("A", "s"), HERE, "u").request(CALL, FIRST_S) == empty
 
 
-def test_keys_are_not_shown():
-    """Neither by the keys themselves, nor by what signs with them, nor by what it keeps of them."""
+def test_secret_keys_are_not_shown_by_repr():
+    """This applies to the keys, the signer and its cached values."""
     keys = Credentials("AKIDSECRET", "the-secret", "the-token", "123456789012")
     signer = Signer(keys, HERE, "u")
     signer.request(CALL, FIRST_S)

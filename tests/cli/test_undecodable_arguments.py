@@ -1,4 +1,4 @@
-"""Arguments that are no text are refused in one line, by a command of its own process."""
+"""Arguments that are not valid text are refused in one line."""
 
 import os
 import subprocess
@@ -20,12 +20,12 @@ LIMITER = [os.fsencode(sys.executable), b"-c", b"from zae_limiter.cli import mai
     ],
     ids=repr,
 )
-def test_an_argument_that_is_no_text_is_refused(arguments: list[bytes], named: str, tmp_path: Path) -> None:
-    """With exit code 2, a line that names the argument, no traceback and no file."""
+def test_an_argument_that_is_not_valid_text_is_refused(arguments: list[bytes], named: str, tmp_path: Path) -> None:
+    """The exit code is 2 and one line names the argument. There is no traceback, and no file is created."""
     done = subprocess.run([*LIMITER, *arguments], cwd=tmp_path, capture_output=True, check=False, timeout=120)
-    told = done.stderr.decode()
+    printed = done.stderr.decode()
 
-    assert 2 == done.returncode, told
-    assert f"Error: Invalid {named} " in told
-    assert "Traceback" not in told
+    assert 2 == done.returncode, printed
+    assert f"Error: Invalid {named} " in printed
+    assert "Traceback" not in printed
     assert [] == list(tmp_path.iterdir())

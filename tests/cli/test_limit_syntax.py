@@ -1,4 +1,4 @@
-"""How limits and amounts are written."""
+"""The syntax of limits and amounts on the command line."""
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ from zae_limiter.core.limit import Limit
 
 
 class TestLimits:
-    def test_without_a_period_it_is_per_minute(self):
+    def test_a_limit_without_a_period_is_per_minute(self):
         """The name and the capacity are enough."""
         assert Limit.per_minute("rpm", 1000) == parse_limit("rpm:1000")
 
@@ -21,13 +21,13 @@ class TestLimits:
         + [(name, 3600) for name in ("h", "hour")]
         + [(name, 86400) for name in ("d", "day")],
     )
-    def test_a_period_may_be_named(self, period, seconds):
+    def test_a_limit_period_may_be_named(self, period, seconds):
         """Every period has a short and a long name."""
         assert Limit("x", 5, 5, seconds) == parse_limit(f"x:5/{period}")
 
     @pytest.mark.parametrize("text", ["rpm:1000/min:burst=1500", "rpm:1000:burst=1500"])
-    def test_a_burst_is_the_capacity(self, text):
-        """A burst makes the bucket larger than what comes back in a period."""
+    def test_a_limit_with_a_burst_has_the_burst_as_capacity(self, text):
+        """A burst makes the bucket larger than the refill of one period."""
         assert Limit.per_minute("rpm", 1000, burst=1500) == parse_limit(text)
 
     @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ class TestLimits:
             "rpm:" + "9" * 5000,
         ],
     )
-    def test_another_form_is_an_error_that_shows_the_form(self, text):
-        """Whoever mistypes a limit sees how it is written."""
+    def test_a_malformed_limit_raises_an_error_that_shows_the_syntax(self, text):
+        """The error shows how a limit is written."""
         with pytest.raises(ValidationError, match=r"NAME:RATE\[/PERIOD\]\[:burst=N\], such as rpm:100"):
             parse_limit(text)
 
@@ -68,16 +68,16 @@ class TestLimits:
             ("wcu:5", "limit name: this name is reserved"),
         ],
     )
-    def test_a_limit_that_cannot_be_is_an_error_that_shows_what_was_written(self, text, reason):
-        """The message has the text as typed, and the reason."""
+    def test_an_invalid_limit_raises_an_error_with_the_text_and_the_reason(self, text, reason):
+        """The message contains the text as typed."""
         with pytest.raises(ValidationError, match=reason) as caught:
             parse_limit(text)
 
         assert text == caught.value.value
 
     @given(st.text(max_size=30))
-    def test_any_text_is_a_limit_or_a_validation_error(self, text):
-        """No text leads to another error."""
+    def test_any_text_is_either_a_limit_or_a_validation_error(self, text):
+        """No text raises another error."""
         try:
             found = parse_limit(text)
         except ValidationError:
@@ -89,34 +89,34 @@ class TestLimits:
         ("limit", "text"),
         [(Limit.per_minute("x", 1000), "1000 per minute"), (Limit("x", 9, 5, 90), "5 per 90 seconds")],
     )
-    def test_the_refill_is_told_in_words(self, limit, text):
-        """Usual periods have a name, others are told in seconds."""
+    def test_the_refill_rate_is_described_in_words(self, limit, text):
+        """Common periods have a name; others are given in seconds."""
         assert text == describe_refill(limit)
 
 
 class TestAmounts:
-    def test_a_name_and_an_amount(self):
-        """That is all there is."""
+    def test_an_amount_is_parsed_from_a_name_and_a_number(self):
+        """An amount has no other parts."""
         assert ("tpm", 500) == parse_amount("tpm:500")
 
     @pytest.mark.parametrize("text", ["", "tpm", "tpm:", ":5", "tpm:x", "tpm:1.5", "tpm:5/min", "tpm:" + "9" * 5000])
-    def test_another_form_is_an_error_that_shows_the_form(self, text):
-        """Whoever mistypes an amount sees how it is written."""
+    def test_a_malformed_amount_raises_an_error_that_shows_the_syntax(self, text):
+        """The error shows how an amount is written."""
         with pytest.raises(ValidationError, match="NAME:AMOUNT, such as rpm:1"):
             parse_amount(text)
 
-    def test_a_limit_named_twice_is_an_error(self):
-        """Which of the two amounts was meant, nobody knows."""
+    def test_an_amount_given_twice_for_one_limit_raises_an_error(self):
+        """Two amounts for one limit are ambiguous."""
         with pytest.raises(ValidationError, match="'rpm': is given twice"):
             gather_amounts((("rpm", 1), ("tpm", 5), ("rpm", 2)))
 
 
 class TestWriting:
     @pytest.mark.parametrize("text", ["rpm:1000/min", "rps:5/s:burst=9", "rph:5/h", "rpd:5/d:burst=6"])
-    def test_what_is_written_is_what_was_read(self, text):
-        """The audit shows limits as they can be given again."""
+    def test_a_limit_is_formatted_in_the_syntax_it_is_parsed_from(self, text):
+        """The audit prints limits that can be given to a command again."""
         assert text == write_limit(parse_limit(text))
 
-    def test_a_period_without_a_name_is_in_seconds(self):
-        """The API can make such limits, the command line cannot."""
+    def test_a_period_without_a_name_is_formatted_in_seconds(self):
+        """The API accepts such limits; the command line does not."""
         assert "x:5/90 s:burst=9" == write_limit(Limit.custom("x", 9, 5, 90))

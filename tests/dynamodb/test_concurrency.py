@@ -1,4 +1,4 @@
-"""Many at once on a real engine: more tasks than connections, tasks that are cancelled, and all who open at once."""
+"""Concurrency on a real engine: more tasks than connections, cancelled tasks, and concurrent opening."""
 
 import asyncio
 import threading
@@ -35,13 +35,13 @@ async def repo(url: str) -> AsyncIterator[Repository]:
 
 
 async def consumed_milli(repo: Repository) -> int:
-    """What the only bucket has counted."""
+    """Return what the only bucket has counted."""
     [bucket] = await repo.get_buckets("user-1")
     return bucket.total_consumed_milli
 
 
-async def test_more_tasks_than_connections_take_what_they_take(repo: Repository) -> None:
-    """Nobody is refused for want of a connection, and every take counts once."""
+async def test_more_tasks_than_connections_are_all_admitted_and_counted_once(repo: Repository) -> None:
+    """No task fails for lack of a connection."""
     limiter = RateLimiter(repo)
 
     async def take() -> None:
@@ -54,8 +54,8 @@ async def test_more_tasks_than_connections_take_what_they_take(repo: Repository)
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.01, 0.05])
-async def test_tasks_that_are_cancelled_give_all_back(repo: Repository, after_s: float) -> None:
-    """Whether a take was on its way, applied, or not begun."""
+async def test_cancelled_tasks_are_rolled_back(repo: Repository, after_s: float) -> None:
+    """A take may be in flight, applied, or not begun."""
     limiter = RateLimiter(repo)
 
     async def hold() -> None:
@@ -74,7 +74,7 @@ async def test_tasks_that_are_cancelled_give_all_back(repo: Repository, after_s:
 
 
 async def test_threads_share_connections(url: str, repo: Repository) -> None:
-    """An answer goes to the thread that asked."""
+    """Each answer goes to the thread that asked."""
     failures: list[BaseException] = []
     with SyncRepository.open(url, session=session(), deadline_s=DEADLINE_S) as blocking:
         limiter = SyncRateLimiter(blocking)
@@ -84,7 +84,7 @@ async def test_threads_share_connections(url: str, repo: Repository) -> None:
                 for amount in range(1, 6):
                     with limiter.acquire(entity_id, "gpt-4", {"rpm": amount}) as lease:
                         assert {"rpm": amount} == lease.consumed
-            except BaseException as error:  # noqa: BLE001 - told by the test
+            except BaseException as error:  # noqa: BLE001 - reported by the test
                 failures.append(error)
 
         threads = [threading.Thread(target=work, args=(f"user-{number % 4}",)) for number in range(16)]
@@ -98,8 +98,8 @@ async def test_threads_share_connections(url: str, repo: Repository) -> None:
     assert [CAPACITY - 4 * 15] * 4 == left
 
 
-async def test_all_who_open_at_once_find_one_table(url: str) -> None:
-    """One of them makes it, with the default namespace; to the others it is there."""
+async def test_concurrent_openings_create_one_table(url: str) -> None:
+    """One of them creates it, with the default namespace; the others find it."""
     repos = await asyncio.gather(*(opened(url) for _ in range(8)))
 
     assert 1 == len({repo.scope.namespace_id for repo in repos})

@@ -1,4 +1,4 @@
-"""A table in memory that answers what carrying out asks for, and the stream of what was written to it."""
+"""A table in memory that answers the aggregator's requests, and the stream of writes to it."""
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
@@ -23,12 +23,12 @@ BUCKETS = [BucketKey(NAMESPACE_ID, entity, "gpt-4", shard) for entity in ("user-
 
 
 def namespace(status: NamespaceStatus = NamespaceStatus.ACTIVE, namespace_id: str = NAMESPACE_ID) -> Put:
-    """The write that leaves a namespace with a status."""
+    """Return the write that gives a namespace a status."""
     return Put(namespace_item.reverse_item(Namespace(namespace_id, "default", status, "2024-01-01T00:00:00Z")))
 
 
-class Stage:
-    """A table, and the time it is. ``before`` is called with every ask before it is answered."""
+class SimulatedTable:
+    """A table and its time. ``before`` is called with every request before it is answered."""
 
     def __init__(self, now_ms: int = START_MS, before: Callable[[Ask], None] | None = None) -> None:
         self.table = MemoryTable()
@@ -36,10 +36,10 @@ class Stage:
         self.now_ms = now_ms
         self.before = before
         self.asked: list[Ask] = []
-        self.means = ApplyContext(count(1), lambda: (self.now_ms, self.now_ms))
+        self.context = ApplyContext(count(1), lambda: (self.now_ms, self.now_ms))
 
     def answer(self, ask: Ask) -> TableAnswer:
-        """Do what is asked for."""
+        """Carry out a request and return its answer."""
         self.asked.append(ask)
         if self.before is not None:
             self.before(ask)
@@ -54,22 +54,22 @@ class Stage:
             case write:
                 return self.table.write(write)
 
-    def run(self, asking: TableDialogue[T]) -> T:
-        """Answer everything that is asked for, to the end."""
-        return drive(asking, self.answer)
+    def run(self, dialogue: TableDialogue[T]) -> T:
+        """Run a dialogue to its end."""
+        return drive(dialogue, self.answer)
 
     def put(self, items: Iterable[Item]) -> None:
-        """Put items there as they are."""
+        """Put items unchanged."""
         for item in items:
             self.table.write(Put(item))
 
     def buckets(self, entity_id: str = "user-1") -> dict[int, dict[str, Any]]:
-        """The shards of a bucket, by their numbers."""
+        """Return the shards of a bucket by number."""
         keys = [Key(f"{NAMESPACE_ID}/BUCKET#{entity_id}#gpt-4#{shard}", "#STATE") for shard in range(64)]
         return {shard: dict(item) for shard, item in enumerate(self.table.batch_get(keys)) if item is not None}
 
     def usage(self) -> dict[tuple[str, str], tuple[int, int]]:
-        """What every snapshot of the two entities has counted of ``rpm``, and in how many writes."""
+        """Return the counted ``rpm`` of every snapshot of the two entities, and the number of writes."""
         found = {}
         for entity in ("user-1", "user-2"):
             for item in self.table.query(Query(f"{NAMESPACE_ID}/ENTITY#{entity}", prefix="#USAGE#")).items:
@@ -79,33 +79,33 @@ class Stage:
 
 
 def change(number: int, bucket: BucketKey, hours: int, amount: int) -> BucketChange:
-    """A change that took some tokens of ``rpm``, in an hour."""
+    """Return a change that took tokens of ``rpm`` in an hour."""
     sequence = usage_item.pad_sequence(str(number))
     return BucketChange(bucket, sequence, START_MS + hours * HOUR_MS, {"rpm": amount * 1000}, 1)
 
 
 class Stream:
-    """The records that writes to items leave behind."""
+    """The stream records of writes to items."""
 
     def __init__(self) -> None:
         self.records: list[dict[str, Any]] = []
 
     def add(self, at_ms: int, old: Item | None, new: Item | None, **more: Any) -> dict[str, Any]:
-        """Add the record of an item that was created, changed or removed."""
+        """Add the record of a created, changed or removed item."""
         known: Mapping[str, Any] = new or old or {}
         images = {"OldImage": old, "NewImage": new}
-        told = {
+        data = {
             "Keys": encode_item({"PK": known["PK"], "SK": known["SK"]}),
             "SequenceNumber": str(100 + len(self.records)),
             "ApproximateCreationDateTime": at_ms / 1000,
             **{name: encode_item(image) for name, image in images.items() if image is not None},
         }
         name = "MODIFY" if old and new else "INSERT" if new else "REMOVE"
-        self.records.append({"eventName": name, "dynamodb": told, **more})
+        self.records.append({"eventName": name, "dynamodb": data, **more})
         return self.records[-1]
 
-    def write(self, stage: Stage, operation: Operation) -> None:
-        """Carry out an operation, which must succeed, and add its record."""
-        old = stage.table.get(operation.key)
-        stage.table.transact([operation])
-        self.add(stage.now_ms, old, stage.table.get(operation.key))
+    def write(self, simulated: SimulatedTable, operation: Operation) -> None:
+        """Carry out an operation, which has to succeed, and add its record."""
+        old = simulated.table.get(operation.key)
+        simulated.table.transact([operation])
+        self.add(simulated.now_ms, old, simulated.table.get(operation.key))

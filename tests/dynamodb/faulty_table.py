@@ -1,4 +1,4 @@
-"""A table behind the fault proxy with clients of one tree, and the kinds of call that a fault may meet."""
+"""A table behind the fault proxy with async or sync clients, and the kinds of calls that a fault may hit."""
 
 import contextlib
 import itertools
@@ -28,14 +28,14 @@ from tests.dynamodb.proxy import Proxy
 from tests.dynamodb.trees import tree
 from zae_limiter import Limit, RateLimiterUnavailable, RateLimitExceeded
 
-PATIENT_S = 30.0
+LONG_DEADLINE_S = 30.0
 CONSUME = {"rpm": 1, "tpm": 10}
-# So slow that a test earns nothing.
+# So slow that nothing refills during a test.
 LIMITS = [Limit.per_day("rpm", 1_000), Limit.per_day("tpm", 10_000)]
 OTHER_LIMITS = [Limit.per_day("rpm", 1_001), Limit.per_day("tpm", 10_001)]
 
-# What leaves the client in doubt whether its call was carried out.
-DOUBTS: dict[str, Fault] = {
+# Faults that leave it unknown whether the call was applied.
+UNKNOWN_OUTCOMES: dict[str, Fault] = {
     "dropped": Drop(applied=False),
     "dropped in order": Drop(applied=False, reset=False),
     "dropped after": Drop(applied=True),
@@ -49,17 +49,17 @@ DOUBTS: dict[str, Fault] = {
     "garbage": Garbage(),
     "garbage after": Garbage(applied=True),
 }
-# A failure that is sure, and what is none once the answer is read to its end.
-CLEAR: dict[str, Fault] = {"throttled": throttled(), "reset when idle": ResetIdle(), "split": Split()}
-FAULTS = DOUBTS | CLEAR
+# Faults with a definite outcome: a definite failure, or a complete response.
+DEFINITE_OUTCOMES: dict[str, Fault] = {"throttled": throttled(), "reset when idle": ResetIdle(), "split": Split()}
+FAULTS = UNKNOWN_OUTCOMES | DEFINITE_OUTCOMES
 
 
 class WorkFailedError(Exception):
-    """The work that tokens were taken for has failed."""
+    """The work that the tokens were taken for has failed."""
 
 
-class Stage:
-    """A table, the proxy before it, and clients that are opened once for each deadline, and may be hurried later."""
+class FaultyTable:
+    """A table, the proxy in front of it, and one client per deadline, whose deadlines can be shortened later."""
 
     def __init__(self, kind: str, stack: ExitStack) -> None:
         engine = quick_engine()
@@ -70,36 +70,39 @@ class Stage:
         self._tree = stack.enter_context(tree(kind))
         self._limiters: dict[tuple[float, bool], Any] = {}
         self._numbers = itertools.count(1)
-        first = self.limiter(PATIENT_S)
+        first = self.limiter(LONG_DEADLINE_S)
         first.set_system_defaults(LIMITS)
         self.ledger = Ledger(engine.url, table, first.repository.scope.namespace_id)
 
     def limiter(self, deadline_s: float, speculative: bool = True) -> Any:
-        """A client with this deadline."""
+        """Return a client with this deadline."""
         if (deadline_s, speculative) not in self._limiters:
             self._limiters[deadline_s, speculative] = self.new_limiter(deadline_s, speculative)
         return self._limiters[deadline_s, speculative]
 
     def new_limiter(self, deadline_s: float, speculative: bool = True) -> Any:
-        """A client of its own, with connections of its own."""
+        """Return a separate client with connections of its own."""
         repo = self._tree.open(self._url, deadline_s=deadline_s)
         self._stack.callback(repo.close)
         return self._tree.limiter(repo, speculative_writes=speculative)
 
-    def hurry(self, deadline_s: float) -> None:
-        """Let what clients begin from now on have so long, until `calm`: a busy machine is slow while all is well."""
+    def shorten_deadlines(self, deadline_s: float) -> None:
+        """Set the deadline of later calls of all clients, until `clear_faults`.
+
+        Calls without faults keep a long deadline, since a busy machine is slow.
+        """
         for limiter in self._limiters.values():
             limiter._client._deadline_s = deadline_s
 
-    def calm(self) -> None:
-        """No more faults, and as much time as before."""
-        self.proxy.calm()
+    def clear_faults(self) -> None:
+        """Remove all faults and restore the deadlines."""
+        self.proxy.clear_faults()
         for (deadline_s, _), limiter in self._limiters.items():
             limiter._client._deadline_s = deadline_s
 
-    def actor(self, deadline_s: float = PATIENT_S) -> "Actor":
-        """An entity nobody has used yet, as a client with this deadline sees it; no fault is left over."""
-        self.calm()
+    def actor(self, deadline_s: float = LONG_DEADLINE_S) -> "Actor":
+        """Return a new entity as a client with this deadline sees it, without faults."""
+        self.clear_faults()
         self.proxy.forget()
         self.limiter(deadline_s)  # opened before anything goes wrong
         return Actor(self, f"user-{next(self._numbers)}", deadline_s)
@@ -107,21 +110,21 @@ class Stage:
 
 @dataclass(slots=True)
 class Actor:
-    """One entity, and who acts for it."""
+    """An entity and the client that acts for it."""
 
-    stage: Stage
+    faulty: FaultyTable
     entity_id: str
     deadline_s: float
     choice: str | None = None
 
     @property
     def limiter(self) -> Any:
-        return self.stage.limiter(self.deadline_s)
+        return self.faulty.limiter(self.deadline_s)
 
     @property
     def used(self) -> dict[str, int]:
         """What the table has counted."""
-        return self.stage.ledger.used(self.entity_id)
+        return self.faulty.ledger.used(self.entity_id)
 
     @property
     def parent_id(self) -> str:
@@ -135,7 +138,7 @@ class Actor:
             pass
 
     def have_parent(self) -> None:
-        """Become the child of a parent that is charged too, and know it."""
+        """Become the child of a parent, which is charged too, and cache that."""
         self.limiter.create_entity(self.parent_id)
         self.limiter.create_entity(self.entity_id, parent_id=self.parent_id, cascade=True)
         self.take()
@@ -146,10 +149,10 @@ Plant = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    """Something a caller does, with a fault planted before the call in question, and what it then has used.
+class Scenario:
+    """Calls of a client with a fault injected before one of them, and the usage they should result in.
 
-    ``meets``: how many calls meet the fault. ``lost``: what it has used where a credit was lost.
+    ``meets``: the number of calls that meet the fault. ``lost``: the usage if a credit was lost.
     """
 
     act: Callable[[Actor, Plant], None]
@@ -172,7 +175,7 @@ def _first(actor: Actor, plant: Plant) -> None:
 
 
 def _look(actor: Actor, plant: Plant) -> None:
-    reading = actor.stage.limiter(actor.deadline_s, speculative=False)
+    reading = actor.faulty.limiter(actor.deadline_s, speculative=False)
     actor.take()
     with reading.acquire(actor.entity_id, RESOURCE, CONSUME):
         pass
@@ -205,16 +208,16 @@ def _cascade(actor: Actor, plant: Plant) -> None:
     actor.take()
 
 
-SCENES = {
-    "take": Scene(_take, "UpdateItem", {"rpm": 2, "tpm": 20}),
-    "create": Scene(_first, "PutItem", {"rpm": 1, "tpm": 10}),
-    "first touch": Scene(_first, "BatchGetItem", {"rpm": 1, "tpm": 10}),
-    "look": Scene(_look, "GetItem", {"rpm": 3, "tpm": 30}),
-    "rebase": Scene(_rebase, "UpdateItem", {"rpm": 2, "tpm": 20}),
-    "debit": Scene(_debit, "UpdateItem", {"rpm": 1, "tpm": 15}),
-    "more": Scene(_more, "UpdateItem", {"rpm": 1, "tpm": 15}),
-    "one of a cascade": Scene(_cascade, "UpdateItem", {"rpm": 2, "tpm": 20}, cascades=True),
-    "both of a cascade": Scene(_cascade, "UpdateItem", {"rpm": 2, "tpm": 20}, meets=2, cascades=True),
+SCENARIOS = {
+    "take": Scenario(_take, "UpdateItem", {"rpm": 2, "tpm": 20}),
+    "create": Scenario(_first, "PutItem", {"rpm": 1, "tpm": 10}),
+    "first touch": Scenario(_first, "BatchGetItem", {"rpm": 1, "tpm": 10}),
+    "look": Scenario(_look, "GetItem", {"rpm": 3, "tpm": 30}),
+    "rebase": Scenario(_rebase, "UpdateItem", {"rpm": 2, "tpm": 20}),
+    "debit": Scenario(_debit, "UpdateItem", {"rpm": 1, "tpm": 15}),
+    "more": Scenario(_more, "UpdateItem", {"rpm": 1, "tpm": 15}),
+    "one of a cascade": Scenario(_cascade, "UpdateItem", {"rpm": 2, "tpm": 20}, cascades=True),
+    "both of a cascade": Scenario(_cascade, "UpdateItem", {"rpm": 2, "tpm": 20}, meets=2, cascades=True),
 }
 
 
@@ -246,30 +249,30 @@ def _mixed(actor: Actor, plant: Plant) -> None:
 def _denied_by_parent(actor: Actor, plant: Plant) -> None:
     actor.limiter.set_limits(actor.parent_id, [Limit.per_day("rpm", 2)])
     actor.have_parent()
-    # Another client takes the rest of the parent: one that knows it to be empty would write nothing.
-    other = actor.stage.limiter(actor.deadline_s, speculative=False)
+    # Another client takes the rest of the parent. A client that knows it to be empty would write nothing.
+    other = actor.faulty.limiter(actor.deadline_s, speculative=False)
     with other.acquire(actor.parent_id, RESOURCE, {"rpm": 1}):
         pass
-    # The child's take passes, and the parent's is refused; the write after them gives back.
-    actor.stage.proxy.next(Nothing(), 2, "UpdateItem")
+    # The take of the child is applied and that of the parent refused. The third write credits the child.
+    actor.faulty.proxy.next(Nothing(), 2, "UpdateItem")
     plant()
     with pytest.raises(RateLimitExceeded):
         actor.take()
 
 
 CREDITS = {
-    "on exit": Scene(_credit, "UpdateItem", {"rpm": 1, "tpm": 6}, lost={"rpm": 1, "tpm": 10}),
-    "release": Scene(_release, "UpdateItem", {"rpm": 1, "tpm": 6}, lost={"rpm": 1, "tpm": 10}),
-    "roll back": Scene(_roll_back, "UpdateItem", {"rpm": 0, "tpm": 0}, lost={"rpm": 1, "tpm": 10}),
-    "beside a debit": Scene(_mixed, "UpdateItem", {"rpm": 2, "tpm": 6}, lost={"rpm": 2, "tpm": 10}),
-    "child of a parent that refused": Scene(
+    "on exit": Scenario(_credit, "UpdateItem", {"rpm": 1, "tpm": 6}, lost={"rpm": 1, "tpm": 10}),
+    "release": Scenario(_release, "UpdateItem", {"rpm": 1, "tpm": 6}, lost={"rpm": 1, "tpm": 10}),
+    "roll back": Scenario(_roll_back, "UpdateItem", {"rpm": 0, "tpm": 0}, lost={"rpm": 1, "tpm": 10}),
+    "beside a debit": Scenario(_mixed, "UpdateItem", {"rpm": 2, "tpm": 6}, lost={"rpm": 2, "tpm": 10}),
+    "child of a parent that refused": Scenario(
         _denied_by_parent, "UpdateItem", {"rpm": 1, "tpm": 10}, lost={"rpm": 2, "tpm": 20}
     ),
 }
 
 
 def gives_back(body: Any) -> bool:
-    """Whether a request raises a balance."""
+    """Return whether a request credits a balance."""
     if "UpdateExpression" not in body:
         return False
     added = body["UpdateExpression"].partition(" SET ")[0].removeprefix("ADD ").split(", ")
@@ -279,5 +282,5 @@ def gives_back(body: Any) -> bool:
 
 
 def is_applied(fault: Fault) -> bool:
-    """Whether the engine carries out what the fault meets."""
+    """Return whether the engine applies the requests that the fault hits."""
     return getattr(fault, "applied", True)

@@ -1,4 +1,4 @@
-"""A store that is away: an answer within the deadline, as the caller chose, and all is well once it is back."""
+"""An unavailable store: calls end within the deadline as the caller chose, and work again afterwards."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -8,52 +8,52 @@ from typing import Any
 import pytest
 
 from tests.dynamodb.engines import free_port, fresh_table_name
-from tests.dynamodb.gate import Gate
+from tests.dynamodb.faulty_table import CONSUME, LIMITS
 from tests.dynamodb.ledgers import RESOURCE, quick_engine, table_url
-from tests.dynamodb.stage import CONSUME, LIMITS
+from tests.dynamodb.switchable_proxy import SwitchableProxy
 from tests.dynamodb.trees import KINDS, tree
 from zae_limiter import RateLimiterUnavailable
 
 DEADLINE_S = 1.0
 DEFAULT_S = 1.0
-PATIENT_S = 30.0
+LONG_DEADLINE_S = 30.0
 GENEROUS = 20
-USER, CHILD, PARENT, STRANGER = "user-1", "child-1", "parent-1", "stranger-1"
+USER, CHILD, PARENT, NEW_USER = "user-1", "child-1", "parent-1", "new-user-1"
 NO_HOST = "no-such-host.invalid"
 NOWHERE = f"http://{NO_HOST}:8000"
 
-WAYS: dict[str, Callable[[Gate], None]] = {
-    "refused": Gate.refuse,
-    "silent": lambda gate: gate.silence(cut=False),
-    "cut off": lambda gate: gate.silence(cut=True),
-    "backlog full": Gate.ignore,
+FAILURES: dict[str, Callable[[SwitchableProxy], None]] = {
+    "refused": SwitchableProxy.refuse,
+    "silent": lambda proxy: proxy.silence(cut=False),
+    "cut off": lambda proxy: proxy.silence(cut=True),
+    "backlog full": SwitchableProxy.ignore,
 }
 
 
 class Site:
-    """A table behind a gate, and clients that have used it while it was open."""
+    """A table behind a switchable proxy, and clients that have used it while it was available."""
 
     def __init__(self, kind: str, stack: ExitStack) -> None:
-        self.gate = stack.enter_context(Gate(quick_engine().url))
-        self.url = table_url(fresh_table_name(), self.gate.url)
+        self.proxy = stack.enter_context(SwitchableProxy(quick_engine().url))
+        self.url = table_url(fresh_table_name(), self.proxy.url)
         self.tree = stack.enter_context(tree(kind))
         self._stack = stack
         self.limiter().set_system_defaults(LIMITS)
 
-    def limiter(self, deadline_s: float | None = PATIENT_S) -> Any:
-        """A client; None leaves the deadline as it is by default."""
+    def limiter(self, deadline_s: float | None = LONG_DEADLINE_S) -> Any:
+        """Return a client; None keeps the default deadline."""
         settings = {} if deadline_s is None else {"deadline_s": deadline_s}
         repo = self.tree.open(self.url, **settings)
         self._stack.callback(repo.close)
         return self.tree.limiter(repo)
 
     def open(self, limiter: Any) -> None:
-        """The store is back, and calls have plenty of time again."""
-        self.gate.open()
-        hurry(limiter, PATIENT_S)
+        """Make the store available, and give calls a long deadline again."""
+        self.proxy.open()
+        set_deadline(limiter, LONG_DEADLINE_S)
 
     def moved(self, limiter: Any, endpoint_url: str) -> Any:
-        """The same client, of a store that is looked for elsewhere."""
+        """Return the same client for a store at another endpoint."""
         repo = self.tree.elsewhere(limiter.repository, endpoint_url, DEADLINE_S)
         self._stack.callback(repo.close)
         return self.tree.limiter(repo)
@@ -65,14 +65,14 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
         yield Site(request.param, stack)
 
 
-@pytest.fixture(params=WAYS.values(), ids=WAYS)
-def shut(request: pytest.FixtureRequest) -> Callable[[Gate], None]:
-    shutting: Callable[[Gate], None] = request.param
-    return shutting
+@pytest.fixture(params=FAILURES.values(), ids=FAILURES)
+def disconnect(request: pytest.FixtureRequest) -> Callable[[SwitchableProxy], None]:
+    chosen: Callable[[SwitchableProxy], None] = request.param
+    return chosen
 
 
 def take(limiter: Any, entity_id: str = USER, choice: str = "block") -> bool:
-    """Take; whether it was let through unlimited."""
+    """Take tokens; return whether the request was allowed without limiting."""
     with limiter.acquire(entity_id, RESOURCE, CONSUME, on_unavailable=choice) as lease:
         return bool(lease.degraded)
 
@@ -83,8 +83,8 @@ def refused(limiter: Any, entity_id: str = USER) -> RateLimiterUnavailable:
     return caught.value
 
 
-def hurry(limiter: Any, deadline_s: float = DEADLINE_S) -> None:
-    """What is begun from now on has so long."""
+def set_deadline(limiter: Any, deadline_s: float = DEADLINE_S) -> None:
+    """Set the deadline of later calls."""
     limiter._client._deadline_s = deadline_s
 
 
@@ -94,15 +94,15 @@ def timed(act: Callable[[], object]) -> float:
     return time.monotonic() - began_s
 
 
-@pytest.mark.parametrize("entity_id", [USER, STRANGER])
-def test_an_engine_that_dies_is_noticed_in_time_and_again_when_it_is_back(
-    site: Site, shut: Callable[[Gate], None], entity_id: str
+@pytest.mark.parametrize("entity_id", [USER, NEW_USER])
+def test_an_unavailable_engine_is_detected_in_time_and_used_again_afterwards(
+    site: Site, disconnect: Callable[[SwitchableProxy], None], entity_id: str
 ):
-    """Blocked or let through as the caller says, for buckets that are known and for those that are not."""
+    """The call is blocked or allowed as the caller chose, for cached buckets and for new ones."""
     limiter = site.limiter()
     take(limiter)
-    shut(site.gate)
-    hurry(limiter)
+    disconnect(site.proxy)
+    set_deadline(limiter)
     errors = []
     blocked_s = timed(lambda: errors.append(refused(limiter, entity_id)))
     degraded = []
@@ -117,14 +117,16 @@ def test_an_engine_that_dies_is_noticed_in_time_and_again_when_it_is_back(
     assert [False] * 10 == [take(limiter, entity_id) for _ in range(10)]
 
 
-def test_a_cascade_is_answered_in_time(site: Site, shut: Callable[[Gate], None]):
+def test_a_cascade_on_an_unavailable_engine_ends_within_the_deadline(
+    site: Site, disconnect: Callable[[SwitchableProxy], None]
+):
     """Child and parent share the deadline."""
     limiter = site.limiter()
     limiter.create_entity(PARENT)
     limiter.create_entity(CHILD, parent_id=PARENT, cascade=True)
     take(limiter, CHILD)
-    shut(site.gate)
-    hurry(limiter)
+    disconnect(site.proxy)
+    set_deadline(limiter)
     took_s = timed(lambda: refused(limiter, CHILD))
     site.open(limiter)
 
@@ -132,29 +134,31 @@ def test_a_cascade_is_answered_in_time(site: Site, shut: Callable[[Gate], None])
     assert not take(limiter, CHILD)
 
 
-@pytest.mark.parametrize("way", ["silent", "backlog full"])
-def test_by_default_the_answer_comes_within_a_second(site: Site, way: str):
-    """Not after the 25 s and more of the usual clients."""
+@pytest.mark.parametrize("failure", ["silent", "backlog full"])
+def test_the_default_deadline_is_one_second(site: Site, failure: str):
+    """Common clients wait for 25 seconds or more."""
     limiter = site.limiter(None)
     default_s = limiter._client._deadline_s
-    hurry(limiter, PATIENT_S)
+    set_deadline(limiter, LONG_DEADLINE_S)
     take(limiter)
-    WAYS[way](site.gate)
-    hurry(limiter, default_s)
+    FAILURES[failure](site.proxy)
+    set_deadline(limiter, default_s)
 
     assert DEFAULT_S == default_s
     assert timed(lambda: refused(limiter)) < DEFAULT_S * GENEROUS
 
 
-def test_leaving_a_lease_is_answered_in_time(site: Site, shut: Callable[[Gate], None]):
-    """What is owed and cannot be charged is an error; what cannot be given back is none."""
+def test_leaving_a_lease_on_an_unavailable_engine_ends_within_the_deadline(
+    site: Site, disconnect: Callable[[SwitchableProxy], None]
+):
+    """A debit that cannot be charged raises an error; a lost credit does not."""
     limiter = site.limiter()
 
     def leave_with(change: int) -> None:
         with limiter.acquire(USER, RESOURCE, CONSUME, on_unavailable="block") as lease:
             lease.adjust(tpm=change)
-            shut(site.gate)
-            hurry(limiter)
+            disconnect(site.proxy)
+            set_deadline(limiter)
 
     def owe() -> None:
         with pytest.raises(RateLimiterUnavailable):
@@ -168,20 +172,22 @@ def test_leaving_a_lease_is_answered_in_time(site: Site, shut: Callable[[Gate], 
     assert given_s < DEADLINE_S * GENEROUS
 
 
-def test_is_available_says_so(site: Site, shut: Callable[[Gate], None]):
-    """It answers, and never raises."""
+def test_is_available_returns_false_while_the_engine_is_unavailable(
+    site: Site, disconnect: Callable[[SwitchableProxy], None]
+):
+    """It never raises."""
     limiter = site.limiter()
-    before = limiter.is_available(PATIENT_S)
-    shut(site.gate)
-    while_away = limiter.is_available(DEADLINE_S)
-    site.gate.open()
+    before = limiter.is_available(LONG_DEADLINE_S)
+    disconnect(site.proxy)
+    meanwhile = limiter.is_available(DEADLINE_S)
+    site.proxy.open()
 
-    assert [True, False, True] == [before, while_away, limiter.is_available(PATIENT_S)]
+    assert [True, False, True] == [before, meanwhile, limiter.is_available(LONG_DEADLINE_S)]
 
 
-@pytest.mark.parametrize("entity_id", [USER, STRANGER])
-def test_a_name_that_does_not_exist_is_noticed_in_time(site: Site, entity_id: str):
-    """Of a store that was there before, too; and the error says that it is the name."""
+@pytest.mark.parametrize("entity_id", [USER, NEW_USER])
+def test_a_host_name_that_does_not_resolve_is_detected_in_time(site: Site, entity_id: str):
+    """The store was reachable before. The error names the cause."""
     limiter = site.limiter()
     take(limiter)
     moved = site.moved(limiter, NOWHERE)
@@ -195,8 +201,8 @@ def test_a_name_that_does_not_exist_is_noticed_in_time(site: Site, entity_id: st
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("host", [NO_HOST, "127.0.0.1"])
-def test_opening_what_is_not_there_fails_in_time(kind: str, host: str):
-    """A name that does not exist, a port nobody listens on: the error says which."""
+def test_opening_an_unreachable_store_fails_in_time(kind: str, host: str):
+    """The host does not resolve, or no server listens at the port; the error says which."""
     url = table_url(fresh_table_name(), f"http://{host}:{free_port()}")
     errors = []
 
@@ -205,6 +211,6 @@ def test_opening_what_is_not_there_fails_in_time(kind: str, host: str):
             opened.open(url, deadline_s=DEADLINE_S)
         errors.append(caught.value)
 
-    # Administration has five times the deadline.
+    # Administrative calls have five times the deadline.
     assert timed(open_it) < DEADLINE_S * 5 * GENEROUS
     assert isinstance(errors[0].cause, OSError)

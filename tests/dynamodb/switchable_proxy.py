@@ -1,4 +1,4 @@
-"""A gate between client and engine that can be shut: as if the engine had died, or the network were cut."""
+"""A TCP proxy between client and engine that can be switched off, as if the engine or the network were down."""
 
 import asyncio
 import contextlib
@@ -11,24 +11,24 @@ from urllib.parse import urlsplit
 
 WAIT_S = 120.0
 PIECE_BYTES = 65_536
-# The kernel takes one more than it is told.
+# The kernel accepts one more connection than the backlog.
 FILLERS = 2
 
 
-class Gate:
-    """Passes bytes on at `url`, always the same; a thread with a loop of its own."""
+class SwitchableProxy:
+    """Forward bytes at a fixed `url`, in a thread with its own loop."""
 
     def __init__(self, engine_url: str) -> None:
         place = urlsplit(engine_url)
         self._engine = (place.hostname, place.port)
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="gate", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="switchable-proxy", daemon=True)
         self._port = 0
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._silent = False
-        self._deaf: list[socket.socket] = []
+        self._ignoring: list[socket.socket] = []
 
     @property
     def url(self) -> str:
@@ -47,42 +47,42 @@ class Gate:
         self._loop.close()
 
     def open(self) -> None:
-        """Let everything pass."""
+        """Forward everything."""
         self._silent = False
-        self._hear()
+        self._stop_ignoring()
         self._run(self._listen())
 
     def refuse(self) -> None:
-        """Nobody listens, and connections there were are gone."""
-        self._hear()
+        """Close the port and reset open connections."""
+        self._stop_ignoring()
         self._run(self._close())
 
     def silence(self, cut: bool) -> None:
-        """Accept and never answer; ``cut``: on the connections there are, too, else those are gone."""
+        """Accept connections and never answer; ``cut`` keeps open connections but silences them too."""
         self._silent = True
         if not cut:
             self._run(self._reset())
 
     def ignore(self) -> None:
-        """Listen and never accept; connections there were are gone."""
+        """Listen without accepting, with a full backlog; open connections are reset."""
         self.refuse()
         listening = socket.socket()
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", self._port))
         listening.listen(0)
-        self._deaf.append(listening)
+        self._ignoring.append(listening)
         for _ in range(FILLERS):
             filler = socket.socket()
             filler.setblocking(False)
             filler.connect_ex(("127.0.0.1", self._port))
-            self._deaf.append(filler)
+            self._ignoring.append(filler)
 
-    def _hear(self) -> None:
-        for one in self._deaf:
+    def _stop_ignoring(self) -> None:
+        for one in self._ignoring:
             one.close()
-        self._deaf.clear()
+        self._ignoring.clear()
 
-    # ---------------------------------------------------------------- the thread's side
+    # ---------------------------------------------------------------- runs in the loop
 
     async def _listen(self) -> None:
         if self._server is None:

@@ -1,4 +1,4 @@
-"""The requests that a client makes of AWS, as IAM sees them: heard where calls leave the client."""
+"""The requests that a client makes of AWS, as IAM sees them, recorded where calls leave the client."""
 
 import json
 import re
@@ -22,30 +22,30 @@ _KEYLESS = {"Scan", "DescribeTable", "UpdateTable", "DeleteTable", "UpdateTimeTo
 
 
 class Recorder:
-    """Hears what callers are asked for while it listens, and throttles a write where it is told to."""
+    """Record the calls of transports, and throttle this many writes."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
         self.throttles = 0
 
     def wrapped(self, caller: Any) -> Any:
-        """A caller whose calls are heard."""
-        return _Heard(caller, self)
+        """Return a transport whose calls are recorded."""
+        return _Recording(caller, self)
 
     def throttled(self, call: DynamoDbCall) -> bool:
-        """Whether a call is to be refused for there being too many."""
+        """Return whether a call is to be throttled."""
         if not (self.throttles and call.target.endswith(".UpdateItem")):
             return False
         self.throttles -= 1
         return True
 
     def taken(self) -> list[Request]:
-        """What was heard since the last time."""
+        """Return the requests recorded since the last call."""
         heard, self.requests = self.requests, []
         return heard
 
 
-class _Heard:
+class _Recording:
     def __init__(self, caller: Any, recorder: Recorder) -> None:
         self._caller = caller
         self._recorder = recorder
@@ -64,9 +64,9 @@ class _Heard:
 
 
 def requests_of(verb: str, body: dict[str, Any]) -> list[Request]:
-    """What IAM is asked for by a call: one action, or in a transaction one for each part.
+    """Return what IAM is asked for by a call: one action, or one per operation of a transaction.
 
-    A call that names no keys, or of which IAM does not see them, has None in their place.
+    The keys are None if the call has none, or if IAM does not see them.
     """
     match verb:
         case "TransactWriteItems":
@@ -94,7 +94,7 @@ def requests_of(verb: str, body: dict[str, Any]) -> list[Request]:
 
 
 def _partition(query: dict[str, Any]) -> Any:
-    """The value that a query requires of the partition key."""
+    """Return the value that a query requires of the partition key."""
     found = re.match(r"\s*#?\w+\s*=\s*(:\w+)", query["KeyConditionExpression"])
     assert found is not None, query["KeyConditionExpression"]
     return query["ExpressionAttributeValues"][found[1]]
