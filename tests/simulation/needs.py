@@ -1,4 +1,4 @@
-"""What a plan may be asked for beside its faults, so that a rule matters in it."""
+"""Conditions that a mutation may require of a plan besides its faults, so that the broken rule matters."""
 
 from tests.simulation.plan import EXPIRY, OWN, SHARDS, Plan, scenario_of
 
@@ -12,7 +12,7 @@ _SELDOM = 0.05
 
 
 def meets(plan: Plan, needs: frozenset[str]) -> bool:
-    """Say whether a plan has all these faults and traits."""
+    """Return whether a plan has all these faults and traits."""
     traits = needs & _TRAITS
     if not needs - traits <= plan.faults:
         return False
@@ -40,10 +40,10 @@ def _traits_of(plan: Plan) -> set[str]:
         CASCADE: bool(scenario.parents),
         SEVERAL_LIMITS: len(scenario.limits) > 1,
         OFTEN_OWN: OWN in plan.faults and scenario.own > _SELDOM,
-        OWN_BEFORE_REST: bool(scenario.habits.parting),
+        OWN_BEFORE_REST: bool(scenario.habits.own_before_quiet),
         ALL_GIVEN_BACK: bool(scenario.habits.greedy),
-        LACKING_OWN: bool(scenario.habits.lacking),
-        RESTLESS_SHARDS: bool(scenario.habits.restless_s),
+        LACKING_OWN: bool(scenario.habits.own_missing_one),
+        RESTLESS_SHARDS: bool(scenario.habits.reshard_pause_s),
         SOON_EXPIRED: EXPIRY in plan.faults and SHARDS not in plan.faults and slowest_ms <= _SOON_MS,
     }
     return {trait for trait, held in has.items() if held}
