@@ -13,7 +13,7 @@ from random import Random
 import pytest
 from rich.console import Console
 
-from tests.long_waits import PATIENT
+from tests.long_waits import LONG_DEADLINE
 from zae_limiter import RateLimiter, Repository, SystemClock
 from zae_limiter.cli.demo.ledger import Ledger
 from zae_limiter.cli.demo.live import LiveView, drawing
@@ -354,7 +354,7 @@ class TestTheRun:
 
     def test_two_at_once_on_one_file_are_told_apart(self, shell, monkeypatch):
         """A limit that the other one raised is no offence of this one."""
-        for name, value in PATIENT.items():
+        for name, value in LONG_DEADLINE.items():
             monkeypatch.setenv(name, value)
         with ThreadPoolExecutor() as pool:
             first = pool.submit(shell, "demo", "--seconds", "3")

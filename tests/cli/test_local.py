@@ -11,7 +11,7 @@ import pytest
 
 from tests.dynamodb.engines import free_port
 from tests.infra.local_servers import BROKEN, SILENT, in_place_of_ministack, stopped_in_the_end
-from tests.long_waits import PATIENT
+from tests.long_waits import LONG_DEADLINE
 from zae_limiter import SyncRepository
 from zae_limiter.infra.clients import Clients
 from zae_limiter.infra.local import session_of
@@ -77,7 +77,7 @@ def test_a_shell_that_evaluates_the_environment_uses_the_limiter_in_it(run, aws,
     """The limiter of the name is there after up, and data commands work on it, whatever keys the user has."""
     done = run("local", "up", "--port", port, "--name", "my-app")
     shell = {"PATH": os.environ["PATH"], "LIMITER": f"{sys.executable} -m zae_limiter", "AWS_PROFILE": "mine"}
-    shell |= {"ZAE_LIMITER_LOCAL_DIR": str(aws.directory), **PATIENT}
+    shell |= {"ZAE_LIMITER_LOCAL_DIR": str(aws.directory), **LONG_DEADLINE}
     used = subprocess.run(["sh", "-c", UP_AND_USE], env=shell, capture_output=True, text=True, timeout=120, check=False)
 
     assert 'eval "$(zae-limiter local env --name my-app)"' in done.stderr

@@ -12,7 +12,7 @@ import pytest
 from tests.docs.pages import ROOT, SHELLS, blocks
 from tests.dynamodb.engines import free_port
 from tests.infra.local_servers import stopped_in_the_end
-from tests.long_waits import PATIENT
+from tests.long_waits import LONG_DEADLINE
 
 PAGES = (ROOT / "README.md", ROOT / "docs" / "getting-started.md")
 # Whoever runs the tests has the extra.
@@ -23,7 +23,7 @@ def script(page: Path, port: int) -> str:
     """The lines of a page that start a local AWS, deploy to it and use it, on another port and patiently."""
     (text,) = [block.text for block in blocks(page, *SHELLS) if "zae-limiter deploy" in block.text]
     lines = [line for line in text.splitlines() if not line.startswith(INSTALLING)]
-    patiently = "".join(f"{name}={shlex.quote(value)} " for name, value in PATIENT.items())
+    patiently = "".join(f"{name}={shlex.quote(value)} " for name, value in LONG_DEADLINE.items())
     started = "\n".join(lines).replace("zae-limiter local up", f"zae-limiter local up --port {port}")
     return "set -e\n" + re.sub(r"^(?=zae-limiter acquire)", patiently, started, count=1, flags=re.MULTILINE) + "\n"
 

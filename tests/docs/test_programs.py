@@ -14,7 +14,7 @@ import pytest
 from tests.docs.pages import PAGES, Block, named, programs
 from tests.dynamodb.engines import start
 from tests.infra import cdk
-from tests.long_waits import PATIENT
+from tests.long_waits import LONG_DEADLINE
 from zae_limiter import Limit, SyncRepository
 
 RUNNER = Path(__file__).with_name("runner.py")
@@ -60,7 +60,7 @@ def faults(shown: list[Block], folder: Path, url: str | None) -> list[str]:
         "PATH": str(Path(sys.executable).parent),
         "HOME": str(folder),
     }
-    environment |= keys(url) | PATIENT if url else {}
+    environment |= keys(url) | LONG_DEADLINE if url else {}
     texts = [PLACE.sub(url, block.text) if url else block.text for block in shown]
     answers = zip(shown, ended(texts, folder, environment), strict=True)
     return [f"{block.place}: {told}" for block, answer in answers if (told := fault(block, answer)) is not None]

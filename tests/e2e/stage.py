@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.dynamodb.engines import fresh_table_name
 from tests.dynamodb.trees import session
-from tests.long_waits import PATIENT
+from tests.long_waits import LONG_DEADLINE
 from zae_limiter import SyncRateLimiter, SyncRepository
 from zae_limiter.infra.clients import Clients
 
@@ -90,7 +90,7 @@ class Stage:
         return [item for page in pages for item in page["Items"]]
 
     def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        known = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", **PATIENT}
+        known = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", **LONG_DEADLINE}
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "ZAE_"))}
         command = [sys.executable, *arguments]
         return subprocess.run(

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.long_waits import PATIENT
+from tests.long_waits import LONG_DEADLINE
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "fastapi_service"
@@ -77,7 +77,7 @@ def served(folder: Path, workers: int) -> Iterator[Service]:
     options += ["--timeout-worker-healthcheck", str(PATIENCE_S), "app:app"]
     process = subprocess.Popen(
         [sys.executable, "-m", "uvicorn", *options],
-        env={**os.environ, "ZAE_LIMITER_URL": url, **PATIENT},
+        env={**os.environ, "ZAE_LIMITER_URL": url, **LONG_DEADLINE},
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,

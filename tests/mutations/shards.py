@@ -44,7 +44,7 @@ SPLITS = (
         simulation(OVER, SHARDS),
         model("shards", PROMISE, 7),
         promise(SHARDED_BUCKET),
-        soak(SPLIT_WHOLE, "were made out of nothing"),
+        soak(SPLIT_WHOLE, "were made from nothing"),
     ),
     mutation(
         "split without its lower bound",
