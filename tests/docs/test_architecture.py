@@ -19,7 +19,7 @@ KEYS = [
     keys.pk_registry(),
     keys.pk_resource(NS, RESOURCE),
     keys.pk_entity(NS, ENTITY),
-    keys.pk_bucket(NS, ENTITY, RESOURCE, SHARD),  # type: ignore[arg-type]  # a stand-in for its number
+    keys.pk_bucket(NS, ENTITY, RESOURCE, SHARD),  # type: ignore[arg-type]  # a placeholder for its number
     keys.pk_audit(NS, ENTITY),
     keys.sk_state(),
     keys.sk_meta(),
@@ -35,12 +35,12 @@ KEYS = [
     keys.gsi1_pk_parent(NS, "{parent}"),
     keys.gsi1_sk_child(ENTITY),
     keys.gsi2_pk_resource(NS, RESOURCE),
-    keys.gsi2_sk_bucket(ENTITY, SHARD),  # type: ignore[arg-type]  # a stand-in for its number
+    keys.gsi2_sk_bucket(ENTITY, SHARD),  # type: ignore[arg-type]  # a placeholder for its number
     keys.gsi2_sk_usage(WINDOW, ENTITY),
     keys.gsi3_pk_entity_config(NS, RESOURCE),
     keys.gsi3_sk_entity(ENTITY),
     keys.gsi3_pk_entity(NS, ENTITY),
-    keys.gsi3_sk_bucket(RESOURCE, SHARD),  # type: ignore[arg-type]  # a stand-in for its number
+    keys.gsi3_sk_bucket(RESOURCE, SHARD),  # type: ignore[arg-type]  # a placeholder for its number
     keys.gsi4_pk(NS),
 ]
 SECTION = PAGE.partition("## What is in the table")[2].partition("\n\n| to ")[0]

@@ -113,7 +113,7 @@ def await_listener(address: str) -> None:
             if knock.connect_ex((url.hostname, url.port)) == 0:
                 return
         threading.Event().wait(0.1)
-    raise AssertionError(f"nobody listens at {address}")
+    raise AssertionError(f"no listener at {address}")
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from tests.mutations.mutation import (
     writer,
     written,
 )
-from tests.simulation.needs import OFTEN_OWN, OWN_BEFORE_REST, SEVERAL_LIMITS, SOON_EXPIRED
+from tests.simulation.needs import OFTEN_OWN, OWN_BEFORE_QUIET, SEVERAL_LIMITS, SOON_EXPIRED
 from tests.simulation.plan import CONFIG, EXPIRY, OWN, SHARDS, STEP
 from zae_limiter.core import acquire, rebase
 from zae_limiter.schema import bucket_writes
@@ -146,7 +146,7 @@ EXPIRIES = (
             *writer("rebase", functions.without_solvent_parts),
             *patch(rebase, "_expiry", functions.expiry_in_debt),
         ),
-        simulation("expiry", SOON_EXPIRED, OWN_BEFORE_REST),
+        simulation("expiry", SOON_EXPIRED, OWN_BEFORE_QUIET),
         promise(ONE_BUCKET, SHARDED_BUCKET),
     ),
     mutation(

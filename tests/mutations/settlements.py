@@ -15,7 +15,7 @@ from tests.mutations.mutation import (
     soak,
     written,
 )
-from tests.simulation.needs import LACKING_OWN, RESTLESS_SHARDS, SOON_EXPIRED
+from tests.simulation.needs import CONSTANT_RESHARDING, OWN_MISSING_ONE, SOON_EXPIRED
 from tests.simulation.plan import CANCEL, CANCEL_SETTLING, COPY, DELETE, SHARDS
 from tests.simulation.port import LOST_REQUEST, LOST_RESPONSE
 from tests.simulation.server import Server
@@ -112,7 +112,7 @@ SETTLEMENTS = (
         "credit to a limit that is absent",
         "a credit needs the limit to be there",
         written(writes.without(AttributeExists), "settle"),
-        simulation("limits", LACKING_OWN),
+        simulation("limits", OWN_MISSING_ONE),
     ),
 )
 
@@ -157,6 +157,6 @@ LOST_ANSWERS = (
         "a give-back across shards that was sent without an answer is not given in another form",
         patch(ShardClient, "commit", functions.credited_in_another_form),
         # The second credit may exceed what was ever taken from the bucket.
-        simulation(MISCOUNTED | OVER | {"reborn"}, RESTLESS_SHARDS),
+        simulation(MISCOUNTED | OVER | {"reborn"}, CONSTANT_RESHARDING),
     ),
 )

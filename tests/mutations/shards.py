@@ -20,7 +20,7 @@ from tests.mutations.mutation import (
     written,
 )
 from tests.promise.mutations import across, in_part
-from tests.simulation.needs import ALL_GIVEN_BACK, OFTEN_OWN
+from tests.simulation.needs import ALL_CREDITED, OFTEN_OWN
 from tests.simulation.plan import SHARDS
 from tests.soak.watching import SPLIT_WHOLE
 from zae_limiter._async.limiter.shards import ShardClient
@@ -66,7 +66,7 @@ SPLITS = (
         "split without its upper bound in debt",
         "split: in debt, `tk` is what was seen",
         writer("split", functions.split_in_debt),
-        simulation(OVER, ALL_GIVEN_BACK),
+        simulation(OVER, ALL_CREDITED),
     ),
     mutation(
         "split that sets without a floor",

@@ -108,11 +108,11 @@ def test_wheel_without_a_file_is_noticed(wheel, known):
 )
 def test_metadata_that_an_index_would_refuse_is_noticed(metadata, problem, tmp_path):
     """Before a tag is created, not after."""
-    spoilt = tmp_path / "x-1-py3-none-any.whl"
-    with zipfile.ZipFile(spoilt, "w") as opened:
+    invalid = tmp_path / "x-1-py3-none-any.whl"
+    with zipfile.ZipFile(invalid, "w") as opened:
         opened.writestr("x-1.dist-info/METADATA", metadata)
 
-    (found,) = package.metadata_problems(spoilt)
+    (found,) = package.metadata_problems(invalid)
     assert problem in found.lower()
 
 

@@ -344,7 +344,7 @@ def test_auto_mode_on_one_cpu_is_serial_and_an_explicit_threadpool_warns():
     ] == printed
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the number of CPUs can be told on Linux only")
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the number of CPUs can be set on Linux only")
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 def test_auto_mode_on_several_cpus_is_a_threadpool():
     """It gives no warning."""
