@@ -71,8 +71,7 @@ class StoredLimit:
 class Shard:
     """A shard as stored now, and its limits.
 
-    ``ideals`` are the balances that its limits would have if it had been created at the true time. It is empty after
-    any other change.
+    ``ideals`` are the balances of its limits if it had been created at the true time; empty after any other change.
     """
 
     __slots__ = ("ideals", "item", "layout_fields", "layouts")
@@ -134,10 +133,7 @@ Acted = Callable[[BucketId, str, int, bool], None]
 
 
 class Invariants:
-    """The state of every bucket, and the checks. ``acted`` receives all usage.
-
-    ``known`` are the limits that were ever configured.
-    """
+    """Every bucket, and its checks. ``acted`` receives all usage; ``known`` are the limits ever configured."""
 
     def __init__(self, acted: Acted, forgot: Callable[[BucketId, str, bool], None]) -> None:
         self.buckets: dict[BucketId, Bucket] = {}
