@@ -1,4 +1,4 @@
-"""The promise over several shards, checked on a ledger that shares no code with the limiter.
+"""The promise over several shards, checked on a ledger with arithmetic of its own.
 
 The shards are counted together: only a credit raises their sum, and only a write that may give tokens away loses any of
 it. For every span that ends in a take, takes + debits - credits <= the largest capacity + what the span earns + the
