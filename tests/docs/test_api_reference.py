@@ -180,7 +180,7 @@ class TestTheCheckCanFail:
     def test_missing_docstring_is_found(self):
         """Of a class, a method, a property and a class method."""
 
-        class Mute:
+        class Undocumented:
             def method(self) -> None: ...
 
             @property
@@ -190,7 +190,9 @@ class TestTheCheckCanFail:
             @classmethod
             def made(cls) -> None: ...
 
-        assert ["Mute", "method", "fact", "made"] == without_docstring([("Mute", Mute), *members(Mute)])
+        assert ["Undocumented", "method", "fact", "made"] == without_docstring(
+            [("Undocumented", Undocumented), *members(Undocumented)]
+        )
 
     @pytest.mark.parametrize("change", [lambda page: page.replace("│   ├── ", "├── ", 1), lambda page: page[:120]])
     def test_error_in_the_wrong_place_of_the_tree_is_found(self, change: Callable[[str], str]):

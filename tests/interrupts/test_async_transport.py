@@ -133,11 +133,11 @@ async def test_caller_cancelled_at_any_await_frees_its_connection_slot(echo, aga
         others = [asyncio.create_task(asked(transport, one, delay_ms=1)) for one in range(before)]
         await asyncio.sleep(0)
         run = CancelledAt(asked(transport, 50), number, again=again)
-        doomed = asyncio.create_task(ended(run))
+        cancelled = asyncio.create_task(ended(run))
         await asyncio.sleep(0)
         headers = {"Connection": "close"}
         others += [asyncio.create_task(asked(transport, before + one, headers=headers)) for one in range(3)]
-        found = await asyncio.wait_for(asyncio.gather(doomed, *others), LONG_S)
+        found = await asyncio.wait_for(asyncio.gather(cancelled, *others), LONG_S)
         held = await asyncio.wait_for(all_asked(transport, 60, 61, 62), LONG_S)
         pool = transport._pool
 

@@ -105,10 +105,10 @@ async def test_caller_cancelled_at_any_await_leaves_a_batcher_that_works(before,
         others = [asyncio.create_task(join(carrier, one, Number)) for one in range(before)]
         await asyncio.sleep(0)
         run = CancelledAt(join(carrier, 50, Number), number, again=again)
-        doomed = asyncio.create_task(ended(run))
+        cancelled = asyncio.create_task(ended(run))
         await asyncio.sleep(0)
         others += [asyncio.create_task(join(carrier, before + one, Number)) for one in range(2)]
-        found = await asyncio.wait_for(asyncio.gather(*others, doomed), 60)
+        found = await asyncio.wait_for(asyncio.gather(*others, cancelled), 60)
 
         assert [str(one) for one in range(before + 2)] == found[:-1], number
         assert carrier.rests(), number

@@ -51,7 +51,7 @@ def test_second_interrupt_during_the_cleanup_leaves_no_lock_on_the_file(tmp_path
     other = SqliteTable(tmp_path / "limiter.db")
     table.write(Put(item(ONE, 1)))
 
-    def doomed(cursor, argument):
+    def interrupted(cursor, argument):
         cursor.execute("BEGIN IMMEDIATE")
         raise Interrupt("the first")
 
@@ -60,7 +60,7 @@ def test_second_interrupt_during_the_cleanup_leaves_no_lock_on_the_file(tmp_path
         interrupt = InterruptAt(number, "pool")
         with interrupt:
             try:
-                table._writing(doomed, None)
+                table._writing(interrupted, None)
             except Interrupt as error:
                 kept.append(error)
         in_another_thread(lambda: table.write(Update(ONE, add={"total": 1})))

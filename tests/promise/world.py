@@ -361,7 +361,7 @@ class World:
         """A rejected request did not fit the client's view. It fits at the announced time, and not before."""
         terms, seen = self._known(job), client.seen
         short = {name for name, tokens in job.consume.items() if tokens and level(seen, name, at[0]) < tokens * 1000}
-        require(bool(short), "rejected though it fits:", job, seen)
+        require(bool(short), "rejected although it fits:", job, seen)
         stands = limit_levels(client.view, terms, at)
         reported = statuses(("user-1", "gpt-4"), stands, amounts_of(job.consume, terms), at, at)
         require(

@@ -73,7 +73,7 @@ async def test_both_when_cancelled_waits_for_calls_that_end_slowly():
     """It waits for a call that cleans up, even if the caller is cancelled again."""
     cleaning, cleaned = asyncio.Event(), asyncio.Event()
 
-    async def stubborn():
+    async def slow_to_cancel():
         try:
             await asyncio.Event().wait()
         finally:
@@ -81,7 +81,7 @@ async def test_both_when_cancelled_waits_for_calls_that_end_slowly():
             cleaned.set()
 
     quick = Call()
-    pair = asyncio.create_task(Parallel().both(stubborn, quick))
+    pair = asyncio.create_task(Parallel().both(slow_to_cancel, quick))
     await quick.begun.wait()
     pair.cancel()
     await turns()

@@ -181,7 +181,7 @@ def uncounted(repo: SyncRepository, items: Items, accounts: Accounts) -> Iterato
 # ---------------------------------------------------------------- the limiter after the run
 
 
-def unwell(repo: SyncRepository) -> Iterator[str]:
+def not_working(repo: SyncRepository) -> Iterator[str]:
     """Yield buckets that admit nothing although they have tokens, or that exceed their capacity after a take."""
     limiter = SyncRateLimiter(repo)
     consume = dict.fromkeys(NAMES, 1)

@@ -230,4 +230,4 @@ def _judge(report: Report, url: str, first: Items, record: Record) -> None:
         ):
             report.violations += found
         # Slow, and of no use for a table that already violates an invariant.
-        report.violations += [] if report.violations else checks.unwell(repo)
+        report.violations += [] if report.violations else checks.not_working(repo)
