@@ -1,5 +1,5 @@
-"""The environment of programs that must not give up on their store because the machine is busy."""
+"""The environment of programs that a busy machine must not make fail: they wait at least a minute for their store."""
 
 from pathlib import Path
 
-PATIENT = {"PYTHONPATH": str(Path(__file__).with_name("long_deadline"))}
+LONG_DEADLINE = {"PYTHONPATH": str(Path(__file__).with_name("long_deadline"))}

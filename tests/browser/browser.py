@@ -1,7 +1,7 @@
-"""A headless Chromium that looks at pages of this machine, and what a test asks of it.
+"""A headless Chromium that opens local pages, and what a test can ask of it.
 
-A page is opened at the width of a phone or of a desktop. What it wrote to the console as an error, and which addresses
-it asked for, are kept until the next is opened. No name but this machine's is resolved: nothing comes from outside.
+A page is opened at the width of a phone or of a desktop. Console errors and requested addresses are kept until the next
+page is opened. Only this machine's name is resolved: nothing comes from outside.
 """
 
 import base64
@@ -39,7 +39,7 @@ PAGE_LOAD_S = 120
 
 
 class Screen(NamedTuple):
-    """How large a page is shown, and whether as on a phone, where the page's viewport setting counts."""
+    """The size of a page, and whether it is shown as on a phone, with the page's viewport setting."""
 
     width: int
     height: int
@@ -51,7 +51,7 @@ DESKTOP = Screen(1280, 900, mobile=False)
 
 
 def missing() -> str | None:
-    """Why there is no browser, or None."""
+    """Return why there is no browser, or None."""
     absent = [program for program in ("chromium", "chromedriver") if shutil.which(program) is None]
     return (
         f"no {' and no '.join(absent)}; tools/browser.sh installs them where apt-get is and you are root"
@@ -78,7 +78,7 @@ class Browser:
         self._errors: list[str] = []
 
     def open(self, page: Path | str, screen: Screen = DESKTOP, *, dark: bool = False) -> None:
-        """Show a file, or a page of a local server, and forget what earlier pages said."""
+        """Show a file, or a page of a local server, and drop the logs of earlier pages."""
         size = {"width": screen.width, "height": screen.height, "deviceScaleFactor": 1, "mobile": screen.mobile}
         self._tell("Emulation.setDeviceMetricsOverride", size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -92,7 +92,7 @@ class Browser:
         self.driver.execute_async_script(LAID_OUT)
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """What a JavaScript function body returns in the page."""
+        """Return what a JavaScript function body returns in the page."""
         return self.driver.execute_script(script, *arguments)
 
     def wait_until(self, script: str, seconds: float = 60) -> None:
@@ -100,7 +100,7 @@ class Browser:
         WebDriverWait(self.driver, seconds).until(lambda _: self.run(f"return Boolean({script})"), script)
 
     def screenshot(self, path: Path) -> Path:
-        """Write a picture of the whole page, below what fits the screen as well."""
+        """Write a picture of the whole page, including what is below the screen."""
         width, height = self.run(SIZE)
         clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
         picture = self._tell("Page.captureScreenshot", {"format": "png", "captureBeyondViewport": True, "clip": clip})
@@ -109,21 +109,21 @@ class Browser:
         return path
 
     def console_errors(self) -> list[str]:
-        """What the page wrote to the console as an error, failed loads among it."""
+        """The console errors of the page, including failed loads."""
         self._read_logs()
         return list(self._errors)
 
     def requested(self) -> list[str]:
-        """Every address the page asked for, in order."""
+        """Every address that the page requested, in order."""
         self._read_logs()
         return list(self._addresses)
 
     def outside_requests(self) -> list[str]:
-        """Those of them that are not of this machine."""
+        """The requested addresses that are not on this machine."""
         return [address for address in self.requested() if not _is_local(address)]
 
     def overflow(self) -> list[str]:
-        """What is wider than the screen, outermost first; empty for a page that does not scroll sideways."""
+        """Return what is wider than the screen, outermost first; empty for a page that does not scroll sideways."""
         return list(self.run(OVERFLOW))
 
     def close(self) -> None:
@@ -155,7 +155,7 @@ SIZE = """
     const root = document.documentElement;
     return [root.clientWidth, Math.max(root.scrollHeight, root.clientHeight)];
 """
-# What scrolls by itself, such as a wide table in a box of its own, is no overflow of the page.
+# An element that scrolls by itself, such as a wide table in a box, does not make the page overflow.
 OVERFLOW = """
     const root = document.documentElement;
     if (Math.max(root.scrollWidth, document.body.scrollWidth) <= root.clientWidth) return [];

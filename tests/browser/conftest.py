@@ -14,12 +14,12 @@ from tests.browser.browser import Browser, Serve, missing
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """A headless Chromium; without one the test is skipped."""
+    """Return a headless Chromium; without one the test is skipped."""
     reason = missing()
     if reason:
         pytest.skip(reason)
     with pytest.MonkeyPatch.context() as environment:
-        # The driver is given by its path; Selenium's own manager would look for one on the network.
+        # The driver's path is given; Selenium's own manager would look for one on the network.
         environment.setenv("SE_OFFLINE", "true")
         environment.setenv("SE_AVOID_STATS", "true")
         window = Browser()
@@ -31,7 +31,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Serve a folder on this machine, and tell its address, which ends in a slash."""
+    """Serve a folder on this machine, and return its address, which ends in a slash."""
     servers: list[ThreadingHTTPServer] = []
 
     def start(folder: Path) -> str:
@@ -48,4 +48,4 @@ def serve() -> Iterator[Serve]:
 
 class _Quiet(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Say nothing: the browser keeps what it asked for."""
+        """Log nothing: the browser keeps what it requested."""

@@ -24,7 +24,7 @@ def page(tmp_path):
 
 
 @pytest.mark.parametrize("screen", [PHONE, DESKTOP], ids=["phone", "desktop"])
-def test_a_page_is_shown_at_the_width_of_the_screen(browser, page, screen):
+def test_page_is_shown_at_the_width_of_the_screen(browser, page, screen):
     """Phone and desktop are 390 and 1280 points wide."""
     browser.open(page("<p>Hello."), screen)
 
@@ -32,22 +32,22 @@ def test_a_page_is_shown_at_the_width_of_the_screen(browser, page, screen):
     assert [] == browser.overflow()
 
 
-def test_what_is_wider_than_the_screen_is_named(browser, page):
-    """A page that scrolls sideways is told with the elements that are too wide."""
+def test_overflow_names_elements_wider_than_the_screen(browser, page):
+    """For a page that scrolls sideways."""
     browser.open(page('<div id="wide" style="width: 600px">wide</div>'), PHONE)
 
     assert "div#wide" in browser.overflow()
 
 
-def test_a_wide_table_in_a_box_that_scrolls_is_no_overflow(browser, page):
+def test_wide_table_in_a_scrolling_box_is_no_overflow(browser, page):
     """Only the page itself must not scroll sideways."""
     browser.open(page('<div style="overflow-x: auto"><div style="width: 600px">wide</div></div>'), PHONE)
 
     assert [] == browser.overflow()
 
 
-def test_errors_of_the_console_are_collected(browser, page):
-    """What a script throws is told, and is forgotten when the next page is opened."""
+def test_console_errors_are_collected_per_page(browser, page):
+    """An error of a script is kept until the next page is opened."""
     browser.open(page("<script>throw new Error('broken script')</script>"))
     thrown = browser.console_errors()
     browser.open(page("<p>Hello."))
@@ -56,8 +56,8 @@ def test_errors_of_the_console_are_collected(browser, page):
     assert [] == browser.console_errors()
 
 
-def test_a_request_to_the_outside_is_told(browser, page):
-    """A page that asks for anything of another machine is found out, and gets nothing."""
+def test_request_to_the_outside_is_recorded_and_fails(browser, page):
+    """A page that requests anything of another machine gets nothing."""
     path = page('<img src="http://pictures.example/a.png">')
 
     browser.open(path)
@@ -67,8 +67,8 @@ def test_a_request_to_the_outside_is_told(browser, page):
     assert any("ERR_NAME_NOT_RESOLVED" in error for error in browser.console_errors())
 
 
-def test_a_folder_is_served_on_this_machine(browser, page, serve):
-    """Pages of a local server are no outside requests."""
+def test_folder_served_on_this_machine_makes_no_outside_request(browser, page, serve):
+    """Pages of a local server are not outside."""
     address = serve(page("<h1>Served</h1>").parent)
 
     browser.open(f"{address}page.html", PHONE)
@@ -78,8 +78,8 @@ def test_a_folder_is_served_on_this_machine(browser, page, serve):
     assert [] == browser.console_errors()
 
 
-def test_dark_is_what_the_page_is_told(browser, page):
-    """A page may ask whether its reader prefers dark, and is answered as the test chose."""
+def test_page_sees_the_dark_preference_of_the_test(browser, page):
+    """A page may ask whether its reader prefers dark, and gets the test's choice."""
     asked = "return matchMedia('(prefers-color-scheme: dark)').matches"
     browser.open(page("<p>Hello."), dark=True)
     dark = browser.run(asked)
@@ -88,8 +88,8 @@ def test_dark_is_what_the_page_is_told(browser, page):
     assert [True, False] == [dark, browser.run(asked)]
 
 
-def test_a_picture_shows_the_whole_page(browser, page, tmp_path):
-    """A screenshot is as high as the page, not as the screen."""
+def test_screenshot_shows_the_whole_page(browser, page, tmp_path):
+    """It is as high as the page, not as the screen."""
     browser.open(page('<div style="height: 2000px"></div>'), PHONE)
 
     picture = browser.screenshot(tmp_path / "pictures" / "page.png").read_bytes()

@@ -28,12 +28,12 @@ DRAWN = [
 
 @pytest.fixture
 def site(serve):
-    """The address of the built site."""
+    """Return the address of the built site."""
     return serve(built())
 
 
 def drawings(browser) -> list[str]:
-    """The kinds of pictures in the diagrams of a page, which are in roots that its scripts cannot look into."""
+    """Return the kinds of pictures in the diagrams of a page, which are in closed shadow roots."""
     document = browser.driver.execute_cdp_cmd("DOM.getDocument", {"depth": -1, "pierce": True})["root"]
     hosts = [node for node in nodes(document) if "mermaid" in classes(node)]
     return [child["localName"] for host in hosts for root in host.get("shadowRoots", []) for child in root["children"]]
@@ -52,8 +52,8 @@ def classes(node: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("screen", SCREENS)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.strip("/") or "index")
-def test_a_page_fits_the_screen_and_asks_nobody(browser, site, page, screen):
-    """It does not scroll sideways, breaks no script, and loads nothing from outside."""
+def test_site_page_fits_the_screen_and_requests_nothing_outside(browser, site, page, screen):
+    """It does not scroll sideways, and no script fails."""
     browser.open(f"{site}{page}", SCREENS[screen])
     browser.wait_until("document.querySelector('h1') && document.readyState === 'complete'")
 
@@ -65,7 +65,7 @@ def test_a_page_fits_the_screen_and_asks_nobody(browser, site, page, screen):
 @pytest.mark.skipif(not MERMAID.exists(), reason="no Mermaid; tools/diagrams.sh fetches it where npm is")
 @pytest.mark.parametrize(("page", "count", "screen"), DRAWN)
 def test_every_diagram_is_drawn_without_a_network(browser, site, page, count, screen):
-    """By the site's own copy of Mermaid; one with a mistake in it would be left as text."""
+    """By the site's own copy of Mermaid; a diagram with a mistake would remain text."""
     browser.open(f"{site}{page}", SCREENS[screen])
     browser.wait_until("document.querySelector('div.mermaid') && !document.querySelector('pre.mermaid')")
     drawn = drawings(browser)
@@ -77,15 +77,15 @@ def test_every_diagram_is_drawn_without_a_network(browser, site, page, count, sc
 
 
 @pytest.mark.parametrize(("dark", "scheme"), [(False, "default"), (True, "slate")])
-def test_the_site_is_dark_for_whoever_prefers_it(browser, site, dark, scheme):
-    """Without being asked."""
+def test_site_is_dark_for_readers_who_prefer_it(browser, site, dark, scheme):
+    """Without a click."""
     browser.open(site, dark=dark)
     browser.wait_until("document.body.dataset.mdColorScheme")
 
     assert scheme == browser.run("return document.body.dataset.mdColorScheme")
 
 
-def test_a_word_is_found(browser, site):
+def test_search_of_the_site_finds_a_word(browser, site):
     """The search is the site's own, and needs no server."""
     browser.open(f"{site}?q=retry_after_header")
     browser.wait_until("document.querySelector('.md-search-result__link')")

@@ -1,4 +1,4 @@
-"""The pages of ``zae-limiter usage --html``, as a real browser shows them: what is drawn is what was used."""
+"""The pages of ``zae-limiter usage --html`` in a real browser: what is drawn is what was used."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +18,7 @@ SIZES = {"acme-web": 140, "acme-batch": 60, "globex": 35, "initech": 12}
 HOURS = 24 * 3
 SCREENS = pytest.mark.parametrize("screen", [PHONE, DESKTOP], ids=["phone", "desktop"])
 
-# Of every chart, how high each bar is in amounts of its axis, and which amount it says it is.
+# For every chart: the height of each bar in amounts of its axis, and the amount in its label.
 BARS = """
     return [...document.querySelectorAll("figure svg")].map((svg) => {
         const plot = svg.getBoundingClientRect();
@@ -36,7 +36,7 @@ READOUT = "return document.querySelector('figure .readout').textContent"
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory) -> tuple[Path, dict[str, dict[int, int]]]:
-    """A page of three days of four entities, by the command, and the requests of each, by hour."""
+    """Write a page of three days and four entities by the command; return it and the requests of each, by hour."""
     folder = tmp_path_factory.mktemp("page")
     used = write_days(folder / "days.db", SIZES, HOURS)
     page = folder / "usage.html"
@@ -48,7 +48,7 @@ def written(tmp_path_factory) -> tuple[Path, dict[str, dict[int, int]]]:
 
 @pytest.fixture(scope="module")
 def summed(written) -> Path:
-    """The page of the summary of the same days."""
+    """Return the page of the summary of the same days."""
     page = written[0].with_name("summary.html")
     url = f"sqlite:///{page.with_name('days.db')}"
     done = CliRunner().invoke(main, ["usage", "summary", "-r", "gpt-4", "--html", str(page), "--url", url])
@@ -58,8 +58,8 @@ def summed(written) -> Path:
 
 @SCREENS
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_the_page_is_whole(browser: Browser, written, screen, dark):
-    """Nothing sticks out, nothing is fetched, nothing fails, and every chart can be seen."""
+def test_usage_page_fits_loads_nothing_and_shows_every_chart(browser: Browser, written, screen, dark):
+    """Nothing overflows, no request is made, and no script fails."""
     page, _ = written
     browser.open(page, screen, dark=dark)
     charts = browser.run("return [...document.querySelectorAll('figure svg')].map((svg) => svg.clientWidth)")
@@ -72,8 +72,8 @@ def test_the_page_is_whole(browser: Browser, written, screen, dark):
 
 
 @SCREENS
-def test_the_sums_of_a_summary_are_what_its_bars_add_up_to(browser: Browser, written, summed, screen):
-    """They stand above the first chart, and nothing of the page sticks out."""
+def test_sums_of_a_summary_are_the_totals_of_its_bars(browser: Browser, written, summed, screen):
+    """They are above the first chart, and nothing overflows."""
     browser.open(summed, screen)
     cells = browser.run("return [...document.querySelectorAll('.card:first-of-type td')].map((td) => td.innerText)")
     above = browser.run(
@@ -90,7 +90,7 @@ def test_the_sums_of_a_summary_are_what_its_bars_add_up_to(browser: Browser, wri
 
 @SCREENS
 def test_bars_are_as_high_as_what_was_used(browser: Browser, written, screen):
-    """Measured on the screen, every bar is its amount on the scale of its axis, and no amount is missing."""
+    """Measured on the screen, every bar has its amount on the scale of its axis, and no amount is missing."""
     page, used = written
     browser.open(page, screen)
     requests, tokens = browser.run(BARS)
@@ -103,7 +103,7 @@ def test_bars_are_as_high_as_what_was_used(browser: Browser, written, screen):
     assert max(bar["share"] for bar in requests) > 0.3
 
 
-def test_bars_of_an_hour_stand_on_each_other(browser: Browser, written):
+def test_bars_of_an_hour_are_stacked(browser: Browser, written):
     """The height of a column is what all used together."""
     page, used = written
     browser.open(page)
@@ -122,8 +122,8 @@ def test_bars_of_an_hour_stand_on_each_other(browser: Browser, written):
     assert together == [round(top) for top in tops]
 
 
-def test_the_axis_is_labelled_beside_its_lines(browser: Browser, written):
-    """A label of an amount is as high as the line it belongs to."""
+def test_axis_labels_are_beside_their_lines(browser: Browser, written):
+    """A label of an amount is as high as its line."""
     browser.open(written[0], PHONE)
     apart = browser.run(
         """
@@ -142,8 +142,8 @@ def test_the_axis_is_labelled_beside_its_lines(browser: Browser, written):
 
 
 @SCREENS
-def test_times_below_the_axis_do_not_run_into_each_other(browser: Browser, written, screen):
-    """Those that do not fit a phone are left out there."""
+def test_time_labels_do_not_overlap(browser: Browser, written, screen):
+    """Labels that do not fit a phone are left out."""
     browser.open(written[0], screen)
     boxes = browser.run(
         """
@@ -177,7 +177,7 @@ def test_values_are_read_with_the_arrow_keys(browser: Browser, written):
 
 
 def test_values_are_read_by_pointing(browser: Browser, written):
-    """The window below the pointer is told, and a title says the same without the script."""
+    """The window below the pointer is shown, and a title says the same without the script."""
     browser.open(written[0])
     column = browser.driver.find_elements("css selector", "figure .col")[10]
     ActionChains(browser.driver, duration=0).move_to_element(column).perform()
@@ -188,8 +188,8 @@ def test_values_are_read_by_pointing(browser: Browser, written):
     assert "col on" == column.get_attribute("class")
 
 
-def test_a_name_that_is_a_script_is_only_shown(browser: Browser, tmp_path):
-    """Whatever a snapshot holds, nothing of it runs."""
+def test_name_that_contains_a_script_is_only_shown(browser: Browser, tmp_path):
+    """Nothing in a snapshot is executed."""
     attack = "<script>document.title = 'owned'</script><img src=x onerror=\"document.title = 'owned'\">"
     page = tmp_path / "usage.html"
     page.write_text(HtmlFormatter(attack).format([snapshot("2026-01-15T08:00Z", {"rpm": 1}, entity_id=attack)]))
@@ -202,8 +202,8 @@ def test_a_name_that_is_a_script_is_only_shown(browser: Browser, tmp_path):
     assert [] == browser.outside_requests()
 
 
-def test_usage_below_zero_hangs_below_the_axis(browser: Browser, tmp_path):
-    """What was given back in a later hour is drawn downwards."""
+def test_negative_usage_is_drawn_below_the_axis(browser: Browser, tmp_path):
+    """A credit in a later hour is drawn downwards."""
     page = tmp_path / "usage.html"
     hours = {8: 2_000, 9: -1_000}
     page.write_text(

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 from rich.console import Console
 
-from tests.long_waits import PATIENT
+from tests.long_waits import LONG_DEADLINE
 from zae_limiter import RateLimiter, Repository, SystemClock
 from zae_limiter.cli.demo.ledger import Ledger
 from zae_limiter.cli.demo.live import LiveView, drawing
@@ -355,7 +355,7 @@ class TestRun:
 
     def test_two_demos_on_one_file_do_not_report_each_others_changes(self, shell, monkeypatch):
         """A limit raised by the other demo is not reported as a violation."""
-        for name, value in PATIENT.items():
+        for name, value in LONG_DEADLINE.items():
             monkeypatch.setenv(name, value)
         with ThreadPoolExecutor() as pool:
             first = pool.submit(shell, "demo", "--seconds", "3")

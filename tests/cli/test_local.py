@@ -11,7 +11,7 @@ import pytest
 
 from tests.dynamodb.engines import free_port
 from tests.infra.local_servers import BROKEN, SILENT, always_stopped, in_place_of_ministack
-from tests.long_waits import PATIENT
+from tests.long_waits import LONG_DEADLINE
 from zae_limiter import SyncRepository
 from zae_limiter.infra.clients import Clients
 from zae_limiter.infra.local import session_of
@@ -77,7 +77,7 @@ def test_local_env_evaluated_by_a_shell_makes_commands_use_the_local_limiter(run
     """The named limiter exists after `local up`, and commands use it even if the user has AWS keys."""
     done = run("local", "up", "--port", port, "--name", "my-app")
     shell = {"PATH": os.environ["PATH"], "LIMITER": f"{sys.executable} -m zae_limiter", "AWS_PROFILE": "mine"}
-    shell |= {"ZAE_LIMITER_LOCAL_DIR": str(aws.directory), **PATIENT}
+    shell |= {"ZAE_LIMITER_LOCAL_DIR": str(aws.directory), **LONG_DEADLINE}
     used = subprocess.run(["sh", "-c", UP_AND_USE], env=shell, capture_output=True, text=True, timeout=120, check=False)
 
     assert 'eval "$(zae-limiter local env --name my-app)"' in done.stderr

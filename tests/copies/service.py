@@ -1,4 +1,4 @@
-"""A WSGI service that opens its limiter when it is imported, as ``gunicorn --preload`` does before it forks.
+"""A WSGI service that opens its limiter when it is imported, as under ``gunicorn --preload``, before the fork.
 
 The first request of each worker waits until every worker has one, so no worker can serve them all.
 """
@@ -20,7 +20,7 @@ _workers_that_met: set[int] = set()
 
 
 def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-    """Take as much as the path says, and answer with what was granted and by which process."""
+    """Take the amount in the path, and answer with what was granted and by which process."""
     amount = int(environ["PATH_INFO"].strip("/"))
     if os.getpid() not in _workers_that_met:
         _workers_that_met.add(os.getpid())

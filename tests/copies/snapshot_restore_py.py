@@ -1,4 +1,4 @@
-"""Stands in for the module of the same name that only the runtime of AWS Lambda has: it keeps hooks to be called."""
+"""Replacement for the module of the same name that only AWS Lambda's runtime has: it stores the hooks to call."""
 
 from collections.abc import Callable
 from typing import Any

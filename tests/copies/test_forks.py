@@ -1,4 +1,4 @@
-"""A repository that is opened before a fork: every child takes by itself, and no grant of one passes for another's."""
+"""A repository that is opened before a fork: every child takes for itself, and no grant counts for another child."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ PATIENCE_S = 300
 
 @dataclass(slots=True)
 class EverySecond:
-    """Every second call is lost before it arrives."""
+    """Lose every second call before it arrives."""
 
     count: int = field(default=0)
 
@@ -44,7 +44,7 @@ def table() -> str:
 
 
 def said(*words: str) -> list[Any]:
-    """What the children of a worker said."""
+    """Return what the children of a worker printed."""
     command = [sys.executable, "-m", "tests.copies.worker", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert 0 == done.returncode, done.stderr
@@ -53,7 +53,7 @@ def said(*words: str) -> list[Any]:
 
 
 def stored(table: str, url: str, entity_id: str = "user-1") -> int:
-    """What the table has counted of an entity's bucket."""
+    """Return what the table has counted of an entity's bucket."""
     with SyncRepository.open(url, session=session_for(url), deadline_s=60.0) as repo:
         ledger = Ledger(quick_engine().url, table, repo.scope.namespace_id)
         return ledger.used(entity_id)["rpm"]
@@ -61,7 +61,7 @@ def stored(table: str, url: str, entity_id: str = "user-1") -> int:
 
 @pytest.mark.parametrize(("kind", "way"), [("async", "fork"), ("sync", "fork"), ("sync", "multiprocessing")])
 def test_takes_across_shards_in_forked_children_are_all_stored(kind: str, way: str, proxy: Proxy, table: str):
-    """Four children that each want 400 of 1,000: two are admitted, each by a transaction of its own."""
+    """Of four children that each want 400 of 1,000 tokens, two are admitted, each by its own transaction."""
     url = table_url(table, proxy.url)
     granted = said(kind, url, "across", "--way", way)
 
@@ -71,7 +71,7 @@ def test_takes_across_shards_in_forked_children_are_all_stored(kind: str, way: s
 
 @pytest.mark.parametrize(("kind", "seeded"), [("async", False), ("sync", True)])
 def test_takes_with_lost_requests_in_forked_children_are_all_stored(kind: str, seeded: bool, proxy: Proxy, table: str):
-    """The nonce of one child never passes for that of another, also if the caller has seeded the randomness."""
+    """Children never draw the same nonce, even if the caller has seeded the randomness."""
     url = table_url(table, proxy.url)
     proxy.always(EverySecond(), "UpdateItem")
     granted = said(kind, url, "plain", "--way", "in-turn", *(["--seeded"] if seeded else []))
@@ -82,22 +82,22 @@ def test_takes_with_lost_requests_in_forked_children_are_all_stored(kind: str, s
 
 
 @pytest.mark.parametrize("scene", ["cascade", "configure"])
-def test_transactions_of_forked_children_have_tokens_of_their_own(scene: str, proxy: Proxy, table: str):
-    """DynamoDB refuses a token that was used for something else."""
+def test_transactions_of_forked_children_have_different_tokens(scene: str, proxy: Proxy, table: str):
+    """DynamoDB refuses a token that was used for another transaction."""
     assert [1] * CHILDREN == said("sync", table_url(table, proxy.url), scene)
 
 
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_forked_child_inherits_no_lock_and_no_upkeep(kind: str, store: str, tmp_path: Path):
-    """A lock may be held, and upkeep run, by a thread that is not in the child."""
+def test_forked_child_inherits_no_held_lock_and_no_running_upkeep(kind: str, store: str, tmp_path: Path):
+    """A lock may be held, and upkeep run, by a thread that does not exist in the child."""
     url = "memory://" if store == "memory" else f"sqlite:///{tmp_path / 'limits.db'}"
 
     assert [1] == said(kind, url, "held")
 
 
-def test_forked_children_share_a_file(tmp_path: Path):
-    """Each take is stored, and together they get what there is."""
+def test_forked_children_on_one_file_share_its_limit(tmp_path: Path):
+    """Each take is stored, and together the children get the capacity."""
     url = f"sqlite:///{tmp_path / 'limits.db'}"
     granted = said("sync", url, "across")
     with SyncRepository.open(url) as repo:
@@ -108,8 +108,8 @@ def test_forked_children_share_a_file(tmp_path: Path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_lease_that_is_left_in_every_forked_child_is_given_back_once(kind: str, tmp_path: Path):
-    """Four children and their parent leave one lease by a failure: only the process that took gives back."""
+def test_lease_closed_in_every_forked_child_is_credited_once(kind: str, tmp_path: Path):
+    """Four children and their parent close one lease by an error: only the process that took credits it."""
     url = f"sqlite:///{tmp_path / 'limits.db'}"
     left = said(kind, url, "leave")
     with SyncRepository.open(url) as repo:

@@ -1,4 +1,4 @@
-"""Workers that gunicorn forks from a process that has opened its limiter: what they grant is what is stored."""
+"""Workers that gunicorn forks from a process with an open limiter grant what is stored."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ pytest.importorskip("gunicorn", reason="the dev extra installs it")
 
 @contextmanager
 def preloaded(url: str) -> Iterator[str]:
-    """The address of a service with several workers, once it listens."""
+    """Return the address of a service with several workers, once it listens."""
     command = [sys.executable, "-m", "gunicorn", "--preload", "--workers", str(CHILDREN), "--worker-class", "sync"]
     command += ["--bind", "127.0.0.1:0", "--timeout", str(PATIENCE_S), "tests.copies.service:application"]
     environment = {"ZAE_LIMITER_URL": url}
@@ -45,14 +45,14 @@ def _with(more: dict[str, str]) -> dict[str, str]:
 
 
 def asked(address: str) -> tuple[int, int]:
-    """Which worker answered a request, and what it granted."""
+    """Return the worker that answered a request, and what it granted."""
     with urllib.request.urlopen(f"{address}/{AMOUNT}", timeout=PATIENCE_S) as answer:
         worker, granted = json.loads(answer.read())
     return worker, granted
 
 
 def test_workers_of_a_preloaded_service_grant_what_is_stored():
-    """Each worker has its own write numbers and tokens, though all inherited one open repository."""
+    """Each worker has its own nonces and tokens, although all inherited one open repository."""
     table = fresh_table_name()
     url = table_url(table, quick_engine().url)
     with preloaded(url) as address, ThreadPoolExecutor(REQUESTS) as clients:

@@ -1,4 +1,4 @@
-"""Images of a process that are restored many times: each copy draws numbers of its own, and trusts no old knowledge."""
+"""Process images that are restored many times: each copy draws its own numbers, and drops old knowledge."""
 
 import subprocess
 import sys
@@ -28,7 +28,9 @@ def faulty(request: pytest.FixtureRequest) -> Iterator[FaultyTable]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_takes_across_shards_in_restored_copies_are_all_stored(kind: str):
-    """Four copies of one process, told of it only by the hook, want 400 of 1,000 each: two are admitted."""
+    """Four copies of one process learn of the restore only by the hook. Each wants 400 of 1,000 tokens, and two are
+    admitted.
+    """
     table = fresh_table_name()
     url = table_url(table, quick_engine().url)
     granted = said(kind, url, "across", "--way", "restore")
@@ -37,8 +39,8 @@ def test_takes_across_shards_in_restored_copies_are_all_stored(kind: str):
     assert 2 + 800 == stored(table, url)
 
 
-def test_restored_copy_draws_other_numbers():
-    """Write numbers, birth numbers and jitter, also if the caller has seeded the randomness."""
+def test_restored_copy_draws_other_numbers_than_its_original():
+    """Nonces, birth numbers and jitter differ, even if the caller has seeded the randomness."""
     numbers = []
     for _ in range(2):
         with SyncRepository.open("memory://", random=Random(7)) as repo:
@@ -50,7 +52,7 @@ def test_restored_copy_draws_other_numbers():
 
 
 def test_restored_copy_connects_and_learns_the_time_again(faulty: FaultyTable):
-    """Its connections are gone, its clocks have jumped, and no write is decided before an answer has told the time."""
+    """Its connections are closed and its clocks have jumped. It decides on no write before an answer has the time."""
     actor = faulty.actor()
     actor.take()
     faulty.proxy.forget()
@@ -66,8 +68,8 @@ def test_restored_copy_connects_and_learns_the_time_again(faulty: FaultyTable):
     assert {"rpm": 2, "tpm": 20} == actor.used
 
 
-def test_restored_copy_uses_no_old_connection(faulty: FaultyTable):
-    """A connection that was open when the image was made has no other end any more."""
+def test_restored_copy_uses_no_connection_of_its_original(faulty: FaultyTable):
+    """The other end of a connection in the image no longer exists."""
     actor = faulty.actor()
     actor.take()
     old = {seen.connection for seen in faulty.proxy.seen}
@@ -78,8 +80,8 @@ def test_restored_copy_uses_no_old_connection(faulty: FaultyTable):
     assert not old & {seen.connection for seen in faulty.proxy.seen}
 
 
-def test_lambda_snapstart_is_hooked_up_when_a_repository_is_opened():
-    """Where its module can be imported; elsewhere nothing happens."""
+def test_open_of_a_repository_registers_the_lambda_snapstart_hook():
+    """Without Lambda's module nothing happens."""
     program = (
         "import snapshot_restore_py as restoring\n"
         "from zae_limiter import SyncRepository, renew_clients\n"
@@ -94,6 +96,6 @@ def test_lambda_snapstart_is_hooked_up_when_a_repository_is_opened():
 
 
 def server_clock(limiter: Any) -> Any:
-    """What a client knows of the server's clock."""
+    """Return what a client knows of the server's clock."""
     client = getattr(limiter, "_target", limiter)._client
     return client._scope.table.now.__self__

@@ -1,6 +1,6 @@
 """A process that opens a repository, forks, and lets its children use it: ``python -m tests.copies.worker``.
 
-It prints one line of JSON: what each child was granted, or the error that it met.
+It prints one line of JSON: what each child was granted, or its error.
 """
 
 import argparse
@@ -24,13 +24,13 @@ RESOURCE = "api"
 LIMIT = Limit("rpm", 1_000, 1, 365 * 86_400)
 CHILDREN = 4
 SHARDS = 4
-# A child that hangs is ended, and reported as one that printed nothing.
+# A child that hangs is killed, and reported as one that printed nothing.
 HANGS_S = 60
 SETTINGS: dict[str, Any] = {"deadline_s": 60.0}
 
 
 class Shared:
-    """A limiter that was opened before the fork, of either tree, behind blocking calls."""
+    """A limiter of either tree that was opened before the fork, behind blocking calls."""
 
     def __init__(self, kind: str, url: str, *, seeded: bool) -> None:
         chosen = {**SETTINGS, "random": Random(os.getpid())} if seeded else SETTINGS
@@ -43,7 +43,7 @@ class Shared:
         self.lease: Any = None
 
     def run(self, result: Any) -> Any:
-        """Wait for a call of the async tree, in a loop that ends with it."""
+        """Run a call of the async tree in a loop of its own."""
         return asyncio.run(result) if self.kind == "async" and asyncio.iscoroutine(result) else result
 
     def take(self, entity_id: str, amount: int) -> int:
@@ -63,7 +63,7 @@ class Shared:
             pass
 
     def split(self, entity_id: str) -> None:
-        """Make several shards of an entity's bucket."""
+        """Split an entity's bucket into several shards."""
         client, bucket = self.limiter._client, (entity_id, RESOURCE)
         self.run(self._grow(client, bucket) if self.kind == "async" else self._grow_sync(client, bucket))
 
@@ -89,7 +89,7 @@ def plain(shared: Shared, number: int) -> int:
 
 
 def cascade(shared: Shared, number: int) -> int:
-    """Take from a child and a parent that nobody has seen."""
+    """Take from a child and a parent that are not cached."""
     return shared.take(f"child-{number}", 1)
 
 
@@ -116,7 +116,7 @@ def prepare(shared: Shared, scene: str) -> None:
 
 
 def leave(shared: Shared, _: int) -> int:
-    """Leave, by a failure and with an adjustment, the lease that was open at the fork."""
+    """Close the lease that was open at the fork, by an error and with an adjustment."""
     lease = shared.lease
     leaving = lease.__aexit__ if shared.kind == "async" else lease.__exit__
     shared.run(lease.release(rpm=10))
@@ -142,7 +142,7 @@ def _answer(act: Callable[[], int]) -> Any:
 
 
 def copied_unnoticed() -> int:
-    """Fork without the hooks that Python runs at a fork: the copy is told as little as one of a restored image."""
+    """Fork without Python's fork hooks: the copy knows as little as one of a restored image."""
     child: int = ctypes.PyDLL(None).fork()
     return child
 
@@ -155,7 +155,7 @@ def restored(act: Callable[[], int]) -> int:
 
 
 def forked(acts: list[Callable[[], int]], *, in_turn: bool, fork: Callable[[], int] = os.fork) -> list[Any]:
-    """Return what children say who each do one thing; ``in_turn``: one after the other."""
+    """Return what children print that each do one thing; ``in_turn``: one after the other."""
     answers, pipes = [], []
     for act in acts:
         reader, writer = os.pipe()
@@ -170,13 +170,13 @@ def forked(acts: list[Callable[[], int]], *, in_turn: bool, fork: Callable[[], i
     for child, reader in pipes:
         if not in_turn:
             os.waitpid(child, 0)
-        with os.fdopen(reader) as told:
-            answers.append(json.loads(told.read() or '"nothing"'))
+        with os.fdopen(reader) as output:
+            answers.append(json.loads(output.read() or '"nothing"'))
     return answers
 
 
 def multiprocessed(acts: list[Callable[[], int]]) -> list[Any]:
-    """Return what children of multiprocessing say."""
+    """Return what children of multiprocessing print."""
     context = multiprocessing.get_context("fork")
     results = context.Queue()
     children = [context.Process(target=lambda act=act: results.put(_answer(act))) for act in acts]
@@ -189,7 +189,7 @@ def multiprocessed(acts: list[Callable[[], int]]) -> list[Any]:
 
 
 def copies(acts: list[Callable[[], int]], way: str) -> list[Any]:
-    """Return what copies of this process say, made in one of the ways."""
+    """Return what copies of this process print, made in one of the ways."""
     if way == "multiprocessing":
         return multiprocessed(acts)
     if way == "restore":
@@ -198,7 +198,7 @@ def copies(acts: list[Callable[[], int]], way: str) -> list[Any]:
 
 
 def held(shared: Shared) -> list[Any]:
-    """Fork while another thread holds every lock there is, and has left upkeep running."""
+    """Fork while another thread holds every lock, and with upkeep running."""
     table, client = shared.repo.scope.table, shared.limiter._client
     blocking = getattr(table, "_table", None)
     locks = [getattr(blocking, "_lock", None), getattr(client, "lease_mutex", None)]
@@ -217,7 +217,7 @@ def held(shared: Shared) -> list[Any]:
 
     threading.Thread(target=hold, daemon=True).start()
     holding.wait()
-    # As it is while a thread of the parent sweeps or runs a checkpoint.
+    # As while a thread of the parent sweeps or runs a checkpoint.
     table._upkeep_runs = True
     answers = forked([lambda: _after_fork(shared)], in_turn=True)
     sys.stdout.write(json.dumps(answers) + "\n")
@@ -229,14 +229,14 @@ def held(shared: Shared) -> list[Any]:
 def _after_fork(shared: Shared) -> int:
     for _ in range(300):
         shared.take("user-1", 1)
-    # A sweep was due from the beginning, and this child has to do it itself: on a thread, where it reads a file.
+    # A sweep was due from the start, and this child has to run it itself: on a thread, because it reads a file.
     while not shared.repo.scope.table._sweep_due_ms:
         threading.Event().wait(0.01)
     return 1
 
 
 def main() -> None:
-    """Fork as asked for, and print what the children say."""
+    """Fork as requested, and print what the children print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("kind")
     parser.add_argument("url")
@@ -245,7 +245,7 @@ def main() -> None:
     parser.add_argument("--seeded", action="store_true")
     chosen = parser.parse_args()
     if chosen.way == "restore":
-        # Where the module is that stands in for Lambda's.
+        # The folder of the replacement for Lambda's module.
         sys.path.append(os.path.dirname(__file__))
     shared = Shared(chosen.kind, chosen.url, seeded=chosen.seeded)
     if chosen.scene == "held":

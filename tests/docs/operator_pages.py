@@ -1,4 +1,4 @@
-"""The pages for operators, and what tests pick out of them: programs, commands, tables, names of AWS."""
+"""The pages for operators, and what tests read from them: programs, commands, tables, names of AWS."""
 
 import re
 import shlex
@@ -16,17 +16,17 @@ PAGES = [page for page in PAGES if page.exists()]
 
 
 def text(name: str) -> str:
-    """A page of that name."""
+    """Return a page by its name."""
     return (DOCS / name).read_text(encoding="utf-8")
 
 
 def name_of(page: Path) -> str:
-    """A page as tests are named after it."""
+    """Return the name of a page for test IDs."""
     return page.relative_to(DOCS).with_suffix("").as_posix()
 
 
 def commands(program: str) -> list[object]:
-    """What the pages show of a program, in fences of a shell and within sentences, each as its words."""
+    """Return the commands of a program on the pages, in shell blocks and in sentences, each as its words."""
     shown = []
     for page in PAGES:
         body = page.read_text(encoding="utf-8")
@@ -41,7 +41,7 @@ def commands(program: str) -> list[object]:
 
 
 def rows(page: str, heading: str) -> dict[str, list[str]]:
-    """The rows of the first table below a heading: by each name in their first cell, their other cells."""
+    """Return the rows of the first table below a heading: the other cells, by each name in the first cell."""
     _, _, below = text(page).partition(f"\n{heading}\n")
     table = re.search(r"^ *\|.*\n(?: *\|.*(?:\n|\Z))+", below, re.MULTILINE)
     assert table is not None, f"no table below {heading!r} in {page}"

@@ -1,4 +1,4 @@
-"""The pages that readers see, and the programs and commands they show."""
+"""The pages that readers see, and the programs and commands on them."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ PAGES = [
 SHELLS = ("bash", "console", "sh", "shell")
 PROGRAM = "zae-limiter"
 
-# Fences may stand in a list or a tab, and so be indented.
+# A fence may be in a list or a tab, and so be indented.
 _BLOCK = re.compile(
     r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^(?P=indent)```", re.MULTILINE | re.DOTALL
 )
@@ -30,7 +30,7 @@ _NEEDS = re.compile(r"# Needs the extra (\w+)\.")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block of a page, the line it begins on, and the output that is shown right below it."""
+    """A fenced block of a page, its first line, and the output that is shown right below it."""
 
     page: Path
     line: int
@@ -40,18 +40,18 @@ class Block:
 
     @property
     def place(self) -> str:
-        """Where it is, for who has to mend it."""
+        """Its place, for error messages."""
         return f"{named(self.page)}:{self.line}"
 
     @property
     def needs(self) -> str | None:
-        """The extra that its first line says it needs, if any; it does not run without."""
+        """The extra that its first line says it needs, None if it says nothing."""
         found = _NEEDS.match(self.text)
         return found and found[1]
 
 
 class Command(NamedTuple):
-    """A call of the program as a page shows it; in prose it may leave out what must be given."""
+    """A call of the program on a page; in prose it may leave out required arguments."""
 
     place: str
     arguments: tuple[str, ...]
@@ -59,12 +59,12 @@ class Command(NamedTuple):
 
 
 def named(page: Path) -> str:
-    """A page as the repository knows it."""
+    """Return the path of a page in the repository."""
     return page.relative_to(ROOT).as_posix() if page.is_relative_to(ROOT) else page.name
 
 
 def blocks(page: Path, *languages: str) -> list[Block]:
-    """The blocks of a page in these languages."""
+    """Return the blocks of a page in these languages."""
     text = page.read_text(encoding="utf-8")
     return [
         Block(page, text.count("\n", 0, one.start()) + 1, one["language"], _text(one), _output(text, one.end()))
@@ -74,12 +74,12 @@ def blocks(page: Path, *languages: str) -> list[Block]:
 
 
 def programs(page: Path) -> list[Block]:
-    """The Python programs of a page."""
+    """Return the Python programs of a page."""
     return blocks(page, "python", "py", "python3")
 
 
 def commands(page: Path) -> Iterator[Command]:
-    """Every call of the program that a page shows, in blocks and in prose."""
+    """Return every call of the program on a page, in blocks and in prose."""
     for block in blocks(page, *SHELLS):
         for arguments in calls(block.text):
             yield Command(block.place, arguments, in_prose=False)
@@ -90,7 +90,7 @@ def commands(page: Path) -> Iterator[Command]:
 
 
 def calls(script: str) -> Iterator[tuple[str, ...]]:
-    """The arguments of every call of the program in a script, those within `$(...)` among them."""
+    """Return the arguments of every call of the program in a script, including those within `$(...)`."""
     for inner in _SUBSTITUTED.findall(script):
         yield from calls(inner)
     for line in _SUBSTITUTED.sub("", script).replace("\\\n", " ").splitlines():
@@ -117,7 +117,7 @@ def _is_punctuation(word: str) -> bool:
 
 
 def _output(page: str, end: int) -> str | None:
-    """The text block that follows a block with nothing between: what it prints."""
+    """Return the text block that directly follows a block: its output."""
     below = _BLOCK.match(page, end + 2) if page[end : end + 2] == "\n\n" else None
     return _text(below) if below is not None and below["language"] == "text" else None
 

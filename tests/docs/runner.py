@@ -1,9 +1,9 @@
-"""Runs programs one after the other, each in a process of its own that begins with the package imported.
+"""Run programs one after the other, each in a forked process that has the package already imported.
 
     python -W error runner.py < programs.json > answers.json
 
-A program is a file in a folder of its own, as for a reader who pastes it there and runs it. What several programs of a
-page would each spend on starting Python and importing the package is spent once.
+A program is a file in a folder of its own, as for a reader who pastes it there and runs it. Starting Python and
+importing the package happens once for all programs of a page.
 """
 
 import json
@@ -17,7 +17,7 @@ import zae_limiter
 
 
 def main() -> None:
-    """Run what is asked for, and tell how each ended."""
+    """Run the requested programs, and write how each ended."""
     programs = json.load(sys.stdin)
     folders = [Path(asked["folder"]) for asked in programs]
     texts = "\n".join((folder / "program.py").read_text() for folder in folders)
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def begin(folder: Path, environment: dict[str, str]) -> None:
-    """Be in the folder of a program, with its environment, and write to its files."""
+    """Enter the folder of a program, with its environment, and redirect output to its files."""
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
@@ -47,7 +47,7 @@ def begin(folder: Path, environment: dict[str, str]) -> None:
 
 
 def run(program: Path) -> None:
-    """Run a program as the one that Python was started with; it ends as any does."""
+    """Run a program as the main module; it ends as usual."""
     module = types.ModuleType("__main__")
     module.__file__ = str(program)
     sys.modules["__main__"] = module

@@ -19,7 +19,7 @@ SOURCES = ("docs", "src", "mkdocs.yml", "tools/site_hooks.py", ".engines/mermaid
 
 @functools.cache
 def built() -> Path:
-    """The folder of the site: the one in the repository if nothing has changed since, else one of the tests' own."""
+    """Return the folder of the site: the one in the repository if nothing has changed since, else a new one."""
     if is_fresh(BUILT):
         return BUILT
     folder = Path(tempfile.mkdtemp(prefix="site-"))
@@ -43,13 +43,13 @@ def build(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def is_fresh(site: Path) -> bool:
-    """Whether a site is newer than everything it is made of."""
+    """Return whether a site is newer than everything it is made of."""
     last = site / "sitemap.xml"
     return last.exists() and last.stat().st_mtime > max(_changed(ROOT / name) for name in SOURCES)
 
 
 def inventory(site: Path) -> set[str]:
-    """The names that the reference of a site documents, as `objects.inv` lists them."""
+    """Return the names that the reference of a site documents, as listed in `objects.inv`."""
     head, _, packed = (site / "objects.inv").read_bytes().partition(b"using zlib.\n")
     assert head.startswith(b"# Sphinx inventory version 2")
     lines = zlib.decompress(packed).decode().splitlines()
@@ -57,6 +57,6 @@ def inventory(site: Path) -> set[str]:
 
 
 def _changed(path: Path) -> float:
-    """When a file, or any file below a folder, was changed last; Python writes files of its own there."""
+    """Return when a file, or any file below a folder, was last changed; Python's own caches do not count."""
     below = [path] if path.is_file() else path.rglob("*")
     return max((one.stat().st_mtime for one in below if one.is_file() and one.suffix != ".pyc"), default=0.0)

@@ -1,4 +1,4 @@
-"""Every public class, method, function and error is in the reference, and has a docstring to be told by."""
+"""Every public class, method, function and error is in the reference and has a docstring."""
 
 import inspect
 import re
@@ -18,22 +18,22 @@ from zae_limiter.core import errors
 
 NAMES = sorted(set(zae_limiter.__all__) - {"__version__"})
 PUBLIC = {name: getattr(zae_limiter, name) for name in NAMES}
-# A name for a type of the language's own has none of its methods.
+# An alias of a built-in type has none of its methods on the page.
 CLASSES = {name: one for name, one in PUBLIC.items() if inspect.isclass(one) and one.__module__ != "builtins"}
 FUNCTIONS = {name: one for name, one in PUBLIC.items() if inspect.isfunction(one)}
 TWINS = {name: name.removeprefix("Sync") for name in CLASSES if name.startswith("Sync") and name != "SystemClock"}
-# Between repository and limiter; no user has a use for them.
+# Between repository and limiter; users do not need them.
 INTERNAL = {"is_open", "scope"}
 
 
 @pytest.fixture(scope="module")
 def documented() -> set[str]:
-    """Every name that the site documents."""
+    """Return every name that the site documents."""
     return inventory(built())
 
 
 def members(kind: type) -> Iterator[tuple[str, Any]]:
-    """What a class or one of its bases in this package has for its users: methods and properties."""
+    """Yield the public methods and properties of a class and of its bases in this package."""
     own = [base for base in kind.__mro__ if base.__module__.startswith(("zae_limiter", "tests"))]
     found = {name: value for base in reversed(own) for name, value in vars(base).items()}
     for name, value in found.items():
@@ -46,35 +46,35 @@ def _is_called(value: object) -> bool:
 
 
 def missing(kinds: dict[str, type], documented: set[str]) -> list[str]:
-    """The methods and properties of classes that no page documents; twins and limiters stand for one another."""
-    names = [f"{_told_as(name, member)}.{member}" for name, kind in kinds.items() for member, _ in members(kind)]
+    """Return the methods and properties that no page documents; an async class also covers its sync twin."""
+    names = [f"{_page_of(name, member)}.{member}" for name, kind in kinds.items() for member, _ in members(kind)]
     return sorted({name for name in names if f"zae_limiter.{name}" not in documented})
 
 
-def _told_as(name: str, member: str) -> str:
-    """The class on whose page a member is: an admin verb is the repository's, a sync one its twin's."""
+def _page_of(name: str, member: str) -> str:
+    """Return the class on whose page a member is: an admin verb is on Repository's, a sync one on its twin's."""
     twin = TWINS.get(name, name)
     return "Repository" if twin == "RateLimiter" and hasattr(AdminVerbs, member) and member not in RENAMED else twin
 
 
-# The limiter tells of them itself.
+# The limiter documents these itself.
 RENAMED = {"name", "stack_name", "table_name"}
 
 
-def mute(things: Iterable[tuple[str, Any]]) -> list[str]:
-    """Those that have no docstring of their own."""
+def without_docstring(things: Iterable[tuple[str, Any]]) -> list[str]:
+    """Return those that have no docstring of their own."""
     return [name for name, thing in things if not (_docstring(thing) or "").strip()]
 
 
 def _docstring(thing: Any) -> str | None:
     inner = thing.__func__ if isinstance(thing, (classmethod, staticmethod)) else thing
     text: str | None = inner.__doc__
-    # A dataclass without one is given its signature.
+    # A dataclass without a docstring gets its signature as one.
     return None if inspect.isclass(thing) and text and text.startswith(f"{thing.__name__}(") else text
 
 
 def public_functions(module: Any) -> list[str]:
-    """The functions and classes that a module defines for its users."""
+    """Return the public functions and classes that a module defines."""
     return [
         name
         for name, value in vars(module).items()
@@ -82,31 +82,33 @@ def public_functions(module: Any) -> list[str]:
     ]
 
 
-class TestEverythingIsThere:
-    def test_every_public_name(self, documented):
-        """All that can be imported from the package is on a page of the reference."""
+class TestReferenceIsComplete:
+    """Every public name is on a page of the reference."""
+
+    def test_every_public_name_is_documented(self, documented):
+        """Everything that can be imported from the package is on a page."""
         assert [] == [name for name in NAMES if f"zae_limiter.{name}" not in documented]
 
-    def test_every_method_and_property(self, documented):
-        """Of every public class; an admin verb once, on its own page."""
+    def test_every_method_and_property_is_documented(self, documented):
+        """For every public class; an admin verb once, on its own page."""
         assert [] == missing(CLASSES, documented)
 
-    def test_every_choice_of_an_enumeration(self, documented):
-        """Whoever compares with one must be able to look it up."""
+    def test_every_member_of_an_enumeration_is_documented(self, documented):
+        """A user who compares with one can find it."""
         choices = [f"{name}.{one.name}" for name, kind in CLASSES.items() if issubclass(kind, Enum) for one in kind]
 
         assert choices
         assert [] == [choice for choice in choices if f"zae_limiter.{choice}" not in documented]
 
-    def test_every_bucket_function(self, documented):
-        """The pure functions are public by their module."""
+    def test_every_bucket_function_is_documented(self, documented):
+        """The pure functions are public in their module."""
         names = public_functions(bucket)
 
         assert "try_consume" in names
         assert [] == [name for name in names if f"zae_limiter.bucket.{name}" not in documented]
 
-    def test_every_option_of_opening(self):
-        """The table names all that open, connect and builder take, but what they open."""
+    def test_every_option_of_open_connect_and_builder_is_in_the_table(self):
+        """Except what they open."""
         page = (ROOT / "docs" / "api" / "repository.md").read_text(encoding="utf-8")
         table = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
         verbs = (zae_limiter.Repository.open, zae_limiter.Repository.connect, zae_limiter.Repository.builder)
@@ -114,50 +116,58 @@ class TestEverythingIsThere:
 
         assert sorted(options) == sorted(re.findall(r"\w+", " ".join(table)))
 
-    def test_every_error(self, documented):
-        """All that the package may raise can be imported, and is told of."""
+    def test_every_error_is_exported_and_documented(self, documented):
+        """Every error of the package can be imported."""
         raised = [
             name for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, BaseException)
         ]
 
         assert [] == [name for name in raised if name not in NAMES or f"zae_limiter.{name}" not in documented]
 
-    def test_the_tree_of_errors(self):
-        """The page draws every error below the one it is a kind of."""
+    def test_tree_of_errors_on_the_page_is_that_of_the_code(self):
+        """The page draws every error below its base class."""
         page = (ROOT / "docs" / "api" / "errors.md").read_text(encoding="utf-8")
         kinds = [kind for kind in CLASSES.values() if issubclass(kind, BaseException)]
 
         assert {kind.__name__: kind.__base__.__name__ for kind in kinds} == drawn(page)
 
 
-class TestEverythingIsTold:
-    def test_every_class_has_a_docstring(self):
-        """Of its own."""
-        assert [] == mute(CLASSES.items())
+class TestDocstringsAreComplete:
+    """Every public name has a docstring."""
 
-    def test_every_method_and_property_has_a_docstring(self):
-        """The reference would show nothing but a signature."""
+    def test_every_public_class_has_a_docstring(self):
+        """Of its own, not inherited."""
+        assert [] == without_docstring(CLASSES.items())
+
+    def test_every_public_method_and_property_has_a_docstring(self):
+        """Otherwise the reference would show only a signature."""
         all_members = [(f"{name}.{member}", value) for name, kind in CLASSES.items() for member, value in members(kind)]
 
         assert len(all_members) > 100
-        assert [] == mute(all_members)
+        assert [] == without_docstring(all_members)
 
-    def test_every_function_has_a_docstring(self):
-        """As the others."""
-        assert [] == mute([*FUNCTIONS.items(), *((name, getattr(bucket, name)) for name in public_functions(bucket))])
+    def test_every_public_function_has_a_docstring(self):
+        """Those of the package and of its bucket module."""
+        assert [] == without_docstring(
+            [*FUNCTIONS.items(), *((name, getattr(bucket, name)) for name in public_functions(bucket))]
+        )
 
 
 class TestTwins:
+    """A sync class and its async twin have the same members."""
+
     @pytest.mark.parametrize("name", TWINS)
-    def test_a_sync_class_has_what_its_twin_has(self, name):
-        """So the page of one tells of both."""
+    def test_sync_class_has_the_members_of_its_async_twin(self, name):
+        """So the page of one covers both."""
         ours, theirs = dict(members(CLASSES[name])), dict(members(CLASSES[TWINS[name]]))
 
         assert theirs.keys() == ours.keys()
 
 
 class TestTheCheckCanFail:
-    def test_an_undocumented_name_is_found(self, documented):
+    """The checks above notice an incomplete reference."""
+
+    def test_undocumented_method_is_found(self, documented):
         """A class whose method is on no page, and a method that only one of two classes has."""
 
         class Repository(zae_limiter.Repository):
@@ -167,10 +177,10 @@ class TestTheCheckCanFail:
         assert ["Repository.fly"] == missing({"Repository": Repository}, documented)
         assert ["Lease.adjust"] == missing({"Lease": zae_limiter.Lease}, documented - {"zae_limiter.Lease.adjust"})
 
-    def test_a_missing_docstring_is_found(self):
+    def test_missing_docstring_is_found(self):
         """Of a class, a method, a property and a class method."""
 
-        class Mute:
+        class Undocumented:
             def method(self) -> None: ...
 
             @property
@@ -180,18 +190,20 @@ class TestTheCheckCanFail:
             @classmethod
             def made(cls) -> None: ...
 
-        assert ["Mute", "method", "fact", "made"] == mute([("Mute", Mute), *members(Mute)])
+        assert ["Undocumented", "method", "fact", "made"] == without_docstring(
+            [("Undocumented", Undocumented), *members(Undocumented)]
+        )
 
     @pytest.mark.parametrize("change", [lambda page: page.replace("│   ├── ", "├── ", 1), lambda page: page[:120]])
-    def test_an_error_in_the_wrong_place_is_found(self, change: Callable[[str], str]):
-        """The tree is compared, not its names alone."""
+    def test_error_in_the_wrong_place_of_the_tree_is_found(self, change: Callable[[str], str]):
+        """The tree is compared, not only its names."""
         page = (ROOT / "docs" / "api" / "errors.md").read_text(encoding="utf-8")
 
         assert drawn(change(page)) != drawn(page)
 
 
 def drawn(page: str) -> dict[str, str]:
-    """Every error of a tree that is drawn with lines, and the one above it."""
+    """Return every error of a drawn tree, and the one above it."""
     above: list[str] = ["Exception"]
     found = {}
     for line in re.findall(r"^[│├└─ ]*[A-Za-z]+$", page.partition("```text")[2].partition("```")[0], re.MULTILINE):
@@ -202,8 +214,8 @@ def drawn(page: str) -> dict[str, str]:
     return found
 
 
-def test_the_site_is_built_from_this_tree(documented):
-    """The inventory that is compared with is the site's, and has what the package has."""
+def test_documented_names_are_those_of_the_site_of_this_tree(documented):
+    """The inventory is the site's, and has what the package has."""
     assert "zae_limiter.RateLimiter.acquire" in documented
     assert (built() / "api" / "limiter" / "index.html").exists()
     assert isinstance(built(), Path)

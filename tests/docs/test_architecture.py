@@ -19,7 +19,7 @@ KEYS = [
     keys.pk_registry(),
     keys.pk_resource(NS, RESOURCE),
     keys.pk_entity(NS, ENTITY),
-    keys.pk_bucket(NS, ENTITY, RESOURCE, SHARD),  # type: ignore[arg-type]  # a stand-in for its number
+    keys.pk_bucket(NS, ENTITY, RESOURCE, SHARD),  # type: ignore[arg-type]  # a placeholder for its number
     keys.pk_audit(NS, ENTITY),
     keys.sk_state(),
     keys.sk_meta(),
@@ -35,16 +35,16 @@ KEYS = [
     keys.gsi1_pk_parent(NS, "{parent}"),
     keys.gsi1_sk_child(ENTITY),
     keys.gsi2_pk_resource(NS, RESOURCE),
-    keys.gsi2_sk_bucket(ENTITY, SHARD),  # type: ignore[arg-type]  # a stand-in for its number
+    keys.gsi2_sk_bucket(ENTITY, SHARD),  # type: ignore[arg-type]  # a placeholder for its number
     keys.gsi2_sk_usage(WINDOW, ENTITY),
     keys.gsi3_pk_entity_config(NS, RESOURCE),
     keys.gsi3_sk_entity(ENTITY),
     keys.gsi3_pk_entity(NS, ENTITY),
-    keys.gsi3_sk_bucket(RESOURCE, SHARD),  # type: ignore[arg-type]  # a stand-in for its number
+    keys.gsi3_sk_bucket(RESOURCE, SHARD),  # type: ignore[arg-type]  # a placeholder for its number
     keys.gsi4_pk(NS),
 ]
 SECTION = PAGE.partition("## What is in the table")[2].partition("\n\n| to ")[0]
-# Line N of `_sync/x.py` is line N of `_async/x.py`, whatever x is.
+# Line N of `_sync/x.py` is line N of `_async/x.py`, for every x.
 FILES = sorted(
     {
         path
@@ -59,7 +59,7 @@ FOLDERS = [ROOT / name for name in ("src", "tests", "tools", "bench")]
 
 @functools.cache
 def files_at(path: str) -> list[Path]:
-    """The files whose path ends as a page gives it."""
+    """Return the files whose path ends as a page gives it."""
     found = [file for folder in FOLDERS for file in folder.rglob(Path(path).name)]
     # Hidden folders are environments that tools make.
     return [
@@ -71,7 +71,7 @@ def files_at(path: str) -> list[Path]:
 
 
 def defined_in(source: str) -> set[str]:
-    """The functions and classes of a module, and the methods of its classes as ``Class.method``."""
+    """Return the functions and classes of a module, and the methods of its classes as ``Class.method``."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     top = [node for node in ast.parse(source).body if isinstance(node, kinds)]
     inner = [
@@ -84,15 +84,15 @@ def defined_in(source: str) -> set[str]:
     return {node.name for node in top} | set(inner)
 
 
-def test_every_key_is_shown_as_it_is_made():
-    """Whoever looks into a table finds what the page says."""
+def test_every_key_of_the_code_is_on_the_page():
+    """A reader who looks into a table finds what the page says."""
     shown = set(re.findall(r"`([^`]+)`", SECTION))
 
     assert set(KEYS) <= shown
 
 
-def test_every_key_that_is_shown_is_made():
-    """And nothing that is not there."""
+def test_every_key_on_the_page_is_made_by_the_code():
+    """The page has no other keys."""
     shown = {text for row in re.findall(r"^\|.*", SECTION, re.MULTILINE) for text in re.findall(r"`([^`]+)`", row)}
 
     assert shown

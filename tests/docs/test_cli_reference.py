@@ -1,4 +1,4 @@
-"""The reference of the command line is what the commands are: none is missing, nor any option, and all are told."""
+"""The reference of the command line has every command and option, each with help."""
 
 import re
 
@@ -12,8 +12,8 @@ TEXT = PAGE.read_text(encoding="utf-8")
 COMMANDS = list(entries())[1:]
 
 
-def untold(commands: list[Entry], text: str) -> list[str]:
-    """The commands without a section, and the options that neither their section nor the common ones tell of."""
+def undocumented(commands: list[Entry], text: str) -> list[str]:
+    """Return the commands without a section, and the options that neither it nor the common ones have."""
     sections = dict(re.findall(r"^##+ (.+?)\n(.*?)(?=^##+ |\Z)", text, re.MULTILINE | re.DOTALL))
     common = sections.get("Common options", "")
     found = [one.title for one in commands if one.title not in sections]
@@ -27,8 +27,8 @@ def untold(commands: list[Entry], text: str) -> list[str]:
     return found
 
 
-def mute(commands: list[Entry]) -> list[str]:
-    """The commands and options that have no help."""
+def without_help(commands: list[Entry]) -> list[str]:
+    """Return the commands and options that have no help."""
     silent = [one.title for one in commands if not (one.command.help or "").strip()]
     return silent + [
         f"{one.title} {option.opts[0]}"
@@ -38,24 +38,24 @@ def mute(commands: list[Entry]) -> list[str]:
     ]
 
 
-def test_the_page_is_what_the_generator_writes():
-    """Whoever changes a command runs: make reference."""
+def test_cli_page_is_what_the_generator_writes():
+    """After a change of a command, run: make reference."""
     assert page() == TEXT
 
 
-def test_every_command_and_option_is_told():
-    """Those of groups within groups too."""
+def test_every_command_and_option_is_on_the_page():
+    """Those of nested groups too."""
     assert len(COMMANDS) > 15
-    assert [] == untold(COMMANDS, TEXT)
+    assert [] == undocumented(COMMANDS, TEXT)
 
 
 def test_every_command_and_option_has_help():
-    """An empty cell helps nobody."""
-    assert [] == mute(COMMANDS)
+    """An empty cell is not enough."""
+    assert [] == without_help(COMMANDS)
 
 
-def test_every_command_shows_an_example():
-    """Which a reader may copy; that it can be given is checked with those of all pages."""
+def test_every_command_has_an_example():
+    """A reader may copy it; another test checks that it can be given."""
     leaves = [one for one in COMMANDS if not isinstance(one.command, click.Group)]
 
     assert [] == [one.title for one in leaves if "Example" not in (one.command.epilog or "")]
@@ -88,26 +88,26 @@ def sink() -> None:
 FLEET = list(entries(fleet, ("fleet",)))
 
 
-def test_a_new_command_or_option_is_found():
-    """The check can fail: a command of which the page tells nothing, and an option of one it tells of."""
+def test_new_command_or_option_is_found():
+    """The check can fail: a command that is not on the page, and a new option of one that is."""
     section = "## sail\n\n| option | what it does |\n| --- | --- |\n| `--far` | ... |\n"
 
-    assert ["sail", "sail --far", "sail --crew"] == untold(FLEET[1:], TEXT)
-    assert ["sail --crew"] == untold(FLEET[1:], section)
+    assert ["sail", "sail --far", "sail --crew"] == undocumented(FLEET[1:], TEXT)
+    assert ["sail --crew"] == undocumented(FLEET[1:], section)
 
 
-def test_a_command_without_help_is_found():
-    """The check can fail: neither a command nor an option may be silent."""
+def test_command_without_help_is_found():
+    """The check can fail: commands and options need help."""
 
     @click.command()
     @click.option("--quick")
     def run(quick: str) -> None: ...
 
-    assert ["run", "run --quick"] == mute(list(entries(click.Group("all", {"run": run}), ("all",)))[1:])
+    assert ["run", "run --quick"] == without_help(list(entries(click.Group("all", {"run": run}), ("all",)))[1:])
 
 
-def test_a_command_is_written_as_it_is():
-    """Usage, options with defaults and choices, examples to copy, exit codes; nothing that is hidden."""
+def test_section_of_a_command_has_usage_options_examples_and_exit_codes():
+    """Options have defaults and choices; hidden ones are left out."""
     written = page(fleet, "fleet")
     wanted = """## sail
 
@@ -139,20 +139,20 @@ JSON: `{at}`
     assert "secret" not in written
 
 
-def test_a_stale_page_fails_the_check(monkeypatch, tmp_path, capsys):
-    """With what differs, and what to run."""
+def test_stale_page_fails_the_check(monkeypatch, tmp_path, capsys):
+    """The output has the difference, and what to run."""
     stale = tmp_path / "cli.md"
     stale.write_text(TEXT.replace("## acquire", "## take"))
     monkeypatch.setattr("tools.cli_reference.PAGE", stale)
 
     assert main(["--check"]) == 1
-    assert "+## acquire" in (told := capsys.readouterr().err)
-    assert "make reference" in told
+    assert "+## acquire" in (message := capsys.readouterr().err)
+    assert "make reference" in message
     assert main([]) == 0
     assert main(["--check"]) == 0
     assert stale.read_text() == page(zae_limiter)
 
 
-def test_the_page_is_in_the_documentation():
-    """Where mkdocs.yml looks for it."""
+def test_cli_page_is_in_the_navigation():
+    """mkdocs.yml lists it."""
     assert ROOT / "docs" / "cli.md" == PAGE

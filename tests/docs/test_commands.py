@@ -1,4 +1,4 @@
-"""Every command that a page shows can be given: it exists, so do its options, and what it asks for is there."""
+"""Every command on a page can be given: it exists, its options exist, and required arguments are there."""
 
 from contextlib import redirect_stderr
 from io import StringIO
@@ -11,7 +11,7 @@ from zae_limiter.cli import main
 
 
 def fault(arguments: tuple[str, ...], *, in_prose: bool = False) -> str | None:
-    """What the command line says against a call, without running it; None if nothing."""
+    """Return what the command line rejects in a call, without running it; None if nothing."""
     said = StringIO()
     try:
         with redirect_stderr(said):
@@ -21,15 +21,15 @@ def fault(arguments: tuple[str, ...], *, in_prose: bool = False) -> str | None:
     except click.UsageError as wrong:
         return wrong.format_message()
     except click.exceptions.Exit as ended:
-        # --help and --version end well; the outermost group has told what is wrong.
+        # --help and --version exit with success; the outermost group has printed the error.
         return said.getvalue() if ended.exit_code else None
     return None
 
 
 def _parse(command: click.Command, name: str, arguments: list[str], above: click.Context | None) -> None:
-    """Read a command's arguments, then those of the command below it."""
+    """Parse a command's arguments, then those of its subcommand."""
     if isinstance(command, click.Group) and not arguments:
-        # A group by itself shows its help.
+        # A group without a command shows its help.
         return
     with command.make_context(name, arguments, parent=above) as context:
         if isinstance(command, click.Group):
@@ -44,7 +44,7 @@ WITH_COMMANDS = [page for page in PAGES if list(commands(page))]
 
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=named)
 def test_every_command_of_a_page_can_be_given(page, monkeypatch):
-    """As it is shown; in prose what it needs may be left out."""
+    """As shown; in prose it may leave out required arguments."""
     monkeypatch.delenv("ZAE_LIMITER_URL", raising=False)
     shown = list(commands(page))
     faults = [(one.place, one.arguments, fault(one.arguments, in_prose=one.in_prose)) for one in shown]
@@ -53,7 +53,7 @@ def test_every_command_of_a_page_can_be_given(page, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("zae-limiter aquire user-1 gpt-4 -c rpm:1", "No such command 'aquire'"),
         ("zae-limiter acquire user-1 gpt-4 -c rpm:1 --colour red", "--colour"),
@@ -64,21 +64,21 @@ def test_every_command_of_a_page_can_be_given(page, monkeypatch):
         ("zae-limiter local fly", "No such command 'fly'"),
     ],
 )
-def test_a_command_that_cannot_be_given_is_found(line, told):
-    """The check can fail: at the name, the option, what is missing, and a value."""
+def test_command_that_cannot_be_given_is_found(line, message):
+    """The check can fail: at the name, the option, a missing argument, and a value."""
     (arguments,) = calls(line)
 
-    assert told in (fault(arguments) or "")
+    assert message in (fault(arguments) or "")
 
 
-def test_prose_may_leave_out_what_a_command_needs():
-    """Text names commands; it still may not name one that is not there."""
+def test_command_in_prose_may_leave_out_arguments():
+    """It still must exist."""
     assert fault(("acquire", "user-1"), in_prose=True) is None
     assert "No such command" in (fault(("aquire",), in_prose=True) or "")
 
 
-def test_commands_are_found_wherever_a_shell_finds_them():
-    """Among comments, pipes and substitutions, over several lines, and not where it is the name of something."""
+def test_commands_in_scripts_are_found():
+    """Among comments, pipes and substitutions, over several lines, but not as the name of something."""
     script = """
     zae-limiter status --json | jq .name        # zae-limiter none
     eval "$(zae-limiter local env --name my-app)" && zae-limiter list > file

@@ -11,7 +11,7 @@ PAGE = (ROOT / "docs" / "operations" / "costs.md").read_text()
 
 
 def command(*options: str) -> str:
-    """What the command prints that the page names."""
+    """Run the command that the page names, and return its output."""
     (line,) = re.findall(r"^\.venv/bin/python (bench/\S+)", PAGE, re.MULTILINE)
     done = subprocess.run(
         [sys.executable, "-W", "error", line, *options],
@@ -28,15 +28,15 @@ def rows(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("|")]
 
 
-def test_the_table_is_what_the_command_prints():
-    """Nobody types a figure in."""
+def test_cost_table_is_what_the_command_prints():
+    """No figure is typed by hand."""
     printed = rows(command())
 
     assert printed == rows(PAGE)[: len(printed)]
 
 
-def test_json_has_the_same_cases():
-    """For a program to read."""
+def test_cost_json_has_the_same_cases():
+    """Programs can read it."""
     titles = [row.split("|")[1].strip() for row in rows(command())[2:]]
 
     assert titles == [case["case"] for case in json.loads(command("--json"))["cases"]]

@@ -18,7 +18,7 @@ EXAMPLES = [
 
 
 def raised_kinds() -> set[str]:
-    """The kinds of violations that the simulation raises."""
+    """Return the kinds of violations that the simulation raises."""
     calls = [
         node
         for path in (ROOT / "tests" / "simulation").glob("*.py")
@@ -37,7 +37,7 @@ def test_every_kind_of_violation_is_explained():
     assert raised_kinds() == explained
 
 
-def test_every_example_fails_with_the_violation_that_is_shown():
+def test_every_example_fails_with_the_violation_on_the_page():
     """A reader who follows the page sees what it describes."""
     ended = [
         subprocess.run([sys.executable, *shlex.split(line)[1:]], cwd=ROOT, capture_output=True, text=True, check=False)

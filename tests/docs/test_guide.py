@@ -1,4 +1,4 @@
-"""The commands of the guides run as they stand there, and print what is shown."""
+"""The commands of the guides run as shown, and print what is shown."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 from tests.docs.pages import ROOT, named
 
-# Those of the page on DynamoDB need an engine; that they can be given is checked with those of all pages.
+# Those of the DynamoDB page need an engine; another test checks that they can be given.
 PAGES = [page for page in sorted((ROOT / "docs" / "guide").glob("*.md")) if page.stem != "dynamodb"]
 SHOWN = re.compile(r"```bash\n(zae-limiter .*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 SCRIPTS = [
@@ -20,8 +20,8 @@ SCRIPTS = [
 
 
 @pytest.mark.parametrize(("commands", "shown"), SCRIPTS)
-def test_commands_run_one_after_the_other(commands, shown, tmp_path):
-    """A reader pastes them into a shell; where output is shown, it is that of the last."""
+def test_commands_of_a_guide_run_one_after_the_other(commands, shown, tmp_path):
+    """A reader pastes them into a shell; output on the page is that of the last command."""
     environment = {"ZAE_LIMITER_URL": "sqlite:///limits.db", "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
     done = subprocess.run(
         ["sh", "-e", "-c", commands],

@@ -1,4 +1,4 @@
-"""Every link between pages of the repository leads to a file, and to a heading if it names one.
+"""Every link between pages of the repository leads to an existing file and heading.
 
 The links of the site are checked when it is built: `tools/check.py docs`.
 """
@@ -16,24 +16,24 @@ LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)")
 CODE = re.compile(r"^ *```.*?^ *```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ +(.+?)(?: +\{.*\})?$", re.MULTILINE)
 FENCED = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
-# Made of docstrings, when the site is built.
+# Made from docstrings when the site is built.
 REFERENCE = ROOT / "docs" / "api"
 
 
 def slug(heading: str) -> str:
-    """The anchor of a heading, as MkDocs and forges make it."""
+    """Return the anchor of a heading, as MkDocs and forges make it."""
     plain = re.sub(r"\[([^\]]*)\]\([^)]*\)|[`*]", r"\1", heading)
     kept = re.sub(r"[^\w\s-]", "", unicodedata.normalize("NFKD", plain)).strip().lower()
     return re.sub(r"[\s]+", "-", kept)
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of a page."""
+    """Return the anchors of a page."""
     return {slug(heading) for heading in HEADING.findall(FENCED.sub("", page.read_text(encoding="utf-8")))}
 
 
 def dead_links(page: Path) -> Iterator[str]:
-    """The links of a page that lead nowhere."""
+    """Return the dead links of a page."""
     for path, anchor in LINK.findall(CODE.sub("", page.read_text(encoding="utf-8"))):
         target = (page.parent / path).resolve() if path else page
         if not target.exists():
@@ -43,13 +43,13 @@ def dead_links(page: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
-def test_every_link_leads_somewhere(page):
-    """To a file of the repository, and to a heading in it."""
+def test_every_link_of_a_page_leads_to_a_file_and_heading(page):
+    """Files of the repository, and headings in them."""
     assert [] == list(dead_links(page))
 
 
-def test_a_link_that_leads_nowhere_is_found(tmp_path):
-    """The check can fail: a missing file and a missing heading are told, and code is no link."""
+def test_dead_link_is_found(tmp_path):
+    """The check can fail: a missing file and a missing heading are reported, and code is no link."""
     page = tmp_path / "page.md"
     (tmp_path / "other.md").write_text("# Other\n\n## One port, and `tables`\n\n```bash\n# a comment\n```\n")
     page.write_text(

@@ -1,4 +1,4 @@
-"""From an installed package to a limiter that is deployed, as the README and the first steps show it."""
+"""From an installed package to a deployed limiter, as the README and the first steps show it."""
 
 import os
 import re
@@ -12,25 +12,29 @@ import pytest
 from tests.docs.pages import ROOT, SHELLS, blocks
 from tests.dynamodb.engines import free_port
 from tests.infra.local_servers import always_stopped
-from tests.long_waits import PATIENT
+from tests.long_waits import LONG_DEADLINE
 
 PAGES = (ROOT / "README.md", ROOT / "docs" / "getting-started.md")
-# Whoever runs the tests has the extra.
+# The test environment has the extra.
 INSTALLING = "pip install "
 
 
 def script(page: Path, port: int) -> str:
-    """The lines of a page that start a local AWS, deploy to it and use it, on another port and patiently."""
+    """Return the lines of a page that start a local AWS, deploy and use it, with another port and a long deadline."""
     (text,) = [block.text for block in blocks(page, *SHELLS) if "zae-limiter deploy" in block.text]
     lines = [line for line in text.splitlines() if not line.startswith(INSTALLING)]
-    patiently = "".join(f"{name}={shlex.quote(value)} " for name, value in PATIENT.items())
+    with_long_deadline = "".join(f"{name}={shlex.quote(value)} " for name, value in LONG_DEADLINE.items())
     started = "\n".join(lines).replace("zae-limiter local up", f"zae-limiter local up --port {port}")
-    return "set -e\n" + re.sub(r"^(?=zae-limiter acquire)", patiently, started, count=1, flags=re.MULTILINE) + "\n"
+    return (
+        "set -e\n"
+        + re.sub(r"^(?=zae-limiter acquire)", with_long_deadline, started, count=1, flags=re.MULTILINE)
+        + "\n"
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_limiter_is_deployed_as_the_page_shows(page, tmp_path):
-    """No step is missing, in a shell that knows nothing of AWS."""
+def test_limiter_is_deployed_as_the_page_shows(page, tmp_path):
+    """No step is missing, in a shell without AWS settings."""
     port = free_port()
     known = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "ZAE_", "XDG_"))}
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -48,5 +52,5 @@ def test_a_limiter_is_deployed_as_the_page_shows(page, tmp_path):
     assert 0 == done.returncode, done.stderr
     assert f"http://127.0.0.1:{port}" in done.stdout
     assert "my-app is deployed" in done.stderr
-    # What was taken, and what is left of 60; a slow machine has earned one again.
+    # The admitted requests, and the rest of 60; a slow machine may have earned one again.
     assert re.search(r"rpm +1 +(59|60)", done.stdout)

@@ -1,4 +1,4 @@
-"""Metrics, alarms, log lines and the dashboard of the page about monitoring are those there are."""
+"""Metrics, alarms, log lines and dashboard of the monitoring page are those of the code."""
 
 import ast
 import json
@@ -22,7 +22,7 @@ DASHBOARD = json.loads(text("dashboard.json"))
 STACK = Resolved("my-app", template_parameters("my-app", StackOptions(create_iam_roles=True)))
 COUNTS = BatchReport(0, 0, 0, 0, 0, 0, 0, 0, [], None).counts()
 
-# What AWS measures, with the dimensions by which it files it.
+# The metrics of AWS, with their dimensions.
 OF_AWS = {
     "AWS/DynamoDB": {
         "ConsumedWriteCapacityUnits": ["TableName"],
@@ -60,7 +60,7 @@ handler._tell(BatchReport(1, 1, 0, 0, 2, 0, 0, 0, [trouble], "100"), SimpleNames
 
 
 def metrics_of(widget: dict[str, Any]) -> list[tuple[str, str, dict[str, str]]]:
-    """Namespace, name and dimensions of what a widget shows."""
+    """Return namespace, name and dimensions of what a widget shows."""
     shown = []
     for line in widget["properties"]["metrics"]:
         namespace, name, *rest = [part for part in line if isinstance(part, str)]
@@ -70,7 +70,7 @@ def metrics_of(widget: dict[str, Any]) -> list[tuple[str, str, dict[str, str]]]:
 
 @pytest.fixture(scope="module")
 def said() -> list[dict[str, Any]]:
-    """The lines that the function writes of a batch in which something failed."""
+    """Return the lines that the function logs for a batch with a failure."""
     environment = {"POWERTOOLS_SERVICE_NAME": "my-app", "PATH": os.defpath}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", A_BATCH], env=environment, capture_output=True, text=True, check=True
@@ -79,12 +79,16 @@ def said() -> list[dict[str, Any]]:
 
 
 class TestMetrics:
-    def test_those_of_the_aggregator_are_all_told(self) -> None:
-        """No more and no less than it reports."""
+    """The metrics of the page exist, with their dimensions."""
+
+    def test_metrics_of_the_aggregator_on_the_page_are_those_it_reports(self) -> None:
+        """No more and no less."""
         assert COUNTS.keys() == rows("monitoring.md", "## Metrics of the aggregator").keys()
 
-    def test_they_are_filed_as_the_page_says(self, said: list[dict[str, Any]]) -> None:
-        """Under one namespace, by the name of the stack."""
+    def test_metrics_of_the_aggregator_have_the_namespace_and_dimension_of_the_page(
+        self, said: list[dict[str, Any]]
+    ) -> None:
+        """One namespace, and the name of the stack."""
         (filed,) = [line["_aws"]["CloudWatchMetrics"][0] for line in said if "_aws" in line]
         variables = STACK.properties("AggregatorFunction")["Environment"]["Variables"]
 
@@ -95,17 +99,17 @@ class TestMetrics:
             variables["POWERTOOLS_SERVICE_NAME"],
         )
 
-    def test_those_of_aws_are_known(self) -> None:
-        """Each row of the page: metrics of one namespace with the dimensions they have."""
+    def test_metrics_of_aws_on_the_page_have_their_dimensions(self) -> None:
+        """Each row has metrics of one namespace."""
         _, _, table = MONITORING.partition("## Metrics of AWS")
-        told = re.findall(r"^\| `(AWS/\w+)` \| ([^|]+) \| ([^|]+) \|", table, re.MULTILINE)
+        documented = re.findall(r"^\| `(AWS/\w+)` \| ([^|]+) \| ([^|]+) \|", table, re.MULTILINE)
 
-        assert told
-        for namespace, names, dimensions in told:
+        assert documented
+        for namespace, names, dimensions in documented:
             for name in re.findall(r"`(\w+)`", names):
                 assert OF_AWS[namespace][name] == re.findall(r"`(\w+)`", dimensions)
 
-    def test_the_names_below_the_table_are_those_of_the_stack(self) -> None:
+    def test_resource_names_below_the_metrics_are_those_of_the_stack(self) -> None:
         """Function, queue and table of a limiter called my-app."""
         sentence = f"The function is `{NAMES['FunctionName']}`, its queue `{NAMES['QueueName']}`, the table `my-app`."
 
@@ -113,9 +117,11 @@ class TestMetrics:
 
 
 class TestDashboard:
+    """The dashboard shows existing metrics of the stack."""
+
     @pytest.mark.parametrize("widget", DASHBOARD["widgets"], ids=lambda widget: widget["properties"]["title"])
-    def test_a_widget_shows_what_there_is(self, widget: dict[str, Any]) -> None:
-        """Metrics that exist, with their dimensions, of the parts of the stack."""
+    def test_dashboard_widget_shows_existing_metrics(self, widget: dict[str, Any]) -> None:
+        """With their dimensions, of the resources of the stack."""
         if widget["type"] == "log":
             assert f"SOURCE '{naming.log_group_name('my-app')}'" in widget["properties"]["query"]
             return
@@ -125,7 +131,8 @@ class TestDashboard:
             for dimension, value in dimensions.items():
                 assert value == NAMES.get(dimension, value)
 
-    def test_it_shows_everything_the_aggregator_counts(self) -> None:
+    def test_dashboard_shows_every_count_of_the_aggregator(self) -> None:
+        """No count is left out."""
         shown = {
             name
             for widget in DASHBOARD["widgets"]
@@ -136,14 +143,14 @@ class TestDashboard:
 
         assert COUNTS.keys() == shown
 
-    def test_it_shows_what_alarms_watch(self) -> None:
-        """Whoever was woken by an alarm finds its metric there."""
+    def test_dashboard_shows_the_metric_of_every_alarm(self) -> None:
+        """An operator finds the metric that raised an alarm."""
         watched = {one["MetricName"] for one in STACK.of_type("AWS::CloudWatch::Alarm").values()}
         shown = {name for one in DASHBOARD["widgets"] if one["type"] == "metric" for _, name, _ in metrics_of(one)}
 
         assert watched <= shown
 
-    def test_its_widgets_do_not_overlap(self) -> None:
+    def test_dashboard_widgets_do_not_overlap(self) -> None:
         """Twenty-four columns, every cell once."""
         cells = [
             (x, y)
@@ -157,35 +164,41 @@ class TestDashboard:
 
 
 class TestAlarms:
-    def test_all_are_told_with_what_raises_them(self) -> None:
+    """The page has the alarms of the stack."""
+
+    def test_every_alarm_is_on_the_page_with_its_condition(self) -> None:
         """Name, metric and threshold of each."""
-        told = rows("monitoring.md", "## Alarms")
+        documented = rows("monitoring.md", "## Alarms")
         alarms = {one["AlarmName"]: one for one in STACK.of_type("AWS::CloudWatch::Alarm").values()}
 
-        assert alarms.keys() == told.keys()
+        assert alarms.keys() == documented.keys()
         for name, alarm in alarms.items():
-            raised = told[name][0]
+            raised = documented[name][0]
             assert f"`{alarm['MetricName']}` above {alarm['Threshold']}" in raised
             assert ("twice in a row" in raised) == (alarm["EvaluationPeriods"] == 2)
             assert f"in {alarm['Period'] // 60} minutes" in raised
 
 
 class TestLogs:
-    def test_the_line_of_a_batch_has_the_fields_that_are_shown(self, said: list[dict[str, Any]]) -> None:
+    """The page describes the log lines of function and client."""
+
+    def test_log_line_of_a_batch_has_the_fields_on_the_page(self, said: list[dict[str, Any]]) -> None:
+        """The page shows a complete line."""
         (shown,) = [json.loads(line) for line in re.findall(r"```json\n(.*?)\n```", MONITORING, re.DOTALL)]
         (line,) = [line for line in said if line.get("message") == "batch"]
 
         assert shown.keys() == line.keys()
 
-    def test_the_line_of_a_trouble_has_the_fields_that_are_told(self, said: list[dict[str, Any]]) -> None:
+    def test_log_line_of_an_error_has_the_fields_on_the_page(self, said: list[dict[str, Any]]) -> None:
+        """The page lists the fields."""
         (sentence,) = re.findall(r"A line of level `ERROR` has (.*?)\.", MONITORING)
         (line,) = [line for line in said if line.get("level") == "ERROR"]
 
         assert {"message", "error", "delivered_again", "service", "request_id"} == set(re.findall(r"`(\w+)`", sentence))
         assert set(re.findall(r"`(\w+)`", sentence)) <= line.keys()
 
-    def test_queries_ask_for_fields_there_are(self, said: list[dict[str, Any]]) -> None:
-        """What CloudWatch makes of every line starts with @."""
+    def test_log_queries_use_existing_fields(self, said: list[dict[str, Any]]) -> None:
+        """Fields that CloudWatch adds to every line start with @."""
         fields = {name for line in said for name in line}
         own = {"longest_ms", "p99_ms", "memory_mb", "times", "last", "delivered", "writes", "counted", "failed"}
         words = {"fields", "filter", "sort", "desc", "limit", "stats", "count", "max", "sum", "pct", "as", "by", "bin"}
@@ -200,13 +213,13 @@ class TestLogs:
             bare = re.sub(r'"[^"]*"|@\w+|\b\d+', " ", query)
             assert set(re.findall(r"[a-z_]\w*", bare)) - words - own <= fields
 
-    def test_what_the_client_logs_is_told_line_by_line(self) -> None:
-        """No more and no less than there is in the source."""
-        told = rows("monitoring.md", "### What the client logs")
+    def test_log_messages_of_the_client_are_on_the_page(self) -> None:
+        """No more and no less than in the source."""
+        documented = rows("monitoring.md", "### What the client logs")
         levels = re.findall(r"^\| `(WARNING|INFO)` \| `([^`]+)` \|", MONITORING, re.MULTILINE)
         logged = {(call.level, call.begins) for call in _log_calls()}
 
-        assert {"WARNING", "INFO"} == told.keys()
+        assert {"WARNING", "INFO"} == documented.keys()
         assert logged == set(levels)
 
 
@@ -222,7 +235,7 @@ class _LogCall:
 
 
 def _log_calls() -> list[_LogCall]:
-    """What the client logs, in the tree that the other one is made from."""
+    """Return the log calls of the client, in the async tree."""
     files = [path for path in sorted((SRC / "zae_limiter").rglob("*.py")) if "_sync" not in path.parts]
     return [
         _LogCall(node)

@@ -1,6 +1,6 @@
-"""What the pages for operators say is so: commands of AWS work, and every name on them is one there is.
+"""AWS commands on the pages for operators exist, and so does every name on them.
 
-Their programs, their links and the commands of this package are checked with those of all pages.
+Their programs, links and commands of this package are checked with those of all pages.
 """
 
 import re
@@ -16,10 +16,10 @@ from tests.docs.pages import calls
 from tests.docs.test_commands import fault
 from zae_limiter.cli import main
 
-# What belongs to other programs.
+# These belong to other programs.
 FLAGS_OF_OTHERS = {"--list", "--parameter-overrides", "--resources-to-skip", "--seed", "--tags"}
 SESSION = botocore.session.Session()
-# What the AWS command line adds to the calls themselves.
+# Options that the AWS command line adds to the calls.
 EVERYWHERE = {"query", "output", "region", "endpoint-url", "profile"}
 OF_ITS_OWN = {
     ("cloudformation", "deploy"): {
@@ -35,16 +35,16 @@ OF_ITS_OWN = {
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_an_item_of_a_list_begins_after_an_empty_line(page: Path) -> None:
-    """Where the one before has paragraphs of its own: else the site puts it at the end of the last of them."""
+def test_list_item_after_paragraphs_begins_after_an_empty_line(page: Path) -> None:
+    """Otherwise the site appends it to the last paragraph."""
     bare = re.sub(r"^( *)```.*?^\1```", "```", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
 
     assert [] == re.findall(r"^ {4}\S.*\n(?:- |\d+\. ).*", bare, re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_a_session_that_is_shown_can_be_repeated(page: Path) -> None:
-    """What stands after a prompt, above what it printed, can be given."""
+def test_command_of_a_session_can_be_given(page: Path) -> None:
+    """What is after a prompt, above its output."""
     typed = re.findall(r"^ *\$ (zae-limiter .+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     faults = {line: fault(arguments) for line in typed for arguments in calls(line)}
 
@@ -52,7 +52,7 @@ def test_a_session_that_is_shown_can_be_repeated(page: Path) -> None:
 
 
 @pytest.mark.parametrize("words", commands("aws"))
-def test_a_command_of_aws_exists_with_its_options(words: list[str]) -> None:
+def test_aws_command_exists_with_its_options(words: list[str]) -> None:
     """The options are the members of the call, as botocore knows it."""
     service, verb, *rest = words
     given = {word.removeprefix("--") for word in rest if word.startswith("--")} - EVERYWHERE
@@ -67,8 +67,8 @@ def test_a_command_of_aws_exists_with_its_options(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_a_flag_of_deploy_that_is_named_exists(page: Path) -> None:
-    """Also where it stands alone in a sentence."""
+def test_deploy_flag_in_a_sentence_exists(page: Path) -> None:
+    """Also without its command."""
     flags = {flag for command in _all(main) for one in command.params for flag in (*one.opts, *one.secondary_opts)}
     named = re.findall(r"`(--[a-z-]+)(?: [^`]*)?`", page.read_text(encoding="utf-8"))
     mentioned = {flag for flag in named if flag not in FLAGS_OF_OTHERS}
@@ -77,7 +77,7 @@ def test_a_flag_of_deploy_that_is_named_exists(page: Path) -> None:
 
 
 def _all(command: click.Command) -> list[click.Command]:
-    """A command and all below it."""
+    """Yield a command and all its subcommands."""
     if not isinstance(command, click.Group):
         return [command]
     context = click.Context(command)
@@ -85,6 +85,6 @@ def _all(command: click.Command) -> list[click.Command]:
     return [command, *(one for found_one in below if found_one is not None for one in _all(found_one))]
 
 
-def test_there_are_pages() -> None:
-    """Where they were moved, this looks in the wrong place."""
+def test_operator_pages_exist() -> None:
+    """If they were moved, these tests would check nothing."""
     assert len(PAGES) > len(list((DOCS / "operations").glob("*.md")))

@@ -1,4 +1,4 @@
-"""Every Python program of every page runs as it stands there, and says something."""
+"""Every Python program of every page runs as shown, and prints something."""
 
 import json
 import os
@@ -14,11 +14,11 @@ import pytest
 from tests.docs.pages import PAGES, Block, named, programs
 from tests.dynamodb.engines import start
 from tests.infra import cdk
-from tests.long_waits import PATIENT
+from tests.long_waits import LONG_DEADLINE
 from zae_limiter import Limit, SyncRepository
 
 RUNNER = Path(__file__).with_name("runner.py")
-# Where pages tell readers to start a local AWS.
+# The address at which pages tell readers to start a local AWS.
 PLACE = re.compile(r"http://(localhost|127\.0\.0\.1):4566")
 ON_DYNAMODB = re.compile(
     r"^[^#\n]*(dynamodb://|Repository\.connect\(|\.builder\(|list_deployed|localhost:4566|boto)", re.MULTILINE
@@ -29,7 +29,7 @@ WITH_AN_EXTRA = [block for page in WITH_PROGRAMS for block in programs(page) if 
 
 @pytest.fixture
 def aws() -> Iterator[str]:
-    """An AWS at hand as the pages say: with a limiter, my-app, and limits for everybody."""
+    """Return an AWS as the pages describe it: with a limiter, my-app, and default limits."""
     engine = start("aws")
     try:
         with pytest.MonkeyPatch.context() as environment:
@@ -43,7 +43,7 @@ def aws() -> Iterator[str]:
 
 
 def keys(url: str) -> dict[str, str]:
-    """What `zae-limiter local env` prints."""
+    """Return what `zae-limiter local env` prints."""
     return {
         "AWS_ENDPOINT_URL": url,
         "AWS_REGION": "us-east-1",
@@ -54,20 +54,20 @@ def keys(url: str) -> dict[str, str]:
 
 
 def faults(shown: list[Block], folder: Path, url: str | None) -> list[str]:
-    """What went wrong with the programs of a page."""
+    """Return what went wrong with the programs of a page."""
     environment = {
         "ZAE_LIMITER_URL": "sqlite:///limits.db",
         "PATH": str(Path(sys.executable).parent),
         "HOME": str(folder),
     }
-    environment |= keys(url) | PATIENT if url else {}
+    environment |= keys(url) | LONG_DEADLINE if url else {}
     texts = [PLACE.sub(url, block.text) if url else block.text for block in shown]
     answers = zip(shown, ended(texts, folder, environment), strict=True)
-    return [f"{block.place}: {told}" for block, answer in answers if (told := fault(block, answer)) is not None]
+    return [f"{block.place}: {message}" for block, answer in answers if (message := fault(block, answer)) is not None]
 
 
 def ended(texts: list[str], folder: Path, environment: dict[str, str], *path: Path) -> list[dict[str, Any]]:
-    """How programs ended, run in turn, each in a folder of its own; they may import from the path as well."""
+    """Run programs in turn, each in a folder of its own, and return how they ended; they may import from the path."""
     asked = []
     for number, text in enumerate(texts):
         where = folder / str(number)
@@ -88,7 +88,7 @@ def ended(texts: list[str], folder: Path, environment: dict[str, str], *path: Pa
 
 
 def fault(block: Block, answer: dict[str, Any]) -> str | None:
-    """What is wrong with how a program ended; None if nothing."""
+    """Return what is wrong with how a program ended; None if nothing."""
     if answer["code"] or answer["err"]:
         return f"it ended with {answer['code']}: {answer['err']}"
     if block.output is not None and answer["out"] != block.output:
@@ -97,7 +97,7 @@ def fault(block: Block, answer: dict[str, Any]) -> str | None:
 
 
 @pytest.mark.parametrize("page", WITH_PROGRAMS, ids=named)
-def test_the_programs_of_a_page_run_as_they_stand(page, tmp_path, request):
+def test_programs_of_a_page_run_as_shown(page, tmp_path, request):
     """A reader pastes each into a file and runs it, after starting what the page says."""
     shown = [block for block in programs(page) if not block.needs]
     needs_aws = any(ON_DYNAMODB.search(block.text) for block in shown)
@@ -106,8 +106,8 @@ def test_the_programs_of_a_page_run_as_they_stand(page, tmp_path, request):
 
 
 @pytest.mark.parametrize("block", WITH_AN_EXTRA, ids=lambda block: block.place)
-def test_a_program_of_the_cdk_makes_a_stack_as_it_stands(block, tmp_path):
-    """CDK has remarks of its own on node and on the template, so silence is not asked for; the stack is looked at."""
+def test_cdk_program_of_a_page_makes_its_stack(block, tmp_path):
+    """CDK prints notes of its own, so output is allowed; the stack is checked."""
     assert "cdk" == block.needs, "no test brings what this program needs"
     reason = cdk.missing()
     if reason:
@@ -133,26 +133,26 @@ def test_a_program_of_the_cdk_makes_a_stack_as_it_stands(block, tmp_path):
         ("print(1)\n```\n\n```text\n2", "it is shown to print\n2\nbut it prints\n1\n"),
     ],
 )
-def test_a_program_that_does_not_run_is_found(text, fault, tmp_path):
-    """The check can fail: an error, silence, a warning, an exit code and another output are told, with the place."""
+def test_program_that_does_not_run_is_found(text, fault, tmp_path):
+    """The check can fail: an error, no output, a warning, an exit code and other output are reported with the place."""
     page = tmp_path / "page.md"
     page.write_text(f"# A page\n\n```python\n{text}\n```\n")
 
-    (told,) = faults(programs(page), tmp_path, None)
+    (message,) = faults(programs(page), tmp_path, None)
 
-    assert told.startswith("page.md:3: ")
-    assert fault in told
+    assert message.startswith("page.md:3: ")
+    assert fault in message
 
 
-def test_programs_do_not_see_each_other(tmp_path):
-    """Each is a process of its own: what one defines, imports or sets, the next does not have."""
+def test_programs_run_in_separate_processes(tmp_path):
+    """What one defines, imports or sets, the next does not have."""
     page = tmp_path / "page.md"
     first = "import os\nos.environ['SEEN'] = '1'\nseen = 1\nprint(__name__)"
     second = "import os\nprint('SEEN' in os.environ)\nprint(seen)"
     page.write_text(f"```python\n{first}\n```\n\n```python\n{second}\n```\n")
 
-    (told,) = faults(programs(page), tmp_path, None)
+    (message,) = faults(programs(page), tmp_path, None)
 
-    assert "page.md:8" in told
-    assert "NameError: name 'seen' is not defined" in told
+    assert "page.md:8" in message
+    assert "NameError: name 'seen' is not defined" in message
     assert "False\n" == (tmp_path / "1" / "out").read_text()

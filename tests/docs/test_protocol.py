@@ -16,7 +16,7 @@ BROKEN = "broken on purpose as"
 
 
 def tables(heading: str) -> list[list[str]]:
-    """The rows of all tables that have a column of this name."""
+    """Return the rows of all tables that have a column of this name."""
     blocks = [block.splitlines() for block in re.findall(r"(?:^\|.*\n)+", PAGE, re.MULTILINE)]
     return [
         [cell.strip() for cell in row.split("|")[1:-1]] for block in blocks if heading in block[0] for row in block[2:]
@@ -24,13 +24,13 @@ def tables(heading: str) -> list[list[str]]:
 
 
 def names_of(cell: str) -> list[str]:
-    """What stands in code in a cell."""
+    """Return the code in a cell."""
     return re.findall(r"`([^`]+)`", cell)
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda one: one.name)
 def test_mutation_of_the_catalogue_is_named_beside_its_rule(mutation: Mutation):
-    """The page says what each rule is for, in the words that the catalogue has it."""
+    """The page has each rule in the words of the catalogue."""
     rules = [row[0] for row in tables(BROKEN) if mutation.name in names_of(row[-1])]
 
     assert [mutation.rule] == rules
@@ -43,8 +43,8 @@ def test_mutation_that_the_page_names_exists():
     assert {mutation.name for mutation in MUTATIONS} == set(named)
 
 
-def test_the_writers_are_those_of_the_code():
-    """A new writer starts as a row; one write settles debits and credits, and one is sent again as it was."""
+def test_writers_on_the_page_are_those_of_the_code():
+    """One function settles debits and credits, and one makes resends; the page has a row for each other writer."""
     rows = {re.sub(r"\W.*", "", row[0].strip("*")) for row in tables("writer")}
     here = bucket_writes.__name__
     made = {name for name, one in vars(bucket_writes).items() if isfunction(one) and one.__module__ == here}
@@ -53,10 +53,10 @@ def test_the_writers_are_those_of_the_code():
     assert public - {"settle", "sent_again"} | {"debit", "credit"} == rows
 
 
-def test_every_attribute_of_a_bucket_is_told():
-    """Whoever looks into the table understands what is there."""
-    told = {name for row in tables("attribute") for name in names_of(row[0])}
-    fields = {name.rpartition("_")[2] for name in told if name.startswith(("b_{limit}", "_"))}
+def test_every_attribute_of_a_bucket_is_on_the_page():
+    """A reader who looks into the table understands every attribute."""
+    documented = {name for row in tables("attribute") for name in names_of(row[0])}
+    fields = {name.rpartition("_")[2] for name in documented if name.startswith(("b_{limit}", "_"))}
     shared = {
         attributes.BASELINE,
         attributes.SHARD_COUNT,
@@ -73,4 +73,4 @@ def test_every_attribute_of_a_bucket_is_told():
     }
 
     assert attributes.BUCKET_FIELDS == fields
-    assert shared <= told
+    assert shared <= documented

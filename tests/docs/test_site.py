@@ -1,4 +1,4 @@
-"""What tools/site_hooks.py does when MkDocs builds, on a small site; and that the real one has it all."""
+"""What tools/site_hooks.py does when MkDocs builds a small site, and the content of the real one."""
 
 import re
 import shutil
@@ -11,7 +11,7 @@ import pytest
 from tests.docs.pages import ROOT
 from tests.docs.site import built, is_fresh
 
-# What is lost in a site of that test, as MkDocs names it.
+# The lost links and pages of a site of that test, as MkDocs names them.
 NAMED = ("'gone.md'", "'../../gone.py'", "'#lost'", "'docs/away.md'", "unlisted.md", "'absent.md'")
 CONFIGURATION = """\
 site_name: A small site
@@ -50,7 +50,7 @@ PAGES = {
 
 
 def project(folder: Path, changed: dict[str, str] | None = None) -> Path:
-    """A small repository with a site."""
+    """Return a small repository with a site."""
     for name, text in {**PAGES, **(changed or {})}.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def project(folder: Path, changed: dict[str, str] | None = None) -> Path:
 
 
 def build(project: Path) -> tuple[int, str]:
-    """Build the site of a project strictly, and return the exit code and what was said."""
+    """Build the site of a project strictly, and return the exit code and the output."""
     mkdocs = Path(sys.executable).with_name("mkdocs")
     done = subprocess.run([mkdocs, "build", "--strict"], cwd=project, capture_output=True, text=True, check=False)
     return done.returncode, done.stderr
@@ -69,7 +69,7 @@ def build(project: Path) -> tuple[int, str]:
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """The small site, built where there is no Mermaid, and what was said."""
+    """Return the small site, built without Mermaid, and the output."""
     folder = project(tmp_path_factory.mktemp("small"))
     code, said = build(folder)
     assert code == 0, said
@@ -80,8 +80,8 @@ def html(site: Path, page: str) -> str:
     return (site / page / "index.html").read_text(encoding="utf-8")
 
 
-def test_links_out_of_the_documentation_lead_somewhere(small):
-    """To the page that the site makes of a file; where there is none, to nothing, and the path is shown."""
+def test_link_out_of_the_documentation_leads_to_the_site_page_of_the_file(small):
+    """If there is none, the link is removed and the path is shown."""
     site, _ = small
     index = html(site, "")
 
@@ -93,16 +93,16 @@ def test_links_out_of_the_documentation_lead_somewhere(small):
     assert "[not a link](../../src/x.py)" in html(site, "guide/second")
 
 
-def test_a_folder_in_the_navigation_stands_for_its_pages(small):
-    """Those that are named elsewhere come where they are named; the folder's own page comes first."""
+def test_folder_in_the_navigation_lists_its_pages(small):
+    """Pages that are listed elsewhere are left out; the folder's own page comes first."""
     site, _ = small
     found = re.findall(r'<a href="([^"#]*)" class="dropdown-item', html(site, ""))
 
     assert ["guide/second/", "guide/", "guide/first/"] == found[:3]
 
 
-def test_without_mermaid_diagrams_are_shown_as_text(small):
-    """The site would else load it from elsewhere while somebody reads."""
+def test_diagrams_without_mermaid_are_shown_as_text(small):
+    """Otherwise the site would load Mermaid from elsewhere."""
     site, said = small
     page = html(site, "guide/first")
 
@@ -112,7 +112,7 @@ def test_without_mermaid_diagrams_are_shown_as_text(small):
 
 
 def test_diagrams_are_drawn_by_the_sites_own_mermaid(tmp_path):
-    """It is loaded on pages with diagrams alone, from the site."""
+    """It is loaded only on pages with diagrams, from the site."""
     folder = project(tmp_path, {".engines/mermaid/mermaid.min.js": "// Mermaid"})
     build(folder)
     page = html(folder / "site", "guide/first")
@@ -123,8 +123,10 @@ def test_diagrams_are_drawn_by_the_sites_own_mermaid(tmp_path):
     assert "mermaid.min.js" not in html(folder / "site", "guide/second")
 
 
-def test_links_and_pages_that_are_lost_fail_the_build(tmp_path):
-    """The check can fail: a file, an anchor, a link of a borrowed page; a page without menu, a menu without page."""
+def test_lost_link_or_page_fails_the_build(tmp_path):
+    """The check can fail: a file, an anchor, a link of an included page; a page without menu, a menu entry without
+    page.
+    """
     lost = {
         "docs/guide/first.md": "# First\n\n[a](gone.md) [b](../../gone.py) [c](second.md#lost)\n",
         "CONTRIBUTING.md": "# Contributing\n\n## Two\n\n[d](docs/away.md)\n",
@@ -137,8 +139,8 @@ def test_links_and_pages_that_are_lost_fail_the_build(tmp_path):
     assert [] == [name for name in NAMED if name not in said]
 
 
-def test_the_real_site_has_what_the_repository_has():
-    """Pages that are kept outside the documentation are on the site, and a link from one page to another works."""
+def test_real_site_has_the_pages_of_the_repository():
+    """Pages outside the documentation folder are on the site, and links between pages work."""
     site = built()
 
     assert "Keep a Changelog" in html(site, "changelog")
@@ -148,8 +150,8 @@ def test_the_real_site_has_what_the_repository_has():
     assert 'href="guide/"' in html(site, "contributing")
 
 
-def test_a_site_is_stale_once_something_has_changed(tmp_path):
-    """What was built before the last change is not looked at."""
+def test_site_older_than_a_change_is_stale(tmp_path):
+    """A site built before the last change is not used."""
     assert not is_fresh(tmp_path)
     (tmp_path / "sitemap.xml").write_text("")
     assert is_fresh(tmp_path)

@@ -1,4 +1,4 @@
-"""The commands of the SQLite runbook, as they are on the page, while real processes acquire."""
+"""The commands of the SQLite runbook run as shown, while real processes acquire."""
 
 import os
 import subprocess
@@ -17,13 +17,13 @@ from zae_limiter import Limit, SyncRepository
 LIMIT = Limit.per_second("rps", 1_000)
 PROCESSES, EACH = 2, 2
 LOST = 100
-"""As many admissions as a restore has to forget."""
+"""The number of admissions that a restore has to undo."""
 
 BACK_UP, RESTORE = (block.text.splitlines() for block in blocks(DOCS / "operations/runbooks/sqlite.md", "bash"))
 
 
 def run(commands: list[str], folder: Path) -> str:
-    """Run commands of the page in a folder, and return what they printed."""
+    """Run commands of the page in a folder, and return their output."""
     program = f"{sys.executable} -m zae_limiter"
     script = "set -e\n" + "\n".join(f"{program} {line.removeprefix('zae-limiter ')}" for line in commands)
     done = subprocess.run(
@@ -41,7 +41,7 @@ def run(commands: list[str], folder: Path) -> str:
 
 
 def consumed(path: Path) -> int:
-    """The total that a bucket of a file has counted."""
+    """Return the total that a bucket of a file has counted."""
     with SyncRepository.open(f"sqlite:///{path}", deadline_s=DEADLINE_S) as repo:
         return sum(one.total_consumed_milli for one in repo.get_buckets(*BUCKET)) // 1000
 
@@ -54,10 +54,10 @@ def work(fleet: Fleet, count: int) -> None:
 
 
 @pytest.mark.parametrize(("kind", "rounds"), [("threads", 3), ("tasks", 1)])
-def test_the_commands_of_the_page_work_under_load(tmp_path: Path, kind: str, rounds: int) -> None:
-    """After a restore there is the content of the backup with later takes, never the old content.
+def test_sqlite_runbook_commands_work_under_load(tmp_path: Path, kind: str, rounds: int) -> None:
+    """After a restore the file has the content of the backup and later takes, never the old content.
 
-    No process has to be restarted, none sees another error than a rejection, and the file is whole.
+    No process has to be restarted, and each sees only rejections as errors. The file is intact.
     """
     with fleet_of(tmp_path, LIMIT) as fleet:
         fleet.start(kind, PROCESSES, EACH)
@@ -90,6 +90,6 @@ def test_the_commands_of_the_page_work_under_load(tmp_path: Path, kind: str, rou
 
 
 def copied(path: Path, target: Path) -> Path:
-    """A copy of a closed file."""
+    """Return a copy of a closed file."""
     target.write_bytes(path.read_bytes())
     return target

@@ -1,4 +1,4 @@
-"""What the costs page says of counting usage is what an engine says that the aggregator consumed."""
+"""Counting usage costs what the costs page says, as measured by an engine."""
 
 import json
 import re
@@ -47,8 +47,8 @@ class Metered:
         return answer
 
 
-class Stage:
-    """A table, a limiter on it, and an aggregator that is metered."""
+class MeteredAggregator:
+    """A table, a limiter on it, and an aggregator whose calls are metered."""
 
     def __init__(self, url: str) -> None:
         name = fresh_table_name()
@@ -63,19 +63,19 @@ class Stage:
         self._connection = caller_of(botocore.session.Session(), {"AWS_ENDPOINT_URL": url})
         self._metered = Metered(self._connection)
         table = AggregatorTable(self._metered, name)
-        # One time for all records, so that none begins a window of its own.
+        # One time for all records, so that none begins a new window.
         self._at_s = table.now()[0] / 1000
         rules = Rules(window_types=("hourly", "daily"), retention_s=3600)
         self._worker = Worker(table, rules, None, getrandbits(60))
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         self._connection.close()
         self._client.close()
         self._repo.close()
 
     def take(self) -> dict[str, Any]:
-        """Take once, and return the record that the stream would have of it."""
+        """Take once, and return the stream record of it."""
         with self._limiter.acquire("user-1", "gpt-4", {"rpm": 1}):
             pass
         found = self._client.scan(TableName=self._name)["Items"]
@@ -93,7 +93,7 @@ class Stage:
         return {"eventName": name, "dynamodb": told_of}
 
     def count(self, records: list[dict[str, Any]]) -> Counter[str]:
-        """Have a batch counted, and return what that has consumed."""
+        """Count a batch, and return what that consumed."""
         self._metered.units.clear()
         report = self._worker.work(records, lambda: 60.0)
         assert not report.troubles
@@ -104,33 +104,33 @@ class Stage:
 
 
 @pytest.fixture
-def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+def metered(monkeypatch: pytest.MonkeyPatch) -> Iterator[MeteredAggregator]:
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
-    # The engine of a busy machine may take its time.
+    # The engine of a busy machine may be slow.
     for name in ("_CONNECT_S", "_READ_S"):
         monkeypatch.setattr(f"zae_limiter_aggregator.transport.{name}", 60)
     try:
-        # The one engine that says what a batch of reads consumes.
+        # The only engine that reports what a batch of reads consumes.
         url = running("dynoxide").url
     except EngineAbsentError as absent:
         pytest.skip(str(absent))
-    made = Stage(url)
+    made = MeteredAggregator(url)
     made.count([made.take()])
     yield made
     made.close()
 
 
-def test_a_write_to_a_bucket_is_counted_by_what_the_page_says(stage: Stage) -> None:
-    """One unit for each of two windows; and the snapshots and the namespace are read, eventually consistent."""
-    spent = stage.count([stage.take()])
+def test_write_to_a_bucket_is_counted_at_the_cost_on_the_page(metered: MeteredAggregator) -> None:
+    """One unit for each of two windows; snapshots and namespace are read eventually consistent."""
+    spent = metered.count([metered.take()])
     (read,) = re.findall(r"two windows are two write units and ([\d.]+) read units", PAGE)
 
     assert {"read": float(read), "written": 2.0, "indexes": 0} == dict(spent)
 
 
-def test_many_writes_in_a_batch_are_counted_as_one(stage: Stage) -> None:
+def test_many_writes_in_a_batch_cost_as_much_as_one(metered: MeteredAggregator) -> None:
     """A busy bucket costs no more than one that is written once per batch."""
-    one = stage.count([stage.take()])
+    one = metered.count([metered.take()])
 
-    assert one == stage.count([stage.take() for _ in range(10)])
+    assert one == metered.count([metered.take() for _ in range(10)])

@@ -1,9 +1,9 @@
-"""A local AWS, one per test process, with limiters in it that no other test names."""
+"""A local AWS per test process, with limiters whose names no other test uses."""
 
 import pytest
 
 from tests.dynamodb.engines import EngineAbsentError, running
-from tests.e2e.stage import Stage, fresh_stage
+from tests.e2e.deployment import Deployment, new_deployment
 
 
 @pytest.fixture(scope="session")
@@ -15,8 +15,8 @@ def aws_url() -> str:
 
 
 @pytest.fixture(scope="module")
-def stage(aws_url: str) -> Stage:
-    """A limiter that is deployed with its aggregator, from the command line."""
-    stage = fresh_stage(aws_url)
-    stage.told("deploy", "--no-alarms")
-    return stage
+def deployment(aws_url: str) -> Deployment:
+    """Return a limiter that is deployed with its aggregator, from the command line."""
+    deployment = new_deployment(aws_url)
+    deployment.printed("deploy", "--no-alarms")
+    return deployment

@@ -1,4 +1,4 @@
-"""The service of the examples as a real process of uvicorn, two workers on one file, called over HTTP."""
+"""The FastAPI example as a real process of uvicorn, two workers on one file, called over HTTP."""
 
 import json
 import os
@@ -21,21 +21,21 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.long_waits import PATIENT
+from tests.long_waits import LONG_DEADLINE
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "fastapi_service"
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 REQUESTS = 20
 TOKENS = 1_000_000
-# So little is earned that nothing is while a test runs.
+# The refill is so slow that nothing is earned during a test.
 LIMITS = [Limit.custom("rpm", REQUESTS, 1, 86_400), Limit.custom("tpm", TOKENS, 1, 86_400)]
 PATIENCE_S = 600
 
 
 @dataclass
 class Service:
-    """A service that runs, and the file that it keeps its limits in."""
+    """A running service, and the file with its limits."""
 
     process: subprocess.Popen[str]
     address: str
@@ -58,7 +58,7 @@ class Service:
             return SyncRateLimiter(repo).available(caller, "chat")
 
     def comes_to_have(self, caller: str, left: dict[str, int]) -> bool:
-        """Whether a caller has so much left in the end: a lease ends after its answer was sent."""
+        """Return whether a caller has this much left at the end: a lease ends after its answer was sent."""
         for _ in range(600):
             if left == self.left(caller):
                 return True
@@ -68,7 +68,7 @@ class Service:
 
 @contextmanager
 def served(folder: Path, workers: int) -> Iterator[Service]:
-    """A service on a new file, with limits stored before it starts; it is asked to end, and must."""
+    """Start a service on a new file, with limits stored before; it must end when asked to."""
     url = f"sqlite:///{folder / 'limits.db'}"
     with SyncRepository.open(url) as repo:
         repo.set_resource_defaults("chat", LIMITS)
@@ -77,7 +77,7 @@ def served(folder: Path, workers: int) -> Iterator[Service]:
     options += ["--timeout-worker-healthcheck", str(PATIENCE_S), "app:app"]
     process = subprocess.Popen(
         [sys.executable, "-m", "uvicorn", *options],
-        env={**os.environ, "ZAE_LIMITER_URL": url, **PATIENT},
+        env={**os.environ, "ZAE_LIMITER_URL": url, **LONG_DEADLINE},
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
@@ -93,7 +93,7 @@ def served(folder: Path, workers: int) -> Iterator[Service]:
 
 
 def awaited_address(process: subprocess.Popen[str], workers: int) -> str:
-    """Where it listens, once all its workers are up and one of them does: they say the first before the second."""
+    """Return the address of the service, once all its workers are up and one of them listens."""
     address, started = "", 0
     for line in process.stderr or ():
         if found := re.search(r"http://[\d.]+:\d+", line):
@@ -106,14 +106,14 @@ def awaited_address(process: subprocess.Popen[str], workers: int) -> str:
 
 
 def await_listener(address: str) -> None:
-    """Return when a connection is taken there."""
+    """Return once a connection is accepted."""
     url = urlsplit(address)
     for _ in range(6_000):
         with socket.socket() as knock:
             if knock.connect_ex((url.hostname, url.port)) == 0:
                 return
         threading.Event().wait(0.1)
-    raise AssertionError(f"nobody listens at {address}")
+    raise AssertionError(f"no listener at {address}")
 
 
 @pytest.fixture(scope="module")
@@ -122,8 +122,8 @@ def service(tmp_path_factory):
         yield service
 
 
-def test_callers_at_once_are_admitted_exactly_as_often_as_the_limit_says(service):
-    """Two workers share one limit: of fifty requests at once twenty are answered and thirty refused."""
+def test_concurrent_callers_are_admitted_exactly_as_often_as_the_limit(service):
+    """Two workers share one limit: of fifty requests at the same time, twenty are answered and thirty refused."""
     with ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(lambda _: service.call("/chat", {"prompt": "Hello?", "words": 1}), range(50)))
 
@@ -138,8 +138,8 @@ def test_callers_at_once_are_admitted_exactly_as_often_as_the_limit_says(service
     assert 0 <= int(refused[0]["retry-after"]) - refused[1]["retry_after_seconds"] < 1
 
 
-def test_a_stream_is_charged_for_what_it_sent(service):
-    """The estimate was 100 tokens, the answer cost 3 a word."""
+def test_stream_is_charged_for_what_it_sent(service):
+    """The estimate was 100 tokens, the answer cost 3 per word."""
     before = service.left("bob")
     status, _, body = service.call("/stream", {"prompt": "Hello?", "words": 200}, "key-of-bob")
     left = {"rpm": before["rpm"] - 1, "tpm": before["tpm"] - 600}
@@ -149,7 +149,7 @@ def test_a_stream_is_charged_for_what_it_sent(service):
     assert left == json.loads(service.call("/limits", key="key-of-bob")[2])
 
 
-def test_a_caller_who_goes_away_is_charged_for_what_was_sent(service):
+def test_caller_that_disconnects_is_charged_for_what_was_sent(service):
     """Neither for the whole answer, nor for nothing."""
     before = service.left("bob")
     request = urllib.request.Request(f"{service.address}/stream", b'{"prompt": "Hello?", "words": 10000}')
@@ -164,7 +164,7 @@ def test_a_caller_who_goes_away_is_charged_for_what_was_sent(service):
 
 
 def charged(service: Service, before: dict[str, int]) -> int:
-    """What a call has cost, once the service has noticed that nobody reads it; never the estimate, at 3 a word."""
+    """Return the cost of a call, once the service has noticed the closed connection; never the estimate."""
     estimated = before["tpm"] - 100
     for _ in range(600):
         if (left := service.left("bob")["tpm"]) != estimated:
@@ -173,7 +173,7 @@ def charged(service: Service, before: dict[str, int]) -> int:
     raise AssertionError("the lease never ended")
 
 
-def test_an_error_gives_everything_back(service):
+def test_request_that_fails_is_credited_completely(service):
     """FastAPI raises in the dependency as well."""
     before = service.left("bob")
     status, _, _ = service.call("/chat", {"prompt": ""}, "key-of-bob")
@@ -182,15 +182,15 @@ def test_an_error_gives_everything_back(service):
     assert service.comes_to_have("bob", before)
 
 
-def test_a_key_that_nobody_has_is_no_new_caller(service):
-    """Else whoever invents keys is never limited."""
+def test_request_with_an_unknown_key_is_refused_without_a_new_caller(service):
+    """Otherwise invented keys would never be limited."""
     status, _, _ = service.call("/chat", {"prompt": "Hello?"}, "invented")
 
     assert 401 == status
 
 
-def test_it_ends_when_asked_to(tmp_path):
-    """The repository is closed with the service, and the service ends without a complaint."""
+def test_service_ends_when_asked_to(tmp_path):
+    """The repository is closed with the service, and no error is logged."""
     with served(tmp_path, workers=1) as service:
         assert 200 == service.call("/chat", {"prompt": "Hello?"})[0]
 
@@ -202,6 +202,6 @@ def test_it_ends_when_asked_to(tmp_path):
     assert ["limits.db"] == [path.name for path in tmp_path.iterdir()]
 
 
-def test_limits_stored_before_stay(service):
-    """The service brings its own limits only where there are none."""
+def test_stored_limits_are_not_replaced_by_the_service(service):
+    """The service stores its own limits only if there are none."""
     assert {"rpm": REQUESTS, "tpm": TOKENS} == service.left("nobody")

@@ -1,4 +1,4 @@
-"""Every example runs as it is from a clone, says what its page promises, and leaves nothing behind."""
+"""Every example runs as it is from a clone, prints what its page promises, and leaves nothing behind."""
 
 import os
 import re
@@ -10,7 +10,7 @@ import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
-# What each must say, in this order. Balances and counts may be a little higher on a machine that is slow.
+# The required output of each, in this order. Balances and counts may be a little higher on a slow machine.
 SAID = {
     "basic": [
         r"taken, both limits in one write: {'rps': 1, 'tpm': 730}",
@@ -53,14 +53,14 @@ def run(name: str, where: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=where, env=environment, capture_output=True, text=True, timeout=600, check=False)
 
 
-def test_every_example_is_run_here():
-    """Whoever adds one says what it prints."""
+def test_every_example_has_its_expected_output_here():
+    """A new example needs an entry."""
     assert {path.stem for path in EXAMPLES.glob("*.py")} == SAID.keys()
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_an_example_runs_as_it_is(name, tmp_path):
-    """It says what happens in the order it does, ends by itself, and leaves no file."""
+def test_example_runs_as_it_is_and_leaves_no_file(name, tmp_path):
+    """It prints its steps in order, and ends by itself."""
     done = run(name, tmp_path)
 
     assert (0, "") == (done.returncode, done.stderr)
@@ -76,7 +76,7 @@ def test_both_keys_together_stay_within_the_project(tmp_path):
 
 
 @pytest.mark.parametrize("page", sorted(EXAMPLES.rglob("*.md")), ids=lambda page: str(page.relative_to(EXAMPLES)))
-def test_a_link_leads_somewhere(page):
+def test_link_of_the_examples_page_is_a_file(page):
     """Links within the repository are files."""
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text())
 

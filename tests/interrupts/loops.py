@@ -1,4 +1,4 @@
-"""An event loop whose callers are struck: the run is continued afterwards, as a notebook or a worker does."""
+"""An event loop whose callers are interrupted, and that runs on afterwards, as in a notebook or a worker."""
 
 import asyncio
 import gc
@@ -8,15 +8,15 @@ from collections.abc import Coroutine
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from tests.interrupts.strike import Interrupt
+from tests.interrupts.interrupt_at import Interrupt
 
 PATIENCE_S = 60.0
-"""How long a caller may take that has no deadline of its own; one that hangs takes forever."""
+"""Seconds after which a caller without a deadline of its own counts as hanging."""
 
 
 @contextmanager
 def quiet_loop():
-    """A loop that logs no errors of callbacks: some are struck."""
+    """Return a loop that does not log errors of callbacks, because some are interrupted."""
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(lambda *_: None)
     asyncio.set_event_loop(loop)
@@ -27,13 +27,13 @@ def quiet_loop():
         loop.run_until_complete(asyncio.sleep(0))
         loop.close()
         with warnings.catch_warnings():
-            # A socket that was struck right after its creation is closed by the collector.
+            # A socket that was interrupted right after its creation is closed by the garbage collector.
             warnings.simplefilter("ignore")
             gc.collect()
 
 
 def run(loop: asyncio.AbstractEventLoop, call: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-    """Run a call to its end, for as long as no interrupt ends the run, and return its task."""
+    """Run a call to its end, unless an interrupt ends the run, and return its task."""
     task = loop.create_task(call)
     with suppress(Interrupt):
         loop.run_until_complete(asyncio.wait((task,), timeout=PATIENCE_S))

@@ -1,12 +1,12 @@
-"""Waits of the async runtime that are interrupted at any moment: every caller ends, and so do those beside it."""
+"""Waits of the async runtime that are interrupted at any bytecode: every caller ends, and so do the others."""
 
 import asyncio
 
 import pytest
 
 import zae_limiter.runtime.aio as runtime
+from tests.interrupts.interrupt_at import Interrupt, KeyInterrupt, every_interrupt
 from tests.interrupts.loops import quiet_loop, run, wait_for_all
-from tests.interrupts.strike import Interrupt, KeyInterrupt, strikes
 from zae_limiter.aws.shared_call import SharedCall
 from zae_limiter.runtime.aio import Lock, Parallel, Slot, finish, finish_in_place, outlast, shared, within
 
@@ -60,10 +60,10 @@ WAITS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", WAITS)
-def test_a_wait_that_is_interrupted_at_any_moment_ends(loop, name, kind):
-    """Also if what is struck is the callback that was to end it."""
+def test_wait_interrupted_at_any_bytecode_ends(loop, name, kind):
+    """It also ends if the callback is interrupted that was to end it."""
     count = 0
-    for _, _ in strikes(lambda: None, lambda _: run(loop, WAITS[name]()), "runtime/aio.py", kind):
+    for _, _ in every_interrupt(lambda: None, lambda _: run(loop, WAITS[name]()), "runtime/aio.py", kind):
         count += 1
         wait_for_all(loop)
 
@@ -72,18 +72,18 @@ def test_a_wait_that_is_interrupted_at_any_moment_ends(loop, name, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["finish", "finish_in_place", "outlast", "run_to_end"])
-def test_a_wait_that_is_interrupted_at_any_moment_lets_a_loop_shut_down(name, kind):
-    """Cancelled callers wait for the end of their calls, which therefore must come."""
+def test_wait_interrupted_at_any_bytecode_lets_its_loop_shut_down(name, kind):
+    """Cancelled callers wait for the end of their calls, so these must end."""
     with quiet_loop() as loop:
-        for _, _ in strikes(lambda: None, lambda _: run(loop, WAITS[name]()), "runtime/aio.py", kind):
+        for _, _ in every_interrupt(lambda: None, lambda _: run(loop, WAITS[name]()), "runtime/aio.py", kind):
             for task in asyncio.all_tasks(loop):
                 task.cancel()
             wait_for_all(loop)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_lock_whose_holder_is_interrupted_at_any_moment_is_free_for_others(loop, kind):
-    """For one that waits already, and for one that comes later."""
+def test_lock_whose_holder_is_interrupted_at_any_bytecode_is_released(loop, kind):
+    """It is free for a caller that waits already, and for a later one."""
 
     async def hold(lock):
         async with lock:
@@ -92,7 +92,7 @@ def test_a_lock_whose_holder_is_interrupted_at_any_moment_is_free_for_others(loo
     async def hold_beside_another(lock):
         await asyncio.gather(*(asyncio.create_task(hold(lock)) for _ in range(3)), return_exceptions=True)
 
-    for lock, where in strikes(Lock, lambda lock: run(loop, hold_beside_another(lock)), "runtime/aio.py", kind):
+    for lock, where in every_interrupt(Lock, lambda lock: run(loop, hold_beside_another(lock)), "runtime/aio.py", kind):
         wait_for_all(loop)
         assert run(loop, hold(lock)).done(), where
         assert not lock.locked(), where

@@ -1,4 +1,4 @@
-"""An async transport whose caller is interrupted at any moment: its place among the connections is not lost."""
+"""Callers of an async transport that are interrupted at any bytecode: their connection slot is not lost."""
 
 import asyncio
 
@@ -7,8 +7,8 @@ import pytest
 import zae_limiter.transport.aio as transport_module
 from tests.dynamodb.callers import SkippingClock, account_at
 from tests.dynamodb.echo import Echo, ask, number_of
+from tests.interrupts.interrupt_at import Interrupt, KeyInterrupt, every_interrupt
 from tests.interrupts.loops import quiet_loop, run, wait_for_all
-from tests.interrupts.strike import Interrupt, KeyInterrupt, strikes
 from tests.limiter_async.every_await import CancelledAt, cancelled_everywhere, ended
 from zae_limiter.clock import ServerClock
 from zae_limiter.transport.aio import Transport
@@ -16,7 +16,7 @@ from zae_limiter.transport.aio import Transport
 DEADLINE_S = 0.2
 LONG_S = 60.0
 LATE_S = 5.0
-"""How much later than at its deadline a caller may end on a busy machine."""
+"""Seconds after its deadline at which a caller may end on a busy machine."""
 
 KINDS = [Interrupt, KeyInterrupt]
 pytestmark = [
@@ -45,19 +45,19 @@ def loop():
 
 
 async def asked(transport, number, within_s=LONG_S, **wishes):
-    """Return the number that comes back, None for none."""
+    """Return the number in the answer, None if there is no answer."""
     answer = await transport.call(ask(number, **wishes), transport._clock.monotonic_s() + within_s)
     return number_of(answer.body) if hasattr(answer, "body") else None
 
 
 async def all_asked(transport, *numbers, within_s=LONG_S, **wishes):
-    """Return the numbers that come back, of calls at the same time."""
+    """Return the numbers in the answers of calls at the same time."""
     calls = [asked(transport, number, within_s, **wishes) for number in numbers]
     return await asyncio.gather(*calls, return_exceptions=True)
 
 
 def check(loop, transport, where, most):
-    """Require that every caller ends in time, and that all places are free once the calls were due."""
+    """Require that every caller ends in time, and that all slots are free after the deadlines of the calls."""
     wait_for_all(loop, DEADLINE_S + LATE_S)
     transport._clock.skipped_s += 2 * LONG_S
     numbers = list(range(10, 10 + 3 * most))
@@ -70,8 +70,8 @@ def check(loop, transport, where, most):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("idle", [True, False])
-def test_a_call_that_is_interrupted_at_any_moment_leaves_its_place_to_others(echo, loop, idle, kind, monkeypatch):
-    """There is room for one connection: the next caller has it at once, or once the interrupted call was due."""
+def test_call_interrupted_at_any_bytecode_frees_its_connection_slot(echo, loop, idle, kind, monkeypatch):
+    """There is one slot: the next caller gets it immediately, or after the deadline of the interrupted call."""
     monkeypatch.setattr(transport_module, "_MOST_CONNECTIONS", 1)
     account, clock = account_at(echo.url), SkippingClock()
 
@@ -85,7 +85,7 @@ def test_a_call_that_is_interrupted_at_any_moment_leaves_its_place_to_others(ech
         run(loop, asked(transport, 1, DEADLINE_S))
 
     count = 0
-    for transport, where in strikes(prepare, act, "transport/aio.py", kind):
+    for transport, where in every_interrupt(prepare, act, "transport/aio.py", kind):
         count += 1
         check(loop, transport, where, most=1)
 
@@ -94,7 +94,7 @@ def test_a_call_that_is_interrupted_at_any_moment_leaves_its_place_to_others(ech
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("then", ["stay", "close"])
-def test_callers_in_a_queue_that_are_interrupted_at_any_moment_lose_no_place(echo, loop, then, kind, monkeypatch):
+def test_queued_callers_interrupted_at_any_bytecode_free_their_slots(echo, loop, then, kind, monkeypatch):
     """Four callers share two connections, which stay open or are made again for each."""
     monkeypatch.setattr(transport_module, "_MOST_CONNECTIONS", 2)
     account, clock = account_at(echo.url), SkippingClock()
@@ -104,18 +104,18 @@ def test_callers_in_a_queue_that_are_interrupted_at_any_moment_lose_no_place(ech
         run(loop, all_asked(transport, 1, 2, 3, 4, within_s=DEADLINE_S, headers=headers))
 
     made = lambda: Transport(account, clock, ServerClock(clock))  # noqa: E731 - it is one line
-    for transport, where in strikes(made, act, "transport/aio.py", kind):
+    for transport, where in every_interrupt(made, act, "transport/aio.py", kind):
         check(loop, transport, where, most=2)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_call_whose_server_is_silent_ends_in_time_whatever_is_interrupted(echo, loop, kind, monkeypatch):
-    """Also if the timer is struck that ends it."""
+def test_call_to_a_silent_server_interrupted_at_any_bytecode_ends_in_time(echo, loop, kind, monkeypatch):
+    """It also ends if the timer is interrupted that ends it."""
     monkeypatch.setattr(transport_module, "_MOST_CONNECTIONS", 1)
     account, clock = account_at(echo.url), SkippingClock()
     made = lambda: Transport(account, clock, ServerClock(clock))  # noqa: E731 - it is one line
 
-    for transport, where in strikes(
+    for transport, where in every_interrupt(
         made, lambda transport: run(loop, asked(transport, 1, 0.05, hang=True)), "transport/aio.py", kind
     ):
         check(loop, transport, where, most=1)
@@ -123,8 +123,8 @@ def test_a_call_whose_server_is_silent_ends_in_time_whatever_is_interrupted(echo
 
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("before", [0, 1, 2, 4])
-async def test_a_caller_that_is_cancelled_at_any_await_loses_no_place(echo, again, before, monkeypatch):
-    """With so many callers before it and three behind it, on two connections that some answers close."""
+async def test_caller_cancelled_at_any_await_frees_its_connection_slot(echo, again, before, monkeypatch):
+    """Several callers are before it and three behind it, on two connections that some answers close."""
     monkeypatch.setattr(transport_module, "_MOST_CONNECTIONS", 2)
     account, clock = account_at(echo.url), SkippingClock()
 
@@ -133,11 +133,11 @@ async def test_a_caller_that_is_cancelled_at_any_await_loses_no_place(echo, agai
         others = [asyncio.create_task(asked(transport, one, delay_ms=1)) for one in range(before)]
         await asyncio.sleep(0)
         run = CancelledAt(asked(transport, 50), number, again=again)
-        doomed = asyncio.create_task(ended(run))
+        cancelled = asyncio.create_task(ended(run))
         await asyncio.sleep(0)
         headers = {"Connection": "close"}
         others += [asyncio.create_task(asked(transport, before + one, headers=headers)) for one in range(3)]
-        found = await asyncio.wait_for(asyncio.gather(doomed, *others), LONG_S)
+        found = await asyncio.wait_for(asyncio.gather(cancelled, *others), LONG_S)
         held = await asyncio.wait_for(all_asked(transport, 60, 61, 62), LONG_S)
         pool = transport._pool
 

@@ -1,4 +1,4 @@
-"""An async convoy whose callers are interrupted at any moment: none hangs, and nothing is carried twice."""
+"""Callers of an async write batcher that are interrupted at any bytecode: none hangs, and nothing is sent twice."""
 
 import asyncio
 import time
@@ -7,11 +7,11 @@ from collections import Counter
 import pytest
 
 import zae_limiter.runtime.aio as runtime
+from tests.interrupts.interrupt_at import Interrupt, KeyInterrupt, every_interrupt
 from tests.interrupts.loops import quiet_loop, run, wait_for_all
-from tests.interrupts.strike import Interrupt, KeyInterrupt, strikes
 from tests.limiter_async.every_await import CancelledAt, cancelled_everywhere, ended
 from tests.limiter_async.write_batchers import Carrier, Number
-from zae_limiter._async.limiter import write_batcher as convoy_module
+from zae_limiter._async.limiter import write_batcher as batcher_module
 from zae_limiter.core.errors import RateLimiterUnavailable
 
 DEADLINE_S = 0.2
@@ -24,7 +24,7 @@ pytestmark = [
 ]
 
 
-class Hurried(Number):
+class ShortDeadline(Number):
     """A request with a short deadline."""
 
     def __new__(cls, number):
@@ -35,7 +35,7 @@ class Hurried(Number):
 
 @pytest.fixture(autouse=True)
 def short_grace(monkeypatch):
-    monkeypatch.setattr(convoy_module, "_GRACE_S", 0.05)
+    monkeypatch.setattr(batcher_module, "_GRACE_S", 0.05)
     monkeypatch.setattr(runtime, "_LOOK_S", 0.02)
 
 
@@ -45,8 +45,8 @@ def loop():
         yield made
 
 
-async def join(carrier, number, kind=Hurried):
-    """Send a number, and return what came of it."""
+async def join(carrier, number, kind=ShortDeadline):
+    """Send a number, and return its result."""
     try:
         return await carrier.join(kind(number))
     except RateLimiterUnavailable as error:
@@ -59,7 +59,7 @@ async def join_all(carrier, *numbers):
 
 
 async def works(carrier):
-    """Send until no batch that was interrupted is in the way; return whether that comes."""
+    """Send until no interrupted batch blocks the queue; return whether that happens."""
     for _ in range(TRIES):
         if await join(carrier, 99) == "99":
             return True
@@ -67,7 +67,7 @@ async def works(carrier):
 
 
 def check(loop, carrier, where):
-    """Require that every caller ends, that nothing is carried twice, and that the convoy still works."""
+    """Require that every caller ends, that nothing is sent twice, and that the batcher still works."""
     wait_for_all(loop)
     assert run(loop, works(carrier)).result(), where
     carried = Counter(number for some in carrier.carried for number in some if number != 99)
@@ -80,15 +80,15 @@ def check(loop, carrier, where):
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("callers", [1, 4])
-def test_callers_that_are_interrupted_at_any_moment_leave_a_convoy_that_works(loop, callers, kind, file):
-    """The leader, a follower, or what carries them."""
+def test_callers_interrupted_at_any_bytecode_leave_a_batcher_that_works(loop, callers, kind, file):
+    """The leader, a follower or the sending itself is interrupted."""
     numbers = range(callers)
 
     def prepare():
         return Carrier(most_together=2)
 
     count = 0
-    for carrier, where in strikes(prepare, lambda carrier: run(loop, join_all(carrier, *numbers)), file, kind):
+    for carrier, where in every_interrupt(prepare, lambda carrier: run(loop, join_all(carrier, *numbers)), file, kind):
         count += 1
         check(loop, carrier, where)
 
@@ -97,18 +97,18 @@ def test_callers_that_are_interrupted_at_any_moment_leave_a_convoy_that_works(lo
 
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("before", [0, 1, 3])
-async def test_a_caller_that_is_cancelled_at_any_await_leaves_a_convoy_that_works(before, again):
-    """With so many callers before it and two behind it."""
+async def test_caller_cancelled_at_any_await_leaves_a_batcher_that_works(before, again):
+    """Several callers are before it and two behind it."""
 
     async def program(number):
         carrier = Carrier(most_together=2)
         others = [asyncio.create_task(join(carrier, one, Number)) for one in range(before)]
         await asyncio.sleep(0)
         run = CancelledAt(join(carrier, 50, Number), number, again=again)
-        doomed = asyncio.create_task(ended(run))
+        cancelled = asyncio.create_task(ended(run))
         await asyncio.sleep(0)
         others += [asyncio.create_task(join(carrier, before + one, Number)) for one in range(2)]
-        found = await asyncio.wait_for(asyncio.gather(*others, doomed), 60)
+        found = await asyncio.wait_for(asyncio.gather(*others, cancelled), 60)
 
         assert [str(one) for one in range(before + 2)] == found[:-1], number
         assert carrier.rests(), number

@@ -1,10 +1,10 @@
-"""A table in memory whose caller is interrupted at any moment: it stays whole, and its lock is not lost."""
+"""Callers of a table in memory that are interrupted at any bytecode: it stays consistent, and its lock is free."""
 
 import threading
 
 import pytest
 
-from tests.interrupts.strike import strikes
+from tests.interrupts.interrupt_at import every_interrupt
 from tests.tables.memory_items import stored
 from zae_limiter.schema.operations import Delete, ItemAbsent, Key, Put, Query, Update
 from zae_limiter.tables.evaluate import places
@@ -14,12 +14,12 @@ ONE, TWO = Key("ns/BUCKET#a#r#0", "#STATE"), Key("ns/ENTITY#a", "#META")
 
 
 def item(key, number, place="x"):
-    """An item that an index lists, with a total that is logged."""
+    """Return an item that an index lists, with a total that is logged."""
     return {"PK": key.pk, "SK": key.sk, "number": number, "b_rpm_tc": number, "GSI1PK": "p", "GSI1SK": place}
 
 
 def filled():
-    """A table with one item of two, in its second hour."""
+    """Return a table with one item of two, in its second hour."""
     table = MemoryTable()
     table.hour = 1
     table.write(Put(item(ONE, 1)))
@@ -28,12 +28,12 @@ def filled():
 
 
 def numbers(table):
-    """The numbers of both items, None for one that is absent."""
+    """Return the numbers of both items, None for one that is absent."""
     return [None if found is None else found["number"] for found in table.batch_get((ONE, TWO))]
 
 
 def in_another_thread(call):
-    """Make a call in another thread, which would wait for a lock that was lost; return what it returned."""
+    """Make a call in another thread, which would wait for a lock that was not released; return its result."""
     found = []
     thread = threading.Thread(target=lambda: found.append(call()), daemon=True)
     thread.start()
@@ -43,7 +43,7 @@ def in_another_thread(call):
 
 
 def check(table):
-    """Require that items, orders and the log belong together."""
+    """Require that items, orders and the log are consistent."""
     items = stored(table)
     orders = [one for part in table._orders.parts for one in part.items()]
     listed = {(order, partition, entry) for (order, partition), entries in orders for entry in entries}
@@ -66,11 +66,11 @@ OPERATIONS = {
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_a_write_that_is_interrupted_at_any_moment_is_whole_or_nothing(name):
-    """The next caller sees either."""
+def test_write_interrupted_at_any_bytecode_is_complete_or_absent(name):
+    """The next caller sees one or the other."""
     operation, allowed = OPERATIONS[name]
     seen = []
-    for table, where in strikes(filled, lambda table: table.write(operation)):
+    for table, where in every_interrupt(filled, lambda table: table.write(operation)):
         seen.append(in_another_thread(lambda table=table: numbers(table)))
         assert seen[-1] in allowed, where
         check(table)
@@ -78,11 +78,11 @@ def test_a_write_that_is_interrupted_at_any_moment_is_whole_or_nothing(name):
     assert {str(one) for one in seen} == {str(one) for one in allowed}
 
 
-def test_a_transaction_that_is_interrupted_at_any_moment_is_whole_or_nothing():
-    """All operations, or none."""
+def test_transaction_interrupted_at_any_bytecode_is_complete_or_absent():
+    """All operations are applied, or none."""
     operations = [Put(item(TWO, 5), (ItemAbsent(),)), Update(ONE, set={"number": 2, "GSI1SK": "y"})]
     seen = []
-    for table, where in strikes(filled, lambda table: table.transact(operations)):
+    for table, where in every_interrupt(filled, lambda table: table.transact(operations)):
         seen.append(in_another_thread(lambda table=table: numbers(table)))
         assert seen[-1] in ([1, None], [2, 5]), where
         check(table)
@@ -92,8 +92,8 @@ def test_a_transaction_that_is_interrupted_at_any_moment_is_whole_or_nothing():
 
 
 @pytest.mark.parametrize("verb", ["query", "sweep", "log", "hour"])
-def test_any_other_call_that_is_interrupted_at_any_moment_leaves_the_table_whole(verb):
-    """Reading, sweeping, logging, and the turn of the hour."""
+def test_other_call_interrupted_at_any_bytecode_leaves_the_table_consistent(verb):
+    """Reads, sweeps, the log, and the change of the hour."""
 
     def act(table):
         if verb == "query":
@@ -105,7 +105,7 @@ def test_any_other_call_that_is_interrupted_at_any_moment_leaves_the_table_whole
         else:
             table.hour = 3
 
-    for table, _ in strikes(filled, act):
+    for table, _ in every_interrupt(filled, act):
         in_another_thread(lambda table=table: numbers(table))
         check(table)
 
@@ -123,7 +123,7 @@ class HandlerRuns:
         return True
 
 
-def test_a_signal_handler_may_write_while_its_thread_does():
+def test_signal_handler_may_write_while_its_thread_writes():
     """Neither waits for the other, and both writes count."""
     table = filled()
     table.write(Update(ONE, set={"number": 2}))

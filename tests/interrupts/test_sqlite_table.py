@@ -1,8 +1,8 @@
-"""A table in a file whose caller is interrupted at any moment: other threads and processes go on writing."""
+"""Callers of a SQLite table that are interrupted at any bytecode: other threads and processes can still write."""
 
 import pytest
 
-from tests.interrupts.strike import Interrupt, Strike, strikes
+from tests.interrupts.interrupt_at import Interrupt, InterruptAt, every_interrupt
 from tests.interrupts.test_memory_table import ONE, TWO, in_another_thread, item, numbers
 from zae_limiter.schema.operations import ItemAbsent, Put, Update
 from zae_limiter.tables.sqlite import pool
@@ -20,13 +20,13 @@ WRITES = {
 
 @pytest.fixture(autouse=True)
 def short_turns(monkeypatch):
-    """Let a turn that nothing ends be over soon."""
+    """Shorten the turn of a thread that does not end it."""
     monkeypatch.setattr(pool, "_LONGEST_TURN_S", 0.02)
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_a_call_that_is_interrupted_at_any_moment_leaves_no_lock_behind(name, tmp_path):
-    """Neither of this process nor on the file."""
+def test_call_interrupted_at_any_bytecode_leaves_no_lock(name, tmp_path):
+    """Neither in this process nor on the file."""
     table = SqliteTable(tmp_path / "limiter.db")
     other = SqliteTable(tmp_path / "limiter.db")
 
@@ -36,7 +36,7 @@ def test_a_call_that_is_interrupted_at_any_moment_leaves_no_lock_behind(name, tm
         table._rows.clear()
         return table
 
-    for _, where in strikes(prepare, WRITES[name]):
+    for _, where in every_interrupt(prepare, WRITES[name]):
         found = in_another_thread(lambda: table.write(Update(ONE, add={"total": 1})))
         assert found.new["total"] == 1, where
         assert other.write(Update(ONE, add={"total": 1})).new["total"] == 2, where
@@ -45,27 +45,27 @@ def test_a_call_that_is_interrupted_at_any_moment_leaves_no_lock_behind(name, tm
     other.close()
 
 
-def test_a_second_interrupt_during_the_cleanup_leaves_no_lock_on_the_file(tmp_path):
-    """The next caller closes the connection, though the exception and its traceback are kept."""
+def test_second_interrupt_during_the_cleanup_leaves_no_lock_on_the_file(tmp_path):
+    """The next caller closes the connection, although the exception and its traceback still exist."""
     table = SqliteTable(tmp_path / "limiter.db")
     other = SqliteTable(tmp_path / "limiter.db")
     table.write(Put(item(ONE, 1)))
 
-    def doomed(cursor, argument):
+    def interrupted(cursor, argument):
         cursor.execute("BEGIN IMMEDIATE")
         raise Interrupt("the first")
 
     kept = []
     for number in range(1, 200):
-        strike = Strike(number, "pool")
-        with strike:
+        interrupt = InterruptAt(number, "pool")
+        with interrupt:
             try:
-                table._writing(doomed, None)
+                table._writing(interrupted, None)
             except Interrupt as error:
                 kept.append(error)
         in_another_thread(lambda: table.write(Update(ONE, add={"total": 1})))
-        assert other.write(Update(ONE, add={"number": 1})).new["number"] == number + 1, strike.struck
-        if strike.struck is None:
+        assert other.write(Update(ONE, add={"number": 1})).new["number"] == number + 1, interrupt.place
+        if interrupt.place is None:
             break
 
     assert number > 10

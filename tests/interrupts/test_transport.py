@@ -1,4 +1,4 @@
-"""A transport whose caller is interrupted at any moment: its place among the connections is not lost."""
+"""Callers of a sync transport that are interrupted at any bytecode: their connection slot is not lost."""
 
 from random import Random
 
@@ -7,7 +7,7 @@ import pytest
 import zae_limiter.transport.threads as transport_module
 from tests.dynamodb.callers import SkippingClock, account_at
 from tests.dynamodb.echo import Echo, ask, number_of
-from tests.interrupts.strike import strikes
+from tests.interrupts.interrupt_at import every_interrupt
 from tests.interrupts.test_memory_table import in_another_thread
 from zae_limiter.aws.shared_call import SharedCall
 from zae_limiter.clock import ServerClock
@@ -23,15 +23,15 @@ def echo():
 
 
 def asked(transport, number):
-    """Return the number that comes back."""
+    """Return the number in the answer."""
     answer = transport.call(ask(number), transport._clock.monotonic_s() + DEADLINE_S)
     return number_of(answer.body)
 
 
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("idle", [True, False])
-def test_a_call_that_is_interrupted_at_any_moment_leaves_its_place_to_others(echo, idle, monkeypatch):
-    """There is room for one connection: the next caller has it at once, or once the interrupted call was due."""
+def test_call_interrupted_at_any_bytecode_frees_its_connection_slot(echo, idle, monkeypatch):
+    """There is one slot: the next caller gets it immediately, or after the deadline of the interrupted call."""
     monkeypatch.setattr(transport_module, "_MOST_CONNECTIONS", 1)
     account, clock = account_at(echo.url), SkippingClock()
 
@@ -42,7 +42,9 @@ def test_a_call_that_is_interrupted_at_any_moment_leaves_its_place_to_others(ech
         return transport
 
     count = 0
-    for transport, where in strikes(prepare, lambda transport: asked(transport, 1), within="transport/threads.py"):
+    for transport, where in every_interrupt(
+        prepare, lambda transport: asked(transport, 1), within="transport/threads.py"
+    ):
         count += 1
         clock.skipped_s += 2 * DEADLINE_S
         assert in_another_thread(lambda transport=transport: asked(transport, 2)) == 2, where
@@ -52,12 +54,12 @@ def test_a_call_that_is_interrupted_at_any_moment_leaves_its_place_to_others(ech
     assert count > 20
 
 
-def test_a_shared_call_whose_caller_is_interrupted_at_any_moment_still_ends():
-    """Other callers get its result, or that of another."""
+def test_shared_call_whose_caller_is_interrupted_at_any_bytecode_ends():
+    """Other callers get its result, or that of another call."""
     random = Random(1)
 
     def prepare():
         return SharedCall(lambda: random.random())
 
-    for call, where in strikes(prepare, lambda call: call.begin().result(DEADLINE_S), within="shared_call.py"):
+    for call, where in every_interrupt(prepare, lambda call: call.begin().result(DEADLINE_S), within="shared_call.py"):
         assert in_another_thread(lambda call=call: call.begin().result(DEADLINE_S)) is not None, where

@@ -1,19 +1,19 @@
-"""A convoy whose caller is interrupted at any moment: no other caller hangs, and nothing is carried twice."""
+"""Callers of a write batcher that are interrupted at any bytecode: no other caller hangs, and nothing is sent twice."""
 
 import time
 from collections import Counter
 
 import pytest
 
-from tests.interrupts.strike import Interrupt, strikes
+from tests.interrupts.interrupt_at import Interrupt, every_interrupt
 from tests.limiter_sync.write_batchers import PATIENCE_S, Carrier, in_thread, until
-from zae_limiter._sync.limiter import write_batcher as convoy_module
+from zae_limiter._sync.limiter import write_batcher as batcher_module
 from zae_limiter.core.errors import RateLimiterUnavailable
 
 DEADLINE_S = 0.05
 
 
-class Hurried(int):
+class ShortDeadline(int):
     """A request with a short deadline."""
 
     def __new__(cls, number):
@@ -24,19 +24,19 @@ class Hurried(int):
 
 @pytest.fixture(autouse=True)
 def short_grace(monkeypatch):
-    monkeypatch.setattr(convoy_module, "_GRACE_S", 0.01)
+    monkeypatch.setattr(batcher_module, "_GRACE_S", 0.01)
 
 
 def join(carrier, number):
-    """Send a number, and return what came of it."""
+    """Send a number, and return its result."""
     try:
-        return carrier.join(Hurried(number))
+        return carrier.join(ShortDeadline(number))
     except (RateLimiterUnavailable, Interrupt) as error:
         return type(error)
 
 
 def check(carrier, where, others=()):
-    """Require that every other caller ends, that nothing is carried twice, and that the convoy still works."""
+    """Require that every other caller ends, that nothing is sent twice, and that the batcher still works."""
     for other in others:
         assert other.result(PATIENCE_S) is not None, where
     until(lambda: join(carrier, 99) == "99")
@@ -47,18 +47,18 @@ def check(carrier, where, others=()):
     assert not carrier._queue, where
 
 
-def test_a_leader_that_is_interrupted_at_any_moment_leaves_a_convoy_that_works():
-    """Alone, from joining to the answer; what it took is undone or stays charged."""
+def test_leader_interrupted_at_any_bytecode_leaves_a_batcher_that_works():
+    """It is alone, from joining to the answer; what it took is undone or stays charged."""
     count = 0
-    for carrier, where in strikes(Carrier, lambda carrier: join(carrier, 1), within="write_batcher.py"):
+    for carrier, where in every_interrupt(Carrier, lambda carrier: join(carrier, 1), within="write_batcher.py"):
         count += 1
         check(carrier, where)
 
     assert count > 30
 
 
-def test_a_leader_that_is_interrupted_at_any_moment_strands_no_follower():
-    """They are carried by another, or end with their deadline."""
+def test_leader_interrupted_at_any_bytecode_leaves_no_follower_waiting():
+    """Another leader sends them, or they end with their deadline."""
 
     def prepare():
         carrier = Carrier()
@@ -74,11 +74,11 @@ def test_a_leader_that_is_interrupted_at_any_moment_strands_no_follower():
         carrier.carry = carry_with_followers
         return carrier
 
-    for carrier, where in strikes(prepare, lambda carrier: join(carrier, 1), within="write_batcher.py"):
+    for carrier, where in every_interrupt(prepare, lambda carrier: join(carrier, 1), within="write_batcher.py"):
         check(carrier, where, carrier.others)
 
 
-def test_a_follower_that_is_interrupted_at_any_moment_leaves_a_convoy_that_works():
+def test_follower_interrupted_at_any_bytecode_leaves_a_batcher_that_works():
     """It leaves the queue, or waits for the answer and undoes it."""
 
     def prepare():
@@ -94,5 +94,5 @@ def test_a_follower_that_is_interrupted_at_any_moment_leaves_a_convoy_that_works
         carrier.held.set()
         return "released"
 
-    for carrier, where in strikes(prepare, lambda carrier: join(carrier, 2), within="write_batcher.py"):
+    for carrier, where in every_interrupt(prepare, lambda carrier: join(carrier, 2), within="write_batcher.py"):
         check(carrier, where, carrier.others)

@@ -1,4 +1,4 @@
-"""On the PYTHONPATH of a program: it waits for its store for a minute at least, however little it is told to."""
+"""Give a program with this folder on its PYTHONPATH a deadline of at least a minute for its store."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,9 +10,9 @@ LEAST_S = 60.0
 make_settings = settings.make_settings
 
 
-def make_patient_settings(**chosen: Any) -> settings.Settings:
+def make_settings_with_long_deadline(**chosen: Any) -> settings.Settings:
     made = make_settings(**chosen)
     return replace(made, deadline_s=max(LEAST_S, made.deadline_s))
 
 
-settings.make_settings = make_patient_settings
+settings.make_settings = make_settings_with_long_deadline

@@ -1,50 +1,62 @@
-"""A formal model of one bucket, explored exhaustively for small bounds, by the real code.
+"""Explore every reachable state of one small bucket, with the real decisions and writes, and check the invariants.
 
     python -m tests.model                      every configuration, as CI runs them
-    python -m tests.model --config takes       one of them, or several
+    python -m tests.model --config takes       only this configuration; may be repeated
     python -m tests.model --deeper             larger bounds, for minutes to hours
     python -m tests.model --mutations          every mutation, with the shortest trace that violates an invariant
 
-A violation is printed as the shortest sequence of steps that leads to it, and the command fails.
+A violation is printed as the shortest sequence of steps that leads to it, and the exit code is 1. There is no
+randomness: to replay a violation, run the same configuration again.
 
-**What is modelled.** One bucket, unsharded or of two shards; two clients, each with a view as old as it may be; an
-aggregator that splits and merges as it saw the shards, at different times. What is written is decided by
-``zae_limiter.core`` on these views, written down by ``schema.bucket_writes``, and applied by ``tables.evaluate``:
-nothing of it is written here a second time. Everything that may happen is tried in every state: a look; a take,
-create, top-up, rebase, debit, credit, split, merge or take across shards; its request lost, its answer lost, its copy
-arriving late; the resend that the rules ask for (a take or debit with its nonce, a transaction with its token, a
-credit never), any number of times; giving up; the passing of a tick; changed limits, learnt by each client some time;
-expiry. There is no bound on the number of steps: states are values, and times, generations, nonces and totals are
-told relative to each other (see ``pool``), so a configuration has finitely many and all of them are visited.
+**What is modelled.** One bucket with one or two shards. Two clients, each with a view that may be as old as possible.
+An aggregator that splits and merges, based on views of the shards from different times. ``zae_limiter.core`` decides on
+these views, ``schema.bucket_writes`` makes the writes, and ``tables.evaluate`` applies them: none of this is written
+again here.
+
+In every state, everything that may happen is tried:
+
+- a read
+- a take, create, top-up, rebase, debit, credit, split, merge or take across shards
+- its request is lost, its answer is lost, or a copy of it arrives late
+- it is sent again as the rules say, any number of times: a take or debit with its nonce, a transaction with its token,
+  a credit never
+- the client gives up, a tick passes, the item expires
+- the limits change, and each client learns of it at some later time
+
+The number of steps is unbounded. States are values, and times, generations, nonces and totals are expressed relative to
+each other (see ``pool``). So a configuration has finitely many states, and all of them are visited.
 
 **What must hold** (see ``invariants``).
 
 - promise: for every span that ends in a take, takes + debits - credits <= the largest capacity in force + what was
-  earned (+ what one deadline earns, where writes may be under way while time passes; + what other shards owe).
-- exact: what a bucket in one place offers is what a token bucket without clients, views or faults would. It is at
-  most that where a client knows the time only roughly.
-- totals: the totals count what was applied, and nothing else. clamp: no take or debit leaves an overflow.
-- kept: no write makes a token, and none loses one but those that may give tokens away. debt: only a debit makes one.
-- belief: who is told that its write was applied is told the truth. Who is told that it was not, or is charged twice,
-  is so only if another's write overwrote the nonce before the resend, or a copy came late: that errs to the strict
-  side.
-- shards: they have every number once, and none of several expires.
-- admitted: whoever asks while all others stand still, with a view however old or none, is admitted exactly if the
-  tokens are there.
+  earned. Added to this: what one deadline earns, if writes may be in flight while time passes, and what other shards
+  owe.
+- exact: an unsharded bucket offers what a token bucket without clients, views or faults would offer. It offers at most
+  that if a client knows the time only roughly.
+- totals: the totals count what was applied, and nothing else.
+- clamp: no take or debit leaves an overflow.
+- kept: no write creates a token. No write loses one, except writes that may give tokens away.
+- debt: only a debit creates a debt.
+- belief: a client that treats its write as applied is right. A client that treats it as not applied may be wrong, or be
+  charged twice, only if another write replaced the nonce before the resend or a copy came late. Then the bucket has
+  fewer tokens, never more.
+- shards: every number belongs to exactly one shard, and no shard of several expires.
+- admitted: a request that is made while all others pause is admitted exactly if the tokens exist, however old the
+  client's view is.
 
-**Top-ups.** Client 0 starts with wide bounds of the time, which get narrower by a tick at a time. What it knows of its
-creation is forgotten after a few ticks or writes, and nothing is explored beyond that.
+**Top-ups.** Client 0 starts with wide time bounds, which get narrower by one tick at a time. Its knowledge of the
+creation ends after a few ticks or writes, and exploration stops there.
 
-**What is not modelled.** Clocks that differ, or are unsure but for top-ups (time is exact, in ticks); more than two
-shards; cascades, group commit, charges spread over shards; the guessing from others' pace (every effort a guess may end
-in is tried instead, see ``efforts``); reads that are not the newest beyond what old views stand for. Chance covers
-these in ``tests/promise`` and ``tests/simulation``. Bounds: tokens in ones and twos, a debt of one or two tokens, one
-lease a client, one late copy.
+**What is not modelled.** Clocks that differ, or that are uncertain except for top-ups (time is exact, in ticks). More
+than two shards. Cascades, group commit, and charges spread over shards. The choice of an effort from the rate of other
+clients: every effort is tried instead (see ``efforts``). Stale reads, except as old views. ``tests/promise`` and
+``tests/simulation`` cover these at random. Bounds: amounts of one and two tokens, a debt of one or two tokens, one
+lease per client, one late copy.
 
-**What is folded without loss.** An answer under way: the client that has it and waits is the same. A write under way
-while no time may pass: it is sent as it arrives. An overflow of more than a token. What views hold that no reader
-looks at. Where a configuration ``forgets``: views that no write that holds could be made by. ``test_model`` walks
-folded and unfolded worlds side by side.
+**States that are merged without loss.** An answer in flight, with the client that has it and waits. A write in flight
+while no time may pass: it is sent when it arrives. An overflow of more than one token. Attributes of views that no code
+reads. In a configuration with ``forgets``: views from which no write that requires the hold could be made.
+``test_model`` compares merged and unmerged runs step by step.
 """
 
 import argparse
@@ -57,13 +69,15 @@ from tests.mutations.catalogue import MUTATIONS
 
 
 def main(arguments: list[str]) -> int:
-    """Explore what is asked for; 1 if a violation was found that should not be, or one was not that should be."""
+    """Explore the chosen configurations. Return 1 after an unexpected violation, or if an expected one is missing."""
     parser = argparse.ArgumentParser(prog="python -m tests.model", description="Explore a bucket exhaustively.")
-    parser.add_argument("--config", action="append", choices=[one.name for one in CONFIGS], help="one of them")
-    parser.add_argument("--all", action="store_true", help="all of them, as without --config")
+    parser.add_argument(
+        "--config", action="append", choices=[one.name for one in CONFIGS], help="a configuration; may be repeated"
+    )
+    parser.add_argument("--all", action="store_true", help="all configurations (default)")
     parser.add_argument("--deeper", action="store_true", help="larger bounds")
-    parser.add_argument("--most", type=int, help="stop after so many states")
-    parser.add_argument("--mutations", action="store_true", help="print what each broken rule leads to")
+    parser.add_argument("--most", type=int, help="stop after this many states")
+    parser.add_argument("--mutations", action="store_true", help="print the violation of each broken rule")
     asked = parser.parse_args(arguments)
     if asked.mutations:
         return _explore_mutations(asked.config)
@@ -71,7 +85,7 @@ def main(arguments: list[str]) -> int:
     for config in CONFIGS:
         if asked.all or not asked.config or config.name in asked.config:
             explored = explore(config.deepened() if asked.deeper else config, most=asked.most)
-            _say(explored)
+            _print(explored)
             failed = failed or explored.violation is not None
     return 1 if failed else 0
 
@@ -82,13 +96,13 @@ def _explore_mutations(names: list[str] | None) -> int:
         for check in mutation.model:
             if not names or check.config.name in names:
                 explored = explore_mutated(mutation, check)
-                _say(f"{mutation.name}:\n{explored}\n")
+                _print(f"{mutation.name}:\n{explored}\n")
                 missed += explored.violation is None
     return 1 if missed else 0
 
 
-def _say(told: object) -> None:
-    sys.stdout.write(f"{told}\n")
+def _print(text: object) -> None:
+    sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 

@@ -1,6 +1,6 @@
-"""What is explored: small buckets, each with the actors, faults and times that matter to one part of the protocol.
+"""The configurations to explore: small buckets, each with the actors, faults and times of one part of the protocol.
 
-A configuration is finite by what it allows, not by a number of steps: all that can ever happen in it is explored.
+A configuration is finite by what it allows, not by a number of steps: everything that can happen in it is explored.
 """
 
 from collections.abc import Mapping
@@ -14,16 +14,16 @@ from zae_limiter.core.limit import Limit
 from zae_limiter.core.view import EffectiveLimits
 
 BASE_MS = 1_699_999_200_000
-"""The time at phase 0. Only what lies between two times counts, so all of it is told relative to this one."""
+"""The time at phase 0. Only differences between times matter, so all times are relative to this one."""
 
 Milli = tuple[int, ...]
 """Millitokens of each limit of a configuration, in the order of their names."""
 
 
 class Order(NamedTuple):
-    """Something an actor may set out to write: ask (take), settle, split, merge, or take across shards.
+    """A write that an actor may attempt: ask (take), settle, split, merge, or take across shards.
 
-    ``effort``: how much a take gives away rather than be refused, as in ``core.guess``.
+    ``effort``: how many tokens a take gives away so that it is not refused, as in ``core.add_or_set``.
     """
 
     kind: str
@@ -38,19 +38,22 @@ class Order(NamedTuple):
 class Config:
     """One bucket and what may happen to it.
 
-    ``versions``: the limits it may be put on, in the order in which the configuration changes to them; ``own``: the
-    limits are the clients' own, client i goes by version i. ``consumes``: what a client may ask for, ``debts`` and
-    ``refunds``: what it may settle. ``grain``: a shard is split where its halves are multiples of so many millitokens,
-    for else ever smaller parts would have to be told apart. ``deadline_ticks``: how long a write may be under way, and
-    how long a client asks after its fate. ``lossy``: the actors whose requests and answers may be lost, the aggregator
-    being the last. ``late``: of so many clients, a write that is given up for lost may still arrive. ``exact``: what
-    the bucket offers is at all times what a token bucket in one place would. ``turns``: times fold after so many turns
-    of all grids. ``forgets``: who is idle forgets a view that no write that holds could be made by, which loses nothing
-    as long as holds hold; that they do is explored where it is off. ``deletes``: the bucket may be deleted at any time.
-    ``unsure``: client 0 first considers times possible that are up to so many ticks later, and one tick earlier; its
-    knowledge gets better by one tick at a time. What the bucket offers is then at most what a token bucket in one place
-    would. ``kept``: a client forgets what it knows of a creation after so many ticks, or once the bucket has
-    ``most_writes`` writes, and nothing is explored beyond that.
+    ``versions``: the limits, in the order in which the configuration changes to them. ``own``: the limits are the
+    clients' own; client i uses version i. ``consumes``: the requests of a client. ``debts`` and ``refunds``: its
+    settlements. ``grain``: a shard is split only if its halves are multiples of this many millitokens; this keeps the
+    states finite. ``deadline_ticks``: how long a write may be in flight, and how long a client retries it. ``lossy``:
+    the actors whose requests and answers may be lost; the aggregator is the last. ``late``: for this many clients, a
+    write that was given up may still arrive.
+
+    ``exact``: the bucket always offers what a token bucket in one place would. ``turns``: times repeat after this many
+    turns of all grids. ``forgets``: an idle actor drops a view from which no write that requires the hold could be
+    made. That loses nothing while the hold is enforced; configurations without it check that. ``deletes``: the bucket
+    may be deleted at any time.
+
+    ``unsure``: client 0 at first considers times possible that are up to this many ticks later, and one tick earlier.
+    Its bounds get narrower by one tick at a time. The bucket then offers at most what a token bucket in one place
+    would. ``kept``: a client forgets a creation after this many ticks, or once the bucket has ``most_writes`` writes.
+    Nothing is explored beyond that.
     """
 
     name: str
@@ -84,7 +87,7 @@ class Config:
     deeper: Mapping[str, Any] = field(default_factory=dict)
 
     def deepened(self) -> "Config":
-        """The same with larger bounds, for a long run."""
+        """Return the configuration with larger bounds, for a long run."""
         return replace(self, **self.deeper)
 
     @cached_property
@@ -94,19 +97,19 @@ class Config:
 
     @cached_property
     def terms(self) -> tuple[EffectiveLimits, ...]:
-        """The terms of each version."""
+        """The effective limits of each version."""
         if self.own:
             return tuple(own(*limits, ttl=self.ttl) for limits in self.versions)
         return tuple(stored(*limits, stamp=at, ttl=self.ttl) for at, limits in enumerate(self.versions, start=1))
 
     @cached_property
     def capacities(self) -> tuple[Milli, ...]:
-        """The capacities each limit may have, smallest first."""
+        """The capacities that each limit may have, smallest first."""
         return tuple(tuple(sorted({limit.capacity_milli for limit in self._all(name)})) for name in self.names)
 
     @cached_property
     def fold_ms(self) -> int:
-        """A time after which every limit, of every shard, has come to the same place in its grid again."""
+        """The time after which every limit of every shard is at the same position in its grid again."""
         whole = (
             lcm(*(limit.refill_period_ms for limits in self.versions for limit in limits), self.tick_ms) * self.turns
         )
@@ -115,25 +118,25 @@ class Config:
 
     @property
     def phases(self) -> int:
-        """How many ticks it is until times fold."""
+        """The number of ticks until times repeat."""
         return self.fold_ms // self.tick_ms
 
     def now_ms(self, phase: int) -> int:
-        """The time at a phase."""
+        """Return the time at a phase."""
         return BASE_MS + phase * self.tick_ms
 
     def most_earned(self, name: str, ticks: int) -> int:
-        """The most a limit earns in so many ticks."""
+        """Return the most that a limit earns in this many ticks."""
         span_ms = ticks * self.tick_ms
         return max(-(-span_ms * one.refill_amount_milli // one.refill_period_ms) for one in self._all(name))
 
     def milli(self, tokens: Mapping[str, int]) -> Milli:
-        """Whole tokens by name as millitokens by position."""
+        """Return whole tokens by name as millitokens by position."""
         return tuple(tokens.get(name, 0) * 1000 for name in self.names)
 
     @cached_property
     def client_orders(self) -> tuple[Order, ...]:
-        """Everything a client may set out to write."""
+        """Every write that a client may attempt."""
         shards = range(self.most_shards)
         none = self.milli({})
         asks = [Order("ask", self.milli(one), none, none, k, e)
@@ -149,7 +152,7 @@ class Config:
 
     @cached_property
     def aggregator_orders(self) -> tuple[Order, ...]:
-        """Everything the aggregator may set out to write."""
+        """Every write that the aggregator may attempt."""
         none = self.milli({})
         return tuple(Order(kind, none, none, none, k) for kind in ("split", "merge") for k in range(self.most_shards))
 
@@ -161,15 +164,15 @@ class Config:
 
 
 FAST = Limit("fast", 2, 1, 1)
-"""Two tokens, one of which comes back with every tick."""
+"""Two tokens, one of which is refilled with every tick."""
 
 SLOW = Limit("slow", 1, 1, 3)
-"""One token that comes back in thirds, which do not come out even."""
+"""One token that is refilled in thirds, which are rounded."""
 
 _PAIR = {"fast": 1, "slow": 1}
 _SHARDS = Config(
     "shards",
-    "one shard becomes two and two become one, as seen in old views, while a client takes from either",
+    "one shard is split and two are merged, based on old views, while a client takes from either",
     ((FAST,),),
     clients=1,
     aggregator=True,
@@ -190,14 +193,14 @@ CONFIGS = (
     ),
     Config(
         "efforts",
-        "takes that give tokens away rather than be refused again",
+        "takes that give tokens away so that they are not refused again",
         ((FAST,),),
         efforts=(0, 1, 2),
         deeper={"versions": ((Limit("fast", 3, 1, 1),),), "consumes": ({"fast": 1}, {"fast": 2})},
     ),
     Config(
         "settle",
-        "what was taken is adjusted up, into debt too, or given back",
+        "a lease is adjusted up, also into debt, or credited",
         ((FAST,),),
         debts=({"fast": 1},),
         refunds=({"fast": 1},),
@@ -207,14 +210,14 @@ CONFIGS = (
     ),
     Config(
         "late",
-        "a request that was given up for lost arrives after all",
+        "a request that was given up for lost still arrives",
         ((FAST,),),
         late=1,
         deeper={"late": 2},
     ),
     Config(
         "delay",
-        "writes are under way while time passes, up to a deadline of one tick",
+        "writes are in flight while time passes, up to a deadline of one tick",
         ((FAST,),),
         deadline_ticks=1,
         deeper={"deadline_ticks": 2, "consumes": ({"fast": 1}, {"fast": 2})},
@@ -231,7 +234,7 @@ CONFIGS = (
     ),
     Config(
         "top-ups late",
-        "requests and answers of the same client are lost, or arrive after all",
+        "requests and answers of the same client are lost, or arrive late",
         ((FAST,),),
         consumes=({"fast": 1}, {"fast": 2}),
         unsure=1,
@@ -242,7 +245,7 @@ CONFIGS = (
     ),
     Config(
         "speeds",
-        "two limits of different speed, one of which comes back in parts that do not come out even",
+        "two limits with different rates, one of which is refilled in rounded parts",
         ((Limit("fast", 1, 1, 1), SLOW),),
         consumes=({"fast": 1}, _PAIR),
         exact=True,
@@ -251,7 +254,7 @@ CONFIGS = (
     ),
     Config(
         "stored",
-        "stored limits are lowered and raised, and each client learns of it some time",
+        "stored limits are lowered and raised, and each client learns of it at some later time",
         ((FAST,), (Limit("fast", 1, 1, 1),), (Limit("fast", 3, 2, 1),)),
         lossy=(0,),
         forgets=True,
@@ -259,14 +262,14 @@ CONFIGS = (
     ),
     Config(
         "own",
-        "two clients bring limits of their own, and each puts the bucket on them again and again",
+        "two clients bring their own limits, and each rebases the bucket to them again and again",
         ((FAST,), (Limit("fast", 3, 2, 1),)),
         own=True,
         deeper={"consumes": ({"fast": 1}, {"fast": 2})},
     ),
     Config(
         "added",
-        "a limit is added and taken out again and again",
+        "a limit is added and removed again and again",
         ((FAST,), (FAST, Limit("slow", 1, 1, 2))),
         own=True,
         consumes=({"fast": 1}, _PAIR),
@@ -275,7 +278,7 @@ CONFIGS = (
     ),
     Config(
         "expiry",
-        "an item that nobody uses goes at its time, and is created again; a debt is not forgotten with it",
+        "an unused item expires and is created again; a debt is not forgotten with it",
         ((FAST,),),
         ttl=2,
         debts=({"fast": 1},),
@@ -285,7 +288,7 @@ CONFIGS = (
     ),
     Config(
         "deleted",
-        "the bucket is deleted and created again at any time, while what was taken is given back or charged",
+        "the bucket is deleted and created again at any time, while leases are credited or charged",
         ((FAST,),),
         debts=({"fast": 1},),
         refunds=({"fast": 1},),
@@ -299,7 +302,7 @@ CONFIGS = (
     replace(
         _SHARDS,
         name="reborn",
-        about="a bucket of several shards is deleted and created again, while what was taken is given back",
+        about="a bucket with several shards is deleted and created again, while leases are credited",
         refunds=({"fast": 1},),
         deletes=True,
         forgets=True,
@@ -308,7 +311,7 @@ CONFIGS = (
     replace(
         _SHARDS,
         name="rivals",
-        about="the client splits too, by what it saw before the aggregator split and merged",
+        about="the client also splits, based on views from before the aggregator split and merged",
         clients_split=True,
         deeper={"lossy": (0,)},
     ),
@@ -323,7 +326,7 @@ CONFIGS = (
     replace(
         _SHARDS,
         name="across",
-        about="a client takes more than a shard's share, of all shards at once, while they split and merge",
+        about="a client takes more than a shard's share, from all shards in one write, while they split and merge",
         consumes=({"fast": 2},),
         across=True,
         lossy=(0,),
@@ -332,7 +335,7 @@ CONFIGS = (
     replace(
         _SHARDS,
         name="refunds",
-        about="shards split and merge while what was taken is given back",
+        about="shards split and merge while leases are credited",
         refunds=({"fast": 1},),
         forgets=True,
         deeper={"debts": ({"fast": 1},), "most_debt": 1},
@@ -341,5 +344,5 @@ CONFIGS = (
 
 
 def config(name: str) -> Config:
-    """The configuration of a name."""
+    """Return a configuration by its name."""
     return next(one for one in CONFIGS if one.name == name)

@@ -1,4 +1,4 @@
-"""What a client knows of a bucket that it created while it knew the time only roughly, and when it returns tokens.
+"""Top-ups: what a client knows of a bucket that it created while its time bounds were wide.
 
 The decisions are those of ``core.top_up``. A state keeps only the numbers that they depend on.
 """
@@ -22,31 +22,31 @@ class Creators:
         self._pool = pool
 
     def moment(self, now_ms: int, unsure: int) -> TimeBounds:
-        """Return the bounds of the time for a client that is ``unsure`` by this many ticks; it errs early by one."""
+        """Return the time bounds of a client that is ``unsure`` by this many ticks; the early one is a tick early."""
         tick_ms = self._config.tick_ms
         return now_ms - min(unsure, 1) * tick_ms, now_ms + unsure * tick_ms
 
     def creation(self, known: Creator, view: BucketView, now_ms: int) -> Creation:
-        """Return the real form of what a creator knows."""
+        """Return the creator's knowledge as a value of ``core.top_up``."""
         created_ms = now_ms - known.age * self._config.tick_ms
         found = created(view, self.moment(created_ms, self._config.unsure), created_ms)
         assert found is not None
         return replace(found, room=known.room, writes=known.writes)
 
     def known(self, known: Creator, now_ms: int, unsure: int) -> Known:
-        """Return what a creator knows of the time: the creation was at most ``unsure`` ticks later than it was."""
+        """Return the creator's knowledge of the time: it created the bucket at most ``unsure`` ticks later."""
         tick_ms = self._config.tick_ms
         return Known(self.moment(now_ms, unsure), now_ms + (unsure - known.age) * tick_ms, now_ms)
 
     def after_create(self, actor: Actor) -> Actor:
-        """Return a client that has just created the bucket it sees; only its first knowledge of the time is kept."""
+        """Return a client that has just created the bucket in its view; only its first time bounds are kept."""
         if actor.unsure < self._config.unsure or not actor.unsure:
             return actor._replace(creator=None)
         birth = self._pool.places[actor.views[0]][2]
         return actor._replace(creator=Creator(birth, 0, self._config.milli({}), 1))
 
     def after_take(self, actor: Actor, takes: Milli, now_ms: int) -> Actor:
-        """Return a client that has just taken from the bucket it sees."""
+        """Return a client that has just taken from the bucket in its view."""
         known, view = actor.creator, self._pool.view(actor.views[0], actor.terms)
         if known is None or view is None or not self._is_of(known, actor):
             return actor._replace(creator=None)
@@ -58,19 +58,19 @@ class Creators:
         return actor._replace(creator=known._replace(room=tuple(after.room), writes=after.writes))
 
     def folded(self, state: State) -> State:
-        """Return the state without the creations that are out of bounds, and without counts that matter to none."""
+        """Return the state without creations that are out of bounds, and without counts that no longer matter."""
         pool, most = self._pool, self._config.most_writes
         written = pool.items[state.items[0]].get("b_wcu_tc", 0)
         actors = [self._forgetting(actor, written) for actor in state.actors]
-        if any(one.creator or (one.ghost is not None and one.ghost.creator) for one in actors):
+        if any(one.creator or (one.late_write is not None and one.late_write.creator) for one in actors):
             items = tuple([pool.counted(one, most) for one in state.items])
         else:
             items = tuple([pool.counted(one, 0) for one in state.items])
         return state._replace(items=items, actors=tuple([self._uncounted(actor) for actor in actors]))
 
     def are_done(self, state: State) -> bool:
-        """Say whether no top-up can follow: then the bucket is one of those that other configurations explore."""
-        known = [*state.actors, *(one.ghost for one in state.actors if one.ghost is not None)]
+        """Return whether no top-up can follow. Other configurations explore such a bucket."""
+        known = [*state.actors, *(one.late_write for one in state.actors if one.late_write is not None)]
         in_flight = any(one.job is not None for one in state.actors)
         return any(state.items) and not in_flight and not any(one.creator for one in known)
 
@@ -82,10 +82,10 @@ class Creators:
         return actor if kept else actor._replace(creator=None)
 
     def _uncounted(self, actor: Actor) -> Actor:
-        ghost = actor.ghost
-        if ghost is not None and ghost.creator is None:
-            ghost = ghost._replace(views=self._without(ghost.views))
-        return actor._replace(views=actor.views if actor.creator else self._without(actor.views), ghost=ghost)
+        late_write = actor.late_write
+        if late_write is not None and late_write.creator is None:
+            late_write = late_write._replace(views=self._without(late_write.views))
+        return actor._replace(views=actor.views if actor.creator else self._without(actor.views), late_write=late_write)
 
     def _without(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
         return tuple([self._pool.counted(one, 0) for one in numbers])

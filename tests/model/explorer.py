@@ -1,4 +1,4 @@
-"""Breadth first through every state there is: the first violation found has the shortest trace to it."""
+"""Breadth-first search through every reachable state: the first violation found has the shortest trace."""
 
 import time
 from collections import deque
@@ -14,8 +14,10 @@ from tests.model.world import World
 
 @dataclass(frozen=True)
 class Explored:
-    """What came of it: how many states, how many moves between them, how many moves the farthest is away, which writes
-    were applied, and the violation that ended it, if any."""
+    """The result: numbers of states and transitions, the largest distance, the applied writes, and the violation.
+
+    ``violation`` is None if every invariant held in every state.
+    """
 
     config: Config
     states: int
@@ -32,7 +34,7 @@ class Explored:
 
 
 def explore(config: Config, rules: Rules = REAL, checked: frozenset[str] = ALL, most: int | None = None) -> Explored:
-    """Explore a configuration to its end, or to the first violation, or to so many states."""
+    """Explore a configuration to its end, to the first violation, or to this many states."""
     began = time.process_time()
     world = World(config, rules, checked)
     start = world.start()

@@ -1,7 +1,7 @@
-"""What must hold, by name, and the reference it is held against.
+"""The invariants of the model, by name, and the reference ledger that they are compared with.
 
-The promise is checked for every span at once: ``used`` is the most that any span that ends now has used beyond what it
-earned, and so is one number, which time lowers, use raises and giving back lowers, never below zero.
+The promise is checked for every span at the same time. ``used`` is the most that any span ending now has used beyond
+what it earned. Time lowers this number, use raises it and a credit lowers it, never below zero.
 """
 
 from collections.abc import Mapping
@@ -31,12 +31,12 @@ Items = tuple[int, ...]
 
 
 class ViolationError(AssertionError):
-    """An invariant that does not hold."""
+    """An invariant does not hold."""
 
-    def __init__(self, invariant: str, told: str) -> None:
-        super().__init__(f"{invariant}: {told}")
+    def __init__(self, invariant: str, message: str) -> None:
+        super().__init__(f"{invariant}: {message}")
         self.invariant = invariant
-        self.told = told
+        self.message = message
 
 
 class Invariants:
@@ -49,15 +49,15 @@ class Invariants:
         self._admitted: set[object] = set()
         self._late = [config.most_earned(name, config.deadline_ticks) for name in config.names]
 
-    def require(self, invariant: str, holds: bool, told: str) -> None:
-        """Fail unless it holds."""
+    def require(self, invariant: str, holds: bool, message: str) -> None:
+        """Raise ViolationError unless the invariant holds or is not checked."""
         if not holds and invariant in self._checked:
-            raise ViolationError(invariant, told)
+            raise ViolationError(invariant, message)
 
-    # What is booked.
+    # The reference ledger.
 
     def after_tick(self, state: State) -> tuple[Milli, ...]:
-        """The ledger one tick later: every limit has earned."""
+        """Return the ledger one tick later: every limit has earned."""
         now_ms, ledger = self._config.now_ms(state.phase), []
         for name, used in zip(self._config.names, state.ledger, strict=True):
             rates = [self._rate(self._pool.items[one], name) for one in state.items if one != ABSENT]
@@ -67,7 +67,7 @@ class Invariants:
         return tuple(ledger)
 
     def after_write(self, state: State, items: Items, plan: Plan, given: bool) -> tuple[Milli, ...]:
-        """The ledger after a write was applied, and the promise; ``given``: it gives back what was held."""
+        """Return the ledger after a write, and check the promise; ``given``: the write credits what was held."""
         ledger = []
         for at_limit, (name, capacities) in enumerate(zip(self._config.names, self._config.capacities, strict=True)):
             credit = plan.credits[at_limit] if given else 0
@@ -89,10 +89,10 @@ class Invariants:
             bound = capacity + self._late[at_limit] + owed
             self.require(PROMISE, most <= bound, f"{most} of {name} used beyond what was earned, of {bound} at most")
 
-    # What one write may do.
+    # The effect of one write.
 
     def check_write(self, before: Items, after: Mapping[int, Item], written: tuple[Plan, Order], phase: int) -> None:
-        """What a write leaves, shard by shard and over all it touches; ``after`` still has its totals."""
+        """Check the balances and totals that a write leaves; ``after`` still has its totals."""
         plan, _ = written
         for at_limit, name in enumerate(self._config.names):
             counted = sum(self._pool.items[before[shard]].get(f"b_{name}_tc", 0) for shard in after)
@@ -102,7 +102,7 @@ class Invariants:
             self._check_kept(before, after, written, phase)
 
     def _check_kept(self, before: Items, after: Mapping[int, Item], written: tuple[Plan, Order], phase: int) -> None:
-        """No write makes a token, none that was decided just now loses one, and none leaves more than fits."""
+        """No write creates a token, none decided just now loses one, and none leaves more than fits."""
         plan, order = written
         pool = self._pool
         for at_limit, name in enumerate(self._config.names):
@@ -132,16 +132,16 @@ class Invariants:
                 )
 
     def check_belief(self, job: Job, *, granted: bool) -> None:
-        """Who is told that a write was applied is told the truth; and, unless others came between, so is who is not."""
-        self.require(BELIEF, not granted or job.acted > 0, "a write is thought applied that was not")
+        """A client that treats a write as applied is right. So is one that does not, unless others came between."""
+        self.require(BELIEF, not granted or job.acted > 0, "a client treats a write as applied that was not")
         if not job.disturbed:
-            told = f"a write was applied {job.acted} times, and is thought {'applied' if granted else 'refused'}"
-            self.require(BELIEF, job.acted == granted, told)
+            message = f"a write was applied {job.acted} times, and treated as {'applied' if granted else 'refused'}"
+            self.require(BELIEF, job.acted == granted, message)
 
-    # What holds in every state.
+    # Every state.
 
     def check_state(self, state: State) -> None:
-        """What must hold in a state, whatever led to it."""
+        """Check what must hold in a state, whatever led to it."""
         items = state.items
         if SHARDS in self._checked and len(items) > 1:
             self._check_shards(items)
@@ -156,12 +156,12 @@ class Invariants:
     def _check_shards(self, items: Items) -> None:
         counts = {shard: self._pool.items[one]["shard_count"] for shard, one in enumerate(items) if one}
         owners = [sum(number % count == shard for shard, count in counts.items()) for number in range(64)]
-        self.require(SHARDS, not counts or owners == [1] * 64, f"shards overlap or lack: {counts}")
+        self.require(SHARDS, not counts or owners == [1] * 64, f"shards do not cover every number once: {counts}")
         expiring = [shard for shard, one in enumerate(items) if "ttl" in self._pool.items[one]]
-        self.require(SHARDS, not expiring or len(counts) == 1, f"a shard of several may expire: {expiring}")
+        self.require(SHARDS, not expiring or len(counts) == 1, f"one of several shards may expire: {expiring}")
 
     def _check_admitted(self, state: State) -> None:
-        """Whoever asks while all others stand still is admitted if the tokens are there, however old its view."""
+        """A request made while all others pause is admitted if the tokens exist, however old its view is."""
         items, phase = state.items, state.phase
         whole = sum(map(bool, items)) == 1 and items[0] != ABSENT
         for actor in state.actors[: self._config.clients]:
@@ -192,8 +192,8 @@ class Invariants:
                 admitted = not client.request(consume, now)
             else:
                 admitted = self._across(views, consume, index, now)
-            told = "admitted though it does not fit" if admitted else "rejected though it fits"
-            self.require(ADMITTED, admitted == enough, f"{dict(consume)} {told}")
+            message = "admitted although it does not fit" if admitted else "rejected although it fits"
+            self.require(ADMITTED, admitted == enough, f"{dict(consume)} {message}")
 
     def _across(
         self, views: Mapping[int, BucketView | None], consume: Mapping[str, int], index: int, now: TimeBounds
@@ -204,7 +204,7 @@ class Invariants:
         return take_across(known, amounts, now, 0) is not None
 
     def _have(self, items: Items, name: str, phase: int) -> int:
-        """What can be taken of a limit, of all shards; one that the bucket lacks would be full."""
+        """Return what can be taken of a limit from all shards; a limit that the bucket lacks would be full."""
         having = [one for one in items if f"b_{name}_tk" in self._pool.items[one]]
         if not having:
             return max(self._config.capacities[self._config.names.index(name)])

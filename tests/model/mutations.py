@@ -1,4 +1,4 @@
-"""How the model breaks a rule: by the mutated writers, or by its own rules where it has no such function."""
+"""Break a rule in the model: by the mutated writers, or by its own rules if it has no such function."""
 
 from dataclasses import fields, replace
 
@@ -20,5 +20,5 @@ def mutated_rules(mutation: Mutation, check: ModelCheck) -> Rules:
 
 
 def explore_mutated(mutation: Mutation, check: ModelCheck) -> Explored:
-    """Explore the configuration of a check with a mutation, until the invariant of the check is broken."""
+    """Explore the configuration of a check with a mutation, until the invariant of the check is violated."""
     return explore(check.config, mutated_rules(mutation, check), frozenset({check.breaks}))

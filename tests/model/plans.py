@@ -1,4 +1,4 @@
-"""What an actor writes, decided by ``core`` on what it saw, and written down by the rules."""
+"""The writes of an actor, decided by ``core`` on its views and made by the rules."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -21,9 +21,9 @@ from zae_limiter.schema.bucket_writes import Signature
 
 
 class Plan(NamedTuple):
-    """Writes to shards, of one transaction if ``token``, and what they are meant to take, charge and give back.
+    """Writes to shards, of one transaction if ``token``, and what they take, charge and credit.
 
-    ``kind`` says what came of the order: a take may turn out to be a create or a rebase. ``returned`` is what a top-up
+    ``kind`` is the resulting write: a take may turn out to be a create or a rebase. ``returned`` is what a top-up
     returns. ``unsure``: the sender knew the time only roughly.
     """
 
@@ -43,11 +43,11 @@ class Plan(NamedTuple):
 
 
 class Learn(NamedTuple):
-    """Nothing is written: the configuration is to be read again."""
+    """Nothing is written: the configuration must be read again."""
 
 
 class Marks(NamedTuple):
-    """The nonce of a write, the birth number that it draws if it creates, and that of the bucket its sender charged.
+    """The nonce of a write, the birth number that it draws if it creates, and that of the charged bucket.
 
     ``unsure`` and ``creator`` are what the sender knew when it decided.
     """
@@ -60,14 +60,14 @@ class Marks(NamedTuple):
 
 
 Writes = Iterable[tuple[int, Any]]
-"""Operations, each with the shard it is for."""
+"""Operations, each with its shard."""
 
 Decision = Plan | Learn | None
-"""None: nothing can be written, for the request would be rejected, or what it needs was not seen."""
+"""None: nothing can be written, because the request would be rejected, or its shard was never read."""
 
 
 class Planner:
-    """Decides and writes down, each case once."""
+    """Decides, and makes the writes; each case is computed once."""
 
     def __init__(self, config: Config, pool: Pool, rules: Rules) -> None:
         self._config = config
@@ -80,7 +80,7 @@ class Planner:
     def plan(
         self, order: Order, seen: tuple[tuple[int, ...], int], now_ms: int, marks: Marks, *, again: bool = False
     ) -> Decision:
-        """What an actor with these views, that goes by these terms, writes for an order; ``again``: once more."""
+        """Return the writes of an actor with these views and limits for an order; ``again``: sent again."""
         key = order, seen, now_ms, marks, again
         if key not in self._known:
             now = self._creators.moment(now_ms, marks.unsure)
@@ -115,7 +115,7 @@ class Planner:
                 return self._merge(order, views, now, nonce)
 
     def _amounts(self, takes: Milli, terms: int) -> list[tuple[int, int]] | None:
-        """The amounts by position, None if a limit is not in force, or can never give so much."""
+        """Return the amounts by position, None if a limit is not in force or is smaller than the amount."""
         known = self._config.terms[terms]
         amounts = []
         for name, milli in zip(self._config.names, takes, strict=True):
@@ -154,7 +154,7 @@ class Planner:
                 return None
 
     def _top_up(self, order: Order, seen: tuple[tuple[int, ...], int], now_ms: int, marks: Marks) -> Decision:
-        """A take that would be rejected, together with what the creation of the bucket withheld."""
+        """Return a take that would be rejected, together with what the creation of the bucket withheld."""
         numbers, index = seen
         view, known, terms = self._pool.view(numbers[0], index), marks.creator, self._config.terms[index]
         amounts = self._amounts(order.takes, index)

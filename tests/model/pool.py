@@ -1,9 +1,9 @@
-"""Every item and view of the model, each kept once under a number, and how they are told relative to the time.
+"""All items and views of the model, each stored once under a number, and how they are made relative to the time.
 
-Times fold: after ``fold_ms`` all limits are at the same place in their grids again, so a state in which everything is
-that much later is the same state. A baseline long past is moved forward, with the balances counted from it. Totals
-are left out once they were checked, what no reader of a view looks at is left out of views, generations are told by
-their order, and birth numbers by where they occur first.
+Times repeat: after ``fold_ms`` all limits are at the same position in their grids, so a state in which everything is
+that much later is the same state. A baseline in the distant past is moved forward, with the balances that count from
+it. Totals are dropped after they were checked. Attributes that no code reads are dropped from views. Generations are
+replaced by their order, and birth numbers by the order of their first occurrence.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,17 +17,17 @@ from zae_limiter.tables.evaluate import NO_ITEM
 
 Item = dict[str, Any]
 _PAST_S = BASE_MS // 1000 - 100_000
-"""Stands for every time of expiry that is past."""
+"""Represents every expiry time in the past."""
 
 _HELD = ("rf", "gn", "cv", "ld", "shard_count")
-"""What a write holds on to, beside the birth number."""
+"""The attributes that the hold requires, besides the birth number."""
 
 Place = tuple[int, int, int]
 """A baseline, a generation and a birth number."""
 
 
-class Told(NamedTuple):
-    """How places are told now, and birth numbers."""
+class Renumbering(NamedTuple):
+    """The new form of baselines, generations and birth numbers."""
 
     places: dict[Place, Place]
     births: dict[int, int]
@@ -47,13 +47,13 @@ class Pool:
         self._trimmed: dict[tuple[int, int, bool], int] = {}
         self._counted: dict[tuple[int, int], int] = {}
         self._moved: dict[tuple[int, Place], int] = {}
-        self._folds: dict[tuple[int, tuple[Place, ...], tuple[int, ...]], Told | None] = {}
-        # No bound of any write reaches this far above the capacity, however long ago it was decided.
+        self._folds: dict[tuple[int, tuple[Place, ...], tuple[int, ...]], Renumbering | None] = {}
+        # No bound of any write is this far above the capacity, however long ago it was decided.
         most = {name: max(caps) + 1_000 for name, caps in zip(config.names, config.capacities, strict=True)}
         self._brim = {name: milli + config.most_earned(name, config.deadline_ticks) for name, milli in most.items()}
 
     def number(self, item: Item) -> int:
-        """The number of an item."""
+        """Return the number of an item."""
         if not item:
             return ABSENT
         key = tuple(sorted(item.items()))
@@ -66,7 +66,7 @@ class Pool:
         return found
 
     def view(self, number: int, terms: int) -> BucketView | None:
-        """What an actor that goes by these terms makes of an item it saw."""
+        """Return the view that an actor with these limits has of an item."""
         if number == ABSENT:
             return None
         key = number, terms
@@ -75,19 +75,19 @@ class Pool:
         return self._views[key]
 
     def seen(self, number: int) -> int:
-        """An item as it is remembered by who saw it."""
+        """Return an item as a view keeps it."""
         if number not in self._seen:
             item = {name: value for name, value in self.items[number].items() if name != "ttl"}
             self._seen[number] = self.number({**item, "op": 0})
         return self._seen[number]
 
     def unsigned(self, number: int, nonce: int) -> int:
-        """An item without a nonce that nobody will ask for any more."""
+        """Return an item without a nonce that no client will compare any more."""
         item = self.items[number]
         return self.number({**item, "op": 0}) if item and item["op"] == nonce else number
 
     def stored(self, item: Item, phase: int) -> int:
-        """The number of an item just written, without its totals unless top-ups depend on them."""
+        """Return the number of an item just written, without its totals unless top-ups depend on them."""
         number = self.number(item)
         return self.trimmed(number if self.config.unsure else self.counted(number, 0), phase)
 
@@ -103,7 +103,7 @@ class Pool:
         return self._counted[key]
 
     def trimmed(self, number: int, phase: int, *, turned: bool = False) -> int:
-        """An item without what makes no difference any more at a phase; ``turned``: times have just folded."""
+        """Return an item without what no longer matters at a phase; ``turned``: times have just repeated."""
         key = number, phase, turned
         if number != ABSENT and key not in self._trimmed:
             self._trimmed[key] = self.number(self._trim(self.items[number], phase, turned))
@@ -124,45 +124,45 @@ class Pool:
 
     @staticmethod
     def names(item: Item) -> list[str]:
-        """The limits of an item."""
+        """Return the limits of an item."""
         return [name[2:-3] for name in item if name.startswith("b_") and name.endswith("_tk")]
 
-    def fold(self, phase: int, numbers: Sequence[int], held: tuple[int, ...]) -> Told | None:
-        """How items and views of a state are told, and the birth numbers that leases have; None if as they are."""
+    def fold(self, phase: int, numbers: Sequence[int], held: tuple[int, ...]) -> Renumbering | None:
+        """Return the renumbering of a state's items, views and leases, None if nothing changes."""
         places = tuple([self.places[number] for number in numbers])
         key = phase, places, held
         if key not in self._folds:
-            # Birth numbers only compare equal or not: they are told by where they occur first.
+            # Birth numbers are only compared for equality, so the order of their first occurrence is enough.
             births = dict.fromkeys([*(place[2] for place in places if place[0]), *filter(None, held)])
             names = {birth: rank for rank, birth in enumerate(births, start=1)} | {0: 0}
-            told = self._told({place for place in places if place[0]}, names)
-            changed = any(place != new for place, new in told.items()) or any(a != b for a, b in names.items())
-            self._folds[key] = Told(told, names) if changed else None
+            renumbered = self._renumbered({place for place in places if place[0]}, names)
+            changed = any(place != new for place, new in renumbered.items()) or any(a != b for a, b in names.items())
+            self._folds[key] = Renumbering(renumbered, names) if changed else None
         return self._folds[key]
 
-    def _told(self, places: Iterable[Place], names: dict[int, int]) -> dict[Place, Place]:
+    def _renumbered(self, places: Iterable[Place], names: dict[int, int]) -> dict[Place, Place]:
         baselines = sorted({start for start, _, _ in places}, reverse=True)
         ranks = {generation: rank for rank, generation in enumerate(sorted({gn for _, gn, _ in places}), start=1)}
         fold_ms = self.config.fold_ms
         reach_ms = -(-(self.config.deadline_ticks + 1) * self.config.tick_ms // fold_ms) * fold_ms
-        floor, told = BASE_MS - reach_ms, {}
+        floor, renumbered = BASE_MS - reach_ms, {}
         for start in baselines:
             if start >= floor:
-                told[start] = start
+                renumbered[start] = start
             else:
-                # Each older one goes to a window of its own, so that no two that differ become the same.
+                # Each older one gets a window of its own, so that different ones stay different.
                 floor -= fold_ms
-                told[start] = floor + (start - floor) % fold_ms
-        return {place: (told[place[0]], ranks[place[1]], names[place[2]]) for place in places}
+                renumbered[start] = floor + (start - floor) % fold_ms
+        return {place: (renumbered[place[0]], ranks[place[1]], names[place[2]]) for place in places}
 
-    def moved(self, number: int, told: dict[Place, Place]) -> int:
-        """An item or view on the baseline, generation and birth number as they are told now."""
+    def moved(self, number: int, renumbered: dict[Place, Place]) -> int:
+        """Return an item or view with its renumbered baseline, generation and birth number."""
         place = self.places[number]
-        if number == ABSENT or told[place] == place:
+        if number == ABSENT or renumbered[place] == place:
             return number
-        key = number, told[place]
+        key = number, renumbered[place]
         if key not in self._moved:
-            start, generation, birth = told[place]
+            start, generation, birth = renumbered[place]
             item = {**self.items[number], "rf": start, "gn": generation} | ({"bi": birth} if birth else {})
             earlier, later = sorted((start, place[0]))
             sign = 1 if start > place[0] else -1
@@ -173,10 +173,10 @@ class Pool:
         return self._moved[key]
 
     def level(self, number: int, name: str, phase: int) -> int:
-        """What a shard has available, below zero what it owes; nothing of a limit it lacks."""
+        """Return what a shard has available; negative if it is in debt, 0 of a limit that it lacks."""
         item = self.items[number]
         return level(item, name, self.config.now_ms(phase)) if f"b_{name}_tk" in item else 0
 
     def offered(self, number: int, name: str, phase: int) -> int:
-        """Balance and earnings of a shard, whether or not its share of the capacity holds them."""
+        """Return balance and earnings of a shard, even if that is above its share of the capacity."""
         return offered(self.items[number], name, self.config.now_ms(phase))

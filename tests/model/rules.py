@@ -1,4 +1,4 @@
-"""The rules that actors write by: the real writers, any of which a mutation replaces."""
+"""The rules that actors write by: the real writers. A mutation replaces some of them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from zae_limiter.schema.operations import Put, Update
 Item = dict[str, Any]
 
 
-def bears_its_nonce(write: Put | Update, item: Item) -> bool:
-    """Say whether an item that refused a write that was sent again was last written by that very write."""
+def has_its_nonce(write: Put | Update, item: Item) -> bool:
+    """Return whether the item that refused a resent write was last written by that very write."""
     written = write.item if isinstance(write, Put) else write.set
     return bool(item) and written[attributes.NONCE] == item[attributes.NONCE]
 
 
 def drawn(fresh: int, nonce: int) -> int:
-    """The birth number of a create: one that no bucket, view or lease has."""
+    """Return the birth number of a create: one that no bucket, view or lease has."""
     return fresh
 
 
@@ -35,9 +35,9 @@ def topped_up(
 
 @dataclass(frozen=True)
 class Rules:
-    """One function per writer, and what becomes of a write whose answer is lost.
+    """One function per writer, and what happens to a write whose answer is lost.
 
-    ``topped_up`` decides what a top-up returns. ``credits_any``: credits reach any bucket of the name.
+    ``topped_up`` decides what a top-up returns. ``credits_any``: credits reach any bucket with the same name.
     """
 
     take: Callable[..., Any] = bucket_writes.take
@@ -49,7 +49,7 @@ class Rules:
     split: Callable[..., Any] = bucket_writes.split
     merge: Callable[..., Any] = bucket_writes.merge
     sent_again: Callable[..., Any] = bucket_writes.sent_again
-    is_mine: Callable[[Put | Update, Item], bool] = bears_its_nonce
+    is_mine: Callable[[Put | Update, Item], bool] = has_its_nonce
     resends_credits: bool = False
     honours_tokens: bool = True
     birth: Callable[[int, int], int] = drawn
@@ -57,7 +57,7 @@ class Rules:
 
 
 def create_without_birth(*given: Any) -> Put:
-    """The create of a version before birth numbers."""
+    """Return the create of a version before birth numbers."""
     write = bucket_writes.create(*given)
     return Put({name: value for name, value in write.item.items() if name != attributes.BIRTH}, write.when)
 
@@ -69,4 +69,4 @@ def _as_it_was(write: Put | Update, birth: int) -> Put | Update:
 REAL = Rules()
 
 OLDER = Rules(create=create_without_birth, sent_again=_as_it_was)
-"""Those of a version before birth numbers."""
+"""The rules of a version before birth numbers."""

@@ -1,6 +1,6 @@
 """A state of the model as a value: items, actors, ledger and time, all of them small numbers, so that states compare.
 
-Items and views are numbers too, those of the pool that keeps them.
+Items and views are numbers of the pool that stores them.
 """
 
 from typing import NamedTuple
@@ -8,14 +8,14 @@ from typing import NamedTuple
 from tests.model.configs import Milli, Order
 
 ABSENT = 0
-"""The number of the item that is not there, and of the shard that was not seen."""
+"""The number of an item that does not exist, and of a shard that was never read."""
 
 
 class Job(NamedTuple):
-    """A write under way, decided ``age`` ticks ago on what its actor saw.
+    """A write in flight, decided ``age`` ticks ago on the views of its actor.
 
-    ``again``: it is sent again, for an answer was lost. ``acted``: how often it has been applied, up to two.
-    ``disturbed``: the nonce it left was overwritten, or a copy of it came late.
+    ``again``: it is sent again because an answer was lost. ``acted``: how often it was applied, up to two.
+    ``disturbed``: its nonce was overwritten, or a copy of it came late.
     """
 
     order: Order
@@ -26,7 +26,7 @@ class Job(NamedTuple):
 
 
 class Creator(NamedTuple):
-    """What a client knows of the bucket with this birth number, which it created ``age`` ticks ago.
+    """A client's knowledge of the bucket with this birth number, which it created ``age`` ticks ago.
 
     ``room`` and ``writes`` are those of ``core.top_up.Creation``.
     """
@@ -37,8 +37,8 @@ class Creator(NamedTuple):
     writes: int
 
 
-class Ghost(NamedTuple):
-    """A write that was given up for lost and is still under way; ``orphan``: its job has ended."""
+class LateWrite(NamedTuple):
+    """A write that was given up for lost and is still in flight; ``orphan``: its job has ended."""
 
     job: Job
     views: tuple[int, ...]
@@ -50,25 +50,28 @@ class Ghost(NamedTuple):
 
 
 class Actor(NamedTuple):
-    """A client, or the aggregator: the shards as it last saw them, the terms it goes by, and what it is at.
+    """A client, or the aggregator: its views of the shards, its limits, and its job.
 
-    ``birth`` is the birth number of the bucket that it holds something of. ``unsure``: the time may be this many ticks
-    later than it is. ``creator``: what it knows of a bucket that it created while it was unsure.
+    ``birth`` is the birth number of the bucket that it holds tokens of. ``unsure``: the time may be this many ticks
+    later. ``creator``: its knowledge of a bucket that it created while it was unsure.
     """
 
     views: tuple[int, ...]
     terms: int
     held: Milli
     job: Job | None = None
-    ghost: Ghost | None = None
+    late_write: LateWrite | None = None
     birth: int = 0
     unsure: int = 0
     creator: Creator | None = None
 
 
 class State(NamedTuple):
-    """All there is. ``ledger``: for every limit and every capacity it may have, the most that any span so far has used
-    beyond what it earned, of the spans in which no larger capacity was in force."""
+    """Everything that exists.
+
+    ``ledger``: for every limit and every capacity it may have, the most that any span has used beyond its earnings, of
+    the spans without a larger capacity.
+    """
 
     items: tuple[int, ...]
     actors: tuple[Actor, ...]
@@ -78,7 +81,7 @@ class State(NamedTuple):
 
 
 class Move(NamedTuple):
-    """Something that happens: what, by whom, and which."""
+    """One event: what, by which actor, and its details."""
 
     what: str
     who: int = -1

@@ -1,4 +1,4 @@
-"""Everything that can happen to one small bucket, explored to its end: no invariant is ever broken."""
+"""Every reachable state of small buckets is explored, and no invariant is violated."""
 
 from dataclasses import replace
 from random import Random
@@ -46,8 +46,8 @@ MUTATED = [
 
 
 @pytest.mark.parametrize("explored", CONFIGS, ids=lambda one: one.name)
-def test_no_invariant_is_broken_whatever_happens(explored: Config) -> None:
-    """In every state that can be reached, however often requests and answers are lost."""
+def test_exploration_of_a_configuration_violates_no_invariant(explored: Config) -> None:
+    """The invariants hold in every reachable state, however often requests and answers are lost."""
     result = explore(explored)
 
     assert result.violation is None, str(result)
@@ -55,8 +55,8 @@ def test_no_invariant_is_broken_whatever_happens(explored: Config) -> None:
 
 
 @pytest.mark.parametrize("name", ["expiry", "own", "rivals"])
-def test_no_invariant_is_broken_without_birth_numbers(name: str) -> None:
-    """Items of an older version are held by baseline, stamp, digest, shard count and generation."""
+def test_exploration_without_birth_numbers_violates_no_invariant(name: str) -> None:
+    """The hold on items of an older version requires baseline, stamp, digest, shard count and generation."""
     result = explore(config(name), OLDER)
 
     assert result.violation is None, str(result)
@@ -72,9 +72,9 @@ def test_model_with_a_broken_rule_violates_its_invariant(mutation: Mutation, che
 
 
 def offers(world: World, state: State) -> object:
-    """What can be told of a state without regard to how its times are told."""
+    """Return what can be compared between a folded and an unfolded state."""
     names, pool = world.config.names, world.pool
-    views = [(actor.views, actor.held, actor.job, actor.ghost is not None) for actor in state.actors]
+    views = [(actor.views, actor.held, actor.job, actor.late_write is not None) for actor in state.actors]
     return (
         [[pool.level(one, name, state.phase) for name in names] for one in state.items],
         [[[pool.level(one, name, state.phase) for name in names] for one in seen] for seen, *_ in views],
@@ -84,8 +84,8 @@ def offers(world: World, state: State) -> object:
 
 
 @pytest.mark.parametrize("walked", CONFIGS, ids=lambda one: one.name)
-def test_a_folded_state_goes_on_as_the_unfolded_would(walked: Config) -> None:
-    """Times that are told anew change nothing: the same moves are open, and lead to the same levels."""
+def test_folded_state_has_the_same_moves_and_levels_as_the_unfolded_one(walked: Config) -> None:
+    """Renumbering times changes nothing: the same moves are possible, and lead to the same levels."""
     folded, unfolded = World(walked), World(replace(walked, turns=64))
     for seed in range(10):
         random, here, there = Random(seed), folded.start(), unfolded.start()
@@ -93,26 +93,26 @@ def test_a_folded_state_goes_on_as_the_unfolded_would(walked: Config) -> None:
             moves = list(folded.moves(here))
             assert moves == list(unfolded.moves(there))
             move = random.choice([*moves, moves[-1]])
-            # A tick that changes nothing but the time is no move where the time is told anew.
+            # A tick that changes only the time is no move after times were renumbered.
             here, there = folded.after(here, move) or here, unfolded.after(there, move) or there
             assert offers(unfolded, there) == offers(folded, here), move
 
 
-def test_a_violation_is_told_as_steps() -> None:
-    """The shortest way to it, each step with what the bucket offers after it and what was used beyond earnings."""
+def test_violation_is_printed_as_its_shortest_steps() -> None:
+    """Each step shows what the bucket offers after it, and what was used beyond the earnings."""
     mutation = mutation_named("create over another")
 
-    told = str(explore_mutated(mutation, mutation.model[0]).violation)
+    printed = str(explore_mutated(mutation, mutation.model[0]).violation)
 
     assert [
         "violates promise: 3000 of fast used beyond what was earned, of 2000 at most after 2 steps:",
         "    1. client 0 sends ask 1 fast by what it saw (-) answered            offers 1; used 1",
         "    2. client 1 sends ask 2 fast by what it saw (-) answered",
-    ] == told.splitlines()
+    ] == printed.splitlines()
 
 
-def test_the_command_prints_what_it_took(capsys: pytest.CaptureFixture[str]) -> None:
-    """One line per configuration, and success if nothing is broken."""
+def test_command_prints_one_line_per_configuration_and_returns_0(capsys: pytest.CaptureFixture[str]) -> None:
+    """The exit code is 0 if no invariant is violated."""
     code = command.main(["--config", "takes"])
 
     assert 0 == code
@@ -120,7 +120,7 @@ def test_the_command_prints_what_it_took(capsys: pytest.CaptureFixture[str]) -> 
     assert ("takes", True) == (name, int(states) > 100)
 
 
-def test_larger_bounds_are_larger() -> None:
-    """A long run explores what a short one does not."""
+def test_deepened_configuration_has_larger_bounds() -> None:
+    """A long run explores states that a short one does not."""
     assert all(one.deepened() != one for one in CONFIGS)
     assert explore(config("takes").deepened(), most=2_000).states >= 2_000

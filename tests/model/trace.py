@@ -1,4 +1,4 @@
-"""A violation told as the steps that lead to it, each with what the bucket offers after it."""
+"""Print a violation as the steps that lead to it, each with what the bucket offers after it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Came = Mapping[State, tuple[State, Move] | None]
 
 @dataclass(frozen=True)
 class Trace:
-    """The steps that lead to a violation; the last one is the one that shows it."""
+    """The steps that lead to a violation; the last step violates the invariant."""
 
     steps: tuple[str, ...]
     violation: ViolationError
@@ -27,16 +27,16 @@ class Trace:
 
 
 def traced(world: World, came: Came, last: tuple[State, Move], violation: ViolationError) -> Trace:
-    """The shortest way to a violation."""
-    steps = [_told(world, last[0], last[1], None)]
+    """Return the shortest path to a violation."""
+    steps = [_line(world, last[0], last[1], None)]
     state = last[0]
     while (before := came[state]) is not None:
-        steps.append(_told(world, before[0], before[1], state))
+        steps.append(_line(world, before[0], before[1], state))
         state = before[0]
     return Trace(tuple(reversed(steps)), violation)
 
 
-def _told(world: World, state: State, move: Move, after: State | None) -> str:
+def _line(world: World, state: State, move: Move, after: State | None) -> str:
     line = _what(world, state, move)
     return line if after is None else f"{line:<64} {_offers(world, after)}"
 
@@ -86,7 +86,7 @@ def _offers(world: World, state: State) -> str:
 
 def _levels(world: World, numbers: tuple[int, ...], phase: int) -> str:
     names = world.config.names
-    told = [
+    text = [
         "/".join(f"{world.pool.level(one, name, phase) / 1000:g}" for name in names) if one else "-" for one in numbers
     ]
-    return " + ".join(told)
+    return " + ".join(text)

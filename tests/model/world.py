@@ -1,6 +1,6 @@
-"""What may happen in a state, and the state it leads to.
+"""The events that are possible in a state, and the state that each leads to.
 
-Nothing here decides: what is written comes from the planner, what a table makes of it from ``tables.evaluate``.
+Nothing is decided here: writes come from the planner, and their effect from ``tables.evaluate``.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from tests.model.invariants import ALL, Invariants
 from tests.model.plans import Learn, Marks, Plan, Planner
 from tests.model.pool import Pool
 from tests.model.rules import REAL, Rules
-from tests.model.state import ABSENT, Actor, Creator, Ghost, Job, Move, State
+from tests.model.state import ABSENT, Actor, Creator, Job, LateWrite, Move, State
 from tests.one_bucket import OWNER
 from zae_limiter.schema.bucket_writes import Signature
 from zae_limiter.tables import evaluate
@@ -25,7 +25,7 @@ Applied = dict[int, int]
 
 
 class World:
-    """One bucket by one configuration and one set of rules."""
+    """One bucket with one configuration and one set of rules."""
 
     def __init__(self, config: Config, rules: Rules = REAL, checked: frozenset[str] = ALL) -> None:
         self.config = config
@@ -39,7 +39,7 @@ class World:
         self.writes: set[str] = set()
 
     def start(self) -> State:
-        """Nobody has seen anything; the bucket is not there, or full."""
+        """Return the first state: no views, and a bucket that does not exist or is full."""
         config = self.config
         shards = config.most_shards
         items = [ABSENT] * shards
@@ -61,11 +61,11 @@ class World:
         return State(tuple(items), tuple(actors), ledger, 0, 0)
 
     def is_final(self, state: State) -> bool:
-        """Say whether nothing is explored beyond a state."""
+        """Return whether nothing is explored beyond a state."""
         return self.config.unsure > 0 and self._creators.are_done(state)
 
     def moves(self, state: State) -> Iterator[Move]:
-        """Everything that may happen; some of it changes nothing."""
+        """Yield everything that may happen; some of it changes nothing."""
         for who, actor in enumerate(state.actors):
             if actor.job is None:
                 yield from self._idle_moves(who, actor)
@@ -76,7 +76,7 @@ class World:
                     yield Move("arrives", who, detail=fate)
                 if actor.job.again:
                     yield Move("gives up", who)
-            if actor.ghost is not None:
+            if actor.late_write is not None:
                 yield Move("comes late", who)
                 yield Move("never comes", who)
         yield Move("tick")
@@ -91,7 +91,7 @@ class World:
         for shard in range(self.config.most_shards):
             yield Move("looks", who, detail=str(shard))
         clients = self.config.clients
-        # Where no time can pass between, a write arrives as it is sent: others came before it, for its view is old.
+        # If no time can pass meanwhile, a write arrives when it is sent: its view may be old, so others came before it.
         fates = ("",) if self.config.deadline_ticks else self._fates(who, actor)
         for order in self.config.client_orders if who < clients else self.config.aggregator_orders:
             for fate in fates:
@@ -102,13 +102,13 @@ class World:
             yield Move("narrows", who)
 
     def _fates(self, who: int, actor: Actor) -> tuple[str, ...]:
-        """What may become of a write."""
+        """Return what may happen to a write."""
         if who not in self.config.lossy:
             return (ANSWERED,)
-        return (*_FATES, LATE) if who < self.config.late and actor.ghost is None else _FATES
+        return (*_FATES, LATE) if who < self.config.late and actor.late_write is None else _FATES
 
     def after(self, state: State, move: Move) -> State | None:
-        """The state that a move leads to, None if it cannot be made now.
+        """Return the state that a move leads to, None if it is impossible now.
 
         Raises:
             ViolationError: An invariant does not hold.
@@ -128,7 +128,7 @@ class World:
         return None if new is None or new == state else self._folded(new)
 
     def _act(self, state: State, move: Move) -> State | None:
-        """What one actor does, or what becomes of its writes."""
+        """Return the state after an actor's own move, or after something happened to its write."""
         who, actor = move.who, state.actors[move.who]
         match move.what:
             case "looks":
@@ -150,9 +150,9 @@ class World:
             case "comes late":
                 return self._come_late(state, who)
             case _:
-                return _with(state, who, actor._replace(ghost=None))
+                return _with(state, who, actor._replace(late_write=None))
 
-    # What is sent, and what becomes of it.
+    # Sending, arrival and answers.
 
     def _send(self, state: State, who: int, order: Order, fate: str) -> State | None:
         actor = state.actors[who]
@@ -167,7 +167,7 @@ class World:
         return self._arrive(sent, who, fate) if fate else sent
 
     def _may_send(self, state: State, actor: Actor, order: Order) -> bool:
-        """A client takes while it holds nothing, gives back what it holds, and runs up debts of bounded size."""
+        """Return whether an order is allowed: a client takes only if it holds nothing, and debts are bounded."""
         if any(order.takes):
             return not any(actor.held)
         for held, debit, credit in zip(actor.held, order.debits, order.credits, strict=True):
@@ -176,21 +176,21 @@ class World:
         return not self._owes_too_much(state, order)
 
     def _owes_too_much(self, state: State, order: Order) -> bool:
-        """Say whether a debit would leave a debt beyond the bound of the model: such a one never arrives."""
+        """Return whether a debit would exceed the debts that are modelled. Such a debit never arrives."""
         for capacities, used, debit in zip(self.config.capacities, state.ledger, order.debits, strict=True):
             if debit and used[-1] + debit > capacities[-1] + self.config.most_debt * 1000:
                 return True
         return False
 
-    def _plan(self, state: State, by: Actor | Ghost, job: Job, nonce: int) -> Any:
+    def _plan(self, state: State, by: Actor | LateWrite, job: Job, nonce: int) -> Any:
         decided_ms = self.config.now_ms(state.phase) - job.age * self.config.tick_ms
-        # What it knew at the time of the decision.
+        # Its knowledge at the time of the decision.
         creator = by.creator and by.creator._replace(age=by.creator.age - job.age)
         marks = Marks(nonce, self._fresh(state), by.birth, by.unsure, creator)
         return self._planner.plan(job.order, (by.views, by.terms), decided_ms, marks, again=job.again)
 
     def _fresh(self, state: State) -> int:
-        """A birth number that no bucket, view or lease has."""
+        """Return a birth number that no bucket, view or lease has."""
         places = self.pool.places
         return 1 + max(max(places[one][2] for one in _numbers(state)), *_held_births(state))
 
@@ -201,15 +201,15 @@ class World:
         if fate == REQUEST_LOST:
             return self._in_doubt(state, who)
         if fate == LATE:
-            ghost = Ghost(job, actor.views, actor.terms, False, actor.birth, actor.unsure, actor.creator)
-            return self._in_doubt(_with(state, who, actor._replace(ghost=ghost)), who)
+            late_write = LateWrite(job, actor.views, actor.terms, False, actor.birth, actor.unsure, actor.creator)
+            return self._in_doubt(_with(state, who, actor._replace(late_write=late_write)), who)
         plan: Plan = self._plan(state, actor, job, who + 1)
         if self._owes_too_much(state, job.order):
             return None
         committed = plan.token and job.acted > 0 and self._rules.honours_tokens
         done = None if committed else self._write(state, plan, job)
         if done is not None:
-            state = self._booked(
+            state = self._recorded(
                 state, done, (plan, who), given=job.acted == 0 and self._is_its_own(state, plan, actor)
             )
             job = job._replace(acted=min(2, job.acted + 1))
@@ -219,7 +219,7 @@ class World:
         return self._hear(state, who, plan, done is not None or committed)
 
     def _write(self, state: State, plan: Plan, job: Job) -> Applied | None:
-        """The items as a write leaves them, None if it is refused: all of its writes are applied, or none."""
+        """Return the items after a write, None if it is refused. All of its operations are applied, or none."""
         before = tuple([state.items[shard] for shard, _ in plan.writes])
         key = id(plan), before, state.phase
         if key not in self._applied:
@@ -236,8 +236,8 @@ class World:
                 self.writes.add(plan.kind)
         return self._applied[key]
 
-    def _booked(self, state: State, done: Applied, by: tuple[Plan, int], *, given: bool) -> State:
-        """The state after a write was applied: items and ledger, and whose nonces it has overwritten."""
+    def _recorded(self, state: State, done: Applied, by: tuple[Plan, int], *, given: bool) -> State:
+        """Return the state after a write was applied: items, ledger, and the jobs whose nonces it replaced."""
         plan, who = by
         items = list(state.items)
         for shard, number in done.items():
@@ -247,7 +247,7 @@ class World:
         return _disturbed(state._replace(items=tuple(items), ledger=ledger), overwritten)
 
     def _in_doubt(self, state: State, who: int) -> State:
-        """A client hears nothing of its write: it is sent again, unless it may have given something back."""
+        """Return the state after a lost answer: the write is sent again, unless it may have credited something."""
         actor = state.actors[who]
         assert actor.job is not None
         order = actor.job.order
@@ -257,7 +257,7 @@ class World:
         return _with(state, who, actor._replace(job=actor.job._replace(again=True), held=held))
 
     def _hear(self, state: State, who: int, plan: Plan, applied: bool) -> State:
-        """An answer arrives: the client sees what it wrote to, and knows what became of its write."""
+        """Return the state after an answer: the client has a new view, and knows whether its write was applied."""
         actor = state.actors[who]
         job = actor.job
         assert job is not None
@@ -272,7 +272,7 @@ class World:
             seen = self._creators.after_take(seen, plan.takes, self.config.now_ms(state.phase))
         held = actor.held
         if plan.kind in ("debit", "credit"):
-            # A debit that is refused is decided anew; a credit is refused only by a bucket that is gone.
+            # A refused debit is decided again; a credit is refused only if the bucket no longer exists.
             done = applied or plan.kind == "credit"
             held = _less(held, plan.credits) if done and not any(plan.debits) else self._none if done else held
         elif applied and (self.config.debts or self.config.refunds):
@@ -281,45 +281,45 @@ class World:
         return self._ended(_with(state, who, seen), who, held)
 
     def _ended(self, state: State, who: int, held: Milli) -> State:
-        """A job is over: nobody will ask for its nonce any more."""
+        """Return the state after a job ended: its nonce will not be compared any more."""
         actor = state.actors[who]
-        ghost = actor.ghost
-        if ghost is not None and actor.job is not None and not ghost.orphan:
-            ghost = ghost._replace(orphan=True, job=ghost.job._replace(acted=actor.job.acted))
+        late_write = actor.late_write
+        if late_write is not None and actor.job is not None and not late_write.orphan:
+            late_write = late_write._replace(orphan=True, job=late_write.job._replace(acted=actor.job.acted))
         items = tuple([self.pool.unsigned(one, who + 1) for one in state.items])
-        return _with(state._replace(items=items), who, actor._replace(job=None, held=held, ghost=ghost))
+        return _with(state._replace(items=items), who, actor._replace(job=None, held=held, late_write=late_write))
 
     def _come_late(self, state: State, who: int) -> State:
-        """A write that was given up for lost arrives after all."""
+        """Return the state after a write that was given up for lost arrives."""
         actor = state.actors[who]
-        ghost, job = actor.ghost, actor.job
-        assert ghost is not None
-        actor = actor._replace(ghost=None)
-        alive = None if ghost.orphan else job
-        acted = ghost.job.acted if alive is None else alive.acted
-        plan: Plan = self._plan(state, ghost, ghost.job, 0 if alive is None else who + 1)
+        late_write, job = actor.late_write, actor.job
+        assert late_write is not None
+        actor = actor._replace(late_write=None)
+        alive = None if late_write.orphan else job
+        acted = late_write.job.acted if alive is None else alive.acted
+        plan: Plan = self._plan(state, late_write, late_write.job, 0 if alive is None else who + 1)
         committed = plan.token and acted > 0 and self._rules.honours_tokens
         done = None
-        if not committed and not self._owes_too_much(state, ghost.job.order):
-            done = self._write(state, plan, ghost.job)
+        if not committed and not self._owes_too_much(state, late_write.job.order):
+            done = self._write(state, plan, late_write.job)
         if alive is not None:
             applied = min(2, acted + (done is not None))
             actor = actor._replace(job=alive._replace(acted=applied, disturbed=True))
         state = _with(state, who, actor)
         if done is None:
             return state
-        # Its actor may be at something else by now, whose nonce it overwrites.
-        given = acted == 0 and self._is_its_own(state, plan, ghost)
-        return self._booked(state, done, (plan, -1 if alive is None else who), given=given)
+        # Its actor may have another job by now, whose nonce it overwrites.
+        given = acted == 0 and self._is_its_own(state, plan, late_write)
+        return self._recorded(state, done, (plan, -1 if alive is None else who), given=given)
 
-    def _is_its_own(self, state: State, plan: Plan, by: Actor | Ghost) -> bool:
-        """Say whether a write goes to the bucket that its sender has charged."""
+    def _is_its_own(self, state: State, plan: Plan, by: Actor | LateWrite) -> bool:
+        """Return whether a write goes to the bucket that its sender has charged."""
         return self.pool.places[state.items[plan.writes[0][0]]][2] == by.birth
 
-    # Time and other powers.
+    # Time, expiry, deletion, and the merging of states.
 
     def _tick(self, state: State) -> State:
-        """Time passes: all earn, and what has been under way for too long is lost."""
+        """Return the state one tick later: all limits earn, and writes in flight for too long are lost."""
         ledger = self.invariants.after_tick(state)
         for who, actor in enumerate(state.actors):
             if actor.job is not None and actor.job.age == self.config.deadline_ticks:
@@ -333,23 +333,25 @@ class World:
         actors = tuple([self._older(actor)._replace(views=later(actor.views)) for actor in state.actors])
         actors = tuple(
             [
-                one if one.ghost is None else one._replace(ghost=one.ghost._replace(views=later(one.ghost.views)))
+                one
+                if one.late_write is None
+                else one._replace(late_write=one.late_write._replace(views=later(one.late_write.views)))
                 for one in actors
             ]
         )
         return State(later(state.items), actors, ledger, phase, state.version)
 
     def _older(self, actor: Actor) -> Actor:
-        job, ghost = actor.job, actor.ghost
-        if ghost is not None:
-            aged = ghost.job._replace(age=ghost.job.age + 1)
-            ghost = ghost._replace(job=aged, creator=_aged(ghost.creator))
-            ghost = None if aged.age > self.config.deadline_ticks else ghost
+        job, late_write = actor.job, actor.late_write
+        if late_write is not None:
+            aged = late_write.job._replace(age=late_write.job.age + 1)
+            late_write = late_write._replace(job=aged, creator=_aged(late_write.creator))
+            late_write = None if aged.age > self.config.deadline_ticks else late_write
         job = None if job is None else job._replace(age=job.age + 1)
-        return actor._replace(job=job, ghost=ghost, creator=_aged(actor.creator))
+        return actor._replace(job=job, late_write=late_write, creator=_aged(actor.creator))
 
     def _expire(self, state: State) -> State | None:
-        """The table removes an item whose time is past."""
+        """Return the state after the table removed an item whose expiry has passed."""
         item = self.pool.items[state.items[0]]
         if "ttl" not in item or item["ttl"] >= self.config.now_ms(state.phase) // 1000:
             return None
@@ -357,39 +359,41 @@ class World:
         return _disturbed(gone, {item["op"] - 1})
 
     def _delete(self, state: State) -> State:
-        """Somebody deletes the bucket with all its shards: whatever is created in its place begins anew."""
+        """Return the state after the bucket was deleted with all its shards: a new bucket starts from zero."""
         signed = {self.pool.items[one].get("op", 0) - 1 for one in state.items}
         ledger = tuple(tuple(0 for _ in used) for used in state.ledger)
         gone = state._replace(items=(ABSENT,) * len(state.items), ledger=ledger)
         return _disturbed(gone, signed)
 
     def _folded(self, state: State) -> State:
-        """The same state, told so that it is recognised."""
+        """Return the same state in the form in which equal states compare equal."""
         if self.config.forgets:
             state = state._replace(actors=tuple([self._forgetting(actor, state.items) for actor in state.actors]))
         if self.config.unsure:
             state = self._creators.folded(state)
         state = state._replace(actors=tuple([one if any(one.held) else one._replace(birth=0) for one in state.actors]))
-        told = self.pool.fold(state.phase, _numbers(state), _held_births(state))
-        if told is None:
+        renumbering = self.pool.fold(state.phase, _numbers(state), _held_births(state))
+        if renumbering is None:
             return state
-        moved, births = self.pool.moved, told.births
+        moved, births = self.pool.moved, renumbering.births
 
-        def retold(ones: tuple[int, ...]) -> tuple[int, ...]:
-            return tuple([moved(one, told.places) for one in ones])
+        def renumbered(ones: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple([moved(one, renumbering.places) for one in ones])
 
         actors = []
         for actor in state.actors:
-            ghost = actor.ghost
-            if ghost is not None:
-                ghost = ghost._replace(views=retold(ghost.views), birth=births[ghost.birth])
-                ghost = ghost._replace(creator=_reborn(ghost.creator, births))
+            late_write = actor.late_write
+            if late_write is not None:
+                late_write = late_write._replace(views=renumbered(late_write.views), birth=births[late_write.birth])
+                late_write = late_write._replace(creator=_reborn(late_write.creator, births))
             actor = actor._replace(creator=_reborn(actor.creator, births))
-            actors.append(actor._replace(views=retold(actor.views), ghost=ghost, birth=births[actor.birth]))
-        return state._replace(items=retold(state.items), actors=tuple(actors))
+            actors.append(
+                actor._replace(views=renumbered(actor.views), late_write=late_write, birth=births[actor.birth])
+            )
+        return state._replace(items=renumbered(state.items), actors=tuple(actors))
 
     def _forgetting(self, actor: Actor, items: tuple[int, ...]) -> Actor:
-        """An actor that, if it is idle, has no view but of what is there, on the baseline that it saw."""
+        """Return an actor that, if idle, keeps only views of existing items on the same baseline."""
         if actor.job is not None:
             return actor
         layouts = self.pool.layouts
@@ -398,18 +402,18 @@ class World:
 
 
 def _numbers(state: State) -> list[int]:
-    """All items and views of a state."""
+    """Yield all items and views of a state."""
     numbers = list(state.items)
     for actor in state.actors:
         numbers += actor.views
-        if actor.ghost is not None:
-            numbers += actor.ghost.views
+        if actor.late_write is not None:
+            numbers += actor.late_write.views
     return numbers
 
 
 def _held_births(state: State) -> tuple[int, ...]:
-    """The birth numbers that leases, late writes and creators have."""
-    known = [*state.actors, *(actor.ghost for actor in state.actors if actor.ghost is not None)]
+    """Return the birth numbers of leases, late writes and creators."""
+    known = [*state.actors, *(actor.late_write for actor in state.actors if actor.late_write is not None)]
     return (*(one.birth for one in known), *(one.creator.birth for one in known if one.creator is not None))
 
 

@@ -1,7 +1,7 @@
-"""Every mutation: each rule of ``docs/protocol.md`` that is broken on purpose, how, and which checks notice.
+"""Every mutation: which rule of ``docs/protocol.md`` is broken on purpose, how, and which checks notice.
 
-The simulation, the model, the promise tests and the soak take their mutations from here. Each has invariants of its
-own, so that a fault in one of them does not hide a fault that another would notice.
+The simulation, the model, the promise tests and the soak take their mutations from here. Each has its own invariants,
+so a bug in one of them does not hide a fault that another would notice.
 """
 
 from tests.mutations.mutation import Mutation
@@ -26,7 +26,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *CLOCKS,
     *USAGES,
 )
-"""In the order of the page."""
+"""In the order of ``docs/protocol.md``."""
 
 
 def mutation_named(name: str) -> Mutation:

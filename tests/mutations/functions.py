@@ -1,4 +1,4 @@
-"""Mutated functions, for rules that no changed write breaks: each takes the real function and returns its mutation."""
+"""Mutated functions, for rules that are not part of one write. Each takes the real function and breaks one rule."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,7 +21,7 @@ Real = Callable[..., Any]
 
 
 def debit_sent_once(real: Real) -> Real:
-    """A debit whose answer was lost is taken for done."""
+    """Treat a debit whose answer was lost as applied."""
 
     async def settle_with(self: Any, view: Any, settling: Any, until_s: float) -> Any:
         operation = bucket_writes.settle(view, settling, next(self._nonces))
@@ -34,7 +34,7 @@ def debit_sent_once(real: Real) -> Real:
 
 
 def credit_sent_again(real: Real) -> Real:
-    """A credit whose answer was lost is given once more."""
+    """Send a credit again after its answer was lost."""
 
     async def settle_with(self: Any, view: Any, settling: Any, until_s: float) -> Any:
         operation = bucket_writes.settle(view, settling, next(self._nonces))
@@ -46,7 +46,7 @@ def credit_sent_again(real: Real) -> Real:
 
 
 def credit_unseen(real: Real) -> Real:
-    """A take is credited though its answer never arrived."""
+    """Credit a take whose answer never arrived."""
 
     async def take(self: Any, request: Any) -> Any:
         try:
@@ -66,8 +66,8 @@ def ancestors_ignored(known_rejection: Real) -> Real:
     return lambda self, request: None if request.partly else known_rejection(self, request)
 
 
-def given_twice(real: Real) -> Real:
-    """What a lease gives back it gives back once more."""
+def credited_again(real: Real) -> Real:
+    """Credit twice what a lease returns."""
 
     async def settle(self: Any, changes: dict[str, int]) -> None:
         await real(self, changes)
@@ -79,7 +79,7 @@ def given_twice(real: Real) -> Real:
 
 
 def settled_again(real: Real) -> Real:
-    """A settlement that is cancelled is made once more, as a whole."""
+    """Repeat a cancelled settlement as a whole."""
 
     async def see_through(self: Any, settling: Any) -> None:
         try:
@@ -92,7 +92,7 @@ def settled_again(real: Real) -> Real:
 
 
 def dropped_without_floor(rebasing_writer: Real) -> Real:
-    """A limit that was full when it was seen is dropped, whatever it is now."""
+    """Drop a limit that was full when it was read, without requiring that it still is."""
 
     def write(view: Any, rebasing: Any, nonce: int) -> Any:
         made = rebasing_writer(view, rebasing, nonce)
@@ -104,29 +104,29 @@ def dropped_without_floor(rebasing_writer: Real) -> Real:
 
 
 def any_birth(credits_reach: Real) -> Real:
-    """Credits reach any bucket of the name."""
+    """Let credits reach any bucket with the same name."""
     return lambda self, birth: True
 
 
 def one_birth(create: Real) -> Real:
-    """Every bucket is born with the same number."""
+    """Give every bucket the same birth number."""
     return lambda owner, terms, spent, now_ms, signature: create(
         owner, terms, spent, now_ms, signature._replace(birth=1)
     )
 
 
 def birth_kept(sent_again: Real) -> Real:
-    """A create that is sent again is the same."""
+    """Send a create again with the same birth number."""
     return lambda write, birth: write if isinstance(write, Put) else sent_again(write, birth)
 
 
 def always_solvent(solvency: Real) -> Real:
-    """No limit ever owes, as far as a take can see."""
+    """Let a take assume that no limit is in debt."""
     return lambda view, amounts, now: ()
 
 
 def without_solvency(take: Real) -> Real:
-    """That no limit owes is seen, and not asked for."""
+    """Do not require that the other limits have no debt."""
 
     def write(view: Any, taking: Any, nonce: int) -> Any:
         return take(view, replace(taking, solvent=()), nonce)
@@ -134,8 +134,8 @@ def without_solvency(take: Real) -> Real:
     return write
 
 
-def dated_in_debt(expiry: Real) -> Real:
-    """A rebase dates a bucket whatever it owes."""
+def expiry_in_debt(expiry: Real) -> Real:
+    """Let a rebase set an expiry although a limit is in debt."""
 
     def dated(view: Any, terms: Any, now: Any) -> int | None:
         found: int | None = expiry(replace(view, numbers=tuple(max(0, one) for one in view.numbers)), terms, now)
@@ -144,8 +144,8 @@ def dated_in_debt(expiry: Real) -> Real:
     return dated
 
 
-def dated_by_the_clock(expiry: Real) -> Real:
-    """A rebase dates the expiry by the client's clock, even before the baseline."""
+def expiry_by_the_clock(expiry: Real) -> Real:
+    """Let a rebase compute the expiry from the client's clock, even if that is before the baseline."""
 
     def dated(view: Any, terms: Any, now: Any) -> int | None:
         if expiry(view, terms, now) is None:
@@ -156,7 +156,7 @@ def dated_by_the_clock(expiry: Real) -> Real:
 
 
 def without_solvent_parts(rebasing_writer: Real) -> Real:
-    """Limits that a rebase takes nothing from may owe, though it dates the bucket."""
+    """Let a rebase set an expiry without requiring that untouched limits have no debt."""
 
     def write(view: Any, rebasing: Any, nonce: int) -> Any:
         parts = [
@@ -168,12 +168,12 @@ def without_solvent_parts(rebasing_writer: Real) -> Real:
 
 
 def expiry_too_soon(expiry_s: Real) -> Real:
-    """A bucket expires a second after it was used."""
+    """Let a bucket expire one second after its use."""
     return lambda now_ms, fill_time_ms, multiplier: now_ms // 1000 + 1
 
 
-def dated_shard(take: Real) -> Real:
-    """A shard of several expires as if it were all there is."""
+def shard_with_expiry(take: Real) -> Real:
+    """Let one of several shards expire."""
 
     def write(view: Any, taking: Any, nonce: int) -> Any:
         made = take(view, taking, nonce)
@@ -186,18 +186,18 @@ def dated_shard(take: Real) -> Real:
     return write
 
 
-def split_floorless(split: Real) -> Real:
-    """Half of what is no longer there goes to the new shard."""
+def split_without_floor(split: Real) -> Real:
+    """Let a split move tokens that were taken since the read."""
     return _split_with(split, lambda part: part if _owes(part) else replace(part, low=None))
 
 
 def split_in_debt(split: Real) -> Real:
-    """What came back to a shard in debt since it was seen may be too much for the share that is left."""
+    """Let a split of a shard in debt ignore credits since the read."""
     return _split_with(split, lambda part: replace(part, high=None) if _owes(part) else part)
 
 
 def _split_with(split: Real, change: Callable[[Any], Any]) -> Real:
-    """A split whose additions are changed."""
+    """Return a split whose additions are changed."""
 
     def write(view: Any, splitting: Any, nonce: int) -> Any:
         parts = [change(part) if isinstance(part, Add) else part for part in splitting.parts]
@@ -207,22 +207,24 @@ def _split_with(split: Real, change: Callable[[Any], Any]) -> Real:
 
 
 def _owes(part: Add) -> bool:
-    """Say whether a part of a split is that of a limit in debt, which must be as it was seen."""
+    """Return whether a part of a split belongs to a limit in debt, whose balance must be as read."""
     return part.low == part.high
 
 
 def unconditional(commit: Real) -> Real:
-    """Several shards are taken from by what was seen of them."""
+    """Take from several shards without the conditions of each shard."""
 
     async def carry_out(self: Any, operations: Any, *of: Any, **how: Any) -> bool:
-        done: bool = await commit(self, [writes.floorless(writes.baseless(one)) for one in operations], *of, **how)
+        done: bool = await commit(
+            self, [writes.without_floor(writes.without_floor_where_it_sets(one)) for one in operations], *of, **how
+        )
         return done
 
     return carry_out
 
 
-def given_in_doubt(commit: Real) -> Real:
-    """Give back in another way what may have been given already, or be given yet."""
+def credited_in_another_form(commit: Real) -> Real:
+    """Send an ambiguous credit again in another form, although the first may have been applied."""
 
     async def carry_out(self: Any, bucket: Any, writes: Any, *of: Any, once: bool = False) -> bool:
         return bool(await commit(self, bucket, writes, *of))
@@ -231,7 +233,7 @@ def given_in_doubt(commit: Real) -> Real:
 
 
 def forgetting_tokens(prepare: Real) -> Real:
-    """A transaction that comes again is a new one."""
+    """Treat a retried transaction as a new one."""
 
     def begin(self: Any, operations: Any, token: str) -> Any:
         if self._committed.get(token):
@@ -242,7 +244,7 @@ def forgetting_tokens(prepare: Real) -> Real:
 
 
 def local_clock(real: Real) -> Real:
-    """The machine's clock is believed."""
+    """Use the machine's clock instead of the server's."""
 
     def init(self: Any, *given: Any) -> None:
         real(self, *given)
@@ -253,17 +255,17 @@ def local_clock(real: Real) -> Real:
 
 
 def date_trusted(real: Real) -> Real:
-    """The newest date is believed, whatever it contradicts."""
+    """Accept the newest date, whatever it contradicts."""
     return lambda before, heard, machine: ServerTime(narrowed(before.known, heard.offset))
 
 
-def top_up_in_company(is_certain: Real) -> Real:
-    """Others may have written to the bucket."""
+def top_up_after_other_writes(is_certain: Real) -> Real:
+    """Let a client top up although other clients may have written to the bucket."""
     return lambda self, view: view.layout is self.layout
 
 
 def top_up_too_early(top_up: Real) -> Real:
-    """The bucket is taken to have been created at the earliest time that is possible."""
+    """Assume that the bucket was created at the earliest possible time."""
 
     def decided(creation: Any, view: Any, terms: Any, amounts: Any, known: Any) -> Any:
         return top_up(creation, view, terms, amounts, known._replace(created_ms=creation.earliest_ms))
@@ -272,7 +274,7 @@ def top_up_too_early(top_up: Real) -> Real:
 
 
 def one_end(which: int) -> Callable[[Real], Real]:
-    """One end of the time is taken for the time."""
+    """Use only one end of the time bounds."""
 
     def around(real: Real) -> Real:
         def init(self: Any, *given: Any) -> None:
@@ -286,12 +288,12 @@ def one_end(which: int) -> Callable[[Real], Real]:
 
 
 def unconditioned(write: Any) -> Any:
-    """Whatever the snapshot says, it is added to."""
+    """Add to a usage snapshot without its condition."""
     return replace(write, when=())
 
 
 def marker_kept(add: Real) -> Real:
-    """What was counted is not written down."""
+    """Do not store the sequence number of what was counted."""
 
     def write(usage: Any, seen: str | None, ttl_s: int | None) -> Any:
         made = add(usage, seen, ttl_s)
@@ -303,7 +305,7 @@ def marker_kept(add: Real) -> Real:
 
 
 def nothing(real: Real) -> Real:
-    """What is to be done is not done."""
+    """Do nothing."""
 
     async def do(*given: Any) -> None:
         return None

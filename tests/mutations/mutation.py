@@ -1,4 +1,4 @@
-"""What a mutation is: a rule of the protocol that is broken on purpose, and the checks that have to notice.
+"""The parts of a mutation: the rule of the protocol that is broken on purpose, how, and the checks that must notice.
 
 A check *notices* a mutation if it fails because of it. A *kept run* is a seed of the simulation that notices.
 """
@@ -18,7 +18,7 @@ Around = Callable[[Any], Any]
 
 
 class Patch(NamedTuple):
-    """The function to replace: its owner, its name, and what makes the mutated function of the real one."""
+    """The function to replace: its owner, its name, and a function that makes the mutated one from the real one."""
 
     owner: Any
     name: str
@@ -39,7 +39,7 @@ MISCOUNTED = frozenset(("uncounted", "overcounted", "unsettled"))
 
 @dataclass(frozen=True)
 class SimulationCheck:
-    """The simulation notices: the kinds of violation that may show it, and what a plan needs for it to matter."""
+    """The simulation notices: the possible kinds of violation, and what a plan needs for the rule to matter."""
 
     kinds: frozenset[str]
     needs: frozenset[str]
@@ -47,7 +47,7 @@ class SimulationCheck:
 
 @dataclass(frozen=True)
 class ModelCheck:
-    """The model notices: the invariant that breaks in a configuration, and after how few steps.
+    """The model notices: the invariant that breaks in a configuration, and the length of the shortest trace.
 
     ``rules`` are the model's own way to break the rule. If it is empty, the patches of writers are used.
     """
@@ -71,7 +71,7 @@ class PromiseCheck:
 
 @dataclass(frozen=True)
 class SoakCheck:
-    """The soak notices: how the table of a worker breaks the rule, and what the report of the violation contains."""
+    """The soak notices: how the table of a worker breaks the rule, and what the violation's text contains."""
 
     way: str
     violation: str
@@ -79,7 +79,7 @@ class SoakCheck:
 
 @dataclass(frozen=True)
 class Redundant:
-    """No check can notice, because another rule prevents the same: why, and what a plan needs for it to matter."""
+    """No check can notice, because another rule prevents the same fault: which, and what a plan needs."""
 
     reason: str
     needs: frozenset[str]
@@ -92,8 +92,8 @@ Check = SimulationCheck | ModelCheck | PromiseCheck | SoakCheck | Redundant
 class Mutation:
     """A rule that is broken on purpose.
 
-    ``rule`` is the text of ``docs/protocol.md`` that it belongs to, and ``patches`` are how it is broken. A mutation
-    without patches is broken only by the own way of a check.
+    ``rule`` is its text in ``docs/protocol.md``, and ``patches`` are how it is broken. A mutation without patches is
+    broken by each check in its own way.
     """
 
     name: str
@@ -164,25 +164,25 @@ def written(change: writes.Change, *writers: str) -> Patches:
 
 
 def simulation(kinds: frozenset[str] | str, *needs: str) -> SimulationCheck:
-    """Return that the simulation notices, as a violation of one of these kinds."""
+    """State that the simulation notices, by a violation of one of these kinds."""
     return SimulationCheck(frozenset((kinds,)) if isinstance(kinds, str) else kinds, frozenset(needs))
 
 
 def model(where: Config | str, breaks: str, steps: int, **rules: Any) -> ModelCheck:
-    """Return that the model notices, in a configuration."""
+    """State that the model notices, in a configuration."""
     return ModelCheck(config(where) if isinstance(where, str) else where, breaks, steps, rules)
 
 
 def promise(*worlds: str, by: Patches = ()) -> tuple[PromiseCheck, ...]:
-    """Return that the promise tests notice, in each of these worlds."""
+    """State that the promise tests notice, in each of these worlds."""
     return tuple(PromiseCheck(world, by) for world in worlds)
 
 
 def soak(way: str, violation: str) -> SoakCheck:
-    """Return that the soak notices, by a violation whose report contains this."""
+    """State that the soak notices, by a violation whose text contains this."""
     return SoakCheck(way, violation)
 
 
 def redundant(reason: str, *needs: str) -> Redundant:
-    """Return that no check can notice, and why."""
+    """State that no check can notice, and why."""
     return Redundant(reason, frozenset(needs))

@@ -20,7 +20,7 @@ from tests.mutations.mutation import (
     writer,
     written,
 )
-from tests.simulation.needs import OFTEN_OWN, OWN_BEFORE_REST, SEVERAL_LIMITS, SOON_EXPIRED
+from tests.simulation.needs import OFTEN_OWN, OWN_BEFORE_QUIET, SEVERAL_LIMITS, SOON_EXPIRED
 from tests.simulation.plan import CONFIG, EXPIRY, OWN, SHARDS, STEP
 from zae_limiter.core import acquire, rebase
 from zae_limiter.schema import bucket_writes
@@ -32,7 +32,7 @@ REBASES = (
     mutation(
         "rebase without its lower bound",
         "`n-E <= tk`",
-        written(writes.floorless, "rebase"),
+        written(writes.without_floor, "rebase"),
         simulation(OVER, OFTEN_OWN),
         model("own", PROMISE, 5),
         promise(ONE_BUCKET, SHARDED_BUCKET),
@@ -40,7 +40,7 @@ REBASES = (
     mutation(
         "rebase without its upper bound",
         "`tk <= C-E` where it adds",
-        written(writes.ceilingless, "rebase"),
+        written(writes.without_ceiling, "rebase"),
         simulation(OVER, OFTEN_OWN),
         model(_OWN_REFUNDS, KEPT, 4),
         promise(ONE_BUCKET),
@@ -55,7 +55,7 @@ REBASES = (
     mutation(
         "rebase that sets without a floor",
         "`tk > C-E` where it sets",
-        written(writes.baseless, "rebase"),
+        written(writes.without_floor_where_it_sets, "rebase"),
         simulation(OVER, OFTEN_OWN),
         model("own", KEPT, 6),
         promise(ONE_BUCKET, SHARDED_BUCKET),
@@ -63,7 +63,7 @@ REBASES = (
     mutation(
         "rebase without its hold",
         "the hold",
-        written(writes.unguarded, "rebase"),
+        written(writes.without_hold, "rebase"),
         simulation(OVER, OFTEN_OWN),
         model("own", PROMISE, 8),
         promise(ONE_BUCKET, SHARDED_BUCKET),
@@ -85,9 +85,9 @@ REBASES = (
         promise(ONE_BUCKET, SHARDED_BUCKET),
     ),
     mutation(
-        "limit dropped though not full",
+        "limit dropped that is not full",
         "a limit that is removed stays, dormant, unless `tk` is at the largest capacity it ever had",
-        written(writes.forgetful, "rebase"),
+        written(writes.dropping_unfilled_limits, "rebase"),
         simulation("dropped", CONFIG),
         model("added", PROMISE, 6),
         promise(ONE_BUCKET, SHARDED_BUCKET),
@@ -109,7 +109,7 @@ REBASES = (
         promise(ONE_BUCKET, SHARDED_BUCKET),
     ),
     mutation(
-        "limit added though it is there",
+        "limit added that already exists",
         "a limit is added only if it is absent",
         written(writes.without(AttributeAbsent), "rebase"),
         redundant("only a rebase adds a limit, and every rebase raises gn, which the hold requires", CONFIG),
@@ -126,31 +126,31 @@ EXPIRIES = (
         promise(ONE_BUCKET),
     ),
     mutation(
-        "take that dates a bucket in debt",
+        "take that sets an expiry in debt",
         "a take or rebase sets `ttl` only if no other limit owes, and requires so",
         patch(acquire, "solvency", functions.always_solvent),
         simulation("expiry", SOON_EXPIRED, SEVERAL_LIMITS),
         promise(ONE_BUCKET, SHARDED_BUCKET),
     ),
     mutation(
-        "take that sees no debt coming",
+        "take that sets an expiry without requiring no debt",
         "a take or rebase sets `ttl` only if no other limit owes, and requires so",
         writer("take", functions.without_solvency),
         simulation("expiry", SOON_EXPIRED, SEVERAL_LIMITS),
         promise(ONE_BUCKET),
     ),
     mutation(
-        "rebase that dates a bucket in debt",
+        "rebase that sets an expiry in debt",
         "a take or rebase sets `ttl` only if no other limit owes, and requires so",
         (
             *writer("rebase", functions.without_solvent_parts),
-            *patch(rebase, "_expiry", functions.dated_in_debt),
+            *patch(rebase, "_expiry", functions.expiry_in_debt),
         ),
-        simulation("expiry", SOON_EXPIRED, OWN_BEFORE_REST),
+        simulation("expiry", SOON_EXPIRED, OWN_BEFORE_QUIET),
         promise(ONE_BUCKET, SHARDED_BUCKET),
     ),
     mutation(
-        "expiry that does not wait until it is full",
+        "expiry before the bucket is full",
         "`ttl` waits for at least twice the longest time to fill",
         tuple(Patch(owner, "expiry_s", functions.expiry_too_soon) for owner in (acquire, bucket_writes, rebase)),
         simulation("expiry", SOON_EXPIRED),
@@ -158,15 +158,15 @@ EXPIRIES = (
         promise(ONE_BUCKET, SHARDED_BUCKET),
     ),
     mutation(
-        "rebase that dates the expiry before the baseline",
+        "rebase that sets an expiry before the baseline",
         "`ttl` counts from `rf` where the client's clock is before it",
-        patch(rebase, "_expiry", functions.dated_by_the_clock),
+        patch(rebase, "_expiry", functions.expiry_by_the_clock),
         simulation("expiry", STEP, OWN),
     ),
     mutation(
         "shard of several that expires",
         "a shard of several never expires",
-        writer("take", functions.dated_shard),
+        writer("take", functions.shard_with_expiry),
         simulation("expiry", SHARDS),
         model("rivals", EVERY_SHARD, 3),
         promise(SHARDED_BUCKET),

@@ -15,7 +15,7 @@ from tests.mutations.mutation import (
     soak,
     written,
 )
-from tests.simulation.needs import LACKING_OWN, RESTLESS_SHARDS, SOON_EXPIRED
+from tests.simulation.needs import CONSTANT_RESHARDING, OWN_MISSING_ONE, SOON_EXPIRED
 from tests.simulation.plan import CANCEL, CANCEL_SETTLING, COPY, DELETE, SHARDS
 from tests.simulation.port import LOST_REQUEST, LOST_RESPONSE
 from tests.simulation.server import Server
@@ -35,7 +35,7 @@ SETTLEMENTS = (
     mutation(
         "debit without its upper bound",
         "`tk <= cap-E` where a debit adds",
-        written(writes.ceilingless, "settle"),
+        written(writes.without_ceiling, "settle"),
         simulation(OVER, SOON_EXPIRED),
         model("settle", PROMISE, 9),
         promise(ONE_BUCKET, SHARDED_BUCKET),
@@ -51,7 +51,7 @@ SETTLEMENTS = (
     mutation(
         "debit that sets without a floor",
         "`tk >= T-E` where a debit sets",
-        written(writes.baseless, "settle"),
+        written(writes.without_floor_where_it_sets, "settle"),
         simulation(OVER),
         model("settle", KEPT, 6),
         promise(ONE_BUCKET, SHARDED_BUCKET),
@@ -66,7 +66,7 @@ SETTLEMENTS = (
         "credit sent again",
         "a credit whose answer was lost is **never** sent again",
         patch(Settler, "_settle_with", functions.credit_sent_again),
-        # A bucket gets back more than was taken from it in its lifetime.
+        # The second credit may exceed what was ever taken from the bucket.
         simulation(MISCOUNTED | {"reborn"}, LOST_RESPONSE),
         model("settle", PROMISE, 7, resends_credits=True),
     ),
@@ -77,9 +77,9 @@ SETTLEMENTS = (
         simulation(MISCOUNTED, LOST_REQUEST),
     ),
     mutation(
-        "lease that gives back twice",
+        "lease that credits twice",
         "a lease gives back at most what it holds, once",
-        patch(Lease, "_settle", functions.given_twice),
+        patch(Lease, "_settle", functions.credited_again),
         simulation(MISCOUNTED),
         promise(ONE_BUCKET, SHARDED_BUCKET, by=written(writes.credited_twice, "settle")),
         soak(CREDIT_TWICE, "were used that the table has not counted"),
@@ -91,13 +91,13 @@ SETTLEMENTS = (
         simulation(MISCOUNTED, CANCEL_SETTLING),
     ),
     mutation(
-        "caller who has left keeps what was taken",
+        "take of a cancelled caller is kept",
         "the client that sent the take of a cancelled caller credits it back",
         patch(TakeBatcher, "undo", functions.nothing),
         simulation(MISCOUNTED, CANCEL),
     ),
     mutation(
-        "credit without its birth",
+        "credit without its birth number",
         "a credit requires the birth number of the bucket that was charged",
         (
             *written(writes.of_updates(writes.without(Equals)), "settle"),
@@ -108,10 +108,10 @@ SETTLEMENTS = (
         model("deleted", PROMISE, 6, credits_any=True),
     ),
     mutation(
-        "credit to a limit that is gone",
+        "credit to a limit that is absent",
         "a credit needs the limit to be there",
         written(writes.without(AttributeExists), "settle"),
-        simulation("limits", LACKING_OWN),
+        simulation("limits", OWN_MISSING_ONE),
     ),
 )
 
@@ -130,7 +130,7 @@ LOST_ANSWERS = (
         model("takes", BELIEF, 2, is_mine=lambda write, item: False),
     ),
     mutation(
-        "any refusal taken for one's own",
+        "any refusal taken for an applied write",
         "only one's own `op` means applied",
         patch(buckets, "_is_mine", lambda real: lambda write, old: True),
         simulation(MISCOUNTED, LOST_REQUEST),
@@ -146,16 +146,16 @@ LOST_ANSWERS = (
         model("across", BELIEF, 6, honours_tokens=False),
     ),
     mutation(
-        "copy that keeps its numbers",
+        "copied process that keeps its nonces",
         "a copy of a process, forked or restored, draws new numbers before it writes",
         patch(Nonces, "renew", lambda real: lambda self, *, restored: None),
         simulation(MISCOUNTED | {"nonce", "twice", "reborn"}, COPY),
     ),
     mutation(
-        "credit across shards given in another way while in doubt",
+        "ambiguous credit across shards sent in another form",
         "a give-back across shards that was sent without an answer is not given in another form",
-        patch(ShardClient, "commit", functions.given_in_doubt),
-        # A bucket gets back more than was taken from it in its lifetime.
-        simulation(MISCOUNTED | OVER | {"reborn"}, RESTLESS_SHARDS),
+        patch(ShardClient, "commit", functions.credited_in_another_form),
+        # The second credit may exceed what was ever taken from the bucket.
+        simulation(MISCOUNTED | OVER | {"reborn"}, CONSTANT_RESHARDING),
     ),
 )

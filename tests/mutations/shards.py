@@ -1,4 +1,4 @@
-"""Mutations of split and merge, and of what is written across shards."""
+"""Mutations of split and merge, and of writes to several shards."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ from tests.mutations.mutation import (
     written,
 )
 from tests.promise.mutations import across, in_part
-from tests.simulation.needs import ALL_GIVEN_BACK, OFTEN_OWN
+from tests.simulation.needs import ALL_CREDITED, OFTEN_OWN
 from tests.simulation.plan import SHARDS
 from tests.soak.watching import SPLIT_WHOLE
 from zae_limiter._async.limiter.shards import ShardClient
@@ -44,12 +44,12 @@ SPLITS = (
         simulation(OVER, SHARDS),
         model("shards", PROMISE, 7),
         promise(SHARDED_BUCKET),
-        soak(SPLIT_WHOLE, "were made out of nothing"),
+        soak(SPLIT_WHOLE, "were made from nothing"),
     ),
     mutation(
         "split without its lower bound",
         "split: `h-E <= tk`",
-        writer("split", functions.split_floorless),
+        writer("split", functions.split_without_floor),
         simulation(OVER, SHARDS),
         model("shards", DEBT, 5),
         promise(SHARDED_BUCKET),
@@ -57,7 +57,7 @@ SPLITS = (
     mutation(
         "split without its upper bound",
         "split: `tk <= cap-E`, and what is left fits",
-        written(writes.ceilingless, "split"),
+        written(writes.without_ceiling, "split"),
         simulation(OVER, SHARDS),
         model("refunds", KEPT, 5),
         promise(SHARDED_BUCKET),
@@ -66,12 +66,12 @@ SPLITS = (
         "split without its upper bound in debt",
         "split: in debt, `tk` is what was seen",
         writer("split", functions.split_in_debt),
-        simulation(OVER, ALL_GIVEN_BACK),
+        simulation(OVER, ALL_CREDITED),
     ),
     mutation(
         "split that sets without a floor",
         "split: `tk > cap-E` where it sets",
-        written(writes.baseless, "split"),
+        written(writes.without_floor_where_it_sets, "split"),
         simulation(OVER, SHARDS),
         model("shards", KEPT, 5),
         promise(SHARDED_BUCKET),
@@ -79,7 +79,7 @@ SPLITS = (
     mutation(
         "split without its hold",
         "split: the hold, and both items or none",
-        written(writes.unguarded, "split"),
+        written(writes.without_hold, "split"),
         simulation(OVER | {"shards"}, SHARDS),
         model("rivals", KEPT, 6),
         promise(SHARDED_BUCKET),
@@ -93,15 +93,15 @@ SPLITS = (
         promise(SHARDED_BUCKET),
     ),
     mutation(
-        "split that drops the birth",
+        "split that drops the birth number",
         "split: both halves keep `bi`",
-        written(writes.unborn, "split"),
+        written(writes.without_birth_number, "split"),
         simulation("unborn", SHARDS),
     ),
     mutation(
         "split over another shard",
         "split: the new shard is absent",
-        written(writes.of_puts(writes.over_another), "split"),
+        written(writes.of_puts(writes.without_absence), "split"),
         redundant("the split holds on the old shard; while that has its count, the new shard does not exist", SHARDS),
     ),
 )
@@ -110,7 +110,7 @@ MERGES = (
     mutation(
         "merge without its upper bound",
         "merge: `tk <= cap-E` where it adds",
-        written(writes.ceilingless, "merge"),
+        written(writes.without_ceiling, "merge"),
         simulation(OVER, SHARDS),
         model("refunds", KEPT, 7),
         promise(SHARDED_BUCKET),
@@ -118,7 +118,7 @@ MERGES = (
     mutation(
         "merge that sets without a floor",
         "merge: `tk > cap-E` where it sets",
-        written(writes.baseless, "merge"),
+        written(writes.without_floor_where_it_sets, "merge"),
         simulation(OVER, SHARDS),
         model("shards", KEPT, 6),
         promise(SHARDED_BUCKET),
@@ -149,7 +149,7 @@ MERGES = (
     mutation(
         "merge without its hold",
         "merge: both or none, and the hold",
-        written(writes.unguarded, "merge"),
+        written(writes.without_hold, "merge"),
         simulation(OVER | {"shards"}, SHARDS, OFTEN_OWN),
         model(_TORN_RIVALS, KEPT, 8),
         promise(SHARDED_BUCKET),
@@ -157,13 +157,13 @@ MERGES = (
     mutation(
         "merge without the hold of the shard that stays",
         "merge: both or none, and the hold",
-        written(writes.of_updates(writes.unguarded), "merge"),
+        written(writes.of_updates(writes.without_hold), "merge"),
         promise(SHARDED_BUCKET),
     ),
     mutation(
         "merge without the hold of the shard that goes",
         "merge: both or none, and the hold",
-        written(writes.of_deletes(writes.unguarded), "merge"),
+        written(writes.of_deletes(writes.without_hold), "merge"),
         promise(SHARDED_BUCKET),
     ),
     mutation(
@@ -178,32 +178,32 @@ MERGES = (
 
 ACROSS = (
     mutation(
-        "take across by what was seen",
+        "take across shards without conditions",
         "what is taken across shards is taken by each shard's own conditions",
         patch(ShardClient, "commit", functions.unconditional),
         simulation(OVER, SHARDS),
-        promise(SHARDED_BUCKET, by=across("take", writes.floorless)),
+        promise(SHARDED_BUCKET, by=across("take", writes.without_floor)),
     ),
     mutation(
-        "take across without its upper bounds",
+        "take across shards without its upper bounds",
         "what is taken across shards is taken by each shard's own conditions",
         (),
-        promise(SHARDED_BUCKET, by=across("take", writes.ceilingless)),
+        promise(SHARDED_BUCKET, by=across("take", writes.without_ceiling)),
     ),
     mutation(
-        "take across without its hold",
+        "take across shards without its hold",
         "what is taken across shards is taken by each shard's own conditions",
         (),
-        promise(SHARDED_BUCKET, by=across("take", writes.unguarded)),
+        promise(SHARDED_BUCKET, by=across("take", writes.without_hold)),
     ),
     mutation(
-        "take across in part",
+        "partial take across shards",
         "what is taken or charged across shards is one transaction",
         (),
         promise(SHARDED_BUCKET, by=in_part("take")),
     ),
     mutation(
-        "debit across in part",
+        "partial debit across shards",
         "what is taken or charged across shards is one transaction",
         (),
         promise(SHARDED_BUCKET, by=in_part("debit")),

@@ -28,32 +28,32 @@ from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.operations import Equals
 
 HOLDING = ("take", "settle", "rebase", "split", "merge")
-"""Writers that hold."""
+"""Writers that require the hold: the item is as it was read."""
 
 
 def _taking(change: writes.Change) -> writes.Writer:
-    """Return a take that is changed, for rules of the model in which all other writers still hold."""
+    """Return a changed take, for rules of the model in which all other writers still require the hold."""
     return writes.changed(change)(bucket_writes.take)
 
 
-def _in_company(creation: Creation, view: Any, *rest: Any) -> Any:
-    """The bucket is taken to have no other writers."""
+def _after_other_writes(creation: Creation, view: Any, *rest: Any) -> Any:
+    """Assume that the bucket has no other writers."""
     return topped_up(replace(creation, writes=view.writes), view, *rest)
 
 
 def _too_early(creation: Creation, view: Any, terms: Any, amounts: Any, known: Known) -> Any:
-    """The bucket is taken to have been created at the earliest time that is possible."""
+    """Assume that the bucket was created at the earliest possible time."""
     return topped_up(creation, view, terms, amounts, known._replace(created_ms=creation.earliest_ms))
 
 
 def _overflowing(creation: Creation, view: Any, terms: Any, amounts: Any, known: Known) -> Any:
-    """The bucket is taken to have never been full."""
+    """Assume that the bucket was never full."""
     never_full = replace(creation, room=[0] * len(creation.room), received_ms=known.local_ms)
     return topped_up(never_full, view, terms, amounts, known)
 
 
 def _unearned(creation: Creation, view: Any, terms: Any, amounts: Any, known: Known) -> Any:
-    """All that is withheld is returned before the baseline, as if it were earned."""
+    """Return everything that is withheld before the baseline, as if it were earned."""
     start_ms = max(known.now[0], view.layout.start_ms)
     return topped_up(creation, view, terms, amounts, known._replace(now=(start_ms, max(start_ms, known.now[1]))))
 
@@ -62,10 +62,10 @@ HOLDS = (
     mutation(
         "hold on nothing",
         "a write requires all of it as it was seen",
-        written(writes.unguarded, *HOLDING),
+        written(writes.without_hold, *HOLDING),
         simulation(OVER | {"expiry"}, CONFIG),
         model("own", PROMISE, 7),
-        model("own", PROMISE, 7, take=_taking(writes.unguarded)),
+        model("own", PROMISE, 7, take=_taking(writes.without_hold)),
         promise(ONE_BUCKET, SHARDED_BUCKET),
     ),
     mutation(
@@ -104,7 +104,7 @@ TAKES = (
     mutation(
         "take without its lower bound",
         "`n-E <= tk`",
-        written(writes.floorless, "take"),
+        written(writes.without_floor, "take"),
         simulation("overdrawn"),
         model("takes", PROMISE, 4),
         promise(ONE_BUCKET, SHARDED_BUCKET),
@@ -112,7 +112,7 @@ TAKES = (
     mutation(
         "take without its upper bound",
         "`tk <= cap-E` where it adds",
-        written(writes.ceilingless, "take"),
+        written(writes.without_ceiling, "take"),
         simulation(OVER),
         model("settle", PROMISE, 6),
         promise(ONE_BUCKET, SHARDED_BUCKET),
@@ -128,7 +128,7 @@ TAKES = (
     mutation(
         "take that sets without a floor",
         "`tk >= T-E` where it sets",
-        written(writes.baseless, "take"),
+        written(writes.without_floor_where_it_sets, "take"),
         simulation(OVER),
         model("takes", PROMISE, 5),
         promise(ONE_BUCKET, SHARDED_BUCKET),
@@ -142,7 +142,7 @@ TAKES = (
         promise(ONE_BUCKET, SHARDED_BUCKET),
     ),
     mutation(
-        "create that draws no birth",
+        "create that draws no birth number",
         "every create draws a new `bi`, also one that is sent again",
         writer("create", functions.one_birth),
         simulation(OVER | {"reborn"}, DELETE),
@@ -151,7 +151,7 @@ TAKES = (
         promise(ONE_BUCKET, SHARDED_BUCKET),
     ),
     mutation(
-        "create resent with its birth",
+        "create resent with its birth number",
         "every create draws a new `bi`, also one that is sent again",
         patch(bucket_writes, "sent_again", functions.birth_kept),
         simulation("reborn", DELETE, LATE),
@@ -159,7 +159,7 @@ TAKES = (
     mutation(
         "create over another",
         "create only if absent",
-        written(writes.over_another, "create"),
+        written(writes.without_absence, "create"),
         simulation(OVER | MISCOUNTED),
         model("takes", PROMISE, 2),
         promise(ONE_BUCKET),
@@ -174,11 +174,11 @@ TOP_UPS = (
         model("top-ups late", PROMISE, 6),
     ),
     mutation(
-        "top-up though others have written",
+        "top-up after other writes",
         "all writes are takes of the creator",
-        patch(Creation, "is_certain", functions.top_up_in_company),
+        patch(Creation, "is_certain", functions.top_up_after_other_writes),
         simulation(OVER),
-        model("top-ups", PROMISE, 9, topped_up=_in_company),
+        model("top-ups", PROMISE, 9, topped_up=_after_other_writes),
     ),
     mutation(
         "top-up of what would have overflowed",

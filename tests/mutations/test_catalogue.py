@@ -1,4 +1,4 @@
-"""The catalogue is complete, and the checks that use it judge by themselves."""
+"""The catalogue is complete, and the checks that use it are independent of each other."""
 
 import ast
 from collections import Counter
@@ -21,14 +21,14 @@ INVARIANTS = {
 
 
 def imported(path: Path) -> set[str]:
-    """The modules that a module imports."""
+    """Return the modules that a module imports."""
     nodes = list(ast.walk(ast.parse(path.read_text())))
     whole = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
     return whole | {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
 
 
 def test_mutation_name_occurs_once() -> None:
-    """A name stands for one mutation."""
+    """A name identifies one mutation."""
     names = Counter(mutation.name for mutation in MUTATIONS)
 
     assert [] == [name for name, count in names.items() if count > 1]
@@ -55,14 +55,14 @@ def test_mutation_without_patches_is_broken_by_each_of_its_checks(mutation: Muta
     ("check", "module"), [(check, module) for check, modules in INVARIANTS.items() for module in modules]
 )
 def test_invariants_of_a_check_import_no_other_check_and_no_mutation(check: str, module: str) -> None:
-    """A fault in the invariants of one check cannot hide from the others."""
+    """A bug in the invariants of one check cannot hide a fault from the others."""
     others = tuple(f"tests.{name}" for name in (*INVARIANTS, "mutations") if name != check)
 
     assert [] == [name for name in imported(TESTS / check / f"{module}.py") if name.startswith(others)]
 
 
 def test_unknown_mutation_exits_with_a_hint() -> None:
-    """A misspelt name is answered with the command that prints all names."""
+    """The error names the command that prints all names."""
     with pytest.raises(SystemExit, match="--list"):
         mutation_named("no such rule")
 
@@ -70,7 +70,7 @@ def test_unknown_mutation_exits_with_a_hint() -> None:
 def test_list_prints_every_mutation_and_no_unnoticed_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The list has one row per mutation, and each that the simulation has to notice has its kept run."""
+    """The list has one row per mutation, and a kept run for each that the simulation must notice."""
     monkeypatch.setattr("sys.argv", ["mutations", "--list"])
 
     assert 0 == command.main()

@@ -1,7 +1,7 @@
 """Changes of writes: each drops a bound or a condition, or writes another value.
 
-A change takes an operation and returns it changed. A writer with such a change is the protocol with one rule broken.
-A change returns operations that the rule is not about as they are.
+A change takes an operation and returns it changed. A writer with such a change is the protocol with one broken rule.
+Operations that the rule does not concern are returned unchanged.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -29,10 +29,10 @@ Change = Callable[[Any], Any]
 Writer = Callable[..., Any]
 
 _FAR = 10**40
-"""The negative of this is a lower bound that every balance meets."""
+"""Every balance is above the negative of this."""
 
 
-def rebound(operation: Update, change: Callable[[Bound], Bound]) -> Update:
+def with_bounds(operation: Update, change: Callable[[Bound], Bound]) -> Update:
     """Return the write with its ranges changed; ranges of one condition stay in one condition."""
     when: list[Condition] = []
     for condition in operation.when:
@@ -46,7 +46,7 @@ def rebound(operation: Update, change: Callable[[Bound], Bound]) -> Update:
 
 
 def _bound(condition: Condition) -> Bound | None:
-    """The range a condition sets, None for a condition of another kind."""
+    """Return the range of a condition, or None for a condition of another kind."""
     match condition:
         case Between(name=name, low=low, high=high):
             return name, low, high
@@ -65,29 +65,29 @@ def _conditions(bounds: Iterable[Bound]) -> Iterator[Condition]:
             yield AtMost(name, high)
 
 
-def unbound(write: Any, *, low: bool = False, high: bool = False, of: str = "add") -> Any:
-    """Return the write without the lower or the upper bounds of the balances that it adds to, or that it sets."""
+def without_bounds(write: Any, *, low: bool = False, high: bool = False, of: str = "add") -> Any:
+    """Return the write without the lower or upper bounds of the balances that it adds to, or that it sets."""
 
     def change(bound: Bound) -> Bound:
         name, least, most = bound
         return (name, None if low else least, None if high else most) if name in getattr(write, of) else bound
 
-    return rebound(write, change) if isinstance(write, Update) else write
+    return with_bounds(write, change) if isinstance(write, Update) else write
 
 
-def floorless(write: Any) -> Any:
-    """Return the write that does not ask whether there is enough to add to."""
-    return unbound(write, low=True)
+def without_floor(write: Any) -> Any:
+    """Return the write without the lower bounds where it adds: it may take tokens that do not exist."""
+    return without_bounds(write, low=True)
 
 
-def ceilingless(write: Any) -> Any:
-    """Return the write that does not ask whether it is full where it adds."""
-    return unbound(write, high=True)
+def without_ceiling(write: Any) -> Any:
+    """Return the write without the upper bounds where it adds: it may keep an overflow."""
+    return without_bounds(write, high=True)
 
 
-def baseless(write: Any) -> Any:
-    """Return the write that does not ask whether it is full where it sets."""
-    return unbound(write, low=True, of="set")
+def without_floor_where_it_sets(write: Any) -> Any:
+    """Return the write without the lower bounds where it sets: it may raise a balance."""
+    return without_bounds(write, low=True, of="set")
 
 
 def without(*kinds: type) -> Change:
@@ -96,7 +96,7 @@ def without(*kinds: type) -> Change:
 
 
 def holding_less(*attributes: str) -> Change:
-    """Return the change after which a write holds on to all that was seen but these attributes."""
+    """Return a change after which a write requires all that was read except these attributes."""
 
     def less(guard: Matches) -> Condition:
         kept = {name: value for name, value in zip(guard.names, guard.values, strict=True) if name not in attributes}
@@ -132,28 +132,28 @@ def adding(write: Any) -> Any:
 
 
 def resetting(name: str, value: Callable[[Any], Any]) -> Change:
-    """Return the change that sets an attribute to another value."""
+    """Return a change that sets an attribute to another value."""
     return lambda one: replace(one, set={**one.set, name: value(one)}) if isinstance(one, Update) else one
 
 
 def credited_twice(write: Any) -> Any:
-    """Return the settlement that credits twice what it has to."""
+    """Return the settlement with each credit doubled."""
     return replace(write, add={name: 2 * n if name.endswith("_tk") and n > 0 else n for name, n in write.add.items()})
 
 
 def uncounted(write: Any) -> Any:
-    """Return the write that does not show in the totals."""
+    """Return the write without its additions to the totals."""
     return replace(write, add={name: n for name, n in write.add.items() if name == "b_wcu_tc" or name[-3:] != "_tc"})
 
 
 def keeping_expiry(write: Any) -> Any:
-    """Return the write that leaves the expiry as it is."""
+    """Return the write without its change of the expiry."""
     if not isinstance(write, Update):
         return write
     return replace(write, remove=tuple(name for name in write.remove if name != "ttl"))
 
 
-def unborn(one: Any) -> Any:
+def without_birth_number(one: Any) -> Any:
     """Return the new shard of a split, without a birth number."""
     if not isinstance(one, Put):
         return one
@@ -161,7 +161,7 @@ def unborn(one: Any) -> Any:
 
 
 def both_whole(split: Writer) -> Writer:
-    """Return a split that halves nothing."""
+    """Return a split that gives both shards the whole balance."""
 
     def write(view: Any, splitting: Any, nonce: int) -> Any:
         old, new = split(view, splitting, nonce)
@@ -173,7 +173,7 @@ def both_whole(split: Writer) -> Writer:
 
 
 def new_half_full(one: Any) -> Any:
-    """Return the new shard of a split, as full as a bucket is that is created."""
+    """Return the new shard of a split, full."""
     if not isinstance(one, Put):
         return one
     full = {name: one.item[f"{name[:-3]}_cp"] // 2 for name in one.item if name.endswith("_tk")}
@@ -196,7 +196,7 @@ def rebased_with_overflow(rebase: Writer) -> Writer:
 
 
 def merged_with_overflow(merge: Writer) -> Writer:
-    """Return a merge that brings all that the shard that goes has earned, also beyond its share."""
+    """Return a merge that also moves what the deleted shard earned beyond its share."""
 
     def write(staying: Any, leaving: Any, merging: Any, nonce: int) -> Any:
         def more(part: Any) -> Any:
@@ -213,7 +213,7 @@ def merged_with_overflow(merge: Writer) -> Writer:
 
 
 def refilled(rebase: Writer) -> Writer:
-    """Return a rebase that starts all limits full."""
+    """Return a rebase after which all limits are full."""
 
     def write(view: Any, rebasing: Any, nonce: int) -> Any:
         made = rebase(view, rebasing, nonce)
@@ -223,7 +223,7 @@ def refilled(rebase: Writer) -> Writer:
 
 
 def refilled_if_dormant(rebase: Writer) -> Writer:
-    """Return a rebase that starts those limits full that were taken out before."""
+    """Return a rebase after which limits that were removed before are full."""
 
     def write(view: Any, rebasing: Any, nonce: int) -> Any:
         dormant = {baseline.name for baseline in view.layout.baselines[len(view.layout.limits) :]}
@@ -239,8 +239,8 @@ def _filled(write: Update, names: Iterable[str]) -> Update:
     return replace(write, add=added, set={**write.set, **full})
 
 
-def forgetful(write: Update) -> Update:
-    """Return the rebase that forgets a limit that is taken out though it is not full."""
+def dropping_unfilled_limits(write: Update) -> Update:
+    """Return a rebase that drops a removed limit although it is not full."""
     going = tuple(f"b_{name[2:-3]}_" for name in write.set if name.endswith("_dm"))
 
     def kept(values: Any) -> dict[str, Any]:
@@ -252,7 +252,7 @@ def forgetful(write: Update) -> Update:
 
 
 def expiring_soon(create: Writer) -> Writer:
-    """Return a writer of buckets that expire before they are full."""
+    """Return a create of a bucket that expires before it is full."""
 
     def write(owner: Any, terms: Any, spent: Any, now_ms: int, signature: Any) -> Any:
         made = create(owner, terms, spent, now_ms, signature)
@@ -262,7 +262,7 @@ def expiring_soon(create: Writer) -> Writer:
 
 
 def only_first(writer: Writer) -> Writer:
-    """Return a writer of two whose second write does nothing, though its conditions hold."""
+    """Return a writer of two whose second write only checks its conditions."""
 
     def write(*arguments: Any) -> Any:
         first, second = writer(*arguments)
@@ -273,20 +273,20 @@ def only_first(writer: Writer) -> Writer:
 
 
 def of_deletes(change: Change) -> Change:
-    """Return the change of deletes alone."""
+    """Apply a change to deletes only."""
     return lambda one: change(one) if isinstance(one, Delete) else one
 
 
 def of_updates(change: Change) -> Change:
-    """Return the change of updates alone."""
+    """Apply a change to updates only."""
     return lambda one: change(one) if isinstance(one, Update) else one
 
 
 def of_puts(change: Change) -> Change:
-    """Return the change of puts alone."""
+    """Apply a change to puts only."""
     return lambda one: change(one) if isinstance(one, Put) else one
 
 
-unguarded = without(Matches)
-over_another = without(ItemAbsent)
+without_hold = without(Matches)
+without_absence = without(ItemAbsent)
 moved_back = resetting("rf", lambda one: one.set["rf"] - 1_000 if "rf" in one.set else None)

@@ -1,6 +1,6 @@
-"""The books of one bucket, kept apart from the code under test, and the promise checked on them.
+"""The promise, checked on a ledger of one bucket that shares no code with the limiter.
 
-It knows an item's attributes and the arithmetic of DESIGN.md, in whole numbers, and nothing of views or decisions.
+It knows the attributes of an item and the arithmetic of DESIGN.md, in integers, but neither views nor decisions.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,31 +9,31 @@ from typing import Any
 
 Item = Mapping[str, Any]
 Rate = tuple[int, int]
-"""Millitokens, and the milliseconds in which they come back."""
+"""Millitokens, and the milliseconds in which they are refilled."""
 
 
 class BrokenPromiseError(AssertionError):
-    """What the limiter promises did not hold."""
+    """The limiter broke its promise."""
 
 
-def require(holds: bool, *told: object) -> None:
-    """Fail with all that was told, unless it holds."""
+def require(holds: bool, *details: object) -> None:
+    """Raise BrokenPromiseError with these details unless the condition holds."""
     if not holds:
-        raise BrokenPromiseError(" ".join(str(one) for one in told))
+        raise BrokenPromiseError(" ".join(str(one) for one in details))
 
 
 def limit_names(item: Item) -> list[str]:
-    """The limits of a bucket, dormant ones included."""
+    """Return the limits of a bucket, including dormant ones."""
     return [name[2:-3] for name in item if name.startswith("b_") and name.endswith("_tk")]
 
 
 def rate_of(item: Item, name: str) -> Rate:
-    """How fast a limit comes back."""
+    """Return the rate of a limit."""
     return item[f"b_{name}_ra"], item[f"b_{name}_rp"]
 
 
 def offered(item: Item, name: str, now_ms: int) -> int:
-    """Balance and earnings, whether or not the capacity holds them."""
+    """Return balance plus earnings, even if that is above the capacity."""
     amount, period = rate_of(item, name)
     since_ms = item["rf"]
     earned = now_ms * amount // period - since_ms * amount // period if now_ms > since_ms else 0
@@ -42,12 +42,12 @@ def offered(item: Item, name: str, now_ms: int) -> int:
 
 
 def level(item: Item, name: str, now_ms: int) -> int:
-    """What is available."""
+    """Return what is available."""
     return min(item[f"b_{name}_cp"], offered(item, name, now_ms))
 
 
 def most_earned(rate: Rate, span_ms: int) -> int:
-    """The most a limit earns in any span of that length."""
+    """Return the most that a limit earns in any span of this length."""
     return -(-span_ms * rate[0] // rate[1])
 
 
@@ -65,13 +65,13 @@ class Use:
     may_yield: bool = False
 
     def net(self, name: str) -> int:
-        """What the write uses of a limit."""
+        """Return what the write uses of a limit."""
         return self.takes.get(name, 0) + self.debits.get(name, 0) - self.credits.get(name, 0)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One write as one limit saw it."""
+    """The effect of one write on one limit."""
 
     time_ms: int
     net: int
@@ -81,7 +81,7 @@ class Entry:
 
 
 class Ledger:
-    """Every write of one bucket, limit by limit; ``spread_ms`` is how far clocks and delays part the clients."""
+    """Every write of one bucket, limit by limit; ``spread_ms`` is the largest clock error plus delay."""
 
     def __init__(self, spread_ms: int, *, alone: bool) -> None:
         self.spread_ms = spread_ms
@@ -90,64 +90,69 @@ class Ledger:
         self.takes = 0
 
     def record(self, before: Item, after: Item, now_ms: int, use: Use) -> None:
-        """Book a write that was applied, and check everything that must hold after it."""
+        """Record an applied write, and check everything that must hold after it."""
         self._check_totals(before, after, use)
         for name in {*limit_names(before), *limit_names(after)}:
             self._check_balance(name, before, after, (now_ms, use))
-            self._book(name, before, after, (now_ms, use))
+            self._append(name, before, after, (now_ms, use))
         self._check_expiry(after, now_ms)
         for name in use.takes:
             self._check_spans(name)
         self.takes += use.kind == "take"
 
     def expire(self, item: Item, now_ms: int) -> None:
-        """Book that an item went at its time: nothing may be forgotten with it."""
+        """Record that an item expired. No usage may be forgotten with it."""
         for name in limit_names(item):
             rate, capacity = rate_of(item, name), item[f"b_{name}_cp"]
             held = level(item, name, now_ms) + most_earned(rate, self.spread_ms)
-            require(held >= capacity, "expired though not full:", name, held, capacity, item)
+            require(held >= capacity, "expired although not full:", name, held, capacity, item)
             self.entries.setdefault(name, []).append(Entry(now_ms, 0, True, (capacity,), (rate,)))
 
     def _check_totals(self, before: Item, after: Item, use: Use) -> None:
-        """The totals are what was used and nothing else."""
+        """The totals count what was used, and nothing else."""
         for name in limit_names(after):
             total = before.get(f"b_{name}_tc", 0) + use.net(name)
             require(total == after[f"b_{name}_tc"], "total of", name, after[f"b_{name}_tc"], "is not", total)
         require(after["b_wcu_tc"] == before.get("b_wcu_tc", 0) + 1, "a write was not counted")
 
     def _check_balance(self, name: str, before: Item, after: Item, written: tuple[int, Use]) -> None:
-        """No writer raises a balance but by a credit, and none gives tokens away but where it may."""
+        """Only a credit raises a balance, and only a write that may give tokens away loses any."""
         now_ms, use = written
         here, there = f"b_{name}_tk" in before, f"b_{name}_tk" in after
         rates = [rate_of(item, name) for item in (before, after) if f"b_{name}_tk" in item]
-        loose = max(most_earned(rate, self.spread_ms) for rate in rates)
+        slack = max(most_earned(rate, self.spread_ms) for rate in rates)
         capacity = min(item[f"b_{name}_cp"] for item in (before, after) if f"b_{name}_tk" in item)
         if not there:
-            require(offered(before, name, now_ms) + loose >= capacity, "a limit went though not full:", name, before)
+            require(
+                offered(before, name, now_ms) + slack >= capacity,
+                "a limit was removed unfilled:",
+                name,
+                before,
+            )
             return
         now_held = offered(after, name, now_ms)
         spent = use.takes.get(name, 0) + use.debits.get(name, 0)
         if name in use.takes:
-            require(now_held + loose >= 0, "a take left less than nothing:", name, now_held, after)
+            require(now_held + slack >= 0, "a take left a debt:", name, now_held, after)
         if name in use.takes or name in use.debits:
-            require(now_held <= capacity - spent + loose, "a write left more than full:", name, now_held, after)
+            require(now_held <= capacity - spent + slack, "a write left more than the capacity:", name, now_held, after)
         if here:
             held = offered(before, name, now_ms)
             # Two grids may differ by a millitoken where they meet.
-            loose += 1 if before["rf"] != after["rf"] else 0
-            require(now_held <= held - use.net(name) + loose, "a balance rose:", name, held, now_held, use)
-            away = min(capacity, held) - use.net(name) - now_held
+            slack += 1 if before["rf"] != after["rf"] else 0
+            require(now_held <= held - use.net(name) + slack, "a balance rose:", name, held, now_held, use)
+            lost = min(capacity, held) - use.net(name) - now_held
             allowed = 0 if self.alone else capacity // 64
-            require(use.may_yield or away <= allowed + loose, "tokens were lost:", name, away, before, after, use)
+            require(use.may_yield or lost <= allowed + slack, "tokens were lost:", name, lost, before, after, use)
 
     def _check_expiry(self, item: Item, now_ms: int) -> None:
-        """What may expire owes nothing, and will have filled twice over by then."""
+        """An item that may expire has no debt."""
         if "ttl" in item:
             for name in limit_names(item):
-                loose = most_earned(rate_of(item, name), self.spread_ms)
-                require(offered(item, name, now_ms) + loose >= 0, "to expire in debt:", name, item)
+                slack = most_earned(rate_of(item, name), self.spread_ms)
+                require(offered(item, name, now_ms) + slack >= 0, "has an expiry in debt:", name, item)
 
-    def _book(self, name: str, before: Item, after: Item, written: tuple[int, Use]) -> None:
+    def _append(self, name: str, before: Item, after: Item, written: tuple[int, Use]) -> None:
         now_ms, use = written
         items = [item for item in (before, after) if f"b_{name}_tk" in item]
         layouts = [(item["rf"], item["b_" + name + "_cp"], rate_of(item, name)) for item in items]
@@ -159,7 +164,7 @@ class Ledger:
             self.entries.setdefault(name, []).append(entry)
 
     def _check_spans(self, name: str) -> None:
-        """Every span that ends in the newest take: used <= largest capacity + what it earns."""
+        """Check every span that ends in the newest take: used <= largest capacity + what it earns."""
         for used, bound, start in self._spans(self.entries[name]):
             require(used <= bound, f"{name}: {used} used, {bound} offered from", start, self.entries[name])
 

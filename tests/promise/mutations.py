@@ -1,4 +1,4 @@
-"""How the world of a sharded bucket breaks rules of writes across shards, which no single writer can break."""
+"""Break rules of writes across shards, which no single writer can break, in the world of a sharded bucket."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,7 @@
-"""A world of one bucket of several shards: anybody splits, merges, takes and settles, from views however old.
+"""A world of one bucket with several shards: any client splits, merges, takes and settles, from views of any age.
 
-Every write is decided on what a client has seen, arrives late or is not heard of, and is applied as a whole or not at
-all, as a table would. The ledger checks what becomes of it.
+Every write is decided on a client's views. It may arrive late, its answer may be lost, and it is applied as a whole or
+not at all, as by a table. The ledger checks the result.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,12 +30,12 @@ from zae_limiter.schema.keys import parse_bucket_pk
 from zae_limiter.tables import evaluate
 
 Operations = Sequence[tuple[int, Any]]
-"""Writes of one transaction, by shard."""
+"""Operations of one transaction, by shard."""
 
 
 @dataclass
 class Sent:
-    """A write on its way, to one shard or to several."""
+    """A write in flight, to one shard or several."""
 
     operations: Operations
     use: Use
@@ -45,7 +45,7 @@ class Sent:
 
 @dataclass
 class Client:
-    """One client: its clock, the limits it goes by, what it last saw of each shard, and a write under way."""
+    """One client: its clock, its limits, its view of each shard, and a write in flight."""
 
     clock: TimeBounds
     terms: EffectiveLimits
@@ -54,7 +54,7 @@ class Client:
 
 
 class ShardWorld:
-    """One bucket and everybody who uses it."""
+    """One bucket and all its clients."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
@@ -73,7 +73,7 @@ class ShardWorld:
     # What clients decide.
 
     def take(self, who: int, shard: int, consume: Mapping[str, int]) -> None:
-        """A client takes from one shard, or puts it on its limits, by what it saw of it."""
+        """A client takes from one shard, or rebases it to its limits, based on its view."""
         client = self.clients[who]
         view = client.views.get(shard)
         amounts = self._amounts(client, consume)
@@ -89,7 +89,7 @@ class ShardWorld:
             self._send(client, [(shard, bucket_writes.rebase(view, step.rebasing, next(self._nonces)))], use)
 
     def take_across(self, who: int, consume: Mapping[str, int]) -> None:
-        """A client takes from several shards at once, if it saw all of them, on its limits."""
+        """A client takes from several shards in one transaction, if its views of all have its limits."""
         client = self.clients[who]
         amounts = self._amounts(client, consume)
         views = client.views
@@ -106,7 +106,7 @@ class ShardWorld:
             self._send(client, writes, Use("take", takes=takes))
 
     def debit(self, who: int, name: str, milli: int) -> None:
-        """A client charges a debt to all shards that it saw."""
+        """A client charges a debt to all shards that it knows."""
         client = self.clients[who]
         if is_complete({shard: view.layout.shard_count for shard, view in client.views.items()}):
             charges = debit_across(client.views, [(name, milli)], self._moment(client))
@@ -126,7 +126,7 @@ class ShardWorld:
             self._send(client, [(shard, write)], Use("debit", debits=dict([debt])))
 
     def credit(self, who: int, shard: int, name: str) -> None:
-        """A client gives back what it holds of a limit, to some shard."""
+        """A client credits what it holds of a limit to some shard."""
         client = self.clients[who]
         view = client.views.get(shard)
         lease = next((one for one in self.held if one.get(name)), None)
@@ -137,7 +137,7 @@ class ShardWorld:
             self._send(client, [(shard, write)], Use("credit", credits={name: milli}))
 
     def split(self, who: int, shard: int) -> None:
-        """A client splits a shard as it saw it."""
+        """A client splits a shard, based on its view."""
         client = self.clients[who]
         view = client.views.get(shard)
         decided = None if view is None or view.layout.shard_count >= 8 else split(view, self._moment(client))
@@ -146,7 +146,7 @@ class ShardWorld:
             self._send(client, [(shard, old), (decided.new_shard, new)], Use("split"))
 
     def merge(self, who: int, shard: int) -> None:
-        """A client merges a shard with its other half, as it saw them."""
+        """A client merges a shard with its other half, based on its views."""
         client = self.clients[who]
         leaving = client.views.get(shard)
         staying = None if leaving is None else client.views.get(shard - leaving.layout.shard_count // 2)
@@ -159,7 +159,7 @@ class ShardWorld:
     # What happens.
 
     def deliver(self, who: int, fate: str = "answered") -> None:
-        """A client's write arrives. ``lost``: the client hears nothing, and sees nothing new."""
+        """A client's write arrives. ``lost``: the client gets no answer, and keeps its old views."""
         client = self.clients[who]
         sent, client.sent = client.sent, None
         if sent is None:
@@ -185,7 +185,7 @@ class ShardWorld:
                 self.look(who, [shard])
 
     def look(self, who: int, shards: Sequence[int]) -> None:
-        """A client sees some shards as they are."""
+        """A client reads some shards."""
         client = self.clients[who]
         for shard in shards:
             item = self.items.get(shard)
@@ -194,11 +194,11 @@ class ShardWorld:
                 client.views[shard] = view_of(item, self._moment(client)[1], before, client.terms)
 
     def crash(self, who: int) -> None:
-        """A client forgets everything; a write under way never arrives."""
+        """A client forgets everything; a write in flight never arrives."""
         self.clients[who].views, self.clients[who].sent = {}, None
 
     def tick(self, step_ms: int) -> None:
-        """Time passes; what is under way arrives before it is too late."""
+        """Time passes; writes in flight arrive before their deadline."""
         for who, client in enumerate(self.clients):
             if client.sent and self.now_ms + step_ms - client.sent.decided_ms > self.scenario.delay_ms:
                 self.deliver(who)
@@ -210,11 +210,11 @@ class ShardWorld:
         self.terms = self._terms(limits)
 
     def read_config(self, who: int) -> None:
-        """A client reads the configuration anew."""
+        """A client reads the configuration again."""
         self.clients[who].terms = self.terms
 
     def idle_to_expiry(self) -> None:
-        """Nothing happens until the only shard may go; it goes, and is created again by the next who comes."""
+        """Nothing happens until the only shard expires; the next write creates it again."""
         if "ttl" in self.items.get(0, {}):
             self.tick(max(0, (self.items[0]["ttl"] + 1) * 1000 - self.now_ms))
         if self.items[0].get("ttl", self.now_ms) < self.now_ms // 1000:

@@ -1,4 +1,4 @@
-"""Faults that the worlds of one bucket have found, each in the smallest form it has, so that none comes back."""
+"""Faults that the random runs have found, each in its smallest form."""
 
 from collections.abc import Iterator
 from random import Random
@@ -17,7 +17,7 @@ TPM = Limit("tpm", 10, 10, 3_600)
 HOUR = 3_600_000
 
 
-class StandingClock:
+class FixedClock:
     """A clock that does not move."""
 
     def now_ms(self) -> int:
@@ -29,13 +29,13 @@ class StandingClock:
 
 @pytest.fixture
 def limiter() -> Iterator[SyncRateLimiter]:
-    with SyncRepository.open("memory://", clock=StandingClock(), random=Random(7)) as repository:
+    with SyncRepository.open("memory://", clock=FixedClock(), random=Random(7)) as repository:
         repository.set_system_defaults([RPM, TPM])
         yield SyncRateLimiter(repository)
 
 
-def test_a_view_never_outlives_a_rebase() -> None:
-    """A client sees that a bucket was rebased, though it was rebased back at once."""
+def test_view_of_a_bucket_rebased_twice_shows_the_other_limit() -> None:
+    """A client notices a rebase even if the bucket was rebased back before its next read."""
     mine, others = stored(RPM), own(TPM)
     item = created(mine, {"rpm": 1})
     seen = view(item, NOON, None, mine)
@@ -49,8 +49,8 @@ def test_a_view_never_outlives_a_rebase() -> None:
     assert again.layout.position("tpm") is not None
 
 
-def test_a_limit_that_was_lowered_removed_and_put_back_is_not_refilled() -> None:
-    """Removing and adding a limit never refills it, whatever capacity it had in between."""
+def test_limit_lowered_removed_and_added_again_is_not_refilled() -> None:
+    """Removing and adding a limit never refills it, whatever its capacity was in between."""
     client = Client(stored(RPM, TPM))
     client.request({"rpm": 100}, at(NOON))
     for stamp, limits in enumerate(((Limit("rpm", 1, 100, 3_600), TPM), (TPM,), (RPM, TPM)), start=2):
@@ -60,8 +60,8 @@ def test_a_limit_that_was_lowered_removed_and_put_back_is_not_refilled() -> None
     assert level(client.item, "rpm", NOON + HOUR // 50) <= 2_000
 
 
-def test_a_take_by_a_client_that_never_expires_buckets_is_not_forgotten() -> None:
-    """While a bucket is in use it does not expire before it is full."""
+def test_take_by_a_client_without_expiry_moves_the_expiry() -> None:
+    """A bucket in use does not expire before it is full."""
     item = created(stored(RPM, ttl=2))
     expires_ms = item["ttl"] * 1000
     never = stored(RPM, ttl=0)
@@ -72,8 +72,8 @@ def test_a_take_by_a_client_that_never_expires_buckets_is_not_forgotten() -> Non
     assert item.get("ttl", late[1]) * 1000 >= late[1] + HOUR
 
 
-def test_a_take_by_a_client_that_saw_a_debt_is_not_forgotten() -> None:
-    """While a bucket is in use it does not expire before it is full."""
+def test_take_with_an_old_view_of_a_debt_moves_the_expiry() -> None:
+    """A bucket in use does not expire before it is full."""
     terms = stored(RPM, TPM, ttl=2)
     item = created(terms)
     item = after(settling(view(item), at(NOON), debits={"tpm": 1_000}), item)
@@ -87,8 +87,8 @@ def test_a_take_by_a_client_that_saw_a_debt_is_not_forgotten() -> None:
     assert item.get("ttl", late[1]) * 1000 >= late[1] + HOUR
 
 
-def test_a_reset_at_an_unsure_time_asks_for_what_is_surely_there() -> None:
-    """Both ends of the clock count, to the strict side: n - E at the early end is the least a take asks for."""
+def test_reset_with_wide_time_bounds_requires_the_earlier_balance() -> None:
+    """A take requires at least n - E, where E is what was earned by the early end of the bounds."""
     terms = stored(Limit("rps", 10, 10, 1))
     item = created(terms, {"rps": 10})
     unsure = (NOON + 900, NOON + 1_100)
@@ -99,7 +99,7 @@ def test_a_reset_at_an_unsure_time_asks_for_what_is_surely_there() -> None:
     assert isinstance(answer, Refused)
 
 
-def test_a_new_limit_of_a_shard_is_not_overdrawn() -> None:
+def test_new_limit_of_a_shard_gives_at_most_its_share() -> None:
     """A shard gives no more than its share."""
     item = {**created(stored(RPM)), "shard_count": 2}
     terms = stored(RPM, TPM, stamp=2)
@@ -110,8 +110,8 @@ def test_a_new_limit_of_a_shard_is_not_overdrawn() -> None:
 
 
 @pytest.mark.parametrize("missing", ["b_wcu_tc", "b_rpm_tc"])
-def test_a_damaged_bucket_is_told_as_such(missing: str) -> None:
-    """An item that is no whole bucket is a CorruptItemError that names it."""
+def test_view_of_an_incomplete_bucket_raises_corrupt_item(missing: str) -> None:
+    """An item that lacks an attribute of a bucket is a CorruptItemError."""
     item = created(stored(RPM))
     del item[missing]
 
@@ -119,8 +119,8 @@ def test_a_damaged_bucket_is_told_as_such(missing: str) -> None:
         view(item)
 
 
-def test_a_client_alone_knows_that_it_is_alone(limiter: SyncRateLimiter) -> None:
-    """What a client itself settles is not the pace of others."""
+def test_pace_of_a_client_alone_stays_none(limiter: SyncRateLimiter) -> None:
+    """A client's own settlements do not count as the pace of other clients."""
     for _ in range(3):
         with limiter.acquire("user-1", "gpt-4", {"rpm": 2}) as lease:
             lease.adjust(rpm=1)
@@ -128,7 +128,9 @@ def test_a_client_alone_knows_that_it_is_alone(limiter: SyncRateLimiter) -> None
     assert limiter.repository.scope.caches.view(("user-1", "gpt-4")).pace is None
 
 
-def test_a_credit_beside_a_debit_is_not_given_twice(limiter: SyncRateLimiter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credit_beside_a_debit_whose_answer_is_lost_is_applied_once(
+    limiter: SyncRateLimiter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A credit is never sent again."""
     table, client = limiter.repository.scope.table, limiter._client
     another = SyncRateLimiter(limiter.repository)
@@ -151,8 +153,10 @@ def test_a_credit_beside_a_debit_is_not_given_twice(limiter: SyncRateLimiter, mo
     assert 6 == limiter.available("user-1", "gpt-4")["tpm"]
 
 
-def test_a_credit_beside_a_debit_outlasts_a_throttle(limiter: SyncRateLimiter, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Throttled is definite: nothing was written, so all of it may be sent again."""
+def test_credit_beside_a_throttled_debit_is_sent_again(
+    limiter: SyncRateLimiter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A throttled write was not applied, so all of it may be sent again."""
     table = limiter.repository.scope.table
     client = limiter._client
     write = table.write
@@ -170,8 +174,8 @@ def test_a_credit_beside_a_debit_outlasts_a_throttle(limiter: SyncRateLimiter, m
     assert {"rpm": 97, "tpm": 6} == limiter.available("user-1", "gpt-4")
 
 
-def test_a_limit_that_has_long_been_full_is_forgotten() -> None:
-    """A bucket does not grow with every name that was ever used in it."""
+def test_removed_limit_that_is_full_is_dropped_from_the_bucket() -> None:
+    """A bucket does not grow with every limit name that was ever used in it."""
     item = created(stored(RPM, TPM), {"tpm": 1})
     item = after(taking(view(item), stored(RPM, stamp=2), {}, at(NOON)), item)
 

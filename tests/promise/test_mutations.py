@@ -1,4 +1,4 @@
-"""The promise tests notice a broken rule: each mutation that they have to notice breaks the promise."""
+"""Each mutation that the promise tests must notice breaks the promise in one of 600 random runs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,15 +7,15 @@ import pytest
 
 from tests.mutations.catalogue import MUTATIONS
 from tests.mutations.mutation import ONE_BUCKET, SHARDED_BUCKET, Mutation, PromiseCheck, patched
-from tests.promise import shard_wander, wander
+from tests.promise import random_run, shard_random_run
 from tests.promise.ledger import BrokenPromiseError
 
 RUNS = 600
 WORLDS: dict[str, tuple[Callable[[int, int], Any], int]] = {
-    ONE_BUCKET: (wander.wander, 150),
-    SHARDED_BUCKET: (shard_wander.wander, 200),
+    ONE_BUCKET: (random_run.run_random, 150),
+    SHARDED_BUCKET: (shard_random_run.run_random, 200),
 }
-"""How to run a seed in each world, and the number of its steps."""
+"""The function that runs a seed in each world, and the number of its steps."""
 
 
 CASES = [

@@ -1,8 +1,13 @@
-"""The promise: whatever clients do, however late they are and whatever they have seen, a limit holds.
+"""The promise for one bucket: however late clients are and whatever they have read, a limit holds.
+
+A world of three clients and one item runs the real decisions and writes, one step at a time. Steps are drawn from a
+seed (``random_run.py``) or by Hypothesis. Views may be old, clocks wrong, writes late and answers lost.
 
 For every span that ends in a take, takes + debits - credits <= the largest capacity in force + what the span earns +
-what the spread of clocks and delays earns. From below: nothing is rejected that fits, and no token is lost on the way.
-``HYPOTHESIS_PROFILE=search`` looks longer.
+what clock errors and delays earn. A request that fits is never rejected, and no token is lost.
+
+A failing test prints ``run_random(seed, steps)``, which replays the run in Python, or a Hypothesis example.
+``HYPOTHESIS_PROFILE=search`` searches longer.
 """
 
 from random import Random
@@ -13,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tests.one_bucket import NOON, Client, at, stored
-from tests.promise.wander import NAMES, some_limits, wander
+from tests.promise.random_run import NAMES, run_random, some_limits
 from tests.promise.world import Scenario, World
 from zae_limiter.core.limit import Limit
 
@@ -21,14 +26,14 @@ RUNS = 3 * settings().max_examples
 
 
 @pytest.mark.parametrize("block", range(4))
-def test_no_run_breaks_the_promise(block: int) -> None:
-    """Chance finds nothing; a seed that does is a test of its own."""
+def test_random_runs_of_one_bucket_keep_the_promise(block: int) -> None:
+    """The ledger accepts every write of every seed."""
     admitted = rejected = 0
     for seed in range(block * RUNS, (block + 1) * RUNS):
         try:
-            world = wander(seed, 200)
+            world = run_random(seed, 200)
         except AssertionError as broken:
-            raise AssertionError(f"wander({seed}, 200): {broken}") from broken
+            raise AssertionError(f"run_random({seed}, 200): {broken}") from broken
         admitted += world.admitted
         rejected += world.rejected
 
@@ -136,10 +141,10 @@ TestPromise.settings = settings(stateful_step_count=60)
     spent=st.integers(0, 40),
     idle_ms=st.integers(0, 10**7),
 )
-def test_an_idle_bucket_bursts_to_its_capacity_and_not_a_token_more(
+def test_idle_bucket_admits_its_balance_and_earnings_up_to_the_capacity(
     cap: int, rate: int, period_s: int, spent: int, idle_ms: int
 ) -> None:
-    """However long nobody came, the first burst is what was there plus what was earned, at most the capacity."""
+    """However long a bucket was idle, its first burst is at most the capacity."""
     client = Client(stored(Limit("rpm", cap, rate, period_s)))
     client.request({"rpm": min(spent, cap)}, at(NOON))
     later = NOON + idle_ms
@@ -154,16 +159,16 @@ def test_an_idle_bucket_bursts_to_its_capacity_and_not_a_token_more(
 
 
 @given(first=st.integers(1, 40), rate=st.integers(1, 40), period_s=st.integers(1, 1_000), again=st.integers(1, 40))
-def test_a_retry_is_admitted_when_it_is_told_and_not_a_millisecond_before(
+def test_retry_is_admitted_after_the_announced_wait_and_not_earlier(
     first: int, rate: int, period_s: int, again: int
 ) -> None:
-    """Retry-after is neither early nor late."""
+    """Retry-after is exact to the millisecond."""
     client = Client(stored(Limit("rpm", 40, rate, period_s)))
     client.request({"rpm": 40}, at(NOON))
 
-    told = client.request({"rpm": again}, at(NOON + first))
-    if told:
-        ready_ms = NOON + first + round(told[0].retry_after_seconds * 1000)
+    rejected = client.request({"rpm": again}, at(NOON + first))
+    if rejected:
+        ready_ms = NOON + first + round(rejected[0].retry_after_seconds * 1000)
 
         assert client.request({"rpm": again}, at(ready_ms - 1))
         assert not client.request({"rpm": again}, at(ready_ms))

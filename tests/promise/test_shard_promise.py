@@ -1,7 +1,8 @@
-"""The promise over all shards of a bucket, while anybody splits and merges them at any time.
+"""The promise over all shards of a bucket, while any client splits and merges them at any time.
 
 For every span that ends in a take, takes + debits - credits <= the largest capacity in force + what the span earns +
-what the spread of clocks and delays earns + what shards owe. Nothing is made or lost by a split or a merge.
+what clock errors and delays earn + the debts of shards. A split or a merge creates and loses no token.
+``test_promise.py`` says how to replay a failure.
 """
 
 import pytest
@@ -9,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from tests.promise.shard_wander import wander
+from tests.promise.random_run import NAMES
+from tests.promise.shard_random_run import run_random
 from tests.promise.shard_world import ShardWorld
-from tests.promise.wander import NAMES
 from tests.promise.world import Scenario
 from zae_limiter.core.limit import Limit
 
@@ -19,15 +20,15 @@ RUNS = settings().max_examples
 
 
 @pytest.mark.parametrize("block", range(2))
-def test_no_run_breaks_the_promise(block: int) -> None:
-    """Chance finds nothing; a seed that does is a test of its own."""
+def test_random_runs_of_a_sharded_bucket_keep_the_promise(block: int) -> None:
+    """The ledger accepts every write of every seed."""
     applied: dict[str, int] = {}
     most = 0
     for seed in range(block * RUNS, (block + 1) * RUNS):
         try:
-            world = wander(seed, 250)
+            world = run_random(seed, 250)
         except AssertionError as broken:
-            raise AssertionError(f"wander({seed}, 250): {broken}") from broken
+            raise AssertionError(f"run_random({seed}, 250): {broken}") from broken
         most = max(most, world.most_shards)
         applied = {kind: applied.get(kind, 0) + world.applied.get(kind, 0) for kind in {*applied, *world.applied}}
 

@@ -1,7 +1,7 @@
-"""A world of one bucket: clients with old views and skewed clocks, writes that come late, answers that are lost.
+"""A world of one bucket: clients with old views and wrong clocks, late writes and lost answers.
 
 Clients do what the limiter's driver does, one step at a time, so that anything may happen between two of their steps.
-Every write that is applied is booked in the ledger, which checks the promise.
+Every applied write is recorded in the ledger, which checks the promise.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,7 +47,10 @@ Operation = Put | Update
 
 @dataclass(frozen=True)
 class Scenario:
-    """``clocks``: each client's earliest and latest reading, relative to the true time; one pair per client."""
+    """The limits, clocks and delays of a world.
+
+    ``clocks``: each client's earliest and latest reading, relative to the true time; one pair per client.
+    """
 
     limits: tuple[Limit, ...]
     clocks: tuple[TimeBounds, ...] = ((0, 0), (0, 0), (0, 0))
@@ -58,13 +61,13 @@ class Scenario:
 
     @property
     def spread_ms(self) -> int:
-        """How far apart two writes of one moment can be dated, or one of them and the truth."""
+        """The largest difference between the times of two writes at the same moment, or of one and the true time."""
         return max(0, *(high for _, high in self.clocks)) - min(0, *(low for low, _ in self.clocks)) + self.delay_ms
 
 
 @dataclass
 class Sent:
-    """A write on its way."""
+    """A write in flight."""
 
     operation: Operation
     decided_ms: int
@@ -77,7 +80,7 @@ class Sent:
 
 @dataclass
 class Job:
-    """What a client is at: a request (``consume``), or the settling of a lease (``settlement``)."""
+    """The current work of a client: a request (``consume``), or the settlement of a lease (``settlement``)."""
 
     consume: dict[str, int] = field(default_factory=dict)
     own: tuple[Limit, ...] | None = None
@@ -90,7 +93,7 @@ class Job:
 
 @dataclass
 class Client:
-    """One client: its clock, what it has read of the configuration, and what it last saw of the bucket."""
+    """One client: its clock, its copy of the configuration, and its view of the bucket."""
 
     clock: TimeBounds
     multiplier: int
@@ -103,14 +106,14 @@ class Client:
 
 @dataclass
 class Lease:
-    """What was taken and not given back, in millitokens, and the terms it was taken by."""
+    """What was taken and not credited, in millitokens, and the limits in force at that time."""
 
     held: dict[str, int]
     terms: EffectiveLimits
 
 
 class World:
-    """One bucket and everybody who uses it."""
+    """One bucket and all its clients."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
@@ -128,7 +131,7 @@ class World:
     # What may happen.
 
     def ask(self, who: int, consume: Mapping[str, int], own: tuple[Limit, ...] | None = None) -> None:
-        """A client begins a request; amounts beyond the capacity are cut to it."""
+        """A client begins a request; amounts above the capacity are reduced to it."""
         client = self.clients[who]
         if client.job is not None:
             return
@@ -153,7 +156,7 @@ class World:
             client.job = Job(settlement=Settlement(debits, credits), terms=lease.terms)
 
     def decide(self, who: int) -> None:
-        """A client takes its next step; a write it decides on is under way then."""
+        """A client takes its next step; a write that it decides on is then in flight."""
         client = self.clients[who]
         job = client.job
         if job is None or job.sent is not None:
@@ -166,12 +169,12 @@ class World:
             self._decide_settlement(client, job, job.settlement)
 
     def deliver(self, who: int, fate: str = "answered") -> None:
-        """A client's write arrives. ``lost``: applied, if it can be, but the client does not hear of it."""
+        """A client's write arrives. ``lost``: applied if possible, but the client gets no answer."""
         client = self.clients[who]
         if client.job is None or client.job.sent is None:
             return
         sent = client.job.sent
-        # A write that a client does not hear of looks to it like another's.
+        # A write whose answer was lost looks to its client like another client's write.
         self.ledger.alone = self.ledger.alone and fate == "answered"
         answer = self._write(sent)
         if fate == "crash":
@@ -181,22 +184,22 @@ class World:
         elif sent.use.debits or sent.use.takes or sent.use.kind == "rebase":
             self._send_again(client, sent)
         else:
-            # A credit may have been given: it is never sent again.
+            # The credit may have been applied: it is never sent again.
             client.job = None
 
     def finish(self, who: int) -> None:
-        """A client carries its job through while all others stand still."""
+        """A client completes its job while all others pause."""
         while self.clients[who].job is not None:
             self.decide(who)
             self.deliver(who)
 
     def crash(self, who: int) -> None:
-        """A client forgets everything; a write under way never arrives."""
+        """A client forgets everything; a write in flight never arrives."""
         client = self.clients[who]
         client.job, client.view, client.seen = None, None, {}
 
     def tick(self, step_ms: int) -> None:
-        """Time passes; what is under way arrives before it is too late."""
+        """Time passes; writes in flight arrive before their deadline."""
         for who, client in enumerate(self.clients):
             while client.job is not None and client.job.sent is not None:
                 if self.now_ms + step_ms - client.job.sent.decided_ms <= self.scenario.delay_ms:
@@ -209,26 +212,26 @@ class World:
         self.configs.append(self._resolution(limits, self.configs[-1].stamp + 1, expires))
 
     def restore(self) -> None:
-        """The configuration goes back to what it was: a backup is restored."""
+        """The configuration is restored from a backup."""
         self.configs = self.configs[: max(1, len(self.configs) - 1)]
 
     def read_config(self, who: int) -> None:
-        """A client's memory of the configuration ends, and it reads it anew."""
+        """A client's cache of the configuration ends, and it reads it again."""
         self.clients[who].resolution = self.configs[-1]
 
     def expire(self) -> None:
-        """The table removes the item if its time is past."""
+        """The table removes the item if its expiry has passed."""
         if self.item.get("ttl", self.now_ms) < self.now_ms // 1000:
             self.ledger.expire(self.item, self.now_ms)
             self.item = {}
 
     def idle_to_expiry(self) -> None:
-        """Nothing happens until the very moment the item may go, and it goes."""
+        """Nothing happens until the item expires."""
         if "ttl" in self.item:
             self.tick(max(0, (self.item["ttl"] + 1) * 1000 - self.now_ms))
             self.expire()
 
-    # How a client goes about it.
+    # How a client works.
 
     def _decide_request(self, client: Client, job: Job) -> None:
         now = self._moment(client)
@@ -249,7 +252,7 @@ class World:
                 self._drop_if_invalid(client, job)
             case _:
                 takes = {} if isinstance(chosen, Rebase) and not chosen.takes else job.consume
-                # Nothing is written of a limit that nothing is taken of.
+                # A limit of which nothing is taken is not written.
                 milli = {name: tokens * 1000 for name, tokens in takes.items() if tokens}
                 kind = "take" if takes else "rebase"
                 use = Use(kind, takes=milli, may_yield=job.progress.refusals >= GUESSES)
@@ -298,7 +301,7 @@ class World:
         )
 
     def _write(self, sent: Sent) -> Item | None:
-        """Apply a write to the item, and return the item if the client will think it was applied."""
+        """Apply a write to the item. Return the item if the client will treat the write as applied."""
         answer = evaluate.apply(sent.operation, self.item)
         if isinstance(answer, dict):
             before, self.item = self.item, answer
@@ -308,7 +311,7 @@ class World:
         return self.item if sent.lost and self.item.get("op") == nonce else None
 
     def _send_again(self, client: Client, sent: Sent) -> None:
-        """Prepare to send a write once more after its answer was lost, without what it gives back."""
+        """Prepare to send a write again after its answer was lost, without its credits."""
         if sent.parts is not None and client.view is not None:
             debits = [part for part in sent.parts.parts if part.spent >= 0]
             nonce = sent.operation.set["op"] if isinstance(sent.operation, Update) else 0
@@ -342,7 +345,7 @@ class World:
 
     @staticmethod
     def _own(client: Client, sent: Sent) -> list[tuple[int, int]]:
-        """What a client's write did to the limits it knew, by position."""
+        """Return what a client's write did to the limits it knew, by position."""
         if client.view is None:
             return []
         used = {**sent.use.takes, **sent.use.debits, **{name: -milli for name, milli in sent.use.credits.items()}}
@@ -355,14 +358,19 @@ class World:
         client.view = view_of(self.item, now_ms, client.view, terms, own) if self.item else None
 
     def _check_rejection(self, client: Client, job: Job, at: TimeBounds) -> None:
-        """A rejected request did not fit what the client saw, and would at the time it is told and not before."""
+        """A rejected request did not fit the client's view. It fits at the announced time, and not before."""
         terms, seen = self._known(job), client.seen
         short = {name for name, tokens in job.consume.items() if tokens and level(seen, name, at[0]) < tokens * 1000}
-        require(bool(short), "rejected though it fits:", job, seen)
+        require(bool(short), "rejected although it fits:", job, seen)
         stands = limit_levels(client.view, terms, at)
-        told = statuses(("user-1", "gpt-4"), stands, amounts_of(job.consume, terms), at, at)
-        require(short == {one.limit_name for one in told if one.exceeded}, "the wrong limits are told:", told, seen)
-        for one in told:
+        reported = statuses(("user-1", "gpt-4"), stands, amounts_of(job.consume, terms), at, at)
+        require(
+            short == {one.limit_name for one in reported if one.exceeded},
+            "the wrong limits are reported:",
+            reported,
+            seen,
+        )
+        for one in reported:
             if one.exceeded:
                 ready_ms, milli = at[0] + round(one.retry_after_seconds * 1000), one.requested * 1000
                 require(level(seen, one.limit_name, ready_ms) >= milli, "retry too early:", one, at, seen)
@@ -379,7 +387,7 @@ class World:
 
     @staticmethod
     def _terms(client: Client, own: tuple[Limit, ...] | None) -> EffectiveLimits:
-        """The terms a client goes by, the same object as long as they are the same."""
+        """Return a client's limits in force, the same object as long as they are equal."""
         found = (
             effective_limits(client.resolution, client.multiplier)
             if own is None

@@ -1,4 +1,4 @@
-"""What is built, once for all tests of a process."""
+"""The built packages, once for all tests of a process."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ from tools import package
 
 @pytest.fixture(scope="session")
 def dist(tmp_path_factory) -> Path:
-    """A folder with the wheel and the source archive of this clone."""
+    """Return a folder with the wheel and the source archive of this clone."""
     if shutil.which("git") is None or not (package.ROOT / ".git").exists():
         pytest.skip("the version of a build is that of its tag: this needs git, and a clone")
     folder = tmp_path_factory.mktemp("dist")
@@ -22,7 +22,7 @@ def dist(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def known() -> set[str]:
-    """What may be in a build: what is tracked, and what its author has not added yet."""
+    """Return the files that may be in a build: tracked ones, and new ones that are not ignored."""
     command = ["git", "ls-files", "-z", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=package.ROOT, capture_output=True, text=True, check=True).stdout
     return package.tracked() | set(filter(None, listed.split("\0")))
@@ -30,11 +30,11 @@ def known() -> set[str]:
 
 @pytest.fixture(scope="session")
 def bare(dist, tmp_path_factory) -> Environment:
-    """The wheel with what it requires, and nothing else."""
+    """Return an environment with the wheel and its requirements, and nothing else."""
     return new_environment(tmp_path_factory.mktemp("bare"), package.one(dist, "*.whl"))
 
 
 @pytest.fixture(scope="session")
 def with_lambda(dist, tmp_path_factory) -> Environment:
-    """The same with the extra that deploying needs."""
+    """Return the same with the extra that deploying needs."""
     return new_environment(tmp_path_factory.mktemp("lambda"), package.one(dist, "*.whl"), "lambda")

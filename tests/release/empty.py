@@ -1,7 +1,7 @@
-"""An environment with a wheel and exactly what its metadata say it requires.
+"""An environment with a wheel and exactly the requirements of its metadata.
 
-The wheel is installed by a real installer. What it requires is linked from the environment of the tests, so that no
-index is asked; what is not required is not there, and whoever imports it fails.
+The wheel is installed by a real installer. Its requirements are linked from the environment of the tests, so that no
+index is needed. Anything else cannot be imported.
 """
 
 import importlib.metadata
@@ -27,7 +27,7 @@ class Environment:
     programs: Path
 
     def run(self, *command: str, cwd: Path, code: int = 0) -> str:
-        """What a program says, on both streams; it must end with a code."""
+        """Run a program, require an exit code, and return what it prints on both streams."""
         done = subprocess.run(
             [str(self.programs / command[0]), *command[1:]],
             cwd=cwd,
@@ -43,7 +43,7 @@ class Environment:
 
 
 def new_environment(folder: Path, wheel: Path, *extras: str) -> Environment:
-    """Make an environment in a folder."""
+    """Create an environment in a folder."""
     venv.create(folder, with_pip=False, symlinks=True)
     environment = Environment(folder / "bin")
     site = Path(environment.run("python", "-c", "import site; print(site.getsitepackages()[0])", cwd=folder).strip())
@@ -56,12 +56,12 @@ def new_environment(folder: Path, wheel: Path, *extras: str) -> Environment:
 
 
 def install(wheel: Path, python: Path) -> None:
-    """Install a wheel alone, with the installer that there is."""
+    """Install a wheel alone, with the available installer."""
     options = ["--quiet", "--no-deps", "--no-index", str(wheel)]
     if uv := shutil.which("uv"):
         command = [uv, "pip", "install", "--python", str(python), *options]
     else:
-        # An environment that was made where venv lacks pip has none; then the one outside is taken.
+        # An environment that was created without pip has none; then the outer one is used.
         pip = [sys.executable, "-m", "pip"] if importlib.util.find_spec("pip") else ["pip"]
         command = [*pip, "--python", str(python), "install", "--no-compile", *options]
     subprocess.run(command, env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}, check=True)
@@ -70,7 +70,7 @@ def install(wheel: Path, python: Path) -> None:
 def required(
     requirements: list[Requirement], extras: tuple[str, ...], seen: set[str]
 ) -> Iterator[importlib.metadata.Distribution]:
-    """The distributions that requirements come to, and those these require, each once."""
+    """Return the distributions that requirements need, and their own, each once."""
     for requirement in requirements:
         marker = requirement.marker
         wanted = marker is None or any(marker.evaluate({"extra": extra}) for extra in extras or ("",))
@@ -85,6 +85,6 @@ def required(
 
 
 def link(distribution: importlib.metadata.Distribution, site: Path) -> None:
-    """Put a distribution's packages and modules where programs of the environment find them."""
+    """Link a distribution's packages and modules into the environment."""
     for top in sorted({path.parts[0] for path in distribution.files or []} - {"..", "__pycache__"}):
         (site / top).symlink_to(str(distribution.locate_file(top)))

@@ -1,4 +1,4 @@
-"""The changelog: news in files and under Unreleased become the section of a version, by the real towncrier."""
+"""Changelog fragments and the Unreleased section become the section of a version, by the real towncrier."""
 
 import shutil
 from pathlib import Path
@@ -13,7 +13,7 @@ BY_HAND = "### Added\n\n- Zebras, which\n  have stripes.\n- Apes.\n\n### Fixed\n
 
 @pytest.fixture
 def clone(tmp_path) -> Path:
-    """What a clone has of it, without news."""
+    """Return a clone's changelog files, without fragments."""
     shutil.copy(changelog.ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "changelog.d").mkdir()
     for name in ("README.md", "template.md.jinja"):
@@ -26,16 +26,16 @@ def tell(clone: Path, name: str, text: str) -> None:
     (clone / "changelog.d" / name).write_text(text)
 
 
-def test_what_stands_under_unreleased_becomes_the_section_of_the_version(clone):
-    """Word for word, in its order; so the first release needs no other way than the next."""
+def test_unreleased_text_becomes_the_section_of_the_version(clone):
+    """Word for word, in its order; so the first release works as the next."""
     changelog.write(clone, "0.1.0", "2030-01-02")
 
     expected = f"{HEAD}## [Unreleased]\n\n## [0.1.0] - 2030-01-02\n\n{BY_HAND}"
     assert expected == (clone / "CHANGELOG.md").read_text()
 
 
-def test_news_in_files_join_it_under_their_kind(clone):
-    """In the order of Keep a Changelog, each kind once; the files are gone afterwards, their page stays."""
+def test_fragments_join_the_section_under_their_kind(clone):
+    """In the order of Keep a Changelog, each kind once; the fragments are deleted, their page stays."""
     tell(clone, "+bears.added.md", "Bears,\nbrown ones.")
     tell(clone, "12.changed.md", "Bees hum.\n")
     changelog.write(clone, "0.1.0", "2030-01-02")
@@ -48,8 +48,8 @@ def test_news_in_files_join_it_under_their_kind(clone):
     assert {"README.md", "template.md.jinja"} == {path.name for path in (clone / "changelog.d").iterdir()}
 
 
-def test_the_next_version_stands_above_the_last(clone):
-    """And leaves it as it was."""
+def test_next_version_is_written_above_the_last(clone):
+    """The last section is unchanged."""
     changelog.write(clone, "0.1.0", "2030-01-02")
     first = changelog.notes(clone, "0.1.0")
     tell(clone, "+more.security.md", "Locks.")
@@ -60,7 +60,7 @@ def test_the_next_version_stands_above_the_last(clone):
     assert ("### Security\n\n- Locks.", first) == tuple(changelog.notes(clone, one) for one in ("0.2.0", "0.1.0"))
 
 
-def test_looking_changes_nothing(clone):
+def test_draft_of_the_next_section_changes_nothing(clone):
     """The next section can be read at any time."""
     tell(clone, "+bears.added.md", "Bears.")
     before = {path: path.read_text() for path in clone.rglob("*.*") if path.is_file()}
@@ -77,8 +77,8 @@ def test_looking_changes_nothing(clone):
         ("+bears.added.md", "v0.1.0", "write it as 1.2.3"),
     ],
 )
-def test_what_is_called_wrongly_is_refused(name, version, said, clone):
-    """A kind that there is not would be lost without a word."""
+def test_fragment_with_a_wrong_name_is_refused(name, version, said, clone):
+    """A fragment of an unknown kind would be lost silently."""
     tell(clone, name, "Bears.")
 
     with pytest.raises(SystemExit, match=said):
@@ -86,22 +86,22 @@ def test_what_is_called_wrongly_is_refused(name, version, said, clone):
     assert (clone / "changelog.d" / name).exists()
 
 
-def test_a_version_is_written_once(clone):
-    """Twice is a tag that was forgotten."""
+def test_version_that_is_already_written_is_refused(clone):
+    """It means that a tag was forgotten."""
     changelog.write(clone, "0.1.0", "2030-01-02")
 
     with pytest.raises(SystemExit, match="has a section"):
         changelog.write(clone, "0.1.0", "2030-01-02")
 
 
-def test_a_version_that_says_nothing_has_no_notes(clone):
-    """So that no tag is released before its section is written."""
+def test_version_without_text_has_no_notes(clone):
+    """So no tag is released before its section is written."""
     with pytest.raises(SystemExit, match="make changelog"):
         changelog.notes(clone, "0.3.0")
 
 
-def test_this_clone_can_be_released():
-    """Its own news have names that towncrier knows, and come out under kinds that there are."""
+def test_changelog_of_this_clone_can_be_released():
+    """Its fragments have names that towncrier knows, and known kinds."""
     shown = changelog.released(changelog.ROOT, "99.0.0", "2030-01-02")
 
     assert changelog.section(shown, "99.0.0")

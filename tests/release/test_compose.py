@@ -1,4 +1,4 @@
-"""docker-compose.yml describes the container that the command runs: a stand-in for an engine sees what it asks for."""
+"""docker-compose.yml describes the container that the command runs: a fake engine records what is requested."""
 
 import os
 import shutil
@@ -25,9 +25,9 @@ SERVICE = COMPOSE["services"]["aws"]
 
 @pytest.fixture
 def asked(tmp_path, tmp_path_factory, monkeypatch):
-    """What an engine is asked for by ``zae-limiter local up --docker``."""
+    """Return what ``zae-limiter local up --docker`` requests of an engine."""
     engine = Engine(images={local_container.IMAGE})
-    # The path of a socket has room for about 100 characters.
+    # The path of a socket has at most about 100 characters.
     with docker_engine(tmp_path_factory.mktemp("d"), engine) as address:
         monkeypatch.setenv("DOCKER_HOST", address)
         with always_stopped(tmp_path / "local") as aws:
@@ -36,8 +36,8 @@ def asked(tmp_path, tmp_path_factory, monkeypatch):
             yield container.wanted
 
 
-def test_it_is_the_same_container(asked):
-    """Image, environment, the port within, this machine only, the places of its state and of the engine's socket."""
+def test_compose_container_is_the_container_of_the_command(asked):
+    """Image, environment, the port inside, this machine only, the paths of its state and of the engine's socket."""
     (port,) = SERVICE["ports"]
     ((inner, (binding,)),) = asked["HostConfig"]["PortBindings"].items()
 
@@ -51,8 +51,8 @@ def targets(volumes: list[str]) -> list[str]:
     return [volume.split(":")[1] for volume in volumes]
 
 
-def test_it_has_as_long_to_start_and_to_end():
-    """It writes down what it holds while it ends, and a short wait would cut that off."""
+def test_compose_container_has_the_start_and_stop_times_of_the_command():
+    """It writes its state while it ends, and a short wait would cut that off."""
     assert f"{local_container._STOP_S}s" == SERVICE["stop_grace_period"]
     assert f"{local._START_S:.0f}s" == SERVICE["healthcheck"]["start_period"]
     assert f"{local._HEALTH_S:.0f}s" == SERVICE["healthcheck"]["timeout"]
@@ -60,15 +60,15 @@ def test_it_has_as_long_to_start_and_to_end():
 
 @pytest.mark.parametrize("program", ["curl", "wget", "python3"])
 @pytest.mark.parametrize(("status", "healthy"), [(200, True), (503, False)])
-def test_it_is_healthy_when_the_command_would_say_so(program, status, healthy, tmp_path):
-    """The same path, asked with whichever program an image has."""
+def test_compose_health_check_is_that_of_the_command(program, status, healthy, tmp_path):
+    """The same path, requested with any program that an image has."""
     found = sys.executable if program == "python3" else shutil.which(program)
     if found is None:
         pytest.skip(f"no {program} here")
     (tmp_path / program).symlink_to(os.path.realpath(found))
     with answering(status) as (port, paths):
         kind, script = SERVICE["healthcheck"]["test"]
-        # What compose makes of a doubled dollar.
+        # Compose replaces a doubled dollar with one.
         script = script.replace("$$", "$").replace("127.0.0.1:4566", f"127.0.0.1:{port}")
         shell = ["/bin/sh", "-c", script]
         done = subprocess.run(shell, env={"PATH": str(tmp_path)}, capture_output=True, check=False, timeout=60)
@@ -79,7 +79,7 @@ def test_it_is_healthy_when_the_command_would_say_so(program, status, healthy, t
 
 @contextmanager
 def answering(status: int) -> Iterator[tuple[int, list[str]]]:
-    """The port of a server that answers one status to every path, and the paths."""
+    """Return the port of a server that answers one status to every path, and the paths."""
     paths: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -90,7 +90,7 @@ def answering(status: int) -> Iterator[tuple[int, list[str]]]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Nothing is said."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever).start()

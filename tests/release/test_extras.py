@@ -1,4 +1,4 @@
-"""The extras: those that are promised are there, and whoever is told to install one can."""
+"""The documented extras exist, and every extra that a text tells users to install can be installed."""
 
 import re
 import tomllib
@@ -18,7 +18,7 @@ NAMED = re.compile(r"zae-limiter\[([\w,\- ]+)\]")
 
 
 def files() -> list[Path]:
-    """Every text that a user may be told to install something by."""
+    """Return every text that may tell a user to install something."""
     return [
         path
         for place in TOLD_IN
@@ -28,7 +28,7 @@ def files() -> list[Path]:
 
 
 def names(extra: str) -> set[str]:
-    """What an extra brings, with the extras that it names."""
+    """Return the packages of an extra, including those of the extras that it names."""
     found: set[str] = set()
     for requirement in EXTRAS[extra]:
         if requirement.name == PROJECT["name"]:
@@ -39,35 +39,35 @@ def names(extra: str) -> set[str]:
 
 
 @pytest.mark.parametrize("extra", ["plot", "docs", "cdk", "lambda", "local", "bench", "dev"])
-def test_an_extra_that_is_promised_is_there(extra):
-    """And brings something."""
+def test_documented_extra_exists_and_has_packages(extra):
+    """An extra brings something."""
     assert names(extra)
 
 
-def test_whoever_is_told_to_install_an_extra_can():
-    """Pages, errors and help name only extras that there are."""
-    told = {
+def test_extra_that_a_text_tells_to_install_exists():
+    """Pages, errors and help name only existing extras."""
+    named = {
         (str(path.relative_to(ROOT)), extra.strip())
         for path in files()
         for extras in NAMED.findall(path.read_text())
         for extra in extras.split(",")
     }
 
-    assert {("docs/contributing/localstack.md", "local"), ("src/zae_limiter/infra/cdk.py", "cdk")} <= told
-    assert [] == [(path, extra) for path, extra in sorted(told) if extra not in EXTRAS]
+    assert {("docs/contributing/localstack.md", "local"), ("src/zae_limiter/infra/cdk.py", "cdk")} <= named
+    assert [] == [(path, extra) for path, extra in sorted(named) if extra not in EXTRAS]
 
 
-def test_load_tests_have_what_they_need():
+def test_load_test_extra_has_what_it_needs():
     """Users on greenlets, and an engine to run workers in."""
     assert {"docker", "gevent", "locust"} == names("bench")
 
 
-def test_a_developer_installs_nothing_large():
-    """The CDK has 450 MB, and tests have it from tools/cdk.sh; a load test is nothing that CI runs."""
+def test_developer_extra_has_no_large_package():
+    """The CDK has 450 MB, and tests get it from tools/cdk.sh; CI runs no load tests."""
     assert not {"aws-cdk-lib", "locust"} & names("dev")
 
 
-def test_a_developer_has_what_users_of_other_extras_have():
-    """So that no test of them is skipped, but for those of the CDK and of load tests."""
+def test_developer_extra_includes_the_packages_of_other_extras():
+    """No test of them is skipped, except those of the CDK and of load tests."""
     for extra in ("plot", "docs", "lambda", "local"):
         assert names(extra) <= names("dev"), extra

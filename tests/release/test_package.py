@@ -1,4 +1,4 @@
-"""What is built has all that it needs and nothing else, and its checks notice when it is otherwise."""
+"""The built packages contain all that they need and nothing else, and the checks notice if they do not."""
 
 import re
 import shutil
@@ -17,12 +17,12 @@ PROGRAM = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 @pytest.fixture
 def wheel(dist, tmp_path) -> Path:
-    """A copy that may be spoilt."""
+    """Return a copy that may be modified."""
     original = package.one(dist, "*.whl")
     return Path(shutil.copy(original, tmp_path / original.name))
 
 
-def test_the_wheel_holds_both_packages_and_nothing_else(dist, known):
+def test_wheel_contains_both_packages_and_nothing_else(dist, known):
     """Every module, both markers of types, the template; no test, no cache."""
     wheel = package.one(dist, "*.whl")
 
@@ -34,18 +34,18 @@ def test_the_wheel_holds_both_packages_and_nothing_else(dist, known):
     } <= package.contents(wheel).keys()
 
 
-def test_the_source_archive_is_the_clone(dist, known):
-    """Whoever packs it for a distribution has the tests, the documentation and the examples."""
+def test_source_archive_contains_the_clone(dist, known):
+    """A distribution gets the tests, the documentation and the examples."""
     assert [] == list(package.archive_problems(package.one(dist, "*.tar.gz"), known))
 
 
-def test_the_source_archive_builds_the_same_wheel(dist):
-    """Without git, to the last byte, version included."""
+def test_source_archive_builds_the_same_wheel(dist):
+    """Without git, byte for byte, including the version."""
     assert [] == list(package.rebuilding_problems(package.one(dist, "*.tar.gz"), package.one(dist, "*.whl")))
 
 
-def test_the_version_is_that_of_the_tag(dist, tmp_path):
-    """There is no other place to change; beyond it, it is a development version of the next."""
+def test_version_is_that_of_the_git_tag(dist, tmp_path):
+    """The version is stored nowhere else; after the tag it is a development version of the next."""
     clone, commit = tmp_path / "clone", ["commit", "--quiet", "--allow-empty", "--message", "More"]
     git(tmp_path, "clone", "--quiet", "--no-tags", str(package.ROOT), str(clone))
     git(clone, "tag", "v7.8.9")
@@ -64,13 +64,13 @@ def version(clone: Path) -> str:
     return subprocess.run(command, cwd=clone, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def test_an_index_accepts_the_metadata(dist):
+def test_metadata_is_accepted_by_an_index(dist):
     """Every field is valid."""
     assert [] == list(package.metadata_problems(package.one(dist, "*.whl")))
 
 
-def test_the_page_on_an_index_is_the_readme_for_those_without_a_clone(dist):
-    """The same programs; no link that leads nowhere, no make, and the package is installed by its name."""
+def test_page_on_an_index_is_the_readme_without_clone_commands(dist):
+    """The same programs; no dead link, no make, and the package is installed by its name."""
     contents = package.contents(package.one(dist, "*.whl"))
     (metadata,) = [message_from_string(body.decode()) for name, body in contents.items() if name.endswith("METADATA")]
     page, readme = str(metadata.get_payload()), (package.ROOT / "README.md").read_text()
@@ -83,16 +83,16 @@ def test_the_page_on_an_index_is_the_readme_for_those_without_a_clone(dist):
     assert "\npip install zae-limiter\n" in page
 
 
-def test_a_foreign_file_is_noticed(wheel, known):
-    """A database, a cache or a key that lay in the sources."""
+def test_wheel_with_a_foreign_file_is_noticed(wheel, known):
+    """A database, a cache or a key that was in the sources."""
     with zipfile.ZipFile(wheel, "a") as opened:
         opened.writestr("zae_limiter/limits.db", "")
 
     assert ["foreign: zae_limiter/limits.db"] == list(package.wheel_problems(wheel, known))
 
 
-def test_a_missing_file_is_noticed(wheel, known):
-    """A template that a pattern forgot."""
+def test_wheel_without_a_file_is_noticed(wheel, known):
+    """A template that a pattern misses."""
     added = "src/zae_limiter/infra/templates/another.yaml"
 
     assert ["missing: zae_limiter/infra/templates/another.yaml"] == list(package.wheel_problems(wheel, known | {added}))
@@ -106,18 +106,18 @@ def test_a_missing_file_is_noticed(wheel, known):
         ("Metadata-Version: 2.4\nName: x\nVersion: 1\nRequires-Dist: y >>> 2\n\nA page.", "requires-dist"),
     ],
 )
-def test_metadata_that_an_index_would_refuse_are_noticed(metadata, problem, tmp_path):
-    """Before anything is tagged, not after."""
-    spoilt = tmp_path / "x-1-py3-none-any.whl"
-    with zipfile.ZipFile(spoilt, "w") as opened:
+def test_metadata_that_an_index_would_refuse_is_noticed(metadata, problem, tmp_path):
+    """Before a tag is created, not after."""
+    invalid = tmp_path / "x-1-py3-none-any.whl"
+    with zipfile.ZipFile(invalid, "w") as opened:
         opened.writestr("x-1.dist-info/METADATA", metadata)
 
-    (found,) = package.metadata_problems(spoilt)
+    (found,) = package.metadata_problems(invalid)
     assert problem in found.lower()
 
 
-def test_a_wheel_that_is_built_otherwise_is_noticed(dist, wheel):
-    """A file that only the wheel has is one that no distribution could build."""
+def test_wheel_that_differs_from_the_archive_is_noticed(dist, wheel):
+    """No distribution could build a file that only the wheel has."""
     with zipfile.ZipFile(wheel, "a") as opened:
         opened.writestr("zae_limiter/made.py", "")
 

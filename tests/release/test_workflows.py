@@ -1,4 +1,4 @@
-"""The workflows of GitHub and docker-compose.yml are valid, and the workflows run what developers run."""
+"""The GitHub workflows and docker-compose.yml are valid, and the workflows run what developers run."""
 
 import re
 import subprocess
@@ -32,8 +32,8 @@ def validated(schema: str, *files: Path) -> subprocess.CompletedProcess[str]:
         ("compose-spec", "docker-compose.yml"),
     ],
 )
-def test_a_file_is_as_its_schema_says(schema, pattern):
-    """Those who read it would otherwise find out after it was pushed."""
+def test_workflow_or_compose_file_fits_its_schema(schema, pattern):
+    """Otherwise the error shows only after a push."""
     files = sorted(ROOT.glob(pattern))
     done = validated(schema, *files)
 
@@ -41,19 +41,19 @@ def test_a_file_is_as_its_schema_says(schema, pattern):
     assert 0 == done.returncode, done.stdout
 
 
-def test_a_file_that_is_not_is_noticed(tmp_path):
+def test_invalid_workflow_is_noticed(tmp_path):
     """The schema of workflows knows what a job needs."""
     (tmp_path / "bad.yml").write_text("on: push\njobs: {tests: {steps: [{run: make test}]}}\n")
 
     assert "runs-on" in validated("github-workflows", tmp_path / "bad.yml").stdout
 
 
-def test_there_is_one_for_tests_for_the_site_and_for_releases():
-    """And no other that nobody looks at."""
+def test_workflows_are_those_for_tests_site_and_releases():
+    """There is no other that is not maintained."""
     assert {"tests", "docs", "release"} == WORKFLOWS.keys()
 
 
-def test_every_python_that_is_promised_is_tested():
+def test_every_supported_python_version_is_tested():
     """The matrix is that of the classifiers."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     promised = [found[1] for one in project["classifiers"] if (found := re.search(r":: (3\.\d+)$", one))]
@@ -62,16 +62,16 @@ def test_every_python_that_is_promised_is_tested():
     assert [".ci/run"] == [step["run"] for step in steps(WORKFLOWS["tests"]) if "run" in step]
 
 
-def test_a_release_is_tested_then_built_then_published():
-    """Nothing is published that was not tested, and nothing is announced that was not published."""
+def test_release_is_tested_then_built_then_published():
+    """Nothing is published untested, and nothing is announced unpublished."""
     jobs = WORKFLOWS["release"]["jobs"]
 
     assert "./.github/workflows/tests.yml" == jobs["tests"]["uses"]
     assert ["tests", "build", "pypi"] == [jobs[name]["needs"] for name in ("build", "pypi", "github")]
 
 
-def test_every_job_may_do_what_it_must_and_no_more():
-    """Only one may publish to PyPI, only one may write a release, and no secret is kept."""
+def test_job_has_only_the_permissions_that_it_needs():
+    """Only one may publish to PyPI, only one may write a release, and no secret is stored."""
     jobs = WORKFLOWS["release"]["jobs"]
     read = {"contents": "read"}
 
@@ -95,15 +95,15 @@ def test_every_action_is_pinned():
     assert [] == [one for one in used if not PINNED.fullmatch(one)]
 
 
-def test_every_job_ends():
-    """One that hangs is stopped; a workflow that is called has its own."""
+def test_every_job_has_a_timeout():
+    """A job that hangs is stopped; a called workflow has its own timeout."""
     jobs = [job for workflow in WORKFLOWS.values() for job in workflow["jobs"].values() if "uses" not in job]
 
     assert all(job["timeout-minutes"] <= 30 for job in jobs)
 
 
-def test_every_target_and_tool_that_is_run_is_there():
-    """What a workflow calls, a developer can call."""
+def test_every_target_and_tool_that_a_workflow_runs_exists():
+    """A developer can run what a workflow runs."""
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     scripts = "\n".join(step["run"] for workflow in WORKFLOWS.values() for step in steps(workflow) if "run" in step)
 

@@ -1,4 +1,4 @@
-"""What the async runtime does when its caller is cancelled."""
+"""The async runtime, when its caller is cancelled."""
 
 import asyncio
 import contextvars
@@ -11,7 +11,7 @@ from zae_limiter.runtime.aio import Parallel, finish, finish_in_place, in_thread
 
 
 class Call:
-    """A call that waits until it is let go, and records how it ended."""
+    """A call that waits until it is released, and records how it ended."""
 
     def __init__(self, result="result", error=None):
         self.begun = asyncio.Event()
@@ -34,7 +34,7 @@ class Call:
 
 @pytest.fixture
 async def logged():
-    """Collects what asyncio would log about the running loop."""
+    """Collect what asyncio would log about the running loop."""
     messages = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: messages.append(context["message"]))
     return messages
@@ -45,8 +45,8 @@ async def turns(count=10):
         await asyncio.sleep(0)
 
 
-async def test_both_calls_run_at_once():
-    """Each of a pair may wait for the other to begin."""
+async def test_both_runs_its_two_calls_at_the_same_time():
+    """Each of the two may wait for the other to begin."""
     first, second = Call(1), Call(2)
     pair = asyncio.create_task(Parallel().run([first, second]))
     await first.begun.wait()
@@ -57,8 +57,8 @@ async def test_both_calls_run_at_once():
     assert [1, 2] == await pair
 
 
-async def test_a_cancelled_pair_cancels_both():
-    """Nothing of a cancelled pair goes on alone."""
+async def test_both_when_cancelled_cancels_its_two_calls():
+    """Neither call continues alone."""
     first, second = Call(), Call()
     pair = asyncio.create_task(Parallel().run([first, second]))
     await second.begun.wait()
@@ -69,11 +69,11 @@ async def test_a_cancelled_pair_cancels_both():
     assert ("cancelled", "cancelled") == (first.ending, second.ending)
 
 
-async def test_a_cancelled_pair_waits_for_calls_that_end_slowly():
-    """A call that cleans up is waited for, even when the caller is cancelled again."""
+async def test_both_when_cancelled_waits_for_calls_that_end_slowly():
+    """It waits for a call that cleans up, even if the caller is cancelled again."""
     cleaning, cleaned = asyncio.Event(), asyncio.Event()
 
-    async def stubborn():
+    async def slow_to_cancel():
         try:
             await asyncio.Event().wait()
         finally:
@@ -81,7 +81,7 @@ async def test_a_cancelled_pair_waits_for_calls_that_end_slowly():
             cleaned.set()
 
     quick = Call()
-    pair = asyncio.create_task(Parallel().run([stubborn, quick]))
+    pair = asyncio.create_task(Parallel().run([slow_to_cancel, quick]))
     await quick.begun.wait()
     pair.cancel()
     await turns()
@@ -95,8 +95,8 @@ async def test_a_cancelled_pair_waits_for_calls_that_end_slowly():
     assert (False, True) == (ended_early, cleaned.is_set())
 
 
-async def test_errors_of_a_cancelled_pair_are_not_logged(logged):
-    """The cancellation outranks them."""
+async def test_both_when_cancelled_logs_no_errors_of_its_calls(logged):
+    """The cancellation is raised instead."""
 
     async def fail_when_cancelled():
         try:
@@ -108,7 +108,7 @@ async def test_errors_of_a_cancelled_pair_are_not_logged(logged):
     await turns()
     pair.cancel()
     await asyncio.wait([pair])
-    # The cancellation holds the tasks by its traceback: asyncio logs when they go.
+    # The traceback of the cancellation refers to the tasks: asyncio logs when they are collected.
     ended = pair.cancelled()
     del pair
     gc.collect()
@@ -116,8 +116,8 @@ async def test_errors_of_a_cancelled_pair_are_not_logged(logged):
     assert (True, []) == (ended, logged)
 
 
-async def test_a_blocking_call_leaves_the_loop_free():
-    """The loop goes on while a thread blocks."""
+async def test_blocking_call_on_a_thread_leaves_the_loop_free():
+    """The loop runs while a thread blocks."""
     gate = threading.Event()
     blocked = asyncio.create_task(in_thread(gate.wait, 30))
     await turns()
@@ -126,8 +126,8 @@ async def test_a_blocking_call_leaves_the_loop_free():
     assert await blocked
 
 
-async def test_cancelled_lasting_work_is_finished_then_undone():
-    """What was taken while the caller went away is given back."""
+async def test_lasting_work_when_cancelled_is_finished_then_undone():
+    """Tokens that were taken for a cancelled caller are credited."""
     call, undo = Call("taken"), Call()
     undo.let_go.set()
     task = asyncio.create_task(outlast(call, undo))
@@ -143,8 +143,8 @@ async def test_cancelled_lasting_work_is_finished_then_undone():
     assert ("done", "taken") == undo.ending
 
 
-async def test_lasting_work_survives_many_cancellations():
-    """Neither the call nor the undoing is broken off."""
+async def test_lasting_work_cancelled_many_times_is_finished_and_undone():
+    """Neither the call nor the undo is interrupted."""
     call, undo = Call("taken"), Call()
     task = asyncio.create_task(outlast(call, undo))
     await call.begun.wait()
@@ -163,8 +163,8 @@ async def test_lasting_work_survives_many_cancellations():
     assert (("done",), ("done", "taken")) == (call.ending, undo.ending)
 
 
-async def test_work_that_ended_just_before_the_cancellation_is_undone():
-    """A result that never reached the caller is no result."""
+async def test_lasting_work_that_ended_just_before_the_cancellation_is_undone():
+    """A result that never reached the caller is undone."""
     call, undo = Call("taken"), Call()
     undo.let_go.set()
     task = asyncio.create_task(outlast(call, undo))
@@ -180,8 +180,8 @@ async def test_work_that_ended_just_before_the_cancellation_is_undone():
     assert ("done", "taken") == undo.ending
 
 
-async def test_work_that_fails_after_the_cancellation_is_its_cause(logged):
-    """The cancellation wins; the error is told beside it, and there is nothing to undo."""
+async def test_lasting_work_that_fails_after_the_cancellation_is_its_cause(logged):
+    """The cancellation is raised with the error as its cause; there is nothing to undo."""
     error = KeyError("failed")
     call, undo = Call(error=error), Call()
     task = asyncio.create_task(outlast(call, undo))
@@ -200,8 +200,8 @@ async def test_work_that_fails_after_the_cancellation_is_its_cause(logged):
     assert [] == logged
 
 
-async def test_an_undoing_that_fails_is_the_cause_of_the_cancellation(logged):
-    """The cancellation wins; the error is told beside it."""
+async def test_undo_that_fails_is_the_cause_of_the_cancellation(logged):
+    """The cancellation is raised with the error as its cause."""
     error = KeyError("failed")
     call, undo = Call(), Call(error=error)
     undo.let_go.set()
@@ -219,7 +219,7 @@ async def test_an_undoing_that_fails_is_the_cause_of_the_cancellation(logged):
     assert [] == logged
 
 
-async def test_work_that_cancels_itself_is_not_undone():
+async def test_lasting_work_that_cancels_itself_is_not_undone():
     """It has no result."""
 
     async def cancelled():
@@ -232,8 +232,8 @@ async def test_work_that_cancels_itself_is_not_undone():
     assert not undo.begun.is_set()
 
 
-async def test_a_timeout_around_lasting_work_is_a_timeout():
-    """Waiting on after the cancellation does not confuse asyncio's own scopes."""
+async def test_timeout_around_lasting_work_raises_timeout_error():
+    """Waiting after the cancellation does not confuse asyncio's own scopes."""
     call, undo = Call("taken"), Call()
     undo.let_go.set()
 
@@ -251,8 +251,8 @@ async def test_a_timeout_around_lasting_work_is_a_timeout():
     assert ("done", "taken") == undo.ending
 
 
-async def test_cancelled_finishing_work_is_finished():
-    """A give-back that has begun ends."""
+async def test_finishing_work_when_cancelled_is_finished():
+    """A credit that has begun is completed."""
     call = Call()
     task = asyncio.create_task(finish(call))
     await call.begun.wait()
@@ -267,8 +267,8 @@ async def test_cancelled_finishing_work_is_finished():
 
 
 @pytest.mark.parametrize("run", [finish, finish_in_place])
-def test_a_loop_that_shuts_down_waits_for_lasting_work(run):
-    """Shutdown cancels every task; the call belongs to none and reaches its end. Its caller is cancelled after that."""
+def test_loop_that_shuts_down_waits_for_lasting_work(run):
+    """Shutdown cancels every task. The call belongs to none of them and is completed, then its caller is cancelled."""
     seen = []
 
     async def main():
@@ -285,7 +285,7 @@ def test_a_loop_that_shuts_down_waits_for_lasting_work(run):
     assert task.cancelled()
 
 
-async def test_a_call_that_never_waits_is_finished_in_place():
+async def test_finishing_work_that_never_waits_runs_in_place():
     """Leases on an embedded table settle without a turn of the loop."""
     turn = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().call_soon(turn.set_result, None)
@@ -299,7 +299,7 @@ async def test_a_call_that_never_waits_is_finished_in_place():
 
 
 @pytest.mark.parametrize("cancellations", [1, 3])
-async def test_a_call_that_is_cancelled_where_it_waits_goes_on_from_there(cancellations):
+async def test_finishing_work_cancelled_while_it_waits_continues_from_there(cancellations):
     """What it did before it waited is not repeated."""
     steps = []
     first, second = asyncio.Event(), asyncio.Event()
@@ -330,8 +330,8 @@ async def test_a_call_that_is_cancelled_where_it_waits_goes_on_from_there(cancel
     assert ["child", "parent", "end"] == steps
 
 
-async def test_an_error_of_a_call_that_waited_is_raised():
-    """The caller hears of it as if it had run the call itself."""
+async def test_error_of_finishing_work_that_waited_is_raised():
+    """The caller gets it as if it had run the call itself."""
 
     async def failing():
         await asyncio.sleep(0)
@@ -341,8 +341,8 @@ async def test_an_error_of_a_call_that_waited_is_raised():
         await finish_in_place(failing)
 
 
-async def test_a_call_finished_in_place_keeps_the_callers_context():
-    """Log records of a settlement carry the context variables of the request."""
+async def test_finishing_work_in_place_keeps_the_context_of_its_caller():
+    """Log records of a settlement have the context variables of the request."""
     request = contextvars.ContextVar("request")
     request.set("r-1")
 
@@ -353,8 +353,8 @@ async def test_a_call_finished_in_place_keeps_the_callers_context():
     assert "r-1" == await finish_in_place(settle)
 
 
-async def test_both_reach_their_ends_though_their_caller_is_cancelled_before_they_begin():
-    """A task that is cancelled before its first step never runs; these belong to none."""
+async def test_both_to_the_end_cancelled_before_they_begin_are_completed():
+    """A task that is cancelled before its first step never runs; these calls belong to no task."""
     first, second = Call("one"), Call("two")
     task = asyncio.create_task(Parallel().run_to_end([first, second]))
     await asyncio.sleep(0)
@@ -369,7 +369,7 @@ async def test_both_reach_their_ends_though_their_caller_is_cancelled_before_the
 
 
 async def test_both_to_the_end_return_their_results_or_raise_the_first_error():
-    """As a pair that may be cancelled."""
+    """As for two calls that may be cancelled."""
     first, second = Call("one"), Call("two")
     first.let_go.set()
     second.let_go.set()

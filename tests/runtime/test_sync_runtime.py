@@ -1,4 +1,4 @@
-"""How the sync runtime runs two calls at once, mode by mode."""
+"""The modes in which the sync runtime runs two calls at the same time."""
 
 import contextlib
 import os
@@ -24,14 +24,14 @@ def threadpool():
 
 @contextlib.contextmanager
 def several_cpus():
-    """Keeps a host of one CPU from warning about itself in tests that are about something else."""
+    """Keep a host with one CPU from warning in tests of something else."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*single CPU")
         yield
 
 
 def run_script(source: str) -> list[str]:
-    """Runs a script in an interpreter of its own and returns the lines it prints."""
+    """Run a script in an interpreter of its own, and return the lines that it prints."""
     finished = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(source)],
         capture_output=True,
@@ -44,8 +44,8 @@ def run_script(source: str) -> list[str]:
     return finished.stdout.splitlines()
 
 
-def test_a_threadpool_runs_both_at_once(threadpool):
-    """Each of a pair may wait for the other to begin; the first stays on the caller's thread."""
+def test_threadpool_runs_both_calls_at_the_same_time(threadpool):
+    """Each may wait for the other to begin; the first stays on the caller's thread."""
     meeting = threading.Barrier(2, timeout=300)
 
     def meet():
@@ -57,8 +57,8 @@ def test_a_threadpool_runs_both_at_once(threadpool):
     assert (True, True) == (threading.get_ident() == first, first != second)
 
 
-def test_a_threadpool_waits_for_a_second_that_outlives_a_failing_first(threadpool):
-    """No thread of a pair goes on alone."""
+def test_threadpool_waits_for_a_second_call_that_outlives_a_failing_first(threadpool):
+    """Neither call continues alone."""
     begun, ended = threading.Event(), []
 
     def fail():
@@ -67,7 +67,7 @@ def test_a_threadpool_waits_for_a_second_that_outlives_a_failing_first(threadpoo
 
     def slow():
         begun.set()
-        time.sleep(0.05)  # long enough for a pair that does not wait to be found out
+        time.sleep(0.05)  # Long enough to show a pair that does not wait.
         ended.append("second")
 
     with pytest.raises(KeyError):
@@ -76,7 +76,7 @@ def test_a_threadpool_waits_for_a_second_that_outlives_a_failing_first(threadpoo
     assert ["second"] == ended
 
 
-def test_an_error_on_another_thread_is_raised_here(threadpool):
+def test_error_on_a_pool_thread_is_raised_in_the_caller(threadpool):
     """Errors cross threads."""
     begun = threading.Event()
 
@@ -89,8 +89,8 @@ def test_an_error_on_another_thread_is_raised_here(threadpool):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_nested_pairs_do_not_deadlock_on_a_small_pool(workers):
-    """Work that no thread has begun is taken back by the one who waits for it."""
+def test_nested_pairs_on_a_small_pool_do_not_deadlock(workers):
+    """A caller runs work itself that no thread has begun."""
     with several_cpus():
         parallel = Parallel("threadpool", workers=workers)
 
@@ -109,11 +109,11 @@ def test_nested_pairs_do_not_deadlock_on_a_small_pool(workers):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_work_the_pool_has_not_begun_is_run_in_place_once(workers):
-    """While every worker is held, the caller makes both calls itself, and no worker makes them again."""
+def test_work_that_the_pool_has_not_begun_runs_in_place_once(workers):
+    """While every worker is busy, the caller makes both calls itself, and no worker repeats them."""
     with several_cpus():
         parallel = Parallel("threadpool", workers=workers)
-    # Its pool is made before those who would each make one.
+    # The pool must exist before the threads start, or each would make one.
     parallel.run([lambda: None, lambda: None])
     held, gate, calls = threading.Barrier(workers + 1, timeout=300), threading.Event(), []
 
@@ -135,7 +135,7 @@ def test_work_the_pool_has_not_begun_is_run_in_place_once(workers):
     assert ["first", threading.get_ident()] == calls
 
 
-def test_a_promise_hands_its_value_to_every_waiter():
+def test_promise_gives_its_value_to_every_waiter():
     """A result may be asked for more than once."""
     promise = Promise()
     promise.set("value")
@@ -143,7 +143,7 @@ def test_a_promise_hands_its_value_to_every_waiter():
     assert ["value", "value"] == [promise.wait(), promise.wait()]
 
 
-def test_a_promise_may_hold_nothing():
+def test_promise_of_none_has_a_result():
     """None is a value like others."""
     promise = Promise()
     promise.set(None)
@@ -151,8 +151,8 @@ def test_a_promise_may_hold_nothing():
     assert promise.wait() is None
 
 
-def test_a_failed_promise_raises_its_error_in_every_waiter():
-    """The error reaches whoever asks."""
+def test_failed_promise_raises_its_error_in_every_waiter():
+    """The error is raised each time."""
     promise = Promise()
     promise.fail(KeyError("lost"))
 
@@ -162,8 +162,8 @@ def test_a_failed_promise_raises_its_error_in_every_waiter():
         promise.wait()
 
 
-def test_a_promise_is_done_once_it_has_a_result():
-    """A value or an error, either is a result."""
+def test_promise_with_a_value_or_an_error_is_done():
+    """Both are results."""
     waiting, kept, failed = Promise(), Promise(), Promise()
     kept.set(1)
     failed.fail(KeyError("lost"))
@@ -171,8 +171,8 @@ def test_a_promise_is_done_once_it_has_a_result():
     assert [False, True, True] == [waiting.done(), kept.done(), failed.done()]
 
 
-def test_a_promise_takes_one_result():
-    """A second result is a mistake of the caller, and the first stays."""
+def test_second_result_of_a_promise_is_refused():
+    """It is a mistake of the caller, and the first result stays."""
     promise = Promise()
     promise.set("first")
 
@@ -183,8 +183,8 @@ def test_a_promise_takes_one_result():
     assert "first" == promise.wait()
 
 
-def test_every_thread_that_waits_for_a_promise_gets_its_value():
-    """A result wakes all who wait for it."""
+def test_promise_gives_its_value_to_every_waiting_thread():
+    """A result wakes all waiting threads."""
     promise, values = Promise(), []
     waiters = [threading.Thread(target=lambda: values.append(promise.wait()), daemon=True) for _ in range(8)]
     for waiter in waiters:
@@ -196,8 +196,8 @@ def test_every_thread_that_waits_for_a_promise_gets_its_value():
     assert ["value"] * 8 == values
 
 
-def test_an_interrupted_first_keeps_the_second_from_beginning():
-    """Who presses Ctrl-C does not want another call made."""
+def test_interrupt_in_the_first_call_keeps_the_second_from_beginning():
+    """After Ctrl-C no further call is made."""
     calls = []
 
     def interrupt():
@@ -209,8 +209,8 @@ def test_an_interrupted_first_keeps_the_second_from_beginning():
     assert [] == calls
 
 
-def test_an_interrupted_first_waits_for_a_second_that_has_begun(threadpool):
-    """No thread of a pair goes on alone."""
+def test_interrupt_in_the_first_call_waits_for_a_second_that_has_begun(threadpool):
+    """Neither call continues alone."""
     begun, ended = threading.Event(), []
 
     def interrupt():
@@ -219,7 +219,7 @@ def test_an_interrupted_first_waits_for_a_second_that_has_begun(threadpool):
 
     def slow():
         begun.set()
-        time.sleep(0.05)  # long enough for a pair that does not wait to be found out
+        time.sleep(0.05)  # Long enough to show a pair that does not wait.
         ended.append("second")
 
     with pytest.raises(KeyboardInterrupt):
@@ -228,8 +228,8 @@ def test_an_interrupted_first_waits_for_a_second_that_has_begun(threadpool):
     assert ["second"] == ended
 
 
-def test_the_pool_is_made_by_the_first_pair_and_ended_by_close():
-    """Who never runs two calls at once has no threads."""
+def test_pool_is_created_by_the_first_pair_and_ended_by_close():
+    """A client that never runs two calls at the same time has no threads."""
     printed = run_script("""
         import _thread, threading, time, warnings
         from zae_limiter.runtime.threads import Parallel
@@ -250,8 +250,8 @@ def test_the_pool_is_made_by_the_first_pair_and_ended_by_close():
     assert ["0", "1", "0"] == printed
 
 
-def test_serial_runs_both_in_place_in_order():
-    """No thread is asked for."""
+def test_serial_mode_runs_both_calls_in_place_in_order():
+    """No thread is started."""
     calls = []
     first, second = Parallel("serial").run(
         [
@@ -264,8 +264,8 @@ def test_serial_runs_both_in_place_in_order():
     assert [threading.get_ident()] * 2 == [first[1], second[1]]
 
 
-def test_gevent_without_patching_warns_and_runs_in_place():
-    """A mode that does no good says so, and the work is done all the same."""
+def test_gevent_mode_without_patching_warns_and_runs_in_place():
+    """The mode has no effect then, but the work is done."""
     with pytest.warns(UserWarning, match="'gevent' without monkey patching") as caught:
         parallel = Parallel("gevent")
 
@@ -273,8 +273,8 @@ def test_gevent_without_patching_warns_and_runs_in_place():
     assert [threading.get_ident()] * 2 == parallel.run([threading.get_ident, threading.get_ident])
 
 
-def test_patched_gevent_runs_both_at_once_on_greenlets():
-    """Explicitly or by auto: each of a pair may wait for the other, on one thread, without a warning."""
+def test_gevent_mode_with_patching_runs_both_calls_on_greenlets():
+    """Explicitly or by auto: each may wait for the other, on one thread, without a warning."""
     printed = run_script("""
         from gevent import monkey
         monkey.patch_all()
@@ -301,8 +301,8 @@ def test_patched_gevent_runs_both_at_once_on_greenlets():
     assert ["gevent True 2", "None", "auto True 2", "None"] == printed
 
 
-def test_promises_and_nested_pairs_park_the_greenlet_and_not_its_thread():
-    """While one greenlet waits the others run."""
+def test_promise_or_nested_pair_under_gevent_blocks_only_its_greenlet():
+    """While one greenlet waits, the others run."""
     printed = run_script("""
         from gevent import monkey
         monkey.patch_all()
@@ -320,8 +320,8 @@ def test_promises_and_nested_pairs_park_the_greenlet_and_not_its_thread():
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the number of CPUs can be set on Linux only")
-def test_on_a_single_cpu_auto_is_serial_and_a_threadpool_warns():
-    """Auto is silent; an explicit mode is obeyed, with a warning."""
+def test_auto_mode_on_one_cpu_is_serial_and_an_explicit_threadpool_warns():
+    """An explicit mode is used, with a warning."""
     printed = run_script("""
         import os, warnings
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -346,10 +346,10 @@ def test_on_a_single_cpu_auto_is_serial_and_a_threadpool_warns():
     ] == printed
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the number of CPUs can be told on Linux only")
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the number of CPUs can be set on Linux only")
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
-def test_on_several_cpus_auto_is_a_threadpool():
-    """The silent default uses what there is."""
+def test_auto_mode_on_several_cpus_is_a_threadpool():
+    """It gives no warning."""
     meeting = threading.Barrier(2, timeout=300)
     parallel = Parallel("auto")
 
@@ -360,8 +360,8 @@ def test_on_several_cpus_auto_is_a_threadpool():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_child_makes_a_pool_of_its_own():
-    """Threads do not survive a fork, and pairs of the child still run at once."""
+def test_forked_child_creates_its_own_pool():
+    """Threads do not survive a fork, and pairs of the child still run at the same time."""
     printed = run_script("""
         import os, threading, warnings
         from zae_limiter.runtime.threads import Parallel
@@ -382,8 +382,8 @@ def test_a_forked_child_makes_a_pool_of_its_own():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_child_inherits_no_lock_of_work_in_the_background():
-    """A thread of the parent may be starting, pausing or stopping the work at the fork; it is not in the child."""
+def test_forked_child_inherits_no_lock_of_background_work():
+    """A thread that starts, pauses or stops the work at the fork does not exist in the child."""
     printed = run_script("""
         import os, signal, threading, warnings
         from zae_limiter.runtime.threads import Background
@@ -411,8 +411,8 @@ def test_a_forked_child_inherits_no_lock_of_work_in_the_background():
     assert ["0"] == printed
 
 
-def test_a_pair_made_while_the_interpreter_exits_runs_in_place():
-    """When no thread can be started any more the caller does the work."""
+def test_pair_during_the_exit_of_the_interpreter_runs_in_place():
+    """When no thread can be started, the caller does the work."""
     printed = run_script("""
         import atexit, warnings
         from zae_limiter.runtime.threads import Parallel
@@ -426,7 +426,7 @@ def test_a_pair_made_while_the_interpreter_exits_runs_in_place():
 
 
 def test_background_work_does_not_keep_the_interpreter_alive():
-    """A daemon thread that never ends does not hold up the exit."""
+    """A daemon thread that never ends does not delay the exit."""
     for form in ("aio", "threads"):
         printed = run_script(f"""
             import threading

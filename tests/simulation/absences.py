@@ -1,14 +1,14 @@
-"""Which limits of a bucket are absent though it once had them, and until when they were.
+"""Track which limits a bucket lacks although it had them before.
 
-A settlement that meets a bucket without a limit drops the charge of it: it is charged to nobody. Only a settlement that
-was under way during such an absence may do so.
+A settlement that finds a bucket without a limit drops the charge of that limit. Only a settlement that was in flight
+while the limit was absent may do so.
 """
 
 from collections.abc import Iterable
 
 
 class Absences:
-    """The absent limits of one bucket. A bucket that does not exist lacks nothing: a charge creates it."""
+    """The absent limits of one bucket. A bucket that does not exist lacks no limit, because a charge creates it."""
 
     __slots__ = ("_absent", "_had", "_until")
 
@@ -18,7 +18,7 @@ class Absences:
         self._until: dict[str, int] = {}
 
     def stored(self, shards: Iterable[Iterable[str]], step: int) -> None:
-        """Note the limits that each shard has from this step on. Without shards there is no bucket."""
+        """Record the limits that each shard has from this step on; without shards the bucket does not exist."""
         each = [set(names) for names in shards]
         has = set().union(*each)
         absent = self._had - has if each else set()
@@ -27,5 +27,5 @@ class Absences:
         self._had |= has
 
     def lacked(self, name: str, since: int) -> bool:
-        """Return whether no shard had a limit at some time after a step."""
+        """Return whether the bucket existed without a limit at some time after a step."""
         return name in self._absent or self._until.get(name, -1) > since

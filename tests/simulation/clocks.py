@@ -1,4 +1,4 @@
-"""The server's clock is set forward while clients are at work, and all of them follow it."""
+"""Set the server's clock forward while clients run, and check that all of them follow it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ from tests.simulation.server import Change, Sent
 
 _STEPS_S = (60, 600, 3_600, 86_400)
 _FAR_MS = 30_000
-"""No request is late by as much, so a write that was decided further off had a wrong clock."""
+"""Milliseconds. No request is this late, so a write whose time is further off was decided by a wrong clock."""
 _STATE = "#STATE"
 _FOLLOW_MS, _FOLLOW_WRITES = 30_000, 5
-"""A client follows within about a second of traffic; lost answers and false alarms before take their time."""
+"""A client follows within about a second of traffic; lost answers and wrong dates delay it."""
 
 
 async def set_forward(fleet: Fleet) -> None:
@@ -25,26 +25,26 @@ async def set_forward(fleet: Fleet) -> None:
         fleet.tally[STEP] += 1
 
 
-class Followed:
-    """Watches that no client writes by a clock that is far off for long."""
+class ClockFollowing:
+    """Checks that no client writes by a wrong clock for long."""
 
     def __init__(self) -> None:
         self._off: dict[str, tuple[int, int]] = {}
 
     def watch(self, now_ms: int, changes: Sequence[Change], sent: Sent) -> None:
-        """Hear of a step.
+        """Check the time of one step.
 
         Raises:
             Violation: Its sender has not followed the server's clock.
         """
         if not any(change.key.sk == _STATE for change in changes):
-            # Of other writes it is not known when they were decided on.
+            # The time at which other writes were decided is unknown.
             return
-        low, high = sent.moment
+        low, high = sent.time_bounds
         if low - _FAR_MS <= now_ms <= high + _FAR_MS:
             self._off.pop(sent.process, None)
             return
         since_ms, writes = self._off.get(sent.process, (now_ms, 0))
         self._off[sent.process] = since_ms, writes + 1
         if writes >= _FOLLOW_WRITES and now_ms - since_ms > _FOLLOW_MS:
-            raise Violation("clock", sent.process, "writes by", sent.moment, "at", now_ms)
+            raise Violation("clock", sent.process, "writes by", sent.time_bounds, "at", now_ms)

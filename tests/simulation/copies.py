@@ -1,4 +1,4 @@
-"""Buckets that are deleted and created again while leases on them are open, and clients that are copied mid-run."""
+"""Delete and recreate buckets while leases on them are open, and copy clients in the middle of a run."""
 
 import asyncio
 from collections.abc import Callable
@@ -29,7 +29,7 @@ async def remove(process: Process) -> None:
     removing = ShardedBuckets(scope.client)
     for _ in range(random.randint(3, 30)):
         await asyncio.sleep(fleet.scenario.seconds / 15 * random.random())
-        buckets = [bucket for bucket in fleet.books.buckets.values() if bucket.shards]
+        buckets = [bucket for bucket in fleet.invariants.buckets.values() if bucket.shards]
         if not buckets:
             continue
         chosen = random.choice(buckets)
@@ -41,7 +41,10 @@ async def remove(process: Process) -> None:
 
 
 def copied(original: Process, name: str) -> Process:
-    """Return a copy of a process as a fork makes it: the same clocks, knowledge and numbers, which are then renewed."""
+    """Return a copy of a process, as a fork makes it.
+
+    Clock, caches and random state are the same at first; the copy then renews what a forked child renews.
+    """
     assert original.limiter is not None, "it is open"
     fleet = original.fleet
     process = Process(fleet, name, fleet.network, like=original)
@@ -65,14 +68,14 @@ def copied(original: Process, name: str) -> Process:
 
 
 def _copy_time(original: Process, process: Process) -> None:
-    """Let a copy know of the server's clock what its original knew."""
+    """Give the copy the same knowledge of the server's clock."""
     for name in ServerClock.__slots__:
         if name not in _OF_THE_MACHINE:
             setattr(process.port._server_clock, name, getattr(original.port._server_clock, name))
 
 
 async def copy_some(fleet: Fleet, running: Callable[[], list[Process]]) -> list[Process]:
-    """Copy clients at random moments, let the copies work, and return them."""
+    """Copy clients at random times, let the copies run, and return them."""
     random = fleet.plan.part("copies")
     copies: list[Process] = []
     if COPY not in fleet.plan.faults:

@@ -1,9 +1,9 @@
-"""The first three seconds of a new client on a new bucket: how much of what the limit offers is admitted.
+"""The first three seconds of a new client on a new bucket: measure how much of what the limit offers is admitted.
 
     python -m tests.simulation.first_seconds [--seeds 50]
 
-A new client knows the server's time only to the second. Users ask, wait for as long as a rejection says, and ask again.
-At least 98 % of the capacity and of three seconds' refill must be admitted.
+A new client knows the server's time only to the second. Users ask, wait for the time that a rejection names, and ask
+again. At least 98 % of the capacity plus three seconds' refill must be admitted.
 """
 
 import asyncio
@@ -24,10 +24,10 @@ _USERS = 8
 
 
 def first_seconds(seed: int) -> Supply:
-    """Open a client at the time of a seed, let its users ask for three seconds, and return what they got.
+    """Open a client at a time drawn from the seed, let its users ask for three seconds, and return what they got.
 
     Raises:
-        Violation: Something else that is promised did not hold.
+        Violation: An invariant was violated.
     """
     random = Random(f"first seconds {seed}")
     per_s = random.choice((50, 200))
@@ -38,16 +38,16 @@ def first_seconds(seed: int) -> Supply:
     scenario = Scenario((BUCKET[0],), {}, (limit,), _FIRST_S, {}, 60, 1, 1, 0, 1_000, 0.0)
     server = Server(timeline, plan.part("server"), Partitions(), Lags())
     fleet = Fleet(plan, scenario, timeline, server)
-    server.watchers.append(fleet.books.step)
+    server.watchers.append(fleet.invariants.step)
     run = _Run(fleet, random.random())
     try:
         timeline.run(run.live())
     finally:
         timeline.close()
     offered = limit.capacity + _FIRST_S * per_s
-    # More than there was demand for is not offered.
+    # Tokens that were never asked for do not count as offered.
     offered = min(offered, fleet.tally["acquires"])
-    return Supply(clients, offered, run.admitted / 1000, fleet.tally["acquires"], fleet.tally["away"])
+    return Supply(clients, offered, run.admitted / 1000, fleet.tally["acquires"], fleet.tally["unavailable"])
 
 
 class _Run:
@@ -61,11 +61,11 @@ class _Run:
     async def live(self) -> None:
         """Open the client, and count what its users get in the first seconds."""
         fleet = self._fleet
-        first = Process(fleet, "preparation", fleet.calm)
+        first = Process(fleet, "preparation", fleet.reliable)
         first.start(prepare)
         await first.ended
         await asyncio.sleep(self._phase_s)
-        client = Process(fleet, "client 0", fleet.calm)
+        client = Process(fleet, "client 0", fleet.reliable)
         client.start(self._serve)
         await client.ended
         self.admitted = fleet.holdings.accounts[BUCKET, NAME].total
@@ -76,10 +76,10 @@ class _Run:
         until_s = users.now_s + _FIRST_S
         async with asyncio.TaskGroup() as group:
             for _ in range(_USERS):
-                group.create_task(_want(users, until_s))
+                group.create_task(_ask_until(users, until_s))
 
 
-async def _want(users: Users, until_s: float) -> None:
+async def _ask_until(users: Users, until_s: float) -> None:
     while users.now_s < until_s:
         wait_s = await users.ask()
         if wait_s:

@@ -1,5 +1,6 @@
-"""Simulated processes at work: clients whose users acquire, hold, settle, fail and are cancelled; an administrator who
-changes limits; a keeper who splits and merges shards; and an end that comes to any of them at any time.
+"""The simulated processes: clients, an administrator who changes limits, and a resharder that splits and merges.
+
+Users of a client acquire, hold, settle, fail and are cancelled. Any process may crash at any time.
 """
 
 import asyncio
@@ -11,11 +12,11 @@ from typing import Any
 
 from tests._async.shards import merge
 from tests.simulation.holdings import Holdings
-from tests.simulation.invariants import Books, Bucket
+from tests.simulation.invariants import Bucket, Invariants
 from tests.simulation.loop import ProcessLoop, Timeline
 from tests.simulation.plan import CANCEL, CONFIG, OWN, SHARDS, SKEW, Plan, Scenario, changed_limits, plan_of
 from tests.simulation.port import LocalClock, Machine, Network, Port
-from tests.simulation.request import Ask, Requests
+from tests.simulation.request import Requests, UserRequest
 from tests.simulation.server import Server
 from tests.simulation.stream import Stream, carry_out
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, Repository
@@ -45,7 +46,7 @@ class Fleet:
         self.timeline = timeline
         self.server = server
         self.holdings = Holdings()
-        self.books = Books(self.holdings.acted, self.holdings.forgot)
+        self.invariants = Invariants(self.holdings.acted, self.holdings.forgot)
         self.tally: Counter[str] = Counter()
         self.ports: list[Port] = []
         self.limits = scenario.limits
@@ -53,23 +54,23 @@ class Fleet:
         self.over = False
         chances = dict.fromkeys(plan.faults, scenario.chance)
         self.network = Network(chances)
-        self.calm = Network({})
+        self.reliable = Network({})
 
     def configure(self, limits: tuple[Limit, ...]) -> None:
-        """Note that these limits may be in force from now on."""
-        self.books.known.update(
+        """Record that these limits may be in force from now on."""
+        self.invariants.known.update(
             (one.name, one.capacity * 1000, one.refill_amount * 1000, one.refill_period_seconds * 1000)
             for one in limits
         )
 
     def capacity(self, name: str) -> int:
-        """Return the capacity of a limit as it is configured, or was at first."""
+        """Return the configured capacity of a limit, or its first one if it was removed."""
         found = [limit.capacity for limit in (*self.limits, *self.scenario.limits) if limit.name == name]
         return found[0] if found else 1
 
 
 class Process:
-    """One simulated process: a loop, a clock that may be off, a port, and a limiter on it."""
+    """One simulated process: a loop, a clock that may be wrong, a port, and a limiter."""
 
     def __init__(self, fleet: Fleet, name: str, network: Network, like: "Process | None" = None) -> None:
         self.fleet = fleet
@@ -89,22 +90,22 @@ class Process:
         self.limiter: RateLimiter | None = None
 
     def start(self, work: Callable[["Process"], Coroutine[Any, Any, None]]) -> None:
-        """Begin to work."""
+        """Start the work of the process."""
         self._task = self.loop.create_task(self._guarded(work))
 
     def crash(self) -> None:
-        """Be gone: nothing of it ever happens again but what is on its way already."""
+        """Stop at once. Only messages that are already in the network still arrive."""
         self.loop.crash()
         self._end()
 
     async def open(self, settings: Settings, *, first: bool = False) -> RateLimiter:
-        """Return the limiter of this process; the first makes the namespace."""
+        """Return the limiter of this process; the first process creates the namespace."""
         client = Client(self.port, self.clock, self.random, settings, Parallel(), "simulated://", Nonces(self.random))
         store = NamespaceStore(client)
         namespace = await (store.register(NAMESPACE) if first else store.find(NAMESPACE))
         repository = Repository(client.scope(NAMESPACE, namespace.id), owns_table=False)
         together, speculative = self.random.random() < 0.7, self.random.random() < 0.95
-        # A crowd whose writes go one by one may well be told at its deadline that others kept changing the bucket.
+        # Without group commit, a crowd may reach its deadline because other writes reshard changing the bucket.
         together = together or not self.fleet.plan.faults
         self.limiter = RateLimiter(repository, group_commit=together, speculative_writes=speculative)
         return self.limiter
@@ -122,7 +123,7 @@ class Process:
 
 
 def client_settings(scenario: Scenario, random: Random) -> Settings:
-    """Return how a client behaves."""
+    """Return the settings of a client."""
     return make_settings(
         config_cache_ttl_s=scenario.cache_s,
         on_unavailable="allow" if random.random() < 0.2 else "block",
@@ -133,7 +134,7 @@ def client_settings(scenario: Scenario, random: Random) -> Settings:
 
 
 class Users:
-    """The users of one client: their requests arrive at random, now and then many at once, now and then none."""
+    """The users of one client. Their requests arrive at random times, sometimes many at once."""
 
     def __init__(self, process: Process, requests: int, limiter: RateLimiter | None = None) -> None:
         self._limiter = limiter
@@ -144,7 +145,7 @@ class Users:
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     async def work(self, process: Process) -> None:
-        """Let all requests arrive, and wait for the last of them to end."""
+        """Let all requests arrive, and wait until the last of them has ended."""
         scenario, plan = self._fleet.scenario, self._fleet.plan
         limiter = self._limiter or await opened(process, client_settings(scenario, self._random))
         requests = Requests(self._fleet, process, limiter)
@@ -161,18 +162,18 @@ class Users:
             if cancels and self._random.random() < cancels and self._tasks:
                 self._random.choice(list(self._tasks)).cancel()
                 self._fleet.tally["cancelled"] += 1
-            # Two draws make small gaps and large ones, and every so often a long rest.
+            # Two draws give small and large gaps, and sometimes a long one.
             rest_s = gap_s * 40 if self._random.random() < 0.01 else 0.0
             await asyncio.sleep(gap_s * burst * 2 * self._random.random() + rest_s * self._random.random())
         while self._tasks:
             await asyncio.wait(list(self._tasks))
 
     async def _keep_quiet(self, requests: Requests) -> None:
-        """Ask for nothing while all are quiet; afterwards all come back with what they remember."""
+        """Make no requests during a quiet interval. Afterwards the client's caches are old."""
         now_s, scenario = self._fleet.timeline.now_s, self._fleet.scenario
         for begin_s, end_s in scenario.quiet_s:
             if begin_s <= now_s < end_s:
-                if scenario.habits.parting and self._random.random() < scenario.habits.parting:
+                if scenario.habits.own_before_quiet and self._random.random() < scenario.habits.own_before_quiet:
                     self._begin(requests, own=1.0)
                 await asyncio.sleep(end_s - now_s + self._random.random())
 
@@ -181,8 +182,8 @@ class Users:
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
 
-    def _ask(self, often: float | None = None) -> Ask:
-        """Return what is asked for next; ``often`` is how often that brings limits of its own, if not as usual."""
+    def _ask(self, often: float | None = None) -> UserRequest:
+        """Return the next request; ``often`` replaces the usual probability that it brings its own limits."""
         random, scenario = self._random, self._fleet.scenario
         entity = random.choice(scenario.entities)
         limits = self._fleet.limits
@@ -190,15 +191,15 @@ class Users:
         greedy = bool(scenario.habits.greedy) and random.random() < scenario.habits.greedy
         consume = {limit.name: self._most(limit) if greedy else self._amount(limit) for limit in wanted}
         own = None
-        if scenario.habits.lacking and len(limits) > 1 and random.random() < scenario.habits.lacking:
+        if scenario.habits.own_missing_one and len(limits) > 1 and random.random() < scenario.habits.own_missing_one:
             gone = random.choice(limits).name
             own = tuple(limit for limit in limits if limit.name != gone)
             self._fleet.configure(own)
-            return Ask(entity, RESOURCE, {limit.name: consume.get(limit.name, 1) for limit in own}, own)
+            return UserRequest(entity, RESOURCE, {limit.name: consume.get(limit.name, 1) for limit in own}, own)
         if OWN in self._fleet.plan.faults and random.random() < (scenario.own if often is None else often):
             own = changed_limits(limits, random)
             self._fleet.configure(own)
-        return Ask(entity, RESOURCE, consume, own)
+        return UserRequest(entity, RESOURCE, consume, own)
 
     def _amount(self, limit: Limit) -> int:
         random = self._random
@@ -214,7 +215,7 @@ class Users:
 
 
 async def opened(process: Process, settings: Settings) -> RateLimiter:
-    """Open the limiter, and again while the store is away."""
+    """Open the limiter, and retry while the store is unavailable."""
     while True:
         try:
             return await process.open(settings)
@@ -223,7 +224,7 @@ async def opened(process: Process, settings: Settings) -> RateLimiter:
 
 
 async def prepare(process: Process) -> None:
-    """Make the namespace, the entities and their limits."""
+    """Create the namespace, the entities and their limits."""
     scenario = process.fleet.scenario
     limiter = await process.open(make_settings(), first=True)
     process.fleet.configure(scenario.limits)
@@ -232,7 +233,7 @@ async def prepare(process: Process) -> None:
         await limiter.create_entity(parent)
     for child, parent in scenario.parents.items():
         await limiter.create_entity(child, parent_id=parent, cascade=True)
-    # So that no reader lags behind what the whole run takes for granted.
+    # Wait until no read lags behind these items.
     await asyncio.sleep(1)
 
 
@@ -266,41 +267,41 @@ async def administer(process: Process) -> None:
         fleet.tally["config"] += 1
 
 
-async def keep(process: Process) -> None:
-    """Split and merge shards now and then, whether or not there is a reason to."""
+async def reshard(process: Process) -> None:
+    """Split and merge shards now and then, whether or not there is a reason."""
     fleet, random = process.fleet, process.random
     if SHARDS not in fleet.plan.faults:
         return
-    keeper = Keeper(process, await opened(process, make_settings()))
-    if fleet.scenario.habits.restless_s:
-        await keeper.alternate(fleet.scenario.habits.restless_s)
+    resharder = Resharder(process, await opened(process, make_settings()))
+    if fleet.scenario.habits.reshard_pause_s:
+        await resharder.alternate(fleet.scenario.habits.reshard_pause_s)
         return
     for _ in range(random.randint(5, 60)):
         await asyncio.sleep(fleet.scenario.seconds / 30 * random.random())
-        places = [(bucket.id, number) for bucket in fleet.books.buckets.values() for number in bucket.shards]
+        places = [(bucket.id, number) for bucket in fleet.invariants.buckets.values() for number in bucket.shards]
         if not places:
             continue
         if fleet.scenario.habits.greedy:
-            places = fleet.books.indebted(fleet.server.now_ms()) or places
+            places = fleet.invariants.indebted(fleet.server.now_ms()) or places
         try:
-            await keeper.act(random.choice(places))
+            await resharder.act(random.choice(places))
         except (RateLimiterUnavailable, KeyError):
             fleet.tally["shards unchanged"] += 1
 
 
-class Keeper:
-    """Splits and merges shards by what it saw of them, which others may have changed since."""
+class Resharder:
+    """Splits and merges shards by earlier reads, which other processes may have made stale."""
 
     def __init__(self, process: Process, limiter: RateLimiter) -> None:
         self._process = process
         self._fleet = process.fleet
         self._random = process.random
         self._client = limiter._client
-        self._means = ApplyContext(Nonces(process.random), process.port.now)
+        self._context = ApplyContext(Nonces(process.random), process.port.now)
         self._seen: dict[ShardId, BucketView] = {}
 
     async def act(self, place: ShardId) -> None:
-        """Split a shard, or merge it into the one it was split off.
+        """Split a shard, or merge it into the shard that it was split from.
 
         Raises:
             RateLimiterUnavailable: The table did not answer.
@@ -314,7 +315,7 @@ class Keeper:
                 await self._client.shards.split(place, view, until_s())
                 self._fleet.tally["splits tried"] += 1
             return
-        count = self._fleet.books.buckets[bucket].shards[number].item["shard_count"]
+        count = self._fleet.invariants.buckets[bucket].shards[number].item["shard_count"]
         if count == 1 or number < count // 2:
             return
         if self._random.random() < 0.3:
@@ -322,7 +323,7 @@ class Keeper:
         else:
             stays, goes = await self._view((bucket, number - count // 2)), await self._view(place)
             both = stays is not None and goes is not None
-            merged = both and await carry_out(self._process, join(stays, goes, self._means))
+            merged = both and await carry_out(self._process, join(stays, goes, self._context))
         self._fleet.tally["merges"] += bool(merged)
 
     async def alternate(self, longest_s: float) -> None:
@@ -331,7 +332,7 @@ class Keeper:
         end_s = fleet.timeline.now_s + fleet.scenario.seconds
         while fleet.timeline.now_s < end_s:
             await asyncio.sleep(longest_s * self._random.random())
-            for bucket in list(fleet.books.buckets.values()):
+            for bucket in list(fleet.invariants.buckets.values()):
                 with suppress(RateLimiterUnavailable):
                     await self._split_or_merge(bucket)
 
@@ -348,7 +349,7 @@ class Keeper:
             tally["splits tried"] += 1
 
     async def _view(self, place: ShardId) -> BucketView | None:
-        """Look at a shard, or remember it, and think about it for a while."""
+        """Return a view of a shard, possibly an old one, and wait a while before it is used."""
         view = self._seen.get(place)
         if view is None or self._random.random() < 0.7:
             view = await self._client.buckets.look(place, None, self._client.until_s())

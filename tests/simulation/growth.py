@@ -1,11 +1,11 @@
-"""How the shards of one hot bucket grow, in simulated time.
+"""Simulate how the number of shards of one hot bucket grows.
 
     python -m tests.simulation.growth [--seeds 1 2 3] [--clients 64] [--per-second 5000] [--seconds 12]
                                        [--group-commit]
 
-Requests arrive at random moments, each client's by itself, whether or not earlier ones have been answered. Goals: a
-slow trickle never grows the shards; 5,000 writes/s from 64 clients, on partitions that take 1,000 each, settle within
-5 s, and then fewer than 1 % of the writes are throttled.
+Requests of each client arrive at random times, whether or not earlier ones were answered. Goals: a low rate never adds
+shards. 5,000 writes/s from 64 clients, on partitions that accept 1,000 each, settle within 5 s, and then fewer than 1 %
+of the writes are throttled.
 """
 
 import argparse
@@ -24,7 +24,7 @@ LIMITS = [Limit.per_minute("rpm", 1_000_000)]
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Who asks, how often, and for how long; ``throttled`` is the part of writes that is throttled for no reason."""
+    """The clients, their rate and the duration; ``throttled`` is the share of writes throttled for no reason."""
 
     clients: int = 64
     per_second: float = 5_000
@@ -36,7 +36,7 @@ class Load:
 
 @dataclass(slots=True)
 class Second:
-    """What happened in one simulated second; ``latencies_ms`` are those of the requests admitted in it, sorted."""
+    """The events of one simulated second; ``latencies_ms`` are those of the requests admitted in it, sorted."""
 
     tally: Tally
     shards: int
@@ -46,18 +46,18 @@ class Second:
 
     @property
     def throttled_share(self) -> float:
-        """The part of the writes, transactions among them, that a partition did not take."""
+        """The share of writes and transactions that a partition throttled."""
         tally = self.tally
         throttled = tally.throttled + tally.transactions_throttled
         return throttled / max(1, tally.writes + tally.transactions)
 
     def latency_ms(self, part: float) -> float:
-        """The latency that so many of the admitted requests did not exceed."""
+        """Return the latency that this share of the admitted requests did not exceed."""
         return self.latencies_ms[int(part * (len(self.latencies_ms) - 1))] if self.latencies_ms else 0.0
 
 
 class _Fleet:
-    """Clients at work, and what came of their requests since it was last asked."""
+    """The clients, and what happened to their requests in the current second."""
 
     def __init__(self, limiters: Sequence[RateLimiter], random: Random) -> None:
         self._limiters = limiters
@@ -66,7 +66,7 @@ class _Fleet:
         self.now = Second(Tally(), 0)
 
     async def ask(self, limiter: RateLimiter, per_second: float, until_s: float) -> None:
-        """Let one client's requests arrive."""
+        """Let the requests of one client arrive."""
         async with asyncio.TaskGroup() as requests:
             while True:
                 await asyncio.sleep(self._random.expovariate(per_second))
@@ -75,7 +75,7 @@ class _Fleet:
                 requests.create_task(self._request(limiter))
 
     async def run(self, load: Load, until_s: float) -> None:
-        """Let all clients' requests arrive."""
+        """Let the requests of all clients arrive."""
         async with asyncio.TaskGroup() as clients:
             for limiter in self._limiters:
                 clients.create_task(self.ask(limiter, load.per_second / load.clients, until_s))
@@ -92,9 +92,9 @@ class _Fleet:
 
 
 async def grow(seed: int, load: Load) -> list[Second]:
-    """Run a load on one bucket and return what happened, second by second."""
+    """Run a load on one bucket, and return the events of each second."""
     world = World(seed, load.partitions)
-    world.table.throttled_for_nothing = load.throttled
+    world.table.spurious_throttles = load.throttled
     names = [f"client {number}" for number in range(load.clients)]
     limiters = [await world.limiter(name, group_commit=load.group_commit) for name in names]
     await limiters[0].set_system_defaults(LIMITS)
@@ -116,14 +116,14 @@ async def grow(seed: int, load: Load) -> list[Second]:
 
 
 def settled(seconds: Sequence[Second], after_s: int = 5) -> float:
-    """Return the part of all writes after the first seconds that were throttled."""
+    """Return the share of writes after the first seconds that were throttled."""
     late = seconds[after_s:]
     asked = sum(one.tally.writes + one.tally.transactions for one in late)
     return sum(one.throttled_share * (one.tally.writes + one.tally.transactions) for one in late) / max(1, asked)
 
 
 def report(seed: int, load: Load) -> Iterator[str]:
-    """Run a load and return what happened, as the lines of a table."""
+    """Run a load, and yield its events as the lines of a table."""
     seconds = simulate(grow, seed, load)
     yield f"seed {seed}: {load.clients} clients, {load.per_second:g} requests/s"
     yield (
@@ -141,7 +141,7 @@ def report(seed: int, load: Load) -> Iterator[str]:
 
 
 def main() -> None:
-    """Print what happened second by second, for each seed."""
+    """Print the events of each second, for each seed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--clients", type=int, default=64)

@@ -1,7 +1,8 @@
-"""What users hold, by their own account: the least and the most that the table can have counted of every limit.
+"""What users hold, by their own account: the least and the most that the table may have counted of each limit.
 
-A grant that is not in the table, a charge that nobody asked for, a credit that is given twice: each leaves the table's
-total outside of these two. Without faults the two meet as soon as nothing is under way, and the total is what they say.
+A grant that is missing in the table, a charge that was not requested, or a credit that is applied twice moves the
+table's total out of these bounds. Without faults the two bounds meet as soon as no request is in flight, and the total
+equals them.
 """
 
 from collections.abc import Iterable
@@ -15,7 +16,7 @@ _UNBOUNDED = 10**30
 
 
 class Account:
-    """One limit of one bucket, in millitokens: what the table has counted, and can have at least and at most."""
+    """One limit of one bucket, in millitokens: the table's total, and the bounds that it must stay in."""
 
     __slots__ = ("least", "most", "total")
 
@@ -29,18 +30,18 @@ class Holdings:
     def __init__(self) -> None:
         self.accounts: dict[tuple[BucketId, str], Account] = {}
 
-    def acted(self, bucket: BucketId, name: str, spent: int, unheard: bool) -> None:
-        """Book what the table has counted; a write whose sender never hears of it may be made once more."""
+    def acted(self, bucket: BucketId, name: str, spent: int, unanswered: bool) -> None:
+        """Record what the table counted. A write whose sender gets no answer may be applied once more."""
         account = self._account(bucket, name)
         account.total += spent
-        if unheard and spent > 0:
+        if unanswered and spent > 0:
             account.most += spent
         self._check(bucket, name, account)
 
     def forgot(self, bucket: BucketId, name: str, gone: bool = False) -> None:
-        """Book that the table has forgotten a limit of a bucket: what is given back to it then is given to nobody.
+        """Record that the table has dropped a limit of a bucket: later credits to it are lost.
 
-        ``gone``: the limit was taken out, and what is charged to it afterwards is charged to nobody either.
+        ``gone``: the limit was removed, so later charges to it are lost too.
         """
         account = self._account(bucket, name)
         account.most += _UNBOUNDED
@@ -48,31 +49,31 @@ class Holdings:
             account.least -= _UNBOUNDED
 
     def may_take(self, bucket: BucketId, amounts: Amounts) -> None:
-        """Book that somebody asks for so much, or settles it: it may be counted from now on."""
+        """Record that a user requests or settles these tokens: from now on they may be counted."""
         for name, amount in amounts.items():
             self._account(bucket, name).most += amount * 1000
 
     def did_take(self, bucket: BucketId, amounts: Amounts) -> None:
-        """Book that somebody was told that so much is theirs: it must have been counted."""
+        """Record that a user was granted these tokens: they must have been counted."""
         for name, amount in amounts.items():
             account = self._account(bucket, name)
             account.least += amount * 1000
             self._check(bucket, name, account)
 
     def did_not_take(self, bucket: BucketId, amounts: Amounts) -> None:
-        """Book that somebody was told that so much is not theirs, or that it was given back."""
+        """Record that a user was refused these tokens, or that they were credited."""
         for name, amount in amounts.items():
             account = self._account(bucket, name)
             account.most -= amount * 1000
             self._check(bucket, name, account)
 
     def may_give_back(self, bucket: BucketId, amounts: Amounts) -> None:
-        """Book that somebody begins to give so much back."""
+        """Record that a user begins to return these tokens."""
         for name, amount in amounts.items():
             self._account(bucket, name).least -= amount * 1000
 
     def unsettled(self) -> Iterable[tuple[BucketId, str, Account]]:
-        """Return the accounts of which it is not known exactly what the table must have counted."""
+        """Yield the accounts whose bounds differ."""
         for (bucket, name), account in self.accounts.items():
             if account.least != account.most:
                 yield bucket, name, account

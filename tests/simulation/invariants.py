@@ -1,9 +1,11 @@
-"""The books of all buckets, kept apart from the code under test and from its beliefs, and checked after every
-step.
+"""The invariants of all buckets, checked after every step.
 
-A step is the moment at which a write acts on the table. It knows the attributes of an item and the arithmetic of
-DESIGN.md, and nothing of views or decisions. Costs of a step are constant: what is known of a shard's limits is kept
-until a write changes them.
+A step is the moment at which a write acts on the table. The check sees each changed item before and after, the true
+time, and the time that the sender assumed. It knows the attributes of an item and the arithmetic of DESIGN.md, but
+neither the limiter's caches nor its decisions.
+
+The kinds of violations are listed in ``docs/contributing/debugging-a-seed.md``. A step costs constant time: the parsed
+limits of a shard are kept until a write changes them.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,21 +23,21 @@ from zae_limiter.schema.operations import Put, Ranges, Update
 BucketId = tuple[str, str]
 
 _STATE = "#STATE"
-_SIGNS = itemgetter("rf", "gn", "shard_count", "cv", "ld")
+_LAYOUT_FIELDS = itemgetter("rf", "gn", "shard_count", "cv", "ld")
 _MEETING_GRIDS = 2
-"""Millitokens that two grids, or the shares of one, may differ by where they meet."""
+"""Millitokens by which two grids, or the shares of one grid, may differ where they meet."""
 
 
-class Violation(AssertionError):  # noqa: N818 - what it is called wherever it is told of
-    """Something that is promised did not hold; ``kind`` names which."""
+class Violation(AssertionError):  # noqa: N818 - its name in all documents
+    """An invariant does not hold; ``kind`` names which."""
 
-    def __init__(self, kind: str, *told: object) -> None:
+    def __init__(self, kind: str, *details: object) -> None:
         self.kind = kind
-        super().__init__(f"{kind}: " + " ".join(str(one) for one in told))
+        super().__init__(f"{kind}: " + " ".join(str(one) for one in details))
 
 
-class Frame:
-    """One limit of one shard, as it is stored: what stays the same while its baseline does."""
+class StoredLimit:
+    """One limit of one shard as stored: the part that stays the same while its baseline does."""
 
     __slots__ = ("amount", "capacity", "count", "dormant", "grid", "name", "period", "rf", "shard", "tc", "tk", "whole")
 
@@ -51,7 +53,7 @@ class Frame:
 
     @property
     def terms(self) -> tuple[int, int, int]:
-        """Return the baseline and the rate."""
+        """The baseline and the rate."""
         return self.rf, self.amount, self.period
 
     def earned(self, now_ms: int) -> int:
@@ -62,26 +64,26 @@ class Frame:
         return (whole if self.count == 1 else part_of(whole, self.shard, self.count)) - self.grid
 
     def offered(self, item: Item, now_ms: int) -> int:
-        """Return balance and earnings, whether or not the capacity holds them."""
+        """Return balance plus earnings, even if that is above the capacity."""
         return int(item[self.tk]) + self.earned(now_ms)
 
 
 class Shard:
-    """A shard as it is stored now, and the frames of its limits.
+    """A shard as stored now, and its limits.
 
-    ``ideals`` are its limits as they would be if it had been created at the true time; none after any other change.
+    ``ideals`` are the balances of its limits if it had been created at the true time; empty after any other change.
     """
 
-    __slots__ = ("ideals", "item", "layouts", "signs")
+    __slots__ = ("ideals", "item", "layout_fields", "layouts")
 
     def __init__(self, item: Item, number: int) -> None:
         self.item = item
         self.ideals: dict[str, Ideal] = {}
-        self.signs = _SIGNS(item)
+        self.layout_fields = _LAYOUT_FIELDS(item)
         names = sorted(name[2:-3] for name in item if name.startswith("b_") and name.endswith("_tk"))
         if any(f"b_{name}_cp" not in item for name in names):
             raise Violation("limits", "a balance has no capacity:", item)
-        self.layouts = {name: Frame(item, name, number) for name in names}
+        self.layouts = {name: StoredLimit(item, name, number) for name in names}
 
 
 class Bucket:
@@ -93,13 +95,13 @@ class Bucket:
         self.id = bucket
         self.shards: dict[int, Shard] = {}
         self.flows: dict[str, Flow] = {}
-        # What was used of each limit since the bucket was created, and the birth numbers it has ever had.
+        # Usage of each limit since the bucket was created, and all birth numbers that it ever had.
         self.used: dict[str, int] = {}
         self.births: set[int] = set()
         self.absences = Absences()
 
 
-class Move(NamedTuple):
+class ShardChange(NamedTuple):
     """A change of one shard: before and after."""
 
     change: Change
@@ -109,7 +111,7 @@ class Move(NamedTuple):
 
 
 class Step(NamedTuple):
-    """When something acted, who sent it, and how far behind the truth its sender's clock was."""
+    """The time at which a write acted, its sender, and how far the sender's clock was behind."""
 
     now_ms: int
     sent: Sent
@@ -117,21 +119,21 @@ class Step(NamedTuple):
 
     @property
     def behind_ms(self) -> int:
-        """How old the late end of the sender's time was."""
-        return self.now_ms - self.sent.moment[1]
+        """The age of the late end of the sender's time bounds."""
+        return self.now_ms - self.sent.time_bounds[1]
 
     @property
     def oldest_ms(self) -> int:
-        """How old the early end of the sender's time was."""
-        return self.now_ms - self.sent.moment[0]
+        """The age of the early end of the sender's time bounds."""
+        return self.now_ms - self.sent.time_bounds[0]
 
 
 Acted = Callable[[BucketId, str, int, bool], None]
-"""Hears what a step used of a limit of a bucket, and whether its sender will not hear of it."""
+"""Receives what a step used of a limit of a bucket, and whether its sender gets no answer."""
 
 
-class Books:
-    """Every bucket of the table. ``acted`` hears of all use; ``known`` are the limits that were ever configured."""
+class Invariants:
+    """Every bucket, and its checks. ``acted`` receives all usage; ``known`` are the limits ever configured."""
 
     def __init__(self, acted: Acted, forgot: Callable[[BucketId, str, bool], None]) -> None:
         self.buckets: dict[BucketId, Bucket] = {}
@@ -140,52 +142,50 @@ class Books:
         self.digest = 0
         self._acted = acted
         self._forgot = forgot
-        self._places: dict[str, tuple[Bucket, int]] = {}
+        self._shards_by_pk: dict[str, tuple[Bucket, int]] = {}
         self._senders: dict[int, str] = {}
 
     def step(self, now_ms: int, changes: Sequence[Change], sent: Sent) -> None:
-        """Book what one write or transaction did, and check all that must hold after it.
+        """Record one write or transaction, and check everything that must hold after it.
 
         Raises:
-            Violation: Something does not hold.
+            Violation: An invariant does not hold.
         """
         moves = [change for change in changes if change.key.sk == _STATE]
         if not moves:
             return
         self.steps += 1
         for change in moves:
-            # One that comes late, after it was sent again, cannot know: then it is charged twice.
+            # A late write that was already retried cannot see that: the charge counts twice, as documented.
             same = change.old is not None and change.new is not None and change.old["op"] == change.new["op"]
-            if same and not sent.unheard:
-                raise Violation(
-                    "twice", change.key.pk, "was written to again by a write that it bears the mark of", sent
-                )
+            if same and not sent.unanswered:
+                raise Violation("twice", change.key.pk, "already shows this write as applied", sent)
             if change.new is not None and self._senders.setdefault(change.new["op"], sent.process) != sent.process:
-                raise Violation("nonce", change.key.pk, "bears a number that another process has drawn too", sent)
+                raise Violation("nonce", change.key.pk, "has a nonce that another process also drew", sent)
             self.digest = (self.digest * 1_000_003 ^ now_ms ^ (change.new or {}).get("op", 1)) & 0xFFFFFFFFFFFF
         if len(moves) == 1:
             change = moves[0]
-            bucket, number = self._place(change.key.pk)
+            bucket, number = self._shard_of(change.key.pk)
             shard = bucket.shards.get(number)
-            if shard is not None and change.new is not None and shard.signs == _SIGNS(change.new):
-                self._plain(bucket, shard, change, Step(now_ms, sent, _takes(change)))
+            if shard is not None and change.new is not None and shard.layout_fields == _LAYOUT_FIELDS(change.new):
+                self._layout_unchanged(bucket, shard, change, Step(now_ms, sent, _takes(change)))
                 return
         grouped: dict[BucketId, list[Change]] = {}
         for change in moves:
-            grouped.setdefault(self._place(change.key.pk)[0].id, []).append(change)
+            grouped.setdefault(self._shard_of(change.key.pk)[0].id, []).append(change)
         for same in grouped.values():
-            self._moved(same, Step(now_ms, sent, any(_takes(change) for change in same)))
+            self._layout_changed(same, Step(now_ms, sent, any(_takes(change) for change in same)))
 
     def expire(self, now_ms: int, change: Change) -> None:
-        """Book that an item went at its time: nothing may be forgotten with it."""
+        """Record that an item expired. No usage may be forgotten with it."""
         self.steps += 1
-        bucket, number = self._place(change.key.pk)
+        bucket, number = self._shard_of(change.key.pk)
         shard = bucket.shards.pop(number)
         if shard.item["shard_count"] != 1:
-            raise Violation("expiry", "a shard of several expired", change)
+            raise Violation("expiry", "one of several shards expired", change)
         for name, layout in shard.layouts.items():
             if layout.offered(shard.item, now_ms) < layout.capacity:
-                raise Violation("expiry", "expired though not full:", bucket.id, name, now_ms, shard.item)
+                raise Violation("expiry", "expired although it was not full:", bucket.id, name, now_ms, shard.item)
             self._forgot(bucket.id, name, False)
         bucket.used.clear()
         self._note_absences(bucket)
@@ -198,7 +198,7 @@ class Books:
         bucket.absences.stored((shard.layouts for shard in bucket.shards.values()), self.steps)
 
     def indebted(self, now_ms: int) -> list[tuple[BucketId, int]]:
-        """Return the shards that owe something of a limit."""
+        """Return the shards that have a debt of some limit."""
         return [
             (bucket.id, number)
             for bucket in self.buckets.values()
@@ -206,24 +206,24 @@ class Books:
             if any(layout.offered(shard.item, now_ms) < 0 for layout in shard.layouts.values())
         ]
 
-    def _place(self, pk: str) -> tuple[Bucket, int]:
-        found = self._places.get(pk)
+    def _shard_of(self, pk: str) -> tuple[Bucket, int]:
+        found = self._shards_by_pk.get(pk)
         if found is None:
             parsed = parse_bucket_pk(pk)
-            assert parsed is not None, "only buckets have a state"
+            assert parsed is not None, "only buckets have a #STATE item"
             bucket = self.buckets.setdefault(
                 (parsed.entity_id, parsed.resource), Bucket((parsed.entity_id, parsed.resource))
             )
-            found = self._places[pk] = bucket, parsed.shard_id
+            found = self._shards_by_pk[pk] = bucket, parsed.shard_id
         return found
 
-    def _plain(self, bucket: Bucket, shard: Shard, change: Change, step: Step) -> None:
-        """Book a write that leaves the baseline and all limits as they are."""
+    def _layout_unchanged(self, bucket: Bucket, shard: Shard, change: Change, step: Step) -> None:
+        """Record a write that leaves the baseline and all limits as they are."""
         old, new, now_ms = shard.item, change.new, step.now_ms
-        assert new is not None, "it was seen"
+        assert new is not None, "the caller has checked it"
         shard.item = new
         if isinstance(change.operation, Update) and not change.operation.add.keys() <= old.keys():
-            raise Violation("limits", bucket.id, "was given something of a limit that it lacks", step, old, new)
+            raise Violation("limits", bucket.id, "got a balance of a limit that it lacks", step, old, new)
         for name, layout in shard.layouts.items():
             spent = new[layout.tc] - old[layout.tc]
             gained = new[layout.tk] - old[layout.tk]
@@ -232,8 +232,8 @@ class Books:
             ideal = shard.ideals.get(name)
             if ideal is not None:
                 ideal.spend(spent, now_ms)
-            # What overflows while the write is in flight is not cut off, as with any take.
-            in_flight = -(-max(0, now_ms - step.sent.moment[0]) * layout.amount // layout.period)
+            # Tokens that overflow while the write is in flight are not cut off, as with any take.
+            in_flight = -(-max(0, now_ms - step.sent.time_bounds[0]) * layout.amount // layout.period)
             if gained > -spent and (ideal is None or layout.offered(new, now_ms) > ideal.level_milli + in_flight):
                 raise Violation("made", bucket.id, name, "a balance rose by", gained + spent, step, old, new)
             if spent > 0:
@@ -246,8 +246,8 @@ class Books:
             if spent > 0 and step.takes:
                 self._check_promise(bucket, name, step)
 
-    def _check_use(self, bucket: Bucket, layout: Frame, left: tuple[int, int], step: Step) -> None:
-        """Whoever uses something leaves at most what is left of a full one."""
+    def _check_use(self, bucket: Bucket, layout: StoredLimit, left: tuple[int, int], step: Step) -> None:
+        """A take or a debit leaves at most what a full bucket would have left."""
         has, spent = left
         late = most_earned(layout.amount, layout.period, step.behind_ms)
         if has + spent > layout.capacity + late:
@@ -255,32 +255,32 @@ class Books:
 
     def _use(self, bucket: Bucket, name: str, spent: int, step: Step) -> None:
         flow = bucket.flows[name]
-        flow.allow_for(max(step.oldest_ms, -step.oldest_ms, step.sent.moment[1] - step.now_ms))
+        flow.allow_for(max(step.oldest_ms, -step.oldest_ms, step.sent.time_bounds[1] - step.now_ms))
         if spent:
             bucket.used[name] = used = bucket.used.get(name, 0) + spent
             if used < 0:
                 raise Violation(
-                    "reborn", bucket.id, name, "got back", -used, "that was taken from an earlier one", step
+                    "reborn", bucket.id, name, "got back", -used, "that was taken from an earlier bucket", step
                 )
             flow.spend(spent, step.now_ms)
-            self._acted(bucket.id, name, spent, step.sent.unheard)
+            self._acted(bucket.id, name, spent, step.sent.unanswered)
 
     def _check_promise(self, bucket: Bucket, name: str, step: Step) -> None:
         """No span that ends in a take has used more than the largest capacity and what it earned."""
-        for used, most in bucket.flows[name].broken():
+        for used, most in bucket.flows[name].exceeded():
             owed = self._owed(bucket, name, step.now_ms)
             if used > most + owed:
-                raise Violation("promise", bucket.id, name, used, "used of", most, "and owed", owed, step)
+                raise Violation("promise", bucket.id, name, used, "used of", most, "plus debts of", owed, step)
 
     @staticmethod
     def _owed(bucket: Bucket, name: str, now_ms: int) -> int:
-        """Return what shards owe: a debt holds back only the shard it is on."""
+        """Return the debts of all shards: a debt blocks only the shard that has it."""
         found = [(shard.layouts.get(name), shard.item) for shard in bucket.shards.values()]
         return sum(max(0, -layout.offered(item, now_ms)) for layout, item in found if layout is not None)
 
-    def _moved(self, changes: Sequence[Change], step: Step) -> None:
-        """Book a write that changes a bucket's limits, baseline or shards."""
-        bucket, _ = self._place(changes[0].key.pk)
+    def _layout_changed(self, changes: Sequence[Change], step: Step) -> None:
+        """Record a write that changes a bucket's limits, baseline or shards."""
+        bucket, _ = self._shard_of(changes[0].key.pk)
         moves = [self._move(bucket, change, step.now_ms) for change in changes]
         self._note_absences(bucket)
         if all(move.after is None for move in moves):
@@ -305,7 +305,7 @@ class Books:
         _check_births(bucket, moves)
 
     @staticmethod
-    def _move(bucket: Bucket, change: Change, now_ms: int) -> Move:
+    def _move(bucket: Bucket, change: Change, now_ms: int) -> ShardChange:
         number = int(change.key.pk.rpartition("#")[2])
         before = bucket.shards.pop(number, None)
         after = None
@@ -315,10 +315,10 @@ class Books:
                 for name, layout in after.layouts.items():
                     rate = layout.amount, layout.period
                     after.ideals[name] = Ideal(layout.capacity, after.item[layout.tk], rate, now_ms)
-        return Move(change, number, before, after)
+        return ShardChange(change, number, before, after)
 
-    def _removed(self, bucket: Bucket, moves: Sequence[Move]) -> None:
-        """Book that somebody deleted a bucket: whatever is made in its place begins anew."""
+    def _removed(self, bucket: Bucket, moves: Sequence[ShardChange]) -> None:
+        """Record that a bucket was deleted: a new bucket in its place starts from zero."""
         if bucket.shards:
             raise Violation("shards", bucket.id, "some shards were deleted and others not", sorted(bucket.shards))
         for name in bucket.flows:
@@ -326,10 +326,10 @@ class Books:
         bucket.flows.clear()
         bucket.used.clear()
 
-    def _check_held(self, bucket: Bucket, name: str, moves: Sequence[Move], step: Step) -> int:
-        """All shards together hold no more than they did, less what was used; return that."""
+    def _check_held(self, bucket: Bucket, name: str, moves: Sequence[ShardChange], step: Step) -> int:
+        """Check that all shards together hold no more than before, less what was used; return what was used."""
         now_ms, several = step.now_ms, len(moves) > 1
-        had = has = spent = loose = 0
+        had = has = spent = slack = 0
         for move in moves:
             old = move.before.layouts.get(name) if move.before else None
             new = move.after.layouts.get(name) if move.after else None
@@ -342,19 +342,21 @@ class Books:
                 left, used = self._check_after(bucket, (move, old, new), step)
                 has, spent = has + left, spent + used
                 split_off = several and move.before is None
-                # What is new begins full, at its baseline.
+                # A new limit starts full, at its baseline.
                 had += new.capacity + new.earned(now_ms) if old is None and not split_off else 0
-            loose += _loose(old, new, now_ms)
-        if has > had - spent + loose:
+            slack += _rounding(old, new, now_ms)
+        if has > had - spent + slack:
             raise Violation(
-                "made", bucket.id, name, "held", had, "then", has, "after", spent, "used;", loose, step, moves
+                "made", bucket.id, name, "held", had, "then", has, "after", spent, "used; rounding", slack, step, moves
             )
         return spent
 
-    def _check_after(self, bucket: Bucket, one: tuple[Move, Frame | None, Frame], step: Step) -> tuple[int, int]:
-        """Check what one shard holds of a limit after a step; return that, and what was used of it."""
+    def _check_after(
+        self, bucket: Bucket, one: tuple[ShardChange, StoredLimit | None, StoredLimit], step: Step
+    ) -> tuple[int, int]:
+        """Check the balance of one limit of one shard after a step; return it, and what was used."""
         move, old, new = one
-        assert move.after is not None, "it was seen"
+        assert move.after is not None, "the caller has checked it"
         item = move.after.item
         spent = item[new.tc] - (move.before.item[old.tc] if old is not None and move.before is not None else 0)
         left = new.offered(item, step.now_ms)
@@ -368,17 +370,17 @@ class Books:
             raise Violation("overfull", bucket.id, new.name, left, "of", new.capacity, "after", spent, step, move)
         return left, spent
 
-    def _dropped(self, bucket: Bucket, move: Move, old: Frame, step: Step) -> None:
-        """A limit that goes must be full, or adding it again would refill it."""
-        assert move.before is not None, "it was seen"
+    def _dropped(self, bucket: Bucket, move: ShardChange, old: StoredLimit, step: Step) -> None:
+        """Check that a removed limit was full; otherwise adding it again would refill it."""
+        assert move.before is not None, "the caller has checked it"
         left = old.offered(move.before.item, step.now_ms)
         if left < old.capacity:
             raise Violation("dropped", bucket.id, old.name, left, "of", old.capacity, step, move)
         self._forgot(bucket.id, old.name, True)
 
     @staticmethod
-    def _rate(bucket: Bucket, name: str, moves: Sequence[Move], step: Step) -> None:
-        """Put the flow of a limit on the largest capacity and the fastest rate that any shard has."""
+    def _rate(bucket: Bucket, name: str, moves: Sequence[ShardChange], step: Step) -> None:
+        """Set the flow of a limit to the largest capacity and the fastest rate of any shard."""
         layouts = [layout for shard in bucket.shards.values() if (layout := shard.layouts.get(name)) is not None]
         if not layouts:
             return
@@ -391,30 +393,30 @@ class Books:
         flow = bucket.flows.get(name)
         if flow is None:
             flow = bucket.flows[name] = Flow(max(awake or [fastest.whole]), rate, step.now_ms)
-        flow.pace_at(rate, min([step.now_ms, *_rebased(name, moves)]), step.now_ms)
+        flow.change_rate(rate, min([step.now_ms, *_rebased(name, moves)]), step.now_ms)
         if awake:
-            flow.limit_to(max(awake))
-        flow.ease(_MEETING_GRIDS * len(moves))
+            flow.change_capacity(max(awake))
+        flow.tolerate(_MEETING_GRIDS * len(moves))
         flow.allow_for(max(layout.rf - step.now_ms for layout in layouts))
 
     def _check_limits(self, bucket: Bucket, shard: Shard) -> None:
-        """A bucket has no limits that nobody ever configured."""
+        """A bucket has only limits that were configured."""
         for name, layout in shard.layouts.items():
             limit = (name, layout.whole, layout.amount, layout.period)
             if not layout.dormant and self.known and limit not in self.known:
-                raise Violation("limits", bucket.id, "has a limit that nobody configured:", limit)
+                raise Violation("limits", bucket.id, "has a limit that was never configured:", limit)
 
 
 def _takes(change: Change) -> bool:
-    """Say whether a write is a take: it alone asks for balances in ranges; a rebase that uses something takes too."""
+    """Return whether a write is a take. Only a take, or a rebase that uses tokens, has conditions on balances."""
     operation = change.operation
     if not isinstance(operation, Update):
         return False
     return "rf" in operation.set or any(condition.__class__ is Ranges for condition in operation.when)
 
 
-def _rebased(name: str, moves: Sequence[Move]) -> Iterable[int]:
-    """Return the baselines that a step has put a limit on."""
+def _rebased(name: str, moves: Sequence[ShardChange]) -> Iterable[int]:
+    """Yield the new baselines that a step gave to a limit."""
     for move in moves:
         new = move.after.layouts.get(name) if move.after else None
         old = move.before.layouts.get(name) if move.before else None
@@ -422,30 +424,30 @@ def _rebased(name: str, moves: Sequence[Move]) -> Iterable[int]:
             yield new.rf
 
 
-def _held(old: Frame, new: Frame | None, item: Item, step: Step) -> int:
-    """Return what a shard holds before a step; what overflows has no room in the shares after a split or a merge."""
+def _held(old: StoredLimit, new: StoredLimit | None, item: Item, step: Step) -> int:
+    """Return what a shard holds before a step. A split or a merge has no room for what overflows."""
     offered = old.offered(item, step.now_ms)
     if new is not None and new.count == old.count:
         return offered
     return min(offered, old.capacity + most_earned(old.amount, old.period, step.oldest_ms))
 
 
-def _loose(old: Frame | None, new: Frame | None, now_ms: int) -> int:
-    """Return by how much a limit may seem to hold more only because it is reckoned from another baseline."""
+def _rounding(old: StoredLimit | None, new: StoredLimit | None, now_ms: int) -> int:
+    """Return by how much a balance may seem to rise only because its baseline or rate changed."""
     if old is None or new is None:
         return _MEETING_GRIDS
     if old.terms == new.terms and old.count == new.count:
         return 0
     if new.rf > now_ms:
-        # Reckoned from a time that is still to come: what is earned until then was earned early.
+        # The baseline is in the future: the earnings until then were counted early.
         return _MEETING_GRIDS + most_earned(old.amount, old.period, new.rf - now_ms)
     faster = now_ms * new.amount // new.period - new.rf * new.amount // new.period
     slower = now_ms * old.amount // old.period - new.rf * old.amount // old.period
     return _MEETING_GRIDS + max(0, faster - slower)
 
 
-def _check_halves(bucket: Bucket, name: str, moves: Sequence[Move], step: Step) -> None:
-    """Whoever splits a shard leaves neither half with a debt that the whole did not have."""
+def _check_halves(bucket: Bucket, name: str, moves: Sequence[ShardChange], step: Step) -> None:
+    """A split leaves neither half with a debt that the whole did not have."""
     if len(moves) == 1 or all(move.before is not None for move in moves):
         return
     before = [(move.before.layouts.get(name), move.before.item) for move in moves if move.before is not None]
@@ -457,33 +459,33 @@ def _check_halves(bucket: Bucket, name: str, moves: Sequence[Move], step: Step) 
         late = most_earned(layout.amount, layout.period, step.oldest_ms)
         left = layout.offered(move.after.item, step.now_ms)
         if left < min(0, had) - late - _MEETING_GRIDS:
-            raise Violation("indebted", bucket.id, name, left, "of", had, "left to a half", step, moves)
+            raise Violation("indebted", bucket.id, name, left, "of", had, "left in one half", step, moves)
 
 
-def _check_births(bucket: Bucket, moves: Sequence[Move]) -> None:
-    """Every create draws a birth number that the bucket never had, and all shards of a bucket have the same."""
+def _check_births(bucket: Bucket, moves: Sequence[ShardChange]) -> None:
+    """Each create draws a birth number that the bucket never had, and all shards of a bucket share it."""
     births = {shard.item.get("bi") for shard in bucket.shards.values()}
     if len(births) > 1:
-        raise Violation("unborn", bucket.id, "has shards of several birth numbers:", births)
+        raise Violation("unborn", bucket.id, "has shards with different birth numbers:", births)
     if len(moves) == 1 and moves[0].before is None:
         birth = births.pop()
         if birth in bucket.births:
-            raise Violation("reborn", bucket.id, "was created again with its birth number", birth)
+            raise Violation("reborn", bucket.id, "was recreated with an old birth number", birth)
         if birth is not None:
             bucket.births.add(birth)
 
 
 def _check_shards(bucket: Bucket) -> None:
-    """Every number falls to exactly one shard, and no shard of several expires."""
+    """Every number belongs to exactly one shard, and no shard of several expires."""
     shards = bucket.shards
     if len(shards) == 1 and 0 in shards and shards[0].item["shard_count"] == 1:
         return
     numbers = sum(64 // shard.item["shard_count"] for shard in shards.values())
     if numbers != 64 or any(_overlap(pair) for pair in _pairs(shards)):
         counts = {number: shard.item["shard_count"] for number, shard in shards.items()}
-        raise Violation("shards", bucket.id, "overlap or lack:", counts)
+        raise Violation("shards", bucket.id, "do not cover every number once:", counts)
     if any("ttl" in shard.item for shard in shards.values()):
-        raise Violation("expiry", bucket.id, "a shard of several is to expire")
+        raise Violation("expiry", bucket.id, "one of several shards has an expiry time")
 
 
 def _pairs(shards: dict[int, Shard]) -> Iterable[tuple[tuple[int, int], tuple[int, int]]]:

@@ -1,11 +1,10 @@
-"""Simulated time on an event loop of its own: what is to happen stands in one order, and time jumps to the next of it.
+"""Simulated time: one ordered queue of callbacks, and a clock that jumps to the next of them.
 
-Every simulated process has a loop, and all of them share one timeline. A process that has crashed has a loop that is
-gone: nothing that stands on it ever happens, so no ``finally`` of it has an effect. What is on its way through the
-network stands on the network's loop and happens all the same.
+Every simulated process has an event loop, and all loops share one timeline. The loop of a crashed process runs nothing
+more, so no ``finally`` of the process has an effect. Messages that are already in the network belong to the network's
+loop and still arrive.
 
-There is no selector, no debugging and no context here: the limiter uses none of these, and they would cost half the
-time.
+Selector, debug mode and contexts are left out: the limiter does not use them, and they would double the cost of a run.
 """
 
 import asyncio
@@ -18,15 +17,15 @@ from typing import Any
 
 from tests.simulation.world import START_MS
 
-_TIMES_A_FRAME_MAY_WAIT_ON_ITS_WAY_OUT = 50
+_MAX_AWAITS_WHILE_CLOSING = 50
 
 
 class StalledError(RuntimeError):
-    """Every task waits for another: nothing is left that could wake one."""
+    """Every task waits for another, and no callback is left that could wake one."""
 
 
-class Happening:
-    """Something that is going to happen on a loop; what asyncio calls a handle."""
+class Handle:
+    """A callback that is due on a loop."""
 
     __slots__ = ("args", "call", "loop")
 
@@ -36,23 +35,23 @@ class Happening:
         self.args = args
 
     def cancel(self) -> None:
-        """Let it not happen."""
+        """Drop the callback."""
         self.call = None
 
     def cancelled(self) -> bool:
-        """Say whether it will not happen."""
+        """Return whether the callback was dropped."""
         return self.call is None
 
 
 class Timeline:
-    """All that is going to happen, in its order: by time, and at one time as it was asked for."""
+    """All callbacks that are due, ordered by time, and at the same time in the order of their requests."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
         self.failure: BaseException | None = None
         self.loops: list[ProcessLoop] = []
-        self._ready: deque[Happening] = deque()
-        self._timers: list[tuple[float, int, Happening]] = []
+        self._ready: deque[Handle] = deque()
+        self._timers: list[tuple[float, int, Handle]] = []
         self._asked = 0
         self.network = self.loop("network")
 
@@ -66,22 +65,22 @@ class Timeline:
         """Return the true time of day."""
         return START_MS + int(self.now_s * 1000)
 
-    def at(self, when_s: float, happening: Happening) -> Happening:
-        """Let something happen at a time."""
+    def at(self, when_s: float, handle: Handle) -> Handle:
+        """Schedule a callback."""
         self._asked += 1
-        heappush(self._timers, (when_s, self._asked, happening))
-        return happening
+        heappush(self._timers, (when_s, self._asked, handle))
+        return handle
 
     def fail(self, failure: BaseException) -> None:
-        """End the run with a failure, once what happens now has happened; the first counts."""
+        """End the run with a failure after the current callback; the first failure counts."""
         if self.failure is None:
             self.failure = failure
 
     def run(self, main: Coroutine[Any, Any, None]) -> None:
-        """Let everything happen until the main coroutine ends.
+        """Run callbacks until the main coroutine ends.
 
         Raises:
-            StalledError: The main coroutine waits, and nothing is left that could happen.
+            StalledError: The main coroutine waits, and no callback is left.
         """
         before = asyncio._get_running_loop()
         task = self.network.create_task(main)
@@ -97,30 +96,30 @@ class Timeline:
         while not task.done():
             if not ready:
                 if not timers:
-                    raise StalledError("nothing is left to happen, and somebody still waits")
-                self.now_s, _, happening = heappop(timers)
+                    raise StalledError("a task waits, and no callback is left that could wake it")
+                self.now_s, _, handle = heappop(timers)
             else:
-                happening = ready.popleft()
-            call, loop = happening.call, happening.loop
+                handle = ready.popleft()
+            call, loop = handle.call, handle.loop
             if call is None or not loop.alive:
                 continue
             if loop is not current:
                 set_running(loop)
                 current = loop
-            call(*happening.args)
+            call(*handle.args)
             if self.failure is not None:
                 raise self.failure
 
     def close(self) -> None:
-        """Throw away every task that has not ended, of processes that crashed or of a run that failed."""
+        """Discard every task that has not ended, because its process crashed or the run failed."""
         for loop in self.loops:
             loop.crash()
         with warnings.catch_warnings():
-            # On their way out coroutines begin others, which can never run.
+            # Coroutines that are closed may create others, which never run.
             warnings.simplefilter("ignore", RuntimeWarning)
             for loop in self.loops:
                 while loop.crashed:
-                    _throw_away(loop.crashed.pop())
+                    _discard(loop.crashed.pop())
         self._ready.clear()
         self._timers.clear()
 
@@ -128,7 +127,7 @@ class Timeline:
 class ProcessLoop(asyncio.AbstractEventLoop):
     """The event loop of one simulated process."""
 
-    def __init__(self, timeline: Timeline, name: str, ready: "deque[Happening]") -> None:
+    def __init__(self, timeline: Timeline, name: str, ready: "deque[Handle]") -> None:
         self.alive = True
         self.name = name
         self.crashed: list[asyncio.Task[Any]] = []
@@ -136,31 +135,29 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self._ready = ready
 
     def crash(self) -> None:
-        """Let nothing more happen here.
+        """Run nothing more on this loop.
 
-        Its tasks are kept for as long as the run lasts: thrown away, they would do what is to be done on their way out.
+        Its tasks are kept until the end of the run: if they were collected now, their ``finally`` blocks would run.
         """
         if self.alive:
             self.alive = False
             self.crashed += asyncio.all_tasks(self)
 
     def time(self) -> float:
-        """Return the seconds that the simulation has lasted."""
+        """Return the seconds since the start of the simulation."""
         return self._timeline.now_s
 
-    def call_soon(self, callback: Callable[..., object], *args: Any, context: object = None) -> Happening:  # type: ignore[override] # a lighter handle
-        happening = Happening(self, callback, args)
-        self._ready.append(happening)
-        return happening
+    def call_soon(self, callback: Callable[..., object], *args: Any, context: object = None) -> Handle:  # type: ignore[override] # a lighter handle
+        handle = Handle(self, callback, args)
+        self._ready.append(handle)
+        return handle
 
-    def call_later(
-        self, delay: float, callback: Callable[..., object], *args: Any, context: object = None
-    ) -> Happening:  # type: ignore[override] # a lighter handle
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any, context: object = None) -> Handle:  # type: ignore[override] # a lighter handle
         timeline = self._timeline
-        return timeline.at(timeline.now_s + delay, Happening(self, callback, args))
+        return timeline.at(timeline.now_s + delay, Handle(self, callback, args))
 
-    def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: object = None) -> Happening:  # type: ignore[override] # a lighter handle
-        return self._timeline.at(max(when, self._timeline.now_s), Happening(self, callback, args))
+    def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: object = None) -> Handle:  # type: ignore[override] # a lighter handle
+        return self._timeline.at(max(when, self._timeline.now_s), Handle(self, callback, args))
 
     def create_future(self) -> "asyncio.Future[Any]":
         return asyncio.Future(loop=self)
@@ -169,7 +166,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         return asyncio.Task(coro, loop=self, name=name or self.name)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Fail the run by an error that nobody has heard of; of a process that is gone nobody is to hear."""
+        """Fail the run by an error that no task has retrieved, unless the process has crashed."""
         if self.alive:
             error = RuntimeError(f"{self.name}: {context.get('message')}: {context.get('exception')!r}")
             self._timeline.fail(error)
@@ -184,16 +181,16 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         return False
 
 
-def _throw_away(task: "asyncio.Task[Any]") -> None:
-    """End a task's coroutine, however often it waits on its way out; with no loop running it can begin nothing."""
+def _discard(task: "asyncio.Task[Any]") -> None:
+    """Close the coroutine of a task, however often it awaits on the way. No loop is running, so it has no effect."""
     task._log_destroy_pending = False  # type: ignore[attr-defined] # asyncio's own tasks have it
     coroutine = task.get_coro()
-    for _ in range(_TIMES_A_FRAME_MAY_WAIT_ON_ITS_WAY_OUT):
+    for _ in range(_MAX_AWAITS_WHILE_CLOSING):
         try:
             coroutine.close()  # type: ignore[union-attr] # tasks are made of coroutines here
         except RuntimeError:
             continue
-        except BaseException:  # noqa: BLE001 - whatever its way out runs into is nobody's business any more
+        except BaseException:  # noqa: BLE001 - errors while closing have no effect
             pass
         break
     with suppress(BaseException):

@@ -1,4 +1,8 @@
-"""How the simulation finds, keeps and replays the runs that notice a mutation."""
+"""Find, keep and replay the runs that notice a mutation.
+
+A mutation is a rule of the protocol that is broken on purpose (``tests/mutations``). A run notices it if it violates an
+invariant. ``noticed.json`` keeps one such run per mutation; ``test_mutations.py`` replays them.
+"""
 
 import json
 import time
@@ -32,7 +36,7 @@ class KeptRun(NamedTuple):
     @property
     def plan(self) -> Plan:
         """The plan of the run, as small as it still notices."""
-        return plan_of(self.seed).less(self.clients, self.steps, self.without)
+        return plan_of(self.seed).reduced(self.clients, self.steps, self.without)
 
 
 class Search(NamedTuple):

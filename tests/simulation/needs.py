@@ -1,18 +1,18 @@
-"""What a plan may be asked for beside its faults, so that a rule matters in it."""
+"""Conditions that a mutation may require of a plan besides its faults, so that the broken rule matters."""
 
 from tests.simulation.plan import EXPIRY, OWN, SHARDS, Plan, scenario_of
 
 CASCADE, SEVERAL_LIMITS = "cascade", "several limits"
 SOON_EXPIRED, OFTEN_OWN = "buckets that soon expire", "own limits often"
-OWN_BEFORE_REST, ALL_GIVEN_BACK = "own limits before a rest", "all of it, given back"
-LACKING_OWN, RESTLESS_SHARDS = "own limits that lack one", "shards split and merged all the time"
+OWN_BEFORE_QUIET, ALL_CREDITED = "own limits before a quiet interval", "nearly everything taken and credited"
+OWN_MISSING_ONE, CONSTANT_RESHARDING = "own limits without a configured one", "shards split and merged all the time"
 
 _SOON_MS = 4_000
 _SELDOM = 0.05
 
 
 def meets(plan: Plan, needs: frozenset[str]) -> bool:
-    """Say whether a plan has all these faults and traits."""
+    """Return whether a plan has all these faults and traits."""
     traits = needs & _TRAITS
     if not needs - traits <= plan.faults:
         return False
@@ -25,10 +25,10 @@ _TRAITS = frozenset(
         SEVERAL_LIMITS,
         SOON_EXPIRED,
         OFTEN_OWN,
-        OWN_BEFORE_REST,
-        ALL_GIVEN_BACK,
-        LACKING_OWN,
-        RESTLESS_SHARDS,
+        OWN_BEFORE_QUIET,
+        ALL_CREDITED,
+        OWN_MISSING_ONE,
+        CONSTANT_RESHARDING,
     )
 )
 
@@ -40,10 +40,10 @@ def _traits_of(plan: Plan) -> set[str]:
         CASCADE: bool(scenario.parents),
         SEVERAL_LIMITS: len(scenario.limits) > 1,
         OFTEN_OWN: OWN in plan.faults and scenario.own > _SELDOM,
-        OWN_BEFORE_REST: bool(scenario.habits.parting),
-        ALL_GIVEN_BACK: bool(scenario.habits.greedy),
-        LACKING_OWN: bool(scenario.habits.lacking),
-        RESTLESS_SHARDS: bool(scenario.habits.restless_s),
+        OWN_BEFORE_QUIET: bool(scenario.habits.own_before_quiet),
+        ALL_CREDITED: bool(scenario.habits.greedy),
+        OWN_MISSING_ONE: bool(scenario.habits.own_missing_one),
+        CONSTANT_RESHARDING: bool(scenario.habits.reshard_pause_s),
         SOON_EXPIRED: EXPIRY in plan.faults and SHARDS not in plan.faults and slowest_ms <= _SOON_MS,
     }
     return {trait for trait, held in has.items() if held}

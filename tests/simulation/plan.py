@@ -1,7 +1,9 @@
-"""What a seed stands for: how many clients, what goes wrong, which limits, how much is asked for.
+"""Derive a run from its seed: number of clients, faults, limits and demand.
 
-Everything is drawn from the seed, each part from chance of its own, so that a plan with fewer clients or faults is
-still much the same run: that is what makes shrinking work.
+Each part of a run has random numbers of its own. So a plan with fewer clients or faults is still almost the same run,
+which is what makes shrinking possible.
+
+The names of these parts select their random numbers. If you change one, every seed becomes another run.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,36 +29,36 @@ _DRAWN = (*NETWORK_FAULTS, CRASH, SKEW, STALE, CANCEL, CONFIG, SHARDS, PARTITION
 
 STEP = "step"
 _CLOCK_FAULTS = (WRONG_DATE, STEP)
-"""What goes wrong with the server's clock: single answers dated off, and a clock that is set forward."""
+"""Faults of the server's clock: single answers with a wrong date, and a clock that is set forward."""
 
 DELETE, COPY = "delete", "copy"
 _LIFE_FAULTS = (DELETE, COPY)
-"""Buckets that are deleted and created again, and clients that are copied as a fork does."""
+"""Buckets that are deleted and recreated, and clients that are copied as by a fork."""
 
 CANCEL_SETTLING = "cancel-settling"
-"""Users that are cancelled, once or more, while their lease settles, releases or is left."""
+"""Users that are cancelled, once or more, while their lease settles, releases or closes."""
 
 FAULTS = (*_DRAWN, *_CLOCK_FAULTS, *_LIFE_FAULTS, CANCEL_SETTLING)
-"""What can go wrong, or change, while clients are at work."""
+"""Everything that can fail or change during a run."""
 
 LOSSES = frozenset(NETWORK_FAULTS) | {CRASH, PARTITIONS}
-"""What may leave users in doubt."""
+"""Faults after which a user may not know whether a write was applied."""
 
 _NAMES = ("rpm", "tpm", "tpd")
 _CAPACITIES = (1, 2, 3, 5, 10, 20, 50, 100, 500)
 _PERIODS_S = (1, 1, 2, 5, 10, 60, 600)
 _LEAST_S, _MOST_S = 3.0, 900.0
-_HURRIED, _HURRIED_S = 0.05, 60.0
-"""The part of runs that are short and have limits that soon are full, and how long those last at the most."""
+_SHORTENED, _SHORTENED_S = 0.05, 60.0
+"""The share of runs that are short and have fast limits, and their maximum length in seconds."""
 _LIGHT = 3
-"""Fewer faults than these make a run that goes fast."""
+"""Runs with fewer faults than this are cheap, so they get more requests."""
 _RARELY = {PARTITIONS: 0.4, THROTTLE: 0.6, USAGE: 0.4}
-"""Faults that make every request a long story."""
+"""How likely expensive faults are, relative to the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One run: the seed, and what was made of it or asked for."""
+    """One run: its seed, and what was drawn from it or chosen on the command line."""
 
     seed: int
     clients: int
@@ -64,10 +66,10 @@ class Plan:
     faults: frozenset[str]
 
     def part(self, name: str) -> Random:
-        """Return chance for one part of the run."""
+        """Return the random numbers of one part of the run."""
         return Random(f"{name} of {self.seed}")
 
-    def less(self, clients: int | None = None, requests: int | None = None, without: Iterable[str] = ()) -> "Plan":
+    def reduced(self, clients: int | None = None, requests: int | None = None, without: Iterable[str] = ()) -> "Plan":
         """Return the same run with fewer clients, fewer requests, or without some faults."""
         return replace(
             self,
@@ -78,12 +80,12 @@ class Plan:
 
     @property
     def crowded(self) -> bool:
-        """Whether users come in crowds, far more at once than a bucket has writes under way."""
+        """Whether users arrive in crowds, far more at the same time than a bucket has writes in flight."""
         return _is_crowded(self.seed, len(plan_of(self.seed).faults - {CANCEL_SETTLING}))
 
     @property
     def command(self) -> str:
-        """The command that repeats the run."""
+        """The command that replays the run."""
         whole = plan_of(self.seed)
         words = [f"python -m tests.simulation --seed {self.seed}"]
         if self.clients != whole.clients:
@@ -98,11 +100,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What clients meet: entities with their parents, limits, how long it lasts, how much is asked for.
+    """The entities with their parents, the limits, the duration and the demand of a run.
 
-    ``own`` is how often a request brings limits of its own, ``deep`` how often an adjustment goes far beyond what there
-    is; ``quiet_s`` are spells in which nobody asks for anything. ``crowd`` is how many come at once at the least and at
-    the most, and how often. ``habits`` are what users do beside that.
+    ``own`` is how often a request brings its own limits. ``deep`` is how often an adjustment goes far beyond the
+    balance. ``quiet_s`` are intervals without requests. ``crowd`` is the least and the largest number of users that
+    arrive at the same time, and how often. ``habits`` is what users do besides.
     """
 
     entities: tuple[str, ...]
@@ -125,41 +127,42 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """How often users do what seldom happens by itself.
+    """How often users do things that rarely happen by chance.
 
-    ``large``: ask for anything up to all that there can be. ``patient``: hold a lease for many seconds. ``parting``:
-    bring limits of their own, just before a quiet spell. ``greedy``: ask for nearly all that there can be, and fail.
-    ``lacking``: bring limits of their own that lack one. ``restless_s``: shards are split and merged again, with pauses
-    of at most this many seconds; 0 if that happens seldom.
+    ``large``: request any amount up to the capacity. ``long_leases``: hold a lease for many seconds.
+    ``own_before_quiet``: bring their own limits just before a quiet interval. ``greedy``: request nearly the whole
+    capacity, and fail. ``own_missing_one``: bring their own limits, without one of the configured limits.
+    ``reshard_pause_s``: shards are split and merged all the time, with pauses of at most this many seconds; 0 if that
+    happens rarely.
     """
 
     large: float = 0.1
-    patient: float = 0.0
-    parting: float = 0.0
+    long_leases: float = 0.0
+    own_before_quiet: float = 0.0
     greedy: float = 0.0
-    lacking: float = 0.0
-    restless_s: float = 0.0
+    own_missing_one: float = 0.0
+    reshard_pause_s: float = 0.0
 
 
 def plan_of(seed: int) -> Plan:
-    """Return what a seed stands for."""
+    """Return the plan of a seed."""
     plan, kept = _drawn_plan(seed)
     settling = Random(f"settling {seed}").random() < kept / 2
     return replace(plan, faults=plan.faults | {CANCEL_SETTLING}) if settling else plan
 
 
 def _drawn_plan(seed: int) -> tuple[Plan, float]:
-    """Return a plan without cancelled settlements, and how likely each fault was."""
+    """Return a plan without cancelled settlements, and the probability of each fault."""
     random = Random(f"plan {seed}")
     clients = random.choice((1, 2, 2, 3, 3, 4, 5, 6))
     kept = random.choice((0.0, 0.0, 0.25, 0.5, 0.75, 1.0))
     faults = frozenset(fault for fault in _DRAWN if random.random() < kept * _RARELY.get(fault, 1.0))
-    # Chance of their own, so that all else of a seed is as it would be without them.
+    # Separate random numbers, so that the rest of a seed is the same without them.
     clocks = Random(f"clocks {seed}")
     faults |= {fault for fault in _CLOCK_FAULTS if clocks.random() < kept / 2}
     lives = Random(f"lives {seed}")
     faults |= {fault for fault in _LIFE_FAULTS if lives.random() < kept / 2}
-    # What goes well goes fast, so there is more of it, and what comes in crowds goes faster still.
+    # Runs with few faults are cheap, so they get more requests; crowded runs are cheaper still.
     few = random.randint(200, 250)
     plan = Plan(seed, clients, few, faults)
     crowded = _is_crowded(seed, len(faults))
@@ -173,7 +176,7 @@ def _is_crowded(seed: int, faults: int) -> bool:
 
 
 def scenario_of(plan: Plan) -> Scenario:
-    """Return what the clients of a run meet."""
+    """Return the scenario of a plan."""
     random = plan.part("scenario")
     alone = random.random() < 0.4
     entities = ("user-1",) if alone else tuple(f"user-{number}" for number in range(1, random.randint(2, 4)))
@@ -185,7 +188,7 @@ def scenario_of(plan: Plan) -> Scenario:
     amounts = {limit.name: max(1, limit.capacity // random.choice((1, 2, 4, 10, 20, 50))) for limit in limits}
     load = random.choice((0.3, 0.8, 1.2, 2.0, 4.0, 8.0))
     tightest = limits[0]
-    # As the seed would have it: a plan with fewer requests ends earlier, and what it does until then is the same.
+    # Drawn from the full plan: a plan with fewer requests ends earlier, and is the same until then.
     asked = plan_of(plan.seed).requests * amounts[tightest.name] / 2 / (1 if cascades else len(entities))
     rate = tightest.refill_amount / tightest.refill_period_seconds
     seconds = (asked / load - tightest.capacity) / rate
@@ -207,42 +210,42 @@ def scenario_of(plan: Plan) -> Scenario:
         quiet_s=_quiet_s(seconds, fast, variety) if EXPIRY in plan.faults else (),
     )
     scenario = replace(scenario, habits=_habits(plan, fast))
-    return _crowded(scenario, plan) if plan.crowded else _hurried(scenario, plan)
+    return _crowded(scenario, plan) if plan.crowded else _shortened(scenario, plan)
 
 
 def _habits(plan: Plan, fast: bool) -> Habits:
-    """Return what the users of some runs do beside what all do."""
+    """Return the special habits of the users of some runs."""
     random = plan.part("habits")
-    patient, parting, greedy = (random.random() for _ in range(3))
+    long_leases, own_before_quiet, greedy = (random.random() for _ in range(3))
     return Habits(
-        patient=0.1 if {CONFIG, OWN} & plan.faults and patient < 0.25 else 0.0,
-        parting=0.8 if fast and OWN in plan.faults and parting < 0.5 else 0.0,
+        long_leases=0.1 if {CONFIG, OWN} & plan.faults and long_leases < 0.25 else 0.0,
+        own_before_quiet=0.8 if fast and OWN in plan.faults and own_before_quiet < 0.5 else 0.0,
         greedy=0.2 if SHARDS in plan.faults and greedy < 0.25 else 0.0,
     )
 
 
-def _hurried(scenario: Scenario, plan: Plan) -> Scenario:
-    """Return the same, in some runs short and with limits that soon are full, for what happens only then.
+def _shortened(scenario: Scenario, plan: Plan) -> Scenario:
+    """Return the scenario, in some runs shorter and with fast limits, for cases that need both.
 
-    A limit that is full can be dropped while a lease on it is open. And shards that are split and merged all the time
-    may refuse a give-back that was sent again, and then let the first one through.
+    A full limit can be dropped while a lease on it is open. Shards that are split and merged all the time may refuse a
+    retried credit, and then accept the first one.
     """
-    # Chance of its own, so that all other runs are as they would be without it.
+    # Separate random numbers, so that all other runs are the same without them.
     random = plan.part("hurry")
-    lacking, restless = (random.random() < _HURRIED for _ in range(2))
+    missing_one, resharding = (random.random() < _SHORTENED for _ in range(2))
     habits = scenario.habits
-    if lacking and OWN in plan.faults and len(scenario.limits) > 1:
-        habits = replace(habits, lacking=0.3, patient=0.3)
-    elif restless and {SHARDS, LATE} <= plan.faults:
-        habits = replace(habits, restless_s=0.4, greedy=0.4)
+    if missing_one and OWN in plan.faults and len(scenario.limits) > 1:
+        habits = replace(habits, own_missing_one=0.3, long_leases=0.3)
+    elif resharding and {SHARDS, LATE} <= plan.faults:
+        habits = replace(habits, reshard_pause_s=0.4, greedy=0.4)
     else:
         return scenario
     limits = tuple(_fast(limit) for limit in scenario.limits)
-    return replace(scenario, limits=limits, seconds=min(_HURRIED_S, scenario.seconds), habits=habits)
+    return replace(scenario, limits=limits, seconds=min(_SHORTENED_S, scenario.seconds), habits=habits)
 
 
 def _crowded(scenario: Scenario, plan: Plan) -> Scenario:
-    """Return the same for users that come in crowds: short, and with limits that let a good part of a crowd through."""
+    """Return the scenario for users that arrive in crowds: short, with limits that admit a good part of a crowd."""
     random = plan.part("crowd's scenario")
     crowd = random.choice(((20, 100, 0.2), (50, 300, 0.5), (50, 300, 0.5)))
     seconds = random.choice((3.0, 10.0, 30.0))
@@ -263,26 +266,26 @@ def _crowded(scenario: Scenario, plan: Plan) -> Scenario:
 
 
 def _fast(limit: Limit) -> Limit:
-    """Return a limit that fills in a second or two, so that its bucket soon expires."""
+    """Return a limit that fills in one or two seconds, so that its bucket expires soon."""
     return replace(limit, refill_amount=limit.capacity, refill_period_seconds=min(2, limit.refill_period_seconds))
 
 
 def _quiet_s(seconds: float, fast: bool, random: Random) -> tuple[tuple[float, float], ...]:
-    """Return spells in which what is to expire expires: many short ones where that is soon."""
+    """Return intervals without requests in which buckets expire: many short ones if the limits are fast."""
     fewest, most, longest_s = (4, 16, 8) if fast else (1, 4, 25)
     begins = sorted(seconds * random.random() for _ in range(random.randint(fewest, most)))
     return tuple((begin_s, begin_s + 5 + longest_s * random.random()) for begin_s in begins)
 
 
 def some_limit(name: str, random: Random) -> Limit:
-    """Return a limit of any size and speed."""
+    """Return a limit of any size and rate."""
     capacity = random.choice(_CAPACITIES)
     amount = random.choice((capacity, max(1, capacity // 2), 1, random.randint(1, capacity)))
     return Limit(name, capacity, amount, random.choice(_PERIODS_S))
 
 
 def changed_limits(limits: tuple[Limit, ...], random: Random) -> tuple[Limit, ...]:
-    """Return limits that an administrator might put in their place: larger, smaller, faster, slower, more, fewer."""
+    """Return limits that an administrator might set instead: larger, smaller, faster, slower, more or fewer."""
     kind = random.randrange(5)
     names = [limit.name for limit in limits]
     if kind == 0 and len(limits) > 1:

@@ -1,9 +1,9 @@
-"""A client's way to the simulated server: the table port over a network that delays, loses and breaks.
+"""A client's connection to the simulated server: the table port over a network that delays, loses and breaks.
 
-It answers as ``DynamoTable`` does: a write whose answer was lost is ambiguous and its caller's to judge, a transaction
-is sent again with its token, a read is made again, all within the deadline. Every answer tells the server's time in
-whole seconds, and the client's clock is the real ``ServerClock`` over a local clock that is off and drifts. Single
-answers may be dated wrongly; the real ``TimeProbe`` asks on another connection then.
+It answers as ``DynamoTable`` does. A write whose answer was lost is ambiguous, and its caller decides what to do. A
+transaction is retried with its token, and a read is retried, within the deadline. Every answer has the server's time in
+whole seconds. The client's clock is the real ``ServerClock`` over a local clock that is wrong and drifts. Single
+answers may have a wrong date; then the real ``TimeProbe`` asks on another connection.
 """
 
 import asyncio
@@ -52,16 +52,16 @@ NETWORK_FAULTS = (LOST_REQUEST, LOST_RESPONSE, LATE, THROTTLE, UNREACHABLE)
 
 _NO_ANSWER = Unavailable(TimeoutError("no answer"), ambiguous=True)
 _RESET = Unavailable(ConnectionResetError("the connection was reset"), ambiguous=True)
-_REFUSED = Unavailable(ConnectionRefusedError("nobody listens"), ambiguous=False)
+_REFUSED = Unavailable(ConnectionRefusedError("connection refused"), ambiguous=False)
 _UNCONFIRMED = Unavailable(TimeoutError("the server's time could not be confirmed"), ambiguous=False)
 _ANSWERED = Response(200, b"{}", None, "")
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.2
 _WRONG_BY_S = (60, 86_400)
-"""How far a date may be off, at the least and at the most; hardly two agree."""
+"""The smallest and the largest error of a wrong date, in seconds; hardly two agree."""
 
 
 class LocalClock:
-    """The clocks of one machine: how far the time of day is off, and how fast the steady clock goes."""
+    """The clocks of one machine: the error of its time of day, and the drift of its monotonic clock."""
 
     def __init__(self, timeline: Timeline, ahead_ms: int = 0, drift: float = 0.0) -> None:
         self._timeline = timeline
@@ -77,9 +77,9 @@ class LocalClock:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """How long a call is under way, and how often something goes wrong with one, by fault.
+    """The latency of a call, and the probability of each fault.
 
-    ``late_s`` is how much later than its deadline a late request may still arrive.
+    ``late_s`` is how long after its deadline a late request may still arrive.
     """
 
     chances: Mapping[str, float]
@@ -88,8 +88,8 @@ class Network:
     late_s: float = 0.5
 
     @property
-    def quiet(self) -> bool:
-        """Whether nothing ever goes wrong."""
+    def reliable(self) -> bool:
+        """Whether no fault ever happens."""
         return not any(self.chances.values())
 
 
@@ -103,7 +103,7 @@ class Port:
         self.capabilities = BackendCapabilities(partition_writes_per_second=of.partition_writes_per_s)
         self.index_lag_s = 0.5
         self.faults: Counter[str] = Counter()
-        self.troubles = 0
+        self.failures = 0
         self.writes = 0
         self._loop = loop
         self._timeline = timeline
@@ -118,11 +118,11 @@ class Port:
         probe = Calls("simulated").get(version_item.key())
         self._probe = TimeProbe(self, probe, self._server_clock, of.clock)
         self.server_time = self._probe
-        # Chance of its own: dates are drawn for every answer, and change nothing else.
+        # Separate random numbers: dates are drawn for every answer, and must not change the rest of the run.
         self._dates = Random(f"dates {of.random.getrandbits(64)}") if network.chances.get(WRONG_DATE) else None
         self._connections = count(1)
         self._idle: list[int] = []
-        # Writes that are sent again were decided on when they were sent first.
+        # A retried write was decided when it was first sent.
         self._decided: dict[Any, TimeBounds] = {}
 
     async def get(self, key: Key, *, consistent: bool = False, until_s: float | None = None) -> Item | None:
@@ -142,28 +142,28 @@ class Port:
         now_s = self._clock.monotonic_s()
         by_s = until_s or now_s + self._deadline_s
         if self._server_clock.unconfirmed:
-            return await self._seen(operation, by_s) if await self._probe.confirm(by_s) else _UNCONFIRMED
-        moment = self._moment(operation)
+            return await self._current(operation, by_s) if await self._probe.confirm(by_s) else _UNCONFIRMED
+        time_bounds = self._decided_at(operation)
         server, process = self._server, self._loop.name
 
         def act(heard: bool, answer: Callable[[Answer], None]) -> None:
-            answer(server.write(operation, Sent(process, moment, not (heard and self._loop.alive))))
+            answer(server.write(operation, Sent(process, time_bounds, not (heard and self._loop.alive))))
 
         outcome = await self._send(act, (by_s - now_s) / 2)
         if self._server_clock.suspicious:
             self._probe.start()
         if outcome.__class__ is Unavailable or outcome.__class__ is Throttled:
-            self.troubles += 1
+            self.failures += 1
             if len(self._decided) > 1000:
                 self._decided.clear()
-            self._decided[nonce_of(operation)] = moment
+            self._decided[nonce_of(operation)] = time_bounds
         return outcome  # type: ignore[no-any-return] # see above
 
     async def transact(
         self, operations: Sequence[Operation], token: str, *, until_s: float | None = None
     ) -> TransactOutcome:
         server, process, network = self._server, self._loop.name, self._timeline.network
-        moment = self._server_clock.now()
+        time_bounds = self._server_clock.now()
         operations = list(operations)
 
         def act(heard: bool, answer: Callable[[Answer], None]) -> None:
@@ -174,7 +174,7 @@ class Port:
                 answer(outcome)
 
         def commit(heard: bool, answer: Callable[[Answer], None]) -> None:
-            answer(server.commit(operations, token, Sent(process, moment, not (heard and self._loop.alive))))
+            answer(server.commit(operations, token, Sent(process, time_bounds, not (heard and self._loop.alive))))
 
         by_s = until_s or self._clock.monotonic_s() + 5 * self._deadline_s
         if self._server_clock.unconfirmed:
@@ -182,29 +182,29 @@ class Port:
         return await self._transacted(act, by_s)
 
     async def batch_delete(self, keys: Sequence[Key]) -> None:
-        sent = Sent(self._loop.name, self._server_clock.now(), unheard=False)
+        sent = Sent(self._loop.name, self._server_clock.now(), unanswered=False)
         await self._read(lambda: self._server.delete(list(keys), sent), None)
 
     async def call(self, call: DynamoDbCall, until_s: float, *, alone: bool = False) -> Response | Unavailable:
-        """Make a call that asks for nothing but the time."""
+        """Make a call that only asks for the time."""
         attempt_s = until_s - self._clock.monotonic_s()
         answer = await self._send(lambda heard, answer: answer(_ANSWERED), attempt_s, alone=alone)
         return answer if isinstance(answer, Response) else _NO_ANSWER
 
     async def call_alone(self, call: DynamoDbCall, until_s: float) -> Response | Unavailable:
-        """Make a call that asks for nothing but the time, on a new connection."""
+        """Make a call that only asks for the time, on a new connection."""
         return await self.call(call, until_s, alone=True)
 
     async def close(self) -> None:
-        """Let go of nothing."""
+        """Do nothing: a port has nothing to close."""
 
-    async def _seen(self, operation: Write, until_s: float) -> WriteOutcome:
-        """Answer for a write that was not sent with the item it was meant for."""
+    async def _current(self, operation: Write, until_s: float) -> WriteOutcome:
+        """Answer a write that was not sent with the current item."""
         item = await self.get(operation.key, consistent=True, until_s=until_s)
         return Missing() if item is None else Refused(item)
 
     async def _transacted(self, act: "Act", until_s: float) -> TransactOutcome:
-        """Send a transaction, and again while it is in doubt."""
+        """Send a transaction, and retry while it is ambiguous."""
         pause_s = _FIRST_PAUSE_S
         in_doubt: Unavailable | None = None
         while True:
@@ -212,7 +212,7 @@ class Port:
             if isinstance(outcome, Unavailable) and outcome.ambiguous:
                 in_doubt = outcome
             if not isinstance(outcome, Committed | Cancelled):
-                self.troubles += 1
+                self.failures += 1
             if isinstance(outcome, Cancelled):
                 return replace(outcome, in_doubt=in_doubt is not None)
             if in_doubt is None or isinstance(outcome, Committed):
@@ -223,7 +223,7 @@ class Port:
             pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
 
     async def _read(self, read: Callable[[], Answer], until_s: float | None) -> Answer:
-        """Read, and again until it is answered."""
+        """Read, and retry until there is an answer."""
         by_s = self._clock.monotonic_s() + self._deadline_s if until_s is None else until_s
         pause_s = _FIRST_PAUSE_S
         while True:
@@ -234,14 +234,14 @@ class Port:
                 elif self._server_clock.suspicious:
                     self._probe.start()
                 return answer
-            self.troubles += 1
+            self.failures += 1
             if self._clock.monotonic_s() + pause_s >= by_s:
                 raise RateLimiterUnavailable(TimeoutError("no answer to a read"))
             await asyncio.sleep(pause_s * (0.5 + self._random.random() / 2))
             pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
 
-    def _moment(self, operation: Write) -> TimeBounds:
-        """Return when a write was decided on, as the client knew the time then."""
+    def _decided_at(self, operation: Write) -> TimeBounds:
+        """Return the client's time bounds when it decided on a write."""
         if self._decided:
             decided = self._decided.get(nonce_of(operation))
             if decided is not None:
@@ -249,9 +249,9 @@ class Port:
         return self._server_clock.now()
 
     def _send(self, act: "Act", attempt_s: float, *, alone: bool = False) -> "asyncio.Future[Answer]":
-        """Send a request once; the answer, or that there is none, comes by the end of the attempt.
+        """Send a request once. The future gets the answer, or the failure, by the end of the attempt.
 
-        ``alone``: on a new connection, which is not kept. One whose request failed is not kept either.
+        ``alone``: on a new connection, which is not kept. A connection whose request failed is not kept either.
         """
         loop, network, random = self._loop, self._network, self._random
         future = loop.create_future()
@@ -264,8 +264,8 @@ class Port:
         if fault is None and there_s + back_s + 0.01 < attempt_s:
 
             def answer(outcome: Answer) -> None:
-                told = Told(self._dated(self._server.date_s()), sent_s, connection, kept=not alone)
-                loop.call_later(back_s, self._hear, future, outcome, told)
+                answer_time = AnswerTime(self._dated(self._server.date_s()), sent_s, connection, kept=not alone)
+                loop.call_later(back_s, self._receive, future, outcome, answer_time)
 
             self._timeline.network.call_later(there_s, act, True, answer)
             return future
@@ -275,11 +275,11 @@ class Port:
             loop.call_later(there_s, _deliver, future, outcome)
             return future
         silent = fault is None or fault is LATE or random.random() < 0.5
-        # Whoever waits in vain waits to the end of the attempt; a broken connection tells at once.
+        # A lost message is noticed at the end of the attempt, a broken connection immediately.
         if fault is not LOST_REQUEST:
             if fault is not LOST_RESPONSE:
                 there_s = attempt_s + network.late_s * random.random()
-            self._timeline.network.call_later(there_s, act, False, _nobody)
+            self._timeline.network.call_later(there_s, act, False, _ignore)
         if silent:
             loop.call_later(attempt_s, _deliver, future, _NO_ANSWER)
         else:
@@ -296,23 +296,25 @@ class Port:
         return None
 
     def _dated(self, date_s: int) -> int:
-        """Return the date of an answer, now and then off by minutes or hours."""
+        """Return the date of an answer, sometimes wrong by minutes or hours."""
         dates = self._dates
         if dates is None or dates.random() >= self._network.chances[WRONG_DATE]:
             return date_s
         self.faults[WRONG_DATE] += 1
         return date_s + dates.choice((-1, 1)) * dates.randint(*_WRONG_BY_S)
 
-    def _hear(self, future: "asyncio.Future[Answer]", outcome: Answer, told: "Told") -> None:
-        self._server_clock.hear(told.date_s, told.sent_s, self._clock.monotonic_s(), told.connection)
-        if told.kept:
-            self._idle.append(told.connection)
+    def _receive(self, future: "asyncio.Future[Answer]", outcome: Answer, answer_time: "AnswerTime") -> None:
+        self._server_clock.hear(
+            answer_time.date_s, answer_time.sent_s, self._clock.monotonic_s(), answer_time.connection
+        )
+        if answer_time.kept:
+            self._idle.append(answer_time.connection)
         if not future.done():
             future.set_result(outcome)
 
 
-class Told(NamedTuple):
-    """What an answer says of the time, when its request was sent, on which connection, and whether that is kept."""
+class AnswerTime(NamedTuple):
+    """The date of an answer, when its request was sent, and its connection with whether that is kept."""
 
     date_s: int
     sent_s: float
@@ -321,12 +323,12 @@ class Told(NamedTuple):
 
 
 Act = Callable[[bool, Callable[[Answer], None]], None]
-"""Does what was asked for at the server; told whether the answer will be heard, and how to answer."""
+"""Carries out a request at the server. Receives whether the answer will arrive, and how to answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a process runs on."""
+    """The clock, the random numbers and the limits of one process."""
 
     clock: LocalClock
     random: Random
@@ -339,8 +341,8 @@ def _deliver(future: "asyncio.Future[Answer]", outcome: Answer) -> None:
         future.set_result(outcome)
 
 
-def _nobody(outcome: Answer) -> None:
-    """Hear nothing."""
+def _ignore(outcome: Answer) -> None:
+    """Drop the answer."""
 
 
 def _thresholds(network: Network) -> list[tuple[str, float]]:

@@ -1,4 +1,4 @@
-"""One user's request: what is asked for, what becomes of it, and what the user's books say of that."""
+"""One user's request: make it, use its lease, and record in the holdings what the user was told."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from tests.simulation.fleet import Fleet, Process
 
 
-class Ask(NamedTuple):
-    """What a user asks for."""
+class UserRequest(NamedTuple):
+    """The tokens that a user asks for; ``own`` are limits that the request brings itself."""
 
     entity_id: str
     resource: str
@@ -28,13 +28,13 @@ class Ask(NamedTuple):
         return self.entity_id, self.resource
 
 
-class WorkFailed(Exception):  # noqa: N818 - what happened to the user
-    """The work that a lease was for has failed."""
+class WorkFailedError(Exception):
+    """The work that the lease was for has failed."""
 
 
 _CANCELLED_SETTLING = 0.2
 _LONGEST_SETTLING_S = 0.03
-"""Longer than most settlements take: some are cancelled at each of their awaits, some not at all."""
+"""Seconds. Longer than most settlements take: some are cancelled at each of their awaits, some not at all."""
 
 _ENDINGS = (RateLimitExceeded, RateLimiterUnavailable, ValidationError, asyncio.CancelledError)
 
@@ -53,14 +53,14 @@ class Requests:
         self._most_s = 4 * fleet.scenario.deadline_s + 2
         self._habits = fleet.scenario.habits
         self._blocks = limiter._client.choice(None) is OnUnavailable.BLOCK
-        # Requests in flight, and how many ever began: writes belong to a request that is alone.
+        # Requests in flight, and how many ever began: writes are attributed to a request only if it was alone.
         self._active = self._begun = 0
-        # Chance of its own, so that all else of a run is as it would be without it.
+        # Separate random numbers, so that the rest of the run is the same without them.
         settling = CANCEL_SETTLING in fleet.plan.faults
         self._settling = fleet.plan.part(f"settling of {process.name}") if settling else None
 
-    async def run(self, ask: Ask) -> None:
-        """Make a request and use what it grants."""
+    async def run(self, ask: UserRequest) -> None:
+        """Make a request and use its lease."""
         self._active += 1
         self._begun += 1
         try:
@@ -74,16 +74,16 @@ class Requests:
         finally:
             self._active -= 1
 
-    async def _run(self, ask: Ask) -> None:
+    async def _run(self, ask: UserRequest) -> None:
         parent = self._fleet.scenario.parents.get(ask.entity_id)
         buckets = [ask.bucket] if parent is None else [ask.bucket, (parent, ask.resource)]
         lease = self._limiter.acquire(*ask[:3], limits=ask.own)
         tally = self._fleet.tally
         tally["acquires"] += 1
-        troubles = self._port.troubles
+        failures = self._port.failures
         for bucket in buckets:
             self._holdings.may_take(bucket, ask.consume)
-        # Only of a request that is alone from its beginning to its end: others of the process write too.
+        # Only for a request that is alone from its beginning to its end: others of the process write too.
         known = parent is not None and self._active == 1 and self._is_known_short((parent, ask.resource), ask)
         before = self._begun, self._port.writes
         try:
@@ -93,17 +93,17 @@ class Requests:
             if known and isinstance(error, RateLimitExceeded) and before[0] == self._begun:
                 wasted = self._port.writes - before[1]
                 if wasted:
-                    raise Violation("wasted", wasted, "writes for what was known to be too much:", ask) from error
-            if troubles == self._port.troubles:
+                    raise Violation("wasted", wasted, "writes for a request known to be too large:", ask) from error
+            if failures == self._port.failures:
                 for bucket in buckets:
                     self._holdings.did_not_take(bucket, ask.consume)
             raise
         tally["degraded" if lease.degraded else "granted"] += 1
-        self._granted(lease, buckets, ask.consume, troubles)
+        self._granted(lease, buckets, ask.consume, failures)
         await self._use(lease, dict(ask.consume))
 
-    def _is_known_short(self, bucket: BucketId, ask: Ask) -> bool:
-        """Return whether this client saw a moment ago that the parent lacks what is asked for."""
+    def _is_known_short(self, bucket: BucketId, ask: UserRequest) -> bool:
+        """Return whether the client's cache shows that the parent lacks the requested tokens."""
         client = self._limiter._client
         view, terms = client.buckets.remembered(bucket), client.resolver.known_terms(bucket, None)
         if view is None or terms is None or client.cascading_limits(ask.bucket) is None:
@@ -118,21 +118,21 @@ class Requests:
         }
         return any(amount and amount * 1000 > levels.get(name, amount * 1000) for name, amount in ask.consume.items())
 
-    def _granted(self, lease: Lease, buckets: list[BucketId], amounts: Amounts, troubles: int) -> None:
-        """Book what a lease holds of each bucket; of others it holds nothing."""
+    def _granted(self, lease: Lease, buckets: list[BucketId], amounts: Amounts, failures: int) -> None:
+        """Record what a lease holds of each bucket; of other buckets it holds nothing."""
         held = _names_by_bucket(lease)
         for bucket in buckets:
             names = held.get(bucket, ())
             self._holdings.did_take(bucket, {name: one for name, one in amounts.items() if name in names})
-            if troubles == self._port.troubles:
+            if failures == self._port.failures:
                 self._holdings.did_not_take(bucket, {name: one for name, one in amounts.items() if name not in names})
 
     async def _use(self, lease: Lease, held: Amounts) -> None:
-        """Hold a lease for a while, change it or not, and leave it, well or badly."""
+        """Hold a lease for a while, perhaps change it, and close it with success or with an error."""
         pending: Amounts = {}
         try:
             await self._work(lease, held, pending)
-        except (WorkFailed, asyncio.CancelledError, RateLimitExceeded, RateLimiterUnavailable) as error:
+        except (WorkFailedError, asyncio.CancelledError, RateLimitExceeded, RateLimiterUnavailable) as error:
             failure = error
             given = {name: -amount for name, amount in held.items()}
             await self._settle(lease, given, lambda: lease.__aexit__(type(failure), failure, None))
@@ -147,11 +147,11 @@ class Requests:
         if drawn < 0.4:
             return
         longest_s = 3.0 if random.random() < 0.1 else 0.3
-        if self._habits.patient and random.random() < self._habits.patient:
+        if self._habits.long_leases and random.random() < self._habits.long_leases:
             longest_s = 25.0
         await asyncio.sleep(longest_s * random.random() * random.random())
         if self._habits.greedy and any(2 * held[name] > self._fleet.capacity(name) for name in held):
-            raise WorkFailed
+            raise WorkFailedError
         if drawn < 0.7:
             return
         name = random.choice(list(held))
@@ -168,27 +168,27 @@ class Requests:
             held[name] -= amount
             await self._settle(lease, {name: -amount}, lambda: lease.release(**{name: amount}))
         else:
-            raise WorkFailed
+            raise WorkFailedError
 
     async def _consume_more(self, lease: Lease, name: str, held: Amounts) -> None:
-        """Take more of a limit, of every bucket that the lease holds something of."""
+        """Take more of a limit from every bucket of the lease."""
         more = {name: self._random.randint(1, max(1, held[name]))}
         ask = self._lease_buckets(lease)
-        troubles = self._port.troubles
+        failures = self._port.failures
         for bucket in ask:
             self._holdings.may_take(bucket, more)
         try:
             await self._timed("consume", lambda: lease.consume(**more))
         except BaseException as error:
             self._ended(error)
-            if troubles == self._port.troubles:
+            if failures == self._port.failures:
                 for bucket in ask:
                     self._holdings.did_not_take(bucket, more)
             if isinstance(error, ValidationError):
                 return
             raise
         if lease.degraded or lease._pending:
-            # Let through by a store that is away, and charged at the end if at all.
+            # Allowed because the store is unavailable; it may be charged at the end of the lease.
             return
         held[name] += more[name]
         names = _names_by_bucket(lease)
@@ -197,13 +197,13 @@ class Requests:
                 self._holdings.did_take(bucket, more)
 
     async def _settle(self, lease: Lease, changes: Amounts, call: Callable[[], Awaitable[object]]) -> None:
-        """Book what is charged or given back, before it is begun and after it has ended."""
+        """Record what is charged or credited, before the call and after it."""
         changes = {name: amount for name, amount in changes.items() if amount}
         up = {name: amount for name, amount in changes.items() if amount > 0}
         down = {name: -amount for name, amount in changes.items() if amount < 0}
         names = _names_by_bucket(lease)
-        troubles, books = self._port.troubles, self._fleet.books
-        begun = books.steps
+        failures, invariants = self._port.failures, self._fleet.invariants
+        begun = invariants.steps
         for bucket, held in names.items():
             self._holdings.may_take(bucket, _of(up, held))
             self._holdings.may_give_back(bucket, _of(down, held))
@@ -212,7 +212,7 @@ class Requests:
         try:
             await self._timed("settle", call)
         except asyncio.CancelledError as error:
-            # It was seen through to its end all the same.
+            # The settlement was completed nevertheless.
             cancelled = error
         except BaseException as error:
             self._ended(error)
@@ -221,18 +221,18 @@ class Requests:
             for cancellation in cancellations:
                 cancellation.cancel()
         for bucket, held in names.items():
-            if (self._blocks and cancelled is None) or troubles == self._port.troubles:
-                # Whatever was in the way: who would be told that it failed was not told so.
-                # A limit that the bucket lacked meanwhile may have been charged to nobody.
-                charged = [name for name in held if not books.lacked(bucket, name, begun)]
+            if (self._blocks and cancelled is None) or failures == self._port.failures:
+                # Despite the faults: a blocking client that reports no error has charged everything.
+                # Except limits that the bucket lacked meanwhile: their charges are dropped.
+                charged = [name for name in held if not invariants.lacked(bucket, name, begun)]
                 self._holdings.did_take(bucket, _of(up, charged))
-            if troubles == self._port.troubles:
+            if failures == self._port.failures:
                 self._holdings.did_not_take(bucket, _of(down, held))
         if cancelled is not None:
             raise cancelled
 
     def _cancellations(self) -> list[asyncio.TimerHandle]:
-        """Have the user be cancelled while its lease settles, once or more, or not at all."""
+        """Schedule cancellations of the user while its lease settles: one or more, or none."""
         chance, task = self._settling, asyncio.current_task()
         if chance is None or task is None or chance.random() >= _CANCELLED_SETTLING:
             return []
@@ -248,7 +248,7 @@ class Requests:
         return list(dict.fromkeys([*found, *above]))
 
     async def _timed(self, what: str, call: Callable[[], Awaitable[object]]) -> None:
-        """Make a call, which must end within its deadline and a little."""
+        """Make a call. It must end within its deadline plus a tolerance."""
         started_s = self._timeline.now_s
         try:
             await call()
@@ -258,9 +258,9 @@ class Requests:
                 self._timeline.fail(Violation("waited", what, "took", round(took_s, 3), "s at", self._timeline.now_s))
 
     def _ended(self, error: BaseException) -> None:
-        """Count how a request ended; anything that a user is not to meet fails the run."""
+        """Count how a request ended. An undocumented exception fails the run."""
         if not self._process.loop.alive:
-            # Thrown away after a crash: nobody is there any more who could meet anything.
+            # The task was discarded after a crash: no user is there to see the error.
             return
         self._fleet.tally[type(error).__name__] += 1
         if not isinstance(error, _ENDINGS):

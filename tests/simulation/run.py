@@ -1,4 +1,4 @@
-"""A run: a seed, what is made of it, and what came of it."""
+"""Run one plan in simulated time, and report what happened."""
 
 import asyncio
 import gc
@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tests.simulation.clocks import Followed, set_forward
+from tests.simulation.clocks import ClockFollowing, set_forward
 from tests.simulation.copies import copy_some, remove
-from tests.simulation.fleet import Fleet, Process, Users, administer, keep, prepare
+from tests.simulation.fleet import Fleet, Process, Users, administer, prepare, reshard
 from tests.simulation.invariants import Violation
 from tests.simulation.loop import StalledError, Timeline
 from tests.simulation.plan import CRASH, LOSSES, STALE, USAGE, Plan, plan_of, scenario_of
@@ -18,15 +18,15 @@ from tests.simulation.stream import Counting, Lane, check_usage
 from tests.simulation.table import Partitions
 
 _SETTLE_S = 30.0
-_TOO_LATE = 0.001
-"""The part of requests that may wait in vain where nothing goes wrong."""
-# The limiter warns of every fault that it rides out, and there are thousands of them here.
+_MOST_UNAVAILABLE = 0.001
+"""The share of requests that may fail as unavailable in a run without faults."""
+# The limiter warns of every fault that it tolerates, and a run has thousands of them.
 _LOG = logging.getLogger("zae_limiter")
 
 
 @dataclass(slots=True)
 class Report:
-    """What came of a run."""
+    """The result of a run."""
 
     plan: Plan
     tally: Counter[str] = field(default_factory=Counter)
@@ -36,12 +36,12 @@ class Report:
 
     @property
     def acquires(self) -> int:
-        """How many acquires were made."""
+        """The number of acquires."""
         return self.tally["acquires"]
 
 
 def simulate_each(plans: Iterable[Plan]) -> Iterator[Report]:
-    """Run one plan after the other, and clear away what each has left behind once it has ended, not while it runs."""
+    """Run one plan after the other, and collect garbage only between them."""
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -55,7 +55,7 @@ def simulate_each(plans: Iterable[Plan]) -> Iterator[Report]:
 
 
 def simulate_seed(seed: int, plan: Plan | None = None, watch: Callable[[Fleet], None] | None = None) -> Report:
-    """Run a seed, or a plan made of it, and return its report; ``watch`` is called with the fleet before it starts."""
+    """Run a seed, or a plan made of it, and return its report; ``watch`` receives the fleet before it starts."""
     plan = plan or plan_of(seed)
     timeline = Timeline()
     fleet = _fleet(plan, timeline)
@@ -82,7 +82,7 @@ def simulate_seed(seed: int, plan: Plan | None = None, watch: Callable[[Fleet], 
     report.tally.update(
         throttles=fleet.server.throttles, conflicts=fleet.server.conflicts, expiries=fleet.server.expiries
     )
-    report.steps, report.digest = fleet.books.steps, fleet.books.digest
+    report.steps, report.digest = fleet.invariants.steps, fleet.invariants.digest
     return report
 
 
@@ -92,9 +92,9 @@ def _fleet(plan: Plan, timeline: Timeline) -> Fleet:
     lags = Lags(stale=0.3 if STALE in plan.faults else 0.0)
     server = Server(timeline, plan.part("server"), partitions, lags)
     fleet = Fleet(plan, scenario, timeline, server)
-    server.watchers.append(fleet.books.step)
-    server.watchers.append(Followed().watch)
-    server.expiry_watchers.append(fleet.books.expire)
+    server.watchers.append(fleet.invariants.step)
+    server.watchers.append(ClockFollowing().watch)
+    server.expiry_watchers.append(fleet.invariants.expire)
     if USAGE in plan.faults:
         server.watchers.append(fleet.stream.watch)
         server.expiry_watchers.append(lambda now_ms, change: fleet.stream.watch(now_ms, [change]))
@@ -102,11 +102,11 @@ def _fleet(plan: Plan, timeline: Timeline) -> Fleet:
 
 
 async def _live(fleet: Fleet) -> None:
-    """Let all processes work, crash some, and wait for the last of them to end."""
+    """Let all processes work, crash some, and wait until the last of them has ended."""
     await _started(fleet, "preparation", prepare).ended
     helpers = [
         _started(fleet, "administrator", administer),
-        _started(fleet, "keeper", keep),
+        _started(fleet, "keeper", reshard),
         _started(fleet, "remover", remove),
     ]
     share = -(-fleet.plan.requests // plan_of(fleet.plan.seed).clients)
@@ -138,7 +138,7 @@ async def _crash_some(fleet: Fleet, running: Sequence["_Client | _Aggregator"]) 
 
 
 class _Client:
-    """A client, and whoever takes its place after a crash."""
+    """A client, and its successors after crashes."""
 
     def __init__(self, fleet: Fleet, name: str, requests: int) -> None:
         self._fleet = fleet
@@ -148,7 +148,7 @@ class _Client:
         self.begin()
 
     def begin(self) -> None:
-        """Begin, with what is left to be asked for."""
+        """Start a process with the requests that are left."""
         left = self._requests if self._users is None else self._users.left
         self.process = Process(self._fleet, next(self._names), self._fleet.network)
         self._users = Users(self.process, left)
@@ -156,7 +156,7 @@ class _Client:
 
 
 class _Aggregator:
-    """An aggregator of one lane, and whoever takes its place after a crash."""
+    """The aggregator of one lane, and its successors after crashes."""
 
     def __init__(self, fleet: Fleet, name: str, lane: Lane) -> None:
         self._fleet = fleet
@@ -165,28 +165,28 @@ class _Aggregator:
         self.begin()
 
     def begin(self) -> None:
-        """Begin where the lane was left."""
+        """Start a process where the lane was left."""
         self.process = Process(self._fleet, next(self._names), self._fleet.network)
         self.process.start(Counting(self._fleet, self._lane).work)
 
 
 def _started(fleet: Fleet, name: str, work: Callable[..., object]) -> Process:
-    process = Process(fleet, name, fleet.calm)
+    process = Process(fleet, name, fleet.reliable)
     process.start(work)  # type: ignore[arg-type] # a coroutine function
     return process
 
 
 def _check_end(fleet: Fleet) -> None:
-    """Once all is quiet, and nothing was ever lost, the table has counted exactly what users hold.
+    """Check that the table has counted exactly what users hold, if no message was ever lost.
 
-    And where nothing went wrong, hardly anybody was told that the store is away, however many came at once.
+    In a run without faults, also check that almost no request failed as unavailable, however many came at once.
     """
     if USAGE in fleet.plan.faults:
         check_usage(fleet.stream, fleet.server.items())
-    away = fleet.tally["RateLimiterUnavailable"] + fleet.tally["degraded"]
-    if not fleet.plan.faults and away > _TOO_LATE * fleet.tally["acquires"]:
-        raise Violation("unavailable", away, "were told that the store is away, though nothing went wrong", fleet.tally)
-    if LOSSES & fleet.plan.faults or any(port.troubles for port in fleet.ports):
+    unavailable = fleet.tally["RateLimiterUnavailable"] + fleet.tally["degraded"]
+    if not fleet.plan.faults and unavailable > _MOST_UNAVAILABLE * fleet.tally["acquires"]:
+        raise Violation("unavailable", unavailable, "requests failed as unavailable, without faults", fleet.tally)
+    if LOSSES & fleet.plan.faults or any(port.failures for port in fleet.ports):
         return
     for bucket, name, account in fleet.holdings.unsettled():
         if account.most < 10**20:

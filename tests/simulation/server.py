@@ -1,9 +1,9 @@
-"""A simulated DynamoDB: one table, as its server sees it. What it does, it does at one moment; who waits is not here.
+"""A simulated DynamoDB table, as its server sees it. Each operation takes effect at one moment; latency is in port.py.
 
-Items are kept by the embedded table in memory, so an operation does what ``tables.evaluate`` says. Around it stands
-what DynamoDB adds: a transaction holds its items between its two phases and others meet a conflict; its token makes it
-safe to send again; reads that are not consistent, and indexes, may lag behind; what has expired stays for a while; a
-partition takes so many writes a second. Whoever watches is told of every change, as one step.
+Items are kept by the embedded table in memory, so an operation does what ``tables.evaluate`` says. This module adds
+what DynamoDB adds. A transaction holds its items between its two phases, and other writes to them meet a conflict. A
+token makes a transaction safe to retry. Reads that are not consistent, and indexes, may lag. Expired items remain for a
+while. A partition accepts a limited number of writes per second. Watchers receive every change, as one step.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,16 +31,16 @@ from zae_limiter.tables.memory import MemoryTable
 
 THROTTLED, CONTESTED = Throttled(partition=True), Throttled(contested=True)
 CONFLICT = Conflict()
-IN_PROGRESS = Unavailable(TimeoutError("TransactionInProgress: it was sent before and is under way"), ambiguous=True)
+IN_PROGRESS = Unavailable(TimeoutError("TransactionInProgress: the first attempt is in flight"), ambiguous=True)
 
 _STATE = "#STATE"
 _ENOUGH_WRITES_PER_S = 1_000
-"""What no simulated load comes near: then nothing is reckoned."""
+"""No simulated load reaches this rate, so units are not counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lags:
-    """How far what is seen may be behind, in seconds at most; ``stale`` is how often a read is, if it can be."""
+    """The longest delays, in seconds, of reads, indexes and expiry; ``stale`` is the share of reads that lag."""
 
     stale: float = 0.0
     stale_s: float = 0.2
@@ -50,7 +50,7 @@ class Lags:
 
 
 class Change(NamedTuple):
-    """What one step did to one item; None where there is none."""
+    """What one step did to one item: before and after, None if the item does not exist."""
 
     key: Key
     old: Item | None
@@ -59,11 +59,11 @@ class Change(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """Who sent a write, what the time was to them when they decided on it, and whether they will hear of it."""
+    """The sender of a write, its time bounds when it decided, and whether it gets no answer."""
 
     process: str
-    moment: tuple[int, int]
-    unheard: bool
+    time_bounds: tuple[int, int]
+    unanswered: bool
 
 
 Watcher = Callable[[int, Sequence[Change], Sent], None]
@@ -79,7 +79,7 @@ class Server:
         self._items = MemoryTable()
         self._writes = Units(partitions.writes_per_s, partitions.burst_s, partitions.overdraws)
         self._strict = partitions.writes_per_s < _ENOUGH_WRITES_PER_S
-        # What a transaction holds: until when, and what whoever reads it meanwhile sees.
+        # Items held by a transaction: until when, and what a read sees meanwhile.
         self._held: dict[Key, tuple[float, Item | None]] = {}
         self._committed: dict[str, bool] = {}
         self._before: dict[Key, tuple[float, Item | None]] = {}
@@ -97,19 +97,19 @@ class Server:
         self._ahead_ms += ahead_ms
 
     def now_ms(self) -> int:
-        """Return the time of day that counts: the server's."""
+        """Return the server's time of day, which is the true time."""
         return self._timeline.now_ms() + self._ahead_ms
 
     def date_s(self) -> int:
-        """Return the second in which an answer is given."""
+        """Return the second in which an answer is sent."""
         return self.now_ms() // 1000
 
     def items(self) -> list[Item]:
-        """Return every item that is stored, for checks to look at."""
+        """Return every stored item, for checks."""
         return list(stored(self._items).values())
 
     def get(self, key: Key) -> Item | None:
-        """Return an item as it is, for checks to look at."""
+        """Return one stored item, for checks."""
         return self._items.get(key)
 
     def read(self, keys: Sequence[Key], *, consistent: bool) -> list[Item | None]:
@@ -127,7 +127,7 @@ class Server:
         return items
 
     def query(self, query: Query) -> Page:
-        """Return a page; an index may not know yet of what was made a moment ago."""
+        """Return a page; an index may not yet contain the newest items."""
         page = self._items.query(query)
         if query.index is None or not self._lags.stale:
             return page
@@ -136,7 +136,7 @@ class Server:
         return Page(known, page.next)
 
     def write(self, operation: Write, sent: Sent) -> WriteOutcome:
-        """Carry out one operation, if its conditions hold and its partition takes it."""
+        """Carry out one operation, if its conditions hold and its partition accepts it."""
         key = operation.key
         if self._busy(key):
             self.conflicts += 1
@@ -152,11 +152,11 @@ class Server:
         return outcome
 
     def prepare(self, operations: Sequence[Operation], token: str) -> TransactOutcome | None:
-        """Begin a transaction: None, and its items are held, if it is to be committed."""
+        """Begin a transaction, and hold its items. Return None, or the outcome if it cannot be committed."""
         if token in self._committed:
             return Committed() if self._committed[token] else IN_PROGRESS
         busy = [self._busy(one.key) for one in operations]
-        # What another transaction holds is not judged; a condition that fails beside it is the better news.
+        # Conditions on items held by another transaction are not evaluated; a failed condition wins over a conflict.
         results = [
             {} if held else apply(one, self._items.get(one.key) or {})
             for one, held in zip(operations, busy, strict=True)
@@ -177,10 +177,10 @@ class Server:
         return None
 
     def commit(self, operations: Sequence[Operation], token: str, sent: Sent) -> Committed:
-        """End a transaction; whoever reads at once may see one of its items as it was and another as it is."""
+        """End a transaction. A read at the same time may see one item before and another after it."""
         olds = [self._items.get(one.key) for one in operations]
         outcome = self._items.transact(operations)
-        assert isinstance(outcome, Committed), "what a transaction holds nobody changes"
+        assert isinstance(outcome, Committed), "items held by a transaction do not change"
         self._committed[token] = True
         for place, one in enumerate(operations):
             until_s = self._timeline.now_s + self._random.random() * self._lags.hold_s * place
@@ -194,7 +194,7 @@ class Server:
         return outcome
 
     def delete(self, keys: Sequence[Key], sent: Sent) -> None:
-        """Remove items."""
+        """Delete items."""
         gone = [Change(key, self._items.get(key), None, Delete(key)) for key in keys]
         self._items.batch_delete(keys)
         self._changed([change for change in gone if change.old is not None], sent)
@@ -223,13 +223,13 @@ class Server:
             watch(now_ms, changes, sent)
 
     def _expire_at(self, key: Key, ttl_s: int) -> None:
-        # Soon as a rule, and now and then long after.
+        # Usually soon, sometimes long after.
         late_s = self._random.random() ** 3 * self._lags.expired_s
         due_s = ttl_s - self.now_ms() / 1000 + late_s
         self._timeline.network.call_later(max(0.001, due_s), self._expire, key)
 
     def _expire(self, key: Key) -> None:
-        """Remove an item whose time has long come; one that was used since has a later one."""
+        """Delete an item whose expiry time has passed, unless it was moved since."""
         item = self._items.get(key)
         self._expiring.discard(key)
         if item is None or type(item.get("ttl")) is not int:
@@ -246,7 +246,7 @@ class Server:
 
 
 def nonce_of(operation: Operation) -> Any:
-    """Return the number that tells a bucket write from all others, None if it is none."""
+    """Return the number that identifies a bucket write, or None if it is another write."""
     if isinstance(operation, Update):
         return operation.set.get("op")
     item = getattr(operation, "item", None)

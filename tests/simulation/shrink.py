@@ -1,4 +1,4 @@
-"""Makes a failing run smaller for as long as it fails in the same way: fewer clients, fewer faults, fewer requests."""
+"""Reduce a failing run while it fails in the same way: fewer clients, fewer faults, fewer requests."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from tests.simulation.run import Report, simulate_seed
 
 
 def shrink(report: Report, most_runs: int = 60) -> Report:
-    """Return the smallest failing run that greedy steps lead to; the same one if none does."""
+    """Return the smallest failing run that greedy steps lead to, or the given one."""
     runs = 0
     smaller = True
     while smaller and runs < most_runs:
@@ -30,14 +30,14 @@ def _alike(found: Report, report: Report) -> bool:
 
 
 def _smaller(plan: Plan) -> Iterator[Plan]:
-    """Return plans that are a step smaller, the largest steps first."""
+    """Yield plans that are one step smaller, the largest steps first."""
     if plan.clients > 1:
-        yield plan.less(clients=1)
+        yield plan.reduced(clients=1)
     if plan.clients > 2:
-        yield plan.less(clients=plan.clients - 1)
+        yield plan.reduced(clients=plan.clients - 1)
     if plan.requests > 1:
-        yield plan.less(requests=plan.requests // 2)
+        yield plan.reduced(requests=plan.requests // 2)
     for fault in sorted(plan.faults):
-        yield plan.less(without=[fault])
+        yield plan.reduced(without=[fault])
     if plan.requests > 8:
-        yield plan.less(requests=plan.requests * 7 // 8)
+        yield plan.reduced(requests=plan.requests * 7 // 8)

@@ -1,8 +1,8 @@
 """The table's stream and the aggregator that counts it: in order, delivered at least once, in batches of any size.
 
-The aggregator is the real one: its plan is made and carried out here in simulated time, by a process that may crash.
-How far a lane of the stream was worked through is not the process's to know, so the next one begins there, and what
-was counted already is delivered again.
+The aggregator is the real one. Its plans are made and carried out in simulated time, by a process that may crash. The
+position in a lane survives the crash, as in Lambda: the next process begins there, and records that were already
+counted are delivered again.
 """
 
 import asyncio
@@ -44,20 +44,20 @@ class Row(NamedTuple):
     new: Item | None
 
     def record(self) -> dict[str, Any]:
-        """Return it in the stream's own form, with the attributes that anybody looks at."""
-        told: dict[str, Any] = {
+        """Return the row as a stream record, with the attributes that the aggregator reads."""
+        record: dict[str, Any] = {
             "Keys": {"PK": {"S": self.key.pk}, "SK": {"S": self.key.sk}},
             "SequenceNumber": str(self.sequence),
             "ApproximateCreationDateTime": self.at_s,
         }
         for name, item in (("OldImage", self.old), ("NewImage", self.new)):
             if item is not None:
-                told[name] = {one: {"N": str(value)} for one, value in item.items() if _is_told(one)}
-        return {"eventName": "MODIFY", "dynamodb": told}
+                record[name] = {one: {"N": str(value)} for one, value in item.items() if _is_read(one)}
+        return {"eventName": "MODIFY", "dynamodb": record}
 
 
 class Lane:
-    """A part of the stream, which is worked through in its order."""
+    """A part of the stream that is processed in order; a shard in DynamoDB's terms."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
@@ -65,14 +65,14 @@ class Lane:
 
 
 class Stream:
-    """Every change of every bucket; the changes of one item are all in one lane."""
+    """Every change of every bucket. All changes of one item are in one lane."""
 
     def __init__(self) -> None:
         self.lanes = [Lane() for _ in range(LANES)]
         self._sequence = 10**20
 
     def watch(self, now_ms: int, changes: Sequence[Change], sent: Sent | None = None) -> None:
-        """Keep what a step did."""
+        """Append the changes of a step."""
         for change in changes:
             if change.key.sk == _STATE:
                 self._sequence += 7
@@ -80,11 +80,11 @@ class Stream:
                 self.lanes[crc32(change.key.pk.encode()) % LANES].rows.append(row)
 
     def expected(self) -> dict[Key, Counter[str]]:
-        """Return what every snapshot must say, in millitokens by limit; the count of writes is under ``wcu``."""
+        """Return the right content of every snapshot, in millitokens by limit; ``wcu`` is the number of writes."""
         found: dict[Key, Counter[str]] = {}
         for row in (row for lane in self.lanes for row in lane.rows if row.new is not None):
             bucket = keys.parse_bucket_pk(row.key.pk)
-            assert bucket is not None, "only buckets are kept"
+            assert bucket is not None, "the stream has only buckets"
             used = {
                 one[2:-3]: row.new[one] - (row.old or {}).get(one, 0) for one in row.new or {} if one.endswith("_tc")
             }
@@ -95,16 +95,16 @@ class Stream:
 
 
 class Counting:
-    """One lane's aggregator, from one crash to the next."""
+    """The aggregator of one lane, from one crash to the next."""
 
     def __init__(self, fleet: "Fleet", lane: Lane) -> None:
         self._fleet = fleet
         self._lane = lane
 
     async def work(self, process: "Process") -> None:
-        """Count until everything has ended and all is counted."""
+        """Count until all other processes have ended and every record is counted."""
         fleet, lane, random = self._fleet, self._lane, process.random
-        means = ApplyContext(Nonces(random), process.port.now)
+        context = ApplyContext(Nonces(random), process.port.now)
         rules = Rules(writes_per_s=fleet.scenario.partition_writes_per_s)
         memories = Memories()
         until_s = float("inf")
@@ -119,7 +119,7 @@ class Counting:
             some = lane.rows[lane.done : lane.done + random.randint(1, _LARGEST_BATCH)]
             batch = read_all([row.record() for row in some])
             planned = plan(batch, memories, rules, process.port.now()[1])
-            counted = await self._carry_out(process, planned, (memories, rules, means))
+            counted = await self._carry_out(process, planned, (memories, rules, context))
             if counted and random.random() >= _REPEATED:
                 lane.done += len(some)
             else:
@@ -128,16 +128,16 @@ class Counting:
     async def _carry_out(
         self, process: "Process", planned: BatchPlan, by: tuple[Memories, Rules, ApplyContext]
     ) -> bool:
-        """Carry out a plan; False if something was not counted."""
-        memories, rules, means = by
+        """Carry out a plan. Return False if something was not counted."""
+        memories, rules, context = by
         for one in planned.splits:
-            self._fleet.tally["splits"] += await carry_out(process, split(one, means)) or 0
+            self._fleet.tally["splits"] += await carry_out(process, split(one, context)) or 0
         counted = True
         for group in planned.counts:
-            done = await carry_out(process, count(group, rules, means))
+            done = await carry_out(process, count(group, rules, context))
             counted = counted and done is not None and not done.left
         for merging in planned.merges:
-            surveyed = await carry_out(process, merge(merging, rules, means))
+            surveyed = await carry_out(process, merge(merging, rules, context))
             seen = {} if surveyed is None else surveyed.shards
             memories.surveys.keep(merging.bucket, Survey(process.port.now()[0], seen))
             self._fleet.tally["merges"] += 0 if surveyed is None else surveyed.merged
@@ -145,7 +145,7 @@ class Counting:
 
 
 async def carry_out(process: "Process", request: TableDialogue[Any]) -> Any:
-    """Do what is asked for, to the end; None if the table is away."""
+    """Carry out a dialogue to its end. Return None if the table is unavailable."""
     port, answer = process.port, None
     try:
         while True:
@@ -166,10 +166,10 @@ async def carry_out(process: "Process", request: TableDialogue[Any]) -> Any:
 
 
 def check_usage(stream: Stream, items: Sequence[Item]) -> None:
-    """Every change was counted once, in every window it belongs to.
+    """Check that every change was counted once, in every window it belongs to.
 
     Raises:
-        Violation: A snapshot says something else.
+        Violation: A snapshot has other numbers.
     """
     expected = stream.expected()
     for item in items:
@@ -179,10 +179,10 @@ def check_usage(stream: Stream, items: Sequence[Item]) -> None:
         found = {name: item.get(name, 0) * 1000 + item.get(f"~{name}", 0) for name in wanted if name != "wcu"}
         found["wcu"] = item["total_events"]
         if found != {"wcu": 0, **wanted}:
-            raise Violation("usage", item["PK"], item["SK"], "says", found, "and not", dict(wanted))
+            raise Violation("usage", item["PK"], item["SK"], "has", found, "instead of", dict(wanted))
     if expected:
         raise Violation("usage", "never counted:", list(expected.items())[:3])
 
 
-def _is_told(attribute: str) -> bool:
+def _is_read(attribute: str) -> bool:
     return attribute.endswith("_tc") or attribute == "shard_count"

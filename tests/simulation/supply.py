@@ -1,6 +1,6 @@
-"""One bucket that clients ask for while nothing goes wrong: what it offers in a while, and what they get of it.
+"""One bucket and its clients without faults: measure what the limit offers in 15 seconds, and what they get of it.
 
-It is counted from a few seconds on, when the bucket is drained and every client has found out the time.
+The measurement begins after five seconds, when the bucket is drained and every client knows the server's time.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from zae_limiter.core.settings import make_settings
 LEAST = 0.98
 NAME = "rpm"
 LASTS_S = 20.0
-"""For how long they ask."""
+"""The duration of the demand in seconds."""
 
 _SECONDS = 15.0
 BUCKET = ("user-1", RESOURCE)
@@ -28,7 +28,7 @@ BUCKET = ("user-1", RESOURCE)
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """Who asks for what, of a bucket of so many shards."""
+    """The number of clients, their requests, and the limit and shards of the bucket."""
 
     seed: int
     clients: int
@@ -39,17 +39,17 @@ class Clients:
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """What was offered and admitted, in tokens; how many asked, and how many were told that the store is away."""
+    """Tokens offered and admitted, the number of requests, and how many failed because the store was unavailable."""
 
     clients: Clients
     offered: float
     admitted: float
     asked: int
-    away: int
+    unavailable: int
 
     @property
     def share(self) -> float:
-        """The part of what was offered that was admitted."""
+        """The share of the offered tokens that was admitted."""
         return self.admitted / self.offered
 
 
@@ -63,11 +63,11 @@ class Users:
 
     @property
     def now_s(self) -> float:
-        """The time."""
+        """The simulated time in seconds."""
         return self._fleet.timeline.now_s
 
     async def ask(self) -> float:
-        """Ask once, and return how long to wait before the next time."""
+        """UserRequest once, and return the seconds to wait before the next request."""
         self._fleet.tally["acquires"] += 1
         self._fleet.holdings.may_take(BUCKET, self._amount)
         try:
@@ -76,47 +76,47 @@ class Users:
         except RateLimitExceeded as exceeded:
             return exceeded.retry_after_seconds
         except RateLimiterUnavailable:
-            self._fleet.tally["away"] += 1
+            self._fleet.tally["unavailable"] += 1
             return 0.0
 
 
-def supply(clients: Clients, come: Callable[[Users], Awaitable[None]]) -> Supply:
-    """Let users come to all clients for a while, and return what they got.
+def supply(clients: Clients, arrive: Callable[[Users], Awaitable[None]]) -> Supply:
+    """Let users ask all clients for 20 seconds, and return what they got.
 
     Raises:
-        Violation: Something else that is promised did not hold.
+        Violation: An invariant was violated.
     """
     timeline = Timeline()
     plan = Plan(clients.seed, clients.clients, 0, frozenset())
     scenario = Scenario((BUCKET[0],), {}, (clients.limit,), _SECONDS, {}, 60, 1, 1, 0, 1_000, 0.0)
     server = Server(timeline, plan.part("server"), Partitions(), Lags())
     fleet = Fleet(plan, scenario, timeline, server)
-    server.watchers.append(fleet.books.step)
-    run = _Run(fleet, clients, come)
+    server.watchers.append(fleet.invariants.step)
+    run = _Run(fleet, clients, arrive)
     try:
         timeline.run(run.live())
     finally:
         timeline.close()
     offered = clients.limit.refill_amount * _SECONDS
-    return Supply(clients, offered, run.admitted / 1000, fleet.tally["acquires"], fleet.tally["away"])
+    return Supply(clients, offered, run.admitted / 1000, fleet.tally["acquires"], fleet.tally["unavailable"])
 
 
 class _Run:
     """The clients of one bucket."""
 
-    def __init__(self, fleet: Fleet, clients: Clients, come: Callable[[Users], Awaitable[None]]) -> None:
+    def __init__(self, fleet: Fleet, clients: Clients, arrive: Callable[[Users], Awaitable[None]]) -> None:
         self._fleet = fleet
         self._clients = clients
-        self._come = come
+        self._arrive = arrive
         self.admitted = 0
 
     async def live(self) -> None:
-        """Let users come for a while."""
+        """Let users ask, and count what they get."""
         fleet = self._fleet
-        first = Process(fleet, "preparation", fleet.calm)
+        first = Process(fleet, "preparation", fleet.reliable)
         first.start(prepare)
         await first.ended
-        clients = [Process(fleet, f"client {number}", fleet.calm) for number in range(self._clients.clients)]
+        clients = [Process(fleet, f"client {number}", fleet.reliable) for number in range(self._clients.clients)]
         for client in clients:
             client.start(self._serve)
         await asyncio.sleep(LASTS_S - _SECONDS)
@@ -131,15 +131,15 @@ class _Run:
         limiter = await process.open(make_settings())
         if process.name == "client 0":
             await self._split(limiter)
-        await self._come(Users(self._fleet, limiter, self._clients.amount))
+        await self._arrive(Users(self._fleet, limiter, self._clients.amount))
 
     async def _split(self, limiter: RateLimiter) -> None:
-        """Make as many shards as there are to be, once there is a bucket."""
+        """Split the bucket until it has the requested number of shards."""
         client = limiter._client
         self._fleet.holdings.may_take(BUCKET, {NAME: 0})
         async with limiter.acquire(*BUCKET, {NAME: 0}):
             pass
-        while (count := len(self._fleet.books.buckets[BUCKET].shards)) < self._clients.shards:
+        while (count := len(self._fleet.invariants.buckets[BUCKET].shards)) < self._clients.shards:
             for number in range(count):
                 view = await client.buckets.look((BUCKET, number), None, client.until_s())
                 assert view is not None, "nothing expires here"
@@ -147,7 +147,7 @@ class _Run:
 
 
 def print_each(description: str | None, run: Callable[[int], Supply]) -> int:
-    """Print what came of each seed; 1 if too little was admitted, or anybody was told that the store is away."""
+    """Print the result of each seed. Return 1 if too little was admitted, or a request failed as unavailable."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=50)
     parser.add_argument("--first", type=int, default=0)
@@ -155,7 +155,7 @@ def print_each(description: str | None, run: Callable[[int], Supply]) -> int:
     bad = 0
     for seed in range(chosen.first, chosen.first + chosen.seeds):
         found = run(seed)
-        bad += found.away > 0 or found.share < LEAST
-        told = f"{found.share:7.2%} of {found.offered:6.0f}, {found.asked:6} asked, {found.away} told away"
-        sys.stdout.write(f"{seed:5} {told}: {found.clients}\n")
+        bad += found.unavailable > 0 or found.share < LEAST
+        shown = f"{found.share:7.2%} of {found.offered:6.0f}, {found.asked:6} requests, {found.unavailable} unavailable"
+        sys.stdout.write(f"{seed:5} {shown}: {found.clients}\n")
     return int(bad > 0)

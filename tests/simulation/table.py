@@ -1,8 +1,9 @@
-"""A simulated DynamoDB table behind the table port: latency by chance, and partitions that throttle.
+"""A simulated DynamoDB table behind the table port: random latency, and partitions that throttle.
 
-Items are kept by the embedded table in memory, so an operation does what ``tables.evaluate`` says. A call is on its way
-for a while, acts at one moment, and is on its way back. A partition (one PK) takes so many write units per second and
-answers ``Throttled`` beyond; a refused write costs what a written one does, and a transaction twice. ``tally`` counts.
+Items are kept by the embedded table in memory, so an operation does what ``tables.evaluate`` says. A call travels for a
+while, acts at one moment, and its answer travels back. A partition (one PK) accepts a limited number of write units per
+second and answers ``Throttled`` beyond. A refused write costs as much as a successful one, and a transaction twice as
+much. ``tally`` counts.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from zae_limiter.tables.memory import MemoryTable
 T = TypeVar("T")
 
 Costs = Sequence[tuple[str, float]]
-"""Partitions, and the units that are asked of each."""
+"""Partitions, and the units that are requested of each."""
 
 _READ_UNITS = 0.5
 _READ_PAUSE_S = 0.02
@@ -32,11 +33,11 @@ _READ_DEADLINE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Partitions:
-    """What a partition takes and how long a call is under way.
+    """The capacity of a partition, and the latency of a call.
 
-    ``burst_s`` is for how long a partition that was idle takes any number of units at once, as seconds of its rate.
-    ``overdraws``: a call is let in while one unit is left, whatever it costs in the end. DynamoDB does not say whether
-    it does; where it does not, a partition that is full may keep what costs more than one, such as a split, out.
+    ``burst_s``: an idle partition accepts this many seconds of its rate at the same time. ``overdraws``: a call is
+    admitted while one unit is left, whatever its cost. DynamoDB does not document whether it does that. If it does not,
+    a full partition may keep out what costs more than one unit, such as a split.
     """
 
     writes_per_s: int = 1_000
@@ -49,7 +50,7 @@ class Partitions:
 
 @dataclass(slots=True)
 class Tally:
-    """What has happened so far: single writes by their outcome, transactions, reads."""
+    """Counts so far: single writes by their outcome, transactions, reads."""
 
     writes: int = 0
     throttled: int = 0
@@ -85,7 +86,7 @@ class Units:
     of: dict[str, Allowance] = field(default_factory=dict)
 
     def spend(self, costs: Costs, now_s: float) -> bool:
-        """Spend units of several partitions, or none at all; False if one lacks them."""
+        """Spend units of several partitions. Return False, and spend none, if one lacks them."""
         most = max(1.0, self.per_s * self.burst_s)
         spent = []
         for pk, units in costs:
@@ -109,7 +110,7 @@ class SimulatedTable:
     def __init__(self, clock: Clock, random: Random, partitions: Partitions) -> None:
         self.capabilities = BackendCapabilities(partition_writes_per_second=partitions.writes_per_s)
         self.tally = Tally()
-        self.throttled_for_nothing = 0.0
+        self.spurious_throttles = 0.0
         self._clock = clock
         self._random = random
         self._partitions = partitions
@@ -123,7 +124,7 @@ class SimulatedTable:
         return now_ms, now_ms
 
     def items(self) -> list[Item]:
-        """Every item that is stored, for tests to look at; it takes no time."""
+        """Return every stored item, for tests; this takes no simulated time."""
         return list(stored(self._items).values())
 
     async def get(self, key: Key, *, consistent: bool = False, until_s: float | None = None) -> Item | None:
@@ -142,7 +143,7 @@ class SimulatedTable:
     async def write(self, operation: Write, until_s: float | None = None) -> WriteOutcome:
         def carry_out() -> WriteOutcome:
             self.tally.writes += 1
-            if self.throttled_for_nothing and self._random.random() < self.throttled_for_nothing:
+            if self.spurious_throttles and self._random.random() < self.spurious_throttles:
                 self.tally.throttled += 1
                 return Throttled()
             if not self._writes.spend([(operation.key.pk, 1)], self._clock.monotonic_s()):
@@ -174,7 +175,7 @@ class SimulatedTable:
         self._items.close()
 
     async def _carry(self, act: Callable[[], T]) -> T:
-        """Let a call be on its way, act, and let its answer be on its way."""
+        """Let a request travel, act, and let its answer travel back."""
         chosen = self._partitions
         await asyncio.sleep(self._half_way(chosen))
         answer = act()
@@ -185,7 +186,7 @@ class SimulatedTable:
         return (chosen.least_latency_s + self._random.expovariate(1) * chosen.mean_extra_s) / 2
 
     async def _read(self, costs: Costs, read: Callable[[], T], until_s: float | None) -> T:
-        """Read, and read again while the partition throttles, as every client of DynamoDB does."""
+        """Read, and retry while the partition throttles, as every DynamoDB client does."""
         until_s = self._clock.monotonic_s() + _READ_DEADLINE_S if until_s is None else until_s
 
         def act() -> list[T]:
@@ -196,6 +197,6 @@ class SimulatedTable:
 
         while not (found := await self._carry(act)):
             if self._clock.monotonic_s() >= until_s:
-                raise RateLimiterUnavailable(TimeoutError("the partition took no reads"))
+                raise RateLimiterUnavailable(TimeoutError("the partition throttled every read"))
             await asyncio.sleep(_READ_PAUSE_S * self._random.random())
         return found[0]

@@ -1,4 +1,4 @@
-"""The books notice: every rule that they keep is broken here once, by hand, and told of by its name."""
+"""Each invariant is violated once by hand, and the check reports it by its kind."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 from tests.simulation.absences import Absences
 from tests.simulation.holdings import Holdings
-from tests.simulation.invariants import Books, Violation
+from tests.simulation.invariants import Invariants, Violation
 from tests.simulation.server import Change, Sent
 from zae_limiter.schema.operations import Key, Put, Ranges, Update
 
@@ -18,25 +18,25 @@ Item = dict[str, Any]
 
 
 class Table:
-    """A bucket that anything can be done to."""
+    """A bucket whose items a test can replace at will."""
 
     def __init__(self) -> None:
         self.holdings = Holdings()
-        self.books = Books(self.holdings.acted, self.holdings.forgot)
+        self.invariants = Invariants(self.holdings.acted, self.holdings.forgot)
         self.holdings.may_take(BUCKET, {"rpm": 1_000})
         self.items: dict[int, Item] = {}
         self._nonce = 0
 
     def create(self, **more: Any) -> None:
-        """Make the bucket, full."""
+        """Create the bucket, full."""
         item = {"rf": NOW, "gn": 1, "shard_count": 1, "cv": 1, "ld": "", "b_wcu_tc": 1, "b_rpm_tk": CAPACITY}
         item |= {"b_rpm_cp": CAPACITY, "b_rpm_ra": AMOUNT, "b_rpm_rp": PERIOD, "b_rpm_tc": 0}
         self.write({0: item | more}, kind="put")
 
     def write(self, items: Mapping[int, Item | None], *, kind: str = "take", **step: Any) -> None:
-        """Put items in the place of those there are, in one step, None for one that goes."""
+        """Replace items in one step; None deletes an item."""
         now_ms = NOW + step.get("after_ms", 0)
-        moment = (now_ms - step.get("late_ms", 0), now_ms - step.get("late_ms", 0))
+        time_bounds = (now_ms - step.get("late_ms", 0), now_ms - step.get("late_ms", 0))
         changes = []
         for number, item in items.items():
             self._nonce += step.get("nonce", 1)
@@ -47,10 +47,10 @@ class Table:
             )
             if new is not None:
                 self.items[number] = new
-        self.books.step(now_ms, changes, Sent("client", moment, unheard=step.get("unheard", False)))
+        self.invariants.step(now_ms, changes, Sent("client", time_bounds, unanswered=step.get("unanswered", False)))
 
     def spend(self, milli: int, **more: Any) -> None:
-        """Take so much, rightly."""
+        """Write a correct take of this many millitokens."""
         item = self.items[0]
         self.write({0: item | {"b_rpm_tk": item["b_rpm_tk"] - milli, "b_rpm_tc": item["b_rpm_tc"] + milli}}, **more)
 
@@ -73,8 +73,8 @@ def kind_of(caught: pytest.ExceptionInfo[Violation]) -> str:
     return caught.value.kind
 
 
-def test_what_is_right_is_let_pass(table: Table) -> None:
-    """Taking all, waiting, taking what was earned: nothing is wrong with that."""
+def test_correct_takes_and_credits_violate_nothing(table: Table) -> None:
+    """Take everything, wait, take what was earned, and return it."""
     table.spend(CAPACITY)
     table.spend(3_000, after_ms=3_000)
     table.spend(-3_000, after_ms=3_001, kind="settle")
@@ -82,51 +82,54 @@ def test_what_is_right_is_let_pass(table: Table) -> None:
     assert CAPACITY == table.holdings.accounts[BUCKET, "rpm"].total
 
 
-def test_a_take_of_more_than_there_is(table: Table) -> None:
+def test_take_of_more_than_the_balance_is_reported_as_overdrawn(table: Table) -> None:
+    """A take needs the tokens."""
     with pytest.raises(Violation) as caught:
         table.spend(CAPACITY + 1)
 
     assert "overdrawn" == kind_of(caught)
 
 
-def test_a_debit_may_be_of_more_than_there_is(table: Table) -> None:
-    """Debt comes from adjusting, and nothing is wrong with that."""
+def test_debit_of_more_than_the_balance_is_allowed(table: Table) -> None:
+    """An adjustment may leave a debt."""
     table.spend(CAPACITY + 5_000, kind="settle")
 
     assert -5_000 == table.items[0]["b_rpm_tk"]
 
 
-def test_a_take_that_is_not_subtracted(table: Table) -> None:
+def test_take_that_is_not_subtracted_from_the_balance_is_reported_as_made(table: Table) -> None:
+    """A take lowers the balance by what it adds to the total."""
     with pytest.raises(Violation) as caught:
         table.write({0: table.items[0] | {"b_rpm_tc": 1_000}})
 
     assert "made" == kind_of(caught)
 
 
-def test_a_take_from_more_than_a_full_one(table: Table) -> None:
-    """What was earned beyond the capacity is nobody's."""
+def test_take_from_a_balance_above_the_capacity_is_reported_as_overfull(table: Table) -> None:
+    """Tokens earned beyond the capacity are lost."""
     with pytest.raises(Violation) as caught:
         table.spend(1_000, after_ms=5_000)
 
     assert "overfull" == kind_of(caught)
 
 
-def test_a_late_write_may_find_more_than_a_full_one(table: Table) -> None:
-    """It was right when it was decided on."""
+def test_late_take_from_a_balance_above_the_capacity_is_allowed(table: Table) -> None:
+    """The write was right when the client decided on it."""
     table.spend(1_000, after_ms=5_000, late_ms=5_000)
 
     assert 9_000 == table.items[0]["b_rpm_tk"]
 
 
-def test_a_write_that_is_applied_again(table: Table) -> None:
+def test_write_with_the_nonce_of_the_item_is_reported_as_twice(table: Table) -> None:
+    """A write that the item shows as applied is not applied again."""
     with pytest.raises(Violation) as caught:
         table.spend(1_000, nonce=0)
 
     assert "twice" == kind_of(caught)
 
 
-def test_a_baseline_that_moves_back(table: Table) -> None:
-    """Whatever was earned since would be earned again."""
+def test_baseline_that_moves_back_is_reported_as_made(table: Table) -> None:
+    """It would earn the same span again."""
     table.spend(CAPACITY)
 
     with pytest.raises(Violation) as caught:
@@ -135,8 +138,8 @@ def test_a_baseline_that_moves_back(table: Table) -> None:
     assert "made" == kind_of(caught)
 
 
-def test_a_limit_that_goes_though_it_is_not_full(table: Table) -> None:
-    """Put back, it would be full."""
+def test_removal_of_a_limit_that_is_not_full_is_reported_as_dropped(table: Table) -> None:
+    """If the limit were added again, it would be full."""
     table.spend(1_000)
     left = {name: value for name, value in table.items[0].items() if "rpm" not in name}
 
@@ -146,24 +149,25 @@ def test_a_limit_that_goes_though_it_is_not_full(table: Table) -> None:
     assert "dropped" == kind_of(caught)
 
 
-def test_a_bucket_that_expires_though_it_is_not_full(table: Table) -> None:
-    """Made again, it would be full."""
+def test_expiry_of_a_bucket_that_is_not_full_is_reported_as_expiry(table: Table) -> None:
+    """If the bucket were created again, it would be full."""
     table.spend(2_000)
     change = Change(Key("ns/BUCKET#user-1#api#0", "#STATE"), table.items[0], None, None)
 
     with pytest.raises(Violation) as caught:
-        table.books.expire(NOW + 1_999, change)
+        table.invariants.expire(NOW + 1_999, change)
 
     assert "expiry" == kind_of(caught)
 
 
 def halves(table: Table, first: int, second: int) -> dict[int, Item]:
-    """The bucket as two shards that hold so much."""
+    """Return the bucket as two shards with these balances."""
     item = table.items[0] | {"shard_count": 2, "gn": 2}
     return {0: item | {"b_rpm_tk": first}, 1: item | {"b_rpm_tk": second, "b_rpm_tc": 0, "b_wcu_tc": 1}}
 
 
-def test_a_split_that_gives_both_halves_too_much(table: Table) -> None:
+def test_split_whose_halves_hold_more_than_the_whole_is_reported_as_made(table: Table) -> None:
+    """A split divides the balance and adds nothing."""
     table.spend(5_000)
 
     with pytest.raises(Violation) as caught:
@@ -172,15 +176,16 @@ def test_a_split_that_gives_both_halves_too_much(table: Table) -> None:
     assert "made" == kind_of(caught)
 
 
-def test_a_split_that_gives_both_their_half(table: Table) -> None:
+def test_split_whose_halves_hold_the_whole_is_allowed(table: Table) -> None:
+    """Both halves get half of the balance."""
     table.spend(5_000)
     table.write(halves(table, 2_500, 2_500), kind="settle")
 
-    assert 2 == len(table.books.buckets[BUCKET].shards)
+    assert 2 == len(table.invariants.buckets[BUCKET].shards)
 
 
-def test_a_split_that_leaves_a_half_in_debt(table: Table) -> None:
-    """No token is made, and yet the other half could be spent."""
+def test_split_that_leaves_a_half_in_debt_is_reported_as_indebted(table: Table) -> None:
+    """No token is created, but the other half could be spent."""
     table.spend(8_000)
 
     with pytest.raises(Violation) as caught:
@@ -189,8 +194,8 @@ def test_a_split_that_leaves_a_half_in_debt(table: Table) -> None:
     assert "indebted" == kind_of(caught)
 
 
-def test_a_merge_that_puts_what_overflows_into_the_room_of_the_other(table: Table) -> None:
-    """What one shard could not hold is nobody's, though the other has room for it."""
+def test_merge_that_moves_overflow_into_the_other_shard_is_reported_as_made(table: Table) -> None:
+    """What one shard could not hold is lost, even if the other has room for it."""
     table.write(halves(table, 5_000, 5_000), kind="settle")
     table.write({1: table.items[1] | {"b_rpm_tk": 0, "b_rpm_tc": 5_000}})
     table.holdings.may_give_back(BUCKET, {"rpm": 3})
@@ -202,8 +207,8 @@ def test_a_merge_that_puts_what_overflows_into_the_room_of_the_other(table: Tabl
     assert "made" == kind_of(caught)
 
 
-def test_shards_that_overlap(table: Table) -> None:
-    """Every number falls to one shard."""
+def test_shards_that_overlap_are_reported_as_shards(table: Table) -> None:
+    """Every number belongs to exactly one shard."""
     table.spend(5_000)
     both = halves(table, 2_500, 2_500)
 
@@ -213,8 +218,8 @@ def test_shards_that_overlap(table: Table) -> None:
     assert "shards" == kind_of(caught)
 
 
-def test_a_limit_that_comes_back_as_a_balance_alone(table: Table) -> None:
-    """A credit to a limit that is gone would leave a balance without a capacity."""
+def test_credit_to_a_limit_that_the_bucket_lacks_is_reported_as_limits(table: Table) -> None:
+    """It would leave a balance without a capacity."""
     given = {"b_tpm_tk": 1_000, "b_tpm_tc": -1_000}
     with pytest.raises(Violation) as caught:
         table.write({0: table.items[0] | given}, kind="settle", add=given)
@@ -222,15 +227,17 @@ def test_a_limit_that_comes_back_as_a_balance_alone(table: Table) -> None:
     assert "limits" == kind_of(caught)
 
 
-def test_a_balance_without_a_capacity_in_a_step_that_raises_the_generation(table: Table) -> None:
+def test_balance_without_a_capacity_in_a_new_generation_is_reported_as_limits(table: Table) -> None:
+    """A write that changes the limits keeps every balance complete."""
     with pytest.raises(Violation) as caught:
         table.write({0: table.items[0] | {"gn": 2, "b_tpm_tk": 1_000}})
 
     assert "limits" == kind_of(caught)
 
 
-def test_limits_that_nobody_configured(table: Table) -> None:
-    table.books.known.add(("rpm", CAPACITY, AMOUNT, PERIOD))
+def test_limit_that_was_never_configured_is_reported_as_limits(table: Table) -> None:
+    """A bucket has only limits that were configured."""
+    table.invariants.known.add(("rpm", CAPACITY, AMOUNT, PERIOD))
 
     with pytest.raises(Violation) as caught:
         table.write({0: table.items[0] | {"gn": 2, "b_rpm_cp": 20_000}}, kind="settle")
@@ -238,10 +245,10 @@ def test_limits_that_nobody_configured(table: Table) -> None:
     assert "limits" == kind_of(caught)
 
 
-def test_a_bucket_that_is_made_again_though_it_was_used_just_now(table: Table) -> None:
-    """The promise is about time, whatever became of the items."""
+def test_bucket_recreated_full_just_after_its_use_breaks_the_promise(table: Table) -> None:
+    """The promise is about time, whatever happens to the items."""
     table.spend(CAPACITY)
-    table.books.buckets[BUCKET].shards.clear()
+    table.invariants.buckets[BUCKET].shards.clear()
     table.items.clear()
     table.create()
 
@@ -252,26 +259,28 @@ def test_a_bucket_that_is_made_again_though_it_was_used_just_now(table: Table) -
 
 
 class TestAbsences:
-    """Only while a bucket exists without a limit that it had may a charge of that limit be dropped."""
+    """A charge of a limit may be dropped only while the bucket exists without that limit."""
 
-    def test_a_bucket_that_is_created_again_without_a_limit(self, table: Table) -> None:
-        began = table.books.steps
+    def test_bucket_recreated_without_a_limit_lacks_that_limit(self, table: Table) -> None:
+        """Since the deletion, and until the limit is added again."""
+        began = table.invariants.steps
         table.write({0: None}, kind="settle")
         other = {f"b_tpm_{field}": value for field, value in (("cp", 1), ("ra", 1), ("rp", 1), ("tk", 1), ("tc", 0))}
         bare = {"rf": NOW, "gn": 1, "shard_count": 1, "cv": 1, "ld": "", "b_wcu_tc": 1, "bi": 2}
         table.write({0: bare | other}, kind="put")
 
-        assert table.books.lacked(BUCKET, "rpm", began)
-        assert table.books.lacked(BUCKET, "rpm", table.books.steps)
-        assert not table.books.lacked(BUCKET, "tpm", began)
+        assert table.invariants.lacked(BUCKET, "rpm", began)
+        assert table.invariants.lacked(BUCKET, "rpm", table.invariants.steps)
+        assert not table.invariants.lacked(BUCKET, "tpm", began)
 
-    def test_a_bucket_that_is_deleted_lacks_nothing(self, table: Table) -> None:
-        """A charge creates it."""
+    def test_deleted_bucket_lacks_no_limit(self, table: Table) -> None:
+        """A charge creates the bucket again."""
         table.write({0: None}, kind="settle")
 
-        assert not table.books.lacked(BUCKET, "rpm", 0)
+        assert not table.invariants.lacked(BUCKET, "rpm", 0)
 
-    def test_a_charge_that_begins_after_the_absence_is_counted(self) -> None:
+    def test_absence_that_ended_before_a_charge_began_does_not_count(self) -> None:
+        """A charge that begins after an absence must be counted."""
         absences = Absences()
         for step, shards in enumerate(([["rpm", "tpm"]], [["tpm"]], [["tpm"], ["rpm", "tpm"]]), start=1):
             absences.stored(shards, step)
@@ -279,7 +288,8 @@ class TestAbsences:
         assert absences.lacked("rpm", 2)
         assert not absences.lacked("rpm", 3)
 
-    def test_an_absence_ends_with_the_bucket(self) -> None:
+    def test_absence_ends_when_the_bucket_is_deleted(self) -> None:
+        """A bucket that does not exist lacks no limit."""
         absences = Absences()
         for step, shards in enumerate(([["rpm"]], [["tpm"]], []), start=1):
             absences.stored(shards, step)
@@ -289,9 +299,10 @@ class TestAbsences:
 
 
 class TestHoldings:
-    """The users' books, and the table's totals beside them."""
+    """The table's totals stay within what users were granted."""
 
-    def test_a_grant_that_was_not_counted(self) -> None:
+    def test_grant_missing_in_the_table_is_reported_as_uncounted(self) -> None:
+        """What a user was granted must be in the total."""
         holdings = Holdings()
         holdings.may_take(BUCKET, {"rpm": 1})
 
@@ -300,44 +311,47 @@ class TestHoldings:
 
         assert "uncounted" == kind_of(caught)
 
-    def test_a_charge_that_nobody_asked_for(self) -> None:
+    def test_charge_that_was_not_requested_is_reported_as_overcounted(self) -> None:
+        """The total never exceeds what users requested."""
         holdings = Holdings()
         holdings.may_take(BUCKET, {"rpm": 1})
-        holdings.acted(BUCKET, "rpm", 1_000, unheard=False)
+        holdings.acted(BUCKET, "rpm", 1_000, unanswered=False)
 
         with pytest.raises(Violation) as caught:
-            holdings.acted(BUCKET, "rpm", 1_000, unheard=False)
+            holdings.acted(BUCKET, "rpm", 1_000, unanswered=False)
 
         assert "overcounted" == kind_of(caught)
 
-    def test_a_charge_that_is_kept_though_it_was_refused(self) -> None:
+    def test_charge_kept_after_a_refusal_is_reported_as_overcounted(self) -> None:
+        """What a user was refused must not be in the total."""
         holdings = Holdings()
         holdings.may_take(BUCKET, {"rpm": 1})
-        holdings.acted(BUCKET, "rpm", 1_000, unheard=False)
+        holdings.acted(BUCKET, "rpm", 1_000, unanswered=False)
 
         with pytest.raises(Violation) as caught:
             holdings.did_not_take(BUCKET, {"rpm": 1})
 
         assert "overcounted" == kind_of(caught)
 
-    def test_a_credit_that_is_given_twice(self) -> None:
+    def test_credit_applied_twice_is_reported_as_uncounted(self) -> None:
+        """A credit lowers the total once."""
         holdings = Holdings()
         holdings.may_take(BUCKET, {"rpm": 5})
-        holdings.acted(BUCKET, "rpm", 5_000, unheard=False)
+        holdings.acted(BUCKET, "rpm", 5_000, unanswered=False)
         holdings.did_take(BUCKET, {"rpm": 5})
         holdings.may_give_back(BUCKET, {"rpm": 2})
-        holdings.acted(BUCKET, "rpm", -2_000, unheard=False)
+        holdings.acted(BUCKET, "rpm", -2_000, unanswered=False)
 
         with pytest.raises(Violation) as caught:
-            holdings.acted(BUCKET, "rpm", -2_000, unheard=False)
+            holdings.acted(BUCKET, "rpm", -2_000, unanswered=False)
 
         assert "uncounted" == kind_of(caught)
 
-    def test_a_write_that_is_never_heard_of_may_be_made_again(self) -> None:
-        """Whoever sent it cannot know, so the strict side is to send it once more."""
+    def test_unanswered_write_may_be_applied_twice(self) -> None:
+        """Its sender cannot know whether it was applied, so a retry is allowed."""
         holdings = Holdings()
         holdings.may_take(BUCKET, {"rpm": 1})
-        holdings.acted(BUCKET, "rpm", 1_000, unheard=True)
-        holdings.acted(BUCKET, "rpm", 1_000, unheard=False)
+        holdings.acted(BUCKET, "rpm", 1_000, unanswered=True)
+        holdings.acted(BUCKET, "rpm", 1_000, unanswered=False)
 
         assert 2_000 == holdings.accounts[BUCKET, "rpm"].total

@@ -1,4 +1,4 @@
-"""Whatever fails, no limit gives more than it has: seeds of a simulated fleet, the same every time and new ones."""
+"""The invariants hold in fixed seeds, in new seeds, and in the runs that once found a bug."""
 
 import os
 import subprocess
@@ -17,31 +17,31 @@ FIXED = 36
 FRESH = 16
 
 FOUND = {
-    "a give-back that met a bucket on other limits": plan_of(22).less(1, 204, ("config", "crash", "expiry", "shards")),
-    "a give-back that met a bucket on other limits, in a crowd": plan_of(926).less(5, 852, ("config", "crash")),
-    "nothing of any limit, asked of several shards": plan_of(7068).less(None, 119, ("stale",)),
-    "a give-back to a limit that an old read lacked": plan_of(959).less(None, 17, ("crash",)),
+    "a credit to a bucket with other limits": plan_of(22).reduced(1, 204, ("config", "crash", "expiry", "shards")),
+    "a credit to a bucket with other limits, in a crowd": plan_of(926).reduced(5, 852, ("config", "crash")),
+    "a request of no tokens on several shards": plan_of(7068).reduced(None, 119, ("stale",)),
+    "a credit to a limit that a stale read lacked": plan_of(959).reduced(None, 17, ("crash",)),
     "a flood on a small bucket": plan_of(7817),
-    "a give-back across shards that came late": plan_of(4572).less(None, 103),
-    "a charge of a limit that a bucket was created again without": plan_of(7384),
-    "a top-up that was in flight for long": plan_of(333),
-    "an expiry dated by a clock before the baseline": plan_of(1406).less(
+    "a late credit on several shards": plan_of(4572).reduced(None, 103),
+    "a charge of a limit that the recreated bucket lacks": plan_of(7384),
+    "a top-up that was in flight for a long time": plan_of(333),
+    "an expiry time from a clock before the baseline": plan_of(1406).reduced(
         4, 29, ("copy", "crash", "delete", "late", "lost-request", "lost-response", "shards")
     ),
 }
-"""Runs that have found something wrong with the limiter, or with a check of it, by what it was."""
+"""Runs that once found a bug of the limiter or of a check, by what was wrong."""
 
 
 def check(report: Report) -> None:
-    """Fail with the one command that repeats a run, made as small as it fails."""
+    """Fail with the command that replays the run, shrunk."""
     if report.violation is not None:
         small = shrink(report)
-        pytest.fail(f"{small.violation}\nrepeat it with: {small.plan.command}\nfirst seen as: {report.plan.command}")
+        pytest.fail(f"{small.violation}\nreplay it with: {small.plan.command}\nfirst seen as: {report.plan.command}")
 
 
 @pytest.mark.parametrize("first", range(0, FIXED, 12))
-def test_the_same_seeds_every_time(first: int) -> None:
-    """All that is promised holds after every step of these runs."""
+def test_fixed_seeds_violate_no_invariant(first: int) -> None:
+    """The invariants hold after every step of these runs."""
     reports = [simulate_seed(seed) for seed in range(first, first + 12)]
 
     for report in reports:
@@ -50,8 +50,8 @@ def test_the_same_seeds_every_time(first: int) -> None:
 
 
 @pytest.mark.parametrize("part", range(2))
-def test_new_seeds_every_time(part: int) -> None:
-    """All that is promised holds after every step of runs that nobody has seen before."""
+def test_new_seeds_violate_no_invariant(part: int) -> None:
+    """The invariants hold after every step of runs that were never run before."""
     first = int.from_bytes(os.urandom(5)) * 2 + part
 
     for seed in range(first, first + FRESH // 2):
@@ -59,38 +59,38 @@ def test_new_seeds_every_time(part: int) -> None:
 
 
 @pytest.mark.parametrize("plan", FOUND.values(), ids=FOUND)
-def test_what_was_found_once_stays_mended(plan: Plan) -> None:
-    """A run that has found something is run for good."""
+def test_run_that_once_found_a_bug_violates_no_invariant(plan: Plan) -> None:
+    """A run that found a bug is kept for good."""
     check(simulate_seed(plan.seed, plan))
 
 
-def test_every_fault_is_met() -> None:
-    """The fixed seeds have everything in them that can go wrong, and runs in which nothing does."""
+def test_fixed_seeds_contain_every_fault_and_runs_without_faults() -> None:
+    """The fixed seeds cover everything that a plan can draw."""
     plans = [plan_of(seed) for seed in range(FIXED)]
 
     assert set(FAULTS) == set().union(*(plan.faults for plan in plans))
     assert 5 < sum(not plan.faults for plan in plans)
 
 
-def test_a_run_is_a_seed() -> None:
-    """The same seed gives the same run, step by step, in any process, however Python orders its sets."""
+def test_run_of_the_same_seed_is_identical_in_every_process() -> None:
+    """Two processes with different hash seeds print the same digest."""
     command = [sys.executable, "-m", "tests.simulation", "--seed", "5"]
-    told = [
+    printed = [
         subprocess.run(
             command, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": hashes}, capture_output=True, text=True, check=True
         ).stdout
         for hashes in ("1", "2")
     ]
 
-    assert "digest" in told[0]
-    assert told[0] == told[1]
+    assert "digest" in printed[0]
+    assert printed[0] == printed[1]
 
 
-def test_a_smaller_run_is_told_by_its_command() -> None:
-    """What was made of a seed can be said in one line."""
+def test_command_of_a_reduced_plan_names_its_changes() -> None:
+    """The command of a plan replays it."""
     plan = plan_of(3)
 
     assert "python -m tests.simulation --seed 3" == plan.command
     assert f"python -m tests.simulation --seed 3 --clients {plan.clients + 1} --steps 7" == (
-        plan.less(clients=plan.clients + 1, requests=7).command
+        plan.reduced(clients=plan.clients + 1, requests=7).command
     )

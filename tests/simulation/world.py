@@ -1,7 +1,7 @@
-"""Simulated time: an event loop that never waits, and clients of one simulated table that run on it.
+"""Simulated time on asyncio's own loop, and clients of one simulated table that run on it.
 
-The limiter's own code runs here unchanged: its sleeps, timeouts and tasks are asyncio's, and asyncio asks the loop for
-the time. A run is a seed: the same seed gives the same run, event by event.
+The limiter's code runs unchanged: its sleeps, timeouts and tasks are asyncio's, and asyncio asks the loop for the time.
+The same seed gives the same run, event by event.
 """
 
 import asyncio
@@ -20,32 +20,32 @@ from zae_limiter.runtime.aio import Parallel
 T = TypeVar("T")
 
 START_MS = 1_700_006_395_123
-"""A few seconds before midnight: what is used is used in two hours and on two days."""
+"""A few seconds before midnight, so that usage falls into two hours and two days."""
 
 
 class StalledError(RuntimeError):
-    """Every task waits for another: no timer is left that could wake one."""
+    """Every task waits for another, and no timer is left that could wake one."""
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time stands still while anything can run, and then jumps to the next timer."""
+    """An event loop whose clock stops while anything can run, and then jumps to the next timer."""
 
     def __init__(self) -> None:
         self._time_s = 0.0
         super().__init__(_Jumping(self._jump))
 
     def time(self) -> float:
-        """Return the seconds that the simulation has lasted."""
+        """Return the seconds since the start of the simulation."""
         return self._time_s
 
     def _jump(self, seconds: float | None) -> None:
         if seconds is None:
-            raise StalledError("nothing is left to happen, and somebody still waits")
+            raise StalledError("a task waits, and no callback is left that could wake it")
         self._time_s += seconds
 
 
-class _Jumping(selectors.DefaultSelector):  # type: ignore[misc, valid-type] # which class it is, the platform says
-    """A selector that reports what is ready, and instead of waiting has the time jump."""
+class _Jumping(selectors.DefaultSelector):  # type: ignore[misc, valid-type] # the class depends on the platform
+    """A selector that reports ready files, and advances the clock instead of waiting."""
 
     def __init__(self, jump: Callable[[float | None], None]) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class _Jumping(selectors.DefaultSelector):  # type: ignore[misc, valid-type] # w
 
 
 class LoopClock:
-    """The time of day and the steady time, both by the running loop; ``ahead_ms`` is how far the clock is off."""
+    """The time of day and the monotonic time of the running loop; ``ahead_ms`` is the error of the time of day."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ahead_ms: int = 0) -> None:
         self._loop = loop
@@ -81,7 +81,7 @@ class World:
         self.table = SimulatedTable(self.clock, self._part("table"), partitions or Partitions())
 
     async def client(self, name: str, settings: Settings | None = None) -> Repository:
-        """Return a client with a memory and a chance of its own, as another process would have them."""
+        """Return a client with its own caches and random numbers, as another process would have them."""
         random = self._part(name)
         client = Client(
             self.table, self.clock, random, settings or Settings(), Parallel(), "simulated://", Nonces(random)
@@ -94,17 +94,17 @@ class World:
         return RateLimiter(await self.client(name), group_commit=group_commit)
 
     def _part(self, name: str) -> Random:
-        """Return chance for one part of the world; what the others do with theirs does not change it."""
+        """Return random numbers for one part of the world, independent of the other parts."""
         return Random(f"{name} {self.random.getrandbits(64)}")
 
 
 def simulate(scenario: Callable[..., Coroutine[Any, Any, T]], *args: Any, **chosen: Any) -> T:
-    """Run a scenario from its beginning to its end in simulated time."""
+    """Run a scenario to its end in simulated time."""
     with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         return runner.run(scenario(*args, **chosen))
 
 
 def shard_counts(table: SimulatedTable) -> Mapping[int, int]:
-    """Return the counts of all shards of the only bucket, by their numbers."""
+    """Return the shard counts of the only bucket, by shard number."""
     buckets = [item for item in table.items() if "/BUCKET#" in item["PK"]]
     return {int(item["PK"].rpartition("#")[2]): item["shard_count"] for item in buckets}

@@ -1,13 +1,14 @@
-"""Real processes on one table while they are killed and stopped and the table's engine goes away.
+"""Run real processes on one table while they are killed and stopped and the table's engine is unavailable.
 
     python -m tests.soak --seconds 60 --processes 4 --table sqlite|dynamodb|both --engine ministack|dynoxide --seed N
     python -m tests.soak --sqlite-rate 1000 --seconds 3600
 
-In the end the promise is checked by the table itself and by what all have written down; the exit code is 1 if it is
-broken. A seed draws the same work and the same faults, though whom they meet depends on who comes first.
+At the end the promise is checked by the table itself and by the journals of all processes; the exit code is 1 if it is
+broken. A seed draws the same work and the same faults, but their interleaving depends on the machine, so a run is not
+replayed exactly.
 
-With ``--sqlite-rate`` nothing is killed. Processes write to a SQLite file at that rate, and log, file, memory, open
-files and threads have to stay level; the exit code is 1 if one does not, and 3 if the machine is too slow for the rate.
+With ``--sqlite-rate`` nothing is killed. Processes write to a SQLite file at that rate; log, file, memory, open files
+and threads must not grow. The exit code is 1 if one grows, and 3 if the machine is too slow for the rate.
 """
 
 import argparse
@@ -26,44 +27,44 @@ TABLES = {"sqlite": ["sqlite"], "dynamodb": ["dynamodb"], "both": ["sqlite", "dy
 
 def parsed(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long all work, per table (60)")
-    parser.add_argument("--processes", type=int, default=4, help="workers, beside one that administers (4)")
-    parser.add_argument("--table", choices=TABLES, default="both", help="where (both)")
-    parser.add_argument("--engine", choices=ENGINES, default=None, help="of DynamoDB (dynoxide, else ministack)")
-    parser.add_argument("--seed", type=int, default=None, help="draws work and faults again (a new one)")
-    parser.add_argument("--sqlite-rate", type=float, default=None, help="writes per second on a file that stays level")
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds per table (60)")
+    parser.add_argument("--processes", type=int, default=4, help="workers, besides one administrator (4)")
+    parser.add_argument("--table", choices=TABLES, default="both", help="tables to use (both)")
+    parser.add_argument("--engine", choices=ENGINES, default=None, help="DynamoDB engine (dynoxide, else ministack)")
+    parser.add_argument("--seed", type=int, default=None, help="seed of work and faults (a new one)")
+    parser.add_argument("--sqlite-rate", type=float, default=None, help="writes per second of a steady soak")
     parser.add_argument("--mutation", choices=MUTATIONS, default=None, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 
-def told(report: Report) -> str:
-    """A report as it is printed."""
-    away = ", ".join(f"{outage.kind} {outage.seconds:.1f} s" for outage in report.outages) or "never"
+def printed(report: Report) -> str:
+    """Return a report as it is printed."""
+    outages = ", ".join(f"{outage.kind} {outage.seconds:.1f} s" for outage in report.outages) or "never"
     worst = min(report.margins.values(), key=lambda margin: margin.left / margin.allowed, default=None)
     lines = [
         f"{report.store}: {report.processes} workers and an admin for {report.seconds:.0f} s",
-        f"  killed {report.kills}, stopped {report.stops}, store away {len(report.outages)} times: {away}",
+        f"  killed {report.kills}, stopped {report.stops}, store unavailable {len(report.outages)} times: {outages}",
         *[f"  {name:<22} {count:>9,}" for name, count in sorted(report.steps.items())],
-        f"  shards in the end: {report.shards or 'one of each bucket'}",
+        f"  shards at the end: {report.shards or 'one of each bucket'}",
         f"  {'':<12} {'in a window, beyond its refill':>33} {'counted by the table':>24} {'acted by the journals':>24}",
-        *[_told_margin(margin) for margin in report.margins.values()],
+        *[_margin(margin) for margin in report.margins.values()],
     ]
     if worst is not None:
         lines.append(f"  worst margin: {worst.left:.1f} of {worst.allowed:.1f} tokens, {worst.owner}")
     return "\n".join([*lines, *[f"  VIOLATED: {violation}" for violation in report.violations]])
 
 
-def _told_margin(margin: Margin) -> str:
+def _margin(margin: Margin) -> str:
     window = f"{margin.most:.1f} of {margin.allowed:.1f}"
-    return f"  {margin.owner:<12} {window:>33} {_told_span(margin.counted):>24} {_told_span(margin.acted):>24}"
+    return f"  {margin.owner:<12} {window:>33} {_span(margin.counted):>24} {_span(margin.acted):>24}"
 
 
-def _told_span(span: tuple[float, float]) -> str:
+def _span(span: tuple[float, float]) -> str:
     return f"{span[0]:,.0f}" if span[0] == span[1] else f"{span[0]:,.0f} to {span[1]:,.0f}"
 
 
 def engine_of(asked: str | None) -> str:
-    """The engine that was asked for, or the one that survives a kill where it is installed."""
+    """Return the requested engine, or dynoxide if it is installed, because its data survives a kill."""
     if asked is not None:
         return asked
     try:
@@ -79,10 +80,10 @@ def say(line: str) -> None:
 
 
 def soak_steadily(options: steady.Options) -> int:
-    """Write at a fixed rate, and say whether everything stayed level."""
+    """Write at a fixed rate. Return 1 if something grew, 3 if the rate was not reached."""
     say(f"soak of sqlite, {options.writes_per_second:,.0f} writes/s for {options.seconds:,.0f} s")
     report = steady.soak(options, say)
-    say(steady.told(report))
+    say(steady.printed(report))
     return 1 if report.violations else 3 if report.too_slow else 0
 
 
@@ -102,7 +103,7 @@ def main(arguments: list[str]) -> int:
         except EngineAbsentError as absent:
             say(str(absent))
             return 2
-        say(told(report))
+        say(printed(report))
         broken = broken or bool(report.violations)
     say("the promise is BROKEN" if broken else "the promise holds")
     return int(broken)

@@ -1,4 +1,4 @@
-"""What must hold after a soak, whatever went wrong in it, by the table itself and by what all have written down."""
+"""The invariants after a soak, checked by the table itself and by the journals of all processes."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -16,21 +16,21 @@ from zae_limiter.schema.bucket_item import bucket_key
 Item = dict[str, Any]
 Items = dict[str, list[Item]]
 
-# What a clock's millisecond earns, and rounding to millitokens.
+# What one millisecond of the clock earns, and rounding to millitokens.
 CLOCK_S = 0.002
-# A write that takes no longer is not called late.
+# A write that takes at most this long does not count as late.
 CALM_S = 0.25
-# What is owed is earned within seconds; a bucket that takes longer was filled by another time.
+# A debt is earned back within seconds; a bucket that takes longer was filled with another clock.
 TRIES = 20
 LONGEST_WAIT_S = 1.0
-PATIENT_S = 30.0
+LONG_DEADLINE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Margin:
     """How close a limit came to what it may admit, and what its table has counted; in tokens.
 
-    ``counted`` and ``acted`` are at least and at most: by the table, with what went in merges, and by the journals.
+    ``counted`` and ``acted`` are bounds: by the table, including merged shards, and by the journals.
     """
 
     owner: str
@@ -41,12 +41,12 @@ class Margin:
 
     @property
     def left(self) -> float:
-        """What it may have admitted on top."""
+        """What the limit could have admitted in addition."""
         return self.allowed - self.most
 
 
 def stored(repo: SyncRepository) -> Items:
-    """All shards of all buckets, as they are stored."""
+    """Return all shards of all buckets, as stored."""
     table, namespace_id = repo.scope.table, repo.scope.namespace_id
     found: Items = {}
     for entity_id in MEMBERS:
@@ -56,7 +56,7 @@ def stored(repo: SyncRepository) -> Items:
 
 
 def total(items: list[Item], name: str) -> int:
-    """What shards have counted of a limit, in millitokens."""
+    """Return what shards have counted of a limit, in millitokens."""
     return sum(item[f"b_{name}_tc"] for item in items)
 
 
@@ -64,7 +64,7 @@ def total(items: list[Item], name: str) -> int:
 
 
 def incomplete(items: Items) -> Iterator[str]:
-    """Shards that are not one bucket: some lacking or too many, or on other limits than the entity has."""
+    """Yield buckets whose shards do not fit together, or that have other limits than their entity."""
     for entity_id, shards in items.items():
         covered = sum(MOST_SHARDS // item["shard_count"] for item in shards)
         if covered != MOST_SHARDS:
@@ -83,10 +83,10 @@ def incomplete(items: Items) -> Iterator[str]:
 
 
 def made(first: Items, items: Items, accounts: Accounts) -> Iterator[str]:
-    """Tokens out of nothing: balance and total rise together by what is earned, and by nothing else.
+    """Yield tokens that were created from nothing: balance plus total rises only by what is earned.
 
-    Exact, however late a write acted: no writer raises their sum but by what the clock tells. Of an entity whose
-    limits were changed it is what they earned at most.
+    This is exact, however late a write acted, because the clock alone raises this sum. For an entity whose limits were
+    changed, the bound is the most that they earned.
     """
     for entity_id, shards in items.items():
         for name in NAMES:
@@ -94,11 +94,11 @@ def made(first: Items, items: Items, accounts: Accounts) -> Iterator[str]:
             bound = _made_at_most(MEMBERS[entity_id], first[entity_id][0], shards, name)
             held = sum(item[f"b_{name}_tk"] for item in shards)
             if held + counted > bound:
-                yield f"{entity_id} {name}: {held + counted - bound} millitokens were made out of nothing"
+                yield f"{entity_id} {name}: {held + counted - bound} millitokens were made from nothing"
 
 
 def _made_at_most(member: Member, first: Item, shards: list[Item], name: str) -> int:
-    """The most that balance and total may come to, on the baselines that shards have now."""
+    """Return the most that balance plus total may be, on the current baselines of the shards."""
     if not member.is_steady:
         capacity, rate = member.most(name)
         newest = max(item["rf"] for item in shards)
@@ -112,11 +112,11 @@ def _capacity(limits: Any, name: str) -> int:
     return next(limit.capacity_milli for limit in limits if limit.name == name)
 
 
-# ---------------------------------------------------------------- the table against what was written down
+# ---------------------------------------------------------------- the table against the journals
 
 
 def miscounted(items: Items, accounts: Accounts) -> Iterator[str]:
-    """Totals that are less than what surely acted, or more than what may have."""
+    """Yield totals below what surely acted, or above what may have acted."""
     for (entity_id, name), account in accounts.items():
         counted = total(items[entity_id], name)
         if counted + account.gone_most < account.least:
@@ -124,22 +124,22 @@ def miscounted(items: Items, accounts: Accounts) -> Iterator[str]:
             yield f"{entity_id} {name}: {missing} millitokens were used that the table has not counted"
         if counted + account.gone_least > account.most:
             excess = counted + account.gone_least - account.most
-            yield f"{entity_id} {name}: the table has counted {excess} millitokens that nobody can have used"
+            yield f"{entity_id} {name}: the table has counted {excess} millitokens that cannot have been used"
 
 
 def unequal(items: Items, accounts: Accounts) -> Iterator[str]:
-    """A parent that was charged less than its children, beyond what is in doubt of either."""
+    """Yield limits of a parent that was charged less than its children, beyond the doubt of either."""
     children = [entity_id for entity_id, member in MEMBERS.items() if member.parent_id == PARENT_ID]
     for name in NAMES:
         below = sum(total(items[entity_id], name) for entity_id in children)
         above = total(items[PARENT_ID], name)
         doubt = sum(accounts[entity_id, name].doubt for entity_id in (*children, PARENT_ID))
         if below - above > doubt:
-            yield f"{PARENT_ID} {name}: children used {below}, their parent {above}, and only {doubt} is in doubt"
+            yield f"{PARENT_ID} {name}: children used {below}, their parent {above}, and only {doubt} is uncertain"
 
 
 def overdrawn(margins: Mapping[tuple[str, str], Margin]) -> Iterator[str]:
-    """Limits that admitted more in some window than the promise allows."""
+    """Yield limits that admitted more in some window than the promise allows."""
     for margin in margins.values():
         if margin.left < 0:
             yield (
@@ -149,7 +149,7 @@ def overdrawn(margins: Mapping[tuple[str, str], Margin]) -> Iterator[str]:
 
 
 def margins_of(items: Items, accounts: Accounts) -> dict[tuple[str, str], Margin]:
-    """How close every limit came."""
+    """Return the margin of every limit."""
     found = {}
     for (entity_id, name), account in accounts.items():
         capacity, rate = MEMBERS[entity_id].most(name)
@@ -164,7 +164,7 @@ def margins_of(items: Items, accounts: Accounts) -> dict[tuple[str, str], Margin
 
 
 def uncounted(repo: SyncRepository, items: Items, accounts: Accounts) -> Iterator[str]:
-    """Usage that is not what the buckets have counted, where the table itself counts usage."""
+    """Yield usage that differs from the buckets' totals, if the table itself counts usage."""
     if repo.scope.table.log is None:
         return
     for entity_id, shards in items.items():
@@ -178,15 +178,15 @@ def uncounted(repo: SyncRepository, items: Items, accounts: Accounts) -> Iterato
                 yield f"{entity_id} {name}: usage is {usage}, buckets counted {counted}, and {gone} that were merged"
 
 
-# ---------------------------------------------------------------- the limiter at work once more
+# ---------------------------------------------------------------- the limiter after the run
 
 
-def unwell(repo: SyncRepository) -> Iterator[str]:
-    """Buckets that admit nothing though they say they would, or that hold more than their capacity after a take."""
+def not_working(repo: SyncRepository) -> Iterator[str]:
+    """Yield buckets that admit nothing although they have tokens, or that exceed their capacity after a take."""
     limiter = SyncRateLimiter(repo)
     consume = dict.fromkeys(NAMES, 1)
     for entity_id in MEMBERS:
-        # The first may put it on other limits by a clock that is hardly known yet.
+        # The first take may rebase it with a clock that is hardly known yet.
         admits = _admits(limiter, entity_id, consume)
         before_ms = time.time_ns() // 1_000_000
         if not (admits and _admits(limiter, entity_id, consume)):

@@ -1,4 +1,4 @@
-"""The processes of a soak: started, killed, stopped and continued; and what they have written down in the end."""
+"""Start, kill, stop and continue the processes of a soak, and collect their journals."""
 
 import contextlib
 import signal
@@ -13,14 +13,14 @@ from tests.soak.journal import Record
 from tests.soak.worker import Assignment
 from tests.stress.fleet import ROOT
 
-# On a busy machine a process may be long in ending what it is at.
+# On a busy machine a process may take long to end its current step.
 END_S = 60.0
 SHOWN_CHARACTERS = 2_000
 
 
 @dataclass(slots=True)
 class Started:
-    """A process, what it was to do, and when it was killed, if it was."""
+    """A process, its assignment, and when it was killed, if it was."""
 
     assignment: Assignment
     process: subprocess.Popen[str]
@@ -30,7 +30,7 @@ class Started:
 
 
 class Fleet:
-    """So many workers of both trees, and one that administers; one that is killed is replaced."""
+    """Workers of both trees, and one administrator; a killed process is replaced."""
 
     def __init__(self, url: str, directory: Path, seed: int, mutation: str | None) -> None:
         self._directory = directory
@@ -55,23 +55,23 @@ class Fleet:
                 raise RuntimeError(f"a worker does not start; it said:\n{_said(started)}")
 
     def work_until(self, until_ns: int) -> None:
-        """Let all of them work."""
+        """Let all of them work until this time."""
         self._until_ns = until_ns
         for started in self._now:
-            self._tell(started)
+            self._send_end(started)
 
     def kill(self, random: Random) -> None:
-        """End one of them without a warning, and put another in its place."""
+        """Kill one process, and start another in its place."""
         victim = random.choice(self._now)
         victim.process.kill()
         victim.process.wait()
         victim.killed_ns = time.time_ns()
         self._now.remove(victim)
         self.kills += 1
-        self._tell(self._start(victim.assignment.role, victim.assignment.together))
+        self._send_end(self._start(victim.assignment.role, victim.assignment.together))
 
     def stop(self, random: Random) -> Started | None:
-        """Stop one of them wherever it is; None if all are stopped."""
+        """Stop one process with SIGSTOP; return None if all are stopped."""
         running = [started for started in self._now if not started.stopped]
         if not running:
             return None
@@ -82,12 +82,12 @@ class Fleet:
         return chosen
 
     def go_on(self, started: Started) -> None:
-        """Continue one that was stopped; it may have been killed since."""
+        """Continue a stopped process; it may have been killed since."""
         started.process.send_signal(signal.SIGCONT)
         started.stopped = False
 
     def failures(self) -> list[str]:
-        """Wait for all to end, and return what went wrong with those that were not killed."""
+        """Wait until all have ended, and return the errors of those that were not killed."""
         end_s = time.monotonic() + END_S
         found = []
         for started in self._now:
@@ -101,7 +101,7 @@ class Fleet:
         return found
 
     def record(self) -> Record:
-        """What all of them have written down."""
+        """Return the journals of all processes."""
         whole = Record()
         now_ns = time.time_ns()
         for started in self._all:
@@ -110,7 +110,7 @@ class Fleet:
         return whole
 
     def end(self) -> None:
-        """Leave nobody behind."""
+        """Kill all processes that still run."""
         for started in self._all:
             with contextlib.suppress(OSError):
                 started.process.kill()
@@ -130,10 +130,10 @@ class Fleet:
         self._now.append(started)
         return started
 
-    def _tell(self, started: Started) -> None:
-        """Say when to stop."""
+    def _send_end(self, started: Started) -> None:
+        """Send the time to stop."""
         assert started.process.stdin is not None
-        # One that failed at once is found in the end.
+        # A process that failed immediately is reported at the end.
         with contextlib.suppress(BrokenPipeError):
             started.process.stdin.write(f"{self._until_ns}\n")
             started.process.stdin.flush()

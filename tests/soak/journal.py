@@ -1,7 +1,7 @@
-"""What a process writes down before and after everything it does, so that it is there though the process is killed.
+"""The journal of a process: one line before and one after each step, so that it survives a kill.
 
-A line is written by one call to a file opened for appending. A step that begun and did not end is in doubt. Amounts of
-steps are tokens; those of writes, as tables have them, millitokens.
+A line is written by one call to a file opened for appending. A step that began and did not end is in doubt. Amounts of
+steps are in tokens, amounts of writes in millitokens, as in tables.
 """
 
 import itertools
@@ -19,52 +19,52 @@ Outcome = Literal["ok", "rejected", "unavailable", "degraded", "lost"]
 Amounts = Mapping[str, int]
 
 current_step: ContextVar[int | None] = ContextVar("current_step", default=None)
-"""The step that the code at hand is part of: what is logged meanwhile is about it."""
+"""The current step: what is logged meanwhile belongs to it."""
 
 
 class Journal:
-    """Where one process writes down what it does."""
+    """The journal of one process."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._numbers = itertools.count(1)
 
     def begin(self, kind: Kind, entity_id: str, amounts: Amounts) -> int:
-        """Say what is about to be taken, or charged (above zero) and given back (below)."""
+        """Record what is about to be taken, or charged (above zero) and credited (below)."""
         number = next(self._numbers)
         self._write("begin", number, kind, entity_id, amounts)
         return number
 
     def end(self, step: int, outcome: Outcome) -> None:
-        """Say what came of a step."""
+        """Record the outcome of a step."""
         self._write("end", step, outcome)
 
     def lose(self, step: int | None) -> None:
-        """Say that something of a step was not settled, as its caller is not told."""
+        """Record that a part of a step was not settled; its caller gets no error."""
         self._write("lose", step)
 
     def doubt(self, entity_id: str, totals: Amounts) -> None:
-        """Say that nobody knows what became of a write; it may be sent again, and a credit of it is lost or not."""
+        """Record a write without an answer; it may be sent again, and a credit in it may be lost."""
         self._write("doubt", entity_id, totals)
 
     def begin_transaction(self, parts: Sequence[tuple[str, Amounts]]) -> int:
-        """Say by what a transaction is about to change totals; it may be sent again by its token."""
+        """Record the changes of totals of a transaction; it may be sent again with its token."""
         number = next(self._numbers)
         self._write("transaction", number, parts)
         return number
 
     def end_transaction(self, number: int) -> None:
-        """Say that a transaction is not sent again."""
+        """Record that a transaction is not sent again."""
         self._write("transacted", number)
 
     def begin_merge(self, entity_id: str, totals: Amounts, overflows: Amounts, seen_ns: int) -> int:
-        """Say what totals a shard was seen to have that is about to go, and what it held beyond its capacity."""
+        """Record the totals, and the overflow, of a shard that is about to be deleted."""
         number = next(self._numbers)
         self._write("merge", number, entity_id, totals, overflows, seen_ns)
         return number
 
     def end_merge(self, number: int, merged: bool | None) -> None:
-        """Say whether the shard is gone, None where nobody knows."""
+        """Record whether the shard was deleted, None if that is unknown."""
         self._write("merged", number, merged)
 
     def _write(self, what: str, *details: Any) -> None:
@@ -73,7 +73,7 @@ class Journal:
 
 @dataclass(slots=True)
 class Step:
-    """Something that was taken or settled, between two times; without an outcome the process ended before it did."""
+    """A take or a settlement, between two times; its outcome is None if the process ended first."""
 
     kind: Kind
     entity_id: str
@@ -85,7 +85,7 @@ class Step:
 
 @dataclass(slots=True)
 class Doubt:
-    """A write that nobody knew the fate of at a time."""
+    """A write without an answer, and when that happened."""
 
     at_ns: int
     entity_id: str
@@ -94,7 +94,7 @@ class Doubt:
 
 @dataclass(slots=True)
 class Transaction:
-    """What totals a transaction was to change, and between which times it was sent."""
+    """The totals that a transaction was to change, and the times between which it was sent."""
 
     parts: Sequence[tuple[str, Amounts]]
     before_ns: int
@@ -103,7 +103,7 @@ class Transaction:
 
 @dataclass(slots=True)
 class Merge:
-    """A shard that went, or may have gone where it is not known."""
+    """A shard that was deleted, or may have been."""
 
     entity_id: str
     totals: Amounts
@@ -115,7 +115,7 @@ class Merge:
 
 @dataclass(slots=True)
 class Record:
-    """All that one process, or all of them, have written down."""
+    """The journal of one process, or of all."""
 
     steps: list[Step] = field(default_factory=list)
     doubts: list[Doubt] = field(default_factory=list)
@@ -123,13 +123,13 @@ class Record:
     merges: list[Merge] = field(default_factory=list)
 
     def add(self, other: "Record") -> None:
-        """Add what another process has written down."""
+        """Add the journal of another process."""
         for name in ("steps", "doubts", "transactions", "merges"):
             getattr(self, name).extend(getattr(other, name))
 
 
 def read(path: Path, ended_ns: int) -> Record:
-    """What a process has written down that ended at a time; what it had not ended may have lasted until then."""
+    """Return the journal of a process that ended at a time; unfinished steps may have lasted until then."""
     record = Record()
     begun: dict[int, Any] = {}
     for what, at_ns, *details in _lines(path):
@@ -164,7 +164,7 @@ def _end(step: Step, at_ns: int, outcome: Outcome) -> None:
 
 
 def _lines(path: Path) -> Iterator[list[Any]]:
-    """The lines that were written to their end."""
+    """Return the complete lines."""
     data = path.read_bytes() if path.exists() else b""
     for line in data.splitlines(keepends=True):
         if line.endswith(b"\n"):

@@ -1,7 +1,7 @@
-"""The most that was taken in any window beyond what the window earned, by what is known of when each write acted.
+"""The most that was taken in any window beyond its earnings, given the times between which each write acted.
 
-A charge counts in a window that holds it as a whole; a credit in one that it may have touched at all. So what is in
-doubt only ever speaks for the limiter.
+A charge counts in a window that contains all of it, a credit in a window that it may have touched. So doubt is always
+resolved in favour of the limiter.
 """
 
 from bisect import bisect_right
@@ -16,7 +16,7 @@ from tests.stress.fleet import Windows
 class Entry:
     """A change of one limit of one bucket that acted between two times.
 
-    ``passing``: taken and given back again, at most; a window that starts in between may have the credit alone.
+    ``passing``: taken and credited again, at most; a window that starts in between may contain only the credit.
     """
 
     kind: Literal["take", "debit", "credit", "passing"]
@@ -26,10 +26,10 @@ class Entry:
 
 
 def delays(entries: Sequence[Entry], rate_per_s: float, calm_s: float) -> list[Entry]:
-    """What writes may have let through that acted long after they were decided on, as if it were given back.
+    """Return what late writes may have admitted, as credits.
 
-    Such a write takes the bucket to have earned less than it has, and leaves what it should have cut off. Writes whose
-    times overlap leave together what the slowest of them does.
+    A late write assumes that the bucket has earned less than it has, and leaves what it should have cut off. Writes
+    that overlap leave together what the slowest of them leaves.
     """
     slow = sorted((one.before_ns, one.after_ns) for one in entries if one.after_ns - one.before_ns > calm_s * 1e9)
     spells: list[tuple[int, int, int]] = []
@@ -43,7 +43,7 @@ def delays(entries: Sequence[Entry], rate_per_s: float, calm_s: float) -> list[E
 
 
 def most_in_any_window(entries: Sequence[Entry], rate_per_s: float) -> float:
-    """The most that takes and debits, less credits, came to in any window that ends in a take, less what it earned."""
+    """Return the most that takes and debits, less credits and earnings, reached in any window that ends in a take."""
     charges = [entry for entry in entries if entry.kind in ("take", "debit")]
     starts = sorted({entry.before_ns for entry in charges})
     if not starts:
@@ -66,9 +66,9 @@ def most_in_any_window(entries: Sequence[Entry], rate_per_s: float) -> float:
 
 
 def _in_order(entries: Sequence[Entry], late_ns: int) -> list[tuple[int, Entry]]:
-    """When each begins to count: a credit as soon as it may have acted, a take once it has.
+    """Return when each entry begins to count: a credit as soon as it may have acted, a take once it has.
 
-    A debit counts once every take that may have acted before it has ended: what follows it may be owed.
+    A debit counts once every take that may have acted before it has ended: what follows it may be a debt.
     """
     ordered = []
     for entry in entries:
@@ -80,7 +80,7 @@ def _in_order(entries: Sequence[Entry], late_ns: int) -> list[tuple[int, Entry]]
 
 
 def _passing(starts: Sequence[int], entries: Sequence[Entry]) -> list[float]:
-    """For every start of a window what may have been taken just before it, to be given back in it."""
+    """Return, for every start of a window, what may have been taken just before it and credited in it."""
     changes = [0.0] * (len(starts) + 1)
     for entry in entries:
         # A window that starts with the same call as this one may be just after its take.

@@ -1,4 +1,4 @@
-"""One soak of one store: work while processes are killed and stopped and the store goes away, then judgement."""
+"""One soak of one store: work while processes are killed and stopped and the store is unavailable, then check."""
 
 import heapq
 import itertools
@@ -12,17 +12,17 @@ from random import Random
 
 from tests.soak import checks, stores
 from tests.soak.accounts import accounts_of
-from tests.soak.checks import PATIENT_S, Items, Margin
+from tests.soak.checks import LONG_DEADLINE_S, Items, Margin
 from tests.soak.fleet import Fleet
 from tests.soak.journal import Record
 from tests.soak.scenario import LIMITS, MEMBERS, RESOURCE, TTL_MULTIPLIER
 from tests.soak.stores import STOPPED_S, Outage, Store
 from zae_limiter import SyncRateLimiter, SyncRepository
 
-# How often each thing happens on average in a long run; in a short one oftener, so that each happens.
+# Mean seconds between faults in a long run; a short run has shorter intervals, so that each happens.
 KILL_EVERY_S = 5.0
 STOP_EVERY_S = 6.0
-AWAY_EVERY_S = 12.0
+OUTAGE_EVERY_S = 12.0
 OFTEN_IN_A_RUN = 4
 PROGRESS_EVERY_S = 5.0
 
@@ -31,10 +31,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is run: for how long, with how many workers, by which seed, and which mutation.
-
-    ``calm``: nothing goes wrong.
-    """
+    """The store, the duration, the number of workers, the seed and the mutation of a run; ``calm``: no faults."""
 
     table: str
     engine: str
@@ -47,7 +44,7 @@ class Options:
 
 @dataclass(slots=True)
 class Report:
-    """What happened, and what is wrong with it."""
+    """What happened, and the violations."""
 
     store: str
     processes: int
@@ -62,18 +59,18 @@ class Report:
 
 
 class Agenda:
-    """What is to be done when."""
+    """Actions with their due times."""
 
     def __init__(self) -> None:
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
 
     def add(self, in_s: float, action: Callable[[], None]) -> None:
-        """Have something done."""
+        """Schedule an action in this many seconds."""
         heapq.heappush(self._due, (time.monotonic() + in_s, next(self._numbers), action))
 
     def work_until(self, end_s: float) -> None:
-        """Do what is due, in its order, until a time; what is left is not done."""
+        """Carry out due actions in their order until a time; later ones are dropped."""
         while self._due and self._due[0][0] < end_s:
             due_s, _, action = heapq.heappop(self._due)
             time.sleep(max(0.0, due_s - time.monotonic()))
@@ -81,8 +78,8 @@ class Agenda:
         time.sleep(max(0.0, end_s - time.monotonic()))
 
 
-class Weather:
-    """Kills, stops and takes away, by chance, and puts everything back in the end."""
+class FaultInjector:
+    """Kills and stops processes and makes the store unavailable at random, and undoes it at the end."""
 
     def __init__(self, fleet: Fleet, store: Store, random: Random, seconds: float) -> None:
         self._fleet = fleet
@@ -94,14 +91,14 @@ class Weather:
         self._shortest_s = seconds / OFTEN_IN_A_RUN
         self.outages: list[Outage] = []
 
-    def gather(self) -> None:
-        """Have things go wrong now and then."""
+    def schedule(self) -> None:
+        """Schedule the first fault of each kind."""
         self._again(STOP_EVERY_S, self._stop)
         self._again(KILL_EVERY_S, lambda: self._fleet.kill(self._random))
-        self._again(AWAY_EVERY_S, self._take_away)
+        self._again(OUTAGE_EVERY_S, self._begin_outage)
 
-    def blow(self, until_s: float, progress: Callable[[], None]) -> None:
-        """Disturb until a time."""
+    def run_until(self, until_s: float, progress: Callable[[], None]) -> None:
+        """Inject faults until a time."""
         self._every(PROGRESS_EVERY_S, progress)
         try:
             self._agenda.work_until(until_s)
@@ -117,7 +114,7 @@ class Weather:
         self._agenda.add(seconds, act)
 
     def _again(self, mean_s: float, action: Callable[[], None]) -> None:
-        """Do something now and then."""
+        """Repeat an action at random intervals."""
 
         def wait_s() -> float:
             return min(mean_s, self._shortest_s) * (0.5 + self._random.random())
@@ -133,23 +130,23 @@ class Weather:
         if stopped is not None:
             self._undo_in(self._random.uniform(*STOPPED_S), lambda: self._fleet.go_on(stopped))
 
-    def _take_away(self) -> None:
+    def _begin_outage(self) -> None:
         disturbance = stores.drawn(self._store, self._random)
-        if disturbance is not None and not self._away:
+        if disturbance is not None and not self._unavailable:
             began_ns = time.time_ns()
             disturbance.begin()
-            self._away = True
+            self._unavailable = True
 
             def undo() -> None:
                 self.outages.append(stores.ended(disturbance, began_ns))
-                self._away = False
+                self._unavailable = False
 
             self._undo_in(self._random.uniform(*disturbance.seconds), undo)
 
-    _away = False
+    _unavailable = False
 
     def _undo_in(self, seconds: float, undo: Callable[[], None]) -> None:
-        """Undo something later, or in the end."""
+        """Undo something later, or at the end."""
         number = next(self._numbers)
         self._undoing[number] = undo
 
@@ -161,8 +158,8 @@ class Weather:
 
 
 def prepared(url: str) -> Items:
-    """Set the stage; all buckets as they begin."""
-    with SyncRepository.open(url, deadline_s=PATIENT_S, bucket_ttl_multiplier=TTL_MULTIPLIER) as repo:
+    """Create the entities, limits and buckets, and return the buckets."""
+    with SyncRepository.open(url, deadline_s=LONG_DEADLINE_S, bucket_ttl_multiplier=TTL_MULTIPLIER) as repo:
         limiter = SyncRateLimiter(repo)
         repo.set_system_defaults(list(LIMITS))
         for entity_id in sorted(MEMBERS, key=lambda one: MEMBERS[one].parent_id is not None):
@@ -176,7 +173,7 @@ def prepared(url: str) -> Items:
 
 
 def soak(options: Options, say: Say) -> Report:
-    """Run, and judge."""
+    """Run a soak, and check its invariants."""
     report = Report(options.table, options.processes, options.seconds)
     with (
         tempfile.TemporaryDirectory(prefix="soak-") as place,
@@ -188,7 +185,7 @@ def soak(options: Options, say: Say) -> Report:
         fleet = Fleet(url, Path(place), options.seed, options.mutation)
         try:
             fleet.start(options.processes)
-            report.outages = _storm(fleet, store, options, say)
+            report.outages = _run_with_faults(fleet, store, options, say)
             report.violations += fleet.failures()
             report.kills, report.stops = fleet.kills, fleet.stops
             record = fleet.record()
@@ -199,27 +196,27 @@ def soak(options: Options, say: Say) -> Report:
     return report
 
 
-def _storm(fleet: Fleet, store: Store, options: Options, say: Say) -> list[Outage]:
-    weather = Weather(fleet, store, Random(options.seed), options.seconds)
+def _run_with_faults(fleet: Fleet, store: Store, options: Options, say: Say) -> list[Outage]:
+    faults = FaultInjector(fleet, store, Random(options.seed), options.seconds)
     began_s = time.monotonic()
     fleet.work_until(time.time_ns() + int(options.seconds * 1e9))
 
     def progress() -> None:
         store.tidy()
-        away = len(weather.outages)
-        say(f"{time.monotonic() - began_s:6.0f} s  {fleet.kills} kills, {fleet.stops} stops, {away} outages")
+        outages = len(faults.outages)
+        say(f"{time.monotonic() - began_s:6.0f} s  {fleet.kills} kills, {fleet.stops} stops, {outages} outages")
 
     if not options.calm:
-        weather.gather()
-    weather.blow(began_s + options.seconds, progress)
-    return weather.outages
+        faults.schedule()
+    faults.run_until(began_s + options.seconds, progress)
+    return faults.outages
 
 
 def _judge(report: Report, url: str, first: Items, record: Record) -> None:
     accounts = accounts_of(record, report.outages)
     for step in record.steps:
         report.steps[f"{step.kind} {step.outcome or 'in doubt'}"] += 1
-    with SyncRepository.open(url, deadline_s=PATIENT_S) as repo:
+    with SyncRepository.open(url, deadline_s=LONG_DEADLINE_S) as repo:
         items = checks.stored(repo)
         report.shards = {entity_id: len(shards) for entity_id, shards in items.items() if len(shards) > 1}
         report.margins = checks.margins_of(items, accounts)
@@ -232,5 +229,5 @@ def _judge(report: Report, url: str, first: Items, record: Record) -> None:
             checks.uncounted(repo, items, accounts),
         ):
             report.violations += found
-        # It takes time, and tells nothing new of a table that is broken.
-        report.violations += [] if report.violations else checks.unwell(repo)
+        # Slow, and of no use for a table that already violates an invariant.
+        report.violations += [] if report.violations else checks.not_working(repo)

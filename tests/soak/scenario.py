@@ -1,4 +1,4 @@
-"""What a soak works on: entities, their limits, and what a lease is drawn to do. Values only."""
+"""The entities and limits of a soak, and the leases that are drawn. Values only."""
 
 from dataclasses import dataclass
 from random import Random
@@ -8,22 +8,22 @@ from zae_limiter import Limit
 RESOURCE = "api"
 DEADLINE_S = 1.0
 CONFIG_CACHE_TTL_S = 1.0
-# So that no bucket expires while a machine is too busy to use it: what it has counted would go with it.
+# No bucket expires while a busy machine does not use it: its totals would be lost.
 TTL_MULTIPLIER = 1_000
 
-# One that is refilled in a second, and one whose capacity is long in coming back.
+# One limit that refills in a second, and one that refills slowly.
 LIMITS = (Limit.per_second("rps", 8), Limit.custom("tpm", 200, 20, 1))
 LOWER = (Limit.per_second("rps", 5), Limit.custom("tpm", 100, 10, 1))
 HIGHER = (Limit.per_second("rps", 12), Limit.custom("tpm", 250, 25, 1))
 PARENT_LIMITS = (Limit.per_second("rps", 12), Limit.custom("tpm", 300, 30, 1))
-# Of these there is enough for as many as come.
+# These limits have enough for any number of requests.
 PLENTY = (Limit.per_second("rps", 400), Limit.custom("tpm", 4_000, 400, 1))
 NAMES = tuple(limit.name for limit in LIMITS)
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An entity: the limits it may be put on, its parent, and how many shards it may grow to."""
+    """An entity: its possible limits, its parent, and its largest number of shards."""
 
     variants: tuple[tuple[Limit, ...], ...] = (LIMITS,)
     parent_id: str | None = None
@@ -32,16 +32,16 @@ class Member:
 
     @property
     def limits(self) -> tuple[Limit, ...]:
-        """The limits it begins with."""
+        """Its first limits."""
         return self.variants[0]
 
     @property
     def is_steady(self) -> bool:
-        """Whether its limits are never changed."""
+        """Whether its limits never change."""
         return len(self.variants) == 1
 
     def most(self, name: str) -> tuple[int, float]:
-        """The largest capacity of a limit, and what it earns in a second at most, in millitokens."""
+        """Return the largest capacity of a limit, and the most that it earns per second, in millitokens."""
         found = [limit for limits in self.variants for limit in limits if limit.name == name]
         return max(one.capacity for one in found) * 1000, max(one.refill_rate for one in found) * 1000
 
@@ -67,7 +67,7 @@ OFTEN_LARGE = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one lease does: takes, perhaps takes more or gives back, and ends with an adjustment or a failure."""
+    """The steps of one lease: a take, perhaps another or a release, then an adjustment or a failure."""
 
     entity_id: str
     consume: dict[str, int]
@@ -80,7 +80,7 @@ class Plan:
 
 
 def draw(random: Random) -> Plan:
-    """A lease by chance; every kind of settlement comes up."""
+    """Draw a lease at random; every kind of settlement occurs."""
     tokens = LARGE if random.random() < OFTEN_LARGE else random.randint(0, SMALL)
     plan = {"consume": {"rps": 1, "tpm": tokens}}
     kinds = [
@@ -93,6 +93,6 @@ def draw(random: Random) -> Plan:
         {"held_s": random.random() / 10, "more": 1, "fails": True},
     ]
     kind = random.choice(kinds)
-    # Who takes more while the store is away, and is let through, is charged when the lease ends, if it ends well.
+    # A further take that is allowed while the store is unavailable is charged when the lease ends without error.
     choice = "block" if "more" in kind else random.choice(["block", "allow"])
     return Plan(random.choice(CALLED), **plan, **kind, on_unavailable=choice)

@@ -1,6 +1,6 @@
-"""A steady soak: processes of both trees write to one SQLite file at a fixed rate, and what they use stays level.
+"""A steady soak: processes of both trees write to one SQLite file at a fixed rate, and their resources must not grow.
 
-Every minute a line shows the sizes of log and file, and the memory, open files and threads of all processes together.
+Every minute a line shows the sizes of log and file, and the memory, open files and threads of all processes.
 """
 
 import json
@@ -26,7 +26,7 @@ PRINT_EVERY_S = 60.0
 LOOK_EVERY_S = 0.25
 SHORTEST_SAMPLES = 12
 END_S = 120.0
-# What the median of the last third may be, by that of the first, which leaves the start out.
+# The allowed ratio of the median of the last third to that of the first, which leaves out the start.
 MOST_GROWTH = {"file": 1.25, "RSS": 1.15, "open files": 1.25, "threads": 1.25}
 LEAST_RATE = 0.9
 
@@ -35,7 +35,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is run: for how long, how fast, with how many processes, and on how many entities."""
+    """The duration, rate, number of processes and number of entities of a run."""
 
     seconds: float
     writes_per_second: float
@@ -44,7 +44,7 @@ class Options:
 
 
 class Sample(NamedTuple):
-    """What file and processes use at one moment; ``log`` is the largest size since the last sample."""
+    """The resources of file and processes at one moment; ``log`` is the largest size since the last sample."""
 
     second: float
     writes: int
@@ -57,7 +57,7 @@ class Sample(NamedTuple):
 
 @dataclass(slots=True)
 class Report:
-    """Samples of a run, what was done, and what is wrong with it; ``too_slow`` if the rate was not reached."""
+    """The samples of a run, its work, and its violations; ``too_slow`` if the rate was not reached."""
 
     samples: list[Sample] = field(default_factory=list)
     done: Counter[str] = field(default_factory=Counter)
@@ -69,19 +69,19 @@ class Processes:
     """The processes of a run; none outlives it."""
 
     def __init__(self, url: str, folder: Path, options: Options) -> None:
-        self._told = [folder / f"told-{number}" for number in range(options.processes)]
+        self._counts_paths = [folder / f"counts-{number}" for number in range(options.processes)]
         rate = options.writes_per_second / options.processes
         self._started = [
             subprocess.Popen(
                 Assignment(
-                    url, str(told), "sync" if number % 2 else "async", rate, options.entities, number in (0, 1)
+                    url, str(counts_path), "sync" if number % 2 else "async", rate, options.entities, number in (0, 1)
                 ).command(),
                 cwd=ROOT,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
             )
-            for number, told in enumerate(self._told)
+            for number, counts_path in enumerate(self._counts_paths)
         ]
 
     def work(self, seconds: float) -> None:
@@ -99,9 +99,9 @@ class Processes:
     def done(self) -> Counter[str]:
         """Return what all have done so far."""
         total: Counter[str] = Counter()
-        for told in self._told:
-            if told.exists():
-                total.update(json.loads(told.read_text(encoding="utf-8")))
+        for counts_path in self._counts_paths:
+            if counts_path.exists():
+                total.update(json.loads(counts_path.read_text(encoding="utf-8")))
         return total
 
     def used(self) -> tuple[int, int, int]:
@@ -110,16 +110,16 @@ class Processes:
         return tuple(sum(column) for column in zip(*found, strict=True)) or (0, 0, 0)  # type: ignore[return-value] # three columns
 
     def failed(self) -> list[str]:
-        """Wait for the end of all, and return which failed."""
+        """Wait until all have ended, and return those that failed."""
         codes = [process.wait(END_S) for process in self._started]
         return [f"process {number} ended with {code}" for number, code in enumerate(codes) if code]
 
     def is_broken(self) -> bool:
-        """Say whether a process has failed already."""
+        """Return whether a process has already failed."""
         return any(process.poll() for process in self._started)
 
     def end(self) -> None:
-        """End those that still run."""
+        """Kill those that still run."""
         for process in self._started:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
@@ -127,7 +127,7 @@ class Processes:
 
 
 def soak(options: Options, say: Say) -> Report:
-    """Run, show, and judge."""
+    """Run, print the samples, and check them."""
     report = Report()
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         path = Path(folder) / "limiter.db"
@@ -174,7 +174,7 @@ def _watch(processes: Processes, path: Path, options: Options, report: Report, s
 
 
 def judge(report: Report, options: Options) -> None:
-    """Add what is wrong with a run to its report."""
+    """Add the violations of a run to its report."""
     samples = report.samples
     if len(samples) < 3:
         report.violations.append(f"only {len(samples)} samples were taken")
@@ -204,7 +204,7 @@ def _line(sample: Sample, before: Sample | None) -> str:
     return f"{sample.second:>8.0f} {rate:>9,.0f} {sizes} {sample.open_files:>6} {sample.threads:>8}"
 
 
-def told(report: Report) -> str:
+def printed(report: Report) -> str:
     """Return a report as it is printed."""
     samples = report.samples
     lines = [f"  {name:<12} {count:>12,}" for name, count in sorted(report.done.items())]

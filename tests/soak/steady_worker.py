@@ -32,17 +32,17 @@ ONE_FAILURE_IN = 11
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a process is to do; ``reports``: it also reads reports, and creates and deletes entities."""
+    """The work of a process; ``reports``: it also reads reports, and creates and deletes entities."""
 
     url: str
-    told: str
+    counts_path: str
     kind: str
     writes_per_second: float
     entities: int
     reports: bool
 
     def command(self) -> list[str]:
-        """Return how the process is started."""
+        """Return the command that starts the process."""
         return [sys.executable, "-m", "tests.soak.steady_worker", json.dumps(asdict(self))]
 
 
@@ -51,7 +51,7 @@ class WorkFailedError(Exception):
 
 
 class Worker:
-    """Makes one deed after the other, as many as the rate asks for."""
+    """Carries out operations at a fixed rate."""
 
     def __init__(self, limiter: Any, assignment: Assignment) -> None:
         self._limiter = limiter
@@ -60,7 +60,7 @@ class Worker:
         self.done: Counter[str] = Counter()
 
     def work(self, until_s: float) -> None:
-        """Write at the rate until it is time to stop; a process that was held up makes up for a minute at most."""
+        """Write at the rate until it is time to stop; after a pause, make up for at most a minute."""
         due_s = tell_s = time.monotonic()
         end_s = due_s + until_s - time.time()
         while (now_s := time.monotonic()) < end_s:
@@ -72,7 +72,7 @@ class Worker:
             time.sleep(max(0.0, due_s - time.monotonic()))
 
     def administer(self, until_s: float) -> None:
-        """Read reports, and create and delete entities, beside the writes."""
+        """Read reports, and create and delete entities, besides the writes."""
         while time.time() < until_s:
             self._tried(self._churn)
             self._tried(self._report)
@@ -88,8 +88,8 @@ class Worker:
             self._tried(self._report)
 
     def tell(self) -> None:
-        """Write down what was done so far."""
-        path = Path(self._assignment.told)
+        """Write the counts so far to a file."""
+        path = Path(self._assignment.counts_path)
         fresh = path.with_suffix(".new")
         fresh.write_text(json.dumps(self.done), encoding="utf-8")
         fresh.replace(path)
@@ -105,7 +105,7 @@ class Worker:
         return writes
 
     def _lease(self) -> int:
-        """Acquire and adjust, sometimes from a parent too, and sometimes roll back; return the number of writes."""
+        """Acquire and adjust, sometimes also from a parent, and sometimes roll back; return the number of writes."""
         self._deeds += 1
         number = self._deeds % self._assignment.entities
         cascades = not self._deeds % ONE_CASCADE_IN

@@ -1,13 +1,13 @@
-"""Where a soak keeps its table, and how that place is disturbed while others work.
+"""The stores of a soak, and how each is made unavailable while processes work.
 
-| store     | away                                                   | after it                                       |
+| store     | outages                                                | after it                                       |
 | --------- | ------------------------------------------------------ | ---------------------------------------------- |
-| SQLite    | never: its file has no process of its own              |                                                |
-| dynoxide  | killed with -9 and started again on its port and file  | what was answered is there, but the tokens of  |
-|           |                                                        | transactions are not, as DynamoDB's would be   |
-| ministack | its connections are cut, for it keeps state over an    | a request that was cut was carried out, or not |
-|           | orderly end only                                       |                                                |
-| both      | stopped (SIGSTOP) for longer than a request's deadline | what waited is carried out late                |
+| SQLite    | never: a file has no process of its own                |                                                |
+| dynoxide  | killed with -9 and started again on its port and file  | answered writes exist, but the tokens of       |
+|           |                                                        | transactions are lost, unlike in DynamoDB      |
+| ministack | its connections are cut, because it keeps its state    | a cut request may have been carried out        |
+|           | only after an orderly end                              |                                                |
+| both      | stopped (SIGSTOP) for longer than a request's deadline | waiting requests are carried out late          |
 """
 
 import os
@@ -29,12 +29,12 @@ from tests.dynamodb.proxy import Proxy
 from tests.soak.scenario import DEADLINE_S
 
 STOPPED_S = (1.5 * DEADLINE_S, 2.5 * DEADLINE_S)
-AWAY_S = (0.0, 1.5 * DEADLINE_S)
+OUTAGE_S = (0.0, 1.5 * DEADLINE_S)
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A time in which the store was away; ``forgets``: it no longer knows the tokens of transactions after it."""
+    """A time in which the store was unavailable; ``forgets``: it has lost the tokens of transactions since."""
 
     kind: str
     began_ns: int
@@ -48,7 +48,7 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """Something that puts a store out of reach until it is undone."""
+    """Something that makes a store unavailable until it is undone."""
 
     kind: str
     seconds: tuple[float, float]
@@ -58,24 +58,24 @@ class Disturbance:
 
 
 class Store(Protocol):
-    """Where a soak keeps its table."""
+    """The place of a soak's table."""
 
     name: str
-    # With this the table is made where there is none.
+    # This URL creates the table if it does not exist.
     making_url: str
 
     def disturbances(self, random: Random) -> list[Disturbance]:
-        """What can be done to it."""
+        """Return the possible disturbances."""
 
     def tidy(self) -> None:
-        """Let go of what gathers while it runs."""
+        """Drop what accumulates during a run."""
 
     def problems(self) -> list[str]:
-        """What is wrong with it in the end."""
+        """Return what is wrong with the store at the end."""
 
 
 class SqliteStore:
-    """A file."""
+    """A SQLite file."""
 
     name = "sqlite"
 
@@ -84,14 +84,14 @@ class SqliteStore:
         self.making_url = f"sqlite:///{self._path}"
 
     def disturbances(self, random: Random) -> list[Disturbance]:
-        """None: a file is never away."""
+        """Return none: a file is never unavailable."""
         return []
 
     def tidy(self) -> None:
-        """Nothing gathers."""
+        """Do nothing: nothing accumulates."""
 
     def problems(self) -> list[str]:
-        """What SQLite finds wrong with the file."""
+        """Return what SQLite finds wrong with the file."""
         connection = sqlite3.connect(self._path)
         try:
             found = [row[0] for row in connection.execute("PRAGMA integrity_check")]
@@ -101,16 +101,16 @@ class SqliteStore:
 
 
 class _EngineStore:
-    """A table on an engine that is this run's own."""
+    """A table on an engine of this run."""
 
     engine: Engine
 
     def problems(self) -> list[str]:
-        """An engine that is gone."""
+        """Return whether the engine has ended."""
         return [] if self.engine.process.poll() is None else [f"the engine ended: {self.engine.last_output()}"]
 
     def stopping(self) -> Disturbance:
-        """The engine is stopped, with whatever it is at."""
+        """Stop the engine, whatever it is doing."""
         pids: list[int] = []
 
         def stop() -> None:
@@ -132,12 +132,12 @@ class DynoxideStore(_EngineStore):
         self.making_url = table_url(engines.fresh_table_name(), self.engine.url)
 
     def disturbances(self, random: Random) -> list[Disturbance]:
-        """It is stopped, or killed and started again."""
-        killing = Disturbance("restart", AWAY_S, lambda: self.engine.stop(), self._restart, forgets=True)
+        """Stop it, or kill and restart it."""
+        killing = Disturbance("restart", OUTAGE_S, lambda: self.engine.stop(), self._restart, forgets=True)
         return [self.stopping(), killing]
 
     def tidy(self) -> None:
-        """Nothing gathers."""
+        """Do nothing: nothing accumulates."""
 
     def _restart(self) -> None:
         self.engine = self._started()
@@ -159,19 +159,19 @@ class MinistackStore(_EngineStore):
         self.making_url = table_url(engines.fresh_table_name(), proxy.url)
 
     def disturbances(self, random: Random) -> list[Disturbance]:
-        """It is stopped, or its connections are cut, and requests with them that are carried out or not."""
+        """Stop it, or cut its connections; requests in flight may or may not be carried out."""
         drop = Drop(applied=random.random() < 0.5)
-        cutting = Disturbance("cut", AWAY_S, lambda: self._proxy.always(drop), self._proxy.clear_faults)
+        cutting = Disturbance("cut", OUTAGE_S, lambda: self._proxy.always(drop), self._proxy.clear_faults)
         return [self.stopping(), cutting]
 
     def tidy(self) -> None:
-        """Let the proxy forget what it has seen."""
+        """Clear the proxy's log."""
         self._proxy.forget()
 
 
 @contextmanager
 def opened(table: str, engine: str, directory: Path) -> Iterator[Store]:
-    """A store of a kind, gone afterwards.
+    """Open a store of a kind, and close it at the end.
 
     Raises:
         EngineAbsentError: The engine is not installed.
@@ -194,17 +194,17 @@ def opened(table: str, engine: str, directory: Path) -> Iterator[Store]:
 
 
 def url_of(store: Store) -> str:
-    """With this the table is used that is there."""
+    """Return the URL that uses the existing table."""
     return store.making_url.removesuffix("&create=true")
 
 
 def drawn(store: Store, random: Random) -> Disturbance | None:
-    """One of the things that can be done to a store, None if there are none."""
+    """Return one of the disturbances of a store, None if it has none."""
     found = store.disturbances(random)
     return random.choice(found) if found else None
 
 
 def ended(disturbance: Disturbance, began_ns: int) -> Outage:
-    """Undo a disturbance; the outage that it was."""
+    """Undo a disturbance, and return its outage."""
     disturbance.end()
     return Outage(disturbance.kind, began_ns, time.time_ns(), disturbance.forgets)

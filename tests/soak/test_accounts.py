@@ -1,4 +1,4 @@
-"""What is in doubt widens the bounds in the honest direction, and in no other."""
+"""A step in doubt widens the bounds of an account only in the direction in which it may have acted."""
 
 from typing import Any
 
@@ -36,24 +36,24 @@ def step(kind: Any, tokens: int, outcome: Any, entity_id: str = "solo") -> Step:
         ("settle", -5, None, (-5, 0)),
     ],
 )
-def test_a_step_counts_as_far_as_it_is_known_to_have_acted(
+def test_account_of_a_step_in_doubt_counts_charges_as_possible(
     kind: str, tokens: int, outcome: str | None, bounds: tuple[int, int]
 ) -> None:
-    """Charges in doubt may have acted, credits in doubt may not have."""
+    """A charge in doubt may have acted, a credit in doubt may not have."""
     found = account(Record(steps=[step(kind, tokens, outcome)]))
 
     assert bounds == (found.least // 1000, found.most // 1000)
 
 
-def test_a_parent_is_charged_what_its_children_are() -> None:
-    """Every step of a child is one of its parent."""
+def test_account_of_a_parent_includes_the_charges_of_its_children() -> None:
+    """Every step of a child is also a step of its parent."""
     record = Record(steps=[step("take", 5, "ok", "kid-0"), step("take", 2, "ok", "kid-1")])
 
     assert [5000, 2000, 7000] == [account(record, entity_id).least for entity_id in ("kid-0", "kid-1", "family")]
 
 
-def test_a_write_whose_answer_was_lost_may_count_twice_or_not_at_all() -> None:
-    """Only the most grows: what is sent again is a charge, and what is not is a credit."""
+def test_account_of_an_unanswered_write_may_count_it_twice_or_never() -> None:
+    """Only the upper bound grows: a charge may be sent again, and a credit may be lost."""
     record = Record(doubts=[Doubt(S, "solo", {"tpm": 3000}), Doubt(S, "solo", {"tpm": -2000})])
     found = account(record)
 
@@ -63,10 +63,10 @@ def test_a_write_whose_answer_was_lost_may_count_twice_or_not_at_all() -> None:
 @pytest.mark.parametrize(
     ("times", "bounds"), [((9 * S, 12 * S), (-2000, 0)), ((1 * S, 2 * S), (0, 0)), ((12 * S, 13 * S), (0, 0))]
 )
-def test_a_transaction_may_be_made_twice_by_a_store_that_forgot_its_token(
+def test_account_of_a_transaction_sent_to_a_forgetful_store_may_count_it_twice(
     times: tuple[int, int], bounds: tuple[int, int]
 ) -> None:
-    """Only where it was under way meanwhile."""
+    """Only if the transaction was in flight while the store lost its token."""
     record = Record(transactions=[Transaction([("solo", {"tpm": -2000})], *times)])
     found = account(record, "solo", RESTART)
 
@@ -83,10 +83,10 @@ def test_a_transaction_may_be_made_twice_by_a_store_that_forgot_its_token(
         (False, 0, (9 * S, 12 * S), (0, 7000)),
     ],
 )
-def test_what_went_with_a_merged_shard_is_known_as_far_as_it_was_seen(
+def test_account_of_a_merged_shard_has_the_totals_of_its_last_read(
     merged: bool | None, over: int, times: tuple[int, int], gone: tuple[int, int]
 ) -> None:
-    """One that was full may have been given back to until it went; who asks again may be refused what was done."""
+    """A full shard may have been credited until its deletion, and a retried merge may be refused."""
     record = Record(steps=[Step("settle", "wide", {"tpm": -1}, S, 2 * S, "ok")])
     record.merges.append(Merge("wide", {"tpm": 7000}, {"tpm": over}, *times, merged=merged))
     found = account(record, "wide", RESTART)

@@ -1,4 +1,4 @@
-"""Short soaks, and that they notice a broken rule; `make soak` runs long ones."""
+"""Short soaks keep the promise and notice a broken rule; `make soak` runs long ones."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,7 +10,7 @@ from tests.dynamodb.engines import EngineAbsentError
 from tests.mutations.catalogue import MUTATIONS
 from tests.mutations.mutation import SoakCheck
 from tests.soak import journal, watching
-from tests.soak.__main__ import engine_of, told
+from tests.soak.__main__ import engine_of, printed
 from tests.soak.journal import Journal, Step
 from tests.soak.promise import Entry, delays, most_in_any_window
 from tests.soak.run import Options, Report, soak
@@ -22,7 +22,7 @@ TO_NOTICE = [pytest.param(check, id=mutation.name) for mutation in MUTATIONS if 
 
 
 def soaked(options: Options, is_enough: Callable[[Report], bool]) -> Report:
-    """A short run; on a machine that is too slow for it to be enough, a longer one."""
+    """Run a short soak, and a longer one if the machine was too slow."""
     try:
         report = soak(options, lambda line: None)
     except EngineAbsentError as absent:
@@ -34,14 +34,14 @@ def soaked(options: Options, is_enough: Callable[[Report], bool]) -> Report:
 
 @pytest.fixture(autouse=True)
 def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys that processes find in the environment and nobody checks."""
+    """Set credentials that processes read from the environment; the engines accept any."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "engine")
 
 
 @pytest.mark.parametrize("table", ["sqlite", "dynamodb"])
-def test_the_promise_holds_though_processes_are_killed_and_stopped_and_the_engine_goes_away(table: str) -> None:
-    """By the table itself and by what every process wrote down before and after everything it did."""
+def test_soak_with_kills_stops_and_outages_has_no_violation(table: str) -> None:
+    """The table itself and the journals of all processes show that the promise holds."""
 
     def is_enough(report: Report) -> bool:
         done = (report.kills, report.stops, report.steps["take ok"], report.steps["settle ok"])
@@ -49,13 +49,13 @@ def test_the_promise_holds_though_processes_are_killed_and_stopped_and_the_engin
 
     report = soaked(Options(table, engine_of(None), seconds=4, processes=2, seed=1), is_enough)
 
-    assert [] == report.violations, told(report)
-    assert is_enough(report), told(report)
+    assert [] == report.violations, printed(report)
+    assert is_enough(report), printed(report)
 
 
 @pytest.mark.parametrize("check", TO_NOTICE)
 def test_soak_with_a_broken_rule_reports_a_violation(check: SoakCheck) -> None:
-    """The journals and the table of a soak show each mutation that it has to notice."""
+    """The journals and the table of a soak show each mutation that it must notice."""
     options = Options("sqlite", "", seconds=2, processes=1, seed=1, mutation=check.way, calm=True)
 
     def is_noticed(report: Report) -> bool:
@@ -63,18 +63,18 @@ def test_soak_with_a_broken_rule_reports_a_violation(check: SoakCheck) -> None:
 
     report = soaked(options, is_noticed)
 
-    assert is_noticed(report), told(report)
+    assert is_noticed(report), printed(report)
 
 
-def test_every_mutation_of_the_table_is_in_the_catalogue() -> None:
-    """A way to break a rule belongs to a mutation that the soak has to notice."""
+def test_mutations_of_the_watched_table_are_those_of_the_catalogue() -> None:
+    """Each way to break a rule belongs to a mutation that the soak must notice."""
     ways = [check.way for mutation in MUTATIONS if (check := mutation.soak) is not None]
 
     assert sorted(watching.MUTATIONS) == sorted(ways)
 
 
-def test_what_a_killed_process_was_at_is_in_doubt(tmp_path: Path) -> None:
-    """A step that did not end may have acted until the process did; a line cut short was not written."""
+def test_journal_of_a_killed_process_has_its_last_step_in_doubt(tmp_path: Path) -> None:
+    """A step that did not end may have acted until the process ended; an incomplete line was not written."""
     path = tmp_path / "journal"
     book = Journal(path)
     first = book.begin("take", "solo", {"rps": 1})
@@ -95,31 +95,31 @@ def test_what_a_killed_process_was_at_is_in_doubt(tmp_path: Path) -> None:
     [
         # Both in one window of a second, which earns one.
         ([("take", 5, 0, 0), ("take", 5, 1000, 1000)], 9),
-        # One that may have acted before the other window began does not count in it.
+        # A take that may have acted before the other window began does not count in it.
         ([("take", 5, 0, 900), ("take", 5, 500, 1000)], 9),
-        # What was given back may be taken again.
+        # A credit may be taken again.
         ([("take", 5, 0, 0), ("credit", 5, 100, 200), ("take", 5, 1000, 1000)], 5),
-        # But not before it was.
+        # But not before it acted.
         ([("take", 5, 0, 0), ("take", 5, 1000, 1000), ("credit", 5, 1001, 1002)], 9),
         # A debit may leave a debt, and counts against what is taken after it.
         ([("take", 5, 0, 0), ("debit", 50, 10, 20)], 5),
         ([("take", 5, 0, 0), ("debit", 50, 10, 20), ("take", 5, 1000, 1000)], 59),
-        # Taken before a window and given back in it.
+        # Taken before a window and credited in it.
         ([("passing", 3, 0, 500), ("take", 5, 400, 400)], 2),
         ([("passing", 3, 0, 500), ("take", 5, 600, 600)], 5),
     ],
 )
-def test_windows_count_what_surely_acted_and_allow_for_what_may_have(
+def test_window_counts_certain_charges_and_possible_credits(
     entries: list[tuple[str, float, int, int]], most: float
 ) -> None:
-    """Charges count as a whole, credits as soon as they may have acted; a second earns one token."""
+    """A charge counts if all of it is in the window, a credit if it may have acted. A second earns one token."""
     found = [Entry(kind, tokens, before * MS, after * MS) for kind, tokens, before, after in entries]
 
     assert pytest.approx(most) == most_in_any_window(found, 1)
 
 
-def test_writes_that_were_late_together_allow_for_what_the_latest_earned() -> None:
-    """Of two that overlap the longer, of one by itself its own, of a quick one nothing."""
+def test_late_writes_that_overlap_allow_for_the_earnings_of_the_slowest() -> None:
+    """A late write by itself allows for its own delay, and a quick write for nothing."""
     times = [(0, 1000), (500, 2500), (3000, 3100), (5000, 6000)]
     found = delays([Entry("take", 1, before * MS, after * MS) for before, after in times], 10, 0.25)
 

@@ -1,8 +1,8 @@
-"""A steady soak in short, and how its samples are judged."""
+"""A short steady soak, and the checks of its samples."""
 
 import pytest
 
-from tests.soak.steady import MIB, Options, Report, Sample, Say, judge, soak, told
+from tests.soak.steady import MIB, Options, Report, Sample, Say, judge, printed, soak
 
 LONG_S = 30.0
 DEEDS = ("writes", "leases", "created", "reports")
@@ -10,7 +10,7 @@ OPTIONS = Options(seconds=720, writes_per_second=1000)
 
 
 def samples(**last: int) -> list[Sample]:
-    """Twelve minutes at the rate, level but for what the last third is given."""
+    """Return the samples of twelve minutes, level except for the given values of the last third."""
     level = {"log": 4 * MIB, "file": 20 * MIB, "rss": 200 * MIB, "open_files": 40, "threads": 14}
     return [
         Sample(60.0 * minute, 60_000 * minute, **(level if minute <= 8 else {**level, **last}))
@@ -19,19 +19,19 @@ def samples(**last: int) -> list[Sample]:
 
 
 def soaked(seconds: float, say: Say) -> Report:
-    """A short run; on a machine that is too slow for every deed and sample, a longer one."""
+    """Run a short soak, and a longer one if the machine was too slow."""
     report = soak(Options(seconds, writes_per_second=200, processes=2, entities=10), say)
     is_enough = len(report.samples) >= 3 and min(report.done[name] for name in DEEDS) > 0
     return report if is_enough or seconds > LONG_S else soaked(seconds * 2, say)
 
 
-def test_a_short_run_of_both_trees_keeps_the_log_short() -> None:
-    """All processes end well, write, and show what they use."""
+def test_steady_soak_of_both_trees_keeps_the_log_short() -> None:
+    """All processes end without error, write, and report their resources."""
     lines: list[str] = []
     report = soaked(3.0, lines.append)
     failures = [found for found in report.violations if found.startswith(("process", "log", "only"))]
 
-    assert [] == failures, told(report)
+    assert [] == failures, printed(report)
     assert min(report.done[name] for name in DEEDS) > 0
     assert len(report.samples) < len(lines)
 
@@ -47,7 +47,7 @@ def test_a_short_run_of_both_trees_keeps_the_log_short() -> None:
         ({"open_files": 51, "threads": 18}, ["open files: it grew from 40 to 51", "threads: it grew from 14 to 18"]),
     ],
 )
-def test_what_does_not_stay_level_is_a_violation(last: dict[str, int], violations: list[str]) -> None:
+def test_steady_soak_whose_resources_grow_reports_a_violation(last: dict[str, int], violations: list[str]) -> None:
     """The last third is compared with the first; the log has a bound of its own."""
     report = Report(samples(**last))
     judge(report, OPTIONS)
@@ -56,8 +56,8 @@ def test_what_does_not_stay_level_is_a_violation(last: dict[str, int], violation
     assert None is report.too_slow
 
 
-def test_a_machine_that_is_too_slow_is_no_violation() -> None:
-    """The rate that was reached is shown."""
+def test_steady_soak_below_its_rate_reports_no_violation() -> None:
+    """The report shows the rate that was reached."""
     report = Report([sample._replace(writes=sample.writes // 2) for sample in samples()])
     judge(report, OPTIONS)
 
@@ -65,8 +65,8 @@ def test_a_machine_that_is_too_slow_is_no_violation() -> None:
     assert "500 of 1,000 writes/s were reached" == report.too_slow
 
 
-def test_a_run_without_samples_is_a_violation() -> None:
-    """A process that fails at once leaves nothing to compare."""
+def test_steady_soak_without_samples_reports_a_violation() -> None:
+    """A process that fails immediately leaves nothing to compare."""
     report = Report(samples()[:2])
     judge(report, OPTIONS)
 

@@ -1,7 +1,7 @@
-"""A table that writes down what its callers are not told, and that can be made to break a rule of the protocol.
+"""A table that records what its callers cannot know, and that can break a rule of the protocol.
 
-Not told: a write whose answer was lost, a transaction that is sent again, and the totals that go with a merged shard.
-It can break a rule of the protocol, to show that a soak notices.
+Callers cannot know of a write whose answer was lost, of a transaction that is sent again, and of the totals that are
+deleted with a merged shard. A broken rule shows that a soak notices it.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,11 +28,11 @@ MUTATIONS = (CREDIT_TWICE, FAST_CLOCK, SPLIT_WHOLE, UNWRITTEN)
 """The ways in which a table breaks a rule; the catalogue in ``tests/mutations`` names their mutations."""
 
 Views = Callable[[str], Any]
-"""What a client remembers of the shards of an entity's bucket."""
+"""What a client knows of the shards of an entity's bucket."""
 
 
 def totals_of(operation: Operation) -> tuple[str, Amounts] | None:
-    """Whose totals an operation changes, and by how much; None where it changes none."""
+    """Return the entity whose totals an operation changes, and by how much; None if it changes none."""
     bucket = parse_bucket_pk(operation.key.pk)
     changed = operation.add if isinstance(operation, Update) else operation.item if isinstance(operation, Put) else {}
     if bucket is None:
@@ -46,20 +46,20 @@ def totals_of(operation: Operation) -> tuple[str, Amounts] | None:
 
 
 class Watch:
-    """What is written down of the calls of one client."""
+    """Records the calls of one client."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self.views: Views | None = None
 
     def wrote(self, operation: Write, outcome: object) -> None:
-        """Hear what came of a write."""
+        """Record the outcome of a write."""
         changed = totals_of(operation)
         if changed is not None and isinstance(outcome, Unavailable) and outcome.ambiguous:
             self._journal.doubt(*changed)
 
     def begin(self, operations: Sequence[Operation], token: str) -> Callable[[object], None]:
-        """Hear of a transaction that is about to be sent; what is returned is told what came of it."""
+        """Record a transaction before it is sent; the returned function receives its outcome."""
         if token.startswith("merge-"):
             return self._begin_merge(operations[1])
         parts = [changed for one in operations if (changed := totals_of(one)) is not None]
@@ -76,7 +76,7 @@ class Watch:
         totals, overflows = {}, {}
         for position, baseline in enumerate(view.layout.baselines):
             totals[baseline.name] = view.total(position)
-            # Seen full, it may be written to until it goes; else it goes as it was seen.
+            # A full shard may be written to until it is deleted; another is deleted only as it was read.
             held = view.numbers[position] + baseline.earned(view.seen_ms)
             overflows[baseline.name] = max(0, held - baseline.capacity_milli)
         number = self._journal.begin_merge(bucket.entity_id, totals, overflows, view.seen_ms * 1_000_000)
@@ -84,35 +84,35 @@ class Watch:
 
 
 def _merged(outcome: object) -> bool | None:
-    """Whether a merge was made, None where nobody knows."""
+    """Return whether a merge was applied, None if that is unknown."""
     return None if isinstance(outcome, Unavailable) else isinstance(outcome, Committed)
 
 
 class TableMutation:
-    """How a table breaks a rule of the protocol; None as its name breaks none."""
+    """The way in which a table breaks a rule; None as its name breaks none."""
 
     def __init__(self, name: str | None, seed: str) -> None:
         self.name = name
         self._random = Random(seed)
 
     def repeats(self, operation: Write) -> bool:
-        """Whether a write is made twice."""
+        """Return whether a write is applied twice."""
         changed = totals_of(operation) if self.name == CREDIT_TWICE else None
         return changed is not None and all(milli <= 0 for milli in changed[1].values())
 
     def omits(self, operation: Write) -> bool:
-        """Whether a write is only said to have been made."""
+        """Return whether a write is only reported as applied."""
         changed = totals_of(operation) if self.name == UNWRITTEN and isinstance(operation, Update) else None
         taken = changed is not None and all(milli >= 0 for milli in changed[1].values())
         return taken and self._random.randrange(ONE_UNWRITTEN_IN) == 0
 
     def shifted(self, now: TimeBounds) -> TimeBounds:
-        """The time as the client has it."""
+        """Return the client's time."""
         ahead_ms = now[0] % HOUR_MS * (TIMES_AS_FAST - 1) if self.name == FAST_CLOCK else 0
         return now[0] + ahead_ms, now[1] + ahead_ms
 
     def split(self, operations: Sequence[Operation], token: str) -> list[Operation]:
-        """A transaction; one that splits gives the new shard the whole capacity."""
+        """Return a transaction; a split gives the new shard the whole capacity."""
         if self.name != SPLIT_WHOLE or not token.startswith("split-"):
             return list(operations)
         return [replace(one, item=_filled(one.item)) if isinstance(one, Put) else one for one in operations]
@@ -124,7 +124,7 @@ def _filled(item: dict[str, Any]) -> dict[str, Any]:
 
 
 class AsyncWatched:
-    """A table of the async tree, watched."""
+    """A watched table of the async tree."""
 
     def __init__(self, table: Any, watch: Watch, mutation: TableMutation) -> None:
         self._table = table
@@ -135,7 +135,7 @@ class AsyncWatched:
         return getattr(self._table, name)
 
     def now(self) -> TimeBounds:
-        """The time."""
+        """Return the time."""
         return self._mutation.shifted(self._table.now())
 
     async def write(self, operation: Write, until_s: float | None = None) -> Any:
@@ -157,7 +157,7 @@ class AsyncWatched:
 
 
 class SyncWatched(AsyncWatched):
-    """A table of the sync tree, watched."""
+    """A watched table of the sync tree."""
 
     def write(self, operation: Write, until_s: float | None = None) -> Any:
         """Carry out one operation."""

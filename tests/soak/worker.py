@@ -1,8 +1,8 @@
-"""One process of a soak: threads that lease from entities by chance, and write down what they do.
+"""One process of a soak: threads that lease from random entities, and record what they do in a journal.
 
     python -m tests.soak.worker '{"url": ..., "journal": ..., "role": "async", "together": true, "seed": ..., ...}'
 
-It says ``ready``, waits for the time to stop at (ns since the epoch) on stdin, works, and exits with 0. The role
+It prints ``ready``, waits for the time to stop at (ns since the epoch) on stdin, works, and exits with 0. The role
 ``admin`` changes limits, splits and merges shards, and reads usage instead.
 """
 
@@ -59,7 +59,7 @@ PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a process is to do."""
+    """The work of a process."""
 
     url: str
     journal: str
@@ -69,7 +69,7 @@ class Assignment:
     mutation: str | None = None
 
     def command(self) -> list[str]:
-        """How it is started."""
+        """Return the command that starts the process."""
         return [sys.executable, "-m", "tests.soak.worker", json.dumps(asdict(self))]
 
 
@@ -78,7 +78,7 @@ class WorkFailedError(Exception):
 
 
 class Unsettled(logging.Handler):
-    """Writes down of which step something was not settled, which the library only logs."""
+    """Records the steps that were not completely settled, which the library only logs."""
 
     def __init__(self, journal: Journal) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class Unsettled(logging.Handler):
 
 
 class Worker:
-    """Leases, one after the other, and writes down each step of them."""
+    """Leases, one after the other, and records each step."""
 
     def __init__(self, limiter: Any, journal: Journal, random: Random) -> None:
         self._limiter = limiter
@@ -105,7 +105,7 @@ class Worker:
             time.sleep(PAUSES_S.get(outcome, self._random.random() * LONGEST_PAUSE_S))
 
     def lease(self, plan: Plan) -> Outcome:
-        """One lease from beginning to end."""
+        """Run one lease from beginning to end."""
         outcome: Outcome = "ok"
         self._begin("take", plan.entity_id, plan.consume)
         try:
@@ -143,7 +143,7 @@ class Worker:
             self._begin("settle", plan.entity_id, {"tpm": plan.adjusted})
 
     def _tried(self, kind: Any, plan: Plan, amounts: dict[str, int], call: Callable[[], None]) -> bool:
-        """Do something while the lease is held; whether it was done."""
+        """Do something while the lease is held; return whether it was done."""
         self._begin(kind, plan.entity_id, amounts)
         try:
             call()
@@ -167,7 +167,7 @@ class Worker:
 
 
 class Admin:
-    """Changes what others work on while they do."""
+    """Changes limits and shards while others work."""
 
     def __init__(self, limiter: Any, random: Random) -> None:
         self._limiter = limiter
@@ -175,7 +175,7 @@ class Admin:
         self._random = random
 
     def work(self, until_ns: int) -> None:
-        """Change one thing after the other until it is time to stop."""
+        """Make one change after the other until it is time to stop."""
         deeds = [self._tune, self._confirm, self._count, *[self._reshard] * 5]
         while time.time_ns() < until_ns:
             with suppress(RateLimiterUnavailable):
@@ -183,12 +183,12 @@ class Admin:
             time.sleep(self._random.random() * 2 * ADMIN_PAUSE_S)
 
     def _tune(self) -> None:
-        """Put an entity on other limits."""
+        """Give an entity other limits."""
         entity_id = self._random.choice([name for name, member in MEMBERS.items() if not member.is_steady])
         self._limiter.set_limits(entity_id, list(self._random.choice(MEMBERS[entity_id].variants)))
 
     def _confirm(self) -> None:
-        """Store the defaults as they are: their version rises, and all buckets that follow them are rebased."""
+        """Store the same defaults again: their version rises, and all buckets that use them are rebased."""
         self._limiter.set_system_defaults(list(LIMITS))
 
     def _count(self) -> None:
@@ -197,7 +197,7 @@ class Admin:
             self._limiter.get_usage_summary(entity_id=self._random.choice(list(MEMBERS)))
 
     def _reshard(self) -> None:
-        """Split a shard, or make one of two."""
+        """Split a shard, or merge two."""
         entity_id = self._random.choice(SHARDED)
         member, bucket, until_s = MEMBERS[entity_id], (entity_id, RESOURCE), self._client.until_s()
         shards = self._client.shards.read_all(bucket, None, until_s)
@@ -213,10 +213,10 @@ class Admin:
 
 
 def limiter_of(opened: AsyncTree | SyncTree, assignment: Assignment, journal: Journal) -> Any:
-    """A limiter whose table is watched."""
+    """Return a limiter whose table is watched."""
     repo = None
     while repo is None:
-        # The store may be away just now.
+        # The store may be unavailable at this time.
         with suppress(RateLimiterUnavailable):
             repo = opened.open(assignment.url, **SETTINGS)
     watch, mutation, scope = Watch(journal), TableMutation(assignment.mutation, assignment.seed), repo.scope
@@ -232,13 +232,13 @@ def limiter_of(opened: AsyncTree | SyncTree, assignment: Assignment, journal: Jo
 
 
 def end_with_parent() -> None:
-    """Have the kernel end this process with the one that started it, though it is stopped."""
+    """Let the kernel kill this process when its parent ends, even if it is stopped."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def until() -> int:
-    """Say that all is ready, and wait to be told when to stop."""
+    """Report that all is ready, and return the time to stop at."""
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     return int(sys.stdin.readline())

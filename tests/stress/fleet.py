@@ -1,4 +1,4 @@
-"""Several real processes on one SQLite file, and what their logs say of the promise."""
+"""Run several processes on one SQLite file, and check their logs against the promise."""
 
 import contextlib
 import sqlite3
@@ -22,7 +22,7 @@ POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The times just before and just after an acquire that was admitted."""
+    """The times just before and just after an admitted acquire."""
 
     before_ns: int
     after_ns: int
@@ -30,7 +30,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """The times just before and just after an acquire that was rejected, and the capacity it was judged by."""
+    """The times just before and just after a rejected acquire, and the capacity in force for it."""
 
     before_ns: int
     after_ns: int
@@ -38,7 +38,7 @@ class Rejection:
 
 
 class Fleet:
-    """Processes that take from one bucket of one limit, each with so many threads or tasks."""
+    """Processes that take from one bucket with one limit, each with this many threads or tasks."""
 
     def __init__(self, directory: Path, limit: Limit) -> None:
         directory.mkdir(exist_ok=True)
@@ -67,18 +67,18 @@ class Fleet:
         self._tell("begin")
 
     def work_for(self, seconds: float) -> None:
-        """Let all of them work for so long."""
+        """Let all of them work for this many seconds."""
         self.begin()
         time.sleep(seconds)
 
     def work_until(self, is_done: Callable[[], object]) -> None:
-        """Let them go on until something has come about, or patience is over; whoever needs it asserts it."""
+        """Let them work until a condition holds or the time is over; the caller asserts the condition."""
         end_s = time.monotonic() + PATIENCE_S
         while not is_done() and time.monotonic() < end_s:
             time.sleep(POLL_S)
 
     def kill(self, number: int) -> None:
-        """End one of them without a warning."""
+        """Kill one of them."""
         self._processes[number].kill()
         self._processes[number].wait()
 
@@ -90,27 +90,27 @@ class Fleet:
         return [process.returncode for process in self._processes]
 
     def stop(self) -> None:
-        """Leave nobody behind."""
+        """Kill all that still run."""
         for process in self._processes:
             with contextlib.suppress(OSError):
                 process.kill()
             process.communicate()
 
     def admissions(self, number: int) -> list[Admission]:
-        """Return what a process has logged, but for a record it was killed in."""
+        """Return the admissions of one process, without an incomplete record."""
         return [Admission(*record) for record in _records(self._log(number), RECORD)]
 
     def all_admissions(self) -> list[Admission]:
-        """Return what all have logged."""
+        """Return the admissions of all processes."""
         return [one for number in range(len(self._processes)) for one in self.admissions(number)]
 
     def all_rejections(self) -> list[Rejection]:
-        """Return the rejections that all have logged."""
+        """Return the rejections of all processes."""
         logs = [self._log(number) for number in range(len(self._processes))]
         return [Rejection(*record) for log in logs for record in _records(Path(f"{log}{REJECTED}"), REJECTION)]
 
     def consumed(self) -> int:
-        """Return the total that the bucket itself has counted, on all its shards."""
+        """Return the total that the bucket has counted, over all its shards."""
         with SyncRepository.open(self.url, deadline_s=DEADLINE_S) as repo:
             found = [one for one in repo.get_buckets(*BUCKET) if one.limit_name == self._limit.name]
             return sum(one.total_consumed_milli for one in found) // 1000
@@ -124,7 +124,7 @@ class Fleet:
             return number
 
     def takes_one_more(self) -> bool:
-        """Say whether the bucket, given the time to earn it, admits another request."""
+        """Return whether the bucket, after time to earn it, admits another request."""
         with SyncRepository.open(self.url, deadline_s=DEADLINE_S) as repo:
             limiter = SyncRateLimiter(repo)
             time.sleep(limiter.time_until_available(*BUCKET, CONSUME))
@@ -132,7 +132,7 @@ class Fleet:
                 return lease.consumed == CONSUME
 
     def is_sound(self) -> bool:
-        """Say whether SQLite finds nothing wrong with the file."""
+        """Return whether SQLite finds nothing wrong with the file."""
         connection = sqlite3.connect(self.path)
         try:
             return connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
@@ -142,7 +142,7 @@ class Fleet:
     def _tell(self, word: str) -> None:
         for process in self._processes:
             assert process.stdin is not None
-            # One that was killed, or failed, is told in vain.
+            # A process that was killed or failed cannot read it.
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.write(f"{word}\n")
                 process.stdin.flush()
@@ -153,7 +153,7 @@ class Fleet:
 
 @contextlib.contextmanager
 def fleet_of(directory: Path, limit: Limit) -> Iterator[Fleet]:
-    """A fleet that is gone afterwards."""
+    """Return a fleet, and stop it at the end."""
     fleet = Fleet(directory, limit)
     try:
         yield fleet
@@ -162,21 +162,21 @@ def fleet_of(directory: Path, limit: Limit) -> Iterator[Fleet]:
 
 
 def _records(log: Path, record: Struct) -> Iterator[tuple[int, ...]]:
-    """Return what was logged, but for a record that was not finished."""
+    """Return the complete records of a log."""
     data = log.read_bytes() if log.exists() else b""
     whole = len(data) - len(data) % record.size
     return record.iter_unpack(data[:whole])
 
 
 def most_allowed(admissions: Sequence[Admission], limit: Limit) -> float:
-    """Return the capacity, what the clock's millisecond earns, and what a delayed write's delay does."""
+    """Return the capacity, plus what a millisecond of the clock and a delayed write's delay earn."""
     return limit.capacity + limit.refill_rate * (0.001 + longest_s(admissions)) + 0.001
 
 
 def offered(rejections: Sequence[Rejection], limit: Limit) -> float:
-    """Return what the limit had to offer while there was demand: a full bucket, and what it earned between rejections.
+    """Return what the limit offered under demand: a full bucket, and what it earned between rejections.
 
-    A rejection says that all there was is taken. Where none comes for long, the bucket fills and earns no more.
+    A rejection shows that everything was taken. After a long time without one, the bucket is full and earns no more.
     """
     first_ns = min(one.after_ns for one in rejections)
     times_ns = [first_ns, *sorted(one.before_ns for one in rejections if one.before_ns > first_ns)]
@@ -185,13 +185,13 @@ def offered(rejections: Sequence[Rejection], limit: Limit) -> float:
 
 
 def demand_s(rejections: Sequence[Rejection]) -> float:
-    """Return for how long there was demand for more than there was: from the first rejection to the last."""
+    """Return how long demand exceeded supply: the seconds from the first rejection to the last."""
     times_ns = [one.before_ns for one in rejections]
     return (max(times_ns) - min(times_ns)) / 1e9 if times_ns else 0.0
 
 
 def taken(admissions: Sequence[Admission], rejections: Sequence[Rejection], limit: Limit) -> int:
-    """Return how much of what was offered was taken: before the first rejection a full bucket, then all to the last."""
+    """Return the share of the offer that was taken: a full bucket before the first rejection, then all to the last."""
     first_ns = min(one.after_ns for one in rejections)
     last_ns = max(rejections, key=lambda one: one.before_ns).after_ns
     before = sum(one.after_ns <= first_ns for one in admissions)
@@ -199,14 +199,14 @@ def taken(admissions: Sequence[Admission], rejections: Sequence[Rejection], limi
 
 
 def longest_s(admissions: Sequence[Admission]) -> float:
-    """Return how long the slowest acquire took."""
+    """Return the duration of the slowest acquire in seconds."""
     return max(one.after_ns - one.before_ns for one in admissions) / 1e9
 
 
 def most_in_any_window(admissions: Sequence[Admission], limit: Limit) -> float:
     """Return the most that was taken in any window, less what the window earned.
 
-    A window starts just before an acquire and ends just after one; those count that lie in it as a whole.
+    A window starts just before an acquire and ends just after one; acquires count if they are completely in it.
     """
     starts = sorted({one.before_ns for one in admissions})
     position = {start_ns: index for index, start_ns in enumerate(starts)}
@@ -220,7 +220,7 @@ def most_in_any_window(admissions: Sequence[Admission], limit: Limit) -> float:
 
 
 class Windows:
-    """For every start of a window its number, raised by what each acquire in it takes: a segment tree.
+    """A segment tree: for every start of a window a number, raised by what each acquire in it takes.
 
     A start counts once the acquire that it is just before has ended.
     """
@@ -235,7 +235,7 @@ class Windows:
         self._added = [0.0] * (2 * self._size)
 
     def count(self, position: int, amount: float = 1, *, begins: bool = True) -> None:
-        """Raise the numbers of all starts up to a position, itself included; ``begins``: that start counts from now."""
+        """Raise the numbers of all starts up to and including a position; ``begins``: that start counts from now."""
         node = self._size + position
         if begins and not self._used[position]:
             self._used[position] = True
@@ -243,7 +243,7 @@ class Windows:
         self._largest[node] += amount
         while node > 1:
             if node % 2:
-                # All to the left of it, in its parent, are raised as a whole.
+                # Everything left of it, under its parent, is raised as a whole.
                 self._largest[node - 1] += amount
                 self._added[node - 1] += amount
             node //= 2

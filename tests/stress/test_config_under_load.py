@@ -1,4 +1,4 @@
-"""A limit that is changed while real processes take from its bucket: all follow in the cache's time and a second."""
+"""After a limit changes, all processes use it within the cache time plus one second."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -18,31 +18,31 @@ HIGH_S = 1.0
 
 
 def change(url: str, make: Callable[[SyncRepository], None]) -> int:
-    """Change stored limits as somebody else does, and return when it was done."""
+    """Change stored limits from another client, and return the time at which it was done."""
     with SyncRepository.open(url, deadline_s=DEADLINE_S) as admin:
         make(admin)
         return time.time_ns()
 
 
 def settled(fleet: Fleet, since_ns: int) -> list[Admission]:
-    """What was admitted when a change had been made for as long as all need to follow it."""
+    """Return the admissions from the time at which all processes must use a change."""
     return [one for one in fleet.all_admissions() if since_ns + SETTLED_NS <= one.before_ns]
 
 
 def rejected(fleet: Fleet, since_ns: int) -> list[Rejection]:
-    """What was rejected then."""
+    """Return the rejections from that time."""
     return [one for one in fleet.all_rejections() if since_ns + SETTLED_NS <= one.before_ns]
 
 
 def exceeds(admissions: Sequence[Admission], limit: Limit) -> bool:
-    """Whether more was admitted than a limit allows."""
+    """Return whether more was admitted than a limit allows."""
     return bool(admissions) and most_in_any_window(admissions, limit) > most_allowed(admissions, limit)
 
 
-def test_a_limit_that_is_changed_under_load_counts_everywhere_soon(tmp_path: Path) -> None:
-    """Lowered, then raised at another level: afterwards nobody is judged by what was, nor admitted beyond what is.
+def test_limit_changed_under_load_is_in_force_in_every_process_soon(tmp_path: Path) -> None:
+    """After a lower and then a higher limit, no request is judged by the old one or admitted beyond the new one.
 
-    And each change is one rebase of the bucket, however many race for it.
+    Each change is one rebase of the bucket, however many processes race for it.
     """
     with fleet_of(tmp_path, HIGH) as fleet:
         fleet.start("threads", 4, 4, config_cache_ttl=TTL_S)

@@ -1,4 +1,4 @@
-"""Real processes on one SQLite file: nothing over-admitted, nothing lost, and under demand all there is.
+"""Real processes on one SQLite file admit no more than the limit, lose nothing, and use nearly all of the offer.
 
 STRESS_SECONDS makes the runs longer.
 """
@@ -27,9 +27,9 @@ THREADS = 8
 @pytest.mark.parametrize(
     ("kind", "processes", "rate", "seconds"), [("threads", 4, 2_000, SECONDS), ("tasks", 2, 1_000, SECONDS / 4)]
 )
-def test_processes_share_out_all_there_is(tmp_path, kind, processes, rate, seconds):
-    """Processes of eight threads or tasks each admit no more than was offered, and at least 98 % of it."""
-    # A machine that cannot ask for more than there is shows nothing; it is given less, until it can.
+def test_processes_under_demand_admit_98_percent_of_the_offer_and_no_more(tmp_path, kind, processes, rate, seconds):
+    """Each process has eight threads or tasks."""
+    # A machine that cannot create enough demand shows nothing; the limit is lowered until it can.
     for halvings in range(8):
         limit = Limit.per_second("rps", rate >> halvings)
         with fleet_of(tmp_path / str(halvings), limit) as fleet:
@@ -48,8 +48,8 @@ def test_processes_share_out_all_there_is(tmp_path, kind, processes, rate, secon
     assert taken(admissions, rejections, limit) >= 0.98 * offered(rejections, limit)
 
 
-def test_a_process_that_is_killed_breaks_nothing(tmp_path):
-    """The others go on, the file is sound, and of each of its threads at most one take went unlogged."""
+def test_killed_process_leaves_the_file_sound_and_the_others_working(tmp_path):
+    """At most one take per thread of the killed process is missing in its log."""
     limit = Limit.per_second("rps", 300)
     with fleet_of(tmp_path, limit) as fleet:
         fleet.start("threads", 4, THREADS)
@@ -73,7 +73,7 @@ def test_a_process_that_is_killed_breaks_nothing(tmp_path):
 
 
 def admitted_since(fleet, since_ns):
-    """How many acquires each process began after a time, and was admitted."""
+    """Return how many acquires each process began after a time and was admitted."""
     return [sum(one.before_ns > since_ns for one in fleet.admissions(number)) for number in range(4)]
 
 
@@ -86,8 +86,8 @@ def admitted_since(fleet, since_ns):
         ([(0, 1), (0, 1), (900, 901), (901, 902)], 1.99),
     ],
 )
-def test_windows_are_counted_as_the_promise_says(times_ms, expected):
-    """The most that was taken in any window, less what ten tokens a second earn in it."""
+def test_largest_window_counts_admissions_less_their_earnings(times_ms, expected):
+    """The limit of this example earns ten tokens per second."""
     admissions = [Admission(before * 1_000_000, after * 1_000_000) for before, after in times_ms]
 
     assert pytest.approx(expected) == most_in_any_window(admissions, Limit.per_second("rps", 10))
@@ -103,8 +103,8 @@ def test_windows_are_counted_as_the_promise_says(times_ms, expected):
         (range(10), [50, 151, 5_151], (10, 21)),
     ],
 )
-def test_what_was_offered_is_counted_between_rejections(admitted_ms, rejected_ms, expected):
-    """A bucket of ten earns ten a second, is full when asked first, and earns no more than ten while nobody asks."""
+def test_offer_between_rejections_is_a_full_bucket_plus_its_earnings(admitted_ms, rejected_ms, expected):
+    """A bucket of ten earns ten per second, is full at first, and earns at most ten while there are no requests."""
     limit = Limit.per_second("rps", 10)
     admissions = [Admission(one * 1_000_000, (one + 1) * 1_000_000) for one in admitted_ms]
     rejections = [Rejection((one - 1) * 1_000_000, one * 1_000_000, 10) for one in rejected_ms]

@@ -2,10 +2,10 @@
 
     python -m tests.stress.worker URL LOG threads|tasks COUNT CONFIG_CACHE_TTL
 
-It says ``ready``, waits for a line on stdin, works until the next or the end of stdin, and exits with 0.
-A record of the log is two numbers: the times just before and just after an acquire that was admitted, in ns.
-Beside it, LOG.rejected has both times of each that was rejected, and the capacity it was judged by.
-Records are written as they come, so that those of a process that is killed are there too.
+It prints ``ready``, waits for a line on stdin, works until the next line or the end of stdin, and exits with 0. A
+record of the log is two numbers: the times just before and just after an admitted acquire, in ns. LOG.rejected has both
+times of each rejected acquire, and the capacity in force. Records are written immediately, so that those of a killed
+process are complete.
 """
 
 import asyncio
@@ -21,16 +21,16 @@ RECORD = struct.Struct("<qq")
 REJECTION = struct.Struct("<qqq")
 REJECTED = ".rejected"
 SLEEP_S = 0.02
-"""After a rejection. Tokens gather meanwhile, up to the capacity, so waiting longer than need be loses none."""
+"""Pause after a rejection. Tokens accumulate meanwhile, up to the capacity, so a longer pause loses none."""
 DEADLINE_S = 120
-"""More than any machine stands still for."""
+"""Longer than any machine pauses."""
 
 BUCKET = ("shared", "api")
 CONSUME = {"rps": 1}
 
 
 class Log:
-    """Where admissions and rejections are written down, each as a whole."""
+    """The log of admissions and rejections; each record is written as a whole."""
 
     def __init__(self, path: str) -> None:
         self._admitted = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -44,7 +44,7 @@ class Log:
 
 
 def begun() -> threading.Event:
-    """Say that all is ready, wait to be told to begin, and return what is set when told to stop."""
+    """Report that all is ready, wait for the start, and return the event that is set to stop."""
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     sys.stdin.readline()

@@ -1,4 +1,4 @@
-"""The mirror changes what it must, line by line, and refuses the rest."""
+"""The mirror makes its edits, line by line, and refuses everything else."""
 
 import ast
 from pathlib import Path
@@ -23,7 +23,7 @@ DOCSTRING = '"""A module."""\n'
 
 
 def mirrored(source: str) -> str:
-    """Mirrors a snippet behind a module docstring and returns what became of the snippet."""
+    """Mirror a snippet behind a module docstring, and return the mirrored snippet."""
     result = mirror(DOCSTRING + source, "x.py", TABLE)
     first, _, rest = result.text.partition("\n")
     assert ([], '"""A module."""' + MARK) == (result.refusals, first)
@@ -49,8 +49,8 @@ def refusals(source: str) -> list[str]:
         ("@decorated\nasync def f():\n    pass\n", "@decorated\ndef f():\n    pass\n"),
     ],
 )
-def test_async_and_await_go(source, expected):
-    """Keywords go with the blanks after them, and nothing else."""
+def test_mirror_drops_async_and_await(source, expected):
+    """Keywords are dropped with the blanks after them, and nothing else."""
     assert expected == mirrored(source)
 
 
@@ -66,8 +66,8 @@ def test_async_and_await_go(source, expected):
         ("Leases = MyLease = lease\n", "Leases = MyLease = lease\n"),
     ],
 )
-def test_names_of_the_table_change(source, expected):
-    """Wherever a name stands it changes, as a whole word."""
+def test_mirror_renames_the_names_of_its_table(source, expected):
+    """A name changes everywhere, as a whole word."""
     assert expected == mirrored(source)
 
 
@@ -80,8 +80,8 @@ def test_names_of_the_table_change(source, expected):
         ("call: Awaitable[list[int] | None]\n", "call: list[int] | None\n"),
     ],
 )
-def test_an_awaitable_becomes_its_result(source, expected):
-    """What is awaited there is returned here."""
+def test_mirror_replaces_an_awaitable_by_its_result(source, expected):
+    """What async code awaits, sync code returns."""
     assert expected == mirrored(source)
 
 
@@ -106,7 +106,7 @@ def test_an_awaitable_becomes_its_result(source, expected):
         ("from a import (\n    b, Awaitable, Lease,\n    Coroutine\n)\n", "from a import (\n    b, SyncLease,\n\n)\n"),
     ],
 )
-def test_imports_follow(source, expected):
+def test_mirror_renames_imports(source, expected):
     """Imports name what the code then uses, once, on the same lines."""
     assert expected == mirrored(source)
 
@@ -127,13 +127,13 @@ def test_imports_follow(source, expected):
         ('a = f"Lease{b}"\n', 'a = f"Lease{b}"\n'),
     ],
 )
-def test_strings_change_where_they_name_code(source, expected):
+def test_mirror_renames_strings_that_name_code(source, expected):
     """Quoted names and modules are code; messages are not."""
     assert expected == mirrored(source)
 
 
-def test_examples_in_docstrings_become_blocking():
-    """Who reads the sync class reads sync examples; the verb stays a verb."""
+def test_mirror_makes_examples_in_docstrings_blocking():
+    """The sync class has sync examples; the verb "await" in prose stays."""
     source = '''
 class Lease:
     """A Lease of a RateLimiter; callers await the end.
@@ -157,37 +157,37 @@ class SyncLease:
     assert expected == mirrored(source)
 
 
-def test_comments_stay():
-    """Comments are not read."""
+def test_mirror_keeps_comments():
+    """Comments are not changed."""
     source = "# await a Lease\na = 1  # async def\n"
 
     assert source == mirrored(source)
 
 
-def test_positions_hold_after_text_that_is_not_ascii():
-    """`ast` counts bytes, the text is made of characters."""
+def test_mirror_edits_lines_with_non_ascii_text_correctly():
+    """`ast` counts bytes, the text has characters."""
     source = 'async def f():\n    """Ein Gruß."""\n    ü = "größer 🎈"; return "é", await g("ß"), await h(Lease, "ö")\n'
     expected = 'def f():\n    """Ein Gruß."""\n    ü = "größer 🎈"; return "é", g("ß"), h(SyncLease, "ö")\n'
 
     assert expected == mirrored(source)
 
 
-def test_lines_are_split_as_python_splits_them():
+def test_mirror_splits_lines_as_python_does():
     """A form feed or a Unicode line separator in a string begins no new line."""
     source = 'a = "\u2028\x0b\x0c"\nasync def f(): await g()\n'
 
     assert 'a = "\u2028\x0b\x0c"\ndef f(): g()\n' == mirrored(source)
 
 
-def test_the_mark_ends_the_docstring_and_moves_no_line():
-    """A generated file says so."""
+def test_mirror_marks_the_docstring_and_moves_no_line():
+    """A generated file says that it is generated."""
     result = mirror('"""First.\n\nLast.\n"""\n\nimport os\n', "x.py", TABLE)
 
     assert '"""First.\n\nLast.\n"""' + MARK + "\n\nimport os\n" == result.text
 
 
-def test_an_empty_file_stays_empty():
-    """There is nothing to mark."""
+def test_mirror_of_an_empty_file_is_empty():
+    """There is no docstring to mark."""
     assert "" == mirror("", "x.py", TABLE).text
 
 
@@ -229,20 +229,20 @@ def test_an_empty_file_stays_empty():
         ("import zae_limiter._async.lease\n", ["x.py:2: binds the name of a tree: import from its modules"]),
     ],
 )
-def test_what_has_no_blocking_form_is_refused(source, expected):
-    """With file, line and reason."""
+def test_mirror_refuses_code_without_a_blocking_form(source, expected):
+    """The error has file, line and reason."""
     assert expected == refusals(source)
 
 
-def test_what_is_no_python_once_mirrored_is_refused():
+def test_mirror_refuses_an_edit_that_is_no_python():
     """An edit never leaves a broken file."""
     (refusal,) = refusals("if a:\n    from b import Awaitable\n")
 
     assert "is no Python once mirrored" in refusal
 
 
-def test_a_module_without_a_docstring_is_refused():
-    """There would be nowhere to put the mark."""
+def test_mirror_refuses_a_module_without_a_docstring():
+    """The mark needs a docstring."""
     expected = ["x.py:1: no module docstring: the mark of a generated file stands after it"]
 
     assert expected == mirror("import os\n", "x.py", TABLE).refusals
@@ -253,8 +253,8 @@ def test_a_module_without_a_docstring_is_refused():
     [path for tree, _ in TREES for path in sorted((ROOT / tree).rglob("*.py"))],
     ids=lambda path: str(path.relative_to(ROOT)),
 )
-def test_line_n_is_line_n(source):
-    """Every statement of this project's async trees stands on the same line once mirrored."""
+def test_mirror_of_this_project_keeps_every_line_number(source):
+    """Every statement of the async trees is on the same line after mirroring."""
     text = source.read_text("utf-8")
     result = mirror(text, str(source))
 
@@ -271,7 +271,7 @@ def test_line_n_is_line_n(source):
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A project whose table of one row is used, mirrored."""
+    """Return a project whose table has one used row, mirrored."""
     for tree, _ in TREES:
         (tmp_path / tree / "limiter").mkdir(parents=True)
         (tmp_path / tree / "limiter" / "lease.py").write_text(DOCSTRING + "class Lease: ...\n")
@@ -283,7 +283,7 @@ ROW = {"Lease": "SyncLease"}
 LEASE = "src/zae_limiter/_sync/limiter/lease.py"
 
 
-def test_both_trees_are_written(root):
+def test_mirror_writes_both_trees(root):
     """Sources and tests are mirrored."""
     expected = '"""A module."""' + MARK + "\nclass SyncLease: ...\n"
 
@@ -291,14 +291,14 @@ def test_both_trees_are_written(root):
     assert expected == (root / "tests/_sync/limiter/lease.py").read_text()
 
 
-def test_a_fresh_mirror_passes_the_check(root, capsys):
-    """Nothing to say, exit 0."""
+def test_mirror_check_of_a_fresh_mirror_passes(root, capsys):
+    """No output, exit code 0."""
     assert 0 == main(["--check"], root, ROW)
     assert "" == capsys.readouterr().err
 
 
-def test_a_stale_file_fails_the_check_and_is_not_touched(root, capsys):
-    """Who edits a generated file, or forgets to mirror, is told which."""
+def test_mirror_check_of_a_stale_file_fails_and_changes_nothing(root, capsys):
+    """The output names the file."""
     (root / LEASE).write_text("edited\n")
 
     assert 1 == main(["--check"], root, ROW)
@@ -306,16 +306,16 @@ def test_a_stale_file_fails_the_check_and_is_not_touched(root, capsys):
     assert "edited\n" == (root / LEASE).read_text()
 
 
-def test_a_missing_file_fails_the_check(root, capsys):
-    """A new source needs its twin."""
+def test_mirror_check_of_a_missing_file_fails(root, capsys):
+    """A new source needs its mirror."""
     (root / LEASE).unlink()
 
     assert 1 == main(["--check"], root, ROW)
     assert f"missing: {LEASE}\n" == capsys.readouterr().err
 
 
-def test_a_file_without_a_source_fails_the_check_and_is_removed_by_writing(root, capsys):
-    """What has lost its source goes."""
+def test_mirror_check_of_a_file_without_a_source_fails_and_writing_removes_it(root, capsys):
+    """A generated file without a source is deleted."""
     extra = root / "tests/_sync/limiter/gone.py"
     extra.write_text("")
 
@@ -325,21 +325,21 @@ def test_a_file_without_a_source_fails_the_check_and_is_removed_by_writing(root,
     assert not extra.exists()
 
 
-def test_an_unused_row_is_an_error(root, capsys):
-    """The table holds what changes and nothing else."""
+def test_mirror_with_an_unused_row_fails(root, capsys):
+    """The table has only names that occur."""
     assert 1 == main(["--check"], root, {**ROW, "Waiter": "SyncWaiter"})
     assert "unused row in TABLE of tools/mirror.py: Waiter\n" == capsys.readouterr().err
 
 
-def test_a_row_used_in_one_of_the_trees_is_used(root):
+def test_mirror_row_used_in_one_of_the_trees_is_used(root):
     """Sources and tests are counted together."""
     (root / "tests/_async/limiter/waiter.py").write_text(DOCSTRING + "class Waiter: ...\n")
 
     assert 0 == main([], root, {**ROW, "Waiter": "SyncWaiter"})
 
 
-def test_a_refusal_leaves_every_file_as_it_was(root, capsys):
-    """Half a mirror is no mirror."""
+def test_mirror_that_refuses_leaves_every_file_as_it_was(root, capsys):
+    """No mirror is half written."""
     before = (root / LEASE).read_text()
     (root / "src/zae_limiter/_async/limiter/lease.py").write_text(DOCSTRING + "class Lease: 1\n")
     (root / "tests/_async/limiter/lease.py").write_text(DOCSTRING + "import asyncio\n")

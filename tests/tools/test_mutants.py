@@ -1,4 +1,4 @@
-"""The report on mutants counts every one of them, and what is not surely noticed counts as alive."""
+"""The report on mutants counts every one of them; a mutant that was not surely noticed counts as alive."""
 
 import pytest
 
@@ -12,7 +12,7 @@ PRINTED = """
 """
 
 
-def test_killed_is_what_a_test_noticed_or_what_never_ended() -> None:
+def test_mutant_is_killed_if_a_test_failed_or_never_ended() -> None:
     """A change that no test runs is as bad as one that no test notices."""
     tally = parse_results("bucket", PRINTED)
 
@@ -23,14 +23,14 @@ def test_killed_is_what_a_test_noticed_or_what_never_ended() -> None:
     assert "50.0% of    4: 1 killed, 1 survived, 1 timeout, 1 no tests" in tally.line()
 
 
-def test_every_module_and_every_file_of_tests_is_there() -> None:
-    """A file that was renamed is not left out in silence."""
+def test_mutants_table_has_every_module_and_existing_test_files() -> None:
+    """A renamed file is not left out silently."""
     for module, tests in MODULES.items():
         assert (ROOT / "src/zae_limiter/core" / f"{module}.py").is_file()
         assert [] == [name for name in tests if not (ROOT / "tests" / name).is_file()]
 
 
-def test_an_unknown_module_is_told_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing is run then."""
+def test_mutants_command_with_an_unknown_module_names_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is run."""
     assert 2 == main(["bukket"])
     assert "no such module: bukket; there are bucket, " in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The trace of one acquire: it counts what really runs, and its figures only go down."""
+"""The trace of one acquire counts what really runs, and its figures only go down."""
 
 import pytest
 
@@ -17,7 +17,7 @@ ON_THE_WAY = {
 
 @pytest.mark.parametrize("case", [SQLITE, DYNAMODB], ids=lambda case: case.title)
 def test_walk_of_warm_acquire_stays_within_its_figures(case: Case):
-    """The modules, the changes of module and the stored callbacks are real ones, and no more than today."""
+    """The modules, the changes of module and the stored callbacks exist, and are no more than today."""
     found = walk.walk(case)
 
     tree = "_async" if case.is_async else "_sync"
@@ -42,8 +42,8 @@ def test_walk_of_cascading_acquire_takes_twice(case: Case):
 
 
 @pytest.mark.parametrize("case", [SQLITE, DYNAMODB], ids=lambda case: case.title)
-def test_page_shows_the_walk_of_today(case: Case):
-    """The architecture page lists the modules that an acquire enters; ``tools/walk.py --write`` updates it."""
+def test_architecture_page_shows_the_current_walk(case: Case):
+    """The page lists the modules that an acquire enters; ``tools/walk.py --write`` updates it."""
     found = walk.walk(case)
 
     shown = walk.shown(walk.PAGE.read_text(encoding="utf-8"))[case.title].splitlines()

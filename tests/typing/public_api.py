@@ -1,4 +1,4 @@
-"""What a type checker sees of the public names. Read by mypy, run by nobody."""
+"""What a type checker sees of the public names. Mypy reads it, and it is never run."""
 
 from typing import assert_type
 

@@ -1,4 +1,4 @@
-"""Days of usage as a gateway has them, written through the limiter with a clock that is set."""
+"""Days of realistic usage, written through the limiter with a clock that tests set."""
 
 import math
 from pathlib import Path
@@ -11,7 +11,7 @@ LIMITS = [Limit.per_hour("rph", 1_000_000), Limit.per_hour("tph", 1_000_000_000)
 
 
 class SetClock:
-    """A clock that stands until it is set."""
+    """A clock that does not move until it is set."""
 
     def __init__(self, now_ms: int = START_MS) -> None:
         self.time_ms = now_ms
@@ -24,7 +24,7 @@ class SetClock:
 
 
 def requests_of(hour: int, size: int) -> int:
-    """How many requests somebody makes in an hour: none at night, most after noon, few on weekends."""
+    """Return the requests of an entity in an hour: none at night, most after noon, few on weekends."""
     of_day, day = hour % 24, hour // 24 % 7
     if not 6 <= of_day <= 21:
         return 0
@@ -46,6 +46,6 @@ def write_days(path: Path, sizes: dict[str, int], hours: int, resource: str = "g
                     consume = {"rph": requests, "tph": requests * 731}
                     with limiter.acquire(entity_id, resource, consume, limits=LIMITS):
                         written[entity_id][hour] = requests
-        # Reading counts; hours that were used are counted into the windows they were used in.
+        # Reading counts the usage, each hour in its own window.
         repository.get_usage_snapshots(next(iter(sizes)))
     return written

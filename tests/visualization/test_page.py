@@ -1,4 +1,4 @@
-"""A page of usage: whole in itself, and safe whatever names hold."""
+"""A page of usage is self-contained, and safe whatever names contain."""
 
 import base64
 import hashlib
@@ -27,7 +27,7 @@ class Tags(HTMLParser):
         self.text += data
 
 
-def test_names_are_text_wherever_they_stand():
+def test_page_shows_names_as_text_everywhere():
     """A name that looks like a tag or ends an attribute is shown, and is no tag."""
     odd = '"><img src=x onerror=alert(1)>'
     shown = [
@@ -43,8 +43,8 @@ def test_names_are_text_wherever_they_stand():
     assert page.text.count(SCRIPT) >= 5
 
 
-def test_only_its_own_script_may_run():
-    """The policy names the script by its hash, and lets nothing be fetched."""
+def test_page_runs_only_its_own_script():
+    """The policy names the script by its hash, and allows no request."""
     page = HtmlFormatter().format([snapshot("2026-01-15", {"rpm": 1}, kind="daily")])
     script = re.search("<script>(.*?)</script>", page, re.DOTALL)
     policy = next(tag["content"] for _, tag in Tags(page).tags if tag.get("http-equiv") == "Content-Security-Policy")
@@ -54,7 +54,7 @@ def test_only_its_own_script_may_run():
     assert f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'" == policy
 
 
-def test_a_page_refers_to_nothing_outside():
+def test_page_refers_to_nothing_outside():
     """It opens from a mail as from a disk."""
     page = HtmlFormatter("Usage", {"entity": "user-1"}, "today").format(
         [snapshot("2026-01-15", {"rpm": 1}, kind="daily")]
@@ -67,8 +67,8 @@ def test_a_page_refers_to_nothing_outside():
     assert "http" not in page.replace("http-equiv", "")
 
 
-def test_a_page_tells_what_was_asked_when_and_how_much_was_used():
-    """Filters, time, totals and every number are in it."""
+def test_page_shows_filters_time_totals_and_every_number():
+    """It contains what was asked for, and all amounts."""
     hours = [snapshot(f"2026-01-15T{hour:02}:00Z", {"tpm": 600_000 * hour}) for hour in (8, 9)]
 
     text = Tags(HtmlFormatter("Usage of user-1", {"from": "2 days ago"}, "2026-01-16 10:00 UTC").format(hours)).text
@@ -77,8 +77,8 @@ def test_a_page_tells_what_was_asked_when_and_how_much_was_used():
         assert part in text
 
 
-def test_sums_are_on_top_where_they_are_asked_for():
-    """Above the first chart, with what they are of; a page of a list has none."""
+def test_page_of_a_summary_shows_sums_above_the_first_chart():
+    """With their subject; a page of a list has no sums."""
     hours = [snapshot(f"2026-01-15T{hour:02}:00Z", {"tpm": 600_000 * hour}) for hour in (8, 9)]
     page, without = HtmlFormatter(summed=True).format(hours), HtmlFormatter().format(hours)
     top = Tags(page.partition("<figure")[0]).text
@@ -90,12 +90,12 @@ def test_sums_are_on_top_where_they_are_asked_for():
     assert "In all" not in without
 
 
-def test_sums_of_nothing_are_not_shown():
-    """A page of nothing says that and no more."""
+def test_page_of_an_empty_summary_shows_no_sums():
+    """It only says that there is no usage."""
     assert HtmlFormatter().format([]) == HtmlFormatter(summed=True).format([])
 
 
-def test_hours_that_are_too_many_are_drawn_as_days_and_say_so():
+def test_page_of_too_many_hours_draws_days_and_says_so():
     """Two months of hours would be bars of a pixel."""
     shown = [snapshot("2026-01-01T00:00Z", {"rpm": 1}), snapshot("2026-02-28T00:00Z", {"rpm": 2})]
 
@@ -105,8 +105,8 @@ def test_hours_that_are_too_many_are_drawn_as_days_and_say_so():
     assert 59 == len([tag for _, tag in page.tags if tag.get("class") == "col"])
 
 
-def test_rows_that_are_too_many_for_a_page_are_told():
-    """The last of them are shown, and where all are."""
+def test_page_of_too_many_rows_shows_the_last_and_says_so():
+    """It says where all rows are."""
     shown = [
         snapshot("2026-01-15" if number else "2026-01-01", {"rpm": 1}, kind="daily", entity_id=f"user-{number}")
         for number in range(5_001)
@@ -118,6 +118,6 @@ def test_rows_that_are_too_many_for_a_page_are_told():
     assert 5_001 == [tag for tag, _ in page.tags].count("tr")
 
 
-def test_a_page_of_nothing_says_so():
+def test_page_without_usage_says_so():
     """An empty chart would look like a fault."""
     assert "Nothing was used." in Tags(HtmlFormatter().format([])).text

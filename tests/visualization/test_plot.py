@@ -1,4 +1,4 @@
-"""Charts in a terminal: what is drawn is what was used."""
+"""Charts in a terminal draw what was used."""
 
 import sys
 
@@ -11,7 +11,7 @@ HOURS = {8: 1_000, 9: 3_000, 10: 2_000, 12: 3_000}
 DAY = [snapshot(f"2026-01-15T{hour:02}:00Z", {"tpm": amount}) for hour, amount in HOURS.items()]
 
 
-def test_a_chart_shows_every_hour_with_amounts_and_times_beside():
+def test_chart_shows_every_hour_with_amounts_and_times():
     """An hour without usage is at zero; labels are short and the axis has times."""
     expected = """\
 tpm by hour: user-1 · gpt-4, 2026-01-15 08:00 to 2026-01-15 12:00 UTC
@@ -27,8 +27,8 @@ total 9,000, most 3,000 at 2026-01-15 09:00
     assert expected == PlotFormatter(width=80, height=4).format(DAY)
 
 
-def test_there_is_a_chart_for_each_limit():
-    """Requests and tokens are of different size, and drawn apart."""
+def test_plot_has_one_chart_per_limit():
+    """Requests and tokens have different sizes, and are drawn separately."""
     text = PlotFormatter().format([snapshot("2026-01-15T08:00Z", {"rpm": 5, "tpm": 5_000})])
 
     assert [
@@ -39,8 +39,8 @@ def test_there_is_a_chart_for_each_limit():
 
 @pytest.mark.parametrize("width", [40, 80, 133])
 @pytest.mark.parametrize("hours", [1, 30, 700])
-def test_a_chart_fits_the_terminal(width, hours):
-    """However many hours there are, no line is wider than asked for."""
+def test_chart_fits_the_terminal(width, hours):
+    """However many hours there are, no line is wider than requested."""
     shown = [
         snapshot(f"2026-01-{1 + hour // 24:02}T{hour % 24:02}:00Z", {"tpm": (hour * 37) % 1_000 * 1_000})
         for hour in range(hours)
@@ -49,7 +49,7 @@ def test_a_chart_fits_the_terminal(width, hours):
     assert width >= max(map(len, PlotFormatter(width=width).format(shown).splitlines()[2:]))
 
 
-def test_a_column_for_several_hours_shows_the_most_of_them():
+def test_chart_column_for_several_hours_shows_their_maximum():
     """A peak is never averaged away, and the chart says what a column is."""
     amounts = [9_000 if hour == 77 else 10 for hour in range(150)]
     shown = [
@@ -63,8 +63,8 @@ def test_a_column_for_several_hours_shows_the_most_of_them():
     assert "9K" == next(line for line in lines if "╭" in line).split()[0]
 
 
-def test_usage_below_zero_is_below_the_axis():
-    """What was given back in a later hour than it was taken in makes that hour negative."""
+def test_chart_draws_negative_usage_below_the_axis():
+    """A credit in a later hour than its take makes that hour negative."""
     text = PlotFormatter(height=4).format(
         [snapshot("2026-01-15T08:00Z", {"tpm": 2_000}), snapshot("2026-01-15T09:00Z", {"tpm": -1_000})]
     )
@@ -72,14 +72,14 @@ def test_usage_below_zero_is_below_the_axis():
     assert ["2K", "1K", "0", "-1K"] == [line.split()[0] for line in text.splitlines()[3:7]]
 
 
-def test_usage_of_several_is_drawn_together():
-    """One line for all, and it says how many they are."""
+def test_chart_of_several_entities_draws_their_sum():
+    """One line for all, with their number."""
     text = PlotFormatter().format([snapshot("2026-01-15", {"rpm": 3}, kind="daily", entity_id=name) for name in "ab"])
 
     assert text.startswith("rpm by day: 2 entities · gpt-4, 2026-01-15 UTC\ntotal 6, most 6 on 2026-01-15\n")
 
 
-def test_without_the_extra_the_error_says_what_to_install(monkeypatch):
+def test_plot_without_its_extra_names_what_to_install(monkeypatch):
     """The package for charts is not installed with the limiter."""
     monkeypatch.setitem(sys.modules, "asciichartpy", None)
 
@@ -89,13 +89,13 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch):
     assert 'asciichartpy is not installed; install it: pip install "zae-limiter[plot]"' == str(caught.value)
 
 
-def test_nothing_is_said_in_words():
+def test_plot_without_usage_says_so():
     """An empty chart would look like a fault."""
     assert "Nothing was used." == PlotFormatter().format([])
 
 
 @pytest.mark.parametrize("sizes", [{"width": 39}, {"height": 1}])
-def test_a_chart_without_room_is_refused(sizes):
+def test_chart_without_room_is_refused(sizes):
     """A name and a bar must fit."""
     with pytest.raises(ValidationError):
         PlotFormatter(**sizes)

@@ -9,8 +9,8 @@ from zae_limiter.visualization.series import SeriesBounds, series_of
 MANY = SeriesBounds(windows=10_000, parts=6)
 
 
-def test_hours_in_which_nothing_was_used_are_zero():
-    """A chart has a place for every hour between the first and the last."""
+def test_series_has_zero_for_hours_without_usage():
+    """A chart has a position for every hour between the first and the last."""
     (series,) = series_of([snapshot("2026-01-15T08:00Z", {"rpm": 5}), snapshot("2026-01-15T11:00Z", {"rpm": 7})], MANY)
 
     assert [5, 0, 0, 7] == series.amounts
@@ -18,15 +18,15 @@ def test_hours_in_which_nothing_was_used_are_zero():
     assert "user-1 · gpt-4" == series.whose
 
 
-def test_kinds_of_windows_are_never_added_up():
-    """An hour is in its day already."""
+def test_series_never_adds_different_kinds_of_windows():
+    """The usage of an hour is already in its day."""
     both = [snapshot("2026-01-15T08:00Z", {"rpm": 5}), snapshot("2026-01-15", {"rpm": 5}, kind="daily")]
 
     assert [("hourly", 5), ("daily", 5)] == [(one.window_type, one.total) for one in series_of(both, MANY)]
 
 
-def test_a_month_of_hours_ends_where_the_next_begins():
-    """Months are of different lengths."""
+def test_series_of_a_month_ends_where_the_next_begins():
+    """Months have different lengths."""
     months = [snapshot(f"2026-{month:02}-01", {"rpm": month}, kind="monthly") for month in (1, 3)]
 
     (series,) = series_of(months, MANY)
@@ -35,8 +35,8 @@ def test_a_month_of_hours_ends_where_the_next_begins():
     assert [1, 0, 3] == series.amounts
 
 
-def test_too_many_hours_are_drawn_as_days():
-    """What is too fine to be seen is summed into longer windows, and says in which it was counted."""
+def test_series_of_too_many_hours_becomes_days():
+    """Windows that are too fine are summed into longer ones, and the series names the counted ones."""
     hours = [snapshot(f"2026-01-{day:02}T{hour:02}:00Z", {"rpm": 1}) for day in (1, 2, 3) for hour in (9, 10)]
 
     (series,) = series_of(hours, SeriesBounds(windows=48, parts=6))
@@ -45,7 +45,7 @@ def test_too_many_hours_are_drawn_as_days():
     assert [2, 2, 2] == series.amounts
 
 
-def test_the_largest_come_first_and_the_others_together():
+def test_series_names_the_largest_parts_and_sums_the_others():
     """A legend has room for few."""
     used = {"a": 1, "b": 40, "c": 2, "d": 30}
     shown = [snapshot("2026-01-15T08:00Z", {"rpm": amount}, entity_id=name) for name, amount in used.items()]
@@ -56,8 +56,8 @@ def test_the_largest_come_first_and_the_others_together():
     assert "4 entities · gpt-4" == series.whose
 
 
-def test_parts_are_named_by_what_differs():
-    """One entity's resources, a resource's entities, or both."""
+def test_series_names_parts_by_what_differs():
+    """The resources of one entity, the entities of one resource, or both."""
     one = snapshot("2026-01-15T08:00Z", {"rpm": 2})
     of_another = snapshot("2026-01-15T08:00Z", {"rpm": 1}, entity_id="user-2")
     of_search = snapshot("2026-01-15T08:00Z", {"rpm": 1}, resource="search")
@@ -78,7 +78,7 @@ def test_parts_are_named_by_what_differs():
     windows=st.integers(1, 60),
     parts=st.integers(1, 5),
 )
-def test_nothing_is_lost_however_little_room_there_is(used, windows, parts):
+def test_series_in_little_room_keeps_its_total(used, windows, parts):
     """The total of a series is that of its snapshots, and it keeps within its bounds."""
     shown = [
         snapshot(f"2026-01-{1 + hour // 24:02}T{hour % 24:02}:00Z", {"rpm": amount}, entity_id=name)

@@ -1,4 +1,4 @@
-"""Usage added up, for people and for programs."""
+"""Summaries of usage, for people and for programs."""
 
 import csv
 import io
@@ -14,28 +14,28 @@ HOURS = [
 DAY = snapshot("2026-01-15", {"rpm": 6}, kind="daily")
 
 
-def test_rows_have_totals_and_means_by_limit():
-    """Limits in order, thousands apart; the mean is over all snapshots, also those that lack the limit."""
+def test_summary_has_totals_and_means_by_limit():
+    """Limits in order, with thousands separators; the mean is over all snapshots, also those without the limit."""
     (sums,) = sums_of(HOURS)
 
     assert [("rpm", "6", "2.0"), ("tpm", "1,234,000", "411,333.3")] == sums.rows
     assert "Of 3 hourly snapshots, 2026-01-15 07:00 to 2026-01-15 09:00 UTC." == sums.of_what
 
 
-def test_one_window_is_named_once():
+def test_summary_of_one_window_names_it_once():
     """A span needs two ends."""
     assert ["Of 1 daily snapshot, 2026-01-15 UTC."] == [sums.of_what for sums in sums_of([DAY])]
 
 
-def test_kinds_of_windows_are_not_added_up():
-    """An hour is in its day: together they would count twice."""
+def test_summary_does_not_add_different_kinds_of_windows():
+    """The usage of an hour is already in its day."""
     found = {sums.window_type: sums.summary.total["rpm"] for sums in sums_of([DAY, *HOURS])}
 
     assert {"hourly": 6, "daily": 6} == found
 
 
-def test_csv_is_read_back_as_it_was():
-    """A row for each limit, bare numbers, and the names that JSON has."""
+def test_summary_csv_reads_back_unchanged():
+    """A row for each limit, plain numbers, and the names that JSON has."""
     rows = list(csv.DictReader(io.StringIO(sums_as_csv([*HOURS, DAY]))))
 
     assert {
@@ -51,15 +51,15 @@ def test_csv_is_read_back_as_it_was():
     assert 1_234_000 / 3 == float(rows[1]["average"])
 
 
-def test_csv_of_nothing_is_a_header():
+def test_summary_csv_without_usage_is_a_header():
     """A program that reads it finds no row, not a sentence."""
     header = "limit,total,average,window_type,snapshot_count,min_window_start,max_window_start"
 
     assert header == sums_as_csv([])
 
 
-def test_names_with_commas_and_quotes_stay_one_cell():
-    """Whatever a name holds, it is quoted."""
+def test_summary_csv_quotes_names_with_commas_and_quotes():
+    """A name is one cell, whatever it contains."""
     odd = snapshot("2026-01-15", {'a,"b"\nc': 1}, kind="daily")
 
     assert ['a,"b"\nc'] == [row["limit"] for row in csv.DictReader(io.StringIO(sums_as_csv([odd])))]

@@ -1,4 +1,4 @@
-"""Usage in rows, for people and for programs."""
+"""Tables of usage, for people and for programs."""
 
 import csv
 import io
@@ -12,8 +12,8 @@ TWO = [
 ]
 
 
-def test_a_table_has_a_row_for_each_window_and_a_column_for_each_limit():
-    """Numbers stand to the right with their thousands apart; a limit that was not used there is a dash."""
+def test_table_has_a_row_per_window_and_a_column_per_limit():
+    """Numbers are aligned right with thousands separators; a limit without usage is a dash."""
     expected = """\
 WINDOW (UTC)      ENTITY         RESOURCE  rpm        tpm  writes
 2026-01-15 08:00  user-1         gpt-4       5  1,234,567       2
@@ -22,19 +22,19 @@ WINDOW (UTC)      ENTITY         RESOURCE  rpm        tpm  writes
     assert expected == TableFormatter().format(TWO)
 
 
-def test_a_table_is_what_usage_is_written_as_unless_another_is_named():
-    """Whoever just wants to see it needs no formatter."""
+def test_usage_without_a_formatter_is_a_table():
+    """A user who only wants to see it needs no formatter."""
     assert TableFormatter().format(TWO) == format_usage_snapshots(iter(TWO))
     assert CsvFormatter().format(TWO) == format_usage_snapshots(TWO, CsvFormatter())
 
 
-def test_nothing_is_said_in_words():
+def test_table_without_usage_says_so():
     """An empty table would look like a fault."""
     assert "Nothing was used." == format_usage_snapshots([])
 
 
-def test_csv_is_read_back_as_it_was():
-    """Every fact of a snapshot has its column, numbers are bare, and a limit that was not used is empty."""
+def test_table_csv_reads_back_unchanged():
+    """Every fact of a snapshot has its column, numbers are plain, and a limit without usage is empty."""
     rows = list(csv.DictReader(io.StringIO(CsvFormatter().format(TWO))))
 
     assert {
@@ -50,19 +50,19 @@ def test_csv_is_read_back_as_it_was():
     assert ("a-longer-name", "") == (rows[1]["entity_id"], rows[1]["used_tpm"])
 
 
-def test_csv_of_nothing_is_a_header():
+def test_table_csv_without_usage_is_a_header():
     """A program that reads it finds no row, not a sentence."""
     assert "entity_id,resource,window_type,window_start,window_end,total_events" == CsvFormatter().format([])
 
 
-def test_names_with_commas_and_quotes_stay_one_cell():
-    """Whatever a name holds, it is quoted."""
+def test_table_csv_quotes_names_with_commas_and_quotes():
+    """A name is one cell, whatever it contains."""
     odd = snapshot("2026-01-15", {"rpm": 1}, entity_id='a,"b"\nc')
 
     assert ['a,"b"\nc'] == [row["entity_id"] for row in csv.DictReader(io.StringIO(CsvFormatter().format([odd])))]
 
 
-def test_a_formatter_of_ones_own_needs_one_method():
+def test_custom_formatter_needs_one_method():
     """Anything with ``format`` is a formatter."""
 
     class Names:

@@ -28,7 +28,7 @@ from zae_limiter.visualization.wording import counted, in_window, short_number, 
         (-0.01, "0"),
     ],
 )
-def test_a_number_is_written_in_a_few_characters(value, expected):
+def test_number_is_written_in_few_characters(value, expected):
     """Three digits and a unit are enough beside an axis; rounding never shows a thousand of a unit."""
     assert expected == short_number(value)
 
@@ -42,7 +42,7 @@ def test_a_number_is_written_in_a_few_characters(value, expected):
         (0, "resource", "0 resources"),
     ],
 )
-def test_a_count_agrees_with_its_noun(number, noun, expected):
+def test_count_agrees_with_its_noun(number, noun, expected):
     """One is singular, all others are plural."""
     assert expected == counted(number, noun)
 
@@ -51,12 +51,12 @@ def test_a_count_agrees_with_its_noun(number, noun, expected):
     ("kind", "expected"),
     [("hourly", "at 2026-01-15 10:00"), ("daily", "on 2026-01-15"), ("monthly", "in 2026-01")],
 )
-def test_a_window_is_written_as_exactly_as_it_is_long(kind, expected):
+def test_window_is_written_as_exactly_as_it_is_long(kind, expected):
     """An hour by its minute, a day by its date, a month by its number."""
     assert expected == in_window(window_at(kind, ms_from_iso("2026-01-15T10:37:00Z")))
 
 
-def test_one_window_is_a_span_of_its_own():
+def test_span_of_one_window_is_that_window():
     """From a day to the same day is that day."""
     days = [window_at("daily", ms_from_iso(f"2026-01-{day}")) for day in (15, 16)]
 

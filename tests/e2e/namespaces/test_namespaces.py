@@ -1,16 +1,16 @@
-"""Tenants share a limiter and nothing else; one that is purged leaves nothing behind."""
+"""Tenants share a limiter and nothing else; a purged namespace leaves nothing behind."""
 
 import pytest
 
-from tests.e2e.stage import Stage, comes_to, counted, take
+from tests.e2e.deployment import Deployment, comes_to, counted, take
 from zae_limiter import Limit, NamespaceNotFoundError, RateLimitExceeded
 
 LIMITS = {"alpha": 5, "beta": 50}
 
 
-def test_two_namespaces_are_isolated_and_one_is_purged(stage: Stage) -> None:
+def test_namespaces_are_isolated_and_one_is_purged(deployment: Deployment) -> None:
     """The same entity has its own limits, buckets, usage and audit in each."""
-    with stage.opened() as repo:
+    with deployment.opened() as repo:
         ids = repo.register_namespaces(list(LIMITS))
         for namespace, capacity in LIMITS.items():
             tenant = repo.namespace(namespace)
@@ -25,7 +25,7 @@ def test_two_namespaces_are_isolated_and_one_is_purged(stage: Stage) -> None:
         with pytest.raises(NamespaceNotFoundError):
             repo.namespace("alpha")
         repo.purge_namespace(ids["alpha"])
-        left = [item["PK"]["S"] for item in stage.items() if item["PK"]["S"].startswith(f"{ids['alpha']}/")]
+        left = [item["PK"]["S"] for item in deployment.items() if item["PK"]["S"].startswith(f"{ids['alpha']}/")]
         take(beta, 25)
 
         assert [windows(5), windows(25)] == used

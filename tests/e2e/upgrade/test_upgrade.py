@@ -1,4 +1,4 @@
-"""A limiter that an older installation left is brought to this one."""
+"""A limiter of an older installation is upgraded to this one."""
 
 import io
 import zipfile
@@ -7,7 +7,7 @@ from importlib import metadata
 import pytest
 
 from tests.dynamodb.trees import session
-from tests.e2e.stage import DEADLINE_S, REGION, Stage, comes_to, counted, take
+from tests.e2e.deployment import DEADLINE_S, REGION, Deployment, comes_to, counted, take
 from zae_limiter import Limit, SyncRepository, VersionMismatchError
 from zae_limiter._sync.upgrade import record_deployed
 
@@ -16,28 +16,28 @@ OLD_HANDLER = "def handler(event, context):\n    return {'batchItemFailures': []
 
 
 @pytest.fixture
-def old(stage: Stage) -> Stage:
-    """A limiter whose function is of an old version, and counts nothing."""
+def old(deployment: Deployment) -> Deployment:
+    """Return a limiter whose function is of an old version, and counts nothing."""
     package = io.BytesIO()
     with zipfile.ZipFile(package, "w") as written:
         written.writestr("zae_limiter_aggregator/__init__.py", "")
         written.writestr("zae_limiter_aggregator/handler.py", OLD_HANDLER)
-    client = stage.clients.of("lambda")
-    client.update_function_code(FunctionName=f"{stage.name}-aggregator", ZipFile=package.getvalue())
-    client.get_waiter("function_updated_v2").wait(FunctionName=f"{stage.name}-aggregator")
-    record_deployed(stage.url, OLD, session=session())
-    return stage
+    client = deployment.clients.of("lambda")
+    client.update_function_code(FunctionName=f"{deployment.name}-aggregator", ZipFile=package.getvalue())
+    client.get_waiter("function_updated_v2").wait(FunctionName=f"{deployment.name}-aggregator")
+    record_deployed(deployment.url, OLD, session=session())
+    return deployment
 
 
-def test_an_old_function_is_found_out_and_upgraded(old: Stage) -> None:
+def test_old_function_is_reported_and_upgraded_by_the_command(old: Deployment) -> None:
     """Then it counts; the options of the stack are as before."""
     before = old.command("check")
     with pytest.raises(VersionMismatchError):
         SyncRepository.connect(
             old.name, REGION, endpoint_url=old.aws_url, session=session(), auto_update=False, deadline_s=DEADLINE_S
         )
-    planned, done, again = old.told("upgrade", "--dry-run"), old.told("upgrade"), old.told("upgrade")
-    after, versions = old.command("check"), old.told("version")
+    planned, done, again = old.printed("upgrade", "--dry-run"), old.printed("upgrade"), old.printed("upgrade")
+    after, versions = old.command("check"), old.printed("version")
     with old.opened() as repo:
         repo.set_system_defaults([Limit.per_day("rpd", 100)])
         take(repo, 5, times=2)
@@ -50,8 +50,8 @@ def test_an_old_function_is_found_out_and_upgraded(old: Stage) -> None:
     assert {"hourly": 10, "daily": 10} == usage
 
 
-def test_whoever_connects_brings_it_up_to_date_where_that_is_wanted(old: Stage) -> None:
-    """Without a command."""
+def test_old_function_is_upgraded_by_a_client_with_auto_upgrade(old: Deployment) -> None:
+    """No command is needed."""
     with SyncRepository.connect(
         old.name, REGION, endpoint_url=old.aws_url, session=session(), auto_update=True, deadline_s=DEADLINE_S
     ) as repo:
@@ -59,4 +59,4 @@ def test_whoever_connects_brings_it_up_to_date_where_that_is_wanted(old: Stage) 
 
     assert record is not None
     assert metadata.version("zae-limiter") == record.lambda_version
-    assert not old.told("upgrade")["code_changed"]
+    assert not old.printed("upgrade")["code_changed"]

@@ -1,9 +1,12 @@
-"""Interrupts a sync client thousands of times, with real signals and exceptions set from other threads.
+"""Interrupt a sync client thousands of times, with real signals and exceptions set from other threads.
 
-Run it with ``python -m tests.interrupts.storm --interrupts 20000 --url memory://``; ``make`` tests run a short one. It
-prints what happened and fails if a thread hangs, if the limiter does not work afterwards, or if too much was admitted.
+    python -m tests.interrupts.random_signals --interrupts 20000 --url memory://
 
-The main thread is struck by a timer whose handler raises. Worker threads are struck by ``PyThreadState_SetAsyncExc``.
+The tests run a short one. It prints the counts, and fails if a thread hangs, if the limiter does not work afterwards,
+or if too much was admitted.
+
+The main thread is interrupted by a timer whose handler raises. Worker threads are interrupted by
+``PyThreadState_SetAsyncExc``.
 """
 
 import argparse
@@ -26,13 +29,13 @@ CAPACITY = 10**6
 TEN_YEARS_S = 10 * 365 * 86_400
 RESOURCE = "gpt-4"
 ENTITIES = ("user-1", "user-2", "child-1")
-"""Few, so that callers meet; the last takes from its parent too."""
+"""Few entities, so that callers share buckets; the last one also takes from its parent."""
 _EVERY_S = {"dynamodb": 0.02}
-"""The longest pause between two interrupts, by kind of store: some calls must succeed in between."""
+"""The longest pause between two interrupts in seconds, by kind of store: some calls must succeed in between."""
 _TRIES = 20
 
 
-class Struck(BaseException):
+class RandomInterrupt(BaseException):
     """Raised by the signal handler, and set in worker threads."""
 
 
@@ -42,17 +45,17 @@ class WorkFailedError(Exception):
 
 @dataclass(slots=True)
 class Counts:
-    """What a thread has seen: tokens that it was admitted for certain, and calls that ended in each way."""
+    """The results of one thread: tokens that were certainly admitted, and calls by how they ended."""
 
     admitted: int = 0
-    struck: int = 0
+    interrupted: int = 0
     unavailable: int = 0
     slowest_s: float = 0.0
 
 
 @dataclass(slots=True)
-class Storm:
-    """One limiter under fire."""
+class RandomSignals:
+    """One limiter and the threads that are interrupted."""
 
     limiter: Any
     deadline_s: float
@@ -60,11 +63,11 @@ class Storm:
     every_s: float = 0.002
     workers: int = 4
     seed: int = 1
-    strikes: "itertools.count[int]" = field(default_factory=itertools.count)
+    sent: "itertools.count[int]" = field(default_factory=itertools.count)
     ended: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> list[Counts]:
-        """Strike this often, then let every thread end, and return what they have seen."""
+        """Interrupt this often, then let every thread end, and return their counts."""
         counts = [Counts() for _ in range(self.workers + 1)]
         threads = [
             threading.Thread(target=self._survive, args=(counts[number], number), daemon=True)
@@ -72,41 +75,43 @@ class Storm:
         ]
         for thread in threads:
             thread.start()
-        striker = threading.Thread(target=self._strike, args=([thread.ident for thread in threads],), daemon=True)
-        striker.start()
+        interrupter = threading.Thread(
+            target=self._interrupt_workers, args=([thread.ident for thread in threads],), daemon=True
+        )
+        interrupter.start()
         self._work_under_signals(counts[0])
-        for thread in (striker, *threads):
+        for thread in (interrupter, *threads):
             thread.join(60 * self.deadline_s)
             if thread.is_alive():
                 raise AssertionError(f"a thread hangs: {thread}")
         return counts
 
-    def _strike(self, idents: list[int | None]) -> None:
-        """Strike worker threads at random moments."""
+    def _interrupt_workers(self, idents: list[int | None]) -> None:
+        """Interrupt worker threads at random times."""
         chance = random.Random(self.seed)
-        while next(self.strikes) < self.interrupts:
+        while next(self.sent) < self.interrupts:
             time.sleep(chance.random() * self.every_s)
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(chance.choice(idents) or 0), ctypes.py_object(Struck)
+                ctypes.c_ulong(chance.choice(idents) or 0), ctypes.py_object(RandomInterrupt)
             )
         self.ended.set()
 
     def _work_under_signals(self, counts: Counts) -> None:
-        """Work in the main thread, which a timer strikes at random moments."""
+        """Work in the main thread, which a timer interrupts at random times."""
         chance = random.Random(self.seed + 1)
 
-        def strike(_: int, frame: FrameType | None) -> None:
-            # Only a call is struck, and not what repeats it.
-            while frame is not None and frame.f_code is not Storm._take.__code__:
+        def interrupt(_: int, frame: FrameType | None) -> None:
+            # Only a call is interrupted, not the loop that repeats it.
+            while frame is not None and frame.f_code is not RandomSignals._take.__code__:
                 frame = frame.f_back
             if frame is not None:
-                next(self.strikes)
-                raise Struck
+                next(self.sent)
+                raise RandomInterrupt
 
-        before = signal.signal(signal.SIGALRM, strike)
+        before = signal.signal(signal.SIGALRM, interrupt)
         try:
             while not self.ended.is_set():
-                with suppress(Struck):
+                with suppress(RandomInterrupt):
                     first_s, then_s = (0.0005 + 2 * chance.random() * self.every_s for _ in range(2))
                     signal.setitimer(signal.ITIMER_REAL, first_s, then_s)
                     self._work(counts, 0)
@@ -115,22 +120,22 @@ class Storm:
             signal.signal(signal.SIGALRM, before)
 
     def _survive(self, counts: Counts, number: int) -> None:
-        """Work in a worker thread, which may be struck between two calls too."""
+        """Work in a worker thread, which may also be interrupted between two calls."""
         while not self.ended.is_set():
             try:
                 self._work(counts, number)
-            except Struck:
+            except RandomInterrupt:
                 continue
 
     def _work(self, counts: Counts, number: int) -> None:
-        """Take again and again until the storm has ended."""
+        """Take again and again until all interrupts were sent."""
         chance = random.Random((self.seed, number).__hash__())
         while not self.ended.is_set():
             started_s = time.monotonic()
             try:
                 self._take(counts, chance)
-            except Struck:
-                counts.struck += 1
+            except RandomInterrupt:
+                counts.interrupted += 1
             except RateLimiterUnavailable:
                 counts.unavailable += 1
             except (RateLimitExceeded, WorkFailedError):
@@ -163,7 +168,7 @@ def check(limiter: Any, counts: list[Counts], deadline_s: float) -> dict[str, in
             take_once(entity)
 
     def take_once(entity: str) -> None:
-        # An engine may be busy for a while with requests that were given up.
+        # An engine may be busy for a while with requests of interrupted callers.
         for _ in range(_TRIES):
             with suppress(RateLimiterUnavailable), limiter.acquire(entity, RESOURCE, {"rpm": 1}):
                 done.append(entity)
@@ -181,8 +186,8 @@ def check(limiter: Any, counts: list[Counts], deadline_s: float) -> dict[str, in
     return charged
 
 
-def storm(url: str, interrupts: int, deadline_s: float, seed: int = 1) -> str:
-    """Run a storm on a store, and return a line about it.
+def run_signals(url: str, interrupts: int, deadline_s: float, seed: int = 1) -> str:
+    """Interrupt a limiter on a store, and return a line with the counts.
 
     Raises:
         AssertionError: A promise was broken.
@@ -196,23 +201,23 @@ def storm(url: str, interrupts: int, deadline_s: float, seed: int = 1) -> str:
         for entity in ENTITIES:
             with limiter.acquire(entity, RESOURCE, {"rpm": 1}):
                 pass
-        run = Storm(limiter, deadline_s, interrupts, _EVERY_S.get(url.split(":")[0], 0.002), seed=seed)
+        run = RandomSignals(limiter, deadline_s, interrupts, _EVERY_S.get(url.split(":")[0], 0.002), seed=seed)
         counts = [*run.run(), Counts(admitted=len(ENTITIES))]
-        # Whatever was interrupted is due by then.
+        # All interrupted calls have reached their deadline by then.
         time.sleep(deadline_s + 1)
         charged = check(limiter, counts, deadline_s)
-    struck, admitted = sum(one.struck for one in counts), sum(one.admitted for one in counts)
+    interrupted, admitted = sum(one.interrupted for one in counts), sum(one.admitted for one in counts)
     unavailable = sum(one.unavailable for one in counts)
     slowest_s = max(one.slowest_s for one in counts)
     return (
-        f"{url.split(':')[0]}: {interrupts} interrupts, {struck} calls struck, {admitted} admitted, "
+        f"{url.split(':')[0]}: {interrupts} interrupts, {interrupted} calls interrupted, {admitted} admitted, "
         f"{sum(charged.values())} charged, {unavailable} unavailable, slowest call {slowest_s:.2f} s "
         f"(deadline {deadline_s} s); all threads ended"
     )
 
 
 def main() -> None:
-    """Run a storm by the options of the command line."""
+    """Run with the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--interrupts", type=int, default=20_000)
     parser.add_argument("--deadline", type=float, default=1.0)
@@ -220,7 +225,7 @@ def main() -> None:
     parser.add_argument("--url", default="memory://")
     options = parser.parse_args()
     sys.setswitchinterval(0.0005)
-    sys.stdout.write(f"{storm(options.url, options.interrupts, options.deadline, options.seed)}\n")
+    sys.stdout.write(f"{run_signals(options.url, options.interrupts, options.deadline, options.seed)}\n")
 
 
 if __name__ == "__main__":

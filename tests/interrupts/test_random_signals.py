@@ -1,6 +1,7 @@
-"""Real interrupts, some hundreds of them: every thread ends, the limiter goes on, and nothing is admitted twice.
+"""Some hundreds of real interrupts: every thread ends, the limiter works afterwards, and nothing is admitted twice.
 
-In a process of its own, for timers and handlers belong to the main thread. ``tests.interrupts.storm`` runs longer ones.
+Each test runs in a process of its own, because timers and handlers belong to the main thread.
+``tests.interrupts.random_signals`` runs longer ones.
 """
 
 import os
@@ -20,8 +21,8 @@ INTERRUPTS = 600
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no timers here")
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "dynamodb"])
-def test_a_storm_of_interrupts_leaves_a_client_that_works(kind, tmp_path):
-    """Signals in the main thread, exceptions set in workers, on every table."""
+def test_random_interrupts_leave_a_client_that_works(kind, tmp_path):
+    """Signals in the main thread and exceptions set in workers, on every table."""
     urls = {
         "memory": lambda: "memory://",
         "sqlite": lambda: f"sqlite:///{tmp_path / 'limiter.db'}",
@@ -29,7 +30,7 @@ def test_a_storm_of_interrupts_leaves_a_client_that_works(kind, tmp_path):
     }
     arguments = ["--interrupts", str(INTERRUPTS), "--deadline", "2", "--url", urls[kind]()]
     finished = subprocess.run(
-        [sys.executable, "-m", "tests.interrupts.storm", *arguments],
+        [sys.executable, "-m", "tests.interrupts.random_signals", *arguments],
         capture_output=True,
         text=True,
         timeout=600,

@@ -1,15 +1,15 @@
-"""Chance at work in a world of shards: one seed is one run, and replays it."""
+"""One random run of a sharded bucket; the same seed gives the same run."""
 
 from random import Random
 
+from tests.promise.random_run import NAMES, some_amount, some_limits, some_scenario
 from tests.promise.shard_world import ShardWorld
-from tests.promise.wander import NAMES, some_amount, some_limits, some_scenario
 
 _STEPS_MS = (0, 0, 1, 2, 7, 50, 333, 1_000, 5_000, 60_000, 3_600_000)
 
 
-def wander(seed: int, steps: int) -> ShardWorld:
-    """Run one world for so many steps."""
+def run_random(seed: int, steps: int) -> ShardWorld:
+    """Run one world for this many steps. Each step is drawn from the seed."""
     random = Random(seed)
     world = ShardWorld(some_scenario(random))
     prompt = random.choice((0.4, 0.8))
@@ -40,7 +40,7 @@ def _move(world: ShardWorld, random: Random, who: int, growing: float) -> None:
     elif kind < 0.95:
         world.tick(random.choice(_STEPS_MS))
     else:
-        _upset(world, random, who)
+        _disturb(world, random, who)
 
 
 def _settle(world: ShardWorld, random: Random, who: int, shard: int) -> None:
@@ -55,7 +55,7 @@ def _settle(world: ShardWorld, random: Random, who: int, shard: int) -> None:
         world.debit_one(who, shard, (name, debt))
 
 
-def _upset(world: ShardWorld, random: Random, who: int) -> None:
+def _disturb(world: ShardWorld, random: Random, who: int) -> None:
     kind = random.random()
     if kind < 0.3:
         world.configure(some_limits(random))

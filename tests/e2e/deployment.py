@@ -1,4 +1,4 @@
-"""A limiter as its operator and its users have it: a command line, other processes, AWS itself."""
+"""A limiter as its operator and its users have it: a command line, other processes, and AWS itself."""
 
 import json
 import os
@@ -14,20 +14,20 @@ from typing import Any
 
 from tests.dynamodb.engines import fresh_table_name
 from tests.dynamodb.trees import session
-from tests.long_waits import PATIENT
+from tests.long_waits import LONG_DEADLINE
 from zae_limiter import SyncRateLimiter, SyncRepository
 from zae_limiter.infra.clients import Clients
 
 REGION = "us-east-1"
 ROOT = Path(__file__).resolve().parents[2]
-# A busy machine takes its time; whoever waits looks often, and gives up late.
+# A busy machine is slow: look often, and give up late.
 PATIENCE_S = 180.0
 DEADLINE_S = 30.0
 POLL_S = 0.2
 
 
 def comes_to(expected: Any, look: Callable[[], Any]) -> Any:
-    """What is seen in the end: as soon as it is what is expected, or when patience is over."""
+    """Return what is seen: as soon as it is the expected value, or at the end of the waiting time."""
     end_s = time.monotonic() + PATIENCE_S
     while (seen := look()) != expected and time.monotonic() < end_s:
         time.sleep(POLL_S)
@@ -35,7 +35,7 @@ def comes_to(expected: Any, look: Callable[[], Any]) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class Deployment:
     """One limiter on a local AWS."""
 
     name: str
@@ -54,21 +54,21 @@ class Stage:
         """Run a command on the limiter and its stack, as a shell would."""
         return self._run("-m", "zae_limiter", *arguments, *self.place)
 
-    def told(self, *arguments: str) -> Any:
-        """What such a command prints as JSON, and ends well."""
+    def printed(self, *arguments: str) -> Any:
+        """Run such a command, require success, and return its JSON."""
         return _read(self.command(*arguments, "--json"))
 
-    def told_of_data(self, *arguments: str) -> Any:
-        """What a command on the limiter's data prints as JSON, and ends well."""
+    def printed_data(self, *arguments: str) -> Any:
+        """Run a command on the limiter's data, require success, and return its JSON."""
         return _read(self._run("-m", "zae_limiter", *arguments, "--url", self.url, "--json"))
 
     def program(self, source: str) -> Any:
-        """What a program in a process of its own prints as JSON; it is told where the limiter is."""
+        """Run a program in a process of its own, with the place of the limiter, and return its JSON."""
         return _read(self._run("-c", source, self.name, REGION, self.aws_url))
 
     @contextmanager
     def opened(self, namespace: str = "default") -> Iterator[SyncRepository]:
-        """The limiter as an administrator opens it."""
+        """Open the limiter as an administrator does."""
         with SyncRepository.open(self.url, namespace=namespace, session=session(), deadline_s=DEADLINE_S) as repo:
             yield repo
 
@@ -77,7 +77,7 @@ class Stage:
         return Clients(REGION, self.aws_url, session())
 
     def hand_to_function(self, records: list[dict[str, Any]]) -> Any:
-        """What the deployed function answers to a batch of records."""
+        """Return the answer of the deployed function to a batch of records."""
         client = self.clients.of("lambda")
         payload = json.dumps({"Records": records}).encode()
         answer = client.invoke(FunctionName=f"{self.name}-aggregator", Payload=payload)
@@ -85,12 +85,12 @@ class Stage:
         return json.loads(answer["Payload"].read())
 
     def items(self) -> list[dict[str, Any]]:
-        """Everything in the table, as DynamoDB has it."""
+        """Return all items of the table, as DynamoDB has them."""
         pages = self.clients.of("dynamodb").get_paginator("scan").paginate(TableName=self.name, ConsistentRead=True)
         return [item for page in pages for item in page["Items"]]
 
     def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        known = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", **PATIENT}
+        known = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", **LONG_DEADLINE}
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "ZAE_"))}
         command = [sys.executable, *arguments]
         return subprocess.run(
@@ -110,12 +110,12 @@ def _read(done: subprocess.CompletedProcess[str]) -> Any:
     return json.loads(done.stdout)
 
 
-def fresh_stage(aws_url: str) -> Stage:
-    return Stage(fresh_table_name(), aws_url)
+def new_deployment(aws_url: str) -> Deployment:
+    return Deployment(fresh_table_name(), aws_url)
 
 
 def take(repo: SyncRepository, amount: int, times: int = 1, entity_id: str = "user-1") -> None:
-    """Take tokens of ``rpd``, so many times."""
+    """Take tokens of ``rpd`` this many times."""
     limiter = SyncRateLimiter(repo)
     for _ in range(times):
         with limiter.acquire(entity_id, "gpt-4", {"rpd": amount}):
@@ -123,23 +123,23 @@ def take(repo: SyncRepository, amount: int, times: int = 1, entity_id: str = "us
 
 
 def counted(repo: SyncRepository, entity_id: str = "user-1") -> dict[str, int]:
-    """What was counted of ``rpd`` so far, by the kind of window; an hour may end in between."""
+    """Return the usage of ``rpd`` so far, by kind of window; an hour may end in between."""
     sums: Counter[str] = Counter()
     for one in repo.get_usage_snapshots(entity_id)[0]:
         sums[one.window_type] += one.counters.get("rpd", 0)
     return dict(sums)
 
 
-def records_of(stage: Stage) -> list[dict[str, Any]]:
-    """All records of the limiter's stream, as the function is handed them."""
-    client = stage.clients.of("dynamodbstreams")
-    (stream,) = client.list_streams(TableName=stage.name)["Streams"]
+def records_of(deployment: Deployment) -> list[dict[str, Any]]:
+    """Return all records of the limiter's stream, as the function receives them."""
+    client = deployment.clients.of("dynamodbstreams")
+    (stream,) = client.list_streams(TableName=deployment.name)["Streams"]
     found: list[dict[str, Any]] = []
     for shard in client.describe_stream(StreamArn=stream["StreamArn"])["StreamDescription"]["Shards"]:
         place = {"StreamArn": stream["StreamArn"], "ShardId": shard["ShardId"], "ShardIteratorType": "TRIM_HORIZON"}
         iterator = client.get_shard_iterator(**place)["ShardIterator"]
         found += client.get_records(ShardIterator=iterator, Limit=1000)["Records"]
     for record in found:
-        told = record["dynamodb"]
-        told["ApproximateCreationDateTime"] = told["ApproximateCreationDateTime"].timestamp()
+        change = record["dynamodb"]
+        change["ApproximateCreationDateTime"] = change["ApproximateCreationDateTime"].timestamp()
     return found

@@ -1,4 +1,4 @@
-"""Chance at work in a world: one seed is one run, and replays it."""
+"""One random run of one bucket; the same seed gives the same run."""
 
 from random import Random
 
@@ -10,7 +10,7 @@ _STEPS_MS = (0, 0, 1, 1, 2, 7, 50, 333, 1_000, 5_000, 60_000, 3_600_000)
 
 
 def some_limit(random: Random, name: str) -> Limit:
-    """A limit of one of three kinds: one fills in a second, one in hours, one never divides evenly."""
+    """Return a limit of one of three kinds: it fills in a second, in hours, or in rounded parts."""
     if name == "fast":
         return Limit(name, random.randint(1, 8), random.randint(1, 8), 1)
     if name == "slow":
@@ -19,12 +19,12 @@ def some_limit(random: Random, name: str) -> Limit:
 
 
 def some_limits(random: Random) -> tuple[Limit, ...]:
-    """One to three limits."""
+    """Return one to three limits."""
     return tuple(some_limit(random, name) for name in random.sample(NAMES, random.randint(1, 3)))
 
 
 def some_scenario(random: Random) -> Scenario:
-    """Exact clocks more often than not; wide, skewed and slow ones too."""
+    """Return a scenario, mostly with exact clocks, sometimes with wide bounds, clock errors and delays."""
     skew = random.choice((0, 0, 0, 5, 400))
     clocks = []
     for _ in range(random.choice((1, 2, 3, 3))):
@@ -36,12 +36,12 @@ def some_scenario(random: Random) -> Scenario:
 
 
 def some_amount(random: Random, name: str) -> int:
-    """Small, nothing, or all there can be."""
+    """Return a small amount, 0, or the largest."""
     return random.choice((0, 1, 1, 1, 2, 3, random.randint(0, 9), 100 if name != "odd" else random.randint(1, 90)))
 
 
-def wander(seed: int, steps: int) -> World:
-    """Run one world for so many steps."""
+def run_random(seed: int, steps: int) -> World:
+    """Run one world for this many steps. Each step is drawn from the seed."""
     random = Random(seed)
     world = World(some_scenario(random))
     busy = random.choice((0.2, 0.6))
@@ -66,7 +66,7 @@ def _move(world: World, random: Random, busy: float) -> None:
     elif kind < 0.93:
         world.tick(random.choice(_STEPS_MS))
     else:
-        _upset(world, random, who)
+        _disturb(world, random, who)
 
 
 def _work(world: World, random: Random, who: int) -> None:
@@ -91,7 +91,7 @@ def _settle(world: World, random: Random, who: int, busy: float) -> None:
         world.finish(who)
 
 
-def _upset(world: World, random: Random, who: int) -> None:
+def _disturb(world: World, random: Random, who: int) -> None:
     kind = random.random()
     if kind < 0.35:
         world.configure(some_limits(random), expires=random.random() < 0.8)
