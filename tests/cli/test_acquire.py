@@ -115,7 +115,7 @@ class TestMisused:
             (("u", "r", "-c", "rpm:1", "-l", "rpm"), "'rpm': must be NAME:RATE[/PERIOD][:burst=N]"),
             (("u", "r", "-c", "rpm:1", "-l", "rpm:0"), "'rpm:0': rate: must be at least 1"),
             (("u", "r", "-c", "rpm:1", "-c", "rpm:1", "-l", "rpm:5"), "'rpm': is given twice"),
-            (("u", "r", "-c", "rpm:1", "-l", "rpm:5", "-l", "rpm:6"), "'rpm': is there twice"),
+            (("u", "r", "-c", "rpm:1", "-l", "rpm:5", "-l", "rpm:6"), "'rpm': appears twice"),
             (("u", "r", "-c", "rpm:-1", "-l", "rpm:5"), "-1"),
             (("u", "r", "-c", "rpm:6", "-l", "rpm:5"), "more than the capacity of limit 'rpm' (5)"),
             (("u", "r", "-c", "tpm:1", "-l", "rpm:5"), "'tpm'"),

@@ -79,7 +79,7 @@ class TestAmounts:
 
     def test_an_unknown_limit_is_told_the_known_ones(self) -> None:
         """So a misspelt name is found at once."""
-        with pytest.raises(ValidationError, match="these are: rpm, rps") as refused:
+        with pytest.raises(ValidationError, match="in force are: rpm, rps") as refused:
             amounts_of({"rsp": 1}, stored(RPS, RPM))
 
         assert ("consume", "rsp") == (refused.value.field, refused.value.value)

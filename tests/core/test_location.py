@@ -138,7 +138,7 @@ SURROGATES = ["\ud800", "\udc80", "a\udfffb"]
 )
 def test_a_url_with_a_lone_surrogate_is_refused(url: str, odd: str) -> None:
     """It has no bytes, so no file, host or header can be named by it."""
-    with pytest.raises(ValidationError, match="no valid Unicode") as refused:
+    with pytest.raises(ValidationError, match="not valid Unicode") as refused:
         parse_location(url.format(odd))
 
     assert "url" == refused.value.field
@@ -165,7 +165,7 @@ def test_a_location_that_no_url_was_read_from_is_checked_too(odd: object) -> Non
 
 def test_a_path_with_a_null_is_refused() -> None:
     """No file system has it."""
-    with pytest.raises(ValidationError, match="no file name has"):
+    with pytest.raises(ValidationError, match="a file name cannot have"):
         SqliteLocation("a\0b")
 
 

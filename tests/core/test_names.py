@@ -107,7 +107,7 @@ def test_the_default_resource_is_allowed_only_where_asked_for() -> None:
     """Limits for every resource are a matter of entities alone."""
     names.check_resource("_default_", allow_default=True)
 
-    with pytest.raises(InvalidNameError, match="only for the limits of an entity"):
+    with pytest.raises(InvalidNameError, match="only allowed for the limits of an entity"):
         names.check_resource("_default_")
 
 

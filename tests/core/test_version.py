@@ -75,7 +75,7 @@ def test_what_is_to_be_upgraded(record: VersionRecord, expected: Compatibility) 
 def test_a_table_that_asks_for_a_newer_client_is_refused() -> None:
     """The error says from which version on."""
     check_client(VersionRecord("1.0.0", client_min_version="0.4.0"), "0.4.0")
-    with pytest.raises(VersionMismatchError, match=r"Client 0\.4\.0 and stack 0\.5\.0 .* from 0\.5\.0 on") as caught:
+    with pytest.raises(VersionMismatchError, match=r"Client 0\.4\.0 and stack 0\.5\.0 .* 0\.5\.0 or later") as caught:
         check_client(VersionRecord("1.0.0", "0.5.0", "0.5.0"), "0.4.0")
 
     assert ("0.4.0", "0.5.0") == (caught.value.client_version, caught.value.stack_version)

@@ -1,16 +1,18 @@
-"""When a bucket expires.
+"""Compute when a bucket expires.
 
-Only buckets of default limits expire, only unsharded ones, and never one with a limit in debt: a bucket that is
-created anew starts full, so expiry must find it full, or debt would be forgiven.
+Only unsharded buckets of default limits, or of limits that the caller passes, expire. A bucket with
+a limit in debt never does. A bucket that is created again starts full. So a bucket may expire only
+when it is full, or its debt would be forgiven.
 """
 
 LEAST_MULTIPLIER = 2
 
 
 def expiry_s(used_ms: int, fill_time_ms: int, multiplier: int) -> int:
-    """Return when a bucket used at ``used_ms``, whose slowest limit fills in ``fill_time_ms``, may go; epoch seconds.
+    """Return when a bucket that was used at ``used_ms`` may expire, in epoch seconds.
 
-    ``used_ms`` must not be before the baseline of the bucket. A limit earns nothing before its baseline, so a client
-    whose clock is behind would date the expiry before the bucket is full.
+    ``fill_time_ms`` is the fill time of its slowest limit. ``used_ms`` must not be before the
+    bucket's baseline: a limit earns nothing before it. A client whose clock is behind would
+    otherwise expire the bucket before it is full.
     """
     return (used_ms + multiplier * fill_time_ms) // 1000 + 1
