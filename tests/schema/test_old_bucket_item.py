@@ -146,7 +146,7 @@ def test_a_damaged_one_is_a_named_error(change: dict[str, Any]) -> None:
 
 def test_one_without_limits_is_damaged() -> None:
     """There is nothing to keep a level of."""
-    with pytest.raises(CorruptItemError, match="no bucket of the old layout"):
+    with pytest.raises(CorruptItemError, match="not a bucket of the old layout"):
         moved(old_bucket("ns", "user-1", "gpt-4", {}), 7, Signature(1, 5))
 
 
