@@ -68,7 +68,7 @@ class TestWhereTheDataIs:
         """It ends with the command, which is hardly what one wants of it."""
         done = run("available", "user-1", "gpt-4", "-l", "rpd:1/d", "--url", "memory://")
 
-        assert "lasts no longer than this command" in done.stderr
+        assert "is lost when this command ends" in done.stderr
 
 
 class TestInATerminal:

@@ -107,7 +107,7 @@ class TestAmounts:
 
     def test_a_limit_named_twice_is_an_error(self):
         """Which of the two amounts was meant, nobody knows."""
-        with pytest.raises(ValidationError, match="'rpm': is given twice"):
+        with pytest.raises(ValidationError, match="'rpm': appears twice"):
             gather_amounts((("rpm", 1), ("tpm", 5), ("rpm", 2)))
 
 

@@ -66,9 +66,9 @@ def test_down_says_where_its_state_is_kept(run, aws, port):
     told = [run("local", "down").stdout, run("local", "down").stdout, run("local", "down", "--wipe").stdout]
 
     assert [
-        f"Stopped; what it held is kept in {aws.directory}.\n",
-        f"It did not run; what it held is kept in {aws.directory}.\n",
-        "It did not run; what it held is removed.\n",
+        f"Stopped; its state is kept in {aws.directory}.\n",
+        f"It was not running; its state is kept in {aws.directory}.\n",
+        "It was not running; its state was deleted.\n",
     ] == told
     assert {"stopped": False, "wiped": False} == json.loads(run("local", "down", "--json").stdout)
 
@@ -148,7 +148,7 @@ class TestNotRunning:
         """So that a script can ask."""
         plain, as_json = run("local", "status"), run("local", "status", "--json")
 
-        assert (69, "", "It does not run. Start it: zae-limiter local up\n") == (
+        assert (69, "", "It is not running. Start it: zae-limiter local up\n") == (
             plain.exit_code,
             plain.stdout,
             plain.stderr,
@@ -163,7 +163,7 @@ class TestNotRunning:
         done = run("local", "env")
 
         assert (69, "") == (done.exit_code, done.stdout)
-        assert "Error: Local AWS: it does not run; start it: zae-limiter local up\n" == done.stderr
+        assert "Error: Local AWS: it is not running; start it: zae-limiter local up\n" == done.stderr
 
     def test_why_it_does_not_start_is_told(self, run, aws, port, tmp_path, monkeypatch):
         """The end of its log, below the error."""
@@ -171,7 +171,7 @@ class TestNotRunning:
         done = run("local", "up", "--port", port)
 
         assert (69, "") == (done.exit_code, done.stdout)
-        assert "Error: Local AWS: it ended while it started; it said:\n  no such luck\n" == done.stderr
+        assert "Error: Local AWS: it ended during startup; the end of its log:\n  no such luck\n" == done.stderr
 
     def test_an_interrupted_start_leaves_nothing_behind(self, aws, port, tmp_path, monkeypatch):
         """Ctrl-C while one waits is quiet, and exit code 130."""
@@ -194,14 +194,14 @@ class TestNotRunning:
         done = run("local", "up", "--docker", "--port", port)
 
         assert (69, 1) == (done.exit_code, done.stderr.count("\n"))
-        assert "no docker engine answers; start one, or leave out --docker" in done.stderr
+        assert "no docker engine answers; start one, or omit --docker" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (("up", "--port", "0"), "'--port'"),
-        (("up", "--image", "x"), "--image needs --docker"),
+        (("up", "--image", "x"), "--image requires --docker"),
         (("up", "--name", "my_app"), "'my_app': a stack name starts with a letter"),
         (("env", "--name", "my_app"), "'my_app': a stack name starts with a letter"),
         (("logs", "-n", "-1"), "'--lines'"),

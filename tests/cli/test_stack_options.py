@@ -77,8 +77,8 @@ def test_a_flag_is_the_choice_it_is_named_after(arguments, expected):
         (("--alarm-sns-topic", "mine"), "must be an ARN such as"),
         (("--tag", "search"), "must be KEY=VALUE"),
         (("--tag", "aws:x=1"), "--tag"),
-        (("--no-iam",), "name one in --aggregator-role-arn, or set --no-aggregator"),
-        (("--no-iam", "--no-aggregator", "--create-iam-roles"), "with --no-iam; leave one of the two out"),
+        (("--no-iam",), "pass --aggregator-role-arn, or pass --no-aggregator"),
+        (("--no-iam", "--no-aggregator", "--create-iam-roles"), "with --no-iam; omit one of the two"),
     ],
 )
 def test_a_bad_choice_is_told_in_the_words_of_the_command_line(run, arguments, words):

@@ -98,7 +98,7 @@ class TestList:
         part, whole = usage("list", "-r", "gpt-4", "--limit", "3"), usage("list", "-r", "gpt-4", "--all")
 
         assert 4 == len(part.stdout.splitlines())
-        assert "More follow: give --all, or go on with --cursor " in part.stderr
+        assert "There are more; pass --all, or continue with --cursor " in part.stderr
         assert (65, "") == (len(whole.stdout.splitlines()), whole.stderr)
 
     def test_csv_is_for_programs(self, usage, days):
@@ -144,7 +144,7 @@ class TestPage:
         refused = usage(command, "-e", "acme", "--html", str(other))
 
         assert (2, "<p>My notes") == (refused.exit_code, other.read_text())
-        assert "is there already, and no page of usage; give --yes to replace it" in refused.stderr
+        assert "exists and is not a usage page; pass --yes to replace it" in refused.stderr
         assert 0 == usage(command, "-e", "acme", "--html", str(other), "--yes").exit_code
         assert "My notes" not in other.read_text()
 
@@ -153,7 +153,7 @@ class TestPage:
         done = usage("list", "-e", "acme", "--html", str(tmp_path / "nowhere" / "usage.html"))
 
         assert (2, 1) == (done.exit_code, done.stderr.count("\n"))
-        assert "cannot be written" in done.stderr
+        assert "cannot write" in done.stderr
 
 
 class TestSummary:
@@ -240,8 +240,8 @@ class TestNothing:
         done = usage("list", "-e", "acme", "--start", "2026-02-01", "--json")
 
         assert {"snapshots": [], "next_cursor": None} == json.loads(done.stdout)
-        assert "Nothing was used by acme in hourly windows from 2026-02-01 00:00 UTC." in done.stderr
-        assert "Ask for a longer time" in done.stderr
+        assert "There is no usage by acme in hourly windows from 2026-02-01 00:00 UTC." in done.stderr
+        assert "Extend the time range" in done.stderr
 
     def test_whoever_never_acquired_is_told_how(self, run):
         """An empty file is no error."""
@@ -249,7 +249,7 @@ class TestNothing:
 
         for done in (listed, summed):
             assert (0, "") == (done.exit_code, done.stdout)
-            assert "Nothing was used by user-9 in hourly windows. Whatever is acquired is counted" in done.stderr
+            assert "There is no usage by user-9 in hourly windows. Every acquire is counted" in done.stderr
             assert "zae-limiter acquire user-9 gpt-4 -c rpm:1 -l rpm:100" in done.stderr
 
     def test_forms_of_a_summary_of_nothing_are_empty(self, run, tmp_path):
@@ -265,7 +265,7 @@ class TestNothing:
         )
         assert "Nothing was used." in page.read_text()
         for done in (*forms.values(), written):
-            assert "Nothing was used by user-9 in hourly windows." in done.stderr
+            assert "There is no usage by user-9 in hourly windows." in done.stderr
 
     def test_what_was_just_acquired_is_there(self, run):
         """Embedded usage is counted when it is read."""
@@ -279,12 +279,12 @@ class TestMisuse:
     @pytest.mark.parametrize(
         ("words", "expected"),
         [
-            ((), "name an entity with --entity, a resource with --resource, or both"),
+            ((), "pass --entity, --resource, or both"),
             (("-e", "a", "--start", "soon"), "Invalid value for --start: 'soon': write a time as now, today"),
             (("-e", "a", "--end", "soon"), "Invalid value for --end: 'soon'"),
             (("-e", "a", "--start", "today", "--end", "yesterday"), "--start 'today' is after --end 'yesterday'"),
             (("-e", "a", "--csv", "--json"), "choose one of --csv, --json"),
-            (("-e", "a", "--limit", "5", "--all"), "give --limit or --all, not both"),
+            (("-e", "a", "--limit", "5", "--all"), "pass --limit or --all, not both"),
             (("-e", "a", "--limit", "0"), "--limit"),
             (("-e", "a", "--cursor", "xx"), "Invalid value for --cursor"),
             (("-e", "a", "--cursor", "e30="), "Invalid --cursor"),

@@ -256,7 +256,7 @@ class TestFreshness:
         ours = [record.getMessage() for record in caplog.records if record.name.startswith("zae_limiter")]
 
         assert found.signer is before
-        assert ["Keys could not be renewed (RuntimeError); those at hand are used while they are good"] == ours
+        assert ["Could not renew credentials (RuntimeError); using the current ones until they expire"] == ours
 
     def test_keys_that_have_expired_and_cannot_be_renewed_are_a_failure(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

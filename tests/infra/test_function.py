@@ -98,7 +98,7 @@ class TestManyAtOnce:
     def test_nobody_tries_for_ever(self, function: AggregatorFunction, clients: Clients) -> None:
         clients.of("lambda").meta.events.register("before-call.lambda.UpdateFunctionCode", Rival(1000))
 
-        with pytest.raises(StackOperationError, match="others keep changing it; try again later"):
+        with pytest.raises(StackOperationError, match="other deployments keep changing it; retry later"):
             function.upload(package_of("first = 1"))
 
 

@@ -168,7 +168,7 @@ class TestLeftBehind:
         text = record.read_text()
         record.unlink()
         try:
-            with pytest.raises(LocalAwsError, match=f"process {running.pid} runs"):
+            with pytest.raises(LocalAwsError, match=f"process {running.pid} is running"):
                 aws.up(anywhere())
         finally:
             record.write_text(text)
@@ -188,7 +188,7 @@ class TestNotUp:
         """Those of this start only; afterwards it can be started."""
         with monkeypatch.context() as patch:
             patch.setenv("PYTHONPATH", in_place_of_ministack(tmp_path, BROKEN))
-            with pytest.raises(LocalAwsError, match="it ended while it started; it said:") as caught:
+            with pytest.raises(LocalAwsError, match="it ended during startup; the end of its log:") as caught:
                 aws.up(anywhere())
             with pytest.raises(LocalAwsError) as again:
                 aws.up(anywhere())
@@ -222,7 +222,7 @@ class TestNotUp:
         """A file stands in its place."""
         (tmp_path / "file").write_text("")
 
-        with pytest.raises(LocalAwsError, match=f"cannot keep its files in {tmp_path}/file/local"):
+        with pytest.raises(LocalAwsError, match=f"cannot create the directory {tmp_path}/file/local"):
             LocalAws(tmp_path / "file" / "local").up(anywhere())
 
     def test_no_environment_leads_to_what_does_not_run(self, aws):

@@ -96,7 +96,7 @@ def test_what_the_engine_refuses_is_told(aws, engine, wanted):
 def test_one_that_ends_while_it_starts_has_its_last_words_shown(aws, engine, wanted):
     """And is removed."""
     engine.broken = True
-    with pytest.raises(LocalAwsError, match="it ended while it started") as caught:
+    with pytest.raises(LocalAwsError, match="it ended during startup") as caught:
         aws.up(wanted)
 
     assert (("starting", "Ready"), {}) == (caught.value.log_lines, engine.containers)
@@ -125,7 +125,7 @@ class TestWithoutAnEngine:
         """With the way that needs none."""
         monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
 
-        with pytest.raises(LocalAwsError, match="no docker engine answers; start one, or leave out --docker"):
+        with pytest.raises(LocalAwsError, match="no docker engine answers; start one, or omit --docker"):
             LocalAws(tmp_path).up(Wanted(in_docker=True))
 
     def test_nor_over_a_network(self, tmp_path, monkeypatch):
