@@ -197,4 +197,4 @@ def test_without_keys_nothing_is_called(session: Any, monkeypatch: pytest.Monkey
     away = caller_of(session, {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}).call(LIST, NOW_S)
 
     assert isinstance(away, Unavailable)
-    assert "give the function a role" in str(away.cause)
+    assert "assign a role to the function" in str(away.cause)

@@ -231,7 +231,7 @@ class TestSummary:
         assert done.stdout.endswith("): 32 snapshots.\n")
         assert "<title>Usage of globex</title>" in top
         assert "Of 32 hourly snapshots, 2026-01-12 06:00 to 2026-01-13 21:00 UTC." in top
-        assert "<h2>The numbers</h2>" in below
+        assert "<h2>Numbers</h2>" in below
 
 
 class TestNothing:
@@ -263,7 +263,7 @@ class TestNothing:
         assert (0, {}, None) == tuple(
             json.loads(forms["json"].stdout)[key] for key in ("snapshot_count", "total", "min_window_start")
         )
-        assert "Nothing was used." in page.read_text()
+        assert "There is no usage." in page.read_text()
         for done in (*forms.values(), written):
             assert "There is no usage by user-9 in hourly windows." in done.stderr
 

@@ -30,7 +30,7 @@ def test_a_table_is_what_usage_is_written_as_unless_another_is_named():
 
 def test_nothing_is_said_in_words():
     """An empty table would look like a fault."""
-    assert "Nothing was used." == format_usage_snapshots([])
+    assert "There is no usage." == format_usage_snapshots([])
 
 
 def test_csv_is_read_back_as_it_was():
