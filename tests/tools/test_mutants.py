@@ -33,4 +33,4 @@ def test_every_module_and_every_file_of_tests_is_there() -> None:
 def test_an_unknown_module_is_told_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing is run then."""
     assert 2 == main(["bukket"])
-    assert "no such module: bukket; there are bucket, " in capsys.readouterr().err
+    assert "unknown module: bukket; choose from bucket, " in capsys.readouterr().err
