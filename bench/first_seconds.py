@@ -3,7 +3,7 @@
     .venv/bin/python bench/first_seconds.py [--runs 5] [--engine dynoxide]
 
 Users make a request, wait for the retry-after time of a rejection, and try again. The output is the
-part of the capacity and of three seconds' refill that was admitted, and the number of reads that
+part of the capacity and of three seconds' refill that was admitted. It also counts the reads that
 located the turn of the server's second. The exit code is 1 if the median of a limit is below 98 %.
 """
 

@@ -2,9 +2,9 @@
 
     .venv/bin/python bench/group.py [--calls 4096]
 
-On memory with 5 ms of simulated latency it measures writes per acquire, acquires per CPU second,
-and the duration of an acquire, with 1 to 256 at the same time. Then it measures the DynamoDB
-transport against a canned responder.
+The table is in memory with 5 ms of simulated latency, and 1 to 256 acquires run at the same time.
+The output is writes per acquire, acquires per CPU second, and the duration of an acquire. Then the
+DynamoDB transport is measured against a canned responder.
 """
 
 import argparse

@@ -33,7 +33,7 @@ _VERSION = re.compile(r"\d+\.\d+\.\d+((a|b|rc)\d+)?")
 
 
 def section(text: str, version: str) -> str | None:
-    """Return the section of a version without its heading, None if there is none."""
+    """Return the section of a version without its heading, or None."""
     for part in _SECTION.split(text):
         heading, _, body = part.partition("\n")
         if heading.startswith(f"## [{version}]"):
@@ -89,7 +89,7 @@ def notes(root: Path, version: str) -> str:
     """Return the section of a version.
 
     Raises:
-        SystemExit: There is none.
+        SystemExit: The changelog does not have it.
     """
     said = section((root / CHANGELOG).read_text(encoding="utf-8"), version)
     if not said:

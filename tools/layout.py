@@ -209,7 +209,7 @@ class _Changes:
             yield from self.found_in(child, owner, making)
 
     def _as_value(self, node: ast.ClassDef) -> str | None:
-        """Return the value class that a class is or inherits from, None if there is none."""
+        """Return the value class that a class is or inherits from, or None."""
         bases = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
         names = [name for name in (node.name, *sorted(bases)) if name in self._known]
         return names[0] if names else None

@@ -5,9 +5,9 @@
     python tools/mutants.py --again bucket    only the mutants that survived the last run
 
 mutmut makes the mutants and runs them; it does not mutate module constants and properties. A mutant
-of a module must be killed by the tests of that module or of the promise, with fewer examples than
-usual, the same in every run. A mutant with an endless loop also counts as killed. The exit code is
-1 if less than 90 % of a module's mutants are killed.
+of a module must be killed by the tests of that module or of the promise. These run with fewer
+examples than usual, the same in every run. A mutant with an endless loop also counts as killed. The
+exit code is 1 if less than 90 % of a module's mutants are killed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ import pytest
 if not hasattr(pytest.Item, "_nodeid"):
     pytest.Item._nodeid = property(lambda item: item.nodeid)
 
-# What never ends is told by the time it computes, not by a clock: the machine may be busy. 36 says so to mutmut.
+# Detect endless loops by CPU time, because the machine may be busy. mutmut reads exit code 36 as a timeout.
 signal.signal(signal.SIGPROF, lambda *_: os._exit(36))
 
 

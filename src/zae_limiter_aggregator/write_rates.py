@@ -72,7 +72,7 @@ class Memory(Generic[K, V]):
         return len(self._kept)
 
     def get(self, key: K) -> V | None:
-        """Return the remembered value, None if there is none."""
+        """Return the remembered value, or None."""
         return self._kept.get(key)
 
     def keep(self, key: K, value: V) -> None:

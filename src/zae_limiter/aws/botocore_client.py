@@ -155,7 +155,7 @@ def _answer(told: dict[str, Any], metadata: Any) -> HttpResponse:
 
 
 def _custom_hook(client: Any) -> str | None:
-    """Return the first handler of a call that belongs to neither botocore nor boto3, None if there is none."""
+    """Return the first handler of a call that belongs to neither botocore nor boto3, or None."""
     emitter = client.meta.events
     emitter = getattr(emitter, "_emitter", emitter)
     handlers = getattr(emitter, "_handlers", None)

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-# Tells click to leave a paragraph's line breaks alone.
+# Makes click keep the line breaks of a paragraph.
 _AS_WRITTEN = "\b"
 
 

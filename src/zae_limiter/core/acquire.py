@@ -163,8 +163,8 @@ def next_step(
     layout = view.layout
     if layout.terms is not terms and not layout.follows(terms):
         return _on_other_limits(view, terms, amounts, now, progress.resolved_at)
-    # Decide by the time of the refused write: tokens earned since then do not turn a rejection into
-    # a wait.
+    # Decide by the time of the refused write. Otherwise retries would turn a rejection into a wait
+    # for refill.
     if progress.asked is not None and _is_short(view, amounts, progress.asked):
         return Reject(progress.asked)
     bounds = take(view, amounts, now, progress.effort)

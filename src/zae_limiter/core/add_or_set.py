@@ -7,7 +7,8 @@ wrong estimate costs a refused write. There are two forms of the write:
 - *set* writes the balance that follows from a target level. It is right while the level is at least the target.
 
 A set gives away what is above the target. So a target a little below the capacity is right more
-often, at the price of a few tokens. A refusal returns the item, so the next estimate is exact.
+often, at the price of a few tokens. A refused write returns the item, so the next attempt has a new
+view. A wrong choice never admits too much, because the table checks the bounds of the write.
 
 Tune the constants with ``bench/full_mark.py``.
 """
@@ -73,15 +74,15 @@ def guess(view: View[Any], spend: Spend, now: TimeBounds, effort: Effort) -> Bou
     share = view.layout.shared.shares[spend.position]
     balance = view.numbers[spend.position]
     capacity = share.capacity_milli
-    # Hazard: a limit that is wrongly treated as not full keeps its overflow and admits too much. So
-    # ``over`` is computed for the latest possible time.
+    # How far the view is above full, at the latest possible time.
     over = balance + spend.most - capacity
     if effort.yielding == UTMOST or (effort.yielding and over > 0):
         return _set(spend, _yielded(min(capacity, balance + spend.earned), spend.taken, effort.yielding))
     expected, spread = _used_by_others(view, spend.position, now)
     if over <= 0 or expected - spread >= over:
-        # Even by the low estimate, others have used up the overflow, so adding is right. But if
-        # they have also used what this take needs, a read is cheaper than a refused write.
+        # The limit is not full, or others have used up the overflow even by the low estimate. So
+        # adding is right. But if they have also used what this take needs, a read is cheaper than a
+        # refusal.
         drained = balance + spend.earned - expected < spend.taken
         return None if drained and not effort.sure else _add(spend, capacity)
     pace = view.pace
@@ -93,8 +94,8 @@ def guess(view: View[Any], spend: Spend, now: TimeBounds, effort: Effort) -> Bou
         # until it is full again, so adding is right most of the time.
         return _set(spend, max(spend.taken, capacity - slack)) if effort.sure else _add(spend, capacity)
     # The set is right if others took at most ``wanted`` more than the overflow. The first term
-    # covers the high estimate of their takes. The second covers the usual gap, because the view may
-    # have been taken at an unusually full moment.
+    # covers the high estimate of their takes. The second term covers a client that has cut the
+    # overflow since the view: the limit is then about the usual gap below full.
     wanted = max(expected + spread - over, min(expected + spread, _usual_gap(pace, spend.position, offered)))
     if wanted > slack and not effort.sure:
         return None

@@ -17,7 +17,7 @@ LIMIT_BYTES = 32 * 2**20
 """The log's file stays below this size, unless a reader needs old pages for a long time."""
 
 WRITES_PER_COPY = 2000
-"""A process copies the log after this many writes of its own."""
+"""A process copies the log after it has made this many writes."""
 
 COPIES = 6
 WRITE_PAUSE_S = 0.008

@@ -23,7 +23,7 @@ MOST_REMEMBERED = 64
 
 @dataclass(slots=True)
 class Fresh:
-    """A limit that a bucket gets for the first time, with the balance it starts from."""
+    """A limit that the bucket does not have yet, with the balance it starts from."""
 
     baseline: Baseline
     balance: int

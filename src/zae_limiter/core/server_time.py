@@ -36,8 +36,8 @@ _MACHINE_MS = 2_000
 class Offset:
     """How far the server's clock is ahead of the local clock, as a lower and an upper bound.
 
-    Each bound was exact at its own local time, ``low_at_ms`` and ``high_at_ms``. Both widen from
-    there.
+    Each bound holds at its own local time, ``low_at_ms`` and ``high_at_ms``. It widens with the
+    distance from it.
     """
 
     low_ms: int
@@ -61,8 +61,9 @@ class Offset:
 
 def offset_of(date_s: int, sent_ms: int, received_ms: int) -> Offset:
     """Return the bounds of one response: the server was in second ``date_s`` between sending and receiving."""
-    # Strict on both sides: the response may have been made at the start of the second and received
-    # just before the next local millisecond, or made at the end of the second and just sent.
+    # Strict on both sides. At one extreme, the response was made at the start of the second and
+    # received just before the next local millisecond. At the other, it was made at the end, right
+    # after sending.
     return Offset(date_s * 1000 - received_ms - 1, received_ms, date_s * 1000 + 999 - sent_ms, sent_ms)
 
 

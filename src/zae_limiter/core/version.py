@@ -77,7 +77,7 @@ def chosen_update(auto_update: object) -> FunctionUpdate:
     """Return the update policy for True, False or None, which means no choice.
 
     Raises:
-        ValidationError: The value is none of the three.
+        ValidationError: The value is something else.
     """
     if auto_update is not None and type(auto_update) is not bool:
         raise ValidationError("auto_update", auto_update, "must be True, False or None")

@@ -97,7 +97,7 @@ class LocalAws:
         return running
 
     def status(self) -> LocalStatus | None:
-        """Return the running server, None if there is none."""
+        """Return the status of the running server, or None."""
         running = self._server()
         return None if running is None else self._standing(running)
 
@@ -133,7 +133,7 @@ class LocalAws:
         return environment_of(running, name)
 
     def _server(self) -> Server | None:
-        """Return the running server, None if there is none."""
+        """Return the running server, or None."""
         record = self._files.read_record()
         if record is not None and record.container is not None:
             return record if local_container.lives(record.container) else None

@@ -83,7 +83,7 @@ class StackResult:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """Whether a stack existed, and the name of the audit archive bucket that was kept, None if there is none."""
+    """Whether a stack existed, and the name of the audit archive bucket that was kept, or None."""
 
     existed: bool
     archive_kept: str | None

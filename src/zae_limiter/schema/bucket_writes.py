@@ -53,7 +53,7 @@ class Owner:
 
 
 class Signature(NamedTuple):
-    """The random numbers that identify a create and its bucket: the nonce, and the birth number."""
+    """The numbers that identify a create and its bucket: the nonce, and the birth number."""
 
     nonce: int
     birth: int
