@@ -241,6 +241,8 @@ def _add(
 
 
 def _only_if_there(write: Update) -> Update:
+    # Hazard: a purge may delete the snapshot after it was read. Without this condition the update
+    # would create it again, in a purged namespace.
     return Update(write.key, write.add, write.set, write.remove, (ItemExists(), *write.when))
 
 

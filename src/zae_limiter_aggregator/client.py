@@ -152,6 +152,7 @@ class AggregatorTable:
 
     def _made(self, call: DynamoDbCall) -> bytes | ServiceFailure | Unavailable:
         sent_ms = _steady_ms()
+        # Sign at the middle of the bounds, in seconds. A signature may be some minutes off.
         answer = self._caller.call(call, sum(self.now()) // 2000)
         if isinstance(answer, Unavailable):
             return answer

@@ -125,6 +125,7 @@ def plan(batch: Batch, memories: Memories, rules: Rules, now_ms: int) -> BatchPl
         for bucket, watch in watched.items()
         if _is_pressed(watch, rules.writes_per_s) and now_ms - watch.gauge.at_ms <= _TOO_LATE_MS
     ]
+    # The last change is the newest, so it shows how far the stream is behind.
     behind = any(now_ms - change.at_ms > _BEHIND_MS for change in batch.changes[-1:])
     merges = _merges(batch.changes, memories.surveys, now_ms)
     return BatchPlan(list(counts), splits, merges, replace(rules, apart=rules.apart and not behind))

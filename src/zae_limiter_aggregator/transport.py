@@ -132,6 +132,7 @@ class Direct:
     def _connected(self) -> socket.socket:
         """Return the connection, a new one if the server has closed the old one while it was idle."""
         if self._socket is not None and time.monotonic() - self._used_s > _IDLE_S:
+            # No request is open, so a connection that is readable was closed by the server.
             ended, _, _ = select([self._socket], [], [], 0)
             if ended:
                 self.close()

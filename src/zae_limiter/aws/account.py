@@ -134,6 +134,7 @@ class Account:
 
         The result raises any error of the credential provider.
         """
+        # Another caller may have replaced the signer meanwhile. Then there is nothing to do.
         if refused is self.signer and hasattr(self._found, "refresh_needed"):
             return self._replacement.begin()
         return done()
@@ -172,6 +173,8 @@ class Account:
             context = ssl.create_default_context(cafile=bundle)
         except OSError as error:
             raise ValueError(f"cannot read the certificates of AWS_CA_BUNDLE {bundle!r}: {error}") from None
+        # The certificates of a directory are loaded on demand. So an empty list does not mean that
+        # the system has none.
         if bundle is None and not context.get_ca_certs() and not any(_system_roots()):
             context.load_verify_locations(cafile=botocore.httpsession.get_cert_path(True))
         context.set_alpn_protocols(["http/1.1"])

@@ -39,6 +39,7 @@ def probe_endpoint(client: Any, table: str) -> ProbedEndpoint:
         return AWSResponse(request.url, 200, {}, _Nothing(b"{}"))
 
     event = "before-send.dynamodb.GetItem"
+    # A handler of this event that returns a response replaces the sending of the request.
     client.meta.events.register_first(event, keep)
     try:
         client.get_item(TableName=table, Key={"PK": {"S": "-"}, "SK": {"S": "-"}})

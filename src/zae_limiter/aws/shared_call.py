@@ -109,6 +109,8 @@ class SharedCall(Generic[T]):
 
     def _start(self, result: SharedResult[T]) -> None:
         try:
+            # Not threading.Thread: its start() waits for an event, which a signal handler may
+            # interrupt.
             _thread.start_new_thread(self._run, (result,))
         except RuntimeError as error:  # no thread can be started, as while the interpreter exits
             result.set(None, error)

@@ -72,6 +72,7 @@ def working(text: str) -> Iterator[Callable[[str], None]]:
     from rich.console import Console
 
     if _shown:
+        # A terminal has one status line. The inner text replaces the outer one until it ends.
         before = _shown[-1].status
         _say(_shown[-1], text)
         try:

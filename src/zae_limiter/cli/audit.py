@@ -118,6 +118,7 @@ def list_events(subject: Subject, page: PageOptions, as_json: bool, store: Store
 
 def events_of(limiter: "SyncRateLimiter", audit_ids: Sequence[str], page: PageOptions) -> list[AuditEvent]:
     """Return the events of a page and one more, if there is one; events of several ids are merged by time."""
+    # Read one more than is shown, to know whether there is another page.
     wanted = None if page.everything else page.size + 1
     kept = [read_events(limiter, audit_id, page.cursor, wanted) for audit_id in audit_ids]
     return list(islice(merge(*kept, key=lambda event: event.event_id, reverse=True), wanted))

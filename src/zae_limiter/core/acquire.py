@@ -209,6 +209,7 @@ def _on_other_limits(
     rebasing = rebase(view, terms, amounts, now)
     if not isinstance(rebasing, Short):
         return Rebase(rebasing, takes=True)
+    # The bucket lacks the tokens. Move it alone, and decide about the request on its new limits.
     bare = rebase(view, terms, (), now)
     assert not isinstance(bare, Short), "a rebase that takes nothing is never short"
     return Rebase(bare, takes=False)

@@ -93,6 +93,7 @@ class Baseline:
 
     def earned(self, now_ms: int) -> int:
         """Return the millitokens earned since the baseline, 0 if ``now_ms`` is not after it."""
+        # Hazard: a client whose clock is behind the baseline would compute a negative refill.
         return self.share.offered(now_ms) - self.grid_milli if now_ms > self.start_ms else 0
 
     def level(self, balance_milli: int, now_ms: int) -> int:

@@ -98,12 +98,16 @@ def next_step(seen: LogCopy, copies: int, held_back: bool, limit_bytes: int) -> 
     is_urgent = _is_urgent(seen, limit_bytes)
     if seen.is_complete:
         truncates = seen.file_bytes >= limit_bytes // 4
+        # A short log is not worth blocking the writers.
         if not truncates and seen.pages * (seen.page_bytes + _FRAME_HEADER_BYTES) < limit_bytes // 16:
             return Leave(held_back=False)
+        # Restart only a quiet log: otherwise the restart syncs the file while writers wait. An
+        # urgent log cannot wait until it is quiet.
         if seen.is_quiet or (is_urgent and copies >= COPIES):
             return CloseOff(truncates, _hold_up_ms(seen, limit_bytes))
         return CopyAgain(0.0) if copies < COPIES else Leave(held_back=False)
     if copies < COPIES and (is_urgent or not seen.is_blocked):
+        # A reader still needs old pages. Wait longer before each further copy.
         return CopyAgain(_FIRST_WAIT_S * 2 ** (copies - 1))
     if is_urgent and not held_back and not seen.is_blocked:
         return CloseOff(truncates=True, wait_ms=_hold_up_ms(seen, limit_bytes))

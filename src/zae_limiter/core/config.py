@@ -124,6 +124,7 @@ def entity_of_cursor(cursor: object, resource: str) -> str:
     try:
         listed, _, entity_id = b64decode(str(cursor), b"-_", validate=True).decode("ascii").partition(" ")
         check_entity_id(entity_id)
+    # A cursor comes from the user, so it may be any text.
     except (ValueError, ValidationError):
         listed, entity_id = "", ""
     if listed != resource:

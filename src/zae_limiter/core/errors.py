@@ -226,6 +226,7 @@ class RepositoryClosedError(StorageError):
 
     def __init__(self, location: str) -> None:
         super().__init__(location, "this repository is closed; open a new one")
+        # Unpickling calls the constructor with ``args``, and this one only takes the location.
         self.args = (location,)
 
 

@@ -231,6 +231,8 @@ def _charges(views: Views, levels: Mapping[int, int], debt: int) -> dict[int, in
 def _charge(view: View[Any], position: int, debt: int, now_ms: int) -> Add | Reset:
     baseline = view.layout.baseline(position)
     ceiling = baseline.capacity_milli - baseline.earned(now_ms)
+    # An overflow must not pay the debt. So a shard that is full is set to its capacity minus the
+    # debt.
     if view.numbers[position] <= ceiling:
         return Add(position, debt, -debt, None, ceiling)
     return Reset(position, debt, ceiling - debt, ceiling + 1)

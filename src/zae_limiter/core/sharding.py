@@ -28,6 +28,7 @@ def share(whole: int, shard: int, shard_count: int) -> int:
     """Return the part of ``whole`` that belongs to one shard out of ``shard_count``, a power of two."""
     doublings = shard_count.bit_length() - 1
     for doubling in range(doublings):
+        # A set bit selects the smaller half, so both halves always add up to the whole.
         whole = whole // 2 if shard >> doubling & 1 else (whole + 1) // 2
     return whole
 
@@ -69,6 +70,7 @@ def route(number: int, counts: Mapping[int, int]) -> int:
         count = counts.get(half)
         if count:
             shard = half
+        # The count of the current shard says that this half exists, but it was never seen.
         elif count is None and size <= (counts.get(shard) or most):
             return half
     return shard

@@ -10,6 +10,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 def utc_from_ms(at_ms: int) -> datetime:
     """Return the time as a datetime in UTC."""
+    # Not fromtimestamp(): a float would round the milliseconds.
     return _EPOCH + at_ms * _MILLISECOND
 
 

@@ -61,6 +61,8 @@ class Creation:
         """Return the most that a limit can have earned from the creation to a local time, in millitokens."""
         amount, period = self.rates[position]
         span_ms = received_ms - self.received_ms
+        # Too much is the strict side here, because it leaves less room and so returns less. So
+        # include the drift and 2 ms of rounding, and round up.
         return -(-(span_ms + span_ms // _DRIFT + 2) * amount // period)
 
     def is_certain(self, view: View[Any]) -> bool:
@@ -91,6 +93,8 @@ class Creation:
             lost = grid(earned_ms, amount, period) - grid(known.created_ms, amount, period)
             total = view.total(position)
             room = min(self.room[position], total - self._earned(position, known.local_ms))
+            # The balance that the bucket would have if it had been created full at ``created_ms``,
+            # minus the balance that it has.
             found.append(baseline.capacity_milli - total + lost + room - view.numbers[position])
         return found
 

@@ -64,6 +64,7 @@ def effective_limits(
         return None
     expires = resolution.source in ("resource", "system")
     terms = _terms(resolution, resolution.limits, "", ttl_multiplier if expires else 0)
+    # Return the same object if nothing changed: layouts compare limits by identity first.
     return known if terms == known else terms
 
 
@@ -236,6 +237,7 @@ def pace_after(before: View[F], numbers: tuple[int, ...], own: Amounts, now_ms: 
 
     ``own`` is empty if this client wrote nothing in between. None if no other client writes.
     """
+    # Every write raises the counter by 1, so the rest of the difference is from other clients.
     others = max(0, numbers[-1] - before.numbers[-1] - (1 if own else 0))
     known = before.pace
     if not others and known is None:

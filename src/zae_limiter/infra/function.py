@@ -44,6 +44,8 @@ class AggregatorFunction:
             InfrastructureNotFoundError: There is no function.
             StackOperationError: AWS refuses the call, or the function does not start; the message has the reason.
         """
+        # A conflict means that another deployment changes the function. Then check again, because
+        # it may have uploaded the same code.
         for _ in range(_MOST_TRIES):
             runs = self.code_sha256()
             if runs is None:

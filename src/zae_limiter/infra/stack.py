@@ -260,6 +260,7 @@ class Stack:
             return found
         events = EventLog(self._cloudformation, found.stack_id)
         with self._translated():
+            # Skip the events so far, most of which belong to earlier operations.
             events.fresh()
         for _ in self._looks():
             with self._translated():
@@ -311,6 +312,8 @@ class Stack:
     def _update_request(self, found: StackState, options: StackOptions | None) -> _Request:
         if options is not None:
             return _Request(_all_parameters(self.name, options), self._tags(options.tags))
+        # Only parameters that both the stack and the template have: another version may have
+        # others.
         kept = found.parameters.keys() & template_parameters(naming.user_name(self.name), StackOptions()).keys()
         parameters = [{"ParameterKey": name, "UsePreviousValue": True} for name in sorted(kept)]
         return _Request(parameters, self._tags(found.tags))

@@ -114,6 +114,7 @@ def view_of(
         numbers = _numbers(before.layout, item)
         return View(before.layout, numbers, now_ms, pace_after(before, numbers, own, now_ms))
     layout = stored_layout_of(item, terms)
+    # A pace has one entry per limit, so it only fits a layout with the same number of limits.
     pace = before.pace if before is not None and len(before.layout.grids) == len(layout.grids) else None
     return View(layout, layout.shared.read_numbers(item), now_ms, pace)
 

@@ -76,6 +76,7 @@ class Equals:
     def holds(self, item: Item) -> bool:
         """Return whether the condition holds for the item."""
         found = item.get(self.name, _ABSENT)
+        # In Python True equals 1, but DynamoDB also compares the types.
         return type(found) is type(self.value) and found == self.value
 
 
