@@ -228,7 +228,7 @@ class TestTheViews:
     @pytest.mark.parametrize(
         ("progress", "expected"),
         [
-            (RaiseProgress(RAISED, 10.0), "will be raised at 10.0 s: demo-project-2 tpm 120,000 -> 480,000 a minute"),
+            (RaiseProgress(RAISED, 10.0), "will be raised at 10.0 s: demo-project-2 tpm 120,000 -> 480,000 per minute"),
             (
                 RaiseProgress(RAISED, 10.0, 10.0),
                 "raised at 10.0 s: demo-project-2 tpm 120,000 -> 480,000, not yet in force",
