@@ -1,4 +1,4 @@
-"""Acquire and exit with two limits, side by side with peers, as CPU time per call. Asserts nothing about time."""
+"""Measure the CPU time of acquire and exit with two limits, beside other libraries. Asserts nothing about time."""
 
 import argparse
 import importlib
@@ -14,15 +14,15 @@ _PEERS = ("limits", "pyrate-limiter", "throttled-py")
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=15, help="how often every case is measured (15)")
-    parser.add_argument("--calls", type=int, default=5_000, help="per measurement on memory (5000); on files less")
-    parser.add_argument("--seed", type=int, default=1, help="of the order of the cases within each round (1)")
-    parser.add_argument("--only", default="", metavar="TEXT", help="only cases with this in their title")
+    parser.add_argument("--rounds", type=int, default=15, help="measurements of each case (15)")
+    parser.add_argument("--calls", type=int, default=5_000, help="calls per measurement (5000); fewer on files")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the order of the cases within each round (1)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="run only cases with this text in their title")
     return parser.parse_args()
 
 
 def _cases_of(module: str, calls: int) -> list[Case]:
-    """The module's cases, or none and a line that says why, when what it measures is not there."""
+    """Return the cases of a module; none, with a printed reason, if what it measures is not installed."""
     try:
         return list(importlib.import_module(module).cases(calls))
     except (ImportError, AttributeError) as missing:
@@ -47,7 +47,7 @@ def main() -> None:
     found = [*_cases_of("ours", options.calls), *_cases_of("peers", options.calls)]
     cases = [case for case in found if options.only in case.title]
     if not cases:
-        sys.exit(f"no case has {options.only!r} in its title")
+        sys.exit(f"no case has {options.only!r} in its title; omit --only to run all")
     print(tables(cases, measure(cases, options.rounds, options.seed)))
 
 

@@ -1,14 +1,14 @@
-"""Compares this tree with another revision: CPU time per call, as ratios with a 95 % interval.
+"""Compare this tree with another revision: CPU time per call, as ratios with a 95 % interval.
 
-    bench/run --against REV                     both are installed, then 40 rounds alternate
+    bench/run --against REV                     install both, then alternate for 40 rounds
     bench/run --against REV --rounds 60 --at-most 1.03 --only cascade
 
-Each revision is installed into an environment of its own. In each round a new process of each revision measures every
-case, one after the other, and the two change places from round to round. A round gives one ratio per case: CPU time of
-this tree divided by that of the other revision. Printed are the median of these ratios and the 95 % interval of that
-median. A bound is met if the lower end of the interval is at or below it.
+Each revision is installed into its own environment. In each round a new process of each revision
+measures every case, and the two alternate in order. A round gives one ratio per case: CPU time of
+this tree divided by that of the other revision. The median of these ratios and its 95 % interval
+are printed. A bound is met if the lower end of the interval is at or below it.
 
-A process is new in each round because its memory layout and hash seed move its speed by some percent.
+Each round uses new processes, because memory layout and hash seed change the speed by some percent.
 """
 
 import argparse
@@ -36,14 +36,14 @@ Times = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The median of some ratios, and the ends of the interval that contains the true median with 95 % confidence."""
+    """The median of some ratios, and the interval that contains the true median with 95 % confidence."""
 
     median: float
     low: float
     high: float
 
     def meets(self, at_most: float) -> bool:
-        """Say whether a bound is met: the lower end is at or below it."""
+        """Return whether a bound is met: the lower end is at or below it."""
         return self.low <= at_most
 
 
@@ -61,7 +61,7 @@ def interval_of(ratios: Sequence[float]) -> Interval:
         if below > outside:
             break
         rank += 1
-    # ``rank`` values may lie outside at each end; the first of them is always counted in.
+    # ``rank`` values may be outside at each end; the first of them is always included.
     cut = max(0, rank - 1)
     return Interval(statistics.median(ordered), ordered[cut], ordered[count - 1 - cut])
 
@@ -85,10 +85,10 @@ def table(rounds: Sequence[tuple[Times, Times]], at_most: float) -> str:
 
 
 def commit_of(revision: str) -> str:
-    """Return the commit that a revision names.
+    """Return the commit of a revision.
 
     Raises:
-        SystemExit: There is no such revision.
+        SystemExit: The revision does not exist.
     """
     found = subprocess.run(
         ["git", "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"],
@@ -98,12 +98,12 @@ def commit_of(revision: str) -> str:
         check=False,
     )
     if found.returncode:
-        sys.exit(f"bench: git knows no revision {revision!r}")
+        sys.exit(f"bench: git has no revision {revision!r}")
     return found.stdout.strip()
 
 
 def installed(name: str, source: Path, *, again: bool) -> Path:
-    """Return the Python of an environment that has the tree at ``source`` installed, made now if it is not there."""
+    """Return the Python of an environment with the tree at ``source`` installed; it is made if it is missing."""
     venv = VERSIONS / name
     python = venv / "bin" / "python"
     stamp = venv / "installed"
@@ -137,7 +137,7 @@ def exported(commit: str) -> Path:
 def measured(python: Path, options: argparse.Namespace, number: int) -> Times:
     """Measure every case once, in a new process."""
     command = [python, WORKER, "--calls", options.calls, "--order", options.seed + number, "--only", options.only]
-    # Neither tree may be imported from anywhere but its own environment.
+    # Each tree must only be imported from its own environment.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         [str(part) for part in command], env=environment, stdout=subprocess.PIPE, text=True, check=True
@@ -148,12 +148,12 @@ def measured(python: Path, options: argparse.Namespace, number: int) -> Times:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--against", required=True, metavar="REV", help="the revision to compare with")
+    parser.add_argument("--against", required=True, metavar="REV", help="revision to compare with")
     parser.add_argument("--rounds", type=int, default=LEAST_ROUNDS, help=f"processes per revision ({LEAST_ROUNDS})")
-    parser.add_argument("--calls", type=int, default=4_000, help="per measurement on memory (4000); elsewhere less")
-    parser.add_argument("--at-most", type=float, default=1.03, metavar="RATIO", help="the bound (1.03)")
-    parser.add_argument("--only", default="", metavar="TEXT", help="only cases with this in their name")
-    parser.add_argument("--seed", type=int, default=1, help="of the order of the cases (1)")
+    parser.add_argument("--calls", type=int, default=4_000, help="calls per measurement on memory (4000); else fewer")
+    parser.add_argument("--at-most", type=float, default=1.03, metavar="RATIO", help="largest allowed ratio (1.03)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="run only cases with this text in their name")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the order of the cases (1)")
     return parser.parse_args()
 
 

@@ -1,6 +1,6 @@
-"""Measures every case of the installed zae-limiter once and prints the CPU microseconds per call as JSON.
+"""Measure every case of the installed zae-limiter once, and print the CPU microseconds per call as JSON.
 
-``against.py`` runs it in the environments of two revisions, so it uses the public API alone.
+``against.py`` runs it in the environments of two revisions, so it only uses the public API.
 """
 
 import argparse
@@ -33,7 +33,7 @@ CONSUME = {"rpm": 1, "tpm": 500}
 
 
 def keyed(kind: Callable[[Traffic, Path], AbstractContextManager[ours.Run]], traffic: Traffic) -> Opened:
-    """One of the cases of ``ours.py``."""
+    """Return one of the cases of ``ours.py``."""
 
     @contextmanager
     def opened() -> Iterator[Run]:
@@ -46,7 +46,7 @@ def keyed(kind: Callable[[Traffic, Path], AbstractContextManager[ours.Run]], tra
 
 @contextmanager
 def sync_lease(*, cascade: bool, adjust: bool) -> Iterator[Run]:
-    """Acquires on memory that cascade, or whose lease is adjusted."""
+    """Make acquires on memory that cascade, or whose lease is adjusted."""
     with SyncRepository.open("memory://") as repository:
         repository.set_system_defaults(LIMITS)
         repository.create_entity("project")
@@ -64,7 +64,7 @@ def sync_lease(*, cascade: bool, adjust: bool) -> Iterator[Run]:
 
 @contextmanager
 def async_lease(*, cascade: bool, adjust: bool) -> Iterator[Run]:
-    """The same, awaited."""
+    """Make the same acquires with the async limiter."""
     with asyncio.Runner() as runner:
 
         async def opened() -> Repository:
@@ -88,7 +88,7 @@ def async_lease(*, cascade: bool, adjust: bool) -> Iterator[Run]:
 
 
 def cases(url: str) -> dict[str, tuple[Opened, int]]:
-    """Every case, and by how much fewer calls than on memory are enough for it."""
+    """Return every case, and the divisor of its number of calls."""
     return {
         "memory sync, one entity": (keyed(ours.memory_sync, HOT), 1),
         "memory async, one entity": (keyed(ours.memory_async, HOT), 1),
@@ -106,7 +106,7 @@ def cases(url: str) -> dict[str, tuple[Opened, int]]:
 
 
 def cpu_us(opened: Opened, calls: int) -> float:
-    """Return the least CPU time per call of some repeats, each with an empty store that was warmed up."""
+    """Return the least CPU time per call of some repeats, each on an empty store after a warm-up."""
     found = []
     for _ in range(REPEATS):
         with opened() as run:
@@ -120,9 +120,9 @@ def cpu_us(opened: Opened, calls: int) -> float:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--calls", type=int, default=4_000)
-    parser.add_argument("--order", type=int, default=1, help="seed of the order of the cases")
-    parser.add_argument("--only", default="", metavar="TEXT", help="only cases with this in their name")
+    parser.add_argument("--calls", type=int, default=4_000, help="calls per measurement on memory (4000)")
+    parser.add_argument("--order", type=int, default=1, help="seed of the order of the cases (1)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="run only cases with this text in their name")
     return parser.parse_args()
 
 

@@ -1,9 +1,10 @@
-"""What the aggregator costs: planning, CPU per effect, memory, and what importing it adds to a cold start.
+"""Measure the aggregator: planning, CPU per effect, memory, and the imports of a cold start.
 
     .venv/bin/python bench/aggregator.py
 
-Every figure is of a fresh process that lacks what a deployed function lacks (orjson, httptools). Effects are carried
-out on a real engine, a process of its own, so that the function alone is measured, in CPU time. Asserts nothing.
+Every figure comes from a new process without the packages that a deployed function lacks (orjson,
+httptools). Effects are carried out on a real engine in its own process, so that only the function's
+CPU time is measured. Asserts nothing.
 """
 
 import json
@@ -22,7 +23,7 @@ from report import verdict
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = 1_000
 NAMESPACE_ID = "ns000000000"
-# Not long ago: who is behind would count in another way.
+# A recent time, because records that are further behind are counted in another way.
 START_S = int(time.time())
 MEBIBYTE = 1024 * 1024
 ROUNDS = 15
@@ -47,7 +48,7 @@ IMPORTS = {
 
 
 def record(number: int, write: int) -> dict[str, Any]:
-    """The record of one write to a bucket of two limits, as Lambda hands it over."""
+    """Return the record of one write to a bucket with two limits, as Lambda delivers it."""
     pk = f"{NAMESPACE_ID}/BUCKET#user-{number}#gpt-4#0"
 
     def image(writes: int) -> dict[str, Any]:
@@ -85,7 +86,7 @@ def batch(write: int) -> list[dict[str, Any]]:
 
 
 def plan_in_child() -> dict[str, float]:
-    """CPU of reading and planning a batch, best of some, and its effects."""
+    """Return the CPU time of reading and planning a batch, best of some, and the number of effects."""
     from zae_limiter_aggregator.plan import Memories, Rules, plan
     from zae_limiter_aggregator.records import read_all
 
@@ -101,7 +102,7 @@ def plan_in_child() -> dict[str, float]:
 
 
 def carry_out_in_child() -> dict[str, float]:
-    """CPU per effect of batches that begin snapshots and that add to them, and the memory of all of it."""
+    """Return the CPU time per effect, for new and existing snapshots, and the peak memory."""
     from zae_limiter_aggregator import handler
 
     class Context:
@@ -124,7 +125,7 @@ CHILDREN: dict[str, Callable[[], dict[str, float]]] = {"plan": plan_in_child, "c
 
 
 def in_child(name: str, **environment: str) -> dict[str, float]:
-    """Runs one of the functions above in a fresh process, and returns what it has found."""
+    """Run one of the functions above in a new process, and return its result."""
     code = f"{DEPLOYED}\nsys.path.insert(0, {str(ROOT / 'bench')!r})\nimport aggregator\naggregator.child({name!r})"
     known = {**os.environ, **ENVIRONMENT, **environment}
     done = subprocess.run([sys.executable, "-c", code], env=known, stdout=subprocess.PIPE, check=True)
@@ -140,7 +141,7 @@ def child(name: str) -> None:
 
 
 def on_engine() -> dict[str, float]:
-    """Carries out batches on an engine."""
+    """Carry out batches on an engine."""
     sys.path.insert(0, str(ROOT))
     import botocore.session
 
@@ -165,7 +166,7 @@ def on_engine() -> dict[str, float]:
 
 
 def import_ms() -> dict[str, float]:
-    """User and system CPU of each import, the least over alternating fresh processes."""
+    """Return the least user and system CPU time of each import, over alternating new processes."""
     least = dict.fromkeys(IMPORTS, float("inf"))
     environment = {**os.environ, **ENVIRONMENT, "TABLE_NAME": "bench"}
     for _ in range(ROUNDS):
@@ -185,7 +186,7 @@ def main() -> None:
     print(f"  goal {PLANNING_MS:.0f} ms: {verdict(planned['smallest_ms'], PLANNING_MS)}")
     carried = on_engine()
     begun, added, peak = carried["begun_ms"], carried["added_ms"], carried["peak_mib"]
-    print(f"CPU per effect: {begun:.2f} ms to begin a snapshot, {added:.2f} ms to add to one")
+    print(f"CPU per effect: {begun:.2f} ms to create a snapshot, {added:.2f} ms to add to one")
     print(f"  goal {EFFECT_MS:.1f} ms: {verdict(max(begun, added), EFFECT_MS)}")
     print(f"Peak memory of three such batches: {peak:.0f} MiB")
     print(f"  goal {MEMORY_MIB:.0f} MiB: {verdict(peak, MEMORY_MIB)}")

@@ -1,4 +1,4 @@
-"""What a canned DynamoDB answers, taken from a limiter on memory that did the same, and a bare update to compare."""
+"""Make canned DynamoDB responses from a limiter on memory that did the same, and a bare update to compare with."""
 
 import json
 
@@ -10,7 +10,7 @@ from zae_limiter.tables.dynamodb.codec import encode_item
 
 ENTITY, RESOURCE, CONSUME = "user-1", "gpt-4", {"rpm": 1, "tpm": 500}
 TABLE = "canned-limiter"
-# Takes are then added, as they are in the middle of a minute.
+# Far below full, so that takes are added, as in the middle of a minute.
 FAR_FROM_FULL = {"b_rpm_tk": {"N": "-1000000000000"}, "b_tpm_tk": {"N": "-1000000000000"}, "rf": {"N": "1"}}
 
 UPDATE = {
@@ -26,12 +26,12 @@ UPDATE = {
 
 
 def location(url: str) -> str:
-    """The table at a responder's URL."""
+    """Return the URL of the table at a responder."""
     return f"dynamodb://{TABLE}?region=us-east-1&endpoint_url={url}"
 
 
 def bodies() -> dict[str, bytes]:
-    """The answers, by target."""
+    """Return the responses, by target."""
     with SyncRepository.open("memory://") as repository:
         limits = [Limit.per_minute("rpm", 1_000_000), Limit.per_minute("tpm", 100_000_000)]
         repository.set_system_defaults(limits)
@@ -51,7 +51,7 @@ def bodies() -> dict[str, bytes]:
 
 
 def cascading_bodies(child: str, parent: str) -> dict[str, bytes]:
-    """The answers to acquires of a child that cascades; an update of either bucket gets the child's item."""
+    """Return the responses to acquires of a child that cascades; every update returns the child's item."""
     with SyncRepository.open("memory://") as repository:
         repository.set_system_defaults([Limit.per_minute("rpm", 1_000_000), Limit.per_minute("tpm", 100_000_000)])
         repository.create_entity(parent)

@@ -1,9 +1,10 @@
-"""A cascade acquire beside a plain one, on memory: CPU time, alternating, as a ratio.
+"""Compare a cascading acquire with a plain one, on memory: CPU time, alternating, as a ratio.
 
     python bench/cascade.py [--rounds 15] [--calls 3000]
 
-Goal: at most 2.2 times a plain acquire (it is two takes), sync and async. The plain acquires are made of one bucket,
-which the processor's caches then hold, and of two in turn, as a cascade's are.
+Goal: at most 2.2 times a plain acquire (it is two takes), sync and async. Plain acquires are
+measured on one bucket, which stays in the processor's caches, and on two buckets in turn, like
+those of a cascade.
 """
 
 import argparse
@@ -20,7 +21,7 @@ PAIRS = (("plain", "plain"), ("plain", "other"), ("key", "key"))
 
 
 def sync_runs(calls: int):
-    """Return a run of plain and one of cascading acquires."""
+    """Return runs of plain and of cascading acquires."""
     repository = SyncRepository.open("memory://")
     limiter = SyncRateLimiter(repository)
     repository.set_system_defaults(LIMITS)
@@ -37,7 +38,7 @@ def sync_runs(calls: int):
 
 
 def async_runs(calls: int):
-    """Return the same, async."""
+    """Return the same for the async limiter."""
     loop = asyncio.new_event_loop()
 
     async def make() -> RateLimiter:
@@ -66,10 +67,10 @@ def measure(call) -> int:
 
 
 def main() -> None:
-    """Print both ratios."""
+    """Print the times and ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--calls", type=int, default=3_000)
+    parser.add_argument("--rounds", type=int, default=15, help="measurements of each case (15)")
+    parser.add_argument("--calls", type=int, default=3_000, help="calls per measurement (3000)")
     chosen = parser.parse_args()
     for title, runs in (("sync", sync_runs(chosen.calls)), ("async", async_runs(chosen.calls))):
         times = [[measure(run) for run in runs] for _ in range(chosen.rounds)]

@@ -1,6 +1,7 @@
-"""How long `zae-limiter --help` takes beside a bare interpreter, in alternating fresh processes. Asserts nothing.
+"""Measure `zae-limiter --help` beside a bare interpreter, in alternating new processes. Asserts nothing.
 
-A group's help loads that group alone, and a command on a file loads what the command needs: they are shown beside it.
+The help of a group loads only that group, and a command on a file loads what it needs. Both are
+shown too.
 """
 
 import sys
@@ -24,7 +25,7 @@ def main() -> None:
     found = smallest({_BARE: [sys.executable, "-c", "pass"], **calls})
     print_beside("Command line", found, found[_BARE])
     if _HELP in found:
-        # CPU time: what a command takes where it need not wait for a core.
+        # CPU time: the duration of a command that need not wait for a core.
         taken_ms = found[_HELP].cpu_ms
         print(f"{_HELP}: {taken_ms:.1f} ms of CPU, goal under {_GOAL_MS:.0f}: {verdict(taken_ms, _GOAL_MS)}")
 

@@ -1,10 +1,11 @@
-"""What every kind of call costs on DynamoDB, measured: round trips, calls, capacity, and the price of a million.
+"""Measure the cost of every kind of call on DynamoDB: round trips, calls, capacity, and the price of a million.
 
     .venv/bin/python bench/costs.py [--engine ministack] [--json]
 
-Each case runs on a table of its own on a local engine, by the client's own transport. Capacity is what the engine
-tells. Where it does not tell (a refused write, which no engine does, and what else it leaves out), capacity is reckoned
-from the size of the item by DynamoDB's published rules.
+Each case runs on its own table on a local engine, with the client's own transport. The engine
+reports the capacity. DynamoDB does not report the capacity of a refused write, and some engines
+leave out more. Then the capacity is computed from the size of the item by DynamoDB's published
+rules.
 """
 
 import argparse
@@ -41,7 +42,7 @@ class Line:
 
 
 def measure(case: Case, engine: Engine) -> Line:
-    """Bring a case about and reckon its price."""
+    """Run a case and compute its price."""
     cost = asyncio.run(run_case(case, engine)).cost()
     written = cost.wcu + cost.index_wcu
     price = cost.rcu * USD_PER_MILLION_READ_UNITS + written * USD_PER_MILLION_WRITE_UNITS
@@ -49,7 +50,7 @@ def measure(case: Case, engine: Engine) -> Line:
 
 
 def as_table(lines: list[Line]) -> str:
-    """The lines as a table that reads well as it stands, and in Markdown."""
+    """Return the lines as a table that is readable as text and valid Markdown."""
     width = max(len(line.case) for line in lines)
     rows = [
         f"| {'case':{width}} | round trips | calls |  RCU | WCU | index WCU | USD per million |",
@@ -64,7 +65,7 @@ def as_table(lines: list[Line]) -> str:
 
 
 def footnote(engine: Engine) -> str:
-    """Where the figures and the prices come from."""
+    """Return the source of the figures and the prices."""
     return (
         f"Measured on {engine.name}. On-demand prices of us-east-1 since {PRICES_AS_OF}:\n"
         f"USD {USD_PER_MILLION_WRITE_UNITS} per million write units, USD {USD_PER_MILLION_READ_UNITS} per million read "
@@ -73,7 +74,7 @@ def footnote(engine: Engine) -> str:
 
 
 def as_json(lines: list[Line], engine: Engine) -> str:
-    """The lines for a program to read."""
+    """Return the lines as JSON."""
     prices = {
         "as_of": PRICES_AS_OF,
         "usd_per_million_read_units": USD_PER_MILLION_READ_UNITS,
@@ -83,7 +84,7 @@ def as_json(lines: list[Line], engine: Engine) -> str:
 
 
 def engine_of(name: str | None) -> Engine:
-    """The engine of that name, or the first that is installed."""
+    """Return the engine with this name, or the first that is installed."""
     for chosen in [name] if name else PREFERRED:
         try:
             return running(chosen)
@@ -94,7 +95,7 @@ def engine_of(name: str | None) -> Engine:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--engine", choices=sorted(ENGINES), help="by default dynoxide, else ministack")
+    parser.add_argument("--engine", choices=sorted(ENGINES), help="engine to use (dynoxide, else ministack)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args()
     engine = engine_of(options.engine)

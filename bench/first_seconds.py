@@ -1,10 +1,10 @@
-"""What a newly opened DynamoDB client admits in its first seconds on a new bucket, against a local engine.
+"""Measure what a newly opened DynamoDB client admits in its first seconds on a new bucket of a local engine.
 
     .venv/bin/python bench/first_seconds.py [--runs 5] [--engine dynoxide]
 
-Users ask, wait for as long as a rejection says, and ask again. Prints the part of the capacity and of three seconds'
-refill that was admitted, and the reads that located the turn of the server's second. Ends with 1 if the median of a
-limit is below 98 %.
+Users make a request, wait for the retry-after time of a rejection, and try again. The output is the
+part of the capacity and of three seconds' refill that was admitted. It also counts the reads that
+located the turn of the server's second. The exit code is 1 if the median of a limit is below 98 %.
 """
 
 import argparse
@@ -29,28 +29,28 @@ RATES = (50, 200)
 
 
 async def main():
-    """Run what was asked for."""
+    """Run all rates, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--engine", default="dynoxide")
+    parser.add_argument("--runs", type=int, default=5, help="runs per rate (5)")
+    parser.add_argument("--engine", default="dynoxide", help="engine to use (dynoxide)")
     chosen = parser.parse_args()
     failed = False
     for rate in RATES:
         shares = []
         for number in range(chosen.runs):
-            # Not always at the same time within a second.
+            # Start at different times within a second.
             await asyncio.sleep(number / chosen.runs)
             share, reads = await one_run(running(chosen.engine).url, rate)
             shares.append(share)
-            print(f"{rate:4} a second: {share:7.2%} admitted, {reads} reads of the time", flush=True)
+            print(f"{rate:4} per second: {share:7.2%} admitted, {reads} reads of the time", flush=True)
         median = statistics.median(shares)
         failed = failed or median < LEAST
-        print(f"{rate:4} a second: {median:7.2%} is the median of {chosen.runs}")
+        print(f"{rate:4} per second: {median:7.2%} is the median of {chosen.runs}")
     return int(failed)
 
 
 async def one_run(engine_url, rate):
-    """Open a client on a new table, and return the part that was admitted and the reads of the time."""
+    """Open a client on a new table; return the admitted part and the number of reads of the time."""
     url = table_url(fresh_table_name(), engine_url)
     async with await Repository.open(url, session=session()) as first:
         await RateLimiter(first).set_system_defaults([Limit("rps", rate, rate, 1)])
@@ -64,7 +64,7 @@ async def one_run(engine_url, rate):
 
 
 async def want(limiter, until_s):
-    """Ask until the time is over; how often that was admitted."""
+    """Make requests until the time is over, and return how many were admitted."""
     admitted = 0
     while (left_s := until_s - time.monotonic()) > 0:
         try:

@@ -1,10 +1,11 @@
-"""Writes per acquire near the full mark: clients that guess whether a bucket is full, in simulated time.
+"""Measure writes per acquire near the full level, with clients that estimate whether a bucket is full.
 
     python bench/full_mark.py [--clients 1 8 64] [--seconds 10]
 
-Every client has its own view of one bucket with two limits, on one table in memory, and takes at random moments. A
-load of 1 is all that the first limit offers; the second offers twice what it is asked for. Goal: 1.0 writes alone; with
-8 clients a mean of at most 1.15 over the loads and never above 1.3; no request rejected that could have been served.
+Time is simulated. Every client has its own view of one bucket with two limits, on one table in
+memory, and takes at random times. A load of 1 is all that the first limit offers; the second offers
+twice what is requested. Goal: 1.0 writes for a single client. With 8 clients, a mean of at most
+1.15 over the loads and never above 1.3. No request that could have been served is rejected.
 """
 
 import argparse
@@ -28,7 +29,7 @@ LIMITS = [Limit.per_second("rps", RATE_PER_S), Limit.per_second("tps", RATE_PER_
 
 
 class SimulatedClock:
-    """A clock that is set."""
+    """A clock whose time is set."""
 
     def __init__(self) -> None:
         self.time_ms = 1_700_000_000_000.0
@@ -67,7 +68,7 @@ class CountingTable:
 
 @dataclass
 class Tally:
-    """What came of a run."""
+    """The results of a run."""
 
     admitted: int = 0
     rejected: int = 0
@@ -82,7 +83,7 @@ class Tally:
 def open_clients(
     count: int, clock: SimulatedClock, random: Random
 ) -> tuple[list[SyncRateLimiter], list[CountingTable]]:
-    """Return limiters that share a table and nothing else."""
+    """Return limiters that share only the table."""
     memory, limiters, tables = MemoryTable(), [], []
     settings = Settings(config_cache_ttl_ms=10**9)
     for _ in range(count):
@@ -102,7 +103,7 @@ def open_clients(
 
 
 def run(count: int, load: float, seconds: float) -> Tally:
-    """Let clients take at random moments."""
+    """Let clients take at random times."""
     random, clock = Random(1), SimulatedClock()
     limiters, tables = open_clients(count, clock, random)
     pace = load * RATE_PER_S / count / 1000
@@ -129,8 +130,8 @@ def run(count: int, load: float, seconds: float) -> Tally:
 def main() -> None:
     """Print a table for every number of clients."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64])
-    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64], help="numbers of clients (1 8 64)")
+    parser.add_argument("--seconds", type=float, default=10, help="simulated seconds per run (10)")
     chosen = parser.parse_args()
     for count in chosen.clients:
         print(f"{count} clients\n  load  admitted  rejected  falsely  writes/acquire  reads/acquire")

@@ -1,9 +1,10 @@
-"""What group commit saves: many acquires at once on one bucket, and many children of one parent, with it and without.
+"""Measure what group commit saves for concurrent acquires of one bucket, and of many children of one parent.
 
     .venv/bin/python bench/group.py [--calls 4096]
 
-On memory behind 5 ms of simulated latency: writes per acquire, acquires per CPU second, and how long one takes at 1 to
-256 at once; and through the DynamoDB transport against a canned responder, where the bucket is the one of the answer.
+The table is in memory with 5 ms of simulated latency, and 1 to 256 acquires run at the same time.
+The output is writes per acquire, acquires per CPU second, and the duration of an acquire. Then the
+DynamoDB transport is measured against a canned responder.
 """
 
 import argparse
@@ -25,7 +26,7 @@ CONSUME = {"rpm": 1, "tpm": 500}
 
 
 class FarTable:
-    """A table that every call takes 5 ms to reach, and that counts its writes, by bucket."""
+    """A table with 5 ms latency per call, which counts its writes by bucket."""
 
     inline = False
 
@@ -52,7 +53,7 @@ class FarTable:
 
 @dataclass
 class Figures:
-    """What came of a run."""
+    """The results of a run."""
 
     per_cpu_s: float
     writes: float
@@ -68,7 +69,7 @@ async def far_limiter(repository: Repository, *, together: bool) -> tuple[RateLi
 
 
 async def run(limiter: RateLimiter, entities: list[str], calls: int) -> tuple[float, list[float]]:
-    """Each entity's task acquires in turn; returns CPU seconds and how long each acquire took, in ms."""
+    """Let one task per entity acquire repeatedly; return CPU seconds and the duration of each acquire in ms."""
     took_ms: list[float] = []
 
     async def worker(entity: str, count: int) -> None:
@@ -120,7 +121,7 @@ def show(title: str, alone: Figures, grouped: Figures) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--calls", type=int, default=4096)
+    parser.add_argument("--calls", type=int, default=4096, help="acquires per measurement (4096)")
     calls = parser.parse_args().calls
     os.environ |= {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench"}
     print(f"{'':<44}{'writes per acquire':>26}{'acquires per CPU s':>28}{'p50 ms':>26}")

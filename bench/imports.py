@@ -1,4 +1,4 @@
-"""How long `import zae_limiter` takes beside a bare interpreter, in alternating fresh processes. Asserts nothing."""
+"""Measure `import zae_limiter` beside a bare interpreter, in alternating new processes. Asserts nothing."""
 
 import sys
 
@@ -11,7 +11,7 @@ _IMPORT = "import zae_limiter"
 _PROGRAMS = {
     _BARE: "pass",
     _IMPORT: "import zae_limiter",
-    # Public names are imported on first use, so this is what a program that limits pays.
+    # Public names are imported on first use, so this is the cost of a program that limits.
     "... and its sync limiter": "from zae_limiter import Limit, SyncRateLimiter, SyncRepository",
     "... and its async limiter": "from zae_limiter import Limit, RateLimiter, Repository",
 }

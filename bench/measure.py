@@ -1,6 +1,6 @@
-"""Rounds of cases in one process: CPU time per call, smallest and median.
+"""Measure cases in rounds, in one process: CPU time per call, smallest and median.
 
-Holds what a case and its traffic are and how they are timed; knows no limiter.
+This module defines cases, their traffic and the timing. It knows no limiter.
 """
 
 import gc
@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
 
-# Asks once for every key, one after the other, and counts how many were admitted.
+# Makes one request per key, one after the other, and returns how many were admitted.
 Run = Callable[[list[str]], int]
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Who asks, and what the two limits are, in requests and tokens per minute."""
+    """The number of entities, and the two limits in requests and tokens per minute."""
 
     name: str
     entities: int
@@ -30,12 +30,12 @@ class Traffic:
     admitted: bool
 
     def keys(self, calls: int) -> list[str]:
-        """The entities of so many calls, in turn."""
+        """Return the entities of this many calls, in turn."""
         return list(islice(cycle(f"user-{number}" for number in range(self.entities)), calls))
 
     @property
     def warm_up_calls(self) -> int:
-        """Every entity has been seen twice, and a refused one has spent what it had."""
+        """The number of calls after which every entity was used twice, and a refused one has used up its limit."""
         return max(200, 2 * self.entities)
 
 
@@ -49,7 +49,7 @@ REQUESTS, TOKENS = 1, 500
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One limiter under one traffic; `opened` gives it fresh, in an empty folder, and closes it."""
+    """One limiter under one traffic; `opened` opens it in an empty folder and closes it."""
 
     name: str
     traffic: Traffic
@@ -62,22 +62,22 @@ class Case:
 
 
 class WrongAnswerError(Exception):
-    """A case admitted what it should refuse, or the reverse: its time would mean nothing."""
+    """A case admitted or refused wrongly, so its time is meaningless."""
 
 
 def _check(case: Case, admitted: int) -> None:
-    # A limiter of calendar windows may admit one more when a minute begins.
+    # A limiter with calendar windows may admit one more when a minute begins.
     right = admitted == case.calls if case.traffic.admitted else admitted <= 1
     if not right:
         raise WrongAnswerError(f"{case.title}: {admitted} of {case.calls} calls admitted")
 
 
 def cpu_us_per_call(case: Case) -> float:
-    """Opens the case, warms it up and times its calls; opening and closing are not timed.
+    """Open the case, warm it up and time its calls; opening and closing are not timed.
 
-    The CPU time is the whole process's, so work a limiter hands to threads counts. Every measurement starts with an
-    empty store, so that logs do not grow from round to round, and with the garbage of others collected; the collector
-    stays on.
+    The CPU time is that of the whole process, so work on other threads counts. Every measurement
+    starts with an empty store, so that logs do not grow between rounds. Garbage is collected
+    before, and the collector stays on.
     """
     keys = case.traffic.keys(case.calls)
     warm_up = case.traffic.keys(case.traffic.warm_up_calls)
@@ -110,13 +110,13 @@ class Measured:
         return self.smallest_us(title) / self.smallest_us(other)
 
     def median_of_ratios(self, title: str, other: str) -> float:
-        """Each round's ratio first, so that what slowed a whole round cancels out."""
+        """Return the median of the ratios of each round, so that a slow round cancels out."""
         pairs = zip(self._rounds_us[title], self._rounds_us[other], strict=True)
         return statistics.median(one / two for one, two in pairs)
 
 
 def measure(cases: Iterable[Case], rounds: int, seed: int) -> Measured:
-    """Times every case once per round, in an order shuffled anew for each round."""
+    """Time every case once per round, in a new random order for each round."""
     order = list(cases)
     rounds_us: dict[str, list[float]] = {case.title: [] for case in order}
     shuffle = random.Random(seed).shuffle

@@ -1,10 +1,11 @@
-"""What a client keeps in memory per bucket, and how long a full garbage collection takes. Asserts nothing.
+"""Measure the memory of a client per bucket, and the duration of a full garbage collection. Asserts nothing.
 
     .venv/bin/python bench/memory.py
     .venv/bin/python bench/memory.py --against 78573bb --rounds 3
 
-Each line is measured by processes of its own, one per round; with ``--against`` the two revisions alternate. Buckets
-have two limits, from the system's defaults. Objects and bytes are what is freed when the client forgets its buckets.
+Each line is measured by its own processes, one per round; with ``--against`` the two revisions
+alternate. Buckets have two limits, from the system defaults. Objects and bytes are what is freed
+when the client forgets its buckets.
 """
 
 import argparse
@@ -32,15 +33,15 @@ Found = dict[str, float]
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--buckets", type=int, default=100_000, help="how many a client knows (100000)")
+    parser.add_argument("--buckets", type=int, default=100_000, help="buckets that a client caches (100000)")
     parser.add_argument("--rounds", type=int, default=3, help="processes per line (3); the median is printed")
-    parser.add_argument("--against", metavar="REV", help="another revision, measured in turn with this tree")
+    parser.add_argument("--against", metavar="REV", help="revision to compare with, alternating with this tree")
     parser.add_argument("--worker", choices=("memory", "sqlite"), help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def _work(store: str, buckets: int) -> Found:
-    """Measure the package on the path."""
+    """Measure the package on the import path."""
     from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 
     limits = [Limit.per_minute("rpm", 1_000_000), Limit.per_minute("tpm", 100_000_000)]
@@ -68,7 +69,7 @@ def _work(store: str, buckets: int) -> Found:
 
 
 def _collection_ms() -> float:
-    """Return the least CPU time of some full collections; the first only untracks what needs no tracking."""
+    """Return the least CPU time of some full collections, after a first one that untracks simple objects."""
     gc.collect()
     spent = []
     for _ in range(_COLLECTIONS):
@@ -79,7 +80,7 @@ def _collection_ms() -> float:
 
 
 def _bytes(fill, forget, buckets: int) -> float:  # type: ignore[no-untyped-def] # the two of the caller
-    """Return the bytes that are freed with each of some buckets that were filled under observation."""
+    """Return the bytes that are freed per bucket, for buckets that were filled under tracemalloc."""
     some = min(buckets, 10_000)
     tracemalloc.start()
     fill(0, some)

@@ -1,6 +1,7 @@
-"""This project under the same traffic: limits stored as system defaults, `acquire` entered and left.
+"""Run this project under the same traffic: limits as system defaults, `acquire` entered and left.
 
-Each call takes 1 rpm and 500 tpm together or not at all, exactly, and leaves the lease normally with nothing to adjust.
+Each call takes 1 rpm and 500 tpm, both or none, and leaves the lease normally without an
+adjustment.
 """
 
 import asyncio
@@ -71,36 +72,36 @@ def _async(url: str, traffic: Traffic) -> Iterator[Run]:
 
 @contextmanager
 def memory_sync(traffic: Traffic, _: Path) -> Iterator[Run]:
-    """Items in this process's dictionaries."""
+    """Store items in dictionaries of this process."""
     with _sync("memory://", traffic) as run:
         yield run
 
 
 @contextmanager
 def memory_async(traffic: Traffic, _: Path) -> Iterator[Run]:
-    """The same, awaited, in one task."""
+    """Do the same with the async limiter, in one task."""
     with _async("memory://", traffic) as run:
         yield run
 
 
 @contextmanager
 def sqlite_sync(traffic: Traffic, folder: Path) -> Iterator[Run]:
-    """Items in a file that other processes could share; every take is a committed transaction."""
+    """Store items in a file that other processes could share; every take is a committed transaction."""
     with _sync(f"sqlite:///{folder / 'ours.db'}", traffic) as run:
         yield run
 
 
 @contextmanager
 def sqlite_async(traffic: Traffic, folder: Path) -> Iterator[Run]:
-    """The same, awaited, in one task: nobody contends for the file."""
+    """Do the same with the async limiter, in one task, without contention for the file."""
     with _async(f"sqlite:///{folder / 'ours.db'}", traffic) as run:
         yield run
 
 
 def cases(calls: int) -> list[Case]:
-    """Both stores, sync and async, under every traffic."""
+    """Return both stores, sync and async, under every traffic."""
     stores = {"memory sync": memory_sync, "memory async": memory_async}
-    # Enough calls for the write-ahead log to be checkpointed within each measurement.
+    # Enough calls to checkpoint the write-ahead log within each measurement.
     files = {"SQLite sync": sqlite_sync, "SQLite async": sqlite_async}
     return [
         Case(f"zae-limiter {name}", traffic, opened, wanted)

@@ -1,8 +1,9 @@
-"""The peers, called as their documentation shows: two limits per call, both asked, the first refusal ends the call.
+"""Run other libraries as their documentation shows: two limits per call, until the first refusal.
 
-Measured only. Each function opens one limiter with an empty store and gives what asks it.
-What a call does differs, and is said on each. throttled-py and limits are asked for one limit after the other, so a
-refusal by the second would leave what the first took; `zae_limiter` takes both or none within its time.
+They are only measured. Each function opens one limiter with an empty store, and yields a function
+that calls it. What a call does differs, as described on each. throttled-py and limits check one
+limit after the other, so a refusal by the second leaves what the first took. `zae_limiter` takes
+both or none.
 """
 
 import asyncio
@@ -19,13 +20,13 @@ import throttled
 import throttled.asyncio
 from measure import HOT, MANY, REFUSED, REQUESTS, TOKENS, Case, Run, Traffic
 
-# Its store is an LRU cache of 1,024 keys; two keys for each of 1,000 entities must fit.
+# Its store is an LRU cache of 1,024 keys by default; two keys for each of 1,000 entities must fit.
 _THROTTLED_STORE = {"MAX_SIZE": 4_096}
 
 
 @contextmanager
 def throttled_token_bucket(traffic: Traffic, _: Path) -> Iterator[Run]:
-    """Two token buckets in one store: each reads its state, refills, takes 1 or 500, writes, under the store's lock."""
+    """Use two token buckets in one store; each reads, refills, takes 1 or 500, and writes under the store's lock."""
     store = throttled.MemoryStore(options=_THROTTLED_STORE)
     rpm, tpm = (
         throttled.Throttled(
@@ -46,7 +47,7 @@ def throttled_token_bucket(traffic: Traffic, _: Path) -> Iterator[Run]:
 
 @contextmanager
 def throttled_token_bucket_async(traffic: Traffic, _: Path) -> Iterator[Run]:
-    """The same through its asyncio classes."""
+    """Do the same with its asyncio classes."""
     store = throttled.asyncio.MemoryStore(options=_THROTTLED_STORE)
     rpm, tpm = (
         throttled.asyncio.Throttled(
@@ -83,27 +84,27 @@ def _two_hits(strategy: limits.strategies.RateLimiter, traffic: Traffic, tokens:
 
 @contextmanager
 def limits_sliding_window(traffic: Traffic, _: Path) -> Iterator[Run]:
-    """Sliding window counter: per limit this window's count and a share of the last one's, an approximation."""
+    """Use a sliding window counter per limit: this window's count and a share of the last one's, an approximation."""
     storage = limits.storage.MemoryStorage()
     yield _two_hits(limits.strategies.SlidingWindowCounterRateLimiter(storage), traffic, TOKENS)
 
 
 @contextmanager
 def limits_fixed_window(traffic: Traffic, _: Path) -> Iterator[Run]:
-    """One counter per limit and window: the least a limiter can do, with up to twice the limit across a boundary."""
+    """Use one counter per limit and window: the simplest limiter, with up to twice the limit across a boundary."""
     storage = limits.storage.MemoryStorage()
     yield _two_hits(limits.strategies.FixedWindowRateLimiter(storage), traffic, TOKENS)
 
 
 @contextmanager
 def limits_moving_window(traffic: Traffic, _: Path) -> Iterator[Run]:
-    """A log of one entry per token, so it takes 1 of each limit: 500 entries a call would be no fair picture of it."""
+    """Use a log with one entry per token. It takes 1 of each limit, because 500 entries per call would be unfair."""
     storage = limits.storage.MemoryStorage()
     yield _two_hits(limits.strategies.MovingWindowRateLimiter(storage), traffic, REQUESTS)
 
 
 def _pyrate_rates(traffic: Traffic) -> list[pyrate_limiter.Rate]:
-    # Its rates must differ in interval, and share one log and one weight: requests per minute and per hour, weight 1.
+    # Its rates must have different intervals, and share one log and one weight.
     return [
         pyrate_limiter.Rate(traffic.rpm, pyrate_limiter.Duration.MINUTE),
         pyrate_limiter.Rate(10 * traffic.rpm, pyrate_limiter.Duration.HOUR),
@@ -127,14 +128,14 @@ def _asked(bucket: pyrate_limiter.AbstractBucket) -> Iterator[Run]:
 
 @contextmanager
 def pyrate_memory(traffic: Traffic, _: Path) -> Iterator[Run]:
-    """One log of timestamps that both rates are checked against; weight 1."""
+    """Use one log of timestamps, which both rates are checked against, with weight 1."""
     with _asked(pyrate_limiter.InMemoryBucket(_pyrate_rates(traffic))) as run:
         yield run
 
 
 @contextmanager
 def pyrate_sqlite(traffic: Traffic, folder: Path) -> Iterator[Run]:
-    """The same log as rows of a file, as `init_from_file` opens it: one process, no file lock between processes."""
+    """Use the same log as rows of a file, opened with `init_from_file`: one process, no lock between processes."""
     path = str(folder / "pyrate.db")
     with _asked(pyrate_limiter.SQLiteBucket.init_from_file(_pyrate_rates(traffic), db_path=path)) as run:
         yield run
@@ -142,7 +143,7 @@ def pyrate_sqlite(traffic: Traffic, folder: Path) -> Iterator[Run]:
 
 @contextmanager
 def pyrate_sqlite_wal(traffic: Traffic, folder: Path) -> Iterator[Run]:
-    """The same on a file that was put into WAL mode beforehand, which a knowing user could do. For information."""
+    """Do the same on a file in WAL mode, which an experienced user could choose. For information."""
     connection = sqlite3.connect(folder / "pyrate.db")
     connection.execute("PRAGMA journal_mode=WAL")
     connection.close()
@@ -151,7 +152,7 @@ def pyrate_sqlite_wal(traffic: Traffic, folder: Path) -> Iterator[Run]:
 
 
 def cases(calls: int) -> list[Case]:
-    """Every peer that has a traffic's kind; pyrate-limiter keeps one bucket, so it stands for one entity only."""
+    """Return every library under each traffic that it supports; pyrate-limiter has one bucket, so one entity only."""
     keyed = {
         "throttled-py token bucket": throttled_token_bucket,
         "throttled-py token bucket async": throttled_token_bucket_async,
@@ -162,7 +163,7 @@ def cases(calls: int) -> list[Case]:
         *(Case(name, traffic, opened, calls) for traffic in (HOT, MANY, REFUSED) for name, opened in keyed.items()),
         Case("limits moving window", HOT, limits_moving_window, calls),
         Case("pyrate-limiter memory", HOT, pyrate_memory, calls),
-        # Slow, and slower as its log grows: few calls are kinder to it.
+        # It is slow, and gets slower as its log grows, so it gets fewer calls.
         Case("pyrate-limiter SQLite", HOT, pyrate_sqlite, max(1, calls // 10)),
         Case("pyrate-limiter SQLite WAL", HOT, pyrate_sqlite_wal, max(1, calls // 2)),
     ]

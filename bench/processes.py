@@ -1,4 +1,4 @@
-"""What programs cost in fresh processes, run in turn, the least of many runs."""
+"""Measure programs in new processes that alternate, and return the least of many runs."""
 
 import os
 import subprocess
@@ -12,16 +12,16 @@ RUNS = 20
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """User and system CPU of one process, and the time it took from outside."""
+    """User and system CPU time of one process, and its wall time."""
 
     cpu_ms: float
     wall_ms: float
 
 
 def smallest(programs: Mapping[str, Sequence[str]]) -> dict[str, Spent]:
-    """The least of each program over all runs; programs that fail are left out, with a line."""
+    """Return the least times of each program over all runs; programs that fail are left out, with a printed line."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        # The first run of each also writes its byte code, so that none of the timed ones compiles.
+        # The first run of each also writes its bytecode, so that no timed run compiles.
         works = {name: command for name, command in programs.items() if _spent(command, folder)}
         runs = [{name: _spent(command, folder) for name, command in works.items()} for _ in range(RUNS)]
     for name in programs.keys() - works.keys():
@@ -30,7 +30,7 @@ def smallest(programs: Mapping[str, Sequence[str]]) -> dict[str, Spent]:
 
 
 def print_beside(title: str, found: Mapping[str, Spent], bare: Spent) -> None:
-    """Prints what each program costs, and how much of it a bare interpreter does not."""
+    """Print the cost of each program, and the difference to a bare interpreter."""
     print(f"{title}, milliseconds, minimum of {RUNS} alternating processes")
     print(f"{'':<40}{'CPU':>10}{'wall':>10}{'CPU over bare':>16}{'wall over bare':>16}")
     for name, spent in found.items():
@@ -39,7 +39,7 @@ def print_beside(title: str, found: Mapping[str, Spent], bare: Spent) -> None:
 
 
 def _spent(command: Sequence[str], folder: str) -> Spent | None:
-    """Runs a program in a fresh process; None when it fails."""
+    """Run a program in a new process; return its times, None if it fails."""
     began_ns = time.perf_counter_ns()
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)

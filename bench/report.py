@@ -1,4 +1,4 @@
-"""What was measured, as two tables: every case, and the ratios that have a goal."""
+"""Format measurements as two tables: every case, and the ratios that have a goal."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from measure import HOT, MANY, REFUSED, Case, Measured
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """How many times the other's CPU time one case may take, both with one entity."""
+    """The largest allowed ratio of one case's CPU time to another's, both with one entity."""
 
     case: str
     other: str
@@ -30,7 +30,7 @@ GOALS = (
 
 
 def verdict(value: float, at_most: float) -> str:
-    """Whether a value reaches its goal, and by how much it misses it."""
+    """Return whether a value reaches its goal, and by how much it misses it."""
     if value <= at_most:
         return "reached"
     return f"missed by {value / at_most - 1:.0%}"
@@ -60,7 +60,7 @@ def _goal_line(goal: Goal, measured: Measured) -> str:
 
 
 def tables(cases: Sequence[Case], measured: Measured) -> str:
-    """Both tables as text; the verdict is on the ratio of the minima, which noise moves least."""
+    """Return both tables as text. The verdict uses the ratio of the minima, which noise affects least."""
     return "\n".join(
         [
             "CPU microseconds per call",

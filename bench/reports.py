@@ -1,11 +1,13 @@
-"""How long acquires wait beside each report, on memory and on a SQLite file. Asserts nothing.
+"""Measure how long acquires wait while a report runs, on memory and on a SQLite file. Asserts nothing.
 
-An acquire is due every 10 ms. Its latency counts from the moment it was due, so that a blocked event loop delays every
-acquire that came due meanwhile. Each report alternates with a control of the same length without a report.
+An acquire is due every 10 ms. Its latency counts from the time it was due. So a blocked event loop
+delays every acquire that came due meanwhile. Each report alternates with a control of the same
+length without a report.
 
-Three columns tell what else may have delayed an acquire beside the report. The longest garbage collection is of any
-generation. The longest CPU wait is how long the event loop was ready to run, but other processes ran. What the
-hypervisor has stolen from this machine is a sum over all cores. The last two need Linux.
+Three columns show what else may have delayed an acquire. The longest garbage collection is of any
+generation. The longest CPU wait is how long the event loop was ready to run while other processes
+ran. The time that the hypervisor has stolen from this machine is a sum over all cores. The last two
+require Linux.
 """
 
 import argparse
@@ -35,13 +37,13 @@ Report = Callable[[], Awaitable[object]]
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--buckets", type=int, default=60_000, help="entities that use the resource (60000)")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each report runs, in turn with a control (3)")
-    parser.add_argument("--only", default="", metavar="TEXT", help="only lines with this in their title")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each report, alternating with a control (3)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="run only lines with this text in their title")
     return parser.parse_args()
 
 
 class Traffic:
-    """Acquires that are due every 10 ms, one after the other, and how long each took from the moment it was due."""
+    """Acquires that are due every 10 ms, one after the other, and their latencies from the time they were due."""
 
     def __init__(self, limiter: RateLimiter, buckets: int) -> None:
         self._limiter = limiter
@@ -50,7 +52,7 @@ class Traffic:
         self.longest_wait_ms = 0.0
 
     async def beside(self, report: Report) -> tuple[float, list[float]]:
-        """Run a report beside the traffic; return its seconds and the latencies in milliseconds."""
+        """Run a report during the traffic; return its seconds and the latencies in milliseconds."""
         latencies_ms: list[float] = []
         driver = asyncio.create_task(self._drive(latencies_ms))
         await asyncio.sleep(5 * _DUE_EVERY_S)
@@ -107,7 +109,7 @@ class Line:
 
 
 class Collections:
-    """Garbage collections while this is entered: how long each took, in milliseconds."""
+    """Record the garbage collections inside the block: the duration of each, in milliseconds."""
 
     def __init__(self) -> None:
         self.pauses_ms: list[float] = []
@@ -127,14 +129,14 @@ class Collections:
 
 
 def _cpu_wait_ms() -> float:
-    """How long this thread was ready to run so far, but did not; 0 where the kernel does not say."""
+    """Return how long this thread was ready but did not run so far; 0 if the kernel does not report it."""
     with suppress(OSError, ValueError, IndexError):
         return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e6
     return 0.0
 
 
 def _stolen_ms() -> float:
-    """How long the hypervisor ran others so far, summed over all cores; 0 where the kernel does not say."""
+    """Return how long the hypervisor ran others so far, summed over all cores; 0 if the kernel does not report it."""
     with suppress(OSError, ValueError, IndexError):
         ticks = int(Path("/proc/stat").read_text().splitlines()[0].split()[8])
         return ticks * 1000 / os.sysconf("SC_CLK_TCK")
@@ -146,7 +148,7 @@ def _highest(rounds_ms: list[list[float]]) -> float:
 
 
 def _reports(repository: Repository) -> dict[str, tuple[Report, bool]]:
-    """The reports by name, and whether each has usage to count first."""
+    """Return the reports by name, and whether each has usage to count first."""
     return {
         "get_resource_capacity": (lambda: repository.get_resource_capacity(_RESOURCE, "tpm"), False),
         "the same, parents_only": (lambda: repository.get_resource_capacity(_RESOURCE, "tpm", True), False),
@@ -168,7 +170,8 @@ async def _measure(store: str, url: str, options: argparse.Namespace) -> None:
         for number in range(options.rounds):
             if counts or not number:
                 await traffic.touch_all()
-            # A full collection that the work before has made due is neither the report's nor the control's.
+            # Collect now, so that garbage of the preparation burdens neither the report nor the
+            # control.
             gc.collect()
             stolen_ms = _stolen_ms()
             with Collections() as collections:

@@ -1,11 +1,11 @@
-"""A canned DynamoDB in a process of its own: every call gets the body given for its target, and costs little.
+"""Run a canned DynamoDB in its own process: every call gets the body for its target, at little cost.
 
     with responder.running({"UpdateItem": body}, latency_ms=2) as url:
         ...
         print(responder.calls(url))
 
-What is measured against it is the client alone, over a network that takes `latency_ms` for the round trip. It keeps no
-items, checks nothing, and ends with the process that started it.
+So only the client is measured, over a network whose round trip takes `latency_ms`. The responder
+stores no items, checks nothing, and ends with the process that started it.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from email.utils import formatdate
 
 VERSION = "DynamoDB_20120810"
-# Asked for by this target, how often each target was answered.
+# The target that returns how often each target was answered.
 CALLS = "Calls"
 UNKNOWN = b'{"__type":"com.amazon.coral.service#UnknownOperationException"}'
 
@@ -34,7 +34,7 @@ TARGET = b"\r\nx-amz-target:"
 
 @contextmanager
 def running(bodies: Mapping[str, bytes], latency_ms: float = 0) -> Iterator[str]:
-    """The URL of a responder with a body for each target (`UpdateItem`), up until the block ends."""
+    """Yield the URL of a responder with a body for each target (`UpdateItem`), until the block ends."""
     encoded = {target: base64.b64encode(body).decode() for target, body in bodies.items()}
     order = json.dumps({"bodies": encoded, "latency_ms": latency_ms})
     with subprocess.Popen(
@@ -47,14 +47,14 @@ def running(bodies: Mapping[str, bytes], latency_ms: float = 0) -> Iterator[str]
             process.stdin.flush()
             port = process.stdout.readline().strip()
             if not port:
-                raise RuntimeError("the responder ended before it listened")
+                raise RuntimeError("the responder ended before it was listening")
             yield f"http://127.0.0.1:{port}"
         finally:
             process.kill()
 
 
 def calls(url: str) -> dict[str, int]:
-    """How often each target has been answered so far."""
+    """Return how often each target has been answered so far."""
     request = urllib.request.Request(url, b"{}", {"X-Amz-Target": f"{VERSION}.{CALLS}"})
     with urllib.request.urlopen(request) as response:
         counted: dict[str, int] = json.load(response)
@@ -62,7 +62,7 @@ def calls(url: str) -> dict[str, int]:
 
 
 class Canned:
-    """One answer, rendered anew when the second changes."""
+    """One response, which is rendered again when the second changes."""
 
     __slots__ = ("_body", "_second", "_status", "count", "rendered", "target")
 
@@ -75,7 +75,7 @@ class Canned:
         self._second = 0
 
     def at(self, now_s: int) -> bytes:
-        """The answer with this second's date."""
+        """Return the response with the date of this second."""
         self.count += 1
         if now_s != self._second:
             self._second = now_s
@@ -84,7 +84,7 @@ class Canned:
 
 
 def render(status: str, body: bytes, now_s: int) -> bytes:
-    """An answer with the headers that DynamoDB sends."""
+    """Return a response with the headers that DynamoDB sends."""
     lines = [
         f"HTTP/1.1 {status}",
         "Server: Server",
@@ -99,7 +99,7 @@ def render(status: str, body: bytes, now_s: int) -> bytes:
 
 
 class Answers:
-    """The answers of one responder, by target in lower case."""
+    """The responses of one responder, by target in lower case."""
 
     def __init__(self, bodies: Mapping[str, bytes]) -> None:
         self._canned = {f"{VERSION}.{name}".lower().encode(): Canned(name, body) for name, body in bodies.items()}
@@ -118,7 +118,7 @@ class Answers:
 
 
 class Connection(asyncio.Protocol):
-    """Looks for the length and the target of a request, and for nothing else."""
+    """Parse only the length and the target of a request."""
 
     def __init__(self, answers: Answers, latency_s: float) -> None:
         self._answers = answers
@@ -150,7 +150,7 @@ class Connection(asyncio.Protocol):
 
 
 def header(head: bytes, name: bytes) -> bytes:
-    """The value after a name in a head of lower case, or nothing."""
+    """Return the value of a header in a lower-case head, empty if it is missing."""
     start = head.find(name)
     if start < 0:
         return b""
@@ -160,7 +160,7 @@ def header(head: bytes, name: bytes) -> bytes:
 
 
 async def serve(answers: Answers, latency_s: float) -> None:
-    """Listen, tell the port, and answer until standard input ends."""
+    """Listen, print the port, and answer until stdin ends."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Connection(answers, latency_s), "127.0.0.1", 0, backlog=1024)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
@@ -171,14 +171,14 @@ async def serve(answers: Answers, latency_s: float) -> None:
 
 
 class Awake(selectors.DefaultSelector):
-    """Never sleeps: to wake an idle core of a virtual machine costs the caller tens of microseconds, which vary."""
+    """A selector that never sleeps, because waking an idle core of a virtual machine takes tens of microseconds."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         return super().select(0)
 
 
 def new_loop(latency_s: float) -> asyncio.AbstractEventLoop:
-    """A loop that stays awake, or whose timers keep to the latency: those of epoll are whole milliseconds."""
+    """Return a loop that never sleeps, or with a latency one with exact timers: epoll rounds to milliseconds."""
     return asyncio.SelectorEventLoop(selectors.SelectSelector() if latency_s else Awake())
 
 

@@ -1,7 +1,8 @@
-"""How long the write-ahead log of a SQLite file becomes under load: ``python bench/sqlite_log.py [--seconds 20]``.
+"""Measure the write-ahead log of a SQLite file under load: ``python bench/sqlite_log.py [--seconds 20]``.
 
-Processes acquire and create entities as fast as they can while one of them reads reports. Every second a line shows
-the size of the log. The last lines show the largest sizes; the log should stay below 32 MiB.
+Processes acquire and create entities as fast as they can while one of them reads reports. Every
+second a line shows the size of the log. The last lines show the largest sizes. The log should stay
+below 32 MiB.
 """
 
 import argparse
@@ -20,7 +21,7 @@ REPORT_EVERY_S = 2.0
 
 
 def acquire(url: str, until_s: float) -> int:
-    """Acquire from many entities in turn, and read a report now and then."""
+    """Acquire from many entities in turn, and read a report every 2 seconds."""
     calls, report_s = 0, time.time()
     with SyncRepository.open(url, deadline_s=30) as repo:
         limiter = SyncRateLimiter(repo)
@@ -80,7 +81,7 @@ def main() -> None:
         print({"acquire": acquire, "create": create}[kind](url, float(until_s)))
         return
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=20.0, help="how long each mix runs (20)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="seconds per mix of processes (20)")
     seconds = parser.parse_args().seconds
     for kinds in (["acquire"], ["create"], ["acquire", "acquire", "create", "create"]):
         watch(kinds, seconds)

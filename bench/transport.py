@@ -1,11 +1,12 @@
-"""What a call to DynamoDB costs: our acquire beside a bare update_item of aiobotocore and boto3, all in one run.
+"""Measure the cost of a DynamoDB call: our acquire beside a bare update_item of aiobotocore and boto3.
 
-    bench/run                                 set-up when needed, then everything, this included
+    bench/run                                 set up if needed, then run everything, this included
     bench/.venv/bin/python bench/transport.py --rounds 9 --calls 2000
 
-All talk to a canned responder in a process of its own, so that the client alone is measured, in CPU time. A call of
-ours is a whole acquire of two limits, entered and left; a call of theirs is one UpdateItem with a condition. Then the
-same over a network that takes 2 ms, and with more and more acquires at once.
+All clients use a canned responder in its own process, so that only the client's CPU time is
+measured. Our call is a whole acquire of two limits, entered and left. Their call is one UpdateItem
+with a condition. Then the same is measured over a network of 2 ms, with more and more acquires at
+the same time.
 """
 
 import argparse
@@ -46,7 +47,7 @@ def ours_sync(url: str) -> Iterator[Run]:
 
 @contextmanager
 def in_loop(opening: Callable[[], Awaitable[tuple[Step, Step]]]) -> Iterator[Run]:
-    """Opens something that makes one call and closes, and runs its calls one by one in a loop of its own."""
+    """Open a client in its own event loop, and run its calls one by one."""
     with asyncio.Runner() as runner:
         call, close = runner.run(opening())
 
@@ -74,7 +75,7 @@ def ours_async(url: str):
 
 @contextmanager
 def boto3(url: str) -> Iterator[Run]:
-    """One bare update_item."""
+    """Make one bare update_item."""
     import boto3
     from botocore.config import Config
 
@@ -114,7 +115,7 @@ CASES = {"ours, async": ours_async, "aiobotocore": aiobotocore, "ours, sync": ou
 
 
 def measure(url: str, rounds: int, calls: int) -> dict[str, list[float]]:
-    """CPU microseconds per call, by case; the cases take turns, each opened anew and warmed up."""
+    """Return CPU microseconds per call, by case; the cases alternate, each opened again and warmed up."""
     found: dict[str, list[float]] = {name: [] for name in CASES}
     for _ in range(rounds):
         for name, opened in CASES.items():
@@ -140,7 +141,7 @@ def print_costs(found: dict[str, list[float]]) -> None:
 
 
 async def at_once(url: str, width: int, calls: int) -> None:
-    """Acquires made by so many tasks at once: prints CPU microseconds each, and how long each took, in ms."""
+    """Run acquires in this many tasks; print CPU microseconds per acquire, and its duration in ms."""
     async with await Repository.open(canned.location(url)) as repository:
         acquire = RateLimiter(repository).acquire
         took_ms: list[float] = []
@@ -165,8 +166,8 @@ async def at_once(url: str, width: int, calls: int) -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--calls", type=int, default=1_000)
+    parser.add_argument("--rounds", type=int, default=7, help="measurements of each case (7)")
+    parser.add_argument("--calls", type=int, default=1_000, help="calls per measurement (1000)")
     return parser.parse_args()
 
 
@@ -176,7 +177,7 @@ def main() -> None:
     bodies = canned.bodies()
     with responder.running(bodies) as url:
         print_costs(measure(url, options.rounds, options.calls))
-    print(f"\nOver a network of {NETWORK_MS} ms, async, acquires at once on one bucket:")
+    print(f"\nOver a network of {NETWORK_MS} ms, async, concurrent acquires of one bucket:")
     print(f"{'at once':>8}{'CPU us':>12}{'per second':>12}{'p50 ms':>10}{'p99 ms':>10}")
     with responder.running(bodies, latency_ms=NETWORK_MS) as url:
         for width in AT_ONCE:

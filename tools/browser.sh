@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs Debian's chromium and its driver, with which the tests look at pages.
+# Install Debian's chromium and its driver, with which the tests open pages.
 #
-# Never fails: where there is no apt-get, no root or no network, the tests that need a browser are skipped and say so.
+# Never fails: without apt-get, root or a network, the tests that need a browser are skipped with a message.
 set -uo pipefail
 
 there() { command -v chromium >/dev/null 2>&1 && command -v chromedriver >/dev/null 2>&1; }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs the extra cdk into .engines/cdk/, with which the tests make stacks; and Debian's node, which it runs on.
+# Install the extra cdk into .engines/cdk/, with which the tests make stacks, and Debian's node, which it needs.
 #
-# Beside the environment and without bytecode: it is large, few need it, and mypy would read all of it.
-# Where there is no node, or no index that has it, the tests that need it are skipped and say so; anything else is a failure.
+# It is installed outside the environment and without bytecode: it is large, rarely needed, and mypy would read it all.
+# Without node, or an index that has it, the tests that need it are skipped with a message. Anything else is a failure.
 set -uo pipefail
 cd "${BASH_SOURCE[0]%/*}/.." || exit 1
 
@@ -45,7 +45,7 @@ else
 fi
 if ! told="$("${install[@]}" --target "$folder" "${wanted[@]}" 2>&1)"; then
     rm -rf "$folder"
-    # What pip and uv say where no index answers, or none has it.
+    # The messages of pip and uv if no index answers, or none has it.
     if grep -qE 'from versions: none|Retrying|ailed to fetch|was not found in' <<<"$told"; then without "no index that has it"; fi
     echo "$told" >&2
     exit 1

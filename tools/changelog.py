@@ -1,11 +1,11 @@
-"""Makes a section of CHANGELOG.md of what changelog.d/ tells, and of what stands under Unreleased.
+"""Make a section of CHANGELOG.md from the fragments in changelog.d/ and the text under Unreleased.
 
-    python tools/changelog.py                  show what the next version would say
-    python tools/changelog.py 1.2.3            write it, and remove what it was made of
-    python tools/changelog.py --notes 1.2.3    show what a version says
+    python tools/changelog.py                  show the section of the next version
+    python tools/changelog.py 1.2.3            write it, and delete the fragments
+    python tools/changelog.py --notes 1.2.3    show the section of a version
 
-Towncrier writes the section. What stands under Unreleased is handed to it as one file of news for each kind, so that
-it comes out in its order.
+Towncrier writes the section. The text under Unreleased is passed to it as one fragment per kind, so
+that it is sorted with the others.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _VERSION = re.compile(r"\d+\.\d+\.\d+((a|b|rc)\d+)?")
 
 
 def section(text: str, version: str) -> str | None:
-    """What a changelog says of a version, without its heading."""
+    """Return the section of a version without its heading, or None."""
     for part in _SECTION.split(text):
         heading, _, body = part.partition("\n")
         if heading.startswith(f"## [{version}]"):
@@ -42,15 +42,15 @@ def section(text: str, version: str) -> str | None:
 
 
 def unreleased(text: str) -> dict[str, str]:
-    """What stands under Unreleased, by kind."""
+    """Return the text under Unreleased, by kind."""
     before, *kinds = _KIND.split(section(text, NEXT) or "")
     if before.strip():
-        raise SystemExit(f"{CHANGELOG}: under Unreleased, this stands under no kind: {before.strip()}")
+        raise SystemExit(f"{CHANGELOG}: this text under Unreleased has no kind: {before.strip()}")
     return {kind.lower(): body.strip() for kind, body in zip(kinds[::2], kinds[1::2], strict=True)}
 
 
 def released(root: Path, version: str, date: str) -> str:
-    """The changelog of a clone with the section of a version; nothing is written."""
+    """Return the changelog of a clone with the section of a version; nothing is written."""
     with tempfile.TemporaryDirectory() as name:
         copy = Path(name)
         shutil.copytree(root / NEWS, copy / NEWS)
@@ -67,16 +67,16 @@ def released(root: Path, version: str, date: str) -> str:
 
 
 def without_unreleased(text: str) -> str:
-    """The same changelog with nothing under Unreleased."""
+    """Return the same changelog with nothing under Unreleased."""
     before, _, after = text.partition(UNRELEASED)
     _, *later = _SECTION.split(after)
     return before + UNRELEASED + "\n" + "".join(later)
 
 
 def write(root: Path, version: str, date: str) -> None:
-    """Write the section of a version, and remove the news that it was made of."""
+    """Write the section of a version, and delete its fragments."""
     if not _VERSION.fullmatch(version):
-        raise SystemExit(f"{version} is no version; write it as 1.2.3")
+        raise SystemExit(f"{version} is not a version; write it as 1.2.3")
     changelog = root / CHANGELOG
     if section(changelog.read_text(encoding="utf-8"), version) is not None:
         raise SystemExit(f"{CHANGELOG} has a section for {version} already")
@@ -86,22 +86,22 @@ def write(root: Path, version: str, date: str) -> None:
 
 
 def notes(root: Path, version: str) -> str:
-    """What the changelog says of a version.
+    """Return the section of a version.
 
     Raises:
-        SystemExit: it says nothing.
+        SystemExit: The changelog does not have it.
     """
     said = section((root / CHANGELOG).read_text(encoding="utf-8"), version)
     if not said:
-        raise SystemExit(f"{CHANGELOG} says nothing of {version}; write it: make changelog VERSION={version}")
+        raise SystemExit(f"{CHANGELOG} has no section for {version}; write it: make changelog VERSION={version}")
     return said
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Show or write, and return the exit code."""
+    """Show or write a section, and return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("version", nargs="?", help="the version to write a section for")
-    parser.add_argument("--notes", metavar="VERSION", help="show what a version says")
+    parser.add_argument("version", nargs="?", help="write the section of this version")
+    parser.add_argument("--notes", metavar="VERSION", help="show the section of a version")
     chosen = parser.parse_args(arguments)
     today = datetime.now(UTC).date().isoformat()
     if chosen.notes:

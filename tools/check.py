@@ -1,11 +1,11 @@
-"""Runs every check that CI runs, each one to its end, and names those that failed.
+"""Run every check that CI runs, each to its end, and name those that failed.
 
-    python tools/check.py               everything
+    python tools/check.py               all checks
     python tools/check.py lint types    the named checks only
-    python tools/check.py --list        what there is
+    python tools/check.py --list        list the checks
 
-The quick checks run two at a time and speak only when they fail. The tests run last, alone and aloud, so that their
-closing line ends the output of a clean run.
+The quick checks run two at a time and print only failures. The tests run last, alone and with their
+output, so that their closing line ends the output of a clean run.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ WORKERS = 2
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a check is called, and what is run for it."""
+    """The name of a check, and its command."""
 
     name: str
     command: str
 
     @property
     def arguments(self) -> list[str]:
-        """The command split into words, its program that of the environment this script runs in."""
+        """The command as a list, with the program of the environment that runs this script."""
         program, *rest = self.command.split()
         return [str(Path(sys.executable).with_name(program)), *rest]
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a check ended."""
+    """The result of a check."""
 
     check: Check
     passed: bool
@@ -47,7 +47,8 @@ class Result:
 
 
 QUICK = (
-    # Core and schema must be covered by their own tests, so these run alone; -qq leaves the closing line to the tests.
+    # The tests of core and schema must cover them fully, so they run alone. -qq suppresses their
+    # closing line.
     Check(
         "coverage",
         "pytest -qq -p no:cacheprovider tests/core tests/schema "
@@ -61,14 +62,14 @@ QUICK = (
     Check("prose", "python tools/prose.py"),
     Check("docs", "mkdocs build --strict"),
 )
-# The coverage of core and schema is taken by running their tests, so they are not run again. One more worker than
-# cores: many tests wait for engines, processes and a browser.
+# The coverage check has run the tests of core and schema, so they are not run again. There is one
+# more worker than cores, because many tests wait for engines, processes and a browser.
 TESTS = Check("tests", f"pytest -n {WORKERS + 1} --dist worksteal --ignore tests/core --ignore tests/schema")
 CHECKS = (*QUICK, TESTS)
 
 
 def run_quietly(check: Check) -> Result:
-    """Run a check and keep what it says."""
+    """Run a check and keep its output."""
     started = time.monotonic()
     done = subprocess.run(
         check.arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
@@ -79,14 +80,14 @@ def run_quietly(check: Check) -> Result:
 
 
 def run_aloud(check: Check) -> Result:
-    """Run a check and let it speak for itself."""
+    """Run a check and show its output."""
     started = time.monotonic()
     done = subprocess.run(check.arguments, cwd=ROOT, check=False)
     return Result(check, done.returncode == 0, time.monotonic() - started)
 
 
 def report(result: Result) -> None:
-    """Print how a quiet check ended, in one piece, since another may end at the same time."""
+    """Print the result of a quiet check in one piece, because another may end at the same time."""
     lines = [f"{'ok    ' if result.passed else 'FAILED'} {result.check.name} ({result.seconds:.1f} s)"]
     if not result.passed:
         lines += [f"       {result.check.command}", result.output.rstrip()]
@@ -94,7 +95,7 @@ def report(result: Result) -> None:
 
 
 def run(checks: Iterable[Check]) -> list[Result]:
-    """Run the quick checks side by side, then the tests."""
+    """Run the quick checks in parallel, then the tests."""
     chosen = list(checks)
     with ThreadPoolExecutor(WORKERS) as pool:
         results = list(pool.map(run_quietly, [check for check in chosen if check is not TESTS]))
@@ -111,7 +112,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     unknown = set(arguments) - set(names)
     if unknown:
-        print(f"no such check: {', '.join(sorted(unknown))}; there are {', '.join(names)}", file=sys.stderr)
+        print(f"unknown check: {', '.join(sorted(unknown))}; choose from {', '.join(names)}", file=sys.stderr)
         return 2
     results = run(check for check in CHECKS if not arguments or check.name in arguments)
     failed = [result.check.name for result in results if not result.passed]

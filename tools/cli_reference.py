@@ -1,9 +1,9 @@
-"""Writes docs/cli.md, the reference of the command line, from the commands themselves.
+"""Write docs/cli.md, the reference of the command line, from the commands themselves.
 
     python tools/cli_reference.py            write it
-    python tools/cli_reference.py --check    fail if it is not what would be written
+    python tools/cli_reference.py --check    fail if it is out of date
 
-A new command or option needs no edit here: whatever `zae-limiter --help` tells is told.
+A new command or option needs no edit here: the page contains whatever `zae-limiter --help` prints.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "cli.md"
 PROGRAM = "zae-limiter"
 
-# An option that so many commands have, word for word, is told once.
+# An option that at least this many commands have, with the same help, is described once.
 COMMON_FROM = 6
 
 _AS_WRITTEN = "\b"
@@ -39,24 +39,24 @@ INTRODUCTION = f"""\
 
 # Command line
 
-`{PROGRAM} --help`, and `--help` after any command, tell the same as this page.
+`{PROGRAM} --help`, and `--help` after any command, print the same as this page.
 
-- **Data goes to stdout; notes, progress and errors to stderr.** Tables are drawn in a terminal and are plain when
-  piped. `--json` prints for programs.
+- **Data goes to stdout; notes, progress and errors go to stderr.** Tables are drawn in a terminal
+  and are plain when piped. `--json` prints JSON for programs.
 - **Errors are one line** that says what to do.
-- **Which limiter**: `--name` is one on AWS, `--url` any store; with neither, commands that read and write data use
-  `ZAE_LIMITER_URL`, else a SQLite file of your own.
+- **Select a limiter** on AWS with `--name`, or any store with `--url`. With neither, commands that
+  read and write data use `ZAE_LIMITER_URL`, else a SQLite file of your own.
 
 ## Exit codes
 
 | code | what it means |
 | --- | --- |
-| 0 | it is done |
-| {FAILED} | it is not: the answer is no, or you said no |
-| {MISUSED} | something is wrong with the command, or with what it names |
-| {UNAVAILABLE} | the store, or AWS, does not answer, refuses, or is not there (`EX_UNAVAILABLE`) |
-| {TRY_LATER} | a limit lacks the tokens; when to try again is on stderr (`EX_TEMPFAIL`) |
-| {INTERRUPTED} | you interrupted it |
+| 0 | The command succeeded. |
+| {FAILED} | The command failed, or you declined. |
+| {MISUSED} | The command or one of its arguments is invalid. |
+| {UNAVAILABLE} | The store or AWS does not answer, refuses, or does not exist (`EX_UNAVAILABLE`). |
+| {TRY_LATER} | A limit has too few tokens; stderr says when to retry (`EX_TEMPFAIL`). |
+| {INTERRUPTED} | You interrupted the command. |
 """
 
 
@@ -74,7 +74,7 @@ class Entry:
         return " ".join(self.path[1:])
 
     def options(self) -> list[click.Parameter]:
-        """The options to be told of: all but hidden ones and the one for help."""
+        """Return the documented options: all but hidden ones and --help."""
         return [
             one
             for one in self.command.get_params(self.context)
@@ -83,7 +83,7 @@ class Entry:
 
 
 class Row(NamedTuple):
-    """An option as its help tells it: how it is written, and what it does."""
+    """An option: its form, and its help."""
 
     written: str
     told: str
@@ -92,7 +92,7 @@ class Row(NamedTuple):
 def entries(
     command: click.Command = root, path: tuple[str, ...] = (PROGRAM,), above: click.Context | None = None
 ) -> Iterator[Entry]:
-    """Walk the tree of commands, each group before its members."""
+    """Yield all commands, each group before its members."""
     context = click.Context(command, info_name=path[-1], parent=above)
     yield Entry(path, command, context)
     if isinstance(command, click.Group):
@@ -113,7 +113,7 @@ def page(command: click.Command = root, program: str = PROGRAM) -> str:
 
 
 def row(option: click.Parameter, context: click.Context) -> Row:
-    """Return how an option is written, and what it does."""
+    """Return the form and the help of an option."""
     record = option.get_help_record(context)
     assert record is not None, f"{option.name} has no help"
     written, told = record
@@ -121,7 +121,7 @@ def row(option: click.Parameter, context: click.Context) -> Row:
 
 
 def code(text: str) -> str:
-    """Return text as code that may stand in a table."""
+    """Return text as code that is valid in a table."""
     if "|" not in text:
         return f"`{text}`"
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "&#124;")
@@ -129,7 +129,7 @@ def code(text: str) -> str:
 
 
 def _common(everything: Sequence[Entry]) -> list[Row]:
-    """Return the options that many commands have, in the order of the first that has them."""
+    """Return the options that many commands have, in the order of their first use."""
     told = [row(option, entry.context) for entry in everything for option in entry.options()]
     return [one for one, times in Counter(told).items() if times >= COMMON_FROM]
 
@@ -142,7 +142,7 @@ def _contents(everything: Sequence[Entry]) -> str:
 
 
 def _common_options(common: Sequence[Row]) -> str:
-    told = "Many commands have these. What a command has beyond them is told where it is."
+    told = "Many commands have these options. The section of a command lists only its other options."
     return "\n".join(["## Common options", "", told, "", *_table(common), ""])
 
 
@@ -165,7 +165,7 @@ def _members(entry: Entry) -> list[str]:
 
 
 def _options(entry: Entry, common: Sequence[Row]) -> list[str]:
-    """Return the tables of a command's own options, below their headings, and a line of the common ones."""
+    """Return the tables of a command's own options below their headings, and a line with the common ones."""
     parts = []
     own = [one for one in entry.options() if row(one, entry.context) not in common]
     for title, members in groupby(sorted(own, key=_has_section), key=lambda one: getattr(one, "section", "")):
@@ -192,23 +192,23 @@ def _long(option: click.Parameter) -> str:
 
 
 def _summary(entry: Entry) -> str:
-    """Return what a command does, in one line."""
+    """Return the one-line summary of a command."""
     return _worded(entry.command.get_short_help_str(limit=200))
 
 
 def _anchor(entry: Entry) -> str:
-    """Return the anchor that a heading of the command's words has."""
+    """Return the anchor of a command's heading."""
     return "-".join(entry.path[1:])
 
 
 def _worded(text: str) -> str:
-    """Return a sentence with options, variables and URLs as code; what click adds in brackets stands aside."""
+    """Return a sentence with options, variables and URLs as code; what click adds in brackets is in italics."""
     text = _CODE.sub(lambda match: f"`{match[0]}`", text).replace("|", "&#124;").replace("<", "&lt;")
     return re.sub(r"\s*\[((?:default|env var|required|x|\d)[^\]]*)\]", lambda match: f" *({match[1]})*", text)
 
 
 def _prose(text: str) -> list[str]:
-    """Return the paragraphs of a help text, those that are laid out by hand as they are."""
+    """Return the paragraphs of a help text; preformatted ones stay as they are."""
     paragraphs = inspect.cleandoc(text.partition("\f")[0]).split("\n\n")
     return [
         f"```text\n{inspect.cleandoc(one.partition(_AS_WRITTEN)[2])}\n```"
@@ -220,7 +220,7 @@ def _prose(text: str) -> list[str]:
 
 
 def _below(epilog: str) -> list[str]:
-    """Return what stands below the options: examples to copy, exit codes, and other lists."""
+    """Return the text below the options: examples, exit codes, and other lists."""
     parts = []
     for block in filter(None, (part.strip("\n") for part in epilog.split(_AS_WRITTEN))):
         title, _, rest = block.partition("\n")
@@ -250,8 +250,8 @@ def main(arguments: Sequence[str]) -> int:
     found = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
     if found == wanted:
         return 0
-    changes = difflib.unified_diff(found.splitlines(), wanted.splitlines(), "docs/cli.md", "as it should be", n=1)
-    print("\n".join([*changes, "docs/cli.md is stale; run: make reference"][:80]), file=sys.stderr)
+    changes = difflib.unified_diff(found.splitlines(), wanted.splitlines(), "docs/cli.md", "expected", n=1)
+    print("\n".join([*changes, "docs/cli.md is out of date; run: make reference"][:80]), file=sys.stderr)
     return 1
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Fetches Mermaid, which draws the diagrams of the documentation, into .engines/ from npm; the site serves its own copy.
+# Download Mermaid, which draws the diagrams of the documentation, from npm into .engines/. The site serves this copy.
 #
-# Never fails: where npm or the network is missing, the site shows the source of its diagrams and loads nothing from outside.
+# Never fails: without npm or a network, the site shows the source of its diagrams and loads nothing from elsewhere.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

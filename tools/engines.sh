@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs dynoxide, a DynamoDB engine of one binary, into .engines/ from npm.
+# Install dynoxide, a DynamoDB engine in one binary, from npm into .engines/.
 #
-# Never fails: where npm, the platform or the network is missing, the tests that need dynoxide are skipped and say so.
+# Never fails: without npm, a supported platform or a network, the tests that need it are skipped with a message.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

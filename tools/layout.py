@@ -1,6 +1,7 @@
-"""The rules of the house that no linter knows: each takes source text and returns what is wrong with it.
+"""Check rules of this project that no linter knows. Each function takes source text and returns its problems.
 
-Nothing here reads a file; `tests/test_layout.py` runs the rules over the repository, and over bad snippets of its own.
+Nothing here reads a file. `tests/test_layout.py` runs the rules over the repository, and over bad
+snippets.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ MAX_PARAMETERS = 7
 
 FORBIDDEN_MODULE_NAMES = frozenset({"utils", "helpers", "manager", "common", "base"})
 
-# A type alias is a word or several in capitals and small letters; a type variable is one capital, or ends in _co.
+# A type alias has capital and small letters. A type variable is one capital, or ends in _co.
 _ALIAS = re.compile(r"_?[A-Z][a-z]\w*[a-z](?<!_co)")
 
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -26,7 +27,7 @@ _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What breaks a rule, and where."""
+    """A problem, and its line."""
 
     line: int
     problem: str
@@ -34,14 +35,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function and the classes and functions it stands in."""
+    """A function, with the names of the classes and functions around it."""
 
     qualified_name: str
     node: ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def functions(tree: ast.AST, prefix: str = "") -> Iterator[Function]:
-    """Every function of a module, nested ones too."""
+    """Yield every function of a module, nested ones included."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, _FUNCTION):
             yield Function(prefix + node.name, node)
@@ -50,13 +51,13 @@ def functions(tree: ast.AST, prefix: str = "") -> Iterator[Function]:
 
 
 def long_files(source: str) -> list[Finding]:
-    """No file is longer than a reader's patience."""
+    """Find a file with too many lines."""
     count = len(source.splitlines())
     return [Finding(count, f"{count} lines, at most {MAX_FILE_LINES}")] if count > MAX_FILE_LINES else []
 
 
 def long_functions(source: str) -> list[Finding]:
-    """No function is longer than a screen, its docstring included."""
+    """Find functions with too many lines, docstring included."""
     found = []
     for function in functions(ast.parse(source)):
         count = (function.node.end_lineno or 0) - function.node.lineno + 1
@@ -68,7 +69,7 @@ def long_functions(source: str) -> list[Finding]:
 
 
 def many_parameters(source: str, exempt: Container[str] = ()) -> list[Finding]:
-    """More than seven parameters are a value that lacks a name."""
+    """Find functions with too many parameters, which should be grouped in a named value."""
     found = []
     for function in functions(ast.parse(source)):
         count = _parameter_count(function.node.args)
@@ -79,7 +80,7 @@ def many_parameters(source: str, exempt: Container[str] = ()) -> list[Finding]:
 
 
 def class_names(source: str) -> list[str]:
-    """The names of classes and of type aliases that a module defines."""
+    """Return the names of the classes and type aliases that a module defines."""
     tree = ast.parse(source)
     classes = [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     assigned = [node.targets[0] for node in tree.body if isinstance(node, ast.Assign) and len(node.targets) == 1]
@@ -95,7 +96,7 @@ def _parameter_count(arguments: ast.arguments) -> int:
     return len(positional) + len(arguments.kwonlyargs) + len(variable)
 
 
-# A comment that silences a tool, and then, after a dash or a second #, the words that say why.
+# A comment that silences a tool, followed by a dash or a second # and the reason.
 _SUPPRESSION = re.compile(
     r"#\s*(?P<kind>noqa|type:\s*ignore|pragma:\s*no\s*(?:cover|branch))"
     r"(?P<codes>\s*:\s*[A-Z]+[0-9]+(?:[,\s]+[A-Z]+[0-9]+)*|\[[^\]]*\])?"
@@ -106,7 +107,7 @@ _REASON = re.compile(r"^\s*(?:-|#|:|,|\()\s*\w+.*\s+\w+")
 
 
 def unexplained_suppressions(source: str) -> list[Finding]:
-    """Whoever silences a tool says why, in two words at least, and names the rule that is silenced."""
+    """Find comments that silence a tool without the rule, or without a reason of at least two words."""
     found = []
     for line, comment in _comments(source):
         match = _SUPPRESSION.search(comment)
@@ -119,7 +120,7 @@ def unexplained_suppressions(source: str) -> list[Finding]:
     return found
 
 
-# A key such as BUCKET#gpt-4#0 is no ticket: there the # follows a word or a brace.
+# A key such as BUCKET#gpt-4#0 is not a ticket: its # follows a word or a brace.
 _HISTORY = re.compile(
     r"(?<![\w#}>/])#\d+\b|\bADR[-\s]?\d+|\b(?:issue|ticket|PR|pull request)s?\s+#?\d+|\bGH-\d+|\bv\d+\.\d+",
     re.IGNORECASE,
@@ -127,7 +128,7 @@ _HISTORY = re.compile(
 
 
 def told_history(source: str) -> list[Finding]:
-    """A comment or docstring tells what holds now: no number of an issue, a decision record or a version."""
+    """Find comments and docstrings with the number of an issue, a decision record or a version."""
     texts = [(line, comment.lstrip("#")) for line, comment in _comments(source)]
     texts += _docstrings(ast.parse(source))
     return [Finding(line, f"history: {match[0]}") for line, text in texts for match in _HISTORY.finditer(text)]
@@ -149,14 +150,14 @@ def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 @dataclass(frozen=True, slots=True)
 class ValueClass:
-    """A dataclass with slots that is not frozen: cheap to make, and by agreement never changed."""
+    """A dataclass with slots that is not frozen: cheap to make, and never changed by convention."""
 
     name: str
     fields: frozenset[str]
 
 
 def value_classes(source: str) -> list[ValueClass]:
-    """The value classes a module defines."""
+    """Return the value classes that a module defines."""
     return [
         ValueClass(node.name, frozenset(_fields(node)))
         for node in ast.walk(ast.parse(source))
@@ -179,12 +180,12 @@ def _is_value_class(node: ast.ClassDef) -> bool:
 
 
 def changed_values(source: str, known: Mapping[str, ValueClass]) -> list[Finding]:
-    """A value is never assigned to after it was made.
+    """Find values that are assigned to after their construction.
 
-    `known` are the value classes of the whole package by name. A value has slots, so what could change one is an
-    assignment to an attribute that has the name of one of their fields. An object may assign to its own attributes
-    (`self`), unless it is itself a value; nobody assigns to another object's attribute of such a name, and nobody
-    goes round the rule by `setattr`.
+    `known` are the value classes of the whole package by name. A value has slots. So it can only
+    change by an assignment to an attribute with the name of one of their fields. An object may
+    assign to its own attributes (`self`), unless it is itself a value. Assignments to such an
+    attribute of another object are found, and so are calls of `setattr`.
     """
     return list(_Changes(known).found_in(ast.parse(source)))
 
@@ -195,7 +196,7 @@ class _Changes:
         self._fields = frozenset().union(*(value.fields for value in known.values()))
 
     def found_in(self, node: ast.AST, owner: str | None = None, making: bool = False) -> Iterator[Finding]:
-        """Walk down; `owner` is the class around, `making` whether its constructor is."""
+        """Walk the tree; `owner` is the value class around, `making` is True inside its constructor."""
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.ClassDef):
                 yield from self.found_in(child, self._as_value(child), False)
@@ -208,7 +209,7 @@ class _Changes:
             yield from self.found_in(child, owner, making)
 
     def _as_value(self, node: ast.ClassDef) -> str | None:
-        """The value class a class is or inherits from, by name."""
+        """Return the value class that a class is or inherits from, or None."""
         bases = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
         names = [name for name in (node.name, *sorted(bases)) if name in self._known]
         return names[0] if names else None
@@ -227,7 +228,7 @@ class _Changes:
 
 
 def root_imports(source: str, package: str) -> list[Finding]:
-    """Inside the package nobody imports its root, which exists for users and would close a circle."""
+    """Find imports of the package's root inside the package, which would be circular."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):

@@ -1,8 +1,9 @@
-"""Writes the sync trees from the async ones, line for line; `--check` only compares.
+"""Write the sync trees from the async ones, line for line; `--check` only compares.
 
-`src/zae_limiter/_sync` comes from `src/zae_limiter/_async`, and `tests/_sync` from `tests/_async`. Edits are found with
-`ast` and made in the text: `async` and `await` go, the names of TABLE change, all else stays, so that line N of a
-generated file is line N of its source. No code is added. What has no blocking form is refused, with file and line.
+`src/zae_limiter/_sync` is generated from `src/zae_limiter/_async`, and `tests/_sync` from
+`tests/_async`. Edits are found with `ast` and made in the text. `async` and `await` are dropped,
+and the names in TABLE change. All else stays, so that line N of a generated file is line N of its
+source. No code is added. Code without a blocking form is refused, with file and line.
 """
 
 import argparse
@@ -14,8 +15,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-# Every name that changes. The empty name unwraps: Awaitable[T] is T. Dotted rows are modules. What becomes Sync* is
-# renamed in docstrings too. A row that changes nothing in either tree is an error, so that the table stays the truth.
+# Every name that changes. An empty name unwraps: Awaitable[T] becomes T. Dotted rows are modules.
+# Names that become Sync* also change in docstrings. A row that changes nothing in either tree is an
+# error.
 TABLE = {
     "RateLimiter": "SyncRateLimiter",
     "Repository": "SyncRepository",
@@ -33,7 +35,7 @@ TREES = (("src/zae_limiter/_async", "src/zae_limiter/_sync"), ("tests/_async", "
 ROOT = Path(__file__).parents[1]
 MARK = "  # generated from _async by tools/mirror.py; do not edit"
 
-# Names without meaning in blocking code: were a row missing, they would pass unnoticed.
+# Names without meaning in blocking code. Without this check, a missing row would not be noticed.
 _ASYNC_ONLY = re.compile(
     r"(?:Abstract|Stop)?Async[A-Z]\w+|asynccontextmanager|Awaitable|Coroutine|a(?:close|closing|iter|next)"
     r"|__a(?:enter|exit|iter|next)__"
@@ -53,7 +55,7 @@ class Mirrored(NamedTuple):
 
 
 def mirror(source: str, path: str, table: Mapping[str, str] = TABLE) -> Mirrored:
-    """Returns the sync form of an async source."""
+    """Return the sync form of an async source."""
     edits = _Edits(source, path, table)
     tree = ast.parse(source)
     edits.note_contexts(tree)
@@ -66,12 +68,12 @@ def mirror(source: str, path: str, table: Mapping[str, str] = TABLE) -> Mirrored
     try:
         ast.parse(text)
     except SyntaxError as error:
-        edits.refuse(error.lineno, f"is no Python once mirrored: {error.msg}")
+        edits.refuse(error.lineno, f"is not valid Python after mirroring: {error.msg}")
     return Mirrored(text, edits.used, edits.refusals)
 
 
 class _Edits:
-    """What changes in one file, by position in its text."""
+    """The edits of one file, by position in its text."""
 
     def __init__(self, source: str, path: str, table: Mapping[str, str]) -> None:
         self.used: set[str] = set()
@@ -87,7 +89,7 @@ class _Edits:
         self._modules = [name for name in table if "." in name]
 
     def apply(self) -> str:
-        """Returns the text with every edit made."""
+        """Return the text with all edits."""
         pieces, position = [], 0
         for (start, end), replacement in sorted(self._edits.items()):
             pieces += [self._source[position:start], replacement]
@@ -95,11 +97,11 @@ class _Edits:
         return "".join([*pieces, self._source[position:]])
 
     def refuse(self, place: object, reason: str) -> None:
-        """Records what cannot be mirrored, at a node or a line."""
+        """Record what cannot be mirrored, at a node or a line."""
         self.refusals.append(f"{self._path}:{getattr(place, 'lineno', place)}: {reason}")
 
     def note_contexts(self, tree: ast.Module) -> None:
-        """Remembers which nodes stand in an annotation, an f-string or for a docstring, and marks the module."""
+        """Record which nodes are in an annotation, an f-string or a docstring, and mark the module as generated."""
         for node in ast.walk(tree):
             for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None)):
                 self._annotations.update(ast.walk(annotation) if annotation else ())
@@ -108,24 +110,24 @@ class _Edits:
             if isinstance(node, _DOCUMENTED) and ast.get_docstring(node) is not None:
                 self._docstrings.update(ast.walk(node.body[0]))
         if tree.body and tree.body[0] not in self._docstrings:
-            self.refuse(1, "no module docstring: the mark of a generated file stands after it")
+            self.refuse(1, "no module docstring: the mark of a generated file follows it")
         elif tree.body:
             end_of_line = self._line_starts[tree.body[0].end_lineno or 1] - 1
             self._edits[end_of_line, end_of_line] = MARK
 
     def drop_keyword(self, node: ast.AST) -> None:
-        """Drops `async` and `await`."""
+        """Drop `async` and `await`."""
         if isinstance(node, ast.comprehension) and node.is_async:
             self.refuse(node.target, "an async comprehension: write the loop out")
         if isinstance(node, ast.AsyncFunctionDef | ast.AsyncWith | ast.AsyncFor | ast.Await):
             keyword = _KEYWORD.match(self._source, self._start(node))
             if keyword is None and node not in self._in_f_strings:
-                self.refuse(node, "async or await parted from what follows by a line break")
+                self.refuse(node, "a line break after async or await")
             else:
                 self._replace(node, self._start(node), keyword.end() if keyword else self._start(node), "")
 
     def change_name(self, node: ast.AST) -> None:
-        """Renames what the table names, and unwraps Awaitable[T]."""
+        """Rename the names in the table, and unwrap Awaitable[T]."""
         match node:
             case ast.Name(id="asyncio"):
                 self.refuse(node, "a name of asyncio: it belongs in the runtime")
@@ -145,7 +147,7 @@ class _Edits:
                 self._replace(node, self._end(result), self._end(node), "")
 
     def change_import(self, node: ast.AST) -> None:
-        """Renames imported modules and names, and drops those that become nothing or the same."""
+        """Rename imported modules and names, and drop those that become empty or duplicates."""
         if not isinstance(node, ast.Import | ast.ImportFrom):
             return
         module = (node.module or "") if isinstance(node, ast.ImportFrom) else ""
@@ -164,7 +166,7 @@ class _Edits:
                 self._replace(alias, *self._extent(alias, with_comma=not name), name)
 
     def change_string(self, node: ast.AST) -> None:
-        """Renames modules in any string, names in annotations and where they are the whole string."""
+        """Rename modules in any string, and names in annotations or if they are the whole string."""
         if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
             return
         start, end = self._start(node), self._end(node)
@@ -184,7 +186,7 @@ class _Edits:
             self.refuse(alias, "imports asyncio: it belongs in the runtime")
         name = self._rename_modules(alias.name)
         if f"{module}.{name}" in self._modules or (name != alias.name and not alias.asname):
-            self.refuse(alias, "binds the name of a tree: import from its modules")
+            self.refuse(alias, "imports a tree by name: import from its modules")
         if self._table.get(alias.name) == "":
             self.used.add(alias.name)
             return ""
@@ -195,7 +197,7 @@ class _Edits:
         start, end = self._start(alias), self._end(alias)
         if not with_comma:
             return start, end
-        # On a line of its own it leaves an empty line, so that no other moves.
+        # On its own line it leaves an empty line, so that no other line moves.
         alone = re.compile(r"[ \t]*\w+,?[ \t]*$", re.MULTILINE).match(self._source, self._line_starts[alias.lineno - 1])
         return alone.span() if alone else (start, end + len(re.split(r"[^, \t]", self._source[end:], maxsplit=1)[0]))
 
@@ -225,7 +227,7 @@ class _Edits:
             # Before Python 3.12 the positions of nodes in f-strings are wrong.
             self.refuse(node, "a change inside an f-string: give the value a name first")
         elif "\n" in self._source[start:end] and "\n" not in new:
-            self.refuse(node, "a line break inside what goes")
+            self.refuse(node, "a line break inside removed text")
         else:
             self._edits[start, end] = new
 
@@ -236,12 +238,12 @@ class _Edits:
         return self._position(getattr(node, "end_lineno", 1), getattr(node, "end_col_offset", 0))
 
     def _position(self, line: int, byte_column: int) -> int:
-        """Turns a position of `ast`, which counts bytes, into one of the text."""
+        """Convert a position of `ast`, which counts bytes, to one of the text."""
         return self._line_starts[line - 1] + len(self._lines[line - 1].encode()[:byte_column].decode(errors="ignore"))
 
 
 def main(arguments: Sequence[str] = (), root: Path = ROOT, table: Mapping[str, str] = TABLE) -> int:
-    """Writes or checks the sync trees and returns the exit status."""
+    """Write or check the sync trees, and return the exit status."""
     parser = argparse.ArgumentParser(description="Write the sync trees from the async ones.")
     parser.add_argument("--check", action="store_true", help="compare only, and exit 1 if a file differs")
     check = parser.parse_args(arguments).check
@@ -261,7 +263,7 @@ def main(arguments: Sequence[str] = (), root: Path = ROOT, table: Mapping[str, s
 
 
 def _twins(root: Path, side: int, other: int) -> Iterator[tuple[Path, Path]]:
-    """Pairs every file on one side with the path of its twin."""
+    """Yield every file on one side with the path of its twin."""
     for tree in TREES:
         for file in sorted((root / tree[side]).rglob("*.py")):
             yield file, root / tree[other] / file.relative_to(root / tree[side])

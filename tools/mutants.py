@@ -1,12 +1,13 @@
-"""Changes the modules of core that decide, one small change at a time, and shows the changes that no test notices.
+"""Mutate the modules of core that decide, one small change at a time, and show the changes that no test notices.
 
-    python tools/mutants.py                   every module that decides
+    python tools/mutants.py                   all modules that decide
     python tools/mutants.py bucket batch      the named ones
-    python tools/mutants.py --again bucket    only what was left alive the last time
+    python tools/mutants.py --again bucket    only the mutants that survived the last run
 
-mutmut makes the mutants and runs them; it leaves module constants and properties as they are. A mutant of a module is
-to be killed by the tests of that module and by those of the promise, with fewer examples than usual, the same in every
-run. One that runs into an endless loop is killed too. The exit code is 1 if any module has less than 90 % killed.
+mutmut makes the mutants and runs them; it does not mutate module constants and properties. A mutant
+of a module must be killed by the tests of that module or of the promise. These run with fewer
+examples than usual, the same in every run. A mutant with an endless loop also counts as killed. The
+exit code is 1 if less than 90 % of a module's mutants are killed.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "splitting": ("core/test_splitting.py", *SHARDS),
     "view": ("core/test_view.py", *PROMISE),
 }
-"""The modules that decide, and the files of tests that state their rules."""
+"""The modules that decide, and the test files that state their rules."""
 
 _SPINNER = re.compile(r"^. (Generating mutants|Running stats|Running clean tests)\s*\n", re.MULTILINE)
 
@@ -70,7 +71,7 @@ import pytest
 if not hasattr(pytest.Item, "_nodeid"):
     pytest.Item._nodeid = property(lambda item: item.nodeid)
 
-# What never ends is told by the time it computes, not by a clock: the machine may be busy. 36 says so to mutmut.
+# Detect endless loops by CPU time, because the machine may be busy. mutmut reads exit code 36 as a timeout.
 signal.signal(signal.SIGPROF, lambda *_: os._exit(36))
 
 
@@ -86,24 +87,24 @@ def pytest_runtest_call():
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What became of the mutants of a module, by their names."""
+    """The mutants of a module and their statuses, by name."""
 
     module: str
     statuses: Mapping[str, str]
 
     @property
     def killed(self) -> int:
-        """How many a test noticed."""
+        """The number of mutants that a test noticed."""
         return sum(status in KILLED for status in self.statuses.values())
 
     @property
     def alive(self) -> list[str]:
-        """The names of those that no test noticed."""
+        """The names of the mutants that no test noticed."""
         return [name for name, status in self.statuses.items() if status not in KILLED]
 
     @property
     def rate(self) -> float:
-        """The part that a test noticed."""
+        """The part of the mutants that a test noticed."""
         return self.killed / len(self.statuses) if self.statuses else 1.0
 
     def line(self) -> str:
@@ -114,7 +115,7 @@ class Tally:
 
 
 def parse_results(module: str, text: str) -> Tally:
-    """Return the tally that the tool prints, a mutant and its status on each line."""
+    """Parse the output of the tool, which has a mutant and its status on each line."""
     pairs = (line.strip().rsplit(": ", 1) for line in text.splitlines() if "__mutmut_" in line)
     return Tally(module, dict(pairs))
 
@@ -135,7 +136,7 @@ def prepare(module: str) -> Path:
 
 
 def mutmut(place: Path, *arguments: str) -> str:
-    """Run the tool in a folder and return what it prints; what it cannot do ends the run."""
+    """Run the tool in a folder and return its output; a failure ends the run."""
     environment = os.environ | {"HYPOTHESIS_PROFILE": "lean", "PYTHONDONTWRITEBYTECODE": "1"}
     command = [str(Path(sys.executable).with_name("mutmut")), *arguments]
     done = subprocess.run(
@@ -147,7 +148,7 @@ def mutmut(place: Path, *arguments: str) -> str:
 
 
 def examine(module: str, *, again: bool) -> Tally:
-    """Run the mutants of a module, ``again`` only those that were left alive, and print what became of them."""
+    """Run the mutants of a module, with ``again`` only the survivors, and print the results."""
     started = time.monotonic()
     place = prepare(module)
     names: list[str] = []
@@ -158,7 +159,7 @@ def examine(module: str, *, again: bool) -> Tally:
     mutmut(place, "run", "--max-children", str(WORKERS), *names)
     tally = parse_results(module, mutmut(place, "results", "--all", "true"))
     if names and "not checked" in tally.statuses.values():
-        # Those of functions that have changed since are new, and so were not among the names.
+        # Mutants of functions that have changed since are new, so they were not among the names.
         mutmut(place, "run", "--max-children", str(WORKERS))
         tally = parse_results(module, mutmut(place, "results", "--all", "true"))
     print(f"{tally.line()} ({time.monotonic() - started:.0f} s)", flush=True)
@@ -173,7 +174,7 @@ def main(arguments: Sequence[str]) -> int:
     named = [argument for argument in arguments if argument != "--again"]
     unknown = [name for name in named if name not in MODULES]
     if unknown:
-        print(f"no such module: {', '.join(unknown)}; there are {', '.join(MODULES)}", file=sys.stderr)
+        print(f"unknown module: {', '.join(unknown)}; choose from {', '.join(MODULES)}", file=sys.stderr)
         return 2
     tallies = [examine(module, again=again) for module in named or MODULES]
     print("\n".join(tally.line() for tally in tallies))

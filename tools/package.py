@@ -1,8 +1,8 @@
-"""Checks what was built: nothing missing, nothing foreign, valid metadata, and the same wheel from the source archive.
+"""Check the built packages: complete, without foreign files, valid metadata, and reproducible from the source archive.
 
-    python tools/package.py dist    the one wheel and the one source archive in a folder
+    python tools/package.py dist    check the one wheel and the one source archive in a folder
 
-What belongs in them is what git tracks, so this runs in a clone.
+The packages must contain the files that git tracks, so this runs in a clone.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ MADE_IN_ARCHIVE = ("PKG-INFO",)
 
 
 def tracked(root: Path = ROOT) -> set[str]:
-    """The files that git tracks and that are there."""
+    """Return the files that git tracks and that exist."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True).stdout
     return {name for name in listed.split("\0") if name and (root / name).is_file()}
 
 
 def build(root: Path, folder: Path, *targets: str) -> None:
-    """Build with what is installed, downloading nothing."""
+    """Build with the installed tools, without downloads."""
     command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder.resolve())]
     options = [word for target in targets for word in ("-t", target)]
     subprocess.run([*command, *options], cwd=root, check=True, capture_output=True, text=True)
 
 
 def wheel_problems(wheel: Path, known: set[str]) -> Iterator[str]:
-    """What a wheel lacks of the packages, and what it has besides."""
+    """Yield the files that a wheel lacks, and those that it should not have."""
     distribution = "-".join(wheel.name.split("-")[:2])
     expected = {name.removeprefix(SOURCES) for name in known if name.startswith(SOURCES)}
     expected |= {f"{distribution}.dist-info/{name}" for name in MADE_IN_WHEEL}
@@ -47,32 +47,32 @@ def wheel_problems(wheel: Path, known: set[str]) -> Iterator[str]:
 
 
 def archive_problems(archive: Path, known: set[str]) -> Iterator[str]:
-    """What a source archive lacks of the clone, and what it has besides."""
+    """Yield the files that a source archive lacks, and those that it should not have."""
     with tarfile.open(archive) as opened:
         found = {member.name.partition("/")[2] for member in opened if not member.isdir()}
     yield from differences(known | set(MADE_IN_ARCHIVE), found)
 
 
 def differences(expected: set[str], found: set[str]) -> Iterator[str]:
-    """What is missing and what is foreign."""
+    """Yield missing and foreign files."""
     yield from (f"missing: {name}" for name in sorted(expected - found))
     yield from (f"foreign: {name}" for name in sorted(found - expected))
 
 
 def metadata_problems(wheel: Path) -> Iterator[str]:
-    """What an index would refuse."""
+    """Yield the problems for which an index would reject the metadata."""
     (text,) = [body.decode() for name, body in contents(wheel).items() if name.endswith(".dist-info/METADATA")]
     try:
         Metadata.from_email(text, validate=True)
     except ExceptionGroup as refused:
         yield from (f"metadata: {error}" for error in refused.exceptions)
-    # Metadata cannot tell a page that is empty from one that nobody wrote.
+    # Metadata does not distinguish an empty description from a missing one.
     if not message_from_string(text).get_payload():
         yield "metadata: no description"
 
 
 def rebuilding_problems(archive: Path, wheel: Path) -> Iterator[str]:
-    """Where a wheel made from the source archive, without git, is another."""
+    """Yield the differences of a wheel that is built from the source archive, without git."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with tarfile.open(archive) as opened:
@@ -84,21 +84,21 @@ def rebuilding_problems(archive: Path, wheel: Path) -> Iterator[str]:
 
 
 def contents(wheel: Path) -> dict[str, bytes]:
-    """Every file of a wheel."""
+    """Return the files of a wheel."""
     with zipfile.ZipFile(wheel) as opened:
         return {name: opened.read(name) for name in opened.namelist()}
 
 
 def one(folder: Path, pattern: str) -> Path:
-    """The one file of a kind."""
+    """Return the only file that matches."""
     found = sorted(folder.glob(pattern))
     if len(found) != 1:
-        raise SystemExit(f"{folder} has {len(found)} of {pattern}, not one; empty it and build again")
+        raise SystemExit(f"{folder} has {len(found)} files {pattern}, expected one; empty it and build again")
     return found[0]
 
 
 def problems(folder: Path, root: Path = ROOT) -> list[str]:
-    """Everything that is wrong with what was built."""
+    """Return all problems of the built packages."""
     wheel, archive, known = one(folder, "*.whl"), one(folder, "*.tar.gz"), tracked(root)
     return [
         *(f"{wheel.name}: {problem}" for problem in wheel_problems(wheel, known)),
@@ -109,7 +109,7 @@ def problems(folder: Path, root: Path = ROOT) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Check the folder that is named, say what is wrong, and return the exit code."""
+    """Check a folder, print the problems, and return the exit code."""
     folder = Path(arguments[0] if arguments else ROOT / "dist")
     found = problems(folder)
     for problem in found:

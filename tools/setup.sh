@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Makes the virtual environment and installs the package into it, editable.
+# Make the virtual environment and install the package into it, editable.
 #
-#   tools/setup.sh        what a user needs
-#   tools/setup.sh dev    and the tools of a developer
+#   tools/setup.sh        install what users need
+#   tools/setup.sh dev    also install the tools of developers
 #
-# uv does the work where there is one, else venv and pip. Nothing happens while pyproject.toml is as it was.
+# Uses uv if it is installed, else venv and pip. Does nothing if pyproject.toml has not changed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

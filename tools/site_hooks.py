@@ -1,7 +1,8 @@
-"""What MkDocs does beyond its configuration when it builds the documentation.
+"""Extend MkDocs when it builds the documentation.
 
-The navigation takes pages by folder, files of the repository's root become pages, links that lead out of `docs/` lead
-to those pages or are shown as paths, and diagrams are drawn by a copy of Mermaid that the site serves itself.
+The navigation lists pages by folder. Files of the repository's root become pages. Links out of
+`docs/` lead to those pages or become paths. Diagrams are drawn by a copy of Mermaid that the site
+serves.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MERMAID = ROOT / ".engines" / "mermaid" / "mermaid.min.js"
 MERMAID_ON_SITE = "assets/mermaid.min.js"
 DIAGRAM_SCRIPTS = (MERMAID_ON_SITE, "assets/diagrams.js")
 
-# Files of the repository that are pages of the site too.
+# Files of the repository that are also pages of the site.
 BORROWED = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing/guide.md",
@@ -38,7 +39,7 @@ log = logging.getLogger("mkdocs.hooks.site")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Spell the navigation out, and show diagrams as text where Mermaid is missing."""
+    """Expand the navigation, and show diagrams as text if Mermaid is missing."""
     if config.nav is not None:
         named = set(_pages_of(config.nav))
         config.nav = _spelled_out(config.nav, Path(config.docs_dir), named)
@@ -49,7 +50,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are kept at the repository's root, and Mermaid."""
+    """Add the pages from the repository's root, and Mermaid."""
     for source, page in BORROWED.items():
         files.append(File.generated(config, page, abs_src_path=str(ROOT / source)))
     if MERMAID.exists():
@@ -58,7 +59,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turn links that lead out of the documentation into ones that lead somewhere on the site, or into text."""
+    """Change links out of the documentation to pages of the site, or to text."""
     source = _place_in_repository(page.file)
     kept = [(match.start(), match.end()) for match in _FENCE.finditer(markdown)]
 
@@ -71,7 +72,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Load Mermaid on pages that have diagrams, and nowhere else: it is large."""
+    """Load Mermaid only on pages with diagrams, because it is large."""
     if '<pre class="mermaid">' not in output:
         return output
     folder = posixpath.dirname(page.file.dest_uri) or "."
@@ -80,10 +81,10 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
 
 
 def _led(match: re.Match[str], source: str, page: str) -> str:
-    """Return a link as the site has it: as written, to a borrowed page, or as text if the site has no such page."""
+    """Return a link for the site: unchanged, to a borrowed page, or as text if the site has no such page."""
     target = posixpath.normpath(posixpath.join(posixpath.dirname(source), match["path"]))
     if not (ROOT / target).exists():
-        # MkDocs warns of it, with the page.
+        # MkDocs warns about the broken link.
         return match[0]
     on_site = BORROWED.get(target) or (target.removeprefix("docs/") if target.startswith("docs/") else None)
     if on_site is None:
@@ -101,7 +102,7 @@ def _place_in_repository(file: File) -> str:
 
 
 def _pages_of(nav: Any) -> list[str]:
-    """Return the pages that a navigation names."""
+    """Return the pages in a navigation."""
     match nav:
         case str():
             return [nav]
@@ -112,7 +113,7 @@ def _pages_of(nav: Any) -> list[str]:
 
 
 def _spelled_out(nav: list[Any], docs: Path, named: set[str]) -> list[Any]:
-    """Return a navigation with `folder/*` replaced by the pages of the folder that are named nowhere."""
+    """Return a navigation with `folder/*` replaced by the pages of the folder that are not listed elsewhere."""
     entries: list[Any] = []
     for entry in nav:
         if isinstance(entry, str) and entry.endswith("/*"):
@@ -131,7 +132,7 @@ def _section(value: Any, docs: Path, named: set[str]) -> Any:
 
 
 def _unnamed(pattern: str, docs: Path, named: set[str]) -> list[str]:
-    """Return the pages of a folder that are named nowhere, its index first."""
+    """Return the pages of a folder that are not listed elsewhere, its index first."""
     folder = docs / pattern.removesuffix("/*")
     found = sorted(folder.glob("*.md"), key=lambda path: (path.stem not in {"index", "README"}, path.name))
     pages = [path.relative_to(docs).as_posix().replace(os.sep, "/") for path in found]

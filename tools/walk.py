@@ -1,19 +1,21 @@
-"""Traces one warm acquire and its exit, and prints the modules of zae_limiter that it enters, in order.
+"""Trace one warm acquire and its exit, and print the modules of zae_limiter that it enters, in order.
 
     python tools/walk.py                                      four cases beside their targets
     python tools/walk.py --store dynamodb --async --cascade   one case
     python tools/walk.py --store sqlite --sync --changes      one case, with every change of module
-    python tools/walk.py --write                              the cases that docs/architecture.md shows, written there
+    python tools/walk.py --write                              update the cases in docs/architecture.md
 
-A module is entered when a function of it is called. A *change of module* is a call from a function of one module of
-zae_limiter to a function of another one. The return is not counted again, and neither is a coroutine that goes on after
-it has waited. A call from outside the package, such as the event loop's, is no change.
+A module is entered when a function of it is called. A *change of module* is a call from a function
+of one module of zae_limiter to a function of another one. Returns are not counted, and neither is a
+coroutine that continues after it has waited. A call from outside the package, such as the event
+loop's, is not a change.
 
-A *stored callback* is a change of module by a call that does not name the function, or that calls a lambda. A bound
-method that is stored under its own name is not found.
+A *stored callback* is a change of module by a call that does not name the function, or that calls a
+lambda. A bound method that is stored under its own name is not found.
 
-Acquires differ a little, for example when a new second of the server's clock begins. So many are traced, and the one
-with the most frequent figures is shown. DynamoDB is the canned responder of ``bench/``, so no engine is needed.
+Acquires differ a little, for example when a new second of the server's clock begins. So many are
+traced, and the one with the most frequent figures is shown. DynamoDB is the canned responder of
+``bench/``, so no engine is needed.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from unittest import mock
 from zae_limiter import Limit, RateLimiter, Repository, SyncRateLimiter, SyncRepository
 
 DEADLINE_S = 60.0
-"""The trace is slow, and so may be the machine."""
+"""Long, because the trace is slow, and the machine may be slow."""
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "architecture.md"
@@ -54,7 +56,7 @@ CREDENTIALS = {"AWS_ACCESS_KEY_ID": "walk", "AWS_SECRET_ACCESS_KEY": "walk"}
 
 
 class Case(NamedTuple):
-    """What is traced."""
+    """One traced case."""
 
     store: str = "sqlite"
     is_async: bool = False
@@ -62,14 +64,14 @@ class Case(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The case in words."""
+        """The name of the case."""
         names = {"memory": "Memory", "sqlite": "SQLite", "dynamodb": "DynamoDB"}
         kind = "async" if self.is_async else "sync"
         return f"{names[self.store]} {kind}" + (", cascading" if self.cascade else "")
 
 
 class Target(NamedTuple):
-    """The most modules and changes that a case should have."""
+    """The maximum number of modules and changes of a case."""
 
     modules: int
     changes: int
@@ -116,7 +118,7 @@ class Walk:
         return list(dict.fromkeys(call.callback for call in self.changes if call.callback is not None))
 
     def profile(self, frame: FrameType, event: str, _: object) -> None:
-        """Note a call; made for ``sys.setprofile``."""
+        """Record a call; for ``sys.setprofile``."""
         module = _module(frame)
         if event == "call" and module is not None and not _goes_on(frame):
             caller = None if frame.f_back is None else _module(frame.f_back)
@@ -124,7 +126,7 @@ class Walk:
 
     @contextmanager
     def traced(self) -> Iterator[None]:
-        """Note the calls of this thread until the block ends."""
+        """Record the calls of this thread until the block ends."""
         sys.setprofile(self.profile)
         try:
             yield
@@ -166,7 +168,7 @@ def _callback(frame: FrameType) -> str | None:
 
 @functools.cache
 def _calling_text(code: CodeType, instruction: int) -> str | None:
-    """Return the text of the expression that an instruction belongs to; None if the code does not say."""
+    """Return the text of the expression of an instruction; None if the code does not have it."""
     line, last, start, end = list(code.co_positions())[instruction // 2]
     if line is None or last is None or start is None or end is None:
         return None
@@ -200,7 +202,7 @@ def walk(case: Case) -> Walk:
 
 @contextmanager
 def _location(case: Case) -> Iterator[str]:
-    """Yield the URL of an empty store, or of one that answers as if the bucket was used before."""
+    """Yield the URL of an empty store, or of a responder that answers as if the bucket was used before."""
     if case.store == "dynamodb":
         sys.path[:0] = [] if str(ROOT) in sys.path else [str(ROOT)]
         canned, responder = (importlib.import_module(f"bench.{name}") for name in ("canned", "responder"))
@@ -273,19 +275,19 @@ def _short(function: str) -> str:
 
 
 def changes(found: Walk) -> str:
-    """Return every change of module, one a line."""
+    """Return every change of module, one per line."""
     return "\n".join(f"  {call.caller} -> {call.module}: {_short(call.function)}" for call in found.changes)
 
 
 def shown(text: str) -> dict[str, str]:
-    """Return the reports that a page shows, by the title of their case."""
+    """Return the reports on a page, by the title of their case."""
     blocks = [block.partition("\n```")[0] for block in text.split("```text\n")[1:]]
     titles = {case.title for case in CASES}
     return {title: block for block in blocks if (title := block.partition(":")[0]) in titles}
 
 
 def write() -> None:
-    """Put today's reports into the page, in place of those that it shows."""
+    """Replace the reports on the page with new ones."""
     text = PAGE.read_text(encoding="utf-8")
     old = shown(text)
     for case in CASES:
@@ -307,7 +309,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Print what was asked for."""
+    """Print the requested cases."""
     options = arguments()
     if options.write:
         write()

@@ -1,4 +1,4 @@
-"""Counts what buckets have used: from the stream of a deployed table, or from the log of an embedded one.
+"""Count the usage of buckets, from the stream of a deployed table or from the log of an embedded one.
 
-Nothing is imported here: who needs a part imports that part.
+Nothing is imported here. Import the modules that you need.
 """

@@ -1,13 +1,14 @@
-"""What is planned, carried out step by step. Nothing is waited for here.
+"""Carry out a plan step by step, without waiting.
 
-Each function is a generator that asks for one thing at a time and is sent the answer, so that whoever has a table
-carries it out: a Lambda one call after the other, an embedded table in place, a simulation in its own time. Reads are
-answered with items in the order of their keys, writes and transactions with what the table port answers; a read
-that fails is raised in the generator, or ends it.
+Each function is a generator. It yields one request at a time and is sent the response. So the
+caller decides how to carry it out: a Lambda makes calls, an embedded table applies it in place, a
+simulation uses its own time. A read is answered with items in the order of their keys. Writes and
+transactions are answered with the outcomes of a table. A failed read is raised in the generator, or
+ends it.
 
-All of it may end between any two steps and begin again: a snapshot is added to only on condition that its marker is as
-it was seen, and shards are split and merged only as they were seen. What only splits and merges need is imported by
-them: they are rare, and it would be a third of what a cold start imports.
+Every function may be stopped between two steps and started again. A snapshot is added to only if
+its marker is as it was seen. Shards are split and merged only as they were seen. Splits and merges
+import their modules themselves: they are rare, and the imports would be a third of a cold start.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -45,21 +46,21 @@ T = TypeVar("T")
 
 
 class Read(NamedTuple):
-    """Read items. The answer has each in its place, None for one that is absent."""
+    """Read items. The response has them in order, None for an absent item."""
 
     keys: tuple[Key, ...]
     consistent: bool
 
 
 class Transaction(NamedTuple):
-    """Carry out all operations, or none; after a lost answer it may be sent again with its token."""
+    """Apply all operations, or none. After a lost response it may be sent again with its token."""
 
     operations: tuple[Operation, ...]
     token: str
 
 
 class Pause(NamedTuple):
-    """Wait about so long. The answer is None."""
+    """Wait about this many seconds. The response is None."""
 
     seconds: float
 
@@ -68,11 +69,11 @@ Ask = Read | Write | Transaction | Pause
 Outcome = WriteOutcome | TransactOutcome
 TableAnswer = Sequence[Item | None] | Outcome | None
 TableDialogue = Generator[Ask, Any, T]
-"""Something under way: it asks, is sent answers, and returns what it has come to."""
+"""A generator that yields requests, is sent responses, and returns its result."""
 
 
 class ApplyContext(NamedTuple):
-    """What carrying out needs besides a table: numbers that no other write bears, and the time."""
+    """What is needed besides a table: nonces that no other write has, and the clock."""
 
     nonces: Iterator[int]
     now: "Callable[[], TimeBounds]"
@@ -80,7 +81,7 @@ class ApplyContext(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """How many snapshots were added to, and what could not be counted, with the cause if there is one."""
+    """The number of snapshots that were added to, what is still uncounted, and the cause, None if unknown."""
 
     added: int
     left: Sequence[Count]
@@ -89,14 +90,14 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """What is known of each shard of a bucket after all were looked at, and how many pairs were merged."""
+    """What is known about each shard of a bucket after all were read, and how many pairs were merged."""
 
     shards: Mapping[int, Watch]
     merged: int
 
 
 def drive(asking: TableDialogue[T], answer_to: Callable[[Ask], TableAnswer]) -> T:
-    """Answer everything that is asked for, one thing after the other, to the end."""
+    """Answer all requests, one after the other, and return the result."""
     answer: TableAnswer = None
     while True:
         try:
@@ -108,10 +109,10 @@ def drive(asking: TableDialogue[T], answer_to: Callable[[Ask], TableAnswer]) -> 
 
 
 def count(counts: Sequence[Count], rules: Rules, means: ApplyContext) -> TableDialogue[Counted]:
-    """Add to snapshots of one namespace what they have not counted yet; of a purged namespace nothing is counted.
+    """Add what snapshots of one namespace have not counted yet. Nothing is counted for a purged namespace.
 
-    A write that found a snapshot other than it was seen, or whose answer was lost, is decided on again from the
-    snapshot as it stands: if it was carried out after all, the marker says so.
+    A write may find a changed snapshot, or its response may be lost. Then the snapshot is read
+    again and the decision is repeated. If the write was applied after all, the marker shows it.
 
     Raises:
         CorruptItemError: A snapshot, or the record of the namespace, is damaged.
@@ -122,13 +123,16 @@ def count(counts: Sequence[Count], rules: Rules, means: ApplyContext) -> TableDi
         first, *items = yield Read(_keys_to_count(left), consistent)
         namespace = None if first is None else namespace_item.from_item(first)
         if namespace is None or namespace.status is NamespaceStatus.PURGING:
-            # That is to be sure, for what is not counted now never will be.
+            # Hazard: usage that is skipped here is lost for ever. So confirm with a consistent read
+            # that the namespace is gone.
             if consistent:
                 return Counted(added, ())
             consistent = True
             continue
         additions = _additions(left, items, rules)
         outcomes = yield from _add(namespace, additions, rules, means)
+        # An ambiguous write stays in the list. If it was applied, the next read finds its marker,
+        # and ``_additions`` leaves it out. So it is never added twice.
         left = [one.of for one, outcome in zip(additions, outcomes, strict=True) if not _is_done(outcome)]
         added += len(additions) - len(left)
         away = next((one for one in outcomes if isinstance(one, Unavailable) and not one.ambiguous), None)
@@ -136,12 +140,13 @@ def count(counts: Sequence[Count], rules: Rules, means: ApplyContext) -> TableDi
             return Counted(added, left, None if away is None else away.cause)
         if any(isinstance(outcome, Throttled | Conflict) for outcome in outcomes):
             yield _pause(attempt)
+        # An eventually consistent read could return the same old marker again.
         consistent = True
-    return Counted(added, left, TimeoutError(f"usage could not be counted in {_MOST_TRIES} tries: {outcomes[:3]}"))
+    return Counted(added, left, TimeoutError(f"usage was not counted after {_MOST_TRIES} tries: {outcomes[:3]}"))
 
 
 def split(splitting: Split, means: ApplyContext) -> TableDialogue[bool]:
-    """Make two of a shard, unless it is not what it was when that was planned; False if it was not done.
+    """Split a shard, unless it has changed since that was planned; False if it was not split.
 
     Raises:
         CorruptItemError: The shard is damaged.
@@ -166,7 +171,7 @@ def split(splitting: Split, means: ApplyContext) -> TableDialogue[bool]:
 
 
 def merge(merging: Merge, rules: Rules, means: ApplyContext) -> TableDialogue[Surveyed]:
-    """Look at all shards of a bucket, and merge those that have been calm for long enough.
+    """Read all shards of a bucket, and merge those that have been calm for long enough.
 
     Raises:
         CorruptItemError: A shard is damaged.
@@ -184,7 +189,7 @@ def merge(merging: Merge, rules: Rules, means: ApplyContext) -> TableDialogue[Su
 
 
 class _Addition(NamedTuple):
-    """A write that adds to a snapshot, and whether it begins it."""
+    """A write that adds to a snapshot, and whether it creates it."""
 
     of: Count
     write: Update
@@ -192,13 +197,13 @@ class _Addition(NamedTuple):
 
 
 def _keys_to_count(counts: Sequence[Count]) -> tuple[Key, ...]:
-    """The keys of the namespace's record and of the snapshots."""
+    """Return the keys of the namespace's record and of the snapshots."""
     registered = namespace_item.reverse_key(counts[0].account.bucket.namespace_id)
     return (registered, *(usage_item.snapshot_key(*count.account) for count in counts))
 
 
 def _additions(counts: Sequence[Count], items: Sequence[Item | None], rules: Rules) -> list[_Addition]:
-    """Return what is to be added to snapshots as they were seen."""
+    """Return the writes that add what is missing to snapshots as they were seen."""
     additions = []
     for one, item in zip(counts, items, strict=True):
         counted = usage_item.last_counted(item or {}, one.account.bucket.shard_id)
@@ -212,9 +217,10 @@ def _additions(counts: Sequence[Count], items: Sequence[Item | None], rules: Rul
 def _add(
     namespace: Namespace, additions: Sequence[_Addition], rules: Rules, means: ApplyContext
 ) -> TableDialogue[list[Outcome]]:
-    """Add to snapshots, and return what came of each.
+    """Add to snapshots, and return the outcome of each.
 
-    Only to begin one it must be sure that the namespace is not being purged: what is purged cannot be added to.
+    A new snapshot is written in a transaction that checks that the namespace is not being purged.
+    An existing one needs no such check: its write requires that it still exists.
     """
     together = [one for one in additions if one.begins or not rules.apart]
     common: TransactOutcome | None = None
@@ -227,7 +233,7 @@ def _add(
         if common is not None and (one.begins or not rules.apart):
             outcomes.append(common)
             continue
-        # While one waits for an answer that does not come, the others would too.
+        # If one write is not answered in time, the others would not be either.
         outcome = away or (yield _only_if_there(one.write))
         outcomes.append(outcome)
         away = outcome if isinstance(outcome, Unavailable) else None
@@ -235,6 +241,8 @@ def _add(
 
 
 def _only_if_there(write: Update) -> Update:
+    # Hazard: a purge may delete the snapshot after it was read. Without this condition the update
+    # would create it again, in a purged namespace.
     return Update(write.key, write.add, write.set, write.remove, (ItemExists(), *write.when))
 
 
@@ -243,7 +251,7 @@ def _is_done(outcome: object) -> bool:
 
 
 def _all_shards(merging: Merge, means: ApplyContext) -> "TableDialogue[dict[int, BucketView]]":
-    """Look at all shards of a bucket, as many as those that are found tell of."""
+    """Read all shards of a bucket; the counts in the shards that are found say how many there are."""
     views: dict[int, BucketView] = {}
     looked, widest = 0, merging.widest
     while looked < widest:
@@ -256,7 +264,7 @@ def _all_shards(merging: Merge, means: ApplyContext) -> "TableDialogue[dict[int,
 
 
 def _join(stays: "BucketView", goes: "BucketView", means: ApplyContext) -> TableDialogue[bool]:
-    """Make one shard of two; False if they are not one shard's halves on the same limits, or others were faster."""
+    """Merge two shards; False if they are not halves of one shard with the same limits, or others were faster."""
     from zae_limiter.core.splitting import merge as merged
     from zae_limiter.schema import bucket_writes
 
@@ -279,7 +287,7 @@ def _join(stays: "BucketView", goes: "BucketView", means: ApplyContext) -> Table
 
 
 def _views(wanted: Iterable[Key], means: ApplyContext, *, consistent: bool) -> "TableDialogue[list[BucketView | None]]":
-    """Look at shards, None for one that is absent."""
+    """Read shards; None for an absent one."""
     from zae_limiter.schema.bucket_item import view_of
 
     items = yield Read(tuple(wanted), consistent)

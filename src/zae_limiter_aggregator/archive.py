@@ -1,8 +1,9 @@
-"""Expired audit events as objects of S3: gzipped JSON, one event per line, one object per batch.
+"""Write expired audit events to S3: gzipped JSON, one event per line, one object per batch.
 
-The key of an object is the day on which the first of its events expired, and the sequences of the first and the last:
-the same batch delivered again writes the same object again, byte by byte, and never another. A batch that is delivered
-again in other parts may leave an event in two objects, never in none; its ``event_id`` tells that it is one.
+The key of an object contains the day on which its first event expired, and the sequences of its
+first and last event. So a batch that is delivered again overwrites the same object with the same
+bytes. A batch that is delivered again in other parts may put an event into two objects, never into
+none. The ``event_id`` identifies such duplicates.
 """
 
 import gzip
@@ -26,18 +27,18 @@ class ArchiveObject:
 
 
 def object_of(events: Sequence[ExpiredEvent]) -> ArchiveObject:
-    """Return the object that holds the expired events of a batch."""
+    """Return the object with the expired events of a batch."""
     first, last = events[0], events[-1]
     day = utc_from_ms(first.at_ms).strftime("year=%Y/month=%m/day=%d")
     lines = "".join(_line(one) + "\n" for one in events)
-    # Without a time in it, the same events give the same bytes.
-    # A lone surrogate, which no table keeps but JSON can spell, is escaped: one event must not stop the others.
+    # Without a time stamp, the same events give the same bytes. A lone surrogate is escaped: no
+    # table stores it, but JSON can contain it, and one event must not stop the others.
     body = gzip.compress(lines.encode(errors="backslashreplace"), mtime=0)
     return ArchiveObject(f"audit/{day}/{first.sequence}-{last.sequence}.jsonl.gz", body)
 
 
 class Archive:
-    """A bucket of S3. Its client is made when there is something to archive."""
+    """An S3 bucket. Its client is made when there is something to archive."""
 
     def __init__(self, bucket: str, make_client: Callable[[], Any]) -> None:
         self._bucket = bucket
@@ -45,7 +46,7 @@ class Archive:
         self._client: Any = None
 
     def write(self, events: Sequence[ExpiredEvent]) -> None:
-        """Write the object of some events, in place of the same object of an earlier delivery."""
+        """Write the object of some events, over the same object of an earlier delivery."""
         if self._client is None:
             self._client = self._make_client()
         made = object_of(events)

@@ -1,9 +1,10 @@
-"""One delivery of stream records, from reading them to the report: what is planned is carried out, effect by effect.
+"""Process one delivery of stream records: read them, plan, carry out each effect, and report.
 
-Usage and the archive must not be lost, so what fails of them is reported and delivered again, from the first record it
-concerns on: what comes after it and was counted is known by its marker. A split or a merge that fails is left to
-the next batch. What can never succeed, because an item is damaged or forged, is set aside: it is logged with its key,
-counted, and holds up nothing.
+Usage and archived events must not be lost. So a failure of these is reported, and Lambda delivers
+the batch again from the first failed record. Later records that were already counted are recognized
+by their markers. A split or merge that fails is left to the next batch. A record or item that is
+damaged or forged can never succeed. It is set aside: logged with its key, counted, and not
+delivered again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,28 +22,28 @@ T = TypeVar("T")
 
 _HOPELESS = (CorruptItemError, ValidationError)
 _RESERVED = 0.2
-"""The part of the time there is in which nothing new is begun, so that there is always a report."""
+"""The part of the remaining time in which no new effect starts, so that there is always a report."""
 
 
 class BatchTable(Protocol):
-    """What carries out whatever is asked for."""
+    """A table that carries out requests."""
 
     def now(self) -> TimeBounds:
-        """Return the time by the clock that counts."""
+        """Return the earliest and the latest possible server time."""
 
     def run(self, asking: TableDialogue[T], in_time: Callable[[], bool]) -> T:
-        """Do whatever is asked for, to the end, or raise when there is no time left."""
+        """Carry out all requests of a dialogue; raise an error when no time is left."""
 
 
 class EventArchive(Protocol):
-    """Where expired audit events go."""
+    """The destination of expired audit events."""
 
     def write(self, events: Sequence[ExpiredEvent]) -> None:
-        """Keep events, the same as often as they come."""
+        """Store events; repeated calls with the same events have no further effect."""
 
 
 class Trouble(NamedTuple):
-    """What went wrong with what, and whether it is delivered again."""
+    """What failed, its error, and whether it is delivered again."""
 
     what: str
     error: BaseException
@@ -51,7 +52,7 @@ class Trouble(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """What has come of a delivery; ``first_failure`` is the sequence from which on it is to be delivered again."""
+    """The result of a delivery; it is delivered again from ``first_failure`` on, not at all if that is None."""
 
     records: int
     changes: int
@@ -66,12 +67,12 @@ class BatchReport:
     set_aside: int = 0
 
     def response(self) -> dict[str, Any]:
-        """Return what the function answers with: what is to be delivered again, and how much of what was done."""
+        """Return the response of the function: what is to be delivered again, and the counts."""
         failures = [] if self.first_failure is None else [{"itemIdentifier": self.first_failure}]
         return {"batchItemFailures": failures, **self.counts()}
 
     def counts(self) -> dict[str, int]:
-        """Return how much of what was done."""
+        """Return the counts, by name."""
         return {
             "records": self.records,
             "changes": self.changes,
@@ -87,7 +88,7 @@ class BatchReport:
 
 
 class Worker:
-    """Works through deliveries, one after the other, and remembers from one to the next how busy shards are."""
+    """Process deliveries one after the other, and remember the write rates of shards in between."""
 
     def __init__(self, table: BatchTable, rules: Rules, archive: EventArchive | None, first_nonce: int) -> None:
         self._table = table
@@ -97,12 +98,12 @@ class Worker:
         self._means = ApplyContext(numbers_from(first_nonce), table.now)
 
     def work(self, records: Sequence[Mapping[str, Any]], remaining_s: Callable[[], float]) -> BatchReport:
-        """Do what the records of a delivery ask for, as far as there is time."""
+        """Process the records of a delivery, as far as there is time."""
         reserve_s = remaining_s() * _RESERVED
         batch = read_all(records)
         planned = plan(batch, self._memories, self._rules, self._table.now()[1])
         effects = _Effects(self._table, planned.rules, self._means, lambda: remaining_s() > reserve_s)
-        # Pressure does not wait. Merges do.
+        # Split first, because a throttled shard cannot wait. Merge last, because a merge can.
         splits = sum(effects.tried(f"split {one.bucket}", split(one, self._means)) or 0 for one in planned.splits)
         snapshots = sum(effects.counted(group) for group in planned.counts)
         archived = 0 if self._archive is None else effects.archived(self._archive, batch)
@@ -122,7 +123,7 @@ class Worker:
         )
 
     def _merged(self, effects: "_Effects", merging: Merge) -> int:
-        """Look at a bucket, and remember what is known of it, and that it had its turn though the look failed."""
+        """Survey a bucket and remember the result; a failed survey also counts as its turn."""
         surveyed = effects.tried(f"merge {merging.bucket}", merge(merging, self._rules, self._means))
         known = merging.seen if surveyed is None else surveyed.shards
         self._memories.surveys.keep(merging.bucket, Survey(self._table.now()[0], known))
@@ -130,7 +131,7 @@ class Worker:
 
 
 class _Effects:
-    """The effects of one delivery: carried out one by one, and what went wrong with them."""
+    """The effects of one delivery, carried out one by one, and their failures."""
 
     def __init__(self, table: BatchTable, rules: Rules, means: ApplyContext, in_time: Callable[[], bool]) -> None:
         self._table = table
@@ -142,7 +143,7 @@ class _Effects:
         self.set_aside = 0
 
     def tried(self, what: str, asking: TableDialogue[T]) -> T | None:
-        """Carry out what is not lost if it fails; None if it did, or there is no time for it."""
+        """Carry out an effect that may be dropped; None if it failed or there is no time for it."""
         if not self._in_time():
             return None
         try:
@@ -153,9 +154,9 @@ class _Effects:
             return None
 
     def counted(self, counts: Sequence[Count]) -> int:
-        """Count a group, and where one of it is damaged, each by itself; return how many snapshots were added to."""
+        """Count a group, or each of its members alone if one is damaged; return the number of snapshots added to."""
         if not self._in_time():
-            return self._fail(counts, TimeoutError("no time is left"), 0)
+            return self._fail(counts, TimeoutError("no time left"), 0)
         try:
             counted = self._table.run(count(counts, self._rules, self._means), self._in_time)
         except _HOPELESS as error:
@@ -169,7 +170,7 @@ class _Effects:
         return self._settled(counted)
 
     def archived(self, archive: EventArchive, batch: Batch) -> int:
-        """Archive the events before the first record that is delivered again, for those after it are too."""
+        """Archive the events before the first failed record; later ones are delivered again anyway."""
         events = list(_before(batch, self.failed))
         if not events:
             return 0
@@ -206,13 +207,13 @@ def _unread(batch: Batch) -> list[Trouble]:
 
 
 def _first(batch: Batch, failed: Iterable[str]) -> str | None:
-    """The first record, as it was delivered, of those that failed."""
+    """Return the sequence, as it was delivered, of the first failed record; None if none failed."""
     wanted = set(failed)
     return next((sequence for padded, sequence in batch.order.items() if padded in wanted), None)
 
 
 def _before(batch: Batch, failed: set[str]) -> Iterator[ExpiredEvent]:
-    """The events that stand before every record that failed."""
+    """Return the events before the first failed record."""
     places = {padded: place for place, padded in enumerate(batch.order)}
     first = min((places[sequence] for sequence in failed), default=len(places))
     return (one for one in batch.expired if places[one.sequence] < first)

@@ -1,7 +1,7 @@
-"""A table of DynamoDB for one who waits: what is asked for is done, call by call.
+"""Carry out requests on a DynamoDB table, one blocking call at a time.
 
-What is tried again here is safe whatever became of the first try: a read, a transaction with its token. A single write
-whose answer was lost is its asker's to judge.
+Only calls that are safe to repeat are retried here: reads, and transactions with their token. If
+the response of a single write is lost, the requester decides what to do.
 """
 
 import time
@@ -27,17 +27,17 @@ T = TypeVar("T")
 
 _OK = 200
 _CONFIRMATIONS = 3
-"""Reads on new connections that confirm or refute a date, at the most."""
+"""The maximum number of reads on new connections that confirm or refute a date."""
 _MOST_TRIES = 5
 _FIRST_PAUSE_S = 0.05
-_TOO_LATE = TimeoutError("no time is left")
+_TOO_LATE = TimeoutError("no time left")
 _MOST_READ_BYTES = 1 << 20
-"""More than any batch of items that this package writes. Parsed, a larger one could take all the function's memory."""
-_UNPROCESSED = TimeoutError("DynamoDB put parts of a batch off, again and again")
+"""More than any batch of items that this package writes. A larger response could use up the function's memory."""
+_UNPROCESSED = TimeoutError("DynamoDB repeatedly left parts of a batch unprocessed")
 
 
 class AggregatorTable:
-    """A table. The time is the server's, as its responses show it; before the first accepted one, the machine's."""
+    """A DynamoDB table. Its clock is the server's, or the machine's before the first accepted response."""
 
     def __init__(
         self, caller: AggregatorTransport, table_name: str, sleep: Callable[[float], None] = time.sleep
@@ -50,7 +50,7 @@ class AggregatorTable:
         self._in_time: Callable[[], bool] = lambda: True
 
     def now(self) -> TimeBounds:
-        """Return the earliest and the latest that the server's clock may show, in milliseconds since the epoch."""
+        """Return the earliest and the latest possible server time, in milliseconds since the epoch."""
         known = self._time.known
         if known is None:
             now_ms = time.time_ns() // 1_000_000
@@ -58,13 +58,13 @@ class AggregatorTable:
         return known.at(_steady_ms())
 
     def run(self, asking: TableDialogue[T], in_time: Callable[[], bool]) -> T:
-        """Do whatever is asked for, to the end, as long as there is time.
+        """Carry out all requests of a dialogue while there is time.
 
         Raises:
-            RateLimiterUnavailable: A read was not answered, or there is no time left.
-            InfrastructureNotFoundError: There is no such table.
-            ValidationError: DynamoDB would not carry out what was asked for.
-            CorruptItemError: An item that was read is damaged, or too large to be one of this package's.
+            RateLimiterUnavailable: A read was not answered, or no time is left.
+            InfrastructureNotFoundError: The table does not exist.
+            ValidationError: DynamoDB rejects the request as invalid.
+            CorruptItemError: An item is damaged, or too large for an item of this package.
         """
         self._in_time = in_time
         return drive(asking, self._answer)
@@ -84,7 +84,7 @@ class AggregatorTable:
                 return self._write(write)
 
     def _read(self, keys: Sequence[Key], consistent: bool) -> list[Item | None]:
-        """Read items, again and again where a part was put off."""
+        """Read items, and retry parts that were left unprocessed."""
         found: dict[Key, Item] = {}
         left = list(dict.fromkeys(keys))
         cause: BaseException = _UNPROCESSED
@@ -94,7 +94,7 @@ class AggregatorTable:
             told = self._call(self._calls.batch_get(left, consistent))
             if isinstance(told, bytes):
                 if len(told) > _MOST_READ_BYTES:
-                    raise CorruptItemError(left[0].pk, f"it and those read with it have {len(told)} bytes")
+                    raise CorruptItemError(left[0].pk, f"it and the items read with it have {len(told)} bytes")
                 items, left = responses.batch_of(told)
                 found.update({Key(item["PK"], item["SK"]): item for item in items})
                 if not left:
@@ -115,7 +115,7 @@ class AggregatorTable:
         return errors.write_outcome(told) if isinstance(told, ServiceFailure) else told
 
     def _transact(self, operations: Sequence[Operation], token: str) -> TransactOutcome:
-        """Carry out a transaction, and after a lost answer once more: its token sees to it that it is once in all."""
+        """Send a transaction, and repeat it after a lost response; its token ensures that it is applied once."""
         call = self._calls.transact(operations, token)
         in_doubt: Unavailable | None = None
         for attempt in range(_MOST_TRIES):
@@ -124,10 +124,10 @@ class AggregatorTable:
             outcome = self._transacted(call, len(operations))
             if isinstance(outcome, Unavailable) and outcome.ambiguous:
                 in_doubt = outcome
-            # A throttle or a conflict says nothing of what became of a try before.
+            # A throttle or a conflict does not show whether an earlier attempt was applied.
             if in_doubt is None or isinstance(outcome, Committed | Cancelled):
                 return outcome
-        assert in_doubt is not None, "only what is in doubt is tried again"
+        assert in_doubt is not None, "only a transaction in doubt is retried"
         return in_doubt
 
     def _transacted(self, call: DynamoDbCall, count: int) -> TransactOutcome:
@@ -137,9 +137,10 @@ class AggregatorTable:
         return errors.transact_outcome(told, count) if isinstance(told, ServiceFailure) else told
 
     def _call(self, call: DynamoDbCall) -> bytes | ServiceFailure | Unavailable:
-        """Make one call, once: the JSON of its response, how it failed, or that nothing is known of it.
+        """Make one call, without retries; return its JSON, its failure, or that the outcome is unknown.
 
-        A date that contradicts what is known is confirmed or refuted on other connections before anything is decided.
+        A date that contradicts what is known is confirmed or refuted on other connections before it
+        is used.
         """
         result = self._made(call)
         for _ in range(_CONFIRMATIONS):
@@ -151,6 +152,7 @@ class AggregatorTable:
 
     def _made(self, call: DynamoDbCall) -> bytes | ServiceFailure | Unavailable:
         sent_ms = _steady_ms()
+        # Sign at the middle of the bounds, in seconds. A signature may be some minutes off.
         answer = self._caller.call(call, sum(self.now()) // 2000)
         if isinstance(answer, Unavailable):
             return answer
@@ -164,7 +166,7 @@ class AggregatorTable:
         return errors.failure_of(answer.status, answer.error_type, answer.body, self._name)
 
     def _may_try_again(self, attempt: int) -> bool:
-        """Wait for a while, if there is time for another try."""
+        """Wait before a retry; False if there is no time for one."""
         if not self._in_time():
             return False
         self._sleep(_FIRST_PAUSE_S * 2 ** (attempt - 1) * (0.5 + random() / 2))
@@ -181,6 +183,6 @@ def _seconds(date: str | None) -> int | None:
 
 
 def _steady_ms() -> int:
-    """The time of a clock that goes on while a Lambda is frozen, where there is one."""
+    """Return a monotonic time that continues while a Lambda is frozen, if the system has such a clock."""
     boot_time = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic_ns() // 1_000_000 if boot_time is None else time.clock_gettime_ns(boot_time) // 1_000_000

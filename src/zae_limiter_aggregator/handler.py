@@ -1,6 +1,6 @@
-"""What Lambda calls: a batch of stream records comes in, what is to be delivered again goes out.
+"""Handle batches of stream records in Lambda, and return which records to deliver again.
 
-A container makes its clients once and keeps what it has seen of shards for the next batch.
+A container makes its clients once, and remembers what it saw of shards for the next batch.
 """
 
 import os
@@ -30,10 +30,10 @@ metrics = Metrics(
 
 @cache
 def worker() -> Worker:
-    """Make what works through all batches of this container.
+    """Make the worker for all batches of this container.
 
     Raises:
-        ValidationError: The environment is not as it must be.
+        ValidationError: An environment variable is invalid.
     """
     settings = AggregatorSettings.of(os.environ)
     session = botocore.session.get_session()
@@ -45,14 +45,14 @@ def worker() -> Worker:
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Work through a batch, and report."""
+    """Process a batch, and report."""
     report = worker().work(event.get("Records", []), lambda: context.get_remaining_time_in_millis() / 1000)
     _tell(report, context)
     return report.response()
 
 
 def _tell(report: BatchReport, context: Any) -> None:
-    """Log what was done and what went wrong, and count it."""
+    """Log the results and failures of a batch, and publish metrics."""
     request_id = getattr(context, "aws_request_id", None)
     for trouble in report.troubles:
         logger.error(
@@ -65,6 +65,7 @@ def _tell(report: BatchReport, context: Any) -> None:
     metrics.flush_metrics()
 
 
-# A container that starts has all of a processor for a while, so its clients are made then and not at the first batch.
+# Lambda gives a starting container a full processor. So make the clients now, not at the first
+# batch.
 if TABLE_NAME in os.environ:
     worker()

@@ -1,10 +1,11 @@
-"""From what happened to what is to be done about it: so much to be counted, shards to be split and merged. Pure.
+"""Plan what to do about changes: usage to count, shards to split and to merge. Pure.
 
-Changes may come more than once and in any order within a batch. A snapshot's marker says up to which change of a
-shard it has counted, so a batch that comes again adds nothing; only a batch must not come before an earlier one of the
-same shard, which neither a log nor a stream ever lets happen.
+Changes may be delivered more than once, and in any order within a batch. The marker of a snapshot
+says up to which change of a shard it has counted. So a batch that is delivered again adds nothing.
+A later batch of a shard must not come before an earlier one, which neither a log nor a stream
+allows.
 
-To split or to merge is never wrong, only wasteful: whoever carries it out looks at the shards as they stand.
+A planned split or merge is never wrong, only wasteful: the shards are read again before the write.
 """
 
 from collections import Counter
@@ -23,7 +24,7 @@ from zae_limiter_aggregator.records import Batch, BucketChange
 from zae_limiter_aggregator.write_rates import Memory, Watch, looked_at
 
 SNAPSHOTS_AT_ONCE = 50
-"""How many snapshots are read together; with what they require, they fit one transaction."""
+"""The number of snapshots that are read together; with their checks they fit into one transaction."""
 
 _HOUR_MS = 3_600_000
 _WINDOWS = 4096
@@ -31,17 +32,17 @@ _MOST_WATCHED = 20_000
 _MOST_SURVEYED = 2_000
 _SURVEY_APART_MS = 60_000
 _TOO_LATE_MS = 60_000
-"""A rate of writes that is older than this is no reason to split any more."""
+"""A write rate older than this is not a reason to split."""
 _BEHIND_MS = 30_000
-"""Who is further behind than this counts in transactions: at twice the price, in a fifth of the time."""
+"""If the stream is further behind than this, count in transactions: at twice the price, in a fifth of the time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How usage is counted, and what a partition bears.
+    """How usage is counted, and how many writes a partition supports.
 
-    ``apart``: a snapshot that exists is added to by a write of its own, which is half the price of a transaction where
-    writes are paid for; else all that are counted together are written together.
+    If ``apart``, an existing snapshot is added to by its own write, at half the price of a
+    transaction. Otherwise all snapshots of a group are written in one transaction.
     """
 
     window_types: tuple[str, ...] = WINDOW_TYPES
@@ -50,39 +51,39 @@ class Rules:
     apart: bool = True
 
     def expiry_s(self, window: Window) -> int:
-        """When the snapshot of a window expires."""
+        """Return when the snapshot of a window expires, in epoch seconds."""
         return ms_from_iso(window.end) // 1000 + self.retention_s
 
 
 class UsageAccount(NamedTuple):
-    """What one snapshot counts of one shard."""
+    """One shard's part of one snapshot."""
 
     bucket: BucketKey
     window: Window
 
 
 Accounts = Mapping[UsageAccount, Mapping[str, BucketChange]]
-"""The changes that belong to each account, by sequence."""
+"""The changes of each account, by sequence."""
 
 
 class Count(NamedTuple):
-    """Add to a snapshot what it has not counted yet of these changes, by sequence."""
+    """Add the changes that a snapshot has not counted yet. They are keyed by sequence."""
 
     account: UsageAccount
     changes: Mapping[str, BucketChange]
 
 
 class Split(NamedTuple):
-    """Make two of a shard that was seen with this count."""
+    """Split a shard that was seen with this count."""
 
     bucket: BucketKey
     shard_count: int
 
 
 class Merge(NamedTuple):
-    """Look at all shards of a bucket, as many as there may be, and merge those that have stayed calm.
+    """Read all shards of a bucket, at least ``widest``, and merge those that stayed calm.
 
-    ``seen`` is what earlier looks have told of each shard.
+    ``seen`` is what earlier surveys found of each shard.
     """
 
     bucket: BucketKey
@@ -92,7 +93,7 @@ class Merge(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """What is to be done about a batch, by which rules. Counts are in groups that can be written together."""
+    """What to do about a batch, and by which rules. Each group of counts can be written together."""
 
     counts: list[list[Count]]
     splits: list[Split]
@@ -101,7 +102,7 @@ class BatchPlan:
 
 
 class Survey(NamedTuple):
-    """When all shards of a bucket were last looked at, and what is known of each."""
+    """When all shards of a bucket were last read, and what is known about each."""
 
     at_ms: int
     shards: Mapping[int, Watch]
@@ -109,14 +110,14 @@ class Survey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Memories:
-    """What is remembered from batch to batch: of shards, what records told; of whole buckets, what looks told."""
+    """What is remembered between batches: rates of shards from records, and surveys of whole buckets."""
 
     watches: Memory[BucketKey, Watch] = field(default_factory=lambda: Memory(_MOST_WATCHED))
     surveys: Memory[BucketKey, Survey] = field(default_factory=lambda: Memory(_MOST_SURVEYED))
 
 
 def plan(batch: Batch, memories: Memories, rules: Rules, now_ms: int) -> BatchPlan:
-    """Decide what is to be done about a batch, and remember what it tells of rates."""
+    """Plan what to do about a batch, and remember its write rates."""
     counts = groups(accounts_of(batch.changes, rules.window_types))
     watched = _watch(batch.changes, memories.watches, rules.writes_per_s)
     splits = [
@@ -124,13 +125,14 @@ def plan(batch: Batch, memories: Memories, rules: Rules, now_ms: int) -> BatchPl
         for bucket, watch in watched.items()
         if _is_pressed(watch, rules.writes_per_s) and now_ms - watch.gauge.at_ms <= _TOO_LATE_MS
     ]
+    # The last change is the newest, so it shows how far the stream is behind.
     behind = any(now_ms - change.at_ms > _BEHIND_MS for change in batch.changes[-1:])
     merges = _merges(batch.changes, memories.surveys, now_ms)
     return BatchPlan(list(counts), splits, merges, replace(rules, apart=rules.apart and not behind))
 
 
 def accounts_of(changes: Iterable[BucketChange], window_types: Iterable[str] = WINDOW_TYPES) -> Accounts:
-    """Sort changes into the windows they belong to, each once."""
+    """Assign changes to the windows they belong to, each change once per window."""
     types = tuple(window_types)
     accounts: dict[UsageAccount, dict[str, BucketChange]] = {}
     for change in changes:
@@ -142,8 +144,10 @@ def accounts_of(changes: Iterable[BucketChange], window_types: Iterable[str] = W
 
 
 def groups(accounts: Accounts) -> Iterator[list[Count]]:
-    """Part accounts so that those of a part are of one namespace and no two of one snapshot."""
+    """Group accounts by namespace, with at most one account per snapshot in a group."""
 
+    # Hazard: a transaction must not write an item twice, and all shards of a bucket share a
+    # snapshot. So accounts of different shards are never in one group.
     def owner(account: UsageAccount) -> tuple[str, int]:
         return account.bucket.namespace_id, account.bucket.shard_id
 
@@ -154,7 +158,8 @@ def groups(accounts: Accounts) -> Iterator[list[Count]]:
 
 
 def addition(account: UsageAccount, changes: Mapping[str, BucketChange], counted: str | None) -> AddUsage | None:
-    """What is to be added to a snapshot that has ``counted`` up to a change, None if it has counted them all."""
+    """Return what to add to a snapshot that has ``counted`` up to a sequence, None if it has counted all."""
+    # Sequences are padded to one length, so comparing them as text compares them as numbers.
     fresh = [change for sequence, change in changes.items() if counted is None or sequence > counted]
     if not fresh:
         return None
@@ -169,7 +174,7 @@ def addition(account: UsageAccount, changes: Mapping[str, BucketChange], counted
 def _watch(
     changes: Sequence[BucketChange], watches: Memory[BucketKey, Watch], most_per_s: int
 ) -> dict[BucketKey, Watch]:
-    """Remember what changes tell of the shards they happened to, and return it."""
+    """Remember the write rates of the shards that changed, and return them."""
     watched: dict[BucketKey, Watch] = {}
     for change in changes:
         if change.standing is not None:
@@ -185,7 +190,7 @@ def _is_pressed(watch: Watch, most_per_s: int) -> bool:
 
 
 def _merges(changes: Sequence[BucketChange], surveys: Memory[BucketKey, Survey], now_ms: int) -> list[Merge]:
-    """Decide which buckets of several shards are to be looked at: each now and then, while it is written to."""
+    """Decide which buckets with several shards to survey: each at most once a minute, while it is written to."""
     widest: dict[BucketKey, int] = {}
     for change in changes:
         if change.standing is not None and change.standing.shard_count > 1:

@@ -1,8 +1,8 @@
-"""What happened to an item, out of a row of an embedded table's log or a record of a DynamoDB stream. Pure.
+"""Read changes from rows of an embedded table's log, or from records of a DynamoDB stream. Pure.
 
-What follows from it is ``plan``'s business. Of a stream only two kinds of record are used: a bucket that was written
-to, and an audit event that expired. Any tenant can write any item to its own partitions, so every value of a record is
-checked for its type and its bounds. A record that fails a check is set aside with its key, and stops no other.
+Two kinds of stream record are used: a bucket that was written, and an audit event that expired. A
+tenant can write any item to its own partitions. So the type and the bounds of every value are
+checked. A record that fails a check is set aside with its key, and does not stop the others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,20 +27,20 @@ _UNREADABLE = (
     RecursionError,
 )
 _EXPIRED_BY = "dynamodb.amazonaws.com"
-"""Who removes what has expired; whoever else removes an audit event means it to be gone."""
+"""The principal that deletes expired items. An audit event that another principal deletes is not archived."""
 
 
 _LARGEST_TOTAL = 10**30
-"""No total is larger, in millitokens: a billion times the largest amount."""
+"""The largest total in millitokens: a billion times the largest amount."""
 _TOTAL_DIGITS = 31
 _COUNT_DIGITS = 2
 _LATEST_S = 253_402_300_799
-"""The end of the year 9999, after which there are no windows."""
+"""The end of the year 9999, the last year of windows."""
 _SHOWN_LENGTH = 200
 
 
 class BucketRecord(NamedTuple):
-    """How a shard stands after a change: the count of shards it knows of, and how often it was ever written to."""
+    """A shard after a change: its shard count, and its write counter."""
 
     shard_count: int
     writes: int
@@ -48,9 +48,10 @@ class BucketRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BucketChange:
-    """What was taken from one shard of a bucket, less what was given back, by limit, in so many writes.
+    """What was taken from one shard of a bucket, minus what was given back, by limit.
 
-    ``sequence`` is padded: a later change of the same shard compares higher. ``standing`` is None where it is not told.
+    ``writes`` is the number of writes. ``sequence`` is padded: a later change of the same shard
+    compares higher. ``standing`` is None if the source does not have it.
     """
 
     bucket: keys.BucketKey
@@ -63,7 +64,7 @@ class BucketChange:
 
 @dataclass(frozen=True, slots=True)
 class ExpiredEvent:
-    """An audit event that has expired: where it stood, and all it told."""
+    """An audit event that has expired, with its namespace and the stream's sequence and time."""
 
     namespace_id: str
     sequence: str
@@ -73,7 +74,7 @@ class ExpiredEvent:
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """A record that was set aside, and why; ``sequence`` and ``key`` are empty where it has none."""
+    """A record that was set aside, and why; ``sequence`` and ``key`` are empty if it has none."""
 
     sequence: str
     reason: str
@@ -82,9 +83,9 @@ class Damaged:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What the records of one delivery tell, each kind in the order of the stream.
+    """The records of one delivery by kind, in the order of the stream.
 
-    ``order`` are the sequences of all records as they were delivered, by their padded form.
+    ``order`` maps the padded sequence of every record to the sequence as it was delivered.
     """
 
     changes: list[BucketChange] = field(default_factory=list)
@@ -118,7 +119,7 @@ def read_all(records: Sequence[Mapping[str, Any]]) -> Batch:
 
 
 def from_log(change: Change) -> BucketChange | None:
-    """The change that a row of the log tells of, None if it is not of a bucket."""
+    """Return the change in a row of the log, None if it is not of a bucket."""
     bucket = keys.parse_bucket_pk(change.key.pk)
     if bucket is None:
         return None
@@ -126,7 +127,7 @@ def from_log(change: Change) -> BucketChange | None:
 
 
 def from_stream(record: Mapping[str, Any]) -> BucketChange | ExpiredEvent | None:
-    """What a stream record tells, None if it is neither of a bucket that was written to nor of an expired event.
+    """Return the change or the expired event of a stream record, None if it is neither.
 
     Raises:
         ZAELimiterError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError:
@@ -146,7 +147,7 @@ def from_stream(record: Mapping[str, Any]) -> BucketChange | ExpiredEvent | None
 def _written(pk: str, told: Mapping[str, Any], new: Mapping[str, Any], old: Mapping[str, Any]) -> BucketChange:
     bucket = keys.parse_bucket_pk(pk)
     if bucket is None:
-        raise ValueError("the key is not that of a bucket")
+        raise ValueError("the key is not the key of a bucket")
     check_entity_id(bucket.entity_id)
     check_resource(bucket.resource)
     added = {
@@ -156,20 +157,21 @@ def _written(pk: str, told: Mapping[str, Any], new: Mapping[str, Any], old: Mapp
     }
     change = _bucket_change(bucket, _sequence(told), _at_ms(told), added, _standing(new, bucket.shard_id))
     for name in change.spent_milli:
-        # A snapshot keeps totals under the names of their limits, beside attributes of its own.
+        # Hazard: a snapshot stores counters under the names of their limits, beside its own
+        # attributes. A forged limit name must not overwrite one of those.
         check_limit_name(name)
         if name in added:
-            raise ValueError(f"{name} is the total of no limit")
+            raise ValueError(f"{name} is not the total of a limit")
     return change
 
 
 def _expired(pk: str, sk: str, told: Mapping[str, Any]) -> ExpiredEvent:
-    # Who only counts, as embedded tables do, need not load it.
+    # Imported here, because embedded tables only count and do not need it.
     from zae_limiter.tables.dynamodb.codec import decode_item
 
     where = keys.parse_audit_pk(pk)
     if where is None:
-        raise ValueError("the key is not that of an audit event")
+        raise ValueError("the key is not the key of an audit event")
     event = audit_item.from_item(decode_item(told["OldImage"]))
     if (event.entity_id, event.event_id) != (where.name, keys.parse_audit_sk(sk)):
         raise ValueError("the key and the attributes of the audit event differ")
@@ -177,17 +179,17 @@ def _expired(pk: str, sk: str, told: Mapping[str, Any]) -> ExpiredEvent:
 
 
 def _standing(new: Mapping[str, Any], shard_id: int) -> BucketRecord | None:
-    """How a shard stands, None where the item lacks the count or the counter."""
+    """Return the shard count and write counter of a shard, None if the item lacks one of them."""
     if attributes.SHARD_COUNT not in new or attributes.WRITE_COUNTER not in new:
         return None
     count = _number(new[attributes.SHARD_COUNT], _COUNT_DIGITS)
     if not shard_id < count <= MOST_SHARDS or count & (count - 1):
-        raise ValueError(f"{count} shards cannot be, with one numbered {shard_id}")
+        raise ValueError(f"shard {shard_id} of {count} shards is invalid")
     return BucketRecord(count, _total(new[attributes.WRITE_COUNTER]))
 
 
 def _by_expiry(record: Mapping[str, Any]) -> bool:
-    """Say whether it was the service that removed the item. The stream's own API spells the members in capitals."""
+    """Return whether DynamoDB itself deleted the item. The stream's own API capitalizes the member names."""
     identity = record.get("userIdentity") or {}
     return (identity.get("principalId") or identity.get("PrincipalId")) == _EXPIRED_BY
 
@@ -221,7 +223,7 @@ def _total(value: Mapping[str, Any]) -> int:
 
 
 def _number(value: Mapping[str, Any], most_digits: int) -> int:
-    """Read an integer of the stream, of so many digits at most."""
+    """Return an integer of the stream with at most this many digits."""
     text = value["N"]
     if type(text) is not str or len(text.lstrip("-")) > most_digits:
         raise ValueError(f"a number is not text of at most {most_digits} digits")
@@ -237,20 +239,20 @@ def _bucket_change(
 
 
 def limit_name(total: str) -> str:
-    """The limit whose total an attribute is."""
+    """Return the limit of a total's attribute."""
     parsed = attributes.parse_bucket_attribute(total)
     return total if parsed is None else parsed.limit_name
 
 
 def _sequence_of(record: object) -> str:
-    """The sequence of a record of which nothing is sure."""
+    """Return the sequence of an unchecked record, empty if it has none."""
     told = record.get("dynamodb") if isinstance(record, Mapping) else None
     sequence = told.get("SequenceNumber") if isinstance(told, Mapping) else None
     return sequence[:SEQUENCE_LENGTH] if isinstance(sequence, str) else ""
 
 
 def _key_of(record: object) -> str:
-    """The key of a record of which nothing is sure, shortened for a log."""
+    """Return the key of an unchecked record, shortened for a log."""
     found = record
     for member in ("dynamodb", "Keys"):
         found = found.get(member) if isinstance(found, Mapping) else None

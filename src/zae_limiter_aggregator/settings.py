@@ -1,4 +1,4 @@
-"""How a deployed aggregator is set up: its environment, read once."""
+"""Read the settings of a deployed aggregator from its environment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _DAY_S = 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class AggregatorSettings:
-    """The table, how its usage is counted, and the S3 bucket that expired audit events go to, None for nowhere."""
+    """The table, the rules of counting, and the S3 bucket of expired audit events, None to archive none."""
 
     table_name: str
     rules: Rules
@@ -30,7 +30,7 @@ class AggregatorSettings:
         """Read the environment.
 
         Raises:
-            ValidationError: A variable is missing, or holds what it cannot mean.
+            ValidationError: A variable is missing or invalid.
         """
         table_name = environment.get(TABLE_NAME, "")
         if not table_name:

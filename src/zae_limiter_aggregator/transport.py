@@ -1,7 +1,8 @@
-"""One call of DynamoDB made and answered, with the keys and the endpoint that botocore finds, which every Lambda has.
+"""Make single DynamoDB calls with the keys and the endpoint of botocore, which every Lambda has.
 
-Calls go over one connection that is kept: signing and sending by botocore's client costs several times as much, and
-a Lambda is paid for by the time it takes. Where only that client knows the way, as through a proxy, it makes the calls.
+Calls use one persistent connection. Signing and sending with botocore's client takes several times
+as long, and Lambda is billed by time. Botocore's client makes the calls only where it is needed,
+such as through a proxy.
 """
 
 import re
@@ -39,7 +40,7 @@ _METHODS = {
 
 
 class TransportAnswer(NamedTuple):
-    """An answer to one call; ``date`` is what the server says of the time."""
+    """The response to one call; ``date`` is its Date header."""
 
     status: int
     body: bytes
@@ -48,10 +49,10 @@ class TransportAnswer(NamedTuple):
 
 
 class AggregatorTransport(Protocol):
-    """What makes one call, once."""
+    """Make one call, without retries."""
 
     def call(self, call: DynamoDbCall, now_s: int) -> TransportAnswer | Unavailable:
-        """Make a call, which is signed at ``now_s`` seconds since the epoch."""
+        """Make a call that is signed at ``now_s`` seconds since the epoch."""
 
     @property
     def connection(self) -> int:
@@ -62,18 +63,19 @@ class AggregatorTransport(Protocol):
 
 
 def caller_of(session: Any, environment: Mapping[str, str]) -> AggregatorTransport:
-    """Return what makes calls with the keys of a botocore session, to where its client would make them."""
+    """Return a transport with the keys of a botocore session, for the endpoint that its client would use."""
     region = session.get_config_variable("region")
     url = environment.get("AWS_ENDPOINT_URL_DYNAMODB") or environment.get("AWS_ENDPOINT_URL") or _url(session, region)
     if url is None or get_environ_proxies(url).get(urlsplit(url).scheme):
-        # Retries are up to whoever asked: a write that may have been carried out must not be sent again.
+        # The requester decides about retries: a write that may have been applied must not be sent
+        # again.
         config = Config(retries={"total_max_attempts": 1}, connect_timeout=_CONNECT_S, read_timeout=_READ_S)
         return Carried(session.create_client("dynamodb", config=config))
     return Direct(_endpoint(url, region), _keys_of(session), _tls_of(session))
 
 
 class Direct:
-    """Makes calls over one connection that is kept."""
+    """Make calls over one persistent connection."""
 
     def __init__(self, endpoint: Endpoint, keys: Callable[[], Credentials], tls: Callable[[], ssl.SSLContext]) -> None:
         self._endpoint = endpoint
@@ -86,7 +88,7 @@ class Direct:
         self.connection = 0
 
     def call(self, call: DynamoDbCall, now_s: int) -> TransportAnswer | Unavailable:
-        """Make a call, which is signed at ``now_s`` seconds since the epoch."""
+        """Make a call that is signed at ``now_s`` seconds since the epoch."""
         try:
             request = self._signed(call, now_s)
             connected = self._connected()
@@ -106,7 +108,7 @@ class Direct:
             self.close()
         checksum = response.headers.get("x-amz-crc32")
         if checksum is not None and checksum != str(crc32(body)):
-            return Unavailable(OSError("an answer was damaged on its way"), ambiguous=True)
+            return Unavailable(OSError("the checksum of a response does not match"), ambiguous=True)
         return TransportAnswer(
             response.status, body, response.headers.get("x-amzn-errortype"), response.headers.get("date")
         )
@@ -116,7 +118,7 @@ class Direct:
         self.close()
 
     def close(self) -> None:
-        """End the connection; the next call makes another."""
+        """Close the connection; the next call opens another."""
         if self._socket is not None:
             self._socket.close()
         self._socket = None
@@ -128,8 +130,9 @@ class Direct:
         return self._signer.request(call, now_s)
 
     def _connected(self) -> socket.socket:
-        """Return the connection, a new one where the old was ended from the other side while it was not used."""
+        """Return the connection, a new one if the server has closed the old one while it was idle."""
         if self._socket is not None and time.monotonic() - self._used_s > _IDLE_S:
+            # No request is open, so a connection that is readable was closed by the server.
             ended, _, _ = select([self._socket], [], [], 0)
             if ended:
                 self.close()
@@ -155,7 +158,7 @@ class Direct:
 
 
 class Carried:
-    """Has botocore's client make the calls."""
+    """Make calls with botocore's client."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -167,14 +170,14 @@ class Carried:
         self.connection += 1
 
     def call(self, call: DynamoDbCall, now_s: int) -> TransportAnswer | Unavailable:
-        """Make a call; the client signs it by a clock of its own."""
+        """Make a call; the client signs it by its own clock."""
         method = getattr(self._client, _METHODS[call.target.rpartition(".")[2]])
         try:
             response = method(**loads(call.body))
         except ClientError as refused:
             response = refused.response
         except BotoCoreError as lost:
-            # It may have been sent; whoever asked is told to find out.
+            # The call may have been sent, so the requester has to find out.
             return Unavailable(lost, ambiguous=True)
         metadata = response.pop("ResponseMetadata", {})
         error = response.pop("Error", None)
@@ -185,9 +188,9 @@ class Carried:
 
 
 def _url(session: Any, region: str | None) -> str | None:
-    """Return the URL of DynamoDB in a region, in whichever partition; None where only a client can tell.
+    """Return the URL of DynamoDB in a region, in any partition; None if only a client can find it.
 
-    To make a client takes a quarter of a cold start, and most of them need none.
+    Making a client takes a quarter of a cold start, and most containers do not need one.
     """
     if region is None or any(session.get_config_variable(f"use_{kind}_endpoint") for kind in ("fips", "dualstack")):
         return None
@@ -203,12 +206,12 @@ def _endpoint(url: str, region: str) -> Endpoint:
 
 
 def _keys_of(session: Any) -> Callable[[], Credentials]:
-    """Return what finds the keys of a session, which renews them where they expire."""
+    """Return a function that returns the keys of a session, and renews them before they expire."""
 
     def found() -> Credentials:
         keys = session.get_credentials()
         if keys is None:
-            raise ConnectionError("no credentials were found: give the function a role")
+            raise ConnectionError("no credentials were found; assign a role to the function")
         frozen = keys.get_frozen_credentials()
         return Credentials(frozen.access_key, frozen.secret_key, frozen.token)
 

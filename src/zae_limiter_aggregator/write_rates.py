@@ -1,7 +1,8 @@
-"""What was seen of shards over time: how often each is written to, and for how long it has been calm. Pure.
+"""Track shards over time: how often each is written, and how long it has been calm. Pure.
 
-A shard counts its own writes, so two looks at the counter tell its rate, whoever made them and whatever was missed in
-between. Whoever remembers nothing begins to look: a split or a merge comes later then, and nothing is wrong.
+A shard counts its own writes, so two readings of the counter give its rate, even if records in
+between were missed. A container without memory starts again: a split or a merge then comes later,
+and nothing is wrong.
 """
 
 from collections import OrderedDict
@@ -16,9 +17,9 @@ V = TypeVar("V")
 
 
 class Watch(NamedTuple):
-    """A shard as last looked at, its writes per second before that look, and since when it has been calm.
+    """The last reading of a shard, its writes per second before that, and since when it has been calm.
 
-    ``rate`` is None at the first look, and after its count has changed.
+    ``rate`` is None at the first reading, and after the shard count has changed.
     """
 
     gauge: Gauge
@@ -28,15 +29,15 @@ class Watch(NamedTuple):
 
     @property
     def calm(self) -> Calm:
-        """The shard's count, and for how long it has been calm."""
+        """The shard's count, and for how many milliseconds it has been calm."""
         return Calm(self.shard_count, self.gauge.at_ms - self.calm_since_ms)
 
 
 def looked_at(before: Watch | None, at_ms: int, standing: BucketRecord, most_per_s: int) -> Watch:
-    """Return what is known of a shard after one more look at it.
+    """Return what is known about a shard after one more reading.
 
-    A look that is older than the last one, or too close to it, tells nothing. What a shard was written before it was
-    split, merged or created anew says nothing of what it is written since.
+    A reading that is older than the last one, or too close to it, is ignored. Writes before a
+    split, a merge or a new creation do not count for the rate after it.
     """
     count, writes = standing
     if before is not None and at_ms < before.gauge.at_ms:
@@ -51,7 +52,7 @@ def looked_at(before: Watch | None, at_ms: int, standing: BucketRecord, most_per
 
 
 def pairs_to_merge(shards: Mapping[int, Watch]) -> list[tuple[int, int]]:
-    """Return pairs of shards that should be merged, of each the one that stays and the one that goes."""
+    """Return pairs of shards that should be merged, the shard that stays first."""
     left = {shard: watch.calm for shard, watch in shards.items()}
     pairs = []
     while (pair := pair_to_merge(left)) is not None:
@@ -61,7 +62,7 @@ def pairs_to_merge(shards: Mapping[int, Watch]) -> list[tuple[int, int]]:
 
 
 class Memory(Generic[K, V]):
-    """The newest of what was seen, of so many at most."""
+    """The most recent values, up to a maximum number."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -71,11 +72,11 @@ class Memory(Generic[K, V]):
         return len(self._kept)
 
     def get(self, key: K) -> V | None:
-        """Return what is remembered, None if nothing is."""
+        """Return the remembered value, or None."""
         return self._kept.get(key)
 
     def keep(self, key: K, value: V) -> None:
-        """Remember a value, and forget the one that was remembered the longest ago where there are too many."""
+        """Remember a value, and forget the oldest one if there are too many."""
         self._kept[key] = value
         self._kept.move_to_end(key)
         if len(self._kept) > self._most:

@@ -197,4 +197,4 @@ def test_a_call_without_keys_raises_an_error(session: Any, monkeypatch: pytest.M
     outcome = caller_of(session, {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}).call(LIST, NOW_S)
 
     assert isinstance(outcome, Unavailable)
-    assert "give the function a role" in str(outcome.cause)
+    assert "assign a role to the function" in str(outcome.cause)

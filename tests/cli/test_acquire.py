@@ -114,8 +114,8 @@ class TestInvalidArguments:
             (("u", "r", "-c", "rpm"), "'rpm': must be NAME:AMOUNT"),
             (("u", "r", "-c", "rpm:1", "-l", "rpm"), "'rpm': must be NAME:RATE[/PERIOD][:burst=N]"),
             (("u", "r", "-c", "rpm:1", "-l", "rpm:0"), "'rpm:0': rate: must be at least 1"),
-            (("u", "r", "-c", "rpm:1", "-c", "rpm:1", "-l", "rpm:5"), "'rpm': is given twice"),
-            (("u", "r", "-c", "rpm:1", "-l", "rpm:5", "-l", "rpm:6"), "'rpm': is there twice"),
+            (("u", "r", "-c", "rpm:1", "-c", "rpm:1", "-l", "rpm:5"), "'rpm': appears twice"),
+            (("u", "r", "-c", "rpm:1", "-l", "rpm:5", "-l", "rpm:6"), "'rpm': appears twice"),
             (("u", "r", "-c", "rpm:-1", "-l", "rpm:5"), "-1"),
             (("u", "r", "-c", "rpm:6", "-l", "rpm:5"), "more than the capacity of limit 'rpm' (5)"),
             (("u", "r", "-c", "tpm:1", "-l", "rpm:5"), "'tpm'"),
@@ -123,7 +123,7 @@ class TestInvalidArguments:
             (("u", "r#", "-c", "rpm:1", "-l", "rpm:5"), "'r#': a resource starts with"),
             (
                 ("u", "r", "-c", "rpm:1"),
-                "give some with -l rpm:100, or store some with: zae-limiter system set-defaults",
+                "pass -l rpm:100, or set defaults with: zae-limiter system set-defaults",
             ),
             (("u", "r", "-c", "rpm:1", "--url", "redis://x"), "memory://, sqlite:///file.db"),
             (
@@ -158,7 +158,7 @@ class TestInAShell:
             done = shell(*ONE_AN_HOUR)
 
         assert (69, "") == (done.returncode, done.stdout)
-        line = r"Error: the store is unavailable: the file was locked by others for \d+\.\d s\. Try again later\.\n"
+        line = r"Error: the store is unavailable: the file was locked by others for \d+\.\d s\. Retry later\.\n"
         assert re.fullmatch(line, done.stderr)
 
     def test_acquire_on_an_unusable_file_exits_with_69(self, shell, database):
@@ -176,4 +176,4 @@ class TestInAShell:
             done = shell("acquire", "user-1", "gpt-4", "-c", "rph:1")
 
         assert (0, "LIMIT  TAKEN  LEFT\nrph        1     ?\n") == (done.returncode, done.stdout)
-        assert "The store is unavailable: let through unlimited, as on_unavailable says\n" == done.stderr
+        assert "Store unavailable; request allowed without limiting, because on_unavailable is 'allow'\n" == done.stderr

@@ -55,7 +55,7 @@ class TestFilters:
         done = run("audit", "list", "user-1", "--system")
 
         assert (2, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))
-        assert "give only one of ENTITY, --system, --of-resource and --of-namespace" in done.stderr
+        assert "pass only one of ENTITY, --system, --of-resource and --of-namespace" in done.stderr
 
 
 class TestPages:
@@ -67,7 +67,9 @@ class TestPages:
 
     def test_audit_list_prints_the_next_page_as_a_command_to_copy(self, run, five):
         first = run("audit", "list", "user-1", "--limit", "3")
-        second = run(*first.stderr.removeprefix("Older ones follow; give --all, or go on with: zae-limiter ").split())
+        second = run(
+            *first.stderr.removeprefix("There are older changes; pass --all, or continue with: zae-limiter ").split()
+        )
 
         assert ["5", "4", "3"] == [line.rpartition(":")[2].partition("/")[0] for line in changes(first)]
         assert ["2", "1"] == [line.rpartition(":")[2].partition("/")[0] for line in changes(second)]
@@ -104,7 +106,7 @@ class TestPages:
 def test_audit_list_without_events_succeeds_and_says_so(run):
     done = run("audit", "list", "nobody")
 
-    assert (0, "", "No change is on record.\n") == (done.exit_code, done.stdout, done.stderr)
+    assert (0, "", "No changes are recorded.\n") == (done.exit_code, done.stdout, done.stderr)
     assert {"events": [], "next_cursor": None} == printed_json(run("audit", "list", "nobody", "--json"))
 
 

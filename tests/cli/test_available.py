@@ -68,7 +68,7 @@ class TestStoreLocation:
         """The data of `memory://` is lost when the command ends."""
         done = run("available", "user-1", "gpt-4", "-l", "rpd:1/d", "--url", "memory://")
 
-        assert "lasts no longer than this command" in done.stderr
+        assert "is lost when this command ends" in done.stderr
 
 
 class TestInATerminal:

@@ -41,7 +41,7 @@ def test_restore_brings_back_the_content_of_the_backup(run, store, database, fil
     assert saved.stdout.startswith("Backed up ")
     assert f" items to {file} (" in saved.stdout
     assert restored.stdout.startswith("Restored ")
-    assert f"The content from before is in {database}.before-restore." in restored.stderr
+    assert f"The old content is in {database}.before-restore." in restored.stderr
     assert 85 == take(store, 5)
     assert 0o600 == stat.S_IMODE(file.stat().st_mode)
 
@@ -99,7 +99,7 @@ def test_restore_asks_for_confirmation_first(run, store, database, file, interac
     declined = run("restore", str(file), answers="n\n")
 
     assert 1 == declined.exit_code
-    assert f"Replace the content of {database} by {file}?" in declined.stderr
+    assert f"Replace the content of {database} with {file}?" in declined.stderr
     assert "Nothing was restored." in declined.stderr
     assert 80 == take(store, 10)
     assert not database.with_name("limiter.db.before-restore").exists()
@@ -111,7 +111,7 @@ def test_backup_and_restore_without_a_terminal_require_yes(run, store, file):
     refused = [run("backup", str(file)), run("restore", str(file))]
 
     assert [2, 2] == [one.exit_code for one in refused]
-    assert ["give --yes to replace it", "give --yes to restore it"] == [
+    assert ["pass --yes to replace it", "pass --yes to restore it"] == [
         one.stderr.splitlines()[-1].partition("; ")[2].partition(".")[0] for one in refused
     ]
 
@@ -120,7 +120,7 @@ def test_backup_and_restore_without_a_terminal_require_yes(run, store, file):
 @pytest.mark.parametrize(
     ("options", "hint"),
     [
-        (("--url", "memory://"), "not supported by the memory backend; it has no file"),
+        (("--url", "memory://"), "not supported by the memory backend; use sqlite:///"),
         (("--url", "dynamodb://my-app"), "not supported by the dynamodb backend; use point-in-time recovery"),
         (("--name", "my-app"), "not supported by the dynamodb backend; use point-in-time recovery"),
     ],

@@ -229,7 +229,7 @@ class TestViews:
     @pytest.mark.parametrize(
         ("progress", "expected"),
         [
-            (RaiseProgress(RAISED, 10.0), "to be raised at 10.0 s: demo-project-2 tpm 120,000 -> 480,000 a minute"),
+            (RaiseProgress(RAISED, 10.0), "will be raised at 10.0 s: demo-project-2 tpm 120,000 -> 480,000 per minute"),
             (
                 RaiseProgress(RAISED, 10.0, 10.0),
                 "raised at 10.0 s: demo-project-2 tpm 120,000 -> 480,000, not yet in force",
@@ -249,7 +249,7 @@ class TestViews:
         text = "\n".join(lines)
         assert all(member.entity_id in text for member in MEMBERS)
         assert all(word in text for word in ("1,110", "231", "155,670", "152,674", "/tmp/limiter.db"))
-        assert "1,991 tokens a second before, 5,878 after" in text
+        assert "1,991 tokens per second before, 5,878 after" in text
         assert "never exceeded: at most 99.8 %" in text
         assert max(len(line) for line in lines) <= 80
 

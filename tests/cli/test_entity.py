@@ -41,13 +41,13 @@ class TestCreate:
     @pytest.mark.parametrize(
         ("arguments", "code", "words"),
         [
-            (("project-1",), 1, "entity 'project-1' exists already; look at it: zae-limiter entity show project-1"),
+            (("project-1",), 1, "entity 'project-1' exists already; show it: zae-limiter entity show project-1"),
             (
                 ("key-1", "--parent", "nobody"),
                 1,
                 "there is no entity 'nobody'; create it: zae-limiter entity create nobody",
             ),
-            (("key-1", "--cascade"), 2, "--cascade needs --parent"),
+            (("key-1", "--cascade"), 2, "--cascade requires --parent"),
             (("key-1", "--metadata", "gold"), 2, "must be KEY=VALUE, such as tier=gold"),
             (("key-1", "--parent", "key-1"), 2, "--parent 'key-1': an entity cannot be its own parent"),
             (("a b",), 2, "an entity id starts with"),
@@ -105,7 +105,7 @@ class TestDelete:
         done = run("entity", "delete", "user-1")
 
         assert (2, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))
-        assert "give --yes" in done.stderr
+        assert "pass --yes" in done.stderr
         assert 0 == run("entity", "show", "user-1").exit_code
 
     @pytest.mark.parametrize("answer", ["n", "", "y"])
@@ -114,7 +114,7 @@ class TestDelete:
         run("entity", "create", "user-1")
         done = run("entity", "delete", "user-1", answers=f"{answer}\n")
 
-        assert "Delete entity user-1 of namespace default, with its limits and buckets? [y/N]" in done.stderr
+        assert "Delete entity user-1 in namespace default, with its limits and buckets? [y/N]" in done.stderr
         assert (0 if answer == "y" else 1) == done.exit_code
         assert (1 if answer == "y" else 0) == run("entity", "show", "user-1").exit_code
 
@@ -174,9 +174,9 @@ class TestLimits:
         kept, gone, none = (run(*delete, answers="n\n"), run(*delete, answers="y\n"), run(*delete))
 
         assert (1, "") == (kept.exit_code, kept.stdout)
-        assert "Delete the limits of entity user-1 for resource gpt-4 in namespace default? [y/N]" in kept.stderr
-        assert (0, "Deleted the limits of entity user-1 for resource gpt-4.\n") == (gone.exit_code, gone.stdout)
-        assert "There are no limits of entity user-1 for resource gpt-4; nothing was deleted.\n" == none.stdout
+        assert "Delete the limits for entity user-1 and resource gpt-4 in namespace default? [y/N]" in kept.stderr
+        assert (0, "Deleted the limits for entity user-1 and resource gpt-4.\n") == (gone.exit_code, gone.stdout)
+        assert "There are no limits for entity user-1 and resource gpt-4; nothing was deleted.\n" == none.stdout
 
     def test_entity_delete_limits_json_says_whether_limits_existed(self, run):
         run("entity", "set-limits", "user-1", "-l", "rpm:1000")
@@ -207,7 +207,7 @@ class TestList:
     def test_entity_list_prints_the_next_page_as_a_command_to_copy(self, run, listing):
         """It goes to stderr, so that stdout has the list alone."""
         first = run(*listing, "--limit", "2")
-        command = first.stderr.removeprefix("More follow; give --all, or go on with: zae-limiter ").split()
+        command = first.stderr.removeprefix("There are more; pass --all, or continue with: zae-limiter ").split()
         second = run(*command)
 
         assert ("ENTITY\nuser-1\nuser-2\n", "ENTITY\nuser-3\n") == (first.stdout, second.stdout)
@@ -229,7 +229,7 @@ class TestList:
             ((), "Missing option '--with-custom-limits'"),
             (("--with-custom-limits", "gpt-4", "--cursor", "bogus"), "Invalid --cursor 'bogus'"),
             (("--with-custom-limits", "gpt-4", "--limit", "0"), "0 is not in the range"),
-            (("--with-custom-limits", "gpt-4", "--limit", "5", "--all"), "give --limit or --all, not both"),
+            (("--with-custom-limits", "gpt-4", "--limit", "5", "--all"), "pass --limit or --all, not both"),
         ],
     )
     def test_entity_list_with_invalid_arguments_prints_one_line(self, run, arguments, words):
@@ -249,13 +249,17 @@ class TestResolve:
     @pytest.mark.parametrize(
         ("command", "source", "words"),
         [
-            (("system", "set-defaults"), "system", "They are those of the system."),
-            (("resource", "set-defaults", "gpt-4"), "resource", "They are those of the resource."),
-            (("entity", "set-limits", "user-1"), "entity_default", "They are the entity's own, for all resources."),
+            (("system", "set-defaults"), "system", "Source: the system defaults."),
+            (("resource", "set-defaults", "gpt-4"), "resource", "Source: the defaults of the resource."),
+            (
+                ("entity", "set-limits", "user-1"),
+                "entity_default",
+                "Source: the entity's own limits for all resources.",
+            ),
             (
                 ("entity", "set-limits", "user-1", "--resource", "gpt-4"),
                 "entity",
-                "They are the entity's own, for this resource.",
+                "Source: the entity's own limits for this resource.",
             ),
         ],
     )
@@ -273,7 +277,7 @@ class TestResolve:
     def test_entity_resolve_shows_the_on_unavailable_choice(self, run):
         run("system", "set-defaults", "-l", "rpm:5", "--on-unavailable", "allow")
 
-        assert "While the store is away: allow\n" in run("entity", "resolve", "user-1", "gpt-4").stdout
+        assert "If the store is unavailable: allow\n" in run("entity", "resolve", "user-1", "gpt-4").stdout
 
     def test_entity_resolve_without_limits_succeeds(self, run):
         done = run("entity", "resolve", "user-1", "gpt-4")

@@ -107,7 +107,7 @@ class TestAmounts:
 
     def test_an_amount_given_twice_for_one_limit_raises_an_error(self):
         """Two amounts for one limit are ambiguous."""
-        with pytest.raises(ValidationError, match="'rpm': is given twice"):
+        with pytest.raises(ValidationError, match="'rpm': appears twice"):
             gather_amounts((("rpm", 1), ("tpm", 5), ("rpm", 2)))
 
 

@@ -66,9 +66,9 @@ def test_local_down_prints_where_the_state_is_kept(run, aws, port):
     printed = [run("local", "down").stdout, run("local", "down").stdout, run("local", "down", "--wipe").stdout]
 
     assert [
-        f"Stopped; what it held is kept in {aws.directory}.\n",
-        f"It did not run; what it held is kept in {aws.directory}.\n",
-        "It did not run; what it held is removed.\n",
+        f"Stopped; its state is kept in {aws.directory}.\n",
+        f"It was not running; its state is kept in {aws.directory}.\n",
+        "It was not running; its state was deleted.\n",
     ] == printed
     assert {"stopped": False, "wiped": False} == json.loads(run("local", "down", "--json").stdout)
 
@@ -151,7 +151,7 @@ class TestNotRunning:
         """A script can test for it."""
         plain, as_json = run("local", "status"), run("local", "status", "--json")
 
-        assert (69, "", "It does not run. Start it: zae-limiter local up\n") == (
+        assert (69, "", "It is not running. Start it: zae-limiter local up\n") == (
             plain.exit_code,
             plain.stdout,
             plain.stderr,
@@ -166,7 +166,7 @@ class TestNotRunning:
         done = run("local", "env")
 
         assert (69, "") == (done.exit_code, done.stdout)
-        assert "Error: Local AWS: it does not run; start it: zae-limiter local up\n" == done.stderr
+        assert "Error: Local AWS: it is not running; start it: zae-limiter local up\n" == done.stderr
 
     def test_local_up_of_a_server_that_fails_to_start_prints_its_log(self, run, aws, port, tmp_path, monkeypatch):
         """The end of the log follows the error."""
@@ -174,7 +174,7 @@ class TestNotRunning:
         done = run("local", "up", "--port", port)
 
         assert (69, "") == (done.exit_code, done.stdout)
-        assert "Error: Local AWS: it ended while it started; it said:\n  no such luck\n" == done.stderr
+        assert "Error: Local AWS: it ended during startup; the end of its log:\n  no such luck\n" == done.stderr
 
     def test_local_up_interrupted_during_the_start_leaves_no_server(self, aws, port, tmp_path, monkeypatch):
         """Ctrl-C prints nothing and exits with 130."""
@@ -197,14 +197,14 @@ class TestNotRunning:
         done = run("local", "up", "--docker", "--port", port)
 
         assert (69, 1) == (done.exit_code, done.stderr.count("\n"))
-        assert "no docker engine answers; start one, or leave out --docker" in done.stderr
+        assert "no docker engine answers; start one, or omit --docker" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (("up", "--port", "0"), "'--port'"),
-        (("up", "--image", "x"), "--image needs --docker"),
+        (("up", "--image", "x"), "--image requires --docker"),
         (("up", "--name", "my_app"), "'my_app': a stack name starts with a letter"),
         (("env", "--name", "my_app"), "'my_app': a stack name starts with a letter"),
         (("logs", "-n", "-1"), "'--lines'"),

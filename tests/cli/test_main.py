@@ -119,7 +119,7 @@ class TestFailures:
     @pytest.mark.parametrize(
         ("error", "line", "code"),
         [
-            (RateLimiterUnavailable(None), "Error: the store is unavailable: it did not answer. Try again later.", 69),
+            (RateLimiterUnavailable(None), "Error: the store is unavailable: it did not answer. Retry later.", 69),
             (StorageError("x.db", "it is odd."), "Error: Cannot use x.db: it is odd.", 69),
             (EntityNotFoundError("u"), "Error: there is no entity 'u'; create it: zae-limiter entity create u", 1),
         ],

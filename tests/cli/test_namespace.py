@@ -101,7 +101,7 @@ class TestDelete:
         done = run("namespace", "orphans")
 
         assert (0, "", []) == (done.exit_code, done.stdout, printed_json(run("namespace", "orphans", "--json")))
-        assert "No namespace waits to be recovered or purged.\n" == done.stderr
+        assert "There are no deleted namespaces.\n" == done.stderr
 
 
 class TestRecover:
@@ -141,7 +141,7 @@ class TestPurge:
     def test_namespace_purge_in_a_terminal_asks_for_confirmation(self, run, deleted, interactive, answer):
         done = run("namespace", "purge", deleted, answers=f"{answer}\n")
 
-        question = f"Remove namespace {deleted}, which was called acme, and everything in it for good? [y/N]"
+        question = f"Remove namespace {deleted}, formerly acme, and all its data permanently? [y/N]"
         assert question in done.stderr
         assert (0 if answer == "y" else 1) == done.exit_code
         assert (0 if answer == "y" else 1) == len(printed_json(run("namespace", "orphans", "--json")))
@@ -150,7 +150,7 @@ class TestPurge:
         done = run("namespace", "purge", deleted)
 
         assert (2, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))
-        assert "give --yes" in done.stderr
+        assert "pass --yes" in done.stderr
 
     def test_namespace_purge_of_an_active_namespace_is_refused(self, run):
         ids = printed_json(run("namespace", "register", "acme", "--json"))

@@ -43,7 +43,7 @@ def test_resource_delete_defaults_asks_and_prints_what_was_deleted(run, interact
     assert (1, "") == (kept.exit_code, kept.stdout)
     assert "Delete the limits of resource gpt-4 in namespace default? [y/N]" in kept.stderr
     assert (0, "Deleted the limits of resource gpt-4.\n") == (gone.exit_code, gone.stdout)
-    assert "There are no limits of resource gpt-4; nothing was deleted.\n" == none.stdout
+    assert "There are no limits for resource gpt-4; nothing was deleted.\n" == none.stdout
 
 
 def test_resource_delete_defaults_without_a_terminal_requires_yes(run):
@@ -54,7 +54,7 @@ def test_resource_delete_defaults_without_a_terminal_requires_yes(run):
     )
 
     assert (2, 1) == (refused.exit_code, refused.stderr.count("\n"))
-    assert "give --yes" in refused.stderr
+    assert "pass --yes" in refused.stderr
     assert {"resource": "gpt-4", "deleted": True} == printed_json(done)
 
 
@@ -74,7 +74,7 @@ class TestCapacity:
             "ENTITY     CAPACITY  AVAILABLE    USED",
             "key-1          1000        750  25.0 %",
             "project-1      1000        750  25.0 %",
-            "Together: 1500 of 2000 are left, 25.0 % in use.",
+            "Total: 1500 of 2000 left, 25.0 % in use.",
         ] == plain.stdout.splitlines()
 
     def test_resource_capacity_may_exclude_children(self, run, used):

@@ -126,7 +126,7 @@ class TestDeploy:
         done = invoke("deploy", "--name", name, *BARE)
 
         assert (69, "") == (done.exit_code, done.stdout)
-        assert f"Error: Could not change stack '{name}': it is there, but it is not a limiter's" in done.stderr
+        assert f"Error: Could not change stack '{name}': it exists, but it is not a limiter" in done.stderr
 
     def test_deploy_refuses_an_invalid_name_before_calling_aws(self, aws):
         done = invoke("deploy", "--name", "my_app", *BARE)
@@ -140,7 +140,7 @@ class TestDeploy:
         done = invoke("deploy", "--name", name, *BARE)
 
         assert (2, 1) == (done.exit_code, done.stderr.count("\n"))
-        assert "no region is configured: name one" in done.stderr
+        assert "no region is configured: pass one" in done.stderr
 
 
 class TestDelete:
@@ -157,7 +157,7 @@ class TestDelete:
         done = invoke("delete", "--name", name)
 
         assert (2, 1) == (done.exit_code, done.stderr.count("\n"))
-        assert "give --yes" in done.stderr
+        assert "pass --yes" in done.stderr
         assert "CREATE_COMPLETE" == Stack(name, Clients()).require().status
 
     @pytest.mark.parametrize("answer", ["n", "", "y"])
@@ -311,7 +311,7 @@ class TestUsage:
         done = invoke("usage", "summary", "-n", name, "--entity", "user-1")
 
         assert (0, "") == (done.exit_code, done.stdout)
-        assert f"{name} was deployed without; add it: zae-limiter deploy --aggregator --name {name}\n" in done.stderr
+        assert f"{name} was deployed without it; add it: zae-limiter deploy --aggregator --name {name}\n" in done.stderr
 
 
 class TestExport:
@@ -344,11 +344,11 @@ class TestExport:
             check=False,
         )
 
-        assert (2, True) == (done.returncode, "cannot be written" in done.stderr)
+        assert (2, True) == (done.returncode, "cannot write" in done.stderr)
         assert {place: "before"} == {path: path.read_text() for path in tmp_path.iterdir()}
 
     def test_lambda_export_to_an_unwritable_file_prints_one_line(self, run, tmp_path):
         done = run("lambda-export", "-o", str(tmp_path / "nowhere" / "lambda.zip"))
 
         assert (2, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))
-        assert "cannot be written" in done.stderr
+        assert "cannot write" in done.stderr

@@ -77,8 +77,8 @@ def test_a_deploy_flag_sets_the_option_of_its_name(arguments, expected):
         (("--alarm-sns-topic", "mine"), "must be an ARN such as"),
         (("--tag", "search"), "must be KEY=VALUE"),
         (("--tag", "aws:x=1"), "--tag"),
-        (("--no-iam",), "name one in --aggregator-role-arn, or set --no-aggregator"),
-        (("--no-iam", "--no-aggregator", "--create-iam-roles"), "with --no-iam; leave one of the two out"),
+        (("--no-iam",), "pass --aggregator-role-arn, or pass --no-aggregator"),
+        (("--no-iam", "--no-aggregator", "--create-iam-roles"), "with --no-iam; omit one of the two"),
     ],
 )
 def test_an_invalid_deploy_option_is_explained_with_the_names_of_the_flags(run, arguments, words):

@@ -10,7 +10,9 @@ def test_system_get_defaults_prints_what_set_defaults_stored(run):
     told = run("system", "set-defaults", "-l", "rpm:1000", "--on-unavailable", "allow", "--principal", "ops")
     got = run("system", "get-defaults")
 
-    assert "LIMIT  CAPACITY  REFILL\nrpm        1000  1000 per minute\nWhile the store is away: allow\n" == told.stdout
+    assert (
+        "LIMIT  CAPACITY  REFILL\nrpm        1000  1000 per minute\nIf the store is unavailable: allow\n" == told.stdout
+    )
     assert told.stdout == got.stdout
 
 
@@ -63,7 +65,7 @@ def test_system_delete_defaults_asks_and_prints_what_was_deleted(run, interactiv
     kept, gone, none = run(*delete, answers="n\n"), run(*delete, answers="y\n"), run(*delete)
 
     assert (1, "") == (kept.exit_code, kept.stdout)
-    assert "Delete the system defaults of namespace default? [y/N]" in kept.stderr
+    assert "Delete the system defaults in namespace default? [y/N]" in kept.stderr
     assert (0, "Deleted the system defaults.\n") == (gone.exit_code, gone.stdout)
     assert "There are no system defaults; nothing was deleted.\n" == none.stdout
     assert {"limits": [], "on_unavailable": None} == json.loads(run("system", "get-defaults", "--json").stdout)
@@ -75,5 +77,5 @@ def test_system_delete_defaults_without_a_terminal_requires_yes(run):
     refused, done = run("system", "delete-defaults"), run("system", "delete-defaults", "--yes", "--json")
 
     assert (2, "", 1) == (refused.exit_code, refused.stdout, refused.stderr.count("\n"))
-    assert "give --yes" in refused.stderr
+    assert "pass --yes" in refused.stderr
     assert {"deleted": True} == json.loads(done.stdout)

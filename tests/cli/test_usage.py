@@ -101,7 +101,7 @@ class TestList:
         part, whole = usage("list", "-r", "gpt-4", "--limit", "3"), usage("list", "-r", "gpt-4", "--all")
 
         assert 4 == len(part.stdout.splitlines())
-        assert "More follow: give --all, or go on with --cursor " in part.stderr
+        assert "There are more; pass --all, or continue with --cursor " in part.stderr
         assert (65, "") == (len(whole.stdout.splitlines()), whole.stderr)
 
     def test_usage_list_csv_has_a_header_and_plain_numbers(self, usage, days):
@@ -147,7 +147,7 @@ class TestPage:
         refused = usage(command, "-e", "acme", "--html", str(other))
 
         assert (2, "<p>My notes") == (refused.exit_code, other.read_text())
-        assert "is there already, and no page of usage; give --yes to replace it" in refused.stderr
+        assert "exists and is not a usage page; pass --yes to replace it" in refused.stderr
         assert 0 == usage(command, "-e", "acme", "--html", str(other), "--yes").exit_code
         assert "My notes" not in other.read_text()
 
@@ -156,7 +156,7 @@ class TestPage:
         done = usage("list", "-e", "acme", "--html", str(tmp_path / "nowhere" / "usage.html"))
 
         assert (2, 1) == (done.exit_code, done.stderr.count("\n"))
-        assert "cannot be written" in done.stderr
+        assert "cannot write" in done.stderr
 
 
 class TestSummary:
@@ -234,7 +234,7 @@ class TestSummary:
         assert done.stdout.endswith("): 32 snapshots.\n")
         assert "<title>Usage of globex</title>" in top
         assert "Of 32 hourly snapshots, 2026-01-12 06:00 to 2026-01-13 21:00 UTC." in top
-        assert "<h2>The numbers</h2>" in below
+        assert "<h2>Numbers</h2>" in below
 
 
 class TestWithoutUsage:
@@ -243,8 +243,8 @@ class TestWithoutUsage:
         done = usage("list", "-e", "acme", "--start", "2026-02-01", "--json")
 
         assert {"snapshots": [], "next_cursor": None} == json.loads(done.stdout)
-        assert "Nothing was used by acme in hourly windows from 2026-02-01 00:00 UTC." in done.stderr
-        assert "Ask for a longer time" in done.stderr
+        assert "There is no usage by acme in hourly windows from 2026-02-01 00:00 UTC." in done.stderr
+        assert "Extend the time range" in done.stderr
 
     def test_usage_of_an_empty_file_says_how_to_acquire(self, run):
         """An empty file is not an error."""
@@ -252,7 +252,7 @@ class TestWithoutUsage:
 
         for done in (listed, summed):
             assert (0, "") == (done.exit_code, done.stdout)
-            assert "Nothing was used by user-9 in hourly windows. Whatever is acquired is counted" in done.stderr
+            assert "There is no usage by user-9 in hourly windows. Every acquire is counted" in done.stderr
             assert "zae-limiter acquire user-9 gpt-4 -c rpm:1 -l rpm:100" in done.stderr
 
     def test_usage_summary_without_usage_is_empty_in_every_format(self, run, tmp_path):
@@ -266,9 +266,9 @@ class TestWithoutUsage:
         assert (0, {}, None) == tuple(
             json.loads(forms["json"].stdout)[key] for key in ("snapshot_count", "total", "min_window_start")
         )
-        assert "Nothing was used." in page.read_text()
+        assert "There is no usage." in page.read_text()
         for done in (*forms.values(), written):
-            assert "Nothing was used by user-9 in hourly windows." in done.stderr
+            assert "There is no usage by user-9 in hourly windows." in done.stderr
 
     def test_usage_includes_what_was_just_acquired(self, run):
         """Embedded stores count usage when it is read."""
@@ -282,12 +282,12 @@ class TestInvalidArguments:
     @pytest.mark.parametrize(
         ("words", "expected"),
         [
-            ((), "name an entity with --entity, a resource with --resource, or both"),
+            ((), "pass --entity, --resource, or both"),
             (("-e", "a", "--start", "soon"), "Invalid value for --start: 'soon': write a time as now, today"),
             (("-e", "a", "--end", "soon"), "Invalid value for --end: 'soon'"),
             (("-e", "a", "--start", "today", "--end", "yesterday"), "--start 'today' is after --end 'yesterday'"),
             (("-e", "a", "--csv", "--json"), "choose one of --csv, --json"),
-            (("-e", "a", "--limit", "5", "--all"), "give --limit or --all, not both"),
+            (("-e", "a", "--limit", "5", "--all"), "pass --limit or --all, not both"),
             (("-e", "a", "--limit", "0"), "--limit"),
             (("-e", "a", "--cursor", "xx"), "Invalid value for --cursor"),
             (("-e", "a", "--cursor", "e30="), "Invalid --cursor"),

@@ -23,7 +23,7 @@ from zae_limiter.schema.operations import Put
 OWN = metadata.version("zae-limiter")
 OLD, NEWER = "0.0.0", "999.0.0"
 UPGRADE_IT = "upgrade it: zae-limiter upgrade"
-INSTALL = "install one: pip install --upgrade zae-limiter"
+INSTALL = "install it: pip install --upgrade zae-limiter"
 LEAN = StackOptions(enable_alarms=False, enable_audit_archival=False)
 BARE = StackOptions(enable_alarms=False, enable_aggregator=False)
 
@@ -77,7 +77,7 @@ class TestVersion:
             facts["client_schema_version"],
             "limiter" in facts,
         )
-        assert f"PART        HERE\nclient      {OWN}\n" in invoke("version").stdout
+        assert f"PART        INSTALLED\nclient      {OWN}\n" in invoke("version").stdout
 
     def test_version_of_a_limiter_prints_its_versions_too(self, file_url):
         set_record(file_url, VersionRecord(SCHEMA_VERSION, lambda_version=OLD))
@@ -93,8 +93,8 @@ class TestCheck:
         ("record", "advice"),
         [
             (VersionRecord("0.9.0"), f"the table has an older schema; {UPGRADE_IT}"),
-            (VersionRecord("2.0.0"), f"the limiter needs a newer client; {INSTALL}"),
-            (VersionRecord("1.0.0", client_min_version=NEWER), f"the limiter needs a newer client; {INSTALL}"),
+            (VersionRecord("2.0.0"), f"the limiter requires a newer client; {INSTALL}"),
+            (VersionRecord("1.0.0", client_min_version=NEWER), f"the limiter requires a newer client; {INSTALL}"),
             (VersionRecord("1.0.0", lambda_version=OLD), f"the aggregator is older than this client; {UPGRADE_IT}"),
         ],
     )
@@ -111,7 +111,7 @@ class TestCheck:
         """A newer aggregator works with older clients."""
         set_record(file_url, VersionRecord("1.0.0", lambda_version=lambda_version))
 
-        assert (0, "They go together.\n") == (invoke("check").exit_code, invoke("check").stdout)
+        assert (0, "Compatible.\n") == (invoke("check").exit_code, invoke("check").stdout)
 
     def test_check_advice_names_the_limiter(self, limiter):
         """The advice is a command that can be copied."""
@@ -227,14 +227,14 @@ class TestUpgrade:
         done = invoke("upgrade", "-n", limiter)
 
         assert (0, before) == (done.exit_code, AggregatorFunction(limiter, Clients()).code_sha256())
-        assert f"The aggregator is newer ({NEWER}) than this installation, and stays as it is." in done.stderr
+        assert f"The aggregator ({NEWER}) is newer than this installation and was not changed." in done.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--name", "my-app", "--url", "memory://"), "give --name or --url, not both"),
-        (("--region", "us-east-1"), "--region and --endpoint-url need --name"),
+        (("--name", "my-app", "--url", "memory://"), "pass --name or --url, not both"),
+        (("--region", "us-east-1"), "--region and --endpoint-url require --name"),
         (("--name", "my_app"), "a stack name starts with a letter"),
         (("--url", "file.db"), "must be one of memory://"),
     ],

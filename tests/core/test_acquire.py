@@ -79,7 +79,7 @@ class TestAmounts:
 
     def test_unknown_limit_raises_with_the_known_limits(self) -> None:
         """A misspelt name is found quickly."""
-        with pytest.raises(ValidationError, match="these are: rpm, rps") as refused:
+        with pytest.raises(ValidationError, match="in force are: rpm, rps") as refused:
             amounts_of({"rsp": 1}, stored(RPS, RPM))
 
         assert ("consume", "rsp") == (refused.value.field, refused.value.value)

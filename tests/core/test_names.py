@@ -107,7 +107,7 @@ def test_default_resource_raises_unless_it_is_allowed() -> None:
     """Only entities may have limits for all resources."""
     names.check_resource("_default_", allow_default=True)
 
-    with pytest.raises(InvalidNameError, match="only for the limits of an entity"):
+    with pytest.raises(InvalidNameError, match="only allowed for the limits of an entity"):
         names.check_resource("_default_")
 
 

@@ -75,7 +75,7 @@ def test_compare_returns_what_must_be_upgraded(record: VersionRecord, expected: 
 def test_table_that_requires_a_newer_client_raises() -> None:
     """The error names the minimum version."""
     check_client(VersionRecord("1.0.0", client_min_version="0.4.0"), "0.4.0")
-    with pytest.raises(VersionMismatchError, match=r"Client 0\.4\.0 and stack 0\.5\.0 .* from 0\.5\.0 on") as caught:
+    with pytest.raises(VersionMismatchError, match=r"Client 0\.4\.0 and stack 0\.5\.0 .* 0\.5\.0 or later") as caught:
         check_client(VersionRecord("1.0.0", "0.5.0", "0.5.0"), "0.4.0")
 
     assert ("0.4.0", "0.5.0") == (caught.value.client_version, caught.value.stack_version)

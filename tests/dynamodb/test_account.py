@@ -264,7 +264,7 @@ class TestFreshness:
         ours = [record.getMessage() for record in caplog.records if record.name.startswith("zae_limiter")]
 
         assert found.signer is before
-        assert ["Keys could not be renewed (RuntimeError); those at hand are used while they are good"] == ours
+        assert ["Could not renew credentials (RuntimeError); using the current ones until they expire"] == ours
 
     def test_expired_keys_that_cannot_be_renewed_raise_the_providers_error(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

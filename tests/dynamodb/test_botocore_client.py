@@ -114,7 +114,7 @@ class TestReasons:
         session = session_with()
         session.register(event, lambda **_: None)
 
-        assert f"the session has an event hook of its own: {event.partition('.')[0]}: {__name__}" == (
+        assert f"the session has a custom event hook: {event.partition('.')[0]}: {__name__}" == (
             account(session).reason_to_carry
         )
 
@@ -131,14 +131,14 @@ class TestReasons:
         session = fresh_session()
         session.set_default_client_config(botocore.config.Config(signature_version=botocore.UNSIGNED))
 
-        assert "not by version 4" in str(account(session).reason_to_carry)
+        assert "not version 4" in str(account(session).reason_to_carry)
 
     def test_another_signature_version_selects_botocore(self, monkeypatch: pytest.MonkeyPatch):
         """It is registered with botocore."""
         monkeypatch.setitem(botocore.auth.AUTH_TYPE_MAPS, "shout", CustomSignature)
         found = account(session_with(botocore.config.Config(signature_version="shout")))
 
-        assert "calls are signed by 'shout', not by version 4" == found.reason_to_carry
+        assert "calls have the signature 'shout', not version 4" == found.reason_to_carry
 
     def test_a_client_certificate_selects_botocore(self):
         """The lean transport does not support client certificates."""

@@ -106,5 +106,5 @@ def test_usage_without_an_aggregator_is_explained(run: Run, place: str) -> None:
     done = run("usage", "list", "--entity", "user-1", "--json", "--url", place)
 
     assert (0, {"snapshots": [], "next_cursor": None}) == (done.exit_code, json.loads(done.stdout))
-    expected = "Nothing was used by user-1 in hourly windows. On DynamoDB the aggregator of the stack counts usage"
+    expected = "There is no usage by user-1 in hourly windows. On DynamoDB the aggregator of the stack counts usage"
     assert expected in done.stderr

@@ -94,7 +94,7 @@ def test_an_invalid_url_leaves_no_file_thread_or_descriptor(
     monkeypatch.chdir(tmp_path)
     with tree(kind) as opened:
         before = threading.active_count(), len(os.listdir("/proc/self/fd"))
-        with pytest.raises(ValidationError, match="no valid Unicode"):
+        with pytest.raises(ValidationError, match="not valid Unicode"):
             opened.open(url)
 
         assert before == (threading.active_count(), len(os.listdir("/proc/self/fd")))

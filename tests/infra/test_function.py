@@ -100,7 +100,7 @@ class TestConcurrentUploads:
     def test_an_upload_gives_up_after_many_conflicts(self, function: AggregatorFunction, clients: Clients) -> None:
         clients.of("lambda").meta.events.register("before-call.lambda.UpdateFunctionCode", ConflictingUpdate(1000))
 
-        with pytest.raises(StackOperationError, match="others keep changing it; try again later"):
+        with pytest.raises(StackOperationError, match="other deployments keep changing it; retry later"):
             function.upload(package_of("first = 1"))
 
 

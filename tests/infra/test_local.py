@@ -168,7 +168,7 @@ class TestStaleRecords:
         text = record.read_text()
         record.unlink()
         try:
-            with pytest.raises(LocalAwsError, match=f"process {running.pid} runs"):
+            with pytest.raises(LocalAwsError, match=f"process {running.pid} is running"):
                 aws.up(anywhere())
         finally:
             record.write_text(text)
@@ -188,7 +188,7 @@ class TestFailedStart:
         """Only the log of this start is shown. A later start works."""
         with monkeypatch.context() as patch:
             patch.setenv("PYTHONPATH", in_place_of_ministack(tmp_path, BROKEN))
-            with pytest.raises(LocalAwsError, match="it ended while it started; it said:") as caught:
+            with pytest.raises(LocalAwsError, match="it ended during startup; the end of its log:") as caught:
                 aws.up(anywhere())
             with pytest.raises(LocalAwsError) as again:
                 aws.up(anywhere())
@@ -222,7 +222,7 @@ class TestFailedStart:
         """A file has the same path."""
         (tmp_path / "file").write_text("")
 
-        with pytest.raises(LocalAwsError, match=f"cannot keep its files in {tmp_path}/file/local"):
+        with pytest.raises(LocalAwsError, match=f"cannot create the directory {tmp_path}/file/local"):
             LocalAws(tmp_path / "file" / "local").up(anywhere())
 
     def test_the_environment_of_a_stopped_local_aws_raises_an_error(self, aws):

@@ -96,7 +96,7 @@ def test_an_error_of_the_engine_is_shown(aws, engine, wanted):
 def test_local_up_of_a_container_that_ends_during_the_start_shows_its_log(aws, engine, wanted):
     """The container is removed."""
     engine.broken = True
-    with pytest.raises(LocalAwsError, match="it ended while it started") as caught:
+    with pytest.raises(LocalAwsError, match="it ended during startup") as caught:
         aws.up(wanted)
 
     assert (("starting", "Ready"), {}) == (caught.value.log_lines, engine.containers)
@@ -125,7 +125,7 @@ class TestWithoutAnEngine:
         """The error names the way that needs no engine."""
         monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
 
-        with pytest.raises(LocalAwsError, match="no docker engine answers; start one, or leave out --docker"):
+        with pytest.raises(LocalAwsError, match="no docker engine answers; start one, or omit --docker"):
             LocalAws(tmp_path).up(Wanted(in_docker=True))
 
     def test_local_up_with_an_unreachable_network_engine_is_refused(self, tmp_path, monkeypatch):

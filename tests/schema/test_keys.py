@@ -14,31 +14,20 @@ window_keys = st.builds(lambda kind, at_ms: window_at(kind, at_ms).key, st.sampl
 audit_ids = some.entity_ids | st.just("$SYSTEM") | some.resources.map("$RESOURCE:{}".format)
 
 SCOPED = [
-    (keys.pk_resource, keys.parse_resource_pk, some.resources),
     (keys.pk_entity, keys.parse_entity_pk, some.entity_ids),
     (keys.pk_audit, keys.parse_audit_pk, audit_ids),
     (keys.gsi1_pk_parent, keys.parse_gsi1_pk_parent, some.entity_ids),
-    (keys.gsi2_pk_resource, keys.parse_gsi2_pk_resource, some.resources),
-    (keys.gsi3_pk_entity_config, keys.parse_gsi3_pk_entity_config, some.resources | st.just("_default_")),
-    (keys.gsi3_pk_entity, keys.parse_gsi3_pk_entity, some.entity_ids),
 ]
 NAMED = [
     (keys.sk_config, keys.parse_entity_config_sk, some.resources | st.just("_default_")),
     (keys.sk_audit, keys.parse_audit_sk, st.just("1704117600000-00000000000000ff")),
     (keys.sk_namespace, keys.parse_namespace_sk, some.namespaces),
     (keys.sk_nsid, keys.parse_nsid_sk, some.namespace_ids),
-    (keys.gsi1_sk_child, keys.parse_gsi1_sk_child, some.entity_ids),
-]
-SHARDED = [
-    (keys.gsi2_sk_bucket, keys.parse_gsi2_sk_bucket, some.entity_ids),
-    (keys.gsi3_sk_bucket, keys.parse_gsi3_sk_bucket, some.resources),
 ]
 PARSERS = [
-    keys.parse_system_pk,
     keys.parse_bucket_pk,
     keys.parse_usage_sk,
-    keys.parse_gsi2_sk_usage,
-    *(parse for _, parse, _ in [*SCOPED, *NAMED, *SHARDED]),
+    *(parse for _, parse, _ in [*SCOPED, *NAMED]),
 ]
 OTHER_KEYS = [
     *("", "/", "#", "ns", "ns/", "ns/OTHER#a", "/ENTITY#a", "ns/ENTITY#"),
@@ -160,33 +149,10 @@ def test_sort_key_is_parsed_to_its_name(
     assert name == parse(build(name))
 
 
-@pytest.mark.parametrize(("build", "parse", "names"), SHARDED, ids=[build.__name__ for build, _, _ in SHARDED])
-@given(data=st.data())
-def test_bucket_index_key_is_parsed_to_name_and_shard(
-    build: Callable[[str, int], str],
-    parse: Callable[[str], keys.Sharded | None],
-    names: st.SearchStrategy[str],
-    data: st.DataObject,
-) -> None:
-    """The shard follows the last separator."""
-    name, shard_id = data.draw(names), data.draw(some.shard_ids)
-
-    assert keys.Sharded(name, shard_id) == parse(build(name, shard_id))
-
-
-@given(some.resources, some.entity_ids, window_keys)
-def test_usage_key_is_parsed_to_name_and_window(resource: str, entity_id: str, window_key: str) -> None:
+@given(some.resources, window_keys)
+def test_usage_key_is_parsed_to_name_and_window(resource: str, window_key: str) -> None:
     """Window keys contain colons."""
     assert keys.UsageSortKey(resource, window_key) == keys.parse_usage_sk(keys.sk_usage(resource, window_key))
-    assert keys.UsageSortKey(entity_id, window_key) == keys.parse_gsi2_sk_usage(
-        keys.gsi2_sk_usage(window_key, entity_id)
-    )
-
-
-@given(some.namespace_ids)
-def test_system_key_is_parsed_to_its_namespace(namespace_id: str) -> None:
-    """There is one such partition in each namespace."""
-    assert namespace_id == keys.parse_system_pk(keys.pk_system(namespace_id))
 
 
 @given(some.namespace_ids, some.resources)

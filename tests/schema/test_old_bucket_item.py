@@ -146,7 +146,7 @@ def test_damaged_old_bucket_raises_with_its_key(change: dict[str, Any]) -> None:
 
 def test_old_bucket_without_limits_raises_corrupt_item() -> None:
     """It has no level to keep."""
-    with pytest.raises(CorruptItemError, match="no bucket of the old layout"):
+    with pytest.raises(CorruptItemError, match="not a bucket of the old layout"):
         moved(old_bucket("ns", "user-1", "gpt-4", {}), 7, Signature(1, 5))
 
 

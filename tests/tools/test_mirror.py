@@ -204,15 +204,15 @@ def test_mirror_of_an_empty_file_is_empty():
         ),
         (
             "async def f():\n    return (await\n        g())\n",
-            ["x.py:3: async or await parted from what follows by a line break"],
+            ["x.py:3: a line break after async or await"],
         ),
         (
             "async def f():\n    return await \\\n        g()\n",
-            ["x.py:3: async or await parted from what follows by a line break"],
+            ["x.py:3: a line break after async or await"],
         ),
         (
             "async def f():\n    return (await  # why\n        g())\n",
-            ["x.py:3: async or await parted from what follows by a line break"],
+            ["x.py:3: a line break after async or await"],
         ),
         (
             'async def f():\n    return f"{await g()}"\n',
@@ -222,11 +222,11 @@ def test_mirror_of_an_empty_file_is_empty():
         ('a = f"zae_limiter._async.{b}"\n', ["x.py:2: a change inside an f-string: give the value a name first"]),
         ("a: Awaitable\n", ["x.py:2: Awaitable without its type in brackets, or quoted"]),
         ('a: "Awaitable[int]"\n', ["x.py:2: Awaitable without its type in brackets, or quoted"]),
-        ("a: Awaitable[\n    int\n]\n", ["x.py:2: a line break inside what goes"] * 2),
+        ("a: Awaitable[\n    int\n]\n", ["x.py:2: a line break inside removed text"] * 2),
         ("from contextlib import AsyncExitStack\n", ["x.py:2: AsyncExitStack has no row in TABLE of tools/mirror.py"]),
         ("def __aexit__(self): ...\n", ["x.py:2: __aexit__ has no row in TABLE of tools/mirror.py"]),
-        ("from zae_limiter import _async\n", ["x.py:2: binds the name of a tree: import from its modules"]),
-        ("import zae_limiter._async.lease\n", ["x.py:2: binds the name of a tree: import from its modules"]),
+        ("from zae_limiter import _async\n", ["x.py:2: imports a tree by name: import from its modules"]),
+        ("import zae_limiter._async.lease\n", ["x.py:2: imports a tree by name: import from its modules"]),
     ],
 )
 def test_mirror_refuses_code_without_a_blocking_form(source, expected):
@@ -238,12 +238,12 @@ def test_mirror_refuses_an_edit_that_is_no_python():
     """An edit never leaves a broken file."""
     (refusal,) = refusals("if a:\n    from b import Awaitable\n")
 
-    assert "is no Python once mirrored" in refusal
+    assert "is not valid Python after mirroring" in refusal
 
 
 def test_mirror_refuses_a_module_without_a_docstring():
     """The mark needs a docstring."""
-    expected = ["x.py:1: no module docstring: the mark of a generated file stands after it"]
+    expected = ["x.py:1: no module docstring: the mark of a generated file follows it"]
 
     assert expected == mirror("import os\n", "x.py", TABLE).refusals
 

@@ -33,4 +33,4 @@ def test_mutants_table_has_every_module_and_existing_test_files() -> None:
 def test_mutants_command_with_an_unknown_module_names_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing is run."""
     assert 2 == main(["bukket"])
-    assert "no such module: bukket; there are bucket, " in capsys.readouterr().err
+    assert "unknown module: bukket; choose from bucket, " in capsys.readouterr().err

@@ -87,7 +87,7 @@ def test_page_of_a_summary_shows_sums_above_the_first_chart():
     assert "10,200,000" in top
     assert "5,100,000.0" in top
     assert "10,200,000" not in Tags(without.partition("<figure")[0]).text
-    assert "In all" not in without
+    assert "Totals" not in without
 
 
 def test_page_of_an_empty_summary_shows_no_sums():
@@ -114,10 +114,10 @@ def test_page_of_too_many_rows_shows_the_last_and_says_so():
 
     page = Tags(HtmlFormatter().format(shown))
 
-    assert "the last 5,000 of 5,001 rows (the list as CSV has all)" in page.text
+    assert "the last 5,000 of 5,001 rows (CSV output has all)" in page.text
     assert 5_001 == [tag for tag, _ in page.tags].count("tr")
 
 
 def test_page_without_usage_says_so():
     """An empty chart would look like a fault."""
-    assert "Nothing was used." in Tags(HtmlFormatter().format([])).text
+    assert "There is no usage." in Tags(HtmlFormatter().format([])).text

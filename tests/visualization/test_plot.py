@@ -59,7 +59,7 @@ def test_chart_column_for_several_hours_shows_their_maximum():
 
     lines = PlotFormatter(width=60).format(shown).splitlines()
 
-    assert "Each column shows the most of 3 hours." == lines[-1]
+    assert "Each column is the maximum of 3 hours." == lines[-1]
     assert "9K" == next(line for line in lines if "╭" in line).split()[0]
 
 
@@ -91,7 +91,7 @@ def test_plot_without_its_extra_names_what_to_install(monkeypatch):
 
 def test_plot_without_usage_says_so():
     """An empty chart would look like a fault."""
-    assert "Nothing was used." == PlotFormatter().format([])
+    assert "There is no usage." == PlotFormatter().format([])
 
 
 @pytest.mark.parametrize("sizes", [{"width": 39}, {"height": 1}])

@@ -30,7 +30,7 @@ def test_usage_without_a_formatter_is_a_table():
 
 def test_table_without_usage_says_so():
     """An empty table would look like a fault."""
-    assert "Nothing was used." == format_usage_snapshots([])
+    assert "There is no usage." == format_usage_snapshots([])
 
 
 def test_table_csv_reads_back_unchanged():

@@ -1,1 +1,1 @@
-"""What botocore is best at: who calls (credentials, profiles, roles), where (region, endpoint), and TLS. Blocking."""
+"""Find credentials, profiles, roles, region, endpoint and TLS settings through botocore. Blocking."""

@@ -1,7 +1,8 @@
-"""Who calls and where, as botocore finds it: credentials and their renewal, the endpoint, the roots of trust.
+"""Find credentials, endpoint and root certificates through botocore, and renew the credentials.
 
-Making an account may wait (for a file, a metadata service), so async callers do it on a thread. Afterwards nothing here
-waits: keys are renewed on a thread of their own, and what is read meanwhile, ``signer``, is replaced whole.
+Making an account may block (on a file, a metadata service), so async callers make it on a thread.
+Afterwards nothing here blocks: keys are renewed on their own thread. Meanwhile callers read
+``signer``, which is replaced as a whole.
 """
 
 import logging
@@ -28,8 +29,8 @@ _RENEW_AHEAD_S = 15 * 60
 _RENEW_FIRST_S = 10 * 60
 _USER_AGENT = "zae-limiter"
 NO_CREDENTIALS = (
-    "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a profile in AWS_PROFILE, "
-    "or run where a role gives them"
+    "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, set AWS_PROFILE, "
+    "or run with a role that provides them"
 )
 
 _log = logging.getLogger("zae_limiter")
@@ -37,7 +38,7 @@ _log = logging.getLogger("zae_limiter")
 
 @dataclass(frozen=True, slots=True)
 class EndpointOptions:
-    """A table, where it is, and how long one try to reach it may take."""
+    """A table, its location, and the maximum duration of one attempt to reach it."""
 
     table: str
     region: str | None
@@ -46,7 +47,7 @@ class EndpointOptions:
 
 
 class Freshness(Enum):
-    """What keys need: nothing, to be renewed while they are used, before they are used, or before they can be used."""
+    """The age of keys: no renewal needed, renew while in use, renew soon, or renew before the next call."""
 
     FRESH = "fresh"
     AGING = "aging"
@@ -58,18 +59,18 @@ class _Found(Protocol):
     """Credentials as botocore finds them."""
 
     def get_frozen_credentials(self) -> Any:
-        """Return the keys as of now, renewed where they must be."""
+        """Return the current keys, renewed if necessary."""
 
 
 class Account:
     """The credentials and the endpoint for one table."""
 
     def __init__(self, place: EndpointOptions, session: Any = None) -> None:
-        """Find credentials and endpoint, through a session of the caller's (botocore's or boto3's) or a new one.
+        """Find credentials and endpoint, through the caller's session (of botocore or boto3) or a new one.
 
         Raises:
             ValidationError: No region is configured, or the session is neither botocore's nor boto3's.
-            StorageError: There are no credentials, or the configuration cannot be used.
+            StorageError: There are no credentials, or the configuration is unusable.
         """
         self._place = place
         self._session = botocore_session(session)
@@ -82,7 +83,7 @@ class Account:
             self.reason_to_carry = self._reason_to_carry()
             self.tls = self._make_tls() if self.reason_to_carry is None else None
         except botocore.exceptions.NoRegionError:
-            reason = "no region is configured: name one, or set AWS_REGION or AWS_DEFAULT_REGION"
+            reason = "no region is configured: pass one, or set AWS_REGION or AWS_DEFAULT_REGION"
             raise ValidationError("region", place.region, reason) from None
         except botocore.exceptions.NoCredentialsError:
             raise self._unusable(NO_CREDENTIALS) from None
@@ -93,20 +94,20 @@ class Account:
         return f"Account({self._place!r})"
 
     def carrier(self) -> BotocoreClient:
-        """Return what carries calls where ``reason_to_carry`` names a reason not to use the lean transport."""
+        """Return the client for all calls if ``reason_to_carry`` is not None."""
         return BotocoreClient(self.client)
 
     def new_carrier(self) -> BotocoreClient:
-        """Return the same with a new client, which shares no connection with the first."""
+        """Return such a client with its own connections."""
         return BotocoreClient(self._make_client(None))
 
     @property
     def region(self) -> str:
-        """The region, as configured or as named."""
+        """The region, as passed or as configured."""
         return str(self.client.meta.region_name)
 
     def freshness(self) -> Freshness:
-        """Say whether the keys need to be renewed. It does not wait."""
+        """Return whether the keys need to be renewed. Does not block."""
         needs = getattr(self._found, "refresh_needed", None)
         if needs is None or not needs(_RENEW_AHEAD_S):
             return Freshness.FRESH
@@ -116,22 +117,24 @@ class Account:
 
     @property
     def changes(self) -> bool:
-        """Whether the keys may ever be others than they are."""
+        """Whether the keys can ever change."""
         return type(self._found) is not botocore.credentials.Credentials
 
     def renew(self) -> SharedResult[None]:
-        """Begin to replace ``signer`` with newer keys, and return what will end with that.
+        """Start to replace ``signer`` with newer keys, and return the result to wait for.
 
-        Where there are none yet, and the old ones are still good, they stay. Keys that others have renewed through
-        the same session are taken over. It ends with whatever the provider of credentials raises.
+        If there are no newer keys yet and the old ones are still valid, they stay. Keys that other
+        code renewed through the same session are used too. The result raises any error of the
+        credential provider.
         """
         return self._renewal.begin()
 
     def replace(self, refused: Signer) -> SharedResult[None]:
-        """Begin to find keys anew, after the server no longer took those of a signer; keys that never expire stay.
+        """Start to find keys again, after the server refused those of a signer. Keys that never expire stay.
 
-        It ends with whatever the provider of credentials raises.
+        The result raises any error of the credential provider.
         """
+        # Another caller may have replaced the signer meanwhile. Then there is nothing to do.
         if refused is self.signer and hasattr(self._found, "refresh_needed"):
             return self._replacement.begin()
         return done()
@@ -142,9 +145,10 @@ class Account:
         except Exception as error:  # a provider may raise anything
             if self.freshness() is Freshness.EXPIRED:
                 raise
-            # Only the kind of error is told: its text is the provider's, and may tell too much.
+            # Log only the type of the error: the text comes from the provider and may contain
+            # secrets.
             kind = type(error).__name__
-            _log.warning("Keys could not be renewed (%s); those at hand are used while they are good", kind)
+            _log.warning("Could not renew credentials (%s); using the current ones until they expire", kind)
 
     def _replace(self) -> None:
         found = self._session.get_component("credential_provider").load_credentials()
@@ -157,10 +161,10 @@ class Account:
         self.signer = self._make_signer(_frozen(found), self.signer)
 
     def _make_tls(self) -> ssl.SSLContext | None:
-        """Return what TLS connections are checked by, None where the endpoint has no TLS.
+        """Return the TLS context of connections, None if the endpoint has no TLS.
 
-        The roots are those of ``AWS_CA_BUNDLE`` (or ``ca_bundle`` of the profile), else the system's; a system
-        without any gets botocore's.
+        The root certificates are those of ``AWS_CA_BUNDLE`` (or ``ca_bundle`` of the profile), else
+        the system's. A system without any uses botocore's.
         """
         if self.signer.endpoint.scheme != "https":
             return None
@@ -168,16 +172,18 @@ class Account:
         try:
             context = ssl.create_default_context(cafile=bundle)
         except OSError as error:
-            raise ValueError(f"the certificates of AWS_CA_BUNDLE {bundle!r} cannot be read: {error}") from None
+            raise ValueError(f"cannot read the certificates of AWS_CA_BUNDLE {bundle!r}: {error}") from None
+        # The certificates of a directory are loaded on demand. So an empty list does not mean that
+        # the system has none.
         if bundle is None and not context.get_ca_certs() and not any(_system_roots()):
             context.load_verify_locations(cafile=botocore.httpsession.get_cert_path(True))
         context.set_alpn_protocols(["http/1.1"])
         return context
 
     def _make_client(self, keys: Credentials | None) -> Any:
-        """Return a client with these keys, or with those of the session."""
+        """Return a client with these keys, or with those of the session if ``keys`` is None."""
         config = Config(
-            # Of the modes only this one checks an answer's checksum.
+            # Only this retry mode checks the checksum of a response.
             retries={"total_max_attempts": 1, "mode": "legacy"},
             connect_timeout=self._place.attempt_s,
             read_timeout=self._place.attempt_s,
@@ -191,13 +197,13 @@ class Account:
         )
 
     def _first_signer(self) -> Signer:
-        """Return a signer with the keys there are; where calls are not signed there need be none."""
+        """Return a signer with the current keys, which may be empty if calls are not signed."""
         endpoint = self._find_endpoint(self.client)
         keys = Credentials("", "") if self._found is None else _frozen(self._found)
         return Signer(keys, endpoint, _USER_AGENT)
 
     def _make_signer(self, keys: Credentials, before: Signer) -> Signer:
-        """Return a signer with these keys; the endpoint is found again only where the account is another."""
+        """Return a signer with these keys. The endpoint is found again only if the account differs."""
         if before.signs_with(keys):
             return before
         if before.account_id == keys.account_id:
@@ -214,7 +220,7 @@ class Account:
         return reason_to_carry(self.client, url, signed=bool(endpoint.region))
 
     def _find_endpoint(self, client: Any) -> Endpoint:
-        """Let botocore prepare a call, and read off where it would go and what it is signed for."""
+        """Let botocore prepare a call, and return its URL, region and service."""
         rehearsed = probe_endpoint(client, self._place.table)
         parts = urlsplit(rehearsed.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -231,45 +237,45 @@ _loads: dict[tuple[EndpointOptions, int], SharedCall[Account]] = {}
 
 
 def load_account(place: EndpointOptions, session: Any = None) -> SharedResult[Account]:
-    """Begin to find credentials and endpoint, or join the load that is in flight for the same place.
+    """Start to find credentials and endpoint, or join the load in flight for the same place.
 
-    The result is that of ``Account``. A caller that uses it calls ``loaded``.
+    The result is that of ``Account``. A caller that uses it must call ``loaded``.
     """
     key = (place, id(session))
-    # One atomic step, so that callers at the same time share one load.
+    # ``setdefault`` is atomic, so concurrent callers share one load.
     return _loads.setdefault(key, SharedCall(lambda: Account(place, session))).first()
 
 
 def loaded(place: EndpointOptions, session: Any = None) -> None:
-    """Forget a load whose result is used: the next caller begins another."""
+    """Forget a load whose result is in use; the next caller starts another."""
     _loads.pop((place, id(session)), None)
 
 
 def botocore_session(session: Any) -> Any:
-    """Return the session of botocore that a session is or has, or a new one."""
+    """Return the botocore session of a botocore or boto3 session, a new one if it is None."""
     if session is None:
         return botocore.session.get_session()
     found = getattr(session, "_session", session)
     homes = {kind.__module__.partition(".")[0] for kind in type(found).__mro__}
     if not isinstance(found, botocore.session.Session) or "aiobotocore" in homes:
-        reason = "must be a session of botocore or boto3, in async code too"
+        reason = "must be a botocore or boto3 session, also in async code"
         raise ValidationError("session", type(session).__name__, reason)
     return found
 
 
 def region_of(session: Any, named: str | None) -> str | None:
-    """Return the region that is named, or else configured: botocore does not know the variable that others go by."""
+    """Return the region that was passed, else the configured one. Botocore ignores ``AWS_REGION``."""
     return named or session.get_config_variable("region") or os.environ.get("AWS_REGION") or None
 
 
 def _named(keys: Credentials) -> dict[str, str | None]:
-    """Return keys as a client is given them."""
+    """Return keys as arguments of a botocore client."""
     named = {
         "aws_access_key_id": keys.access_key,
         "aws_secret_access_key": keys.secret_key,
         "aws_session_token": keys.token,
     }
-    # A botocore that knows no accounts takes none.
+    # An older botocore has no such argument, and never finds an account id either.
     return named if keys.account_id is None else {**named, "aws_account_id": keys.account_id}
 
 
@@ -279,6 +285,6 @@ def _frozen(found: _Found) -> Credentials:
 
 
 def _system_roots() -> tuple[str | None, str | None]:
-    """Return the file and the directory of the system's roots, where there are any."""
+    """Return the file and the directory of the system's root certificates; None for one that does not exist."""
     paths = ssl.get_default_verify_paths()
     return paths.cafile, paths.capath

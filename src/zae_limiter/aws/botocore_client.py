@@ -1,4 +1,7 @@
-"""Calls carried by a botocore client, for what the lean transport does not speak; slower, with the same outcomes."""
+"""Make calls with a botocore client, for cases that the lean transport does not support.
+
+It is slower and has the same outcomes.
+"""
 
 import ssl
 import threading
@@ -51,7 +54,7 @@ _LOST = (
     botocore.exceptions.ConnectionError,
     botocore.exceptions.IncompleteReadError,
 )
-"""What may go wrong after a request was sent; whatever else botocore raises it raises before."""
+"""Errors that can occur after a request was sent. All other botocore errors occur before."""
 _NOT_CONNECTED = (
     botocore.exceptions.ConnectTimeoutError,
     botocore.exceptions.EndpointConnectionError,
@@ -62,9 +65,9 @@ _NOT_CONNECTED = (
 
 
 def reason_to_carry(client: Any, url: str, *, signed: bool) -> str | None:
-    """Say why calls must go through botocore, None where they need not.
+    """Return why calls must go through botocore, None if they need not.
 
-    ``signed``: a call that was prepared for this URL bore a signature of version 4.
+    ``signed`` is True if a call that was prepared for this URL had a version 4 signature.
     """
     config = client.meta.config
     scheme = url.partition("://")[0]
@@ -72,15 +75,15 @@ def reason_to_carry(client: Any, url: str, *, signed: bool) -> str | None:
     if proxies.get(scheme):
         return "a proxy is configured"
     if not signed:
-        return f"calls are signed by {config.signature_version!r}, not by version 4"
+        return f"calls have the signature {config.signature_version!r}, not version 4"
     if config.client_cert:
         return "a client certificate is configured"
     hook = _custom_hook(client)
-    return None if hook is None else f"the session has an event hook of its own: {hook}"
+    return None if hook is None else f"the session has a custom event hook: {hook}"
 
 
 class BotocoreClient:
-    """Makes calls with a botocore client."""
+    """Make calls with a botocore client."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -88,18 +91,18 @@ class BotocoreClient:
         client.meta.events.register("response-received.dynamodb", self._keep)
 
     def call(self, call: DynamoDbCall) -> HttpResponse | Unavailable:
-        """Make one call, once."""
+        """Make one call, without retries."""
         operation = call.target.rpartition(".")[2]
         self._received.body = None
         try:
             response = getattr(self._client, xform_name(operation))(**orjson.loads(call.body))
         except botocore.exceptions.ClientError as error:
-            # Keys are got by calls too, and one of those may be what was refused.
+            # A credential provider makes calls too, so the refused call may be one of those.
             if error.operation_name != operation:
                 return Unavailable(error, ambiguous=False)
             return _refusal(error.response)
         except botocore.exceptions.BotoCoreError as error:
-            # The request, signature and all, has no place in an error that is shown to others.
+            # Remove the request: it contains the signature, and errors may be shown to users.
             vars(error).pop("request", None)
             error.kwargs.pop("request", None)
             return Unavailable(error, ambiguous=isinstance(error, _LOST) and not _unsent(error))
@@ -108,21 +111,22 @@ class BotocoreClient:
         metadata = response.pop("ResponseMetadata")
         body = self._received.body
         if body is not None and not _is_object(body):
-            # Botocore takes the page of a proxy, or anything else that is no JSON, for an answer without content.
+            # Hazard: botocore parses anything that is not JSON, such as a proxy's page, as an empty
+            # response.
             return HttpResponse(metadata["HTTPStatusCode"], body, None, "")
         return _answer(response, metadata)
 
     def _keep(self, response_dict: Any, **_: Any) -> None:
-        """Keep what was received, in the thread whose call it answers."""
+        """Keep the received body in the thread that made the call."""
         self._received.body = None if response_dict is None else response_dict["body"]
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._client.close()
 
 
 def _unsent(error: BaseException | None) -> bool:
-    """Say whether a call failed before there was a connection to send it over."""
+    """Return whether a call failed before there was a connection to send it over."""
     if error is None or isinstance(error, _NOT_CONNECTED):
         return error is not None
     inner = getattr(error, "kwargs", {}).get("error") or getattr(error, "reason", None)
@@ -137,7 +141,7 @@ def _is_object(body: bytes) -> bool:
 
 
 def _refusal(response: Any) -> HttpResponse:
-    """Return a refusal as the server worded it."""
+    """Return an error response in the server's own format."""
     told = dict(response)
     metadata, error = told.pop("ResponseMetadata", {}), told.pop("Error", {})
     told |= {"__type": error.get("Code", ""), "message": error.get("Message", "")}
@@ -151,7 +155,7 @@ def _answer(told: dict[str, Any], metadata: Any) -> HttpResponse:
 
 
 def _custom_hook(client: Any) -> str | None:
-    """Return the first handler on a call's way that neither botocore nor boto3 brought along."""
+    """Return the first handler of a call that belongs to neither botocore nor boto3, or None."""
     emitter = client.meta.events
     emitter = getattr(emitter, "_emitter", emitter)
     handlers = getattr(emitter, "_handlers", None)
@@ -167,7 +171,7 @@ def _custom_hook(client: Any) -> str | None:
 
 
 def _home(handler: Any) -> str:
-    """Return the module a handler was written in."""
+    """Return the module that defines a handler."""
     while isinstance(handler, partial):
         handler = handler.func
     return getattr(handler, "__module__", None) or type(handler).__module__

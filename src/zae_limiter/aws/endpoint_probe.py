@@ -1,7 +1,7 @@
-"""A call that botocore prepares and signs in full but does not send: what it would send is read off.
+"""Find the endpoint of a table: let botocore prepare and sign a call, but do not send it.
 
-So the endpoint is the one botocore itself would use: partition, FIPS, dual stack, ``AWS_ENDPOINT_URL`` and profiles,
-account-based endpoints included.
+So the endpoint is the one that botocore would use. That includes partition, FIPS, dual stack,
+``AWS_ENDPOINT_URL``, profiles and account-based endpoints.
 """
 
 import io
@@ -15,7 +15,7 @@ _SCOPE = re.compile(r"Credential=[^/]+/\d{8}/([^/]+)/([^/]+)/aws4_request")
 
 
 class ProbedEndpoint(NamedTuple):
-    """Where a call would have gone, and what its signature is good for; empty where it is no SigV4 signature."""
+    """The URL of a call, and the region and service of its signature; both empty without a SigV4 signature."""
 
     url: str
     region: str
@@ -23,7 +23,7 @@ class ProbedEndpoint(NamedTuple):
 
 
 class _Nothing(io.BytesIO):
-    """The body of an answer that nobody sent."""
+    """The body of a response that no server sent."""
 
     def stream(self, *_: Any, **__: Any) -> Iterator[bytes]:
         """Return the body in one piece."""
@@ -31,7 +31,7 @@ class _Nothing(io.BytesIO):
 
 
 def probe_endpoint(client: Any, table: str) -> ProbedEndpoint:
-    """Prepare a read of a table with a botocore client, and return where it would have gone."""
+    """Prepare a read of a table with a botocore client, and return its endpoint."""
     prepared: list[AWSPreparedRequest] = []
 
     def keep(request: AWSPreparedRequest, **_: Any) -> AWSResponse:
@@ -39,6 +39,7 @@ def probe_endpoint(client: Any, table: str) -> ProbedEndpoint:
         return AWSResponse(request.url, 200, {}, _Nothing(b"{}"))
 
     event = "before-send.dynamodb.GetItem"
+    # A handler of this event that returns a response replaces the sending of the request.
     client.meta.events.register_first(event, keep)
     try:
         client.get_item(TableName=table, Key={"PK": {"S": "-"}, "SK": {"S": "-"}})

@@ -1,4 +1,4 @@
-"""Keys of an account that are renewed in time: mostly in the background, before any caller needs them."""
+"""Renew the keys of an account in time, usually in the background before a caller needs them."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ _RENEW_EVERY_S = 60.0
 
 
 class KeyRenewal:
-    """Checks the keys of an account from time to time; the next check is due at ``check_at_s``."""
+    """Check the keys of an account regularly; the next check is due at ``check_at_s``."""
 
     __slots__ = ("_account", "_monotonic_s", "_replace_at_s", "_replacement", "check_at_s")
 
@@ -23,18 +23,18 @@ class KeyRenewal:
         self.check_at_s = self._replace_at_s + _CHECK_EVERY_S
 
     def check_soon(self) -> None:
-        """Let the next call check the keys, and replace them if they are refused."""
+        """Make the next call check the keys, and replace them if they are refused."""
         self.check_at_s = self._replace_at_s = self._monotonic_s()
 
     def check(self) -> SharedResult[None] | None:
-        """Renew keys ahead of time, in the background; return the renewal that the caller has to wait for, if any."""
+        """Renew keys early, in the background; return the renewal that the caller must wait for, or None."""
         again_s = _CHECK_EVERY_S
         match self._account.freshness():
             case Freshness.EXPIRED:
                 # The next call checks again, because this renewal may fail.
                 return self._account.renew()
             case Freshness.STALE:
-                # They are good for some minutes yet, so no caller waits.
+                # The keys are valid for some minutes, so no caller waits.
                 self._account.renew()
             case Freshness.AGING:
                 again_s = _RENEW_EVERY_S
@@ -46,9 +46,9 @@ class KeyRenewal:
         return None
 
     def replace(self, refused: Signer) -> SharedResult[None] | None:
-        """Find keys again, after the server has refused those of a signer; return what the caller has to wait for.
+        """Find keys again, after the server refused those of a signer; return what the caller must wait for.
 
-        None if other keys are in use by now, or were looked for a few seconds ago.
+        None if other keys are in use by now, or if the last search was a few seconds ago.
         """
         if refused is not self._account.signer:
             return None
@@ -56,8 +56,8 @@ class KeyRenewal:
         if now_s >= self._replace_at_s:
             self._replace_at_s = now_s + _CHECK_EVERY_S
             self._replacement = self._account.replace(refused)
-            # Also if it has ended already: the caller gets its error.
+            # Return it even if it has ended already, so that the caller gets its error.
             return self._replacement
         replacement = self._replacement
-        # Callers that come while it is in flight share it.
+        # Callers that arrive while it is in flight share it.
         return None if replacement is None or replacement.done() else replacement

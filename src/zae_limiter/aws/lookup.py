@@ -1,4 +1,4 @@
-"""The addresses of an endpoint. Resolving a name cannot be given a deadline, so it is done on a thread and shared."""
+"""Resolve the addresses of an endpoint. A lookup has no timeout, so it runs on a thread and is shared."""
 
 import socket
 from typing import Any
@@ -7,13 +7,13 @@ from zae_limiter.aws.shared_call import SharedCall, SharedResult
 from zae_limiter.tables.dynamodb.signing import Endpoint
 
 Address = tuple[socket.AddressFamily, Any]
-"""A family, and the address as sockets of that family have it."""
+"""An address family, and an address in the form that sockets of that family use."""
 
 _MOST_ADDRESSES = 4
 
 
 class Lookup:
-    """Finds the addresses of one endpoint."""
+    """Resolve the addresses of one endpoint."""
 
     __slots__ = ("_finding", "endpoint")
 
@@ -22,7 +22,7 @@ class Lookup:
         self._finding = SharedCall(self._find)
 
     def begin(self) -> SharedResult[list[Address]]:
-        """Begin to look up, and return what will hold the addresses: at least one."""
+        """Start a lookup and return its result: at least one address. A numeric host needs no lookup."""
         try:
             found = self._asked(socket.AI_NUMERICHOST)
         except OSError:

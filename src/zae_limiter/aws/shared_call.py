@@ -1,10 +1,11 @@
-"""A blocking call on a thread of its own, of which one at a time is in flight; all callers that need it share it.
+"""Run a blocking call on its own thread, at most one at a time, and share it among all callers.
 
-A provider of keys or a resolver of names may hang for any time. A caller waits until its own deadline; the call goes on
-and is used by later callers. The thread is a daemon: it delays neither a pool of the caller nor the end of the process.
+A credential provider or a name lookup may hang for any time. A caller waits until its own deadline.
+The call continues, and later callers use it. The thread is a daemon: it delays neither an executor
+of the caller nor the exit of the process.
 
-No event, condition or future of the standard library is used: a caller that a signal handler interrupts inside one may
-leave its lock locked, for all others.
+No event, condition or future of the standard library is used. A signal handler that interrupts a
+caller inside one could leave its lock locked for all other callers.
 """
 
 import _thread
@@ -20,7 +21,7 @@ T = TypeVar("T")
 
 
 class SharedResult(Generic[T]):
-    """The result of a call that many may wait for; ``begun`` is False if its thread was not started."""
+    """The result of a call that many callers may wait for; ``begun`` is False if its thread was not started."""
 
     def __init__(self) -> None:
         self.begun = False
@@ -41,13 +42,13 @@ class SharedResult(Generic[T]):
         self._call_back()
 
     def result(self, within_s: float | None = None) -> T:
-        """Return the result, or raise the error; wait for it for this many seconds, None for any time.
+        """Return the result, or raise the error. Wait at most ``within_s`` seconds, without limit if that is None.
 
         Raises:
             TimeoutError: It took longer.
         """
         if not self._done:
-            # Each waiter has a lock of its own, so one that is interrupted takes it along.
+            # Each waiter has its own lock, so an interrupted waiter blocks no other.
             gate = threading.Lock()
             gate.acquire()
             self.when_done(gate.release)
@@ -59,7 +60,9 @@ class SharedResult(Generic[T]):
         return cast("T", self._value)
 
     def when_done(self, callback: Callable[[], object]) -> None:
-        """Call back once there is a result, from any thread; the callback must not wait or raise."""
+        """Call back once there is a result, from any thread. The callback must not block or raise."""
+        # Append first, then check: a result that is set in between is seen by one of the two
+        # threads.
         self._callbacks.append(callback)
         if self._done:
             self._call_back()
@@ -74,7 +77,7 @@ class SharedResult(Generic[T]):
 
 
 class SharedCall(Generic[T]):
-    """A call without arguments, whose result is shared by all that ask for it while it is in flight."""
+    """A call without arguments. All callers that need it while it is in flight share its result."""
 
     __slots__ = ("_call", "_in_flight", "_lock", "_process")
 
@@ -88,14 +91,14 @@ class SharedCall(Generic[T]):
         self._in_flight: SharedResult[T] | None = None
 
     def first(self) -> SharedResult[T]:
-        """Return the result of the last call, in flight or not; begin one if there was none."""
+        """Return the result of the last call, in flight or not; start one if there was none."""
         result = self._in_flight
         return result if result is not None and result.begun and self._process == os.getpid() else self.begin()
 
     def begin(self) -> SharedResult[T]:
-        """Begin the call unless it is in flight, and return what will hold its result; it cannot be cancelled."""
+        """Start the call unless it is in flight, and return its result. It cannot be cancelled."""
         if self._process != os.getpid():
-            # The thread that was in flight, and maybe the holder of the lock, were left behind by a fork.
+            # A fork left the thread behind, and possibly the owner of the lock.
             self._start_again()
         with self._lock:
             result = self._in_flight
@@ -106,6 +109,8 @@ class SharedCall(Generic[T]):
 
     def _start(self, result: SharedResult[T]) -> None:
         try:
+            # Not threading.Thread: its start() waits for an event, which a signal handler may
+            # interrupt.
             _thread.start_new_thread(self._run, (result,))
         except RuntimeError as error:  # no thread can be started, as while the interpreter exits
             result.set(None, error)
@@ -121,7 +126,7 @@ class SharedCall(Generic[T]):
 
 
 def done() -> SharedResult[None]:
-    """Return a result that is there already: nothing was to be done."""
+    """Return a result that is already set, for callers with nothing to do."""
     result: SharedResult[None] = SharedResult()
     result.set(None)
     return result

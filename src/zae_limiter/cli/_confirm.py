@@ -1,4 +1,4 @@
-"""Asking before anything is deleted or replaced."""
+"""Ask for confirmation before something is deleted or replaced."""
 
 import sys
 
@@ -15,7 +15,7 @@ def require_consent(question: str, declined: str = "Nothing was deleted.", actio
         click.UsageError: There is no terminal to ask in.
     """
     if not somebody_is_there():
-        raise click.UsageError(f"nobody is there to ask; give --yes to {action}", click.get_current_context())
+        raise click.UsageError(f"cannot ask without a terminal; pass --yes to {action}", click.get_current_context())
     if not _agrees(question):
         print_note(declined)
         raise click.exceptions.Exit(FAILED)
@@ -26,11 +26,11 @@ def _agrees(question: str) -> bool:
         try:
             return click.confirm(visible(question), err=True)
         except click.Abort:
-            # To go away is an answer too; the line of the question ends here.
+            # Ctrl-C and end of input count as "no". End the line of the question.
             click.echo(err=True)
             return False
 
 
 def somebody_is_there() -> bool:
-    """Say whether there is somebody who can answer."""
+    """Return whether stdin is a terminal."""
     return sys.stdin.isatty()

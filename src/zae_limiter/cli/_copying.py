@@ -1,4 +1,4 @@
-"""Progress of a copy: a bar in a terminal, a line for each step elsewhere."""
+"""Show the progress of a copy: a bar in a terminal, a line per step elsewhere."""
 
 import os
 import sys
@@ -10,12 +10,12 @@ from zae_limiter.cli._output import print_note
 from zae_limiter.tables.sqlite.backup import CopyListener, CopyProgress
 
 _LARGE_BYTES = 64 * 10**6
-"""From this size on, a step that is not watched reports every tenth of its bytes."""
+"""Outside a terminal, a step of at least this many bytes reports every tenth."""
 
 
 @contextmanager
 def copying_shown() -> Iterator[CopyListener]:
-    """Show each step on stderr, and how far it is."""
+    """Show each step and its progress on stderr."""
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield _Lines().hear
         return
@@ -29,7 +29,7 @@ def copying_shown() -> Iterator[CopyListener]:
 
         def hear(progress: CopyProgress) -> None:
             if bar.tasks[0].description != progress.step:
-                # A task that has a total keeps it, so each step is one of its own.
+                # The total of a task cannot be removed, so each step gets a new task.
                 bar.remove_task(bar.tasks[0].id)
                 size = in_bytes(progress.total_bytes) if progress.total_bytes else ""
                 bar.add_task(progress.step, total=progress.total_bytes or None, size=size)
@@ -39,7 +39,7 @@ def copying_shown() -> Iterator[CopyListener]:
 
 
 class _Lines:
-    """Prints a line when a step begins, and for a large one at every tenth."""
+    """Print a line when a step begins, and at every tenth of a large one."""
 
     def __init__(self) -> None:
         self._last = ("", -1)

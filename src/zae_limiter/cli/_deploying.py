@@ -1,4 +1,4 @@
-"""Deploying a limiter, with every step of it shown."""
+"""Deploy a limiter and show every step."""
 
 import sys
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _DEADLINE_S = 30.0
 
 @contextmanager
 def steps_shown(title: str) -> Iterator[StackListener]:
-    """Show the newest step of work on a stack, or, where nobody is looking, all of them, a line each."""
+    """Show the newest event of an operation on a stack in a terminal, or every event as a line elsewhere."""
     with working(title) as say:
 
         def hear(event: StackEvent) -> None:
@@ -32,8 +32,8 @@ def deploy_limiter(place: StoreLocation, options: StackOptions, listener: StackL
     """Provide the stack, the aggregator's code, the version record and the default namespace.
 
     Raises:
-        VersionError: The table that stands does not go with this client; nothing was changed.
-        InfrastructureError: It cannot be done; the text says why.
+        VersionError: The existing table is incompatible with this client; nothing was changed.
+        InfrastructureError: The deployment failed; the message has the reason.
     """
     builder = SyncRepository.builder(place.name, place.region.name, endpoint_url=place.region.endpoint_url)
     builder.stack_options(options).deadline_s(_DEADLINE_S).build(listener).close()

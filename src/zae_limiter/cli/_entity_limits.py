@@ -1,4 +1,4 @@
-"""The commands of ``zae-limiter entity`` that show and change limits, and show buckets."""
+"""Define the commands of ``zae-limiter entity`` that show and change limits, and show buckets."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -46,7 +46,7 @@ RESOLVED = json_shape(
     " source: entity, entity_default, resource, system or null}",
     LIMIT_KEYS,
 )
-DELETED = json_shape("{entity_id, resource, deleted: whether there were any}")
+DELETED = json_shape("{entity_id, resource, deleted: whether limits existed}")
 LISTED = json_shape("{resource, entities: [ids], next_cursor: null after the last page}")
 BUCKETS_SHAPE = json_shape(
     "[{entity_id, resource, limit_name, tokens_milli, last_refill_ms,",
@@ -61,82 +61,86 @@ BUCKET_COLUMNS = [
     Column("consumed", True),
 ]
 SOURCES = {
-    "entity": "They are the entity's own, for this resource.",
-    "entity_default": "They are the entity's own, for all resources.",
-    "resource": "They are those of the resource.",
-    "system": "They are those of the system.",
+    "entity": "Source: the entity's own limits for this resource.",
+    "entity_default": "Source: the entity's own limits for all resources.",
+    "resource": "Source: the defaults of the resource.",
+    "system": "Source: the system defaults.",
 }
 
 
 def resource_option(purpose: str) -> Callable[[Command], Command]:
-    """Add ``--resource``, all resources of the entity if it is not given."""
+    """Add ``--resource``; its default is all resources of the entity."""
     return click.option(
         "--resource",
         metavar="RESOURCE",
         default=DEFAULT_RESOURCE,
-        help=f"{purpose} Without it, those for all that have none of their own.",
+        help=f"{purpose} Default: all resources without their own limits.",
     )
 
 
-@click.command("set-limits", short_help="Store limits of its own.", epilog=help_of(examples(*SETTING), SHAPE))
+@click.command("set-limits", short_help="Set the limits of an entity.", epilog=help_of(examples(*SETTING), SHAPE))
 @click.argument("entity_id", metavar="ENTITY")
-@resource_option("The resource that the limits are for.")
-@limits_option("Limits to store; they replace those stored before.", required=True)
+@resource_option("Resource of the limits.")
+@limits_option("Limits to set; they replace all existing ones.", required=True)
 @changing_options
 def set_limits(entity_id: str, resource: str, limits: tuple[Limit, ...], changing: Changing) -> None:
-    """Store limits of an entity's own, for one resource or for all. They count more than any others."""
+    """Set the limits of an entity, for one resource or for all. They override all other limits."""
     with opened(changing.store) as limiter:
         limiter.set_limits(entity_id, list(limits), resource, changing.principal)
         stored = limiter.get_limits(entity_id, resource)
     print_limits(entity_id, resource, stored, changing.as_json)
 
 
-@click.command("get-limits", short_help="Show limits of its own.", epilog=help_of(examples(*GETTING), SHAPE))
+@click.command("get-limits", short_help="Show the limits of an entity.", epilog=help_of(examples(*GETTING), SHAPE))
 @click.argument("entity_id", metavar="ENTITY")
-@resource_option("The resource that the limits are for.")
+@resource_option("Resource of the limits.")
 @json_option
 @store_options
 def get_limits(entity_id: str, resource: str, as_json: bool, store: StoreChoice) -> None:
-    """Show the limits stored for an entity. Those in force, from wherever they come, are in: entity resolve."""
+    """Show the limits that are stored for an entity. To see the limits in force, use: entity resolve."""
     with opened(store) as limiter:
         stored = limiter.get_limits(entity_id, resource)
     print_limits(entity_id, resource, stored, as_json)
 
 
-@click.command("delete-limits", short_help="Delete limits of its own.", epilog=help_of(examples(DELETING), DELETED))
+@click.command(
+    "delete-limits", short_help="Delete the limits of an entity.", epilog=help_of(examples(DELETING), DELETED)
+)
 @click.argument("entity_id", metavar="ENTITY")
-@resource_option("The resource that the limits are for.")
+@resource_option("Resource of the limits.")
 @yes_option
 @changing_options
 def delete_limits(entity_id: str, resource: str, yes: bool, changing: Changing) -> None:
-    """Delete the limits stored for an entity, so that those of the resource or the system count."""
+    """Delete the limits of an entity, so that those of the resource or the system apply."""
     named = whose(entity_id, resource)
     with opened(changing.store) as limiter:
         is_there = bool(limiter.get_limits(entity_id, resource))
         if is_there and not yes:
-            require_consent(f"Delete the limits of {named} in namespace {changing.store.namespace}?")
+            require_consent(f"Delete the limits for {named} in namespace {changing.store.namespace}?")
         limiter.delete_limits(entity_id, resource, changing.principal)
     if changing.as_json:
         print_json({"entity_id": entity_id, "resource": resource, "deleted": is_there})
     else:
-        none = f"There are no limits of {named}; nothing was deleted."
-        print_line(f"Deleted the limits of {named}." if is_there else none)
+        none = f"There are no limits for {named}; nothing was deleted."
+        print_line(f"Deleted the limits for {named}." if is_there else none)
 
 
-@click.command("list", short_help="List those with limits of their own.", epilog=help_of(examples(*LISTING), LISTED))
+@click.command(
+    "list", short_help="List the entities with their own limits.", epilog=help_of(examples(*LISTING), LISTED)
+)
 @click.option(
     "--with-custom-limits",
     "resource",
     required=True,
     metavar="RESOURCE",
-    help=f"The resource that the limits are for; {DEFAULT_RESOURCE} is all that have none of their own.",
+    help=f"Resource of the limits; {DEFAULT_RESOURCE} means all resources without their own limits.",
 )
 @page_options
 @json_option
 @store_options
 def list_entities(resource: str, page: PageOptions, as_json: bool, store: StoreChoice) -> None:
-    """List the entities that have limits of their own for a resource, in the order of their ids."""
-    with opened(store) as limiter, working(f"Looking for entities with limits for {resource}"):
+    """List the entities that have their own limits for a resource, sorted by id."""
+    with opened(store) as limiter, working(f"Listing entities with limits for {resource}"):
         size = None if page.everything else page.size
         found, cursor = limiter.list_entities_with_custom_limits(resource, size, page.cursor)
     if as_json:
@@ -146,21 +150,21 @@ def list_entities(resource: str, page: PageOptions, as_json: bool, store: StoreC
         print_grid(Grid([Column("entity")], [[entity_id] for entity_id in found]))
     else:
         store_some = calling(f"entity set-limits user-123 --resource {quote(resource)} -l rpm:1000")
-        print_note(f"No entity has limits of its own for {resource}. Store some: {store_some}")
+        print_note(f"No entity has its own limits for {resource}. Set some: {store_some}")
     if cursor is not None:
         listing = f"entity list --with-custom-limits {quote(resource)} --limit {page.size} --cursor {quote(cursor)}"
-        print_note(f"More follow; give --all, or go on with: {calling(listing)}")
+        print_note(f"There are more; pass --all, or continue with: {calling(listing)}")
 
 
 @click.command(
     "list-resources",
-    short_help="List the resources they have limits for.",
+    short_help="List the resources with limits of entities.",
     epilog=help_of(examples(RESOURCES), json_shape("[names]")),
 )
 @json_option
 @store_options
 def list_resources(as_json: bool, store: StoreChoice) -> None:
-    """List the resources for which entities have limits of their own; _default_ is all that have none."""
+    """List the resources for which entities have their own limits; _default_ means all other resources."""
     with opened(store) as limiter:
         found = limiter.list_resources_with_entity_configs()
     if as_json:
@@ -169,7 +173,7 @@ def list_resources(as_json: bool, store: StoreChoice) -> None:
         print_grid(Grid([Column("resource")], [[name] for name in found]))
     else:
         store_some = calling("entity set-limits user-123 --resource gpt-4 -l rpm:1000")
-        print_note(f"No entity has limits of its own. Store some: {store_some}")
+        print_note(f"No entity has its own limits. Set some: {store_some}")
 
 
 @click.command("resolve", short_help="Show the limits in force.", epilog=help_of(examples(RESOLVING), RESOLVED))
@@ -178,7 +182,7 @@ def list_resources(as_json: bool, store: StoreChoice) -> None:
 @json_option
 @store_options
 def resolve(entity_id: str, resource: str, as_json: bool, store: StoreChoice) -> None:
-    """Show the limits in force for an entity and a resource, and where they come from."""
+    """Show the limits in force for an entity and a resource, and their source."""
     with opened(store) as limiter:
         found = limiter.resolve_limits(entity_id, resource)
     if as_json:
@@ -188,15 +192,17 @@ def resolve(entity_id: str, resource: str, as_json: bool, store: StoreChoice) ->
     print_resolved(found)
 
 
-@click.command("buckets", short_help="Show what is in its buckets.", epilog=help_of(examples(*BUCKETS), BUCKETS_SHAPE))
+@click.command(
+    "buckets", short_help="Show the buckets of an entity.", epilog=help_of(examples(*BUCKETS), BUCKETS_SHAPE)
+)
 @click.argument("entity_id", metavar="ENTITY")
-@click.option("--resource", metavar="RESOURCE", help="Only the bucket of this resource.")
+@click.option("--resource", metavar="RESOURCE", help="Show only the bucket of this resource.")
 @json_option
 @store_options
 def buckets(entity_id: str, resource: str | None, as_json: bool, store: StoreChoice) -> None:
-    """Show an entity's buckets as they are stored: the tokens are those of the last refill.
+    """Show the buckets of an entity as they are stored: the tokens are those of the last refill.
 
-    What is left by now is shown by: zae-limiter available.
+    To see the tokens that are left now, use: zae-limiter available.
     """
     with opened(store) as limiter:
         found = limiter.get_buckets(entity_id, resource)
@@ -206,11 +212,11 @@ def buckets(entity_id: str, resource: str | None, as_json: bool, store: StoreCho
         print_grid(Grid(BUCKET_COLUMNS, [bucket_row(one) for one in found]))
     else:
         take = calling(f"acquire {quote(entity_id)} {quote(resource or 'gpt-4')} -c rpm:1")
-        print_note(f"Entity {entity_id} has no buckets yet. The first acquire makes one: {take}")
+        print_note(f"Entity {entity_id} has no buckets yet. The first acquire creates one: {take}")
 
 
 def print_limits(entity_id: str, resource: str, limits: Sequence[Limit], as_json: bool) -> None:
-    """Print the limits stored for an entity."""
+    """Print the limits that are stored for an entity."""
     if as_json:
         print_json({"entity_id": entity_id, "resource": resource, "limits": limit_facts(limits)})
     elif limits:
@@ -218,23 +224,23 @@ def print_limits(entity_id: str, resource: str, limits: Sequence[Limit], as_json
     else:
         option = "" if resource == DEFAULT_RESOURCE else f" --resource {quote(resource)}"
         store_some = calling(f"entity set-limits {quote(entity_id)}{option} -l rpm:1000")
-        print_note(f"There are no limits of {whose(entity_id, resource)}. Store some: {store_some}")
+        print_note(f"There are no limits for {whose(entity_id, resource)}. Set some: {store_some}")
 
 
 def print_resolved(found: ResolvedLimits) -> None:
-    """Print the limits in force, and where they come from."""
+    """Print the limits in force, and their source."""
     if not found.limits:
-        print_note(f"No limits are in force. Store some: {calling('system set-defaults -l rpm:1000')}")
+        print_note(f"No limits are in force. Set some: {calling('system set-defaults -l rpm:1000')}")
         return
     print_grid(limits_grid(found.limits))
     click.echo(SOURCES.get(found.source or "", ""))
     if found.on_unavailable is not None:
-        click.echo(f"While the store is away: {found.on_unavailable}")
+        click.echo(f"If the store is unavailable: {found.on_unavailable}")
 
 
 def whose(entity_id: str, resource: str) -> str:
-    """Say whose limits they are, and for what."""
-    return f"entity {entity_id} for " + ("all resources" if resource == DEFAULT_RESOURCE else f"resource {resource}")
+    """Describe the owner and the resource of limits."""
+    return f"entity {entity_id} and " + ("all resources" if resource == DEFAULT_RESOURCE else f"resource {resource}")
 
 
 def bucket_row(state: BucketState) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Failures as a shell sees them: one line on stderr that says what to do, and an exit code."""
+"""Report failures to the shell: one line on stderr with advice, and an exit code."""
 
 import shlex
 from collections.abc import Iterator
@@ -27,12 +27,12 @@ from zae_limiter.core.errors import (
 FAILED = 1
 MISUSED = 2
 UNAVAILABLE = 69
-"""The store cannot be reached or used: EX_UNAVAILABLE of sysexits.h."""
+"""The store is unavailable or unusable: EX_UNAVAILABLE of sysexits.h."""
 TRY_LATER = 75
 """A limit lacks the tokens: EX_TEMPFAIL of sysexits.h."""
 INTERRUPTED = 130
 
-# What options are called that the library knows by other names.
+# The options for arguments that have another name in the library.
 _OPTIONS = {
     **dict.fromkeys(("start_event_id", "cursor", "next_key"), "--cursor"),
     "parent_id": "--parent",
@@ -41,7 +41,7 @@ _OPTIONS = {
 
 
 class CommandFailure(NamedTuple):
-    """What the user is told, and the exit code."""
+    """The line for the user, and the exit code."""
 
     line: str
     exit_code: int
@@ -49,7 +49,7 @@ class CommandFailure(NamedTuple):
 
 @contextmanager
 def told_in_one_line() -> Iterator[None]:
-    """Translate every failure that is foreseen; others keep their traceback."""
+    """Report every expected failure in one line; unexpected ones keep their traceback."""
     try:
         yield
     except click.exceptions.NoArgsIsHelpError:
@@ -63,13 +63,13 @@ def told_in_one_line() -> Iterator[None]:
 
 
 def failure_of(error: ZAELimiterError) -> CommandFailure:
-    """Return what a user of the command line is told of an error."""
+    """Return the line and the exit code of an error."""
     match error:
         case RateLimitExceeded():
             return CommandFailure(exceeded_line(error), TRY_LATER)
         case RateLimiterUnavailable():
             why = "it did not answer" if error.cause is None else str(error.cause)
-            return CommandFailure(f"Error: the store is unavailable: {why}. Try again later.", UNAVAILABLE)
+            return CommandFailure(f"Error: the store is unavailable: {why}. Retry later.", UNAVAILABLE)
         case ValidationError():
             return CommandFailure(f"Error: {validation_line(error)}", MISUSED)
         case NamespaceNotFoundError() | UnsupportedByBackendError():
@@ -81,15 +81,15 @@ def failure_of(error: ZAELimiterError) -> CommandFailure:
 
 
 def validation_line(error: ValidationError) -> str:
-    """Say what cannot be, in the words of the command line."""
+    """Describe an invalid value with the option names of the command line."""
     if error.field == "limits" and error.value is None:
         store = calling("system set-defaults -l rpm:100")
-        return f"{error.reason.partition(':')[0]}; give some with -l rpm:100, or store some with: {store}"
+        return f"{error.reason.partition(':')[0]}; pass -l rpm:100, or set defaults with: {store}"
     return str(ValidationError(_OPTIONS.get(error.field, error.field), error.value, error.reason))
 
 
 def helpful_line(error: ZAELimiterError) -> str:
-    """Say what is the matter, and which command helps."""
+    """Describe a problem, and the command that helps."""
     match error:
         case EntityError():
             return entity_line(error)
@@ -105,13 +105,13 @@ def helpful_line(error: ZAELimiterError) -> str:
 
 
 def entity_line(error: EntityError) -> str:
-    """Say what is the matter with an entity, and which command helps."""
+    """Describe a problem with an entity, and the command that helps."""
     named = shlex.quote(error.entity_id)
     match error:
         case EntityNotFoundError():
             return f"there is no entity {error.entity_id!r}; create it: {calling(f'entity create {named}')}"
         case EntityExistsError():
-            return f"entity {error.entity_id!r} exists already; look at it: {calling(f'entity show {named}')}"
+            return f"entity {error.entity_id!r} exists already; show it: {calling(f'entity show {named}')}"
         case EntityHasChildrenError():
             children = calling(f"entity children {named}")
             return f"entity {error.entity_id!r} has children, which must be deleted first; list them: {children}"
@@ -120,16 +120,16 @@ def entity_line(error: EntityError) -> str:
 
 
 def namespace_line(error: NamespaceNotFoundError) -> str:
-    """Say that there is no such namespace, and which commands help."""
+    """Report that a namespace does not exist, and the commands that help."""
     register = calling(f"namespace register {shlex.quote(error.namespace)}", PLACE)
     return (
         f"there is no namespace {error.namespace!r}; register it: {register}, "
-        f"or list those that were deleted: {calling('namespace orphans', PLACE)}"
+        f"or list deleted namespaces: {calling('namespace orphans', PLACE)}"
     )
 
 
 def state_line(error: NamespaceStateError) -> str:
-    """Say in which state a namespace is, and which command helps."""
+    """Report the state of a namespace, and the command that helps."""
     if (error.operation, error.status) == ("purge", "active"):
         delete = calling(f"namespace delete {shlex.quote(error.namespace)}", PLACE)
         return f"namespace {error.namespace!r} is active; delete it first: {delete}"
@@ -137,9 +137,10 @@ def state_line(error: NamespaceStateError) -> str:
 
 
 def exceeded_line(error: RateLimitExceeded) -> str:
-    """Say which limits lack tokens, and when a retry would be admitted.
+    """Report which limits lack tokens, and when a retry would be admitted.
 
-    Example: ``rate limit exceeded: rpm of user-1: 0 of 100 available, 1 requested; retry after 0.6 s``.
+    Example: ``rate limit exceeded: rpm of user-1: 0 of 100 available, 1 requested; retry after 0.6
+    s``.
     """
     short = [
         f"{status.limit_name} of {status.entity_id}: {status.available} of {status.limit.capacity} available, "
@@ -150,7 +151,7 @@ def exceeded_line(error: RateLimitExceeded) -> str:
 
 
 def in_seconds(seconds: float) -> str:
-    """Write a time to the millisecond, without needless zeros: ``0.6 s``."""
+    """Format a duration to the millisecond, without trailing zeros: ``0.6 s``."""
     return f"{seconds:.3f}".rstrip("0").rstrip(".") + " s"
 
 
@@ -161,7 +162,7 @@ def _tell(failure: CommandFailure) -> NoReturn:
 
 def _usage(error: click.UsageError) -> str:
     message = error.format_message()
-    # One that names a command leads on already.
+    # A message that contains a command needs no further hint.
     if error.ctx is None or "zae-limiter " in message:
         return message
     ending = "" if message.endswith((".", "?", "!")) else "."

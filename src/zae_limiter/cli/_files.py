@@ -1,4 +1,4 @@
-"""Files that commands write, whole or not at all, and how large they are."""
+"""Write files atomically, and format their sizes."""
 
 import os
 from pathlib import Path
@@ -7,20 +7,20 @@ import click
 
 
 def write_file(path: Path, content: bytes, option: str) -> None:
-    """Write the file that an option names.
+    """Write the file that an option selects.
 
     Raises:
-        click.BadParameter: It cannot be written; what was there is there still.
+        click.BadParameter: It cannot be written; an existing file is unchanged.
     """
     try:
         written_whole(path, content)
     except OSError as error:
-        reason = f"{str(path)!r} cannot be written: {error.strerror}"
+        reason = f"cannot write {str(path)!r}: {error.strerror}"
         raise click.BadParameter(reason, click.get_current_context(), param_hint=option) from error
 
 
 def written_whole(path: Path, content: bytes) -> None:
-    """Write a file whole, or leave what was there; what is no file, such as a pipe, is just written to."""
+    """Write a file atomically. A path that is not a regular file, such as a pipe, is written directly."""
     if path.exists() and not path.is_file():
         path.write_bytes(content)
         return
@@ -33,7 +33,7 @@ def written_whole(path: Path, content: bytes) -> None:
 
 
 def in_bytes(size: int) -> str:
-    """Write a size for people: ``12.3 KB``."""
+    """Format a size for people: ``12.3 KB``."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
         if size >= factor:
             return f"{size / factor:.1f} {unit}"

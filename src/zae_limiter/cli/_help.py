@@ -1,26 +1,26 @@
-"""Help of commands: options below headings, and text below the options, kept as it is written."""
+"""Format the help of commands: options below headings, and preformatted text below the options."""
 
 from itertools import groupby
 from typing import Any
 
 import click
 
-# Tells click to leave a paragraph's line breaks alone.
+# Makes click keep the line breaks of a paragraph.
 _AS_WRITTEN = "\b"
 
 
 def examples(*commands: str) -> str:
-    """Write commands that can be copied."""
+    """Format example commands that can be copied."""
     return section("Examples" if len(commands) > 1 else "Example", *commands)
 
 
 def section(title: str, *lines: str) -> str:
-    """Write lines below a title."""
+    """Format lines below a title."""
     return "\n".join([_AS_WRITTEN, f"{title}:", *(f"  {line}" for line in lines)])
 
 
 def json_shape(*lines: str) -> str:
-    """Write what ``--json`` prints."""
+    """Format the description of what ``--json`` prints."""
     return section("JSON", *lines)
 
 
@@ -30,7 +30,7 @@ def help_of(*sections: str) -> str:
 
 
 class SectionedOption(click.Option):
-    """An option below a heading."""
+    """An option that is listed below a heading."""
 
     def __init__(self, *declarations: Any, section: str, **settings: Any) -> None:
         super().__init__(*declarations, **settings)
@@ -38,7 +38,7 @@ class SectionedOption(click.Option):
 
 
 class SectionedCommand(click.Command):
-    """Lists its options below their headings, in the order in which they are declared; the others last."""
+    """List the options below their headings, in the order of their declaration, after the options without one."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options."""

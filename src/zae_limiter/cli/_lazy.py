@@ -1,4 +1,4 @@
-"""A group of commands that are imported when they are called; their names and summaries are known before."""
+"""Define a group that imports its commands when they are called, but lists them before."""
 
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LazyCommand:
-    """Where a command is, and what it does."""
+    """The module and attribute of a command, and its summary."""
 
     module: str
     attribute: str
@@ -28,14 +28,14 @@ class LazyCommand:
 
 
 class LazyGroup(click.Group):
-    """The outermost group: loads commands when they are called, and tells failures in one line."""
+    """The outermost group: load commands when they are called, and report failures in one line."""
 
     def __init__(self, *, lazy_commands: dict[str, LazyCommand], **settings: Any) -> None:
         super().__init__(**settings)
         self._lazy_commands = lazy_commands
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order a newcomer would want them."""
+        """Return the names, in an order that suits new users."""
         return list(self._lazy_commands)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -49,7 +49,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, command.summary) for name, command in self._lazy_commands.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
-        """Complete the name of a command without loading any, and the options that stand before it."""
+        """Complete the name of a command without loading any, and the options before it."""
         from click.shell_completion import CompletionItem
 
         if not incomplete or incomplete[0].isalnum():
@@ -58,7 +58,7 @@ class LazyGroup(click.Group):
         return click.Command.shell_complete(self, ctx, incomplete)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the options that stand before the command."""
+        """Parse the options before the command."""
         with told_in_one_line():
             return super().parse_args(ctx, args)
 

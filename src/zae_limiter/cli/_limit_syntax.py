@@ -1,4 +1,4 @@
-"""How limits and amounts are written on the command line, and how commands print stored limits."""
+"""Parse limits and amounts on the command line, and format stored limits."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ LIMIT_FORM = "NAME:RATE[/PERIOD][:burst=N]"
 AMOUNT_FORM = "NAME:AMOUNT"
 _COLUMNS = [Column("limit"), Column("capacity", True), Column("refill")]
 LIMIT_KEYS = "LIMIT is {name, capacity, refill_amount, refill_period_seconds}"
-"""What JSON tells of a limit, for the help."""
+"""The JSON keys of a limit, for the help."""
 
 _MAKERS: dict[str, Callable[[str, int, int | None], Limit]] = {
     **dict.fromkeys(("s", "sec", "second"), Limit.per_second),
@@ -22,21 +22,21 @@ _MAKERS: dict[str, Callable[[str, int, int | None], Limit]] = {
 _PERIOD_NAMES = {1: "second", 60: "minute", 3600: "hour", 86400: "day"}
 _SHORT_PERIODS = {1: "s", 60: "min", 3600: "h", 86400: "d"}
 
-# No number that may be used has more digits; longer ones are not worth converting.
+# No valid number has more digits, and longer ones need not be converted.
 _NUMBER = r"-?[0-9]{1,30}"
 _LIMIT = re.compile(rf"(?P<name>[^:]+):(?P<rate>{_NUMBER})(?:/(?P<period>[a-z]+))?(?::burst=(?P<burst>{_NUMBER}))?")
 _AMOUNT = re.compile(rf"(?P<name>[^:]+):(?P<amount>{_NUMBER})")
 
 
 def parse_limit(text: str) -> Limit:
-    """Read a limit, per minute unless it says otherwise.
+    """Parse a limit; its period is a minute unless given.
 
     Example:
         >>> parse_limit("rpm:1000/min:burst=1500")
         Limit(name='rpm', capacity=1500, refill_amount=1000, refill_period_seconds=60)
 
     Raises:
-        ValidationError: It is not of the form, or no such limit can be.
+        ValidationError: The text has another form, or the limit is invalid.
     """
     found = _LIMIT.fullmatch(text)
     if found is None:
@@ -54,10 +54,10 @@ def parse_limit(text: str) -> Limit:
 
 
 def parse_amount(text: str) -> tuple[str, int]:
-    """Read an amount to take of a limit.
+    """Parse an amount to take of a limit.
 
     Raises:
-        ValidationError: It is not of the form.
+        ValidationError: The text has another form.
     """
     found = _AMOUNT.fullmatch(text)
     if found is None:
@@ -66,31 +66,33 @@ def parse_amount(text: str) -> tuple[str, int]:
 
 
 def gather_amounts(pairs: tuple[tuple[str, int], ...]) -> dict[str, int]:
-    """Return amounts by the names of their limits.
+    """Return amounts by limit name.
 
     Raises:
-        ValidationError: A limit is named twice.
+        ValidationError: A limit is given twice.
     """
     amounts = dict(pairs)
     if len(amounts) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValidationError("amount", twice, "is given twice; give each limit once")
+        raise ValidationError("amount", twice, "appears twice; pass each limit once")
     return amounts
 
 
 def describe_refill(limit: Limit) -> str:
-    """Say how fast a limit refills: ``1000 per minute``."""
+    """Return how fast a limit refills: ``1000 per minute``."""
     return describe_rate(limit.refill_amount, limit.refill_period_seconds)
 
 
 def describe_rate(amount: int, seconds: int) -> str:
-    """Say how much comes in how long: ``1000 per minute``."""
+    """Return an amount per period: ``1000 per minute``."""
     return f"{amount} per {_PERIOD_NAMES.get(seconds, f'{seconds} seconds')}"
 
 
 def write_limit(limit: Limit) -> str:
-    """Write a limit as it is read; a period that has no name is written in seconds, and cannot be read.
+    """Format a limit in the form that ``parse_limit`` accepts.
+
+    A period without a name is written in seconds, which ``parse_limit`` does not accept.
 
     Example:
         >>> write_limit(Limit.per_minute("rpm", 1000, burst=1500))

@@ -1,4 +1,4 @@
-"""Why no usage was found, and what to do about it."""
+"""Explain why no usage was found, and suggest what to do."""
 
 from zae_limiter._sync.limiter.limiter import SyncRateLimiter
 from zae_limiter.cli._hints import PLACE, calling
@@ -7,7 +7,7 @@ from zae_limiter.core.status import Status
 
 
 def why_nothing(limiter: SyncRateLimiter, asked: Asked) -> str:
-    """Say what was not found, and what may have kept it from being counted."""
+    """Describe what was not found, and why it may not have been counted."""
     return f"{_nothing(asked)} {_advice(limiter, asked)}"
 
 
@@ -17,7 +17,7 @@ def _nothing(asked: Asked) -> str:
     times = {"from": asked.start_time, "to": asked.end_time}
     span = "".join(f" {word} {time[:16].replace('T', ' ')}" for word, time in times.items() if time is not None)
     kind = "any" if asked.window_type is None else asked.window_type
-    return f"Nothing was used{whom}{what} in {kind} windows{f'{span} UTC' if span else ''}."
+    return f"There is no usage{whom}{what} in {kind} windows{f'{span} UTC' if span else ''}."
 
 
 def _advice(limiter: SyncRateLimiter, asked: Asked) -> str:
@@ -31,16 +31,16 @@ def _advice(limiter: SyncRateLimiter, asked: Asked) -> str:
 
 
 def _elsewhere(asked: Asked) -> str:
-    """Say where else to look, or that there is nothing yet."""
+    """Suggest another time range, or a command that causes usage."""
     if asked.start_time is not None or asked.end_time is not None:
-        return "Ask for a longer time, in UTC, with --start and --end."
+        return "Extend the time range, in UTC, with --start and --end."
     acquire = f"acquire {asked.entity_id or 'user-1'} {asked.resource or 'gpt-4'} -c rpm:1 -l rpm:100"
-    return f"Whatever is acquired is counted, such as by: {calling(acquire)}"
+    return f"Every acquire is counted, for example: {calling(acquire)}"
 
 
 def _without_aggregator(status: Status) -> str:
     counts = "On DynamoDB the aggregator of the stack counts usage"
     if status.stack_status is None:
         look = calling("status", PLACE)
-        return f"{counts}, and no stack can be seen around this table; look with: {look}"
-    return f"{counts}, and {status.name} was deployed without; add it: {calling('deploy --aggregator', PLACE)}"
+        return f"{counts}, but no stack was found for this table; check with: {look}"
+    return f"{counts}, but {status.name} was deployed without it; add it: {calling('deploy --aggregator', PLACE)}"

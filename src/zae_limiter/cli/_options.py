@@ -1,4 +1,4 @@
-"""Options that several commands share, each group of them handed to the command as one value."""
+"""Define options that several commands share; each group of options becomes one value."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _LARGEST_PAGE = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Changing:
-    """How something is changed: where, by whom, and how what came of it is told."""
+    """The options of a command that changes something: the store, the principal, and the output format."""
 
     store: StoreChoice
     principal: str | None
@@ -29,7 +29,7 @@ class Changing:
 
 @dataclass(frozen=True, slots=True)
 class PageOptions:
-    """A part of a long list: how much of it, and after what; ``everything`` is all that follows."""
+    """A page of a long list: its size and the cursor it starts after. ``everything`` is all that follows."""
 
     size: int
     cursor: str | None
@@ -38,7 +38,7 @@ class PageOptions:
 
 @dataclass(frozen=True, slots=True)
 class LimitOptions:
-    """Whose bucket is asked about; without limits of its own it has those that are stored."""
+    """The entity and resource of a bucket; the stored limits are used if ``limits`` is None."""
 
     entity_id: str
     resource: str
@@ -50,7 +50,7 @@ def asking_arguments(command: Command) -> Command:
 
     @click.argument("entity_id", metavar="ENTITY")
     @click.argument("resource", metavar="RESOURCE")
-    @limits_option("Limits to use in place of the stored ones.", required=False)
+    @limits_option("Limits to use instead of the stored ones.", required=False)
     @wraps(command)
     def with_asking(*, entity_id: str, resource: str, limits: tuple[Limit, ...], **others: Any) -> None:
         command(asking=LimitOptions(entity_id, resource, list(limits) or None), **others)
@@ -59,8 +59,8 @@ def asking_arguments(command: Command) -> Command:
 
 
 def limits_option(purpose: str, *, required: bool) -> Callable[[Command], Command]:
-    """Add ``-l``, any number of times, as ``limits``."""
-    help_text = f"{purpose} The period is s, min (as when there is none), h or d. Repeatable."
+    """Add ``-l``, which may be repeated; the command takes it as ``limits``."""
+    help_text = f"{purpose} The period is s, min (the default), h or d. Repeatable."
     read = _reading_each(parse_limit)
     return click.option(
         "--limit", "-l", "limits", callback=read, metavar=LIMIT_FORM, multiple=True, required=required, help=help_text
@@ -68,16 +68,16 @@ def limits_option(purpose: str, *, required: bool) -> Callable[[Command], Comman
 
 
 def consume_option(command: Command) -> Command:
-    """Add ``-c``, any number of times, as ``amounts``."""
+    """Add ``-c``, which may be repeated; the command takes it as ``amounts``."""
     read = _reading_each(parse_amount)
-    help_text = "How much to take of a limit. Repeatable: all are taken, or none."
+    help_text = "Amount to take of a limit. Repeatable; all amounts are taken, or none."
     return click.option(
         "--consume", "-c", "amounts", callback=read, metavar=AMOUNT_FORM, multiple=True, required=True, help=help_text
     )(command)
 
 
 def changing_options(command: Command) -> Command:
-    """Add the options of whatever changes something; the command takes them as ``changing``."""
+    """Add the options of a command that changes something; the command takes them as ``changing``."""
 
     @principal_option
     @json_option
@@ -97,14 +97,14 @@ def page_options(command: Command) -> Command:
         "size",
         type=click.IntRange(1, _LARGEST_PAGE),
         metavar="N",
-        help=f"How many to show at most; {_PAGE} unless you say.",
+        help=f"Maximum number to show.  [default: {_PAGE}]",
     )
-    @click.option("--cursor", metavar="CURSOR", help="Where to go on, as the page before it says.")
-    @click.option("--all", "everything", is_flag=True, help="Show all that follow, however many.")
+    @click.option("--cursor", metavar="CURSOR", help="Continue after this cursor of an earlier page.")
+    @click.option("--all", "everything", is_flag=True, help="Show all.")
     @wraps(command)
     def with_page(*, size: int | None, cursor: str | None, everything: bool, **others: Any) -> None:
         if everything and size is not None:
-            raise click.UsageError("give --limit or --all, not both", click.get_current_context())
+            raise click.UsageError("pass --limit or --all, not both", click.get_current_context())
         command(page=PageOptions(size or _PAGE, cursor, everything), **others)
 
     return with_page
@@ -112,11 +112,11 @@ def page_options(command: Command) -> Command:
 
 def principal_option(command: Command) -> Command:
     """Add ``--principal``."""
-    return click.option("--principal", metavar="NAME", help="Who makes the change, for the audit log.")(command)
+    return click.option("--principal", metavar="NAME", help="Author of the change, for the audit log.")(command)
 
 
 def pairs_option(flag: str, purpose: str, example: str) -> Callable[[Command], Command]:
-    """Add an option that is given as KEY=VALUE, any number of times, and taken as a dictionary."""
+    """Add an option of the form KEY=VALUE, which may be repeated; the command takes a dictionary."""
 
     def read(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
         for value in values:
@@ -129,7 +129,7 @@ def pairs_option(flag: str, purpose: str, example: str) -> Callable[[Command], C
 
 def yes_option(command: Command) -> Command:
     """Add ``--yes``."""
-    return click.option("--yes", "-y", is_flag=True, help="Do not ask.")(command)
+    return click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")(command)
 
 
 def json_option(command: Command) -> Command:
@@ -140,7 +140,7 @@ def json_option(command: Command) -> Command:
 def _reading_each(
     parse: Callable[[str], V],
 ) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], tuple[V, ...]]:
-    """Return a callback that reads every value of an option; what is wrong with one is a usage error."""
+    """Return a callback that parses every value of an option; an invalid value is a usage error."""
 
     def read(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[V, ...]:
         try:

@@ -1,4 +1,4 @@
-"""What commands print: tables in a terminal, plain columns in a pipe, JSON where it is asked for, notes on stderr."""
+"""Print results: tables in a terminal, plain columns in a pipe, JSON on request, notes on stderr."""
 
 import json
 import os
@@ -13,13 +13,13 @@ import click
 if TYPE_CHECKING:
     from rich.status import Status
 
-# What is shown to be under way at the moment: one at most, since one terminal has one last line.
+# The status line that is shown now: at most one, because a terminal has one last line.
 _shown: "list[Status]" = []
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table; numbers stand to the right, and what is whole is not folded where there is little room."""
+    """A column of a table. Numbers are aligned right. A column with ``is_whole`` is never folded."""
 
     title: str
     is_number: bool = False
@@ -35,7 +35,7 @@ class Grid:
 
 
 def in_terminal() -> bool:
-    """Say whether somebody is looking, rather than a program reading."""
+    """Return whether stdout is an interactive terminal."""
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
@@ -54,7 +54,7 @@ def print_grid(grid: Grid) -> None:
 
 
 def print_note(text: str) -> None:
-    """Say on stderr, dimly, what is good to know and no result."""
+    """Print a dimmed note on stderr, which is not part of the result."""
     click.echo(text if "NO_COLOR" in os.environ else click.style(text, dim=True), err=True)
 
 
@@ -65,13 +65,14 @@ def print_line(text: str) -> None:
 
 @contextmanager
 def working(text: str) -> Iterator[Callable[[str], None]]:
-    """Show on stderr that something is under way, if somebody is looking; what is yielded says what it is by now."""
+    """Show a status line on stderr in a terminal. The yielded function replaces its text."""
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield lambda _: None
         return
     from rich.console import Console
 
     if _shown:
+        # A terminal has one status line. The inner text replaces the outer one until it ends.
         before = _shown[-1].status
         _say(_shown[-1], text)
         try:
@@ -90,7 +91,7 @@ def working(text: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """Leave the terminal to somebody else for a while, such as a question."""
+    """Hide the status line meanwhile, for example for a question."""
     for status in _shown:
         status.stop()
     try:
@@ -107,12 +108,12 @@ def _say(status: "Status", text: str) -> None:
 
 
 def visible(text: str) -> str:
-    """Write characters that a terminal would obey, or that would break a line, as escapes."""
+    """Escape control characters and line breaks."""
     return text if text.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def plain_lines(grid: Grid) -> list[str]:
-    """Write a table in aligned columns, two spaces apart."""
+    """Format a table in aligned columns, two spaces apart."""
     lines = [[column.title.upper() for column in grid.columns], *grid.rows]
     widths = [max(len(line[place]) for line in lines) for place in range(len(grid.columns))]
     return [_plain_line(line, grid.columns, widths) for line in lines]
@@ -132,13 +133,13 @@ def _print_rich(grid: Grid) -> None:
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    # Where somebody looks, a column without a single word only takes room from the others.
+    # In a terminal, omit columns in which every cell is empty.
     places = [
         place for place, column in enumerate(grid.columns) if not column.title or any(r[place] for r in grid.rows)
     ]
     for column in (grid.columns[place] for place in places):
         justify: Literal["left", "right"] = "right" if column.is_number else "left"
-        # A cell that is cut off is lost; one that is folded can be read.
+        # Fold long cells rather than cut them off.
         table.add_column(column.title, justify=justify, header_style="bold", overflow="fold", no_wrap=column.is_whole)
     for row in grid.rows:
         table.add_row(*(row[place] for place in places))

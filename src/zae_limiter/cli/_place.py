@@ -1,4 +1,4 @@
-"""Options that say which limiter a command works on: a stack by its name, or any store by a URL."""
+"""Define the options that select a limiter: a stack by its name, or any store by a URL."""
 
 import os
 import shlex
@@ -25,13 +25,13 @@ URL_VARIABLE = "ZAE_LIMITER_URL"
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A region of AWS, or of what answers at the endpoint; what is not named is as configured."""
+    """A region of AWS, or of the server at the endpoint; None for the configured value."""
 
     name: str | None
     endpoint_url: str | None
 
     def clients(self) -> "Clients":
-        """Return clients for it."""
+        """Return clients for the region."""
         from zae_limiter.infra.clients import Clients
 
         return Clients(self.name, self.endpoint_url)
@@ -39,7 +39,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class StoreLocation:
-    """The stack of a limiter, and where it is."""
+    """The name of a limiter's stack, and its region."""
 
     name: str
     region: Region
@@ -50,15 +50,16 @@ class StoreLocation:
         return dynamo_url(DynamoLocation(self.name, self.region.name, self.region.endpoint_url))
 
     def resolved(self) -> "StoreLocation":
-        """Return the same place with its region named, as it is configured."""
+        """Return the same location with its configured region filled in."""
         return StoreLocation(self.name, Region(self.region.clients().region, self.region.endpoint_url))
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Any store: by its URL, or without one a file of the user's own; ``place`` where it may have a stack.
+    """A store: by its URL, or the user's own file if that is None. ``place`` is set if it may have a stack.
 
-    ``options`` are those that name it on the command line, each after a space; none where the environment names it.
+    ``options`` are the command-line options that select it, each after a space. They are empty if
+    the environment selects it.
     """
 
     url: str | None
@@ -68,28 +69,28 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class StoreChoice:
-    """Where the data of a command is, and the namespace in it."""
+    """The store of a command, and the namespace in it."""
 
     target: Target
     namespace: str
 
     @property
     def url(self) -> str | None:
-        """The URL of the store, None for a file of the user's own."""
+        """The URL of the store, None for the user's own file."""
         return self.target.url
 
     @property
     def options(self) -> str:
-        """The options that name it on the command line, each after a space."""
+        """The command-line options that select it, each after a space."""
         return self.target.options + _given(
             {"--namespace": None if self.namespace == DEFAULT_NAMESPACE else self.namespace}
         )
 
 
 _REGION = click.option(
-    "--region", metavar="REGION", help="Where it is. Without it, as AWS_REGION or your profile says."
+    "--region", metavar="REGION", help="AWS region. Default: AWS_REGION, or the region of your profile."
 )
-_ENDPOINT = click.option("--endpoint-url", metavar="URL", help="Another AWS, such as a local one.")
+_ENDPOINT = click.option("--endpoint-url", metavar="URL", help="Endpoint of another AWS, such as a local one.")
 
 
 def region_options(command: Command) -> Command:
@@ -108,7 +109,7 @@ def place_options(command: Command) -> Command:
     """Add ``--name``, ``--region`` and ``--endpoint-url``; the command takes them as ``place``."""
 
     @click.option(
-        "--name", "-n", "limiter", required=True, metavar="NAME", help="The name of the limiter, and of its stack."
+        "--name", "-n", "limiter", required=True, metavar="NAME", help="Name of the limiter and of its stack."
     )
     @region_options
     @wraps(command)
@@ -119,14 +120,14 @@ def place_options(command: Command) -> Command:
 
 
 def target_options(command: Command) -> Command:
-    """Add ``--name`` and what goes with it, and ``--url`` in its place; the command takes them as ``target``."""
+    """Add ``--name`` with its options, and ``--url`` as the alternative; the command takes them as ``target``."""
 
-    @click.option("--name", "-n", "limiter", metavar="NAME", help="The name of a limiter on AWS.")
+    @click.option("--name", "-n", "limiter", metavar="NAME", help="Name of a limiter on AWS.")
     @region_options
     @click.option(
         "--url",
         metavar="URL",
-        help=f"A store in place of a name: sqlite:///file.db. Else {URL_VARIABLE}, else your own file.",
+        help=f"URL of a store, such as sqlite:///file.db. Default: {URL_VARIABLE}, else your own file.",
     )
     @wraps(command)
     def with_target(*, limiter: str | None, region: Region, url: str | None, **others: Any) -> None:
@@ -147,7 +148,7 @@ def store_options(command: Command) -> Command:
         metavar="NAME",
         default=DEFAULT_NAMESPACE,
         show_default=True,
-        help="The namespace to work in.",
+        help="Namespace to use.",
     )
     @wraps(command)
     def with_store(*, target: Target, namespace: str, **others: Any) -> None:
@@ -159,38 +160,38 @@ def store_options(command: Command) -> Command:
 
 
 def target_of(name: str | None, region: Region, url: str | None) -> Target:
-    """Return what is named; a name counts more than the environment.
+    """Return the selected store; a name takes precedence over the environment.
 
     Raises:
-        ValidationError: The name or the URL is not what it must be.
+        ValidationError: The name or the URL is invalid.
         click.UsageError: Both a name and a URL are given, or a region without a name.
     """
     context = click.get_current_context(silent=True)
     if name is not None and url is not None:
-        raise click.UsageError("give --name or --url, not both", context)
+        raise click.UsageError("pass --name or --url, not both", context)
     if name is not None:
         check_stack_name(name, "name")
         place = StoreLocation(name, region)
         named = {"--name": name, "--region": region.name, "--endpoint-url": region.endpoint_url}
         return Target(place.url, place, _given(named))
     if region != Region(None, None):
-        raise click.UsageError("--region and --endpoint-url need --name", context)
+        raise click.UsageError("--region and --endpoint-url require --name", context)
     chosen = url or os.environ.get(URL_VARIABLE) or None
     return Target(chosen, None if chosen is None else _place_at(chosen), _given({"--url": url}))
 
 
 def announce(target: Target) -> None:
-    """Say which file is used where nobody named one, and that memory keeps nothing."""
+    """Report which file is used if none was selected, and that memory keeps nothing."""
     if target.url is None:
         from zae_limiter._sync.open import default_path
 
         print_note(f"Using {default_path()} (choose another with --name or --url)")
     elif target.url == "memory://":
-        print_note("memory:// lasts no longer than this command; sqlite:///file.db keeps its data")
+        print_note("memory:// is lost when this command ends; use sqlite:///file.db to keep data")
 
 
 def file_of(target: Target) -> str | None:
-    """Return the path of the file a target is, or ``memory://``; None for a table of DynamoDB."""
+    """Return the path of a store's file, or ``memory://``; None for a DynamoDB table."""
     if target.place is not None:
         return None
     if target.url is None:

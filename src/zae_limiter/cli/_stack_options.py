@@ -1,4 +1,4 @@
-"""The options of ``deploy``: one for every choice there is about a stack, handed to the command as ``StackOptions``."""
+"""Define the options of ``deploy``, one for each field of ``StackOptions``."""
 
 import re
 from collections.abc import Callable
@@ -18,7 +18,7 @@ TABLE, USAGE, FUNCTION, ALARMS, IAM = "Table", "Usage and audit", "Aggregator", 
 
 
 class Flag(NamedTuple):
-    """How a choice is written on the command line; a switch has both its forms."""
+    """The command-line form of a field; a switch has both its forms."""
 
     field: str
     form: str
@@ -28,65 +28,65 @@ class Flag(NamedTuple):
 
 
 FLAGS = (
-    Flag("pitr_recovery_days", "--pitr-recovery-days", TABLE, "Restorable to any second so far back; 0: not.", "DAYS"),
+    Flag("pitr_recovery_days", "--pitr-recovery-days", TABLE, "Days of point-in-time recovery; 0 disables it.", "DAYS"),
     Flag(
         "enable_deletion_protection",
         "--enable-deletion-protection/--no-deletion-protection",
         TABLE,
-        "Whether the table refuses to be deleted.",
+        "Protect the table from deletion.",
     ),
-    Flag("snapshot_windows", "--snapshot-windows", USAGE, "Any of hourly, daily, monthly.", "WINDOWS"),
-    Flag("usage_retention_days", "--usage-retention-days", USAGE, "How long usage is kept.", "DAYS"),
-    Flag("audit_retention_days", "--audit-retention-days", USAGE, "How long audit events are kept.", "DAYS"),
-    Flag("enable_audit_archival", "--audit-archival/--no-audit-archival", USAGE, "Whether expired ones go to S3."),
-    Flag("audit_archive_glacier_days", "--audit-archive-glacier-days", USAGE, "When they go to Glacier.", "DAYS"),
-    Flag("enable_aggregator", "--aggregator/--no-aggregator", FUNCTION, "Whether usage is counted at all."),
-    Flag("lambda_timeout", "--lambda-timeout", FUNCTION, "How long a run may take.", "SECONDS"),
-    Flag("lambda_memory", "--lambda-memory", FUNCTION, "Its memory.", "MB"),
-    Flag("log_retention_days", "--log-retention-days", FUNCTION, "How long its logs are kept.", "DAYS"),
-    Flag("enable_tracing", "--enable-tracing/--no-tracing", FUNCTION, "Whether X-Ray traces it."),
-    Flag("aggregator_role_arn", "--aggregator-role-arn", FUNCTION, "A role of your own for it.", "ARN"),
-    Flag("enable_alarms", "--alarms/--no-alarms", ALARMS, "Whether there are alarms."),
-    Flag("alarm_sns_topic", "--alarm-sns-topic", ALARMS, "A topic that they are told to.", "ARN"),
+    Flag("snapshot_windows", "--snapshot-windows", USAGE, "Usage windows: hourly, daily, monthly.", "WINDOWS"),
+    Flag("usage_retention_days", "--usage-retention-days", USAGE, "Days to keep usage.", "DAYS"),
+    Flag("audit_retention_days", "--audit-retention-days", USAGE, "Days to keep audit events.", "DAYS"),
+    Flag("enable_audit_archival", "--audit-archival/--no-audit-archival", USAGE, "Archive expired events in S3."),
+    Flag("audit_archive_glacier_days", "--audit-archive-glacier-days", USAGE, "Days until Glacier.", "DAYS"),
+    Flag("enable_aggregator", "--aggregator/--no-aggregator", FUNCTION, "Count usage with a Lambda function."),
+    Flag("lambda_timeout", "--lambda-timeout", FUNCTION, "Time limit of a run.", "SECONDS"),
+    Flag("lambda_memory", "--lambda-memory", FUNCTION, "Memory of the function.", "MB"),
+    Flag("log_retention_days", "--log-retention-days", FUNCTION, "Days to keep its logs.", "DAYS"),
+    Flag("enable_tracing", "--enable-tracing/--no-tracing", FUNCTION, "Trace it with X-Ray."),
+    Flag("aggregator_role_arn", "--aggregator-role-arn", FUNCTION, "Existing role for it.", "ARN"),
+    Flag("enable_alarms", "--alarms/--no-alarms", ALARMS, "Create CloudWatch alarms."),
+    Flag("alarm_sns_topic", "--alarm-sns-topic", ALARMS, "Topic that alarms notify.", "ARN"),
     Flag(
         "lambda_duration_threshold_pct",
         "--lambda-duration-threshold-pct",
         ALARMS,
-        "A run that takes more of its timeout alarms.",
+        "Alarm if a run takes more of its timeout.",
         "PERCENT",
     ),
-    Flag("create_iam", "--iam/--no-iam", IAM, "Whether any policy or role is made."),
+    Flag("create_iam", "--iam/--no-iam", IAM, "Create policies and roles."),
     Flag(
         "create_iam_roles",
         "--create-iam-roles/--no-iam-roles",
         IAM,
-        "Whether roles for applications, administrators and readers are.",
+        "Create roles for applications, administrators and readers.",
     ),
-    Flag("permission_boundary", "--permission-boundary", IAM, "A policy that bounds every role.", "NAME|ARN"),
-    Flag("role_name_format", "--role-name-format", IAM, "Names of roles, {} for the name.", "FORMAT"),
-    Flag("policy_name_format", "--policy-name-format", IAM, "Names of policies, {} for the name.", "FORMAT"),
+    Flag("permission_boundary", "--permission-boundary", IAM, "Permissions boundary of every role.", "NAME|ARN"),
+    Flag("role_name_format", "--role-name-format", IAM, "Format of role names; {} is the name.", "FORMAT"),
+    Flag("policy_name_format", "--policy-name-format", IAM, "Format of policy names; {} is the name.", "FORMAT"),
 )
 
 
 def stack_options(command: Command) -> Command:
-    """Add an option for every choice about a stack; the command takes them as ``options``."""
+    """Add an option for each field of ``StackOptions``; the command takes them as ``options``."""
 
     @wraps(command)
     def with_options(*, tag: dict[str, str], **given: Any) -> None:
         chosen = {flag.field: given.pop(flag.field) for flag in FLAGS}
         command(options=chosen_options({**chosen, "tags": tag}), **given)
 
-    added = pairs_option("--tag", "A tag for all of it. Repeatable.", "team=search")(with_options)
+    added = pairs_option("--tag", "Tag of all resources. Repeatable.", "team=search")(with_options)
     for flag in reversed(FLAGS):
         added = _option(flag)(added)
     return added
 
 
 def chosen_options(chosen: dict[str, Any]) -> StackOptions:
-    """Return the options that were chosen.
+    """Return the chosen options.
 
     Raises:
-        click.BadParameter: One is out of bounds, or goes badly with another; the text speaks of flags.
+        click.BadParameter: An option is invalid or conflicts with another; the message uses option names.
     """
     try:
         return StackOptions(**chosen)
@@ -97,7 +97,7 @@ def chosen_options(chosen: dict[str, Any]) -> StackOptions:
 
 
 def in_flags(reason: str) -> str:
-    """Write a reason that speaks of options of ``StackOptions`` in the words of the command line."""
+    """Replace field names of ``StackOptions`` in a message by the options of the command line."""
     return re.sub(r"\b([a-z]+(?:_[a-z]+)+)(?:=(True|False))?", _in_flags, reason)
 
 

@@ -1,4 +1,4 @@
-"""How a limiter stands, put together from its table, its stack and its version record."""
+"""Collect the status of a limiter from its table, its stack and its version record."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,9 +22,9 @@ from zae_limiter.infra.status import told
 
 @dataclass(frozen=True, slots=True)
 class DeployedStatus:
-    """The status of a limiter, what its stack tells of its parts, and what could not be found out.
+    """The status of a limiter, the outputs of its stack, and why the stack is unknown, None if it is known.
 
-    ``store`` is where it is, if that is no stack: a file by its path.
+    ``store`` is the path of the file, or ``memory://``; None for a DynamoDB table.
     """
 
     status: Status
@@ -34,12 +34,12 @@ class DeployedStatus:
 
     @property
     def health(self) -> str:
-        """Say in a word or two how it is."""
+        """The health of the limiter in a few words."""
         return health_of(self.status)
 
 
 def health_of(status: Status) -> str:
-    """Say how a limiter is: what its table says counts more than what its stack says."""
+    """Return the health of a limiter: first a change in progress, then the table, then the stack's last change."""
     stack = status.stack_status
     if stack is not None and is_under_way(stack):
         return "being changed"
@@ -49,11 +49,11 @@ def health_of(status: Status) -> str:
 
 
 def look(target: Target) -> DeployedStatus:
-    """Find out how a limiter stands.
+    """Collect the status of a limiter.
 
     Raises:
         InfrastructureNotFoundError: There is neither a table nor a stack.
-        InfrastructureError: There are no credentials, or it cannot be used.
+        InfrastructureError: There are no credentials, or the store is unusable.
     """
     if target.place is None:
         return DeployedStatus(status_of(inspect(target.url)), store=file_of(target))
@@ -65,7 +65,7 @@ def look(target: Target) -> DeployedStatus:
 
 
 def status_of(inspected: Inspected | None, **others: Any) -> Status:
-    """Return the status of a limiter whose table has been looked at; None is one that did not answer."""
+    """Return the status of a limiter whose table was inspected; ``inspected`` is None if it did not answer."""
     known: dict[str, Any] = {"available": False}
     if inspected is not None:
         known = {**inspected.status_fields(), "latency_ms": round(inspected.latency_ms, 3)}
@@ -75,14 +75,14 @@ def status_of(inspected: Inspected | None, **others: Any) -> Status:
 def _look_around(
     place: StoreLocation, inspected: Inspected | None, failed: InfrastructureError | None
 ) -> DeployedStatus:
-    """Look at the stack around a table; where there is none, what failed before is all that can be said."""
+    """Inspect the stack of a table; without a stack, raise the failure of the table."""
     clients = place.region.clients()
     stack = Stack(place.name, clients)
     named: dict[str, Any] = {"name": place.name, "region": clients.region}
     try:
         state, facts = stack.describe(), stack.table_facts()
     except StackOperationError as error:
-        # Whoever may only take tokens is told nothing of the stack.
+        # An identity that may only acquire has no permission to read the stack.
         if failed is not None:
             raise failed from error
         return DeployedStatus(status_of(inspected, **named), unknown=error.reason)

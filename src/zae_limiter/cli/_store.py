@@ -1,6 +1,6 @@
-"""Opening the store a command works on, and saying which one it is where nobody named it.
+"""Open the store of a command, and report which one it is if none was selected.
 
-The limiter is loaded when it is opened: help and completion, which load commands, do without.
+The limiter is imported when it is opened, because help and completion do not need it.
 """
 
 import logging
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from zae_limiter._sync.repository import SyncRepository
 
 PATIENT_S = 10.0
-"""How long somebody at a terminal would rather wait for an answer than be told that there is none."""
+"""Deadline in seconds of commands that a person waits for."""
 QUICK_S = 1.0
-"""How long a call that is to be limited waits, as in the library."""
+"""Deadline in seconds of commands that limit a call, as in the library."""
 
 
 @contextmanager
 def opened(store: StoreChoice, deadline_s: float = PATIENT_S) -> "Iterator[SyncRateLimiter]":
-    """Open the store, and close it in the end; a stack around it is left as it is.
+    """Open the store, and close it at the end. A stack is not changed.
 
     Raises:
-        NamespaceNotFoundError: There is no such namespace.
-        InfrastructureError: The limiter is not there, cannot be used, or did not answer.
-        VersionError: The table is of another schema, or asks for a newer client.
+        NamespaceNotFoundError: The namespace does not exist.
+        InfrastructureError: The limiter does not exist, is unusable, or did not answer.
+        VersionError: The table has another schema, or requires a newer client.
     """
     from zae_limiter._sync.limiter.limiter import SyncRateLimiter
     from zae_limiter._sync.repository import SyncRepository
@@ -45,11 +45,11 @@ def opened(store: StoreChoice, deadline_s: float = PATIENT_S) -> "Iterator[SyncR
 
 @contextmanager
 def opened_registry(target: Target) -> "Iterator[SyncRepository]":
-    """Open the registry of a store's namespaces; a table that lacks even the default one will do.
+    """Open the registry of a store's namespaces, even if the default namespace does not exist.
 
     Raises:
-        InfrastructureError: The limiter is not there, cannot be used, or did not answer.
-        VersionError: The table is of another schema, or asks for a newer client.
+        InfrastructureError: The limiter does not exist, is unusable, or did not answer.
+        VersionError: The table has another schema, or requires a newer client.
     """
     from zae_limiter._sync.open import Opening, located, open_client
     from zae_limiter._sync.repository import SyncRepository
@@ -70,10 +70,10 @@ def opened_registry(target: Target) -> "Iterator[SyncRepository]":
 
 
 def asking(target: Target) -> AbstractContextManager[object]:
-    """Show that a limiter on AWS is being asked; files answer at once."""
-    return nullcontext() if target.place is None else working(f"Asking {target.place.name}")
+    """Show a status line while a limiter on AWS is called; files answer immediately."""
+    return nullcontext() if target.place is None else working(f"Calling {target.place.name}")
 
 
 def _be_quiet() -> None:
-    # What the library warns of, commands say in their own words.
+    # Commands report in their own words what the library logs as warnings.
     logging.getLogger("zae_limiter").addHandler(logging.NullHandler())

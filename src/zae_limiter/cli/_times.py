@@ -1,4 +1,4 @@
-"""Times as they are written on the command line: in words, as dates, or to the second. Pure, and always UTC."""
+"""Parse times on the command line: in words, as dates, or to the second. Pure, and always UTC."""
 
 import re
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from zae_limiter.core.timestamp import ms_from_iso, ms_from_utc, utc_from_ms
 from zae_limiter.core.usage import window_at
 
 TIME_FORMS = "now, today, yesterday, '2 days ago', 2026-01, 2026-01-15 or 2026-01-15T10:00Z"
-"""The forms, as a user is shown them."""
+"""The forms, for help texts and messages."""
 
 _UNITS = {
     "minute": timedelta(minutes=1),
@@ -25,21 +25,21 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The first and the last millisecond that a text names: a day has many, a moment one."""
+    """The first and the last millisecond of a time: a day has many, a moment has one."""
 
     first_ms: int
     last_ms: int
 
 
 def parse_time(text: str, now_ms: int) -> Span:
-    """Read a time; a date, a month, today and yesterday are whole, what has no offset is UTC.
+    """Parse a time. A date, a month, today and yesterday are whole spans. A time without an offset is UTC.
 
     Example:
         >>> parse_time("2 days ago", 1_768_500_000_000).first_ms
         1768327200000
 
     Raises:
-        ValidationError: It is of none of the forms, or there is no such time.
+        ValidationError: The text has none of the forms, or the time does not exist.
     """
     words = " ".join(text.lower().split())
     try:
@@ -90,7 +90,7 @@ def _window(kind: str, moment: datetime) -> Span:
 
 
 def _months_before(now: datetime, count: int) -> datetime:
-    """The same day of an earlier month, or its last if it has no such day."""
+    """Return the same day of an earlier month, or its last day if the month is shorter."""
     months = now.year * 12 + now.month - 1 - count
     first = now.replace(year=months // 12, month=months % 12 + 1, day=1)
     last_day = ((first + timedelta(days=31)).replace(day=1) - timedelta(days=1)).day

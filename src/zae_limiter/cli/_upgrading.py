@@ -1,6 +1,6 @@
-"""Upgrading a limiter to this installation: its stack, its aggregator, the layout of its table, in that order.
+"""Upgrade a limiter to this installation: first its stack, then its aggregator, then the table's layout.
 
-The aggregator goes first, so that what moves in the table is counted by one that knows the new layout.
+The aggregator is upgraded first, so that it knows the new layout when items move.
 """
 
 from dataclasses import dataclass, field
@@ -21,9 +21,10 @@ _DEADLINE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Upgraded:
-    """What was changed, or in a dry run would be; None is what there is not, or nobody can say beforehand.
+    """What was changed, or would be in a dry run; None if it does not apply or cannot be predicted.
 
-    ``newer_function`` is the version of an aggregator that is newer than this installation, and stays.
+    ``newer_function`` is the version of an aggregator that is newer than this installation and
+    stays.
     """
 
     stack_changed: bool | None = None
@@ -33,11 +34,11 @@ class Upgraded:
 
 
 def plan_upgrade(target: Target) -> Upgraded:
-    """Say what an upgrade would do, and change nothing.
+    """Return what an upgrade would do, without changes.
 
     Raises:
         IncompatibleSchemaError: The table's schema is newer than this installation's.
-        InfrastructureError: The limiter is not there, cannot be used, or did not answer.
+        InfrastructureError: The limiter does not exist, is unusable, or did not answer.
     """
     newer = newer_function(inspect(target.url).record)
     differs = None
@@ -48,14 +49,14 @@ def plan_upgrade(target: Target) -> Upgraded:
 
 
 def upgrade_limiter(target: Target, principal: str | None, listener: StackListener) -> Upgraded:
-    """Upgrade a limiter; one that was interrupted is finished by calling it again.
+    """Upgrade a limiter. Call it again to finish an interrupted upgrade.
 
     Raises:
         IncompatibleSchemaError: The table's schema is newer than this installation's; nothing was changed.
-        InfrastructureError: It cannot be done; the text says why.
+        InfrastructureError: The upgrade failed; the message has the reason.
     """
     newer = newer_function(inspect(target.url).record)
-    # A table that is newer than this installation is found out before anything is changed.
+    # Raise before any change if the table is newer than this installation.
     upgrade(target.url, dry_run=True)
     stack_changed, code_changed = None, None
     if target.place is not None and newer is None:
@@ -64,7 +65,7 @@ def upgrade_limiter(target: Target, principal: str | None, listener: StackListen
     done = upgrade(target.url, principal=principal)
     if target.place is not None:
         if newer is None:
-            # One that is gone is no longer told to be old.
+            # Without a function, remove its old version from the record.
             version = None if code_changed is None else metadata.version("zae-limiter")
             record_deployed(target.place.url, version, _retention_days(target.place))
         _provide_rest(target.place)
@@ -72,7 +73,7 @@ def upgrade_limiter(target: Target, principal: str | None, listener: StackListen
 
 
 def newer_function(record: VersionRecord | None) -> str | None:
-    """Return the version of the aggregator if it is newer than this installation."""
+    """Return the version of the aggregator if it is newer than this installation, else None."""
     if record is None or record.lambda_version is None:
         return None
     own = parse_version(metadata.version("zae-limiter"))
@@ -80,9 +81,10 @@ def newer_function(record: VersionRecord | None) -> str | None:
 
 
 def _update_stack(place: StoreLocation, listener: StackListener) -> bool | None:
-    """Bring the stack to the newest template, with the options it has; None where that is nothing to us.
+    """Update the stack to the newest template with its current options; None if it is not ours to update.
 
-    A table may have no stack, and a stack without our parameters was made by the CDK, which has its options.
+    A table may have no stack. A stack without our parameters was made by the CDK, which keeps its
+    options.
     """
     stack = Stack(place.name, place.region.clients())
     found = stack.describe()
@@ -92,14 +94,14 @@ def _update_stack(place: StoreLocation, listener: StackListener) -> bool | None:
 
 
 def _retention_days(place: StoreLocation) -> int | None:
-    """Return for how long the stack wants audit events to be kept, None where there is no stack, or one of old."""
+    """Return how many days the stack keeps audit events; None without a stack, or for one of an older version."""
     found = Stack(place.name, place.region.clients()).describe()
     days = "" if found is None else found.outputs.get("AuditRetentionDays", "")
     return int(days) if days.isdecimal() else None
 
 
 def _provide_rest(place: StoreLocation) -> None:
-    """See that the default namespace is there, which a stack that was made by other means does not have."""
+    """Create the default namespace, which a stack that other tools deployed does not have."""
     region = place.region
     builder = SyncRepository.builder(place.name, region.name, endpoint_url=region.endpoint_url)
     builder.deadline_s(_DEADLINE_S).build().close()

@@ -1,4 +1,4 @@
-"""Charts of usage: in the terminal, and on a page that is written to a file."""
+"""Show charts of usage in the terminal, and write them to an HTML page."""
 
 import shutil
 from collections.abc import Sequence
@@ -24,21 +24,21 @@ def print_charts(snapshots: Sequence[UsageSnapshot]) -> None:
 
 
 def page_of(asked: Asked, store: StoreChoice, *, summed: bool = False) -> HtmlFormatter:
-    """Return what makes the page of what was asked for, as of now."""
+    """Return the formatter of the page for these filters, as of now."""
     whose = " · ".join(name for name in (asked.entity_id, asked.resource) if name is not None)
     made_at = f"{utc_from_ms(SystemClock().now_ms()):%Y-%m-%d %H:%M} UTC"
     return HtmlFormatter(f"Usage of {whose}", shown_filters(asked, store), made_at, summed)
 
 
 def write_page(path: Path, formatter: HtmlFormatter, snapshots: Sequence[UsageSnapshot]) -> None:
-    """Write a page, and say where."""
+    """Write a page and print its path."""
     content = f"{formatter.format(snapshots)}\n".encode()
     write_file(path, content, "--html")
     click.echo(f"Wrote {path} ({in_bytes(len(content))}): {counted(len(snapshots), 'snapshot')}.")
 
 
 def shown_filters(asked: Asked, store: StoreChoice) -> dict[str, str]:
-    """Return what was asked for, as a page shows it."""
+    """Return the filters as the page shows them."""
     place = store.target.place
     filters = {
         "limiter": None if place is None else place.name,
@@ -53,15 +53,15 @@ def shown_filters(asked: Asked, store: StoreChoice) -> dict[str, str]:
 
 
 def check_replaceable(path: Path, may_replace: bool) -> None:
-    """Refuse to replace a file that is no page of ours, before anything is read.
+    """Refuse to replace a file that is not a usage page, before any usage is read.
 
     Raises:
-        click.UsageError: It is there, and something else.
+        click.BadParameter: The file exists and is not a usage page.
     """
     if may_replace or not path.is_file():
         return
     with path.open("rb") as file:
         is_ours = GENERATOR.encode() in file.read(2_000)
     if not is_ours:
-        reason = f"{str(path)!r} is there already, and no page of usage; give --yes to replace it"
+        reason = f"{str(path)!r} exists and is not a usage page; pass --yes to replace it"
         raise click.BadParameter(reason, click.get_current_context(silent=True), param_hint="--html")

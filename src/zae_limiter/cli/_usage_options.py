@@ -1,4 +1,4 @@
-"""Options of ``zae-limiter usage``: which usage is asked for, how much of it, and in which form."""
+"""Define the options of ``zae-limiter usage``: the filters, the paging, and the output format."""
 
 import base64
 import binascii
@@ -21,14 +21,14 @@ from zae_limiter.core.usage import WINDOW_TYPES, window_at
 Form = Literal["table", "plot", "csv", "json", "html"]
 
 ALL_WINDOWS = "all"
-WINDOWS = "The windows it is counted in."
+WINDOWS = "Length of the usage windows."
 PAGE = 100
 LARGEST_PAGE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Whose usage is asked for, of which windows; times are ISO 8601 and name the windows they fall into."""
+    """The filters of a usage command. Times are ISO 8601 and select the windows that contain them."""
 
     entity_id: str | None
     resource: str | None
@@ -38,19 +38,19 @@ class Asked:
 
     @property
     def window_type(self) -> str | None:
-        """The kind of windows, None for all."""
+        """The window type, None for all."""
         return None if self.window == ALL_WINDOWS else self.window
 
     @property
     def filters(self) -> dict[str, str | None]:
-        """The filters, as verbs take them."""
+        """The filters, as arguments of the library."""
         times = {"start_time": self.start_time, "end_time": self.end_time}
         return {"entity_id": self.entity_id, "resource": self.resource, "window_type": self.window_type, **times}
 
 
 @dataclass(frozen=True, slots=True)
 class Paging:
-    """How many snapshots are asked for, None for as many as the form shows, and where they begin."""
+    """How many snapshots to show, None for the default of the output format, and where to start."""
 
     limit: int | None
     everything: bool
@@ -59,7 +59,7 @@ class Paging:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The form in which usage is shown; a page is written to a file."""
+    """The output format; a page is written to a file."""
 
     form: Form
     page: Path | None = None
@@ -71,11 +71,17 @@ def asked_options(*, all_windows: bool) -> Callable[[Command], Command]:
     kinds = [*WINDOW_TYPES, ALL_WINDOWS] if all_windows else list(WINDOW_TYPES)
 
     def add(command: Command) -> Command:
-        @click.option("--entity", "-e", "entity_id", metavar="ENTITY", help="Whose usage. This, --resource, or both.")
-        @click.option("--resource", "-r", metavar="RESOURCE", help="The usage of what.")
+        @click.option(
+            "--entity",
+            "-e",
+            "entity_id",
+            metavar="ENTITY",
+            help="Entity whose usage to show. This, --resource, or both.",
+        )
+        @click.option("--resource", "-r", metavar="RESOURCE", help="Resource whose usage to show.")
         @click.option("--window", "-w", type=click.Choice(kinds), default="hourly", show_default=True, help=WINDOWS)
-        @click.option("--start", metavar="TIME", help=f"The first window: {TIME_FORMS}, in UTC.")
-        @click.option("--end", metavar="TIME", help="The last window, included; a date is the whole day.")
+        @click.option("--start", metavar="TIME", help=f"First window: {TIME_FORMS}, in UTC.")
+        @click.option("--end", metavar="TIME", help="Last window, inclusive; a date is the whole day.")
         @wraps(command)
         def with_asked(**options: Any) -> None:
             names = ("entity_id", "resource", "window", "start", "end")
@@ -88,14 +94,14 @@ def asked_options(*, all_windows: bool) -> Callable[[Command], Command]:
 
 
 def asked_of(entity_id: str | None, resource: str | None, window: str, start: str | None, end: str | None) -> Asked:
-    """Read the filters.
+    """Parse the filters.
 
     Raises:
-        click.UsageError: Neither entity nor resource is named, a time cannot be read, or they are the wrong way around.
+        click.UsageError: Neither entity nor resource is given, a time is invalid, or the end is before the start.
     """
     context = click.get_current_context(silent=True)
     if entity_id is None and resource is None:
-        raise click.UsageError("name an entity with --entity, a resource with --resource, or both", context)
+        raise click.UsageError("pass --entity, --resource, or both", context)
     now_ms = SystemClock().now_ms()
     try:
         first_ms = None if start is None else parse_time(start, now_ms).first_ms
@@ -106,7 +112,7 @@ def asked_of(entity_id: str | None, resource: str | None, window: str, start: st
     if first_ms is not None and last_ms is not None and first_ms > last_ms:
         raise click.UsageError(f"--start {start!r} is after --end {end!r}", context)
     kind = WINDOW_TYPES[0] if window == ALL_WINDOWS else window
-    # A window that is asked for by a moment within it begins before.
+    # A window that contains the start time begins before it.
     begins_ms = None if first_ms is None else ms_from_iso(window_at(kind, first_ms).start)
     times = [None if at_ms is None else iso_from_ms(at_ms) for at_ms in (begins_ms, last_ms)]
     return Asked(entity_id, resource, window, times[0], times[1])
@@ -116,16 +122,19 @@ def paging_options(command: Command) -> Command:
     """Add ``--limit``, ``--all`` and ``--cursor``; the command takes them as ``paging``."""
 
     @click.option(
-        "--limit", type=click.IntRange(min=1), metavar="N", help=f"At most so many snapshots; {PAGE} in a table."
+        "--limit", type=click.IntRange(min=1), metavar="N", help=f"Maximum number of snapshots; {PAGE} in a table."
     )
-    @click.option("--all", "everything", is_flag=True, help="All of them; --plot and --html have all anyway.")
+    @click.option("--all", "everything", is_flag=True, help="Show all; --plot and --html always do.")
     @click.option(
-        "--cursor", "token", metavar="CURSOR", help="Go on where an earlier page with the same filters ended."
+        "--cursor",
+        "token",
+        metavar="CURSOR",
+        help="Continue after the cursor of an earlier page, with the same filters.",
     )
     @wraps(command)
     def with_paging(*, limit: int | None, everything: bool, token: str | None, **others: Any) -> None:
         if everything and limit is not None:
-            raise click.UsageError("give --limit or --all, not both", click.get_current_context(silent=True))
+            raise click.UsageError("pass --limit or --all, not both", click.get_current_context(silent=True))
         command(paging=Paging(limit, everything, None if token is None else _key_of(token)), **others)
 
     return with_paging
@@ -134,7 +143,7 @@ def paging_options(command: Command) -> Command:
 def shape_options(command: Command) -> Command:
     """Add ``--plot``, ``--csv``, ``--json``, ``--html`` and ``--yes``; the command takes them as ``shape``."""
 
-    @click.option("--plot", is_flag=True, help='Draw a chart for each limit; needs "zae-limiter[plot]".')
+    @click.option("--plot", is_flag=True, help='Draw a chart for each limit; requires "zae-limiter[plot]".')
     @click.option("--csv", is_flag=True, help="Print comma-separated values.")
     @click.option("--json", is_flag=True, help="Print JSON.")
     @click.option(
@@ -142,9 +151,9 @@ def shape_options(command: Command) -> Command:
         "page",
         metavar="FILE",
         type=click.Path(dir_okay=False, path_type=Path),
-        help="Write a page with charts. An older one is replaced, any other file only with --yes.",
+        help="Write a page with charts. An older page is replaced, any other file only with --yes.",
     )
-    @click.option("--yes", "-y", is_flag=True, help="Replace whatever file --html names.")
+    @click.option("--yes", "-y", is_flag=True, help="Replace any existing file at --html.")
     @wraps(command)
     def with_shape(**options: Any) -> None:
         forms = {name: options.pop(name) for name in ("plot", "csv", "json", "page")}
@@ -154,7 +163,7 @@ def shape_options(command: Command) -> Command:
 
 
 def token_of(key: Mapping[str, str]) -> str:
-    """Write where the next page begins, as one word."""
+    """Encode the start of the next page as one word."""
     return base64.urlsafe_b64encode(json.dumps(dict(key)).encode()).decode()
 
 
@@ -165,7 +174,7 @@ def _key_of(token: str) -> Mapping[str, str]:
         key = None
     if not isinstance(key, dict):
         context = click.get_current_context(silent=True)
-        raise click.BadParameter("it is what an earlier page ended with", context, param_hint="--cursor")
+        raise click.BadParameter("must be the cursor of an earlier page", context, param_hint="--cursor")
     return key
 
 

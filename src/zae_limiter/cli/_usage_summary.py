@@ -1,4 +1,4 @@
-"""The forms of ``zae-limiter usage summary``: whatever a form shows is of the snapshots that were read once."""
+"""Print the output formats of ``zae-limiter usage summary``, all from snapshots that were read once."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -17,7 +17,7 @@ Snapshots = Sequence[UsageSnapshot]
 
 
 def show_table(snapshots: Snapshots, asked: Asked, shape: Shape, store: StoreChoice) -> None:
-    """Print sums and means, and what they are of."""
+    """Print sums and means, and what they cover."""
     for sums in sums_of(snapshots):
         print_grid(Grid(COLUMNS, sums.rows))
         print_note(sums.of_what)
@@ -42,7 +42,7 @@ def show_json(snapshots: Snapshots, asked: Asked, shape: Shape, store: StoreChoi
 
 
 def show_page(snapshots: Snapshots, asked: Asked, shape: Shape, store: StoreChoice) -> None:
-    """Write a page with the sums on top, and say where."""
+    """Write a page with the sums on top, and print its path."""
     assert shape.page is not None
     write_page(shape.page, page_of(asked, store, summed=True), snapshots)
 

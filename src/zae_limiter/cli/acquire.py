@@ -1,4 +1,4 @@
-"""``zae-limiter acquire``: take tokens from the shell."""
+"""Define ``zae-limiter acquire``: take tokens from the shell."""
 
 import time
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TakenLimits:
-    """What was taken of each limit, and what is left; nothing is known of the rest while the store is away."""
+    """What was taken of each limit, and what is left; ``available`` is empty if the store was unavailable."""
 
     consumed: dict[str, int]
     available: dict[str, int]
@@ -34,16 +34,16 @@ EXAMPLES = examples(
 )
 EXIT_CODES = section(
     "Exit codes",
-    "0   taken",
-    "2   something is wrong with the request",
+    "0   the tokens were taken",
+    "2   the request is invalid",
     "69  the store is unavailable",
-    "75  too few tokens; when to try again is on stderr",
+    "75  too few tokens; stderr says when to retry",
 )
 
 
 SHAPE = json_shape(
     "{acquired: true, entity_id, resource, consumed: {limit: amount},",
-    " available: {limit: amount}, degraded: whether the store was away}",
+    " available: {limit: amount}, degraded: whether the store was unavailable}",
     "{acquired: false, error, message, retry_after_seconds, limits: [LIMIT]}",
     "LIMIT is {entity_id, resource, limit_name, capacity, refill_amount,",
     " refill_period_seconds, available, requested, deficit, exceeded,",
@@ -51,7 +51,7 @@ SHAPE = json_shape(
 )
 
 
-@click.command(short_help="Take tokens, or say when to try again.", epilog=help_of(EXAMPLES, SHAPE, EXIT_CODES))
+@click.command(short_help="Take tokens, or report when to retry.", epilog=help_of(EXAMPLES, SHAPE, EXIT_CODES))
 @asking_arguments
 @consume_option
 @click.option(
@@ -60,7 +60,7 @@ SHAPE = json_shape(
     type=click.FloatRange(min=0),
     default=0.0,
     metavar="SECONDS",
-    help="Wait up to so long for the tokens; give up at once if it would take longer.",
+    help="Wait up to this many seconds for the tokens; fail immediately if it would take longer.",
 )
 @json_option
 @store_options
@@ -80,16 +80,16 @@ def acquire(
 
 
 def take(limiter: "SyncRateLimiter", asking: LimitOptions, consume: dict[str, int], wait_s: float) -> TakenLimits:
-    """Take the tokens, after waiting for them where that is allowed and long enough.
+    """Take the tokens; wait for them if they will be available within ``wait_s`` seconds.
 
     Raises:
-        RateLimitExceeded: They are not there, and would not be in time.
+        RateLimitExceeded: There are too few tokens, and there will be too few in time.
     """
     until_s = time.monotonic() + wait_s
     while True:
         try:
             with limiter.acquire(asking.entity_id, asking.resource, consume, asking.limits) as lease:
-                # Looked up before the lease ends: if that fails, the tokens go back.
+                # Read before the lease ends: if this fails, the tokens are given back.
                 left = {} if lease.degraded else limiter.available(asking.entity_id, asking.resource, asking.limits)
                 return TakenLimits(lease.consumed, left, lease.degraded)
         except RateLimitExceeded as error:
@@ -102,7 +102,7 @@ def take(limiter: "SyncRateLimiter", asking: LimitOptions, consume: dict[str, in
 def print_taken(asking: LimitOptions, taken: TakenLimits, as_json: bool) -> None:
     """Print what was taken and what is left."""
     if taken.degraded:
-        print_note("The store is unavailable: let through unlimited, as on_unavailable says")
+        print_note("Store unavailable; request allowed without limiting, because on_unavailable is 'allow'")
     if as_json:
         facts = {"acquired": True, "entity_id": asking.entity_id, "resource": asking.resource}
         print_json(facts | {"consumed": taken.consumed, "available": taken.available, "degraded": taken.degraded})

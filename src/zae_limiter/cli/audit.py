@@ -1,4 +1,4 @@
-"""``zae-limiter audit``: who changed what, and when."""
+"""Define ``zae-limiter audit``: show who changed what, and when."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -47,23 +47,23 @@ _READ_AT_ONCE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Whose changes are asked for: the ids they are kept under, None for the namespace's as a whole."""
+    """The subject of the changes: the ids of their events, None for the namespace as a whole."""
 
     audit_ids: tuple[str, ...] | None
     words: str
 
     def ids(self, namespace: str) -> tuple[str, ...]:
-        """Return the ids that the changes are kept under."""
+        """Return the ids that the events are stored under."""
         return self.audit_ids or (SYSTEM_AUDIT_ID, namespace_audit_id(namespace))
 
 
 def subject_options(command: Command) -> Command:
-    """Add what tells whose changes are meant; the command takes it as ``subject``."""
+    """Add the options that select a subject; the command takes it as ``subject``."""
 
     @click.argument("entity_id", metavar="[ENTITY]", required=False)
-    @click.option("--system", is_flag=True, help="Changes of the system defaults.")
-    @click.option("--of-resource", metavar="RESOURCE", help="Changes of a resource's limits.")
-    @click.option("--of-namespace", metavar="NAME", help="What became of a namespace, also of one that is gone.")
+    @click.option("--system", is_flag=True, help="Show changes of the system defaults.")
+    @click.option("--of-resource", metavar="RESOURCE", help="Show changes of a resource's limits.")
+    @click.option("--of-namespace", metavar="NAME", help="Show changes of a namespace, even if it was purged.")
     @wraps(command)
     def with_subject(
         *, entity_id: str | None, system: bool, of_resource: str | None, of_namespace: str | None, **others: Any
@@ -76,7 +76,7 @@ def subject_options(command: Command) -> Command:
         }
         given = {option: audit_id for option, audit_id in named.items() if audit_id is not None}
         if len(given) > 1:
-            only = "give only one of ENTITY, --system, --of-resource and --of-namespace"
+            only = "pass only one of ENTITY, --system, --of-resource and --of-namespace"
             raise click.UsageError(only, click.get_current_context())
         words = [*given, *(quote(one) for one in (entity_id, of_resource, of_namespace) if one is not None)]
         subject = Subject(tuple(given.values()) or None, "".join(f" {word}" for word in words if word))
@@ -85,20 +85,20 @@ def subject_options(command: Command) -> Command:
     return with_subject
 
 
-@click.group(short_help="Who changed what, and when.", epilog=examples(*LISTING[:2]))
+@click.group(short_help="Show who changed what, and when.", epilog=examples(*LISTING[:2]))
 def audit() -> None:
-    """Who changed what, and when. Events are kept for 90 days, or as the stack says."""
+    """Show who changed what, and when. Events are kept for 90 days, or as configured for the stack."""
 
 
-@audit.command("list", short_help="List changes, the newest first.", epilog=help_of(examples(*LISTING), SHAPE))
+@audit.command("list", short_help="List changes, newest first.", epilog=help_of(examples(*LISTING), SHAPE))
 @subject_options
 @page_options
 @json_option
 @store_options
 def list_events(subject: Subject, page: PageOptions, as_json: bool, store: StoreChoice) -> None:
-    """List the changes of an entity and its limits, the newest first.
+    """List the changes of an entity and its limits, newest first.
 
-    Without an entity, those that concern the namespace as a whole: its own life, and its system defaults.
+    Without an entity, list the changes of the namespace itself and of its system defaults.
     """
     with opened(store) as limiter, working("Reading the audit log"):
         found = events_of(limiter, subject.ids(store.namespace), page)
@@ -110,21 +110,22 @@ def list_events(subject: Subject, page: PageOptions, as_json: bool, store: Store
     if shown:
         print_grid(Grid(COLUMNS, [event_row(event) for event in shown]))
     else:
-        print_note("No change is on record.")
+        print_note("No changes are recorded.")
     if cursor is not None:
         listing = f"audit list{subject.words} --limit {page.size} --cursor {cursor}"
-        print_note(f"Older ones follow; give --all, or go on with: {calling(listing)}")
+        print_note(f"There are older changes; pass --all, or continue with: {calling(listing)}")
 
 
 def events_of(limiter: "SyncRateLimiter", audit_ids: Sequence[str], page: PageOptions) -> list[AuditEvent]:
-    """Return the events of a page and one more, if there is one; of several ids in the order of their time."""
+    """Return the events of a page and one more, if there is one; events of several ids are merged by time."""
+    # Read one more than is shown, to know whether there is another page.
     wanted = None if page.everything else page.size + 1
     kept = [read_events(limiter, audit_id, page.cursor, wanted) for audit_id in audit_ids]
     return list(islice(merge(*kept, key=lambda event: event.event_id, reverse=True), wanted))
 
 
 def read_events(limiter: "SyncRateLimiter", audit_id: str, cursor: str | None, wanted: int | None) -> list[AuditEvent]:
-    """Return the events of an id after a cursor, as many as are wanted, or all."""
+    """Return the events of an id after a cursor: at most ``wanted``, or all if that is None."""
     if wanted is not None:
         return limiter.get_audit_events(audit_id, wanted, cursor)
     found: list[AuditEvent] = []
@@ -144,7 +145,7 @@ def event_row(event: AuditEvent) -> Sequence[str]:
 
 
 def in_words(details: dict[str, Any]) -> str:
-    """Write the details of a change, limits as they are given to commands."""
+    """Format the details of a change; limits have the form of the command line."""
     words = []
     for key, value in details.items():
         if key == "limits" and isinstance(value, list):
@@ -155,7 +156,7 @@ def in_words(details: dict[str, Any]) -> str:
 
 
 def limit_words(stored: Any) -> str:
-    """Write a limit of an event; one that a newer version wrote, and is not known here, as it is."""
+    """Format a limit of an event; an unknown format of a newer version is printed as JSON."""
     try:
         return write_limit(Limit.from_dict(stored))
     except ValidationError:

@@ -1,4 +1,4 @@
-"""``zae-limiter available``: what is left of each limit."""
+"""Define ``zae-limiter available``: show the tokens left of each limit."""
 
 import click
 
@@ -22,12 +22,12 @@ EXAMPLES = examples(
 SHAPE = json_shape("{entity_id, resource, available: {limit: amount}, limits: [LIMIT]}", LIMIT_KEYS)
 
 
-@click.command(short_help="Show what is left of each limit.", epilog=help_of(EXAMPLES, SHAPE))
+@click.command(short_help="Show the tokens left of each limit.", epilog=help_of(EXAMPLES, SHAPE))
 @asking_arguments
 @json_option
 @store_options
 def available(asking: LimitOptions, as_json: bool, store: StoreChoice) -> None:
-    """Show what is left of each limit, below zero where it is in debt. Nothing is taken."""
+    """Show the tokens left of each limit; a negative number is debt. Nothing is taken."""
     with opened(store, QUICK_S) as limiter:
         left = limiter.available(asking.entity_id, asking.resource, asking.limits)
         limits = asking.limits or limiter.resolve_limits(asking.entity_id, asking.resource).limits or []
@@ -39,7 +39,7 @@ def available(asking: LimitOptions, as_json: bool, store: StoreChoice) -> None:
 
 
 def rows(left: dict[str, int], limits: list[Limit]) -> list[tuple[str, ...]]:
-    """One row for each limit."""
+    """Return one row per limit."""
     known = {limit.name: limit for limit in limits}
     return [
         (name, str(amount), str(known[name].capacity), describe_refill(known[name]))

@@ -1,4 +1,4 @@
-"""``zae-limiter backup, restore``: copy a SQLite store to a file, and back into the store."""
+"""Define ``zae-limiter backup`` and ``restore``: copy a SQLite store to a file, and back into the store."""
 
 from pathlib import Path
 
@@ -31,12 +31,12 @@ EXIT_CODES = section(
     "0   done",
     "1   you declined, or a newer version of zae-limiter wrote the file",
     "2   the store is not a SQLite file, or FILE is the store itself",
-    "69  a file is missing, damaged, not writable or stays locked; the store is unchanged",
+    "69  a file is missing, damaged, not writable or locked; the store is unchanged",
 )
 FILE = click.Path(dir_okay=False, path_type=Path)
 
 _INSTEAD = {
-    "memory": "it has no file. Use sqlite:///file.db to keep data",
+    "memory": "use sqlite:///file.db to keep data in a file",
     "dynamodb": "use point-in-time recovery of its table: aws dynamodb restore-table-to-point-in-time",
 }
 
@@ -67,7 +67,7 @@ def backup_command(target: Target, file: Path, yes: bool, as_json: bool) -> None
 
 @click.command(
     "restore",
-    short_help="Replace the content of a SQLite store by a backup.",
+    short_help="Replace the content of a SQLite store with a backup.",
     epilog=help_of(examples(*RESTORE), RESTORE_JSON, EXIT_CODES),
 )
 @click.argument("file", type=FILE, metavar="FILE")
@@ -75,17 +75,17 @@ def backup_command(target: Target, file: Path, yes: bool, as_json: bool) -> None
 @yes_option
 @json_option
 def restore_command(target: Target, file: Path, yes: bool, as_json: bool) -> None:
-    """Replace the content of a SQLite store by that of FILE, which the backup command wrote.
+    """Replace the content of a SQLite store with that of FILE, which the backup command wrote.
 
-    FILE is checked first. The old content is kept beside the store, in a file whose name ends in .before-restore.
-    Other processes continue on the new content; their writes wait while it is copied. If the command is interrupted
-    before its last step, Finishing, nothing has changed.
+    FILE is checked first. The old content is kept beside the store, in a file whose name ends in
+    .before-restore. Other processes continue on the new content; their writes wait while it is
+    copied. If the command is interrupted before its last step, Finishing, nothing has changed.
     """
     path = path_of(target, "restore")
     announce(target)
     check_backup(str(file), path)
     if not yes:
-        require_consent(f"Replace the content of {path} by {file}?", "Nothing was restored.", "restore it")
+        require_consent(f"Replace the content of {path} with {file}?", "Nothing was restored.", "restore it")
     with copying_shown() as listener:
         done = restore(str(file), path, listener)
     print_restored(path, file, done, as_json)
@@ -120,4 +120,4 @@ def print_restored(path: str, file: Path, done: Restored, as_json: bool) -> None
         return
     print_line(f"Restored {done.items:,} items from {file} ({in_bytes(done.size_bytes)}).")
     if done.saved_as is not None:
-        print_note(f"The content from before is in {done.saved_as}.")
+        print_note(f"The old content is in {done.saved_as}.")

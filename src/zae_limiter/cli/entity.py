@@ -1,4 +1,4 @@
-"""``zae-limiter entity``: who takes tokens, whose parent pays as well, and the limits and buckets they have."""
+"""Define ``zae-limiter entity``: manage entities, their parents, limits and buckets."""
 
 from dataclasses import asdict, dataclass
 from functools import wraps
@@ -33,7 +33,7 @@ COLUMNS = [Column("entity"), Column("name"), Column("cascade"), Column("created"
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What is said of an entity when it is created."""
+    """The properties of a new entity."""
 
     name: str | None
     parent_id: str | None
@@ -42,31 +42,32 @@ class Traits:
 
 
 def traits_options(command: Command) -> Command:
-    """Add what can be said of an entity; the command takes it as ``traits``."""
+    """Add the options for the properties of an entity; the command takes them as ``traits``."""
 
-    @click.option("--display-name", metavar="TEXT", help="A name for people to read.")
-    @click.option("--parent", metavar="ENTITY", help="The entity above it, which must be there.")
-    @click.option("--cascade", is_flag=True, help="Whatever is taken from it is taken from its parent as well.")
-    @pairs_option("--metadata", "Something to remember of it. Repeatable.", "tier=gold")
+    @click.option("--display-name", metavar="TEXT", help="Readable name of the entity.")
+    @click.option("--parent", metavar="ENTITY", help="Parent of the entity, which must exist.")
+    @click.option("--cascade", is_flag=True, help="Take every amount from the parent as well.")
+    @pairs_option("--metadata", "Metadata of the entity. Repeatable.", "tier=gold")
     @wraps(command)
     def with_traits(
         *, display_name: str | None, parent: str | None, cascade: bool, metadata: dict[str, str], **others: Any
     ) -> None:
         if cascade and parent is None:
-            raise click.UsageError("--cascade needs --parent", click.get_current_context())
+            raise click.UsageError("--cascade requires --parent", click.get_current_context())
         command(traits=Traits(display_name, parent, cascade, {**metadata}), **others)
 
     return with_traits
 
 
 @click.group(
-    short_help="Who takes tokens, their limits and buckets.",
+    short_help="Manage entities, their limits and buckets.",
     epilog=examples(CREATING[0], limits.SETTING[0], limits.RESOLVING),
 )
 def entity() -> None:
-    """Who takes tokens: users, keys, projects; the limits they have, and what is in their buckets.
+    """Manage entities, such as users, keys and projects: their limits and buckets.
 
-    An entity needs to be created only to have a parent, a name or metadata; limits can be stored for any id.
+    You only need to create an entity to give it a parent, a name or metadata. Limits can be set for
+    any id.
     """
 
 
@@ -75,7 +76,7 @@ def entity() -> None:
 @traits_options
 @changing_options
 def create(entity_id: str, traits: Traits, changing: Changing) -> None:
-    """Create an entity, below another if it has a parent."""
+    """Create an entity, optionally with a parent."""
     with opened(changing.store) as limiter:
         made = limiter.create_entity(
             entity_id, traits.name, traits.parent_id, traits.cascade, traits.metadata, changing.principal
@@ -88,7 +89,7 @@ def create(entity_id: str, traits: Traits, changing: Changing) -> None:
 @json_option
 @store_options
 def show(entity_id: str, as_json: bool, store: StoreChoice) -> None:
-    """Show what is known of an entity that was created."""
+    """Show an entity that was created."""
     with opened(store) as limiter:
         found = limiter.get_entity(entity_id)
     if found is None:
@@ -111,7 +112,7 @@ def delete(entity_id: str, yes: bool, changing: Changing) -> None:
             if limiter.get_entity(entity_id) is None:
                 raise EntityNotFoundError(entity_id)
             where = changing.store.namespace
-            require_consent(f"Delete entity {entity_id} of namespace {where}, with its limits and buckets?")
+            require_consent(f"Delete entity {entity_id} in namespace {where}, with its limits and buckets?")
         limiter.delete_entity(entity_id, changing.principal)
     if changing.as_json:
         print_json({"entity_id": entity_id, "deleted": True})
@@ -121,14 +122,14 @@ def delete(entity_id: str, yes: bool, changing: Changing) -> None:
 
 @entity.command(
     "children",
-    short_help="List the entities below one.",
+    short_help="List the children of an entity.",
     epilog=help_of(examples(CHILDREN), json_shape(f"[{ENTITY_KEYS}]")),
 )
 @click.argument("entity_id", metavar="ENTITY")
 @json_option
 @store_options
 def children(entity_id: str, as_json: bool, store: StoreChoice) -> None:
-    """List the entities whose parent an entity is, in the order of their ids."""
+    """List the children of an entity, sorted by id."""
     with opened(store) as limiter:
         found = limiter.get_children(entity_id)
     if as_json:
@@ -158,7 +159,7 @@ def print_entity(found: Entity, as_json: bool) -> None:
 
 
 def in_words(cascade: bool) -> str:
-    """Say whether a parent pays as well."""
+    """Return "yes" or "no"."""
     return "yes" if cascade else "no"
 
 

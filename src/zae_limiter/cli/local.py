@@ -1,4 +1,4 @@
-"""``zae-limiter local``: an AWS on this machine, to try things out."""
+"""Define ``zae-limiter local``: run a local AWS for experiments."""
 
 import shlex
 from collections.abc import Callable
@@ -30,11 +30,11 @@ from zae_limiter.infra.local_files import Server
 UP = ("zae-limiter local up", "zae-limiter local up --name my-app", "zae-limiter local up --docker")
 ENV = ('eval "$(zae-limiter local env)"', 'eval "$(zae-limiter local env --name my-app)"')
 FOLLOW = "zae-limiter local logs --follow"
-STATUS_CODES = section("Exit codes", "0   it runs and answers", "69  it does not")
+STATUS_CODES = section("Exit codes", "0   it is running and answers", "69  it is not")
 STATUS_HELP = f"{examples('zae-limiter local status --json')}\n\n{STATUS_CODES}"
-ROWS = [("endpoint", "endpoint_url"), ("region", "region"), ("since", "started_at"), ("kept in", "directory")]
+ROWS = [("endpoint", "endpoint_url"), ("region", "region"), ("started", "started_at"), ("directory", "directory")]
 
-# What would lead a client elsewhere, or sign with keys that mean nothing here.
+# Variables that would select other credentials, or sign with a token that is unknown here.
 MISLEADING = ("AWS_PROFILE", "AWS_SESSION_TOKEN")
 
 DEPLOY_S = 30.0
@@ -42,13 +42,13 @@ DEPLOY_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What is printed of a local AWS."""
+    """The printed facts about a local AWS."""
 
     standing: LocalStatus | None
     directory: Path
 
     def as_dict(self) -> dict[str, object]:
-        """Return it ready for JSON."""
+        """Return the facts, ready for JSON."""
         if self.standing is None:
             return {"running": False, "directory": str(self.directory)}
         server = self.standing.server
@@ -65,11 +65,11 @@ class Shown:
         }
 
 
-@click.group(short_help="An AWS on this machine, to try things out.", epilog=examples(*UP[:2], ENV[0], FOLLOW))
+@click.group(short_help="Run a local AWS for experiments.", epilog=examples(*UP[:2], ENV[0], FOLLOW))
 def local() -> None:
-    """An AWS on this machine, to try things out: CloudFormation, DynamoDB, streams, Lambda, S3.
+    """Run a local AWS for experiments: CloudFormation, DynamoDB, streams, Lambda, S3.
 
-    It runs in the background, without docker, and what it holds is there again when it is next started.
+    It runs in the background, without docker, and keeps its state for the next start.
     """
 
 
@@ -81,7 +81,7 @@ def local_option(command: Command) -> Command:
         type=click.Path(file_okay=False, path_type=Path),
         envvar="ZAE_LIMITER_LOCAL_DIR",
         show_envvar=True,
-        help="Where its state, log and record are kept. Without it, a directory of your own.",
+        help="Directory of its state, log and record. Default: a directory of your own.",
     )
     @wraps(command)
     def with_aws(*, directory: Path | None, **others: Any) -> None:
@@ -91,33 +91,33 @@ def local_option(command: Command) -> Command:
 
 
 def wanted_options(command: Command) -> Command:
-    """Add how it is to run; the command takes it as ``wanted``."""
+    """Add the options of the server; the command takes them as ``wanted``."""
 
     @click.option(
-        "--port", type=click.IntRange(1, 65535), metavar="PORT", help=f"Where it listens.  [default: {DEFAULT_PORT}]"
+        "--port", type=click.IntRange(1, 65535), metavar="PORT", help=f"Port to listen on.  [default: {DEFAULT_PORT}]"
     )
-    @click.option("--region", metavar="REGION", help=f"The region it says it is.  [default: {DEFAULT_REGION}]")
+    @click.option("--region", metavar="REGION", help=f"Region to simulate.  [default: {DEFAULT_REGION}]")
     @click.option("--docker", "in_docker", is_flag=True, help="Run it in a container.")
-    @click.option("--image", metavar="IMAGE", help=f"A LocalStack-compatible image.  [default: {IMAGE}]")
+    @click.option("--image", metavar="IMAGE", help=f"LocalStack-compatible image.  [default: {IMAGE}]")
     @wraps(command)
     def with_wanted(*, port: int | None, region: str | None, in_docker: bool, image: str | None, **others: Any) -> None:
         if image is not None and not in_docker:
-            raise click.UsageError("--image needs --docker", click.get_current_context())
+            raise click.UsageError("--image requires --docker", click.get_current_context())
         command(wanted=Wanted(port, region, image, in_docker), **others)
 
     return with_wanted
 
 
-@local.command(short_help="Start it.", epilog=examples(*UP))
-@click.option("--name", "-n", metavar="NAME", help="Deploy a limiter of this name as well.")
+@local.command(short_help="Start the local AWS.", epilog=examples(*UP))
+@click.option("--name", "-n", metavar="NAME", help="Also deploy a limiter with this name.")
 @wanted_options
 @json_option
 @local_option
 def up(aws: LocalAws, wanted: Wanted, name: str | None, as_json: bool) -> None:
-    """Start it in the background and wait until it answers. One that runs already is left alone."""
+    """Start the local AWS in the background and wait until it answers. A running one is left alone."""
     if name is not None:
         check_stack_name(name, "name")
-    with working("Starting a local AWS"):
+    with working("Starting the local AWS"):
         standing = aws.up(wanted)
     if name is not None:
         with working(f"Deploying {name}") as say:
@@ -128,48 +128,50 @@ def up(aws: LocalAws, wanted: Wanted, name: str | None, as_json: bool) -> None:
         print_note(f'To use it in this shell: eval "$(zae-limiter local env{suffix})"')
 
 
-@local.command(short_help="Stop it.", epilog=examples("zae-limiter local down", "zae-limiter local down --wipe"))
-@click.option("--wipe", is_flag=True, help="Remove all it holds.")
+@local.command(
+    short_help="Stop the local AWS.", epilog=examples("zae-limiter local down", "zae-limiter local down --wipe")
+)
+@click.option("--wipe", is_flag=True, help="Delete its state.")
 @json_option
 @local_option
 def down(aws: LocalAws, wipe: bool, as_json: bool) -> None:
-    """Stop it. What it holds is kept for the next start."""
+    """Stop the local AWS. Its state is kept for the next start."""
     with working("Stopping the local AWS"):
         stopped = aws.down(wipe=wipe)
     if as_json:
         print_json({"stopped": stopped is not None, "wiped": wipe})
         return
-    kept = "what it held is removed" if wipe else f"what it held is kept in {aws.directory}"
-    click.echo(f"It did not run; {kept}." if stopped is None else f"Stopped; {kept}.")
+    kept = "its state was deleted" if wipe else f"its state is kept in {aws.directory}"
+    click.echo(f"It was not running; {kept}." if stopped is None else f"Stopped; {kept}.")
 
 
-@local.command(short_help="Show whether it runs, and where.", epilog=STATUS_HELP)
+@local.command(short_help="Show the status of the local AWS.", epilog=STATUS_HELP)
 @json_option
 @local_option
 def status(aws: LocalAws, as_json: bool) -> None:
-    """Show whether it runs, and where."""
+    """Show whether the local AWS is running, and where."""
     standing = aws.status()
     print_standing(Shown(standing, aws.directory), as_json)
     if standing is None or not standing.answers:
         raise click.exceptions.Exit(UNAVAILABLE)
 
 
-@local.command(short_help="Show what it says.", epilog=examples(FOLLOW, "zae-limiter local logs -n 100"))
-@click.option("--follow", "-f", is_flag=True, help="Go on until it ends, or you press Ctrl-C.")
-@click.option("--lines", "-n", type=click.IntRange(min=0), default=20, show_default=True, help="How many lines.")
+@local.command(short_help="Show the log of the local AWS.", epilog=examples(FOLLOW, "zae-limiter local logs -n 100"))
+@click.option("--follow", "-f", is_flag=True, help="Continue until it ends or you press Ctrl-C.")
+@click.option("--lines", "-n", type=click.IntRange(min=0), default=20, show_default=True, help="Number of lines.")
 @local_option
 def logs(aws: LocalAws, follow: bool, lines: int) -> None:
-    """Show the last lines of its log."""
+    """Show the last lines of the log of the local AWS."""
     for line in aws.follow(lines) if follow else aws.logs(lines):
         click.echo(line)
 
 
-@local.command(short_help="Print what a shell needs to use it.", epilog=examples(*ENV, "zae-limiter local env --json"))
-@click.option("--name", "-n", metavar="NAME", help="Also name the limiter that commands work on.")
+@local.command(short_help="Print its environment variables.", epilog=examples(*ENV, "zae-limiter local env --json"))
+@click.option("--name", "-n", metavar="NAME", help="Also select this limiter for further commands.")
 @json_option
 @local_option
 def env(aws: LocalAws, name: str | None, as_json: bool) -> None:
-    """Print lines that point a shell, and every AWS client started from it, to the local AWS."""
+    """Print shell commands that make a shell, and every AWS client started from it, use the local AWS."""
     if name is not None:
         check_stack_name(name, "name")
     known = aws.environment(name)
@@ -182,24 +184,24 @@ def env(aws: LocalAws, name: str | None, as_json: bool) -> None:
 
 
 def deploy(name: str, server: Server, say: Callable[[str], None]) -> None:
-    """Deploy the stack of a limiter with its aggregator, or bring it up to date, and its default namespace."""
+    """Deploy or update the stack of a limiter with its aggregator, and create its default namespace."""
     from zae_limiter._sync.repository import SyncRepository
 
     session = session_of(server)
     builder = SyncRepository.builder(name, server.region, endpoint_url=server.endpoint_url, session=session)
-    # Nobody is to be woken at night.
+    # An experiment needs no alarms.
     builder.deadline_s(DEPLOY_S).enable_alarms(False)
     builder.build(lambda event: say(f"Deploying {name}: {event}")).close()
 
 
 def print_standing(shown: Shown, as_json: bool) -> None:
-    """Print what runs, and where."""
+    """Print the status of the local AWS."""
     facts = shown.as_dict()
     if as_json:
         print_json(facts)
         return
     if shown.standing is None:
-        print_note("It does not run. Start it: zae-limiter local up")
+        print_note("It is not running. Start it: zae-limiter local up")
         return
     state = "running" if shown.standing.answers else "running, but does not answer"
     of_kind = f"pid {facts['pid']}" if facts["pid"] else f"container {str(facts['container'])[:12]}"

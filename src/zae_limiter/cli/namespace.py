@@ -1,4 +1,4 @@
-"""``zae-limiter namespace``: parts of a limiter that know nothing of each other, from register to purge."""
+"""Define ``zae-limiter namespace``: manage isolated parts of a limiter, from register to purge."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,25 +31,26 @@ KEYS = "{id, name, status, created_at, deleted_at}"
 SHAPE, SHAPES = json_shape(KEYS), json_shape(f"[{KEYS}]")
 
 
-@click.group(short_help="Parts of a limiter that know nothing of each other.", epilog=examples(REGISTERING, LISTING))
+@click.group(short_help="Manage isolated parts of a limiter.", epilog=examples(REGISTERING, LISTING))
 def namespace() -> None:
-    """Namespaces: parts of a limiter, as for tenants, that know nothing of each other's entities, limits and usage.
+    """Manage namespaces: isolated parts of a limiter, for example one per tenant.
 
-    Data commands work in the one that --namespace names.
+    Each namespace has its own entities, limits and usage. Data commands use the one that
+    --namespace selects.
     """
 
 
 @namespace.command(
     "register",
     short_help="Register namespaces.",
-    epilog=help_of(examples(REGISTERING), json_shape("{name: id, for each}")),
+    epilog=help_of(examples(REGISTERING), json_shape("{name: id, for each namespace}")),
 )
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @principal_option
 @json_option
 @target_options
 def register(names: tuple[str, ...], principal: str | None, as_json: bool, target: Target) -> None:
-    """Register namespaces, and show their ids. One that is there already stays as it is."""
+    """Register namespaces, and show their ids. Existing ones are left as they are."""
     with opened_registry(target) as repo, working(f"Registering {len(names)} namespaces"):
         ids = repo.register_namespaces(names, principal)
     if as_json:
@@ -58,11 +59,11 @@ def register(names: tuple[str, ...], principal: str | None, as_json: bool, targe
         print_grid(Grid([Column("namespace"), Column("id")], list(ids.items())))
 
 
-@namespace.command("list", short_help="List the namespaces.", epilog=help_of(examples(LISTING), SHAPES))
+@namespace.command("list", short_help="List the active namespaces.", epilog=help_of(examples(LISTING), SHAPES))
 @json_option
 @target_options
 def list_namespaces(as_json: bool, target: Target) -> None:
-    """List the active namespaces, in the order of their names."""
+    """List the active namespaces, sorted by name."""
     with opened_registry(target) as repo:
         found = repo.list_namespaces()
     if as_json:
@@ -86,16 +87,16 @@ def show(name: str, as_json: bool, target: Target) -> None:
 
 
 @namespace.command(
-    "delete", short_help="Hide a namespace and keep its data.", epilog=help_of(examples(DELETING), SHAPE)
+    "delete", short_help="Delete a namespace, but keep its data.", epilog=help_of(examples(DELETING), SHAPE)
 )
 @click.argument("name", metavar="NAME")
 @principal_option
 @json_option
 @target_options
 def delete(name: str, principal: str | None, as_json: bool, target: Target) -> None:
-    """Hide a namespace and free its name.
+    """Delete a namespace and free its name.
 
-    Whoever works in it is refused. Its data is kept, until it is brought back by recover or removed by purge.
+    Requests in it are refused. Its data is kept until recover restores it or purge removes it.
     """
     with opened_registry(target) as repo:
         deleted = repo.delete_namespace(name, principal)
@@ -103,17 +104,17 @@ def delete(name: str, principal: str | None, as_json: bool, target: Target) -> N
         print_json(asdict(deleted))
         return
     print_line(f"Deleted namespace {deleted.name}; its data is kept under the id {deleted.id}.")
-    print_note(f"To bring it back:        {calling(f'namespace recover {deleted.id}', PLACE)}")
-    print_note(f"To remove it for good:   {calling(f'namespace purge {deleted.id}', PLACE)}")
+    print_note(f"To restore it:              {calling(f'namespace recover {deleted.id}', PLACE)}")
+    print_note(f"To remove it permanently:   {calling(f'namespace purge {deleted.id}', PLACE)}")
 
 
-@namespace.command("recover", short_help="Bring a deleted namespace back.", epilog=help_of(examples(RECOVERING), SHAPE))
+@namespace.command("recover", short_help="Restore a deleted namespace.", epilog=help_of(examples(RECOVERING), SHAPE))
 @click.argument("namespace_id", metavar="ID")
 @principal_option
 @json_option
 @target_options
 def recover(namespace_id: str, principal: str | None, as_json: bool, target: Target) -> None:
-    """Bring a deleted namespace back under its name, with all its data."""
+    """Restore a deleted namespace under its name, with all its data."""
     with known_by_id(namespace_id), opened_registry(target) as repo:
         recovered = repo.recover_namespace(namespace_id, principal)
     print_namespace(recovered, as_json)
@@ -123,22 +124,22 @@ def recover(namespace_id: str, principal: str | None, as_json: bool, target: Tar
 @json_option
 @target_options
 def orphans(as_json: bool, target: Target) -> None:
-    """List the namespaces that were deleted and are not purged, the longest deleted first."""
+    """List the namespaces that were deleted but not purged, the oldest deletion first."""
     with opened_registry(target) as repo:
         found = repo.list_orphan_namespaces()
     if as_json:
         print_json([asdict(one) for one in found])
     elif found:
-        columns = [Column("id"), Column("was called"), Column("status"), Column("deleted")]
+        columns = [Column("id"), Column("name"), Column("status"), Column("deleted")]
         print_grid(Grid(columns, [(one.id, one.name, one.status.value, one.deleted_at or "") for one in found]))
     else:
-        print_note("No namespace waits to be recovered or purged.")
+        print_note("There are no deleted namespaces.")
 
 
 @namespace.command(
     "purge",
-    short_help="Remove a deleted namespace for good.",
-    epilog=help_of(examples(PURGING), json_shape("{id, removed: how many items}")),
+    short_help="Remove a deleted namespace permanently.",
+    epilog=help_of(examples(PURGING), json_shape("{id, removed: number of items}")),
 )
 @click.argument("namespace_id", metavar="ID")
 @yes_option
@@ -146,45 +147,45 @@ def orphans(as_json: bool, target: Target) -> None:
 @json_option
 @target_options
 def purge(namespace_id: str, yes: bool, principal: str | None, as_json: bool, target: Target) -> None:
-    """Remove a deleted namespace and everything in it for good. One that was interrupted is finished by the next."""
+    """Remove a deleted namespace and all its data permanently. Repeat it to finish an interrupted purge."""
     with known_by_id(namespace_id), opened_registry(target) as repo:
         if not yes:
-            require_consent(f"Remove {described(namespace_id, repo.list_orphan_namespaces())} for good?")
+            require_consent(f"Remove {described(namespace_id, repo.list_orphan_namespaces())} permanently?")
         removed = remove_for_good(repo, namespace_id, principal)
     if as_json:
         print_json({"id": namespace_id, "removed": removed})
     else:
-        print_line(f"Removed namespace {namespace_id} and the {removed} items in it.")
+        print_line(f"Removed namespace {namespace_id} and its {removed} items.")
 
 
 def remove_for_good(repo: "SyncRepository", namespace_id: str, principal: str | None) -> int:
-    """Purge a namespace, and show how far it is."""
+    """Purge a namespace, and show the progress."""
     removed = 0
     with working(f"Removing {namespace_id}") as say:
 
         def count(more: int) -> None:
             nonlocal removed
             removed += more
-            say(f"Removing {namespace_id}: {removed} items are gone")
+            say(f"Removing {namespace_id}: {removed} items removed")
 
         return repo.purge_namespace(namespace_id, principal, count)
 
 
 def described(namespace_id: str, orphaned: Sequence[Namespace]) -> str:
-    """Name a namespace that is to be removed.
+    """Describe a namespace that is to be removed.
 
     Raises:
-        NamespaceNotFoundError: None of that id was deleted.
+        NamespaceNotFoundError: No deleted namespace has the id.
     """
     for one in orphaned:
         if one.id == namespace_id:
-            return f"namespace {namespace_id}, which was called {one.name}, and everything in it"
+            return f"namespace {namespace_id}, formerly {one.name}, and all its data"
     raise NamespaceNotFoundError(namespace_id)
 
 
 @contextmanager
 def known_by_id(namespace_id: str) -> Iterator[None]:
-    """Say where ids are found if there is none such: a name is easily given in place of one."""
+    """Suggest how to find the id if none matches, because a name is easily passed instead of an id."""
     try:
         check_namespace_id(namespace_id)
         yield

@@ -1,4 +1,4 @@
-"""``zae-limiter resource``: the limits of everyone for one resource, and what is left of them."""
+"""Define ``zae-limiter resource``: manage the default limits of a resource, and show its capacity."""
 
 from dataclasses import asdict
 from shlex import quote
@@ -32,29 +32,32 @@ COUNTED = json_shape(
 COLUMNS = [Column("entity"), Column("capacity", True), Column("available", True), Column("used", True)]
 
 
-@click.group(short_help="Limits of everyone for one resource.", epilog=examples(SETTING[0], LISTING))
+@click.group(short_help="Manage the default limits of a resource.", epilog=examples(SETTING[0], LISTING))
 def resource() -> None:
-    """Limits of every entity for one resource, unless it has its own, and what is left of them."""
+    """Manage the limits of all entities for one resource, and show its capacity.
+
+    An entity's own limits override them.
+    """
 
 
-@resource.command("set-defaults", short_help="Store the limits.", epilog=help_of(examples(*SETTING), SHAPE))
+@resource.command("set-defaults", short_help="Set the limits of a resource.", epilog=help_of(examples(*SETTING), SHAPE))
 @click.argument("name", metavar="RESOURCE")
-@limits_option("Limits to store; they replace those stored before.", required=True)
+@limits_option("Limits to set; they replace all existing ones.", required=True)
 @changing_options
 def set_defaults(name: str, limits: tuple[Limit, ...], changing: Changing) -> None:
-    """Store the limits of every entity for a resource."""
+    """Set the limits of all entities for a resource."""
     with opened(changing.store) as limiter:
         limiter.set_resource_defaults(name, list(limits), changing.principal)
         stored = limiter.get_resource_defaults(name)
     print_defaults(name, stored, changing.as_json)
 
 
-@resource.command("get-defaults", short_help="Show the limits.", epilog=help_of(examples(GETTING), SHAPE))
+@resource.command("get-defaults", short_help="Show the limits of a resource.", epilog=help_of(examples(GETTING), SHAPE))
 @click.argument("name", metavar="RESOURCE")
 @json_option
 @store_options
 def get_defaults(name: str, as_json: bool, store: StoreChoice) -> None:
-    """Show the limits of every entity for a resource."""
+    """Show the limits of all entities for a resource."""
     with opened(store) as limiter:
         stored = limiter.get_resource_defaults(name)
     print_defaults(name, stored, as_json)
@@ -62,14 +65,14 @@ def get_defaults(name: str, as_json: bool, store: StoreChoice) -> None:
 
 @resource.command(
     "delete-defaults",
-    short_help="Delete the limits.",
-    epilog=help_of(examples(DELETING), json_shape("{resource, deleted: whether there were any}")),
+    short_help="Delete the limits of a resource.",
+    epilog=help_of(examples(DELETING), json_shape("{resource, deleted: whether limits existed}")),
 )
 @click.argument("name", metavar="RESOURCE")
 @yes_option
 @changing_options
 def delete_defaults(name: str, yes: bool, changing: Changing) -> None:
-    """Delete the limits of a resource, so that those of the system count."""
+    """Delete the limits of a resource, so that those of the system apply."""
     with opened(changing.store) as limiter:
         is_there = bool(limiter.get_resource_defaults(name))
         if is_there and not yes:
@@ -78,7 +81,7 @@ def delete_defaults(name: str, yes: bool, changing: Changing) -> None:
     if changing.as_json:
         print_json({"resource": name, "deleted": is_there})
     else:
-        none = f"There are no limits of resource {name}; nothing was deleted."
+        none = f"There are no limits for resource {name}; nothing was deleted."
         print_line(f"Deleted the limits of resource {name}." if is_there else none)
 
 
@@ -90,7 +93,7 @@ def delete_defaults(name: str, yes: bool, changing: Changing) -> None:
 @json_option
 @store_options
 def list_resources(as_json: bool, store: StoreChoice) -> None:
-    """List the resources that have limits of their own; those of which entities have are in: entity list-resources."""
+    """List the resources with their own limits. For resources with limits of entities, use: entity list-resources."""
     with opened(store) as limiter:
         found = limiter.list_resources_with_defaults()
     if as_json:
@@ -99,19 +102,19 @@ def list_resources(as_json: bool, store: StoreChoice) -> None:
         print_grid(Grid([Column("resource")], [[name] for name in found]))
     else:
         store_some = calling("resource set-defaults gpt-4 -l rpm:500")
-        print_note(f"No resource has limits of its own. Store some: {store_some}")
+        print_note(f"No resource has its own limits. Set some: {store_some}")
 
 
 @resource.command(
-    "capacity", short_help="Show what is left for everyone.", epilog=help_of(examples(*COUNTING), COUNTED)
+    "capacity", short_help="Show the capacity left for all entities.", epilog=help_of(examples(*COUNTING), COUNTED)
 )
 @click.argument("name", metavar="RESOURCE")
 @click.argument("limit_name", metavar="LIMIT")
-@click.option("--parents-only", is_flag=True, help="Leave out entities that have a parent.")
+@click.option("--parents-only", is_flag=True, help="Omit entities that have a parent.")
 @json_option
 @store_options
 def capacity(name: str, limit_name: str, parents_only: bool, as_json: bool, store: StoreChoice) -> None:
-    """Show how much of a limit all entities that have used a resource may take, and what is left of it."""
+    """Show the capacity of a limit for all entities that have used a resource, and what is left of it."""
     with opened(store) as limiter, working(f"Adding up {limit_name} of {name}"):
         found = limiter.get_resource_capacity(name, limit_name, parents_only)
     if as_json:
@@ -120,7 +123,7 @@ def capacity(name: str, limit_name: str, parents_only: bool, as_json: bool, stor
         print_capacity(found)
     else:
         take = calling(f"acquire user-1 {quote(name)} -c {quote(limit_name)}:1")
-        print_note(f"Nobody has used {limit_name} of {name} yet. Whoever does is counted, as by: {take}")
+        print_note(f"No entity has used {limit_name} of {name} yet. Use it, for example: {take}")
 
 
 def print_defaults(name: str, limits: list[Limit], as_json: bool) -> None:
@@ -131,7 +134,7 @@ def print_defaults(name: str, limits: list[Limit], as_json: bool) -> None:
         print_grid(limits_grid(limits))
     else:
         store_some = calling(f"resource set-defaults {quote(name)} -l rpm:500")
-        print_note(f"There are no limits of resource {name}. Store some: {store_some}")
+        print_note(f"There are no limits for resource {name}. Set some: {store_some}")
 
 
 def capacity_facts(found: ResourceCapacity) -> dict[str, object]:
@@ -141,10 +144,10 @@ def capacity_facts(found: ResourceCapacity) -> dict[str, object]:
 
 
 def print_capacity(found: ResourceCapacity) -> None:
-    """Print the capacity of a resource, entity by entity and together."""
+    """Print the capacity of a resource, by entity and in total."""
     rows = [
         (one.entity_id, str(one.capacity), str(one.available), f"{one.utilization_pct:.1f} %") for one in found.entities
     ]
     print_grid(Grid(COLUMNS, rows))
-    left = f"{found.total_available} of {found.total_capacity} are left"
-    click.echo(f"Together: {left}, {found.utilization_pct:.1f} % in use.")
+    left = f"{found.total_available} of {found.total_capacity} left"
+    click.echo(f"Total: {left}, {found.utilization_pct:.1f} % in use.")

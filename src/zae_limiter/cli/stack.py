@@ -1,4 +1,4 @@
-"""``zae-limiter deploy, delete, status, list, cfn-template, lambda-export``: the stacks of limiters."""
+"""Define ``zae-limiter deploy, delete, status, list, cfn-template, lambda-export``: manage stacks of limiters."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -44,11 +44,13 @@ DELETE = ("zae-limiter delete --name my-app", "zae-limiter delete --name my-app 
 STACK_CODES = section(
     "Exit codes",
     "0   done",
-    "2   something is wrong with the options; nothing was changed",
-    "69  AWS refused or failed; why is on stderr",
+    "2   an option is invalid; nothing was changed",
+    "69  AWS refused or failed; stderr has the reason",
 )
-DELETE_CODES = section("Exit codes", "0   it is gone", "1   you said no", "69  AWS refused or failed; why is on stderr")
-STATUS_CODES = section("Exit codes", "0   the table answers", "69  it does not, or there is none")
+DELETE_CODES = section(
+    "Exit codes", "0   the limiter is deleted", "1   you declined", "69  AWS refused or failed; stderr has the reason"
+)
+STATUS_CODES = section("Exit codes", "0   the table answers", "69  it does not answer or does not exist")
 LISTED = [Column(title) for title in ("name", "status", "version", "schema", "created")]
 
 
@@ -61,7 +63,8 @@ LISTED = [Column(title) for title in ("name", "status", "version", "schema", "cr
 def deploy(place: StoreLocation, options: StackOptions, as_json: bool) -> None:
     """Deploy a limiter to AWS: its table, its aggregator, alarms and policies, as one CloudFormation stack.
 
-    One that stands is brought to these options and this version; what you leave out is as by default.
+    An existing stack is updated to these options and this version. Options that you omit have their
+    default.
     """
     check_stack_name(place.name, "name")
     with steps_shown(f"Deploying {place.name}") as hear:
@@ -75,10 +78,10 @@ def deploy(place: StoreLocation, options: StackOptions, as_json: bool) -> None:
 )
 @place_options
 @yes_option
-@click.option("--delete-archive", is_flag=True, help="Delete the bucket of archived audit events too.")
+@click.option("--delete-archive", is_flag=True, help="Also delete the bucket of archived audit events.")
 @json_option
 def delete(place: StoreLocation, yes: bool, delete_archive: bool, as_json: bool) -> None:
-    """Delete the stack of a limiter with its table and everything in it. Archived audit events are kept."""
+    """Delete the stack of a limiter with its table and all data. Archived audit events are kept."""
     stack = Stack(place.name, place.region.clients())
     if not yes and stack.describe() is not None:
         require_consent(what_is_lost(place, stack))
@@ -91,15 +94,15 @@ def delete(place: StoreLocation, yes: bool, delete_archive: bool, as_json: bool)
 
 
 @click.command(
-    short_help="Show how a limiter is.",
+    short_help="Show the status of a limiter.",
     epilog=f"{examples('zae-limiter status --name my-app', 'zae-limiter status -n my-app --json')}\n\n{STATUS_CODES}",
 )
 @target_options
 @json_option
 def status(target: Target, as_json: bool) -> None:
-    """Show whether a limiter is healthy, which versions it has, how much is in it and what its stack is made of."""
+    """Show the status of a limiter: its health, versions and size, and the outputs of its stack."""
     announce(target)
-    with working("Looking"):
+    with working("Reading the status"):
         standing = look(target)
     print_standing(standing, as_json)
     if not standing.status.available:
@@ -116,7 +119,7 @@ def status(target: Target, as_json: bool) -> None:
 def list_deployed(region: Region, as_json: bool) -> None:
     """List the limiters that are deployed in a region."""
     clients = region.clients()
-    with working("Looking"):
+    with working("Listing the limiters"):
         found = list_limiters(clients)
     print_limiters(found, clients.region, as_json)
 
@@ -127,7 +130,7 @@ def list_deployed(region: Region, as_json: bool) -> None:
     epilog=examples("zae-limiter cfn-template > template.yaml"),
 )
 def cfn_template() -> None:
-    """Print the CloudFormation template of a limiter, to deploy it by means of your own."""
+    """Print the CloudFormation template of a limiter, to deploy it with your own tools."""
     click.echo(limiter_template(), nl=False)
 
 
@@ -142,28 +145,28 @@ def cfn_template() -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     default=Path("lambda.zip"),
     show_default=True,
-    help="The file to write.",
+    help="File to write.",
 )
 @json_option
 def lambda_export(output: Path, as_json: bool) -> None:
-    """Write the package that the aggregator runs from, to upload it by means of your own."""
+    """Write the aggregator's package to a file, to upload it with your own tools."""
     package = build_package()
     write_file(output, package, "--output")
     if as_json:
         print_json({"path": str(output), "bytes": len(package), "handler": HANDLER})
         return
-    click.echo(f"Wrote {output} ({in_bytes(len(package))}); its handler is {HANDLER}.")
+    click.echo(f"Wrote {output} ({in_bytes(len(package))}); handler: {HANDLER}.")
 
 
 def what_is_lost(place: StoreLocation, stack: Stack) -> str:
-    """Ask for a limiter to be deleted, in words that say how much is in it."""
+    """Return the question before a limiter is deleted, with the number of its items."""
     facts = stack.table_facts()
     holding = "" if facts is None else f" and the {facts.item_count} items in its table"
     return f"Delete {place.name} in {place.resolved().region.name}{holding}?"
 
 
 def print_deployed(place: StoreLocation, state: StackState, as_json: bool) -> None:
-    """Print what stands now, and how it is used."""
+    """Print the outputs of the stack, and how to use the limiter."""
     if as_json:
         facts = {"name": place.name, "stack_status": state.status, "url": place.url}
         print_json({**facts, "outputs": dict(state.outputs)})
@@ -173,7 +176,7 @@ def print_deployed(place: StoreLocation, state: StackState, as_json: bool) -> No
 
 
 def print_deleted(place: StoreLocation, done: Deletion, as_json: bool) -> None:
-    """Print what was deleted, and what was left."""
+    """Print what was deleted, and what was kept."""
     if as_json:
         print_json({"deleted": done.existed, "archive_kept": done.archive_kept})
         return
@@ -185,7 +188,7 @@ def print_deleted(place: StoreLocation, done: Deletion, as_json: bool) -> None:
 
 
 def print_standing(standing: DeployedStatus, as_json: bool) -> None:
-    """Print how a limiter stands."""
+    """Print the status of a limiter."""
     found = standing.status
     if as_json:
         facts = {"health": standing.health, "store": standing.store, **asdict(found)}
@@ -197,11 +200,11 @@ def print_standing(standing: DeployedStatus, as_json: bool) -> None:
         click.echo()
         print_grid(outputs_grid(standing.outputs))
     if standing.unknown is not None:
-        print_note(f"Nothing could be found out of its stack: {standing.unknown}")
+        print_note(f"Its stack is unknown: {standing.unknown}")
 
 
 def status_rows(standing: DeployedStatus) -> list[tuple[str, str | None]]:
-    """Return what is shown of a limiter, by title; None where it does not apply."""
+    """Return the rows of a status by title; None for a row that does not apply."""
     found = standing.status
     items = None
     if found.table_item_count is not None:
@@ -229,7 +232,7 @@ def status_rows(standing: DeployedStatus) -> list[tuple[str, str | None]]:
 
 
 def in_milliseconds(latency_ms: float) -> str:
-    """Write a latency with the digits that tell something: ``12.3 ms``, ``0.04 ms``."""
+    """Format a latency with its significant digits: ``12.3 ms``, ``0.04 ms``."""
     return f"{latency_ms:.1f} ms" if latency_ms >= 1 else f"{latency_ms:.2f} ms"
 
 
@@ -249,7 +252,7 @@ def print_limiters(found: list[LimiterInfo], region: str, as_json: bool) -> None
 
 
 def limiter_facts(one: LimiterInfo) -> dict[str, Any]:
-    """Return what is known of a limiter, ready for JSON."""
+    """Return the data of a limiter, ready for JSON."""
     return asdict(one) | {
         "is_healthy": one.is_healthy,
         "is_in_progress": one.is_in_progress,
@@ -258,5 +261,5 @@ def limiter_facts(one: LimiterInfo) -> dict[str, Any]:
 
 
 def outputs_grid(outputs: Mapping[str, str]) -> Grid:
-    """Return what a stack tells of its parts, as a table."""
+    """Return the outputs of a stack as a table."""
     return Grid([Column("output"), Column("value")], sorted(outputs.items()))

@@ -1,4 +1,4 @@
-"""``zae-limiter system``: the limits of everyone who has no others."""
+"""Define ``zae-limiter system``: manage the limits that apply by default."""
 
 from collections.abc import Sequence
 
@@ -24,32 +24,32 @@ DELETING = "zae-limiter system delete-defaults --yes"
 SHAPE = json_shape("{limits: [LIMIT], on_unavailable: allow, block or null}", LIMIT_KEYS)
 
 
-@click.group(short_help="Limits of everyone who has no others.", epilog=examples(SETTING[0], GETTING))
+@click.group(short_help="Manage the limits that apply by default.", epilog=examples(SETTING[0], GETTING))
 def system() -> None:
-    """Limits of every entity and resource that has no others, and what to do while the store is away."""
+    """Manage the limits of entities and resources without their own, and the policy for an unavailable store."""
 
 
-@system.command("set-defaults", short_help="Store the limits.", epilog=help_of(examples(*SETTING), SHAPE))
-@limits_option("Limits to store; they replace those stored before.", required=True)
+@system.command("set-defaults", short_help="Set the default limits.", epilog=help_of(examples(*SETTING), SHAPE))
+@limits_option("Limits to set; they replace all existing ones.", required=True)
 @click.option(
     "--on-unavailable",
     type=click.Choice([choice.value for choice in OnUnavailable]),
-    help="Let calls through, or not, while the store is away. Left as it is if not given.",
+    help="Policy for requests while the store is unavailable. Unchanged if omitted.",
 )
 @changing_options
 def set_defaults(limits: tuple[Limit, ...], on_unavailable: str | None, changing: Changing) -> None:
-    """Store the limits of every entity and resource that has no others."""
+    """Set the limits of entities and resources without their own limits."""
     with opened(changing.store) as limiter:
         limiter.set_system_defaults(list(limits), on_unavailable, changing.principal)
         stored, choice = limiter.get_system_defaults()
     print_defaults(stored, choice, changing.as_json)
 
 
-@system.command("get-defaults", short_help="Show the limits.", epilog=help_of(examples(GETTING), SHAPE))
+@system.command("get-defaults", short_help="Show the default limits.", epilog=help_of(examples(GETTING), SHAPE))
 @json_option
 @store_options
 def get_defaults(as_json: bool, store: StoreChoice) -> None:
-    """Show the limits of every entity and resource that has no others."""
+    """Show the limits of entities and resources without their own limits."""
     with opened(store) as limiter:
         stored, choice = limiter.get_system_defaults()
     print_defaults(stored, choice, as_json)
@@ -57,18 +57,18 @@ def get_defaults(as_json: bool, store: StoreChoice) -> None:
 
 @system.command(
     "delete-defaults",
-    short_help="Delete the limits.",
-    epilog=help_of(examples(DELETING), json_shape("{deleted: whether there were any}")),
+    short_help="Delete the default limits.",
+    epilog=help_of(examples(DELETING), json_shape("{deleted: whether defaults existed}")),
 )
 @yes_option
 @changing_options
 def delete_defaults(yes: bool, changing: Changing) -> None:
-    """Delete the limits of every entity and resource that has no others, and what to do while the store is away."""
+    """Delete the system defaults: the limits, and the policy for an unavailable store."""
     with opened(changing.store) as limiter:
         stored, choice = limiter.get_system_defaults()
         is_there = bool(stored) or choice is not None
         if is_there and not yes:
-            require_consent(f"Delete the system defaults of namespace {changing.store.namespace}?")
+            require_consent(f"Delete the system defaults in namespace {changing.store.namespace}?")
         limiter.delete_system_defaults(changing.principal)
     if changing.as_json:
         print_json({"deleted": is_there})
@@ -77,13 +77,13 @@ def delete_defaults(yes: bool, changing: Changing) -> None:
 
 
 def print_defaults(limits: Sequence[Limit], choice: OnUnavailable | None, as_json: bool) -> None:
-    """Print limits, and what to do while the store is away."""
+    """Print limits, and the policy for an unavailable store."""
     if as_json:
         print_json({"limits": limit_facts(limits), "on_unavailable": choice})
         return
     if not limits:
-        print_note(f"There are no system defaults. Store some: {calling('system set-defaults -l rpm:1000')}")
+        print_note(f"There are no system defaults. Set some: {calling('system set-defaults -l rpm:1000')}")
         return
     print_grid(limits_grid(limits))
     if choice is not None:
-        click.echo(f"While the store is away: {choice}")
+        click.echo(f"If the store is unavailable: {choice}")

@@ -1,4 +1,4 @@
-"""``zae-limiter usage``: what was used, by hour, day and month."""
+"""Define ``zae-limiter usage``: show usage by hour, day and month."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -42,26 +42,27 @@ SUMMING = (
 
 @dataclass(frozen=True, slots=True)
 class ShownUsage:
-    """Snapshots, and where the next ones begin, None after the last."""
+    """Snapshots, and the start of the next page, None after the last."""
 
     snapshots: list[UsageSnapshot]
     next: Mapping[str, str] | None
 
 
-@click.group(short_help="What was used, by hour, day and month.", epilog=examples(LISTING[0], LISTING[1], SUMMING[0]))
+@click.group(short_help="Show usage by hour, day and month.", epilog=examples(LISTING[0], LISTING[1], SUMMING[0]))
 def usage() -> None:
-    """What was used, by hour, day and month. All times are UTC."""
+    """Show usage by hour, day and month. All times are UTC."""
 
 
-@usage.command("list", short_help="Show what was used in each window.", epilog=examples(*LISTING))
+@usage.command("list", short_help="Show the usage of each window.", epilog=examples(*LISTING))
 @asked_options(all_windows=True)
 @paging_options
 @shape_options
 @store_options
 def list_usage(asked: Asked, paging: Paging, shape: Shape, store: StoreChoice) -> None:
-    """Show what was used in each window: as a table, charts, CSV, JSON or a page.
+    """Show the usage of each window as a table, charts, CSV, JSON or a page.
 
-    Below a cascade a call counts for the key and for its parent: in the usage of a resource it is there twice.
+    With cascade, a call counts for the key and for its parent. So it counts twice in the usage of a
+    resource.
     """
     if shape.page is not None:
         check_replaceable(shape.page, shape.may_replace)
@@ -72,17 +73,17 @@ def list_usage(asked: Asked, paging: Paging, shape: Shape, store: StoreChoice) -
     if nothing is not None:
         print_note(nothing)
     if found.next is not None:
-        print_note(f"More follow: give --all, or go on with --cursor {token_of(found.next)}")
+        print_note(f"There are more; pass --all, or continue with --cursor {token_of(found.next)}")
 
 
-@usage.command("summary", short_help="Add up what was used.", epilog=examples(*SUMMING))
+@usage.command("summary", short_help="Add up the usage of all windows.", epilog=examples(*SUMMING))
 @asked_options(all_windows=False)
 @shape_options
 @store_options
 def summarize_usage(asked: Asked, shape: Shape, store: StoreChoice) -> None:
-    """Add up what was used, by limit, over windows of one kind; the mean is of windows in which there was usage.
+    """Add up usage by limit, over windows of one length. The mean is over windows with usage.
 
-    Charts and the page show these windows as well.
+    Charts and the page also show these windows.
     """
     if shape.page is not None:
         check_replaceable(shape.page, shape.may_replace)
@@ -95,7 +96,7 @@ def summarize_usage(asked: Asked, shape: Shape, store: StoreChoice) -> None:
 
 
 def wanted(paging: Paging, shape: Shape) -> int | None:
-    """How many snapshots to read, None for all: a chart of some would mislead."""
+    """Return how many snapshots to read, None for all, because a chart of only some would mislead."""
     if paging.everything or (paging.limit is None and shape.form in ("plot", "html")):
         return None
     return paging.limit or PAGE
@@ -134,13 +135,13 @@ def show_csv(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) 
 
 
 def show_json(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) -> None:
-    """Print JSON, with what ``--cursor`` takes."""
+    """Print JSON with the cursor of the next page."""
     following = None if found.next is None else token_of(found.next)
     print_json({"snapshots": [asdict(one) for one in found.snapshots], "next_cursor": following})
 
 
 def show_page(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) -> None:
-    """Write a page, and say where."""
+    """Write a page, and print its path."""
     assert shape.page is not None
     write_page(shape.page, page_of(asked, store), found.snapshots)
 

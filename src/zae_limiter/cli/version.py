@@ -1,4 +1,4 @@
-"""``zae-limiter version, check, upgrade``: whether this installation and a limiter go together, and making them."""
+"""Define ``zae-limiter version, check, upgrade``: compare this installation with a limiter, and upgrade it."""
 
 import platform
 from dataclasses import asdict
@@ -21,20 +21,20 @@ CHECK = ("zae-limiter check --name my-app", "zae-limiter check --url sqlite:///l
 UPGRADE = ("zae-limiter upgrade --name my-app --dry-run", "zae-limiter upgrade --name my-app")
 CHECK_CODES = section(
     "Exit codes",
-    "0   they go together",
-    "1   they do not; what to do is on stderr",
-    "69  the limiter cannot be reached",
+    "0   they are compatible",
+    "1   they are not; stderr says what to do",
+    "69  the limiter is unavailable",
 )
-COLUMNS = [Column("part"), Column("here"), Column("there")]
+COLUMNS = [Column("part"), Column("installed"), Column("limiter")]
 
 
-@click.command(short_help="Show the versions here and there.", epilog=examples(*VERSION))
+@click.command(short_help="Show client, table and aggregator versions.", epilog=examples(*VERSION))
 @target_options
 @json_option
 def version(target: Target, as_json: bool) -> None:
-    """Show the version of this installation, and those of a limiter if you name one."""
+    """Show the versions of this installation, and those of a limiter if you select one."""
     named = target.url is not None
-    with working("Looking"):
+    with working("Reading the versions"):
         record = inspect(target.url).record if named else None
     if as_json:
         print_json(version_facts(record, named))
@@ -44,7 +44,7 @@ def version(target: Target, as_json: bool) -> None:
         (
             "client",
             metadata.version("zae-limiter"),
-            there.client_min_version and f"{there.client_min_version} or newer",
+            there.client_min_version and f"{there.client_min_version} or later",
         ),
         ("aggregator", metadata.version("zae-limiter"), there.lambda_version or ("none" if named else "")),
         ("schema", SCHEMA_VERSION, there.schema_version),
@@ -55,39 +55,39 @@ def version(target: Target, as_json: bool) -> None:
 
 
 @click.command(
-    short_help="Check that this installation goes with a limiter.", epilog=f"{examples(*CHECK)}\n\n{CHECK_CODES}"
+    short_help="Check if this version is compatible with a limiter.", epilog=f"{examples(*CHECK)}\n\n{CHECK_CODES}"
 )
 @target_options
 @json_option
 def check(target: Target, as_json: bool) -> None:
-    """Check whether this installation and a limiter go together, and say what to do where they do not."""
+    """Check whether this installation is compatible with a limiter, and print what to do if not."""
     announce(target)
-    with working("Looking"):
+    with working("Reading the versions"):
         record = inspect(target.url).record
     found = compare(record or VersionRecord(SCHEMA_VERSION), metadata.version("zae-limiter"))
     advice = advice_on(found, target)
     if as_json:
         print_json({"compatible": advice is None, **asdict(found), "advice": advice, **version_facts(record, True)})
     elif advice is None:
-        click.echo("They go together." if record is not None else "It says no version; this installation can use it.")
+        click.echo("Compatible." if record is not None else "Compatible; the limiter has no version record.")
     if advice is not None:
         click.echo(f"Error: {advice}", err=True)
         raise click.exceptions.Exit(FAILED)
 
 
-@click.command(short_help="Upgrade a limiter to this installation.", epilog=examples(*UPGRADE))
+@click.command(short_help="Upgrade a limiter to this version.", epilog=examples(*UPGRADE))
 @target_options
-@click.option("--dry-run", is_flag=True, help="Change nothing; say what would be done.")
-@click.option("--principal", metavar="NAME", help="Who makes the change, for the version record.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, but change nothing.")
+@click.option("--principal", metavar="NAME", help="Author of the change, for the version record.")
 @json_option
 def upgrade(target: Target, dry_run: bool, principal: str | None, as_json: bool) -> None:
-    """Bring a limiter to this installation: the template of its stack, the aggregator's code, the table's schema.
+    """Upgrade a limiter to this version: its stack template, its aggregator's code, and its table's schema.
 
-    The options of the stack stay. One that was interrupted goes on when it is called again.
+    The options of the stack stay. Run it again to finish an interrupted upgrade.
     """
     announce(target)
     if dry_run:
-        with working("Looking"):
+        with working("Planning the upgrade"):
             done = plan_upgrade(target)
     else:
         with steps_shown("Upgrading") as hear:
@@ -96,9 +96,9 @@ def upgrade(target: Target, dry_run: bool, principal: str | None, as_json: bool)
 
 
 def advice_on(found: Compatibility, target: Target) -> str | None:
-    """Say what makes two that do not go together do so; None where they do."""
+    """Return how to make this installation and a limiter compatible, None if they are."""
     if found.client_outdated:
-        return "the limiter needs a newer client; install one: pip install --upgrade zae-limiter"
+        return "the limiter requires a newer client; install it: pip install --upgrade zae-limiter"
     if found.needs_migration:
         return f"the table has an older schema; upgrade it: zae-limiter upgrade{target.options}"
     if found.function_outdated:
@@ -107,7 +107,7 @@ def advice_on(found: Compatibility, target: Target) -> str | None:
 
 
 def version_facts(record: VersionRecord | None, named: bool) -> dict[str, object]:
-    """Return the versions here and there, ready for JSON."""
+    """Return the versions of this installation and of a limiter, ready for JSON."""
     here = {
         "client_version": metadata.version("zae-limiter"),
         "client_schema_version": SCHEMA_VERSION,
@@ -124,23 +124,23 @@ def print_upgraded(done: Upgraded, dry_run: bool, as_json: bool) -> None:
         for line in upgraded_lines(done, dry_run):
             click.echo(line)
     if done.newer_function is not None:
-        print_note(f"The aggregator is newer ({done.newer_function}) than this installation, and stays as it is.")
+        print_note(f"The aggregator ({done.newer_function}) is newer than this installation and was not changed.")
     for one in done.migrations:
         for place in one.damaged:
-            print_note(f"Could not be read, and is left where it is: {place}")
+            print_note(f"Could not be read and was not changed: {place}")
 
 
 def upgraded_lines(done: Upgraded, dry_run: bool) -> list[str]:
-    """Say what was changed, or would be, a line for each."""
+    """Return what was changed, or would be, one line per change."""
     would = "would be" if dry_run else "was"
-    lines = ["The stack was brought to the newest template."] if done.stack_changed else []
+    lines = ["The stack was updated to the newest template."] if done.stack_changed else []
     lines += [f"The aggregator's code {would} replaced."] if done.code_changed else []
     lines += [migration_line(one) for one in done.migrations]
     return lines or ["Everything is up to date."]
 
 
 def migration_line(one: Migrated) -> str:
-    """Say what a migration did, or would do."""
+    """Return what a migration did, or would do."""
     would = "would be" if one.dry_run else "were"
     more = f", {one.superseded} {would} superseded" if one.superseded else ""
     return f"Schema {one.target} ({one.summary}): {one.moved} {would} moved{more}."

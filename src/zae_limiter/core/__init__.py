@@ -1,1 +1,1 @@
-"""Decides: values in, values out. Nothing here waits, reads a clock, draws at random or looks at the environment."""
+"""Decide: pure functions of values. Nothing here waits, reads a clock or the environment, or draws random numbers."""

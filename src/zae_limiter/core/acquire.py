@@ -1,8 +1,8 @@
-"""The next step of an acquire, from what is known of the bucket.
+"""Decide the next step of an acquire from what is known about the bucket.
 
-Waiting code carries a step out and comes back with what it learnt. Contention alone is never a reason to reject: a
-take that is refused for a wrong guess is tried again, each time giving more away, and the last can only be refused by
-a bucket that lacks the tokens.
+The caller carries out the step and calls again with what it learned. Contention alone never
+rejects: a take that is refused because of a wrong estimate is retried. Each retry gives more tokens
+away. The last one is refused only by a bucket that lacks the tokens.
 """
 
 from collections.abc import Sequence
@@ -20,10 +20,10 @@ from zae_limiter.core.status import LimitStatus
 from zae_limiter.core.view import Amounts, EffectiveLimits, View
 
 GUESSES = 3
-"""Refusals after which a take gives tokens away rather than be refused again."""
+"""After this many refusals a take gives tokens away to avoid another one."""
 
 HALVINGS = 3
-"""Refusals after that, after which a take gives away all it may."""
+"""After this many further refusals a take gives away all that it may."""
 
 _FIRST_EFFORT = Effort()
 _SURE = Effort(sure=True)
@@ -48,9 +48,9 @@ class Create:
 
 @dataclass(slots=True)
 class Take:
-    """Take from the bucket; ``solvent`` are floors of limits that are not touched but must not owe.
+    """Take from the bucket. ``solvent`` are lowest balances of limits that are left out but must not be in debt.
 
-    ``expires_s`` None: the bucket stays.
+    The bucket never expires if ``expires_s`` is None.
     """
 
     bounds: list[Bounds]
@@ -60,7 +60,7 @@ class Take:
 
 @dataclass(slots=True)
 class Rebase:
-    """Put the bucket on the client's limits; ``takes`` says whether the request is taken in the same write."""
+    """Move the bucket to the client's limits; ``takes`` is True if the same write also takes the request."""
 
     rebasing: Rebasing
     takes: bool
@@ -68,7 +68,7 @@ class Rebase:
 
 @dataclass(slots=True)
 class Reject:
-    """Refuse the request; ``at`` is the time it was judged at."""
+    """Reject the request; ``at`` is the time for which it was decided."""
 
     at: TimeBounds
 
@@ -84,11 +84,13 @@ CREATE = Create()
 class Progress:
     """What has been done for a request so far.
 
-    ``looked``: the bucket was read or has answered since the request came. ``resolved``: its limits were read since,
-    ``resolved_at``: for a bucket of that stamp. ``vanished``: a bucket that was seen before was gone. ``refusals``: for
-    wrong guesses, not for limits that changed. ``asked``: the time of the last take that was refused.
-    ``trust_ms``: how long a view may reject without a look; ``look_first``: read before any write. ``effort``: how
-    much the next take gives away rather than be refused.
+    ``trust_ms`` is the age in milliseconds up to which a view may reject without a read. With
+    ``look_first`` the bucket is read before any write. ``looked`` is True once the bucket was read
+    or has answered a write. ``resolved`` is True once the limits were read, and ``resolved_at`` is
+    the stamp of the bucket that was the reason. ``vanished`` is True if a bucket that was seen
+    before is gone. ``refusals`` counts refusals because of wrong estimates, not because of changed
+    limits. ``asked`` is the time of the last take that was refused. ``effort`` is how much the next
+    take gives away.
     """
 
     trust_ms: int
@@ -102,28 +104,28 @@ class Progress:
     effort: Effort = _FIRST_EFFORT
 
     def after_look(self) -> "Progress":
-        """Return the progress once the bucket was read."""
+        """Return the progress after a read of the bucket."""
         return replace(self, looked=True, effort=_effort(self.refusals))
 
     def after_resolve(self, stamp: int | None) -> "Progress":
-        """Return the progress once the configuration was read, because of a bucket of that stamp."""
+        """Return the progress after the configuration was read because of a bucket with this stamp."""
         return replace(self, resolved=True, resolved_at=stamp)
 
     def after_refusal(self, asked: TimeBounds, *, guessed: bool) -> "Progress":
-        """Return the progress once a write that was judged at ``asked`` was refused; ``guessed``: by its bounds."""
+        """Return the progress after a write for the time ``asked`` was refused; ``guessed`` if by its bounds."""
         refusals = self.refusals + guessed
         return replace(self, looked=True, refusals=refusals, asked=asked, effort=_effort(refusals))
 
     def after_vanishing(self) -> "Progress":
-        """Return the progress once a bucket that was seen before turned out to be gone."""
+        """Return the progress after a bucket that was seen before turned out to be gone."""
         return replace(self, looked=True, vanished=True, asked=None)
 
 
 def amounts_of(consume: dict[str, int], terms: EffectiveLimits, field: str = "consume") -> Amounts:
-    """Return a request's amounts by position; ``field`` is what errors call it.
+    """Return a request's amounts by position; error messages call the argument ``field``.
 
     Raises:
-        ValidationError: An unknown limit, an amount that is no whole number, or one that can never be admitted.
+        ValidationError: A limit is unknown, or an amount is not a whole number or can never be admitted.
     """
     positions, limits = terms.positions, terms.limits
     amounts = []
@@ -138,7 +140,7 @@ def amounts_of(consume: dict[str, int], terms: EffectiveLimits, field: str = "co
 def _bad_amount(name: str, amount: object, terms: EffectiveLimits, field: str) -> ValidationError:
     if name not in terms.positions:
         known = ", ".join(limit.name for limit in terms.limits)
-        return ValidationError(field, name, f"is not the name of a limit in force here; these are: {known}")
+        return ValidationError(field, name, f"is not a limit in force; the limits in force are: {known}")
     capacity = terms.limits[terms.positions[name]].capacity
     if type(amount) is not int or amount < 0:
         return ValidationError(f"{field}[{name}]", amount, "must be a whole number, zero or more")
@@ -152,7 +154,7 @@ def _bad_amount(name: str, amount: object, terms: EffectiveLimits, field: str) -
 def next_step(
     view: View[Any] | None, terms: EffectiveLimits, amounts: Amounts, now: TimeBounds, progress: Progress
 ) -> NextStep:
-    """Return what to do next for a request of so much, judged by these terms."""
+    """Return the next step for a request for these amounts, under these limits."""
     if view is None:
         return _without_view(progress)
     if progress.look_first and not progress.looked:
@@ -160,6 +162,8 @@ def next_step(
     layout = view.layout
     if layout.terms is not terms and not layout.follows(terms):
         return _on_other_limits(view, terms, amounts, now, progress.resolved_at)
+    # Decide by the time of the refused write. Otherwise retries would turn a rejection into a wait
+    # for refill.
     if progress.asked is not None and _is_short(view, amounts, progress.asked):
         return Reject(progress.asked)
     bounds = take(view, amounts, now, progress.effort)
@@ -174,7 +178,8 @@ def next_step(
         expires_s = (used_ms + terms.ttl_multiplier * shared.fill_time_ms) // 1000 + 1
         if len(bounds) == len(shared.shares):
             return Take(bounds, expires_s, ())
-        # A limit that owes must not be forgotten, though this take does not touch it.
+        # Hazard: an expired bucket starts full again, which would forgive a debt. So no limit may
+        # be in debt if the bucket is to expire, not even one that this take leaves out.
         floors = solvency(view, bounds, now)
         return Take(bounds, None if floors is None else expires_s, floors or ())
     if bounds is UNSURE:
@@ -186,28 +191,32 @@ def next_step(
 def _without_view(progress: Progress) -> NextStep:
     if not progress.looked:
         return LOOK
-    # A bucket that is gone may have gone with its entity: its limits are asked for again before it is created.
+    # The bucket may have been deleted together with its entity. So the limits are read again before
+    # a new bucket is created.
     return RESOLVE if progress.vanished and not progress.resolved else CREATE
 
 
 def _on_other_limits(
     view: View[Any], terms: EffectiveLimits, amounts: Amounts, now: TimeBounds, resolved_at: int | None
 ) -> NextStep:
-    """Return the step for a bucket built from other limits than the client's."""
+    """Return the step for a bucket that was built from other limits than the client's."""
     layout = view.layout
     newer = terms.stamp > layout.stamp or (terms.stamp == layout.stamp and terms.digest != layout.digest)
+    # Hazard: two clients with different limits could rebase the bucket back and forth. So the
+    # client with the older configuration reads it again before it writes.
     if not newer and resolved_at != layout.stamp:
         return RESOLVE
     rebasing = rebase(view, terms, amounts, now)
     if not isinstance(rebasing, Short):
         return Rebase(rebasing, takes=True)
+    # The bucket lacks the tokens. Move it alone, and decide about the request on its new limits.
     bare = rebase(view, terms, (), now)
     assert not isinstance(bare, Short), "a rebase that takes nothing is never short"
     return Rebase(bare, takes=False)
 
 
 def _effort(refusals: int) -> Effort:
-    """Return how a take is written once the bucket has answered, and refused so often."""
+    """Return how a take is written after the bucket has answered and has refused this often."""
     if refusals < GUESSES:
         return _SURE
     return _HALFWAY if refusals < GUESSES + HALVINGS else _UTMOST
@@ -221,14 +230,14 @@ def _is_short(view: View[Any], amounts: Amounts, at: TimeBounds) -> bool:
 
 
 def is_fresh(view: View[Any], terms: EffectiveLimits, now_ms: int, trust_ms: int) -> bool:
-    """Return whether a view may reject without a look: on these terms, and seen less than ``trust_ms`` ago."""
+    """Return whether a view may reject without a read: it has these limits and is younger than ``trust_ms``."""
     return 0 <= now_ms - view.seen_ms < trust_ms and view.layout.follows(terms)
 
 
 def covers(view: View[Any], consume: dict[str, int], low_ms: int) -> bool:
-    """Return whether a view surely has the tokens, by the earliest time; limits that it lacks ask nothing of it.
+    """Return whether a view surely has the tokens at the earliest time. Limits that it lacks are ignored.
 
-    A quick test that goes before ``is_known_short``: False only means that the exact test is needed.
+    This is a quick test before ``is_known_short``. False only means that the exact test is needed.
     """
     layout = view.layout
     shared = layout.shared
@@ -242,20 +251,20 @@ def covers(view: View[Any], consume: dict[str, int], low_ms: int) -> bool:
                 return False
             share, needed = shared.shares[position], amount * 1000
             lacking = needed - numbers[position] + layout.grids[position]
-            # Written out, because this is done for every acquire that cascades.
+            # Inlined, because it runs for every acquire that cascades.
             if needed > share.capacity_milli or lacking > low_ms * share.amount_milli // share.period_ms:
                 return False
     return True
 
 
 def is_known_short(view: View[Any], terms: EffectiveLimits, amounts: Amounts, now: TimeBounds, trust_ms: int) -> bool:
-    """Return whether a fresh view shows that a bucket lacks the tokens, so that a write to any other is in vain."""
+    """Return whether a fresh view shows that a bucket lacks the tokens, so that no other bucket need be written."""
     return is_fresh(view, terms, now[1], trust_ms) and _is_short(view, amounts, now)
 
 
 @dataclass(slots=True)
 class LimitLevel:
-    """One limit of a bucket as it would be judged now."""
+    """One limit of a bucket, as the next request would find it."""
 
     baseline: Baseline
     balance_milli: int
@@ -271,21 +280,21 @@ class LimitLevel:
         return self.baseline.limit
 
     def available_milli(self, now: TimeBounds) -> int:
-        """Return what is available now."""
+        """Return the millitokens available now."""
         return self.baseline.level(self.balance_milli, now[0])
 
     def less(self, milli: int, at: TimeBounds) -> "LimitLevel":
-        """Return how the limit stands once so much was taken from it."""
+        """Return the limit after a take of ``milli`` millitokens."""
         ceiling = self.baseline.capacity_milli - self.baseline.earned(at[0])
         return LimitLevel(self.baseline, min(ceiling, self.balance_milli) - milli) if milli else self
 
     def wait_ms(self, needed_milli: int, now: TimeBounds) -> int:
-        """Return how long it takes until ``needed_milli`` are available; 0 if nothing is needed, even in debt."""
+        """Return the milliseconds until ``needed_milli`` are available; 0 if nothing is needed, even in debt."""
         return max(0, self.baseline.ready_ms(self.balance_milli, needed_milli) - now[0]) if needed_milli else 0
 
 
 def limit_levels(view: View[Any] | None, terms: EffectiveLimits, now: TimeBounds) -> list[LimitLevel]:
-    """Return how each limit in force stands, as if a bucket on other limits, or none, had been brought up to date."""
+    """Return the level of each limit in force, as if the bucket had been created or moved to these limits now."""
     if view is None:
         return [_full(limit, now) for limit in terms.limits]
     layout = view.layout
@@ -312,7 +321,7 @@ def _full(limit: Limit, now: TimeBounds, shard: int = 0, shard_count: int = 1) -
 
 
 class LevelOfLimit(Protocol):
-    """How one limit stands, on one shard or on all."""
+    """The level of one limit, on one shard or on all."""
 
     @property
     def name(self) -> str:
@@ -325,29 +334,29 @@ class LevelOfLimit(Protocol):
         ...
 
     def available_milli(self, now: TimeBounds) -> int:
-        """Return what is available now."""
+        """Return the millitokens available now."""
         ...
 
     def less(self, milli: int, at: TimeBounds) -> "LevelOfLimit":
-        """Return how the limit stands once so much was taken from it."""
+        """Return the limit after a take of ``milli`` millitokens."""
         ...
 
     def wait_ms(self, needed_milli: int, now: TimeBounds) -> int:
-        """Return how long it takes until ``needed_milli`` are available."""
+        """Return the milliseconds until ``needed_milli`` are available."""
         ...
 
 
 def statuses(
     bucket: tuple[str, str], stands: Sequence[LevelOfLimit], amounts: Amounts, judged: TimeBounds, now: TimeBounds
 ) -> list[LimitStatus]:
-    """Return the status of every limit of a bucket (entity and resource), as it was judged, with the wait from now."""
+    """Return the status of every limit of a bucket (entity, resource) as of ``judged``, with the wait from ``now``."""
     entity_id, resource = bucket
     requested = dict(amounts)
     result = []
     for position, standing in enumerate(stands):
         wanted, limit = requested.get(position, 0), standing.limit
         available = standing.available_milli(judged)
-        # Nothing is never too much, not even of a limit in debt.
+        # A request for 0 tokens is never too much, even for a limit in debt.
         exceeded = available < wanted and wanted > 0
         result.append(
             LimitStatus(

@@ -1,10 +1,16 @@
-"""How a take is written to a limit while others are at work: add, set, or look first.
+"""Choose how a take writes one limit while other clients use the bucket: add, set, or read first.
 
-A client alone knows whether a limit is full. Among others it must guess, and a wrong guess costs a refused write.
-Two ways are open: to *add* is right up to the capacity; to *set* the balance to a target is right from that target
-up, and gives away what is above it. So a target a little below the capacity is right more often, for a few tokens.
+A client that is alone knows whether a limit is full. With other clients it has to estimate, and a
+wrong estimate costs a refused write. There are two forms of the write:
 
-Who guesses wrong learns the truth from the refusal. Tune the constants with ``bench/full_mark.py``.
+- *add* subtracts the tokens from the balance. It is right while the limit is not above its capacity.
+- *set* writes the balance that follows from a target level. It is right while the level is at least the target.
+
+A set gives away what is above the target. So a target a little below the capacity is right more
+often, at the price of a few tokens. A refused write returns the item, so the next attempt has a new
+view. A wrong choice never admits too much, because the table checks the bounds of the write.
+
+Tune the constants with ``bench/full_mark.py``.
 """
 
 from dataclasses import dataclass
@@ -15,27 +21,38 @@ from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.view import Pace, View
 
 SLACK_DIVISOR = 64
-"""A guess may give away at most this part of the capacity, and only while others are at work."""
+"""An estimate may give away at most the capacity divided by this number, and only while other clients write."""
 
 HALFWAY, UTMOST = 1, 2
 
+# Width of an estimate, in standard deviations. A smaller number risks refused writes. A larger one
+# gives away more tokens, or reads more often.
 _DEVIATIONS = 2.0
+
+# How far below full a limit usually is, in takes: at least _LEAST_GAP, and _QUEUED more per take
+# that would wait in a queue of the same load.
 _LEAST_GAP = 3.0
 _QUEUED = 8.0
+
+# If others take at least this often while the slack refills, adding is the better estimate.
 _CROWD = 5.0
 
 Bounds = tuple[int, int, int, int | None, int | None]
-"""How a take is written to one limit: its position and what is taken, the lowest and the highest balance (None: no
-bound) at which that is right, and the balance to set, None to subtract what is taken. A bare tuple: one is made for
-every limit of every acquire."""
+"""How a take is written to one limit: position, taken, lowest balance, highest balance, new balance.
+
+The write is right from the lowest to the highest balance; a highest balance of None is no bound. A
+new balance of None means that the write subtracts what is taken. This is a bare tuple because every
+acquire makes one per limit.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How a take is written: ``sure`` never answers Unsure; ``yielding`` gives tokens away rather than be refused.
+    """How a take is written: ``sure`` never returns Unsure, ``yielding`` gives tokens away to avoid a refusal.
 
-    ``yielding`` is 0 for the full level, HALFWAY down to what is asked for where it is full, or UTMOST: just what is
-    asked for, everywhere.
+    ``yielding`` is 0, HALFWAY or UTMOST. With 0 the estimate chooses the target. With HALFWAY the
+    target is halfway between the level and what is taken, if the limit looks full. With UTMOST it
+    is what is taken.
     """
 
     sure: bool = False
@@ -44,7 +61,7 @@ class Effort:
 
 @dataclass(slots=True)
 class Spend:
-    """What is taken of one limit, and the least and the most it can have earned."""
+    """What is taken from one limit, and the least and the most it can have earned, in millitokens."""
 
     position: int
     taken: int
@@ -53,24 +70,32 @@ class Spend:
 
 
 def guess(view: View[Any], spend: Spend, now: TimeBounds, effort: Effort) -> Bounds | None:
-    """Return how a take is written to one limit where others are at work, None if it is better to look first."""
+    """Return how a take is written to one limit that others use too, None if reading first is better."""
     share = view.layout.shared.shares[spend.position]
     balance = view.numbers[spend.position]
     capacity = share.capacity_milli
+    # How far the view is above full, at the latest possible time.
     over = balance + spend.most - capacity
     if effort.yielding == UTMOST or (effort.yielding and over > 0):
         return _set(spend, _yielded(min(capacity, balance + spend.earned), spend.taken, effort.yielding))
     expected, spread = _used_by_others(view, spend.position, now)
     if over <= 0 or expected - spread >= over:
+        # The limit is not full, or others have used up the overflow even by the low estimate. So
+        # adding is right. But if they have also used what this take needs, a read is cheaper than a
+        # refusal.
         drained = balance + spend.earned - expected < spend.taken
         return None if drained and not effort.sure else _add(spend, capacity)
     pace = view.pace
-    assert pace is not None, "who is alone, and yields nothing, does not guess"
+    assert pace is not None, "a client that is alone and yields nothing does not estimate"
     offered = share.amount_milli / share.period_ms / share.shard_count
     slack = capacity // SLACK_DIVISOR
     if _takes_while_filling(pace, spend, slack, offered) >= _CROWD:
-        # Whoever finds it full sets it back by all the slack, and then all others add until it is full again.
+        # A client that finds the limit full sets it to ``slack`` below full. All others then add
+        # until it is full again, so adding is right most of the time.
         return _set(spend, max(spend.taken, capacity - slack)) if effort.sure else _add(spend, capacity)
+    # The set is right if others took at most ``wanted`` more than the overflow. The first term
+    # covers the high estimate of their takes. The second term covers a client that has cut the
+    # overflow since the view: the limit is then about the usual gap below full.
     wanted = max(expected + spread - over, min(expected + spread, _usual_gap(pace, spend.position, offered)))
     if wanted > slack and not effort.sure:
         return None
@@ -79,7 +104,8 @@ def guess(view: View[Any], spend: Spend, now: TimeBounds, effort: Effort) -> Bou
 
 def _add(spend: Spend, capacity: int) -> Bounds:
     if spend.taken - spend.earned > capacity - spend.most:
-        # The time is so unsure that no balance is surely enough and surely not too much.
+        # The time is so uncertain that no balance is both surely enough and surely not above the
+        # capacity.
         return _set(spend, capacity)
     return spend.position, spend.taken, spend.taken - spend.earned, capacity - spend.most, None
 
@@ -94,19 +120,22 @@ def _yielded(level: int, taken: int, yielding: int) -> int:
 
 
 def _used_by_others(view: View[Any], position: int, now: TimeBounds) -> tuple[float, float]:
-    """Return what others are expected to have taken since the view was seen, and how far off that may be."""
+    """Return what others are expected to have taken since the view was seen, and the width of that estimate."""
     pace = view.pace
     age_ms = now[1] - view.seen_ms
     if pace is None or age_ms <= 0:
         return 0.0, 0.0
     expected = pace.expected(position, age_ms)
+    # The takes of many clients arrive like a Poisson process: the variance of their count is its
+    # mean.
     return expected, _DEVIATIONS * sqrt(expected * pace.size(position))
 
 
 def _takes_while_filling(pace: Pace, spend: Spend, slack: int, offered: float) -> float:
-    """Return how often others take from a limit in the time that it takes to fill from ``slack`` below full.
+    """Return how often others take from a limit while it refills from ``slack`` below full.
 
-    They may write without taking from this limit, so what they take of it counts, in amounts like this one.
+    Others may write to the bucket without taking from this limit. So their usage of this limit also
+    bounds the result, in amounts as large as this take.
     """
     used = pace.expected(spend.position, 1)
     if used >= offered:
@@ -115,9 +144,11 @@ def _takes_while_filling(pace: Pace, spend: Spend, slack: int, offered: float) -
 
 
 def _usual_gap(pace: Pace, position: int, offered: float) -> float:
-    """Return how far below full a limit is, as a rule, that others use at their pace and time refills.
+    """Return how far below full a limit usually is, if others use it at their pace while it refills.
 
-    It is the work waiting in a queue: hardly any while they take little, without bound as they take nearly all.
+    This is the work that waits in a queue. It is small at a low load, and grows without bound as
+    the load approaches 1.
     """
+    # No division by zero: a load of 1 or more counts as a crowd, and returns before this call.
     load = pace.expected(position, 1) / offered
     return pace.size(position) * (_LEAST_GAP + _QUEUED * load / (1 - load))

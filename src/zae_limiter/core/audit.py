@@ -1,4 +1,4 @@
-"""AuditEvent: who changed what, and when. Writing and keeping events is done elsewhere."""
+"""Describe audit events: who changed what, and when. ``store/audit.py`` writes and reads them."""
 
 import re
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ _EVENT_ID = re.compile(r"[0-9]{13,}-[0-9a-f]{16}")
 
 
 class AuditAction(StrEnum):
-    """The changes that leave an event."""
+    """The kinds of change that are audited."""
 
     ENTITY_CREATED = "entity_created"
     ENTITY_DELETED = "entity_deleted"
@@ -37,7 +37,7 @@ class AuditAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AuditEvent:
-    """One change; ``action`` is plain text where a newer version wrote one that is not known here."""
+    """One change. ``action`` is plain text if a newer version wrote an action that is unknown here."""
 
     event_id: str
     timestamp: str
@@ -50,7 +50,7 @@ class AuditEvent:
 
 @dataclass(frozen=True, slots=True)
 class AuditChange:
-    """What an event tells of a change, before it has an id and a time."""
+    """A change to audit, before the event has an id and a time."""
 
     action: AuditAction
     entity_id: str
@@ -73,40 +73,40 @@ def record(change: AuditChange, now_ms: int, number: int) -> AuditEvent:
 
 
 def make_event_id(now_ms: int, number: int) -> str:
-    """An id that sorts by time, then by a number of 64 bits; clients count up from one that chance chose."""
+    """Return an id that sorts by time, then by a 64-bit number, which each client counts up from a random start."""
     return f"{now_ms:013d}-{number % 2**_NUMBER_BITS:016x}"
 
 
 def check_event_id(value: object, field: str = "event_id") -> None:
-    """Require the id of an event.
+    """Require a valid event id.
 
     Raises:
-        ValidationError: it is none.
+        InvalidIdentifierError: The value is not an event id.
     """
     if type(value) is not str or not _EVENT_ID.fullmatch(value):
         raise InvalidIdentifierError(field, value, "must be the event_id of an audit event")
 
 
 def resource_audit_id(resource: str) -> str:
-    """The id under which the events of a resource's defaults are kept."""
+    """Return the id that the events of a resource's defaults are stored under."""
     return f"{_RESOURCE_AUDIT_PREFIX}{resource}"
 
 
 def namespace_audit_id(namespace: str) -> str:
-    """The id under which the events of a namespace are kept."""
+    """Return the id that the events of a namespace are stored under."""
     return f"{_NAMESPACE_AUDIT_PREFIX}{namespace}"
 
 
 def is_namespace_audit_id(entity_id: str) -> bool:
-    """Say whether the events under an id are those of a namespace."""
+    """Return whether an id is that of a namespace's events."""
     return entity_id.startswith(_NAMESPACE_AUDIT_PREFIX)
 
 
 def check_audit_id(value: object, field: str = "entity_id") -> None:
-    """Require an id that events may be kept under: of an entity, or one of those that start with ``$``.
+    """Require an id that events can be stored under: an entity id, or one of the ids that start with ``$``.
 
     Raises:
-        ValidationError: it is none.
+        ValidationError: The value is neither.
     """
     if type(value) is not str or not value.startswith("$"):
         check_entity_id(value, field)
@@ -119,10 +119,10 @@ def check_audit_id(value: object, field: str = "entity_id") -> None:
 
 
 def check_principal(value: object) -> None:
-    """Require the name of whoever makes a change, or None.
+    """Require the name of the user or program that makes a change, or None.
 
     Raises:
-        ValidationError: it is neither.
+        ValidationError: The value is neither.
     """
     if value is not None:
         check_text("principal", value, _MAX_PRINCIPAL)

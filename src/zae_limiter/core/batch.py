@@ -1,6 +1,7 @@
-"""Requests to one bucket that travel together: how many of them, and which of them a balance admits.
+"""Decide which requests to one bucket are sent together, and which of them a balance admits.
 
-They are judged in the order in which they came, each by what those before it leave, as if each had gone alone.
+Requests are decided in the order of their arrival, each after those before it, as if each had been
+sent alone.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ Request = Mapping[str, int]
 
 
 def together(requests: Iterable[Request]) -> dict[str, int]:
-    """Return what requests ask for in all."""
+    """Return the sum of requests, by limit."""
     total: dict[str, int] = {}
     for request in requests:
         for name, amount in request.items():
@@ -23,7 +24,10 @@ def together(requests: Iterable[Request]) -> dict[str, int]:
 
 
 def admitted(requests: Iterable[Request], available: Mapping[str, int]) -> list[bool]:
-    """Say of each request whether what is available suffices for it, after those before it; others are not limited."""
+    """Return for each request whether the available tokens suffice for it, after those admitted before it.
+
+    A limit that is not in ``available`` rejects nothing.
+    """
     left = dict(available)
     result = []
     for request in requests:
@@ -37,7 +41,7 @@ def admitted(requests: Iterable[Request], available: Mapping[str, int]) -> list[
 
 
 def fitting(requests: Sequence[Request], room: Mapping[str, int]) -> int:
-    """Return how many requests, from the first, fit into a room together."""
+    """Return how many requests, counted from the first, fit into ``room`` together."""
     left = dict(room)
     for count, request in enumerate(requests):
         for name, amount in request.items():
@@ -49,11 +53,11 @@ def fitting(requests: Sequence[Request], room: Mapping[str, int]) -> int:
 
 
 def room_of(view: View[Any], terms: EffectiveLimits, now: TimeBounds) -> dict[str, int]:
-    """Return the tokens that each limit in force has, as far as a view tells."""
+    """Return the tokens that each limit in force has, according to a view."""
     levels = zip(view.layout.in_force, view.numbers, strict=False)
     return {base.name: base.level(balance, now[0]) // 1000 for base, balance in levels if base.name in terms.positions}
 
 
 def capacities_of(terms: EffectiveLimits) -> dict[str, int]:
-    """Return the most that can be taken of each limit at once."""
+    """Return the capacity of each limit: the most that one write can take."""
     return {limit.name: limit.capacity for limit in terms.limits}

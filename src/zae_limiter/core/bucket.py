@@ -1,8 +1,9 @@
-"""One limit on its baseline: what it has earned, its level, and when a request would be admitted.
+"""Compute one limit on its baseline: what it has earned, its level, and when a request would be admitted.
 
-Integers only: millitokens and milliseconds. The stored balance is the one *as of the baseline*, which does not move
-when tokens are taken or earned; refill is never written but read off an absolute grid, so nothing is lost to rounding
-however often a bucket is looked at. What several limits do together is ``composite``'s business.
+All numbers are integers, in millitokens and milliseconds. The stored balance is the balance *as of
+the baseline*. The baseline does not move when tokens are taken or earned. Refill is never written:
+it is read from an absolute grid, so repeated reads lose nothing to rounding. ``bucket_changes``
+handles several limits together.
 """
 
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from zae_limiter.core.limit import Limit
 from zae_limiter.core.sharding import least_whole, share
 
 TimeBounds = tuple[int, int]
-"""The earliest and the latest the true time may be, in milliseconds; the two are equal where the clock is sure."""
+"""The earliest and the latest possible true time, in milliseconds. They are equal if the clock is exact."""
 
 
 def grid(at_ms: int, amount_milli: int, period_ms: int) -> int:
@@ -21,7 +22,7 @@ def grid(at_ms: int, amount_milli: int, period_ms: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LimitShare:
-    """One limit on one shard, at any time: ``capacity_milli`` is the shard's share, the refill is undivided.
+    """One limit on one shard, at any time. ``capacity_milli`` is the shard's share; the refill is undivided.
 
     All buckets with the same limit share one of these.
     """
@@ -36,22 +37,23 @@ class LimitShare:
 
     @classmethod
     def of(cls, limit: Limit, shard: int = 0, shard_count: int = 1) -> "LimitShare":
-        """Return the share of one shard of a bucket in a limit."""
+        """Return one shard's share of a limit."""
         capacity = share(limit.capacity_milli, shard, shard_count)
         return cls(limit, limit.name, capacity, limit.refill_amount_milli, limit.refill_period_ms, shard, shard_count)
 
     def offered(self, at_ms: int) -> int:
         """Return the shard's share of the grid at ``at_ms``."""
-        # As ``grid``, without the call.
+        # The same as ``grid``, inlined because it runs for every limit of every acquire.
         whole = at_ms * self.amount_milli // self.period_ms
         return whole if self.shard_count == 1 else share(whole, self.shard, self.shard_count)
 
 
 @dataclass(slots=True)
 class Baseline:
-    """One limit of one shard, and the time its balance is counted from; ``grid_milli`` is what was offered by then.
+    """One limit of one shard, and the time its balance is counted from.
 
-    Made for each use, and never kept: a bucket keeps the two numbers.
+    ``grid_milli`` is what the limit had offered by then. A baseline is made for each use and never
+    stored: a bucket stores the two numbers.
     """
 
     share: LimitShare
@@ -86,25 +88,27 @@ class Baseline:
 
     @property
     def shard_count(self) -> int:
-        """The shard's count."""
+        """The number of shards if every shard had been split as often as this one."""
         return self.share.shard_count
 
     def earned(self, now_ms: int) -> int:
-        """Return what has been earned since the baseline; nothing if ``now_ms`` is not after it."""
+        """Return the millitokens earned since the baseline, 0 if ``now_ms`` is not after it."""
+        # Hazard: a client whose clock is behind the baseline would compute a negative refill.
         return self.share.offered(now_ms) - self.grid_milli if now_ms > self.start_ms else 0
 
     def level(self, balance_milli: int, now_ms: int) -> int:
-        """Return what is available at ``now_ms``; below zero the limit is in debt."""
+        """Return the millitokens available at ``now_ms``; a negative level is debt."""
         return min(self.share.capacity_milli, balance_milli + self.earned(now_ms))
 
     def ready_ms(self, balance_milli: int, needed_milli: int) -> int:
         """Return the first millisecond at which the level reaches ``needed_milli``, 0 if it did at the baseline.
 
-        It is the caller's to ask for no more than the capacity: more is never reached.
+        The caller must not ask for more than the capacity, because the level never reaches it.
         """
         lacking = needed_milli - balance_milli
         if lacking <= 0:
             return 0
         part = self.share
         offered = least_whole(self.grid_milli + lacking, part.shard, part.shard_count)
+        # Round up: one millisecond earlier, the grid has not offered enough yet.
         return -(-offered * part.period_ms // part.amount_milli)

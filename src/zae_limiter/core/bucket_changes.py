@@ -1,8 +1,9 @@
-"""Several limits on one baseline: what one write does to each of them, limit by limit.
+"""Decide what one write does to each limit of a bucket.
 
-A take answers with bounds, a settlement with parts: what to do to each balance, and in which range of balances that
-is right. Right or wrong is decided by the balance the table holds, not by the one the client saw, so a client that saw
-something old is refused and never over-admits. ``schema.bucket_writes`` writes them down.
+A take returns bounds, a settlement returns parts. Both say what to do to each balance, and in which
+range of balances that is right. The table checks the range against the balance it stores, not the
+one that the client saw. So a client with an old view is refused and never admits too much.
+``schema.bucket_writes`` turns the result into an update.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from zae_limiter.core.view import Amounts, View
 
 @dataclass(slots=True)
 class Add:
-    """Change a balance by ``change`` if it is from ``low`` to ``high``; None is no bound."""
+    """Change a balance by ``change`` if it is between ``low`` and ``high``, both included; None is no bound."""
 
     position: int
     spent: int
@@ -39,17 +40,17 @@ class Reset:
 Part = Add | Reset
 
 Floors = Sequence[tuple[int, int]]
-"""Positions of limits, and the balances they must not be below."""
+"""Positions of limits, and the lowest balance that each may have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Short:
-    """The view shows too little for the request."""
+    """The view shows too few tokens for the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unsure:
-    """The view is too old to tell how to write: a look is cheaper than a refused write."""
+    """The view is too old to choose a form of the write. A read is cheaper than a refused write."""
 
 
 SHORT = Short()
@@ -70,9 +71,10 @@ def expiry_s(used_ms: int, fill_time_ms: int, multiplier: int) -> int:
 
 
 def take(view: View[Any], amounts: Amounts, now: TimeBounds, effort: Effort) -> list[Bounds] | Short | Unsure:
-    """Return how a take is written, limit by limit: subtract where it is not full, set where it is.
+    """Return how a take is written, limit by limit: subtract if the limit is not full, set if it is.
 
-    A limit of which nothing is taken is left out, so its debt neither rejects the request nor is changed.
+    A limit of which nothing is taken is left out. So its debt does not reject the request, and
+    stays as it is.
     """
     low_ms, high_ms = now
     layout = view.layout
@@ -89,13 +91,15 @@ def take(view: View[Any], amounts: Amounts, now: TimeBounds, effort: Effort) -> 
         balance = numbers[position]
         capacity = share.capacity_milli
         if unsharded:
-            # What ``Baseline.earned`` returns, written out: this is done for every limit of every acquire.
+            # The same as ``Baseline.earned``, inlined because it runs for every limit of every acquire.
             earned = at_most = low_ms * share.amount_milli // share.period_ms - grids[position]
             if high_ms != low_ms:
                 at_most = high_ms * share.amount_milli // share.period_ms - grids[position]
         else:
             baseline = layout.baseline(position)
             earned, at_most = baseline.earned(low_ms), baseline.earned(high_ms)
+        # Two times, each on the strict side: there must be enough at the earliest time, and no overflow at the latest.
+        # ``ceiling`` is the balance at which the limit is exactly full at the latest time.
         if taken > balance + earned or taken > capacity:
             return SHORT
         ceiling = capacity - at_most
@@ -107,13 +111,15 @@ def take(view: View[Any], amounts: Amounts, now: TimeBounds, effort: Effort) -> 
         elif balance <= ceiling:
             bounds.append((position, taken, taken - earned, ceiling, None))
         else:
-            # At an unsure time it must be there at the early end, and is charged at the late one.
+            # The limit is full and overflows. Subtracting would keep the overflow, so the write
+            # sets the balance. The floor refuses it if another client has cut the overflow
+            # meanwhile.
             bounds.append((position, taken, max(ceiling, taken - earned), None, ceiling - taken))
     return bounds
 
 
 def solvency(view: View[Any], bounds: Sequence[Bounds], now: TimeBounds) -> Floors | None:
-    """Return the floors below which a limit that a take does not touch would owe; None if one does."""
+    """Return the lowest balance without debt of each limit that a take leaves out, None if one is in debt."""
     layout = view.layout
     touched = {bound[0] for bound in bounds}
     floors = []
@@ -128,10 +134,10 @@ def solvency(view: View[Any], bounds: Sequence[Bounds], now: TimeBounds) -> Floo
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What a lease owes a bucket when it ends, or is given back: debits and credits in millitokens, by limit.
+    """What a lease owes a bucket at its end, or on a rollback: debits and credits in millitokens, by limit.
 
-    Only a bucket with the birth number ``birth`` gets the credits. None: the bucket that was charged had no birth
-    number, and any bucket gets them.
+    Only a bucket with the birth number ``birth`` gets the credits. If ``birth`` is None, any bucket
+    gets them, because the bucket that was charged had no birth number.
     """
 
     debits: tuple[tuple[str, int], ...] = ()
@@ -140,18 +146,21 @@ class Settlement:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The limits it speaks of."""
+        """The names of the limits that are debited or credited."""
         return tuple(name for name, _ in self.debits + self.credits)
 
     def credits_reach(self, birth: int | None) -> bool:
-        """Say whether a bucket with this birth number gets the credits, if there are any."""
+        """Return whether a bucket with this birth number gets the credits; True if there are none."""
         return not self.credits or self.birth is None or self.birth == birth
 
     def due(self, birth: int | None) -> "Settlement":
         """Return what a bucket with this birth number is charged or credited.
 
-        Credits for another bucket are left out. Debits and credits of one limit become their difference.
+        Credits for another bucket are left out. Debits and credits of one limit become their
+        difference.
         """
+        # Hazard: netting against a bucket that replaced the charged one would hide a debit behind a
+        # credit that this bucket must not get.
         if not self.credits_reach(birth):
             return Settlement(self.debits)
         if not self.debits or not self.credits:
@@ -165,7 +174,7 @@ class Settlement:
 
 @dataclass(slots=True)
 class Settling:
-    """The parts of a settlement; ``held`` if a debit requires the bucket to be as it was seen.
+    """The parts of a settlement. ``held`` is True if a debit requires the bucket to be as it was seen.
 
     ``birth`` is the birth number that credits require, None if they require none.
     """
@@ -176,7 +185,7 @@ class Settling:
 
 
 def settle(view: View[Any], settlement: Settlement, now: TimeBounds, tries: int) -> Settling:
-    """Return the parts that charge debits and give credits. Limits the bucket no longer has are left out."""
+    """Return the parts that charge debits and give credits. Limits that the bucket no longer has are left out."""
     layout = view.layout
     parts: list[Part] = []
     settlement = settlement.due(layout.birth)
@@ -188,12 +197,14 @@ def settle(view: View[Any], settlement: Settlement, now: TimeBounds, tries: int)
     for name, milli in settlement.credits:
         position = layout.position(name)
         if position is not None:
+            # A credit needs no bounds: adding commutes with every other write, and the next take
+            # cuts off what is above the capacity.
             parts.append(Add(position, -milli, milli, None, None))
     return Settling(parts, held, settlement.birth)
 
 
 def _debit(view: View[Any], position: int, debt: int, at: tuple[int, int]) -> Part:
-    """Return the part of a debit: it always fits, but must not charge an overflow that nobody was owed."""
+    """Return the part of a debit. It may leave a debt, but must not be paid from an overflow."""
     now_ms, tries = at
     baseline = view.layout.baseline(position)
     balance = view.numbers[position]
@@ -201,6 +212,7 @@ def _debit(view: View[Any], position: int, debt: int, at: tuple[int, int]) -> Pa
     ceiling = baseline.capacity_milli - earned
     if balance <= ceiling:
         return Add(position, debt, -debt, None, ceiling)
-    # Refused again and again near the full mark: aim lower, which gives tokens away and is right more widely.
+    # After repeated refusals near the full level, halve the target on every second try. That gives
+    # tokens away, but a lower floor is refused less often.
     floor = (baseline.capacity_milli >> tries // 2) - earned if tries > 1 else ceiling + 1
     return Reset(position, debt, min(ceiling, floor) - debt, floor)

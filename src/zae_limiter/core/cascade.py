@@ -1,6 +1,6 @@
-"""Several buckets taken together or not at all: the error of a request of which some buckets failed.
+"""Choose the error of a request to several buckets, of which all or none are taken from.
 
-Taking and giving back is done elsewhere.
+``_async/limiter/cascade.py`` takes and gives back.
 """
 
 from collections.abc import Sequence
@@ -11,15 +11,16 @@ from zae_limiter.core.errors import RateLimiterUnavailable, ZAELimiterError
 
 @dataclass(frozen=True, slots=True)
 class BucketFailed:
-    """A call for one of several buckets failed; it did not reject the request for lack of tokens."""
+    """A call for one of several buckets failed for another reason than a lack of tokens."""
 
     error: ZAELimiterError
 
 
 def error_of(failures: Sequence[ZAELimiterError], *, rejected: bool) -> ZAELimiterError | None:
-    """Return the error of a request; None if all buckets admit it, or if a rejection is all there is to report.
+    """Return the error of a request, None if all buckets admit it or if only a rejection is to be reported.
 
-    An invalid request comes first, because only the caller can correct it. Then a rejection, then an unavailable store.
+    The order is: an invalid request, which only the caller can correct; a rejection; an unavailable
+    store.
     """
     for failure in failures:
         if not isinstance(failure, RateLimiterUnavailable):

@@ -1,7 +1,7 @@
-"""Which limits are in force for an entity and a resource: four levels, over records already read.
+"""Resolve the limits in force for an entity and a resource, from four levels of stored records.
 
-The nearest level that has limits wins: entity and resource, entity ``_default_``, resource, system.
-Reading and caching records is done elsewhere.
+The first level that has limits wins: entity and resource, entity ``_default_``, resource, system.
+``store/configs.py`` reads the records.
 """
 
 from base64 import b64decode, urlsafe_b64encode
@@ -21,7 +21,7 @@ _MAX_CURSOR = 1024
 
 @dataclass(frozen=True, slots=True)
 class ConfigRecord:
-    """The limits of one level; ``deleted`` is the tombstone of such a record, which keeps its version."""
+    """The limits of one level. ``deleted`` marks a tombstone: a deleted record that keeps its version."""
 
     limits: tuple[Limit, ...]
     version: int
@@ -31,9 +31,9 @@ class ConfigRecord:
 
 @dataclass(frozen=True, slots=True)
 class EntityFacts:
-    """What a bucket needs to know of its entity; ``deleted`` is the tombstone of an entity.
+    """What a bucket needs to know about its entity. ``deleted`` marks the tombstone of an entity.
 
-    ``counts_children``: it has, or once had, children.
+    ``counts_children`` is True if the entity has or had children.
     """
 
     parent_id: str | None
@@ -45,7 +45,7 @@ class EntityFacts:
 
 @dataclass(frozen=True, slots=True)
 class ConfigRecords:
-    """Everything that is read to find the limits in force, None for what is not there."""
+    """All records that decide the limits in force; None for a record that does not exist."""
 
     entity_resource: ConfigRecord | None = None
     entity_default: ConfigRecord | None = None
@@ -56,9 +56,9 @@ class ConfigRecords:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """The limits in force, empty without any; ``stamp`` rises with every change of anything they depend on.
+    """The limits in force, empty if there are none. Any change of a record they depend on raises ``stamp``.
 
-    ``facts`` is None when there is no such entity, which may well have limits.
+    ``facts`` is None if the entity does not exist. It may have limits all the same.
     """
 
     limits: tuple[Limit, ...]
@@ -69,7 +69,7 @@ class Resolution:
 
 
 class ResolvedLimits(NamedTuple):
-    """The limits in force, what to do while the store is away, and the level they come from; None: not set."""
+    """The limits in force, the policy for an unavailable store, and the level they come from; None if not set."""
 
     limits: list[Limit] | None
     on_unavailable: OnUnavailable | None
@@ -77,7 +77,7 @@ class ResolvedLimits(NamedTuple):
 
 
 def resolve(records: ConfigRecords) -> Resolution:
-    """Find the limits in force."""
+    """Resolve the limits in force."""
     system, meta = records.system, records.meta
     source, limits = _nearest(records)
     return Resolution(
@@ -90,7 +90,7 @@ def resolve(records: ConfigRecords) -> Resolution:
 
 
 def _nearest(records: ConfigRecords) -> tuple[ConfigSource | None, tuple[Limit, ...]]:
-    """The nearest level that has limits, and these; a record without limits is no level."""
+    """Return the first level that has limits, and its limits; a record without limits is skipped."""
     levels: tuple[tuple[ConfigSource, ConfigRecord | None], ...] = (
         ("entity", records.entity_resource),
         ("entity_default", records.entity_default),
@@ -104,28 +104,29 @@ def _nearest(records: ConfigRecords) -> tuple[ConfigSource | None, tuple[Limit, 
 
 
 def _stamp(records: ConfigRecords) -> int:
-    """The sum of all versions: none ever falls, so a change anywhere raises it and needs no clock."""
+    """Return the sum of all versions. No version ever falls, so a change anywhere raises it without a clock."""
     read = (records.entity_resource, records.entity_default, records.resource, records.system, records.meta)
     return sum(record.version for record in read if record is not None)
 
 
 def make_cursor(resource: str, entity_id: str) -> str:
-    """Where a list of the entities with limits for a resource goes on: after that entity."""
+    """Return the cursor that continues a list of entities with limits for a resource after this entity."""
     return urlsafe_b64encode(f"{resource} {entity_id}".encode()).decode()
 
 
 def entity_of_cursor(cursor: object, resource: str) -> str:
-    """The entity after which a list goes on.
+    """Return the entity after which a list continues.
 
     Raises:
-        ValidationError: It is no cursor, or one of another resource's list.
+        ValidationError: The value is not a cursor of a list for this resource.
     """
     check_text("cursor", cursor, _MAX_CURSOR)
     try:
         listed, _, entity_id = b64decode(str(cursor), b"-_", validate=True).decode("ascii").partition(" ")
         check_entity_id(entity_id)
+    # A cursor comes from the user, so it may be any text.
     except (ValueError, ValidationError):
         listed, entity_id = "", ""
     if listed != resource:
-        raise ValidationError("cursor", cursor, f"must be one that listing the entities of {resource!r} returned")
+        raise ValidationError("cursor", cursor, f"must come from a list of the entities of {resource!r}")
     return entity_id

@@ -1,4 +1,4 @@
-"""Entity: who takes tokens, and whose parent pays as well. Its limits and buckets are not kept here."""
+"""Define entities, which tokens are taken for, and check them. Limits and buckets are stored elsewhere."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ MetadataValue = str | int | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """Someone who takes tokens; with ``cascade`` the parent's are taken as well."""
+    """A user, key or project that is limited. With ``cascade`` every take is also made from the parent."""
 
     id: str
     name: str | None = None
@@ -28,12 +28,12 @@ class Entity:
 
     @property
     def is_parent(self) -> bool:
-        """Whether it stands at the top: it has no parent."""
+        """Whether the entity has no parent."""
         return self.parent_id is None
 
     @property
     def is_child(self) -> bool:
-        """Whether it has a parent."""
+        """Whether the entity has a parent."""
         return self.parent_id is not None
 
 
@@ -41,7 +41,7 @@ def check_entity(entity: Entity) -> None:
     """Require an entity that can be stored.
 
     Raises:
-        ValidationError: an id, name, parent, cascade or metadata that cannot be.
+        ValidationError: The id, name, parent, cascade or metadata is invalid.
     """
     check_entity_id(entity.id)
     if entity.name is not None:
@@ -53,15 +53,15 @@ def check_entity(entity: Entity) -> None:
     if type(entity.cascade) is not bool:
         raise ValidationError("cascade", entity.cascade, "must be True or False")
     if entity.cascade and entity.parent_id is None:
-        raise ValidationError("cascade", entity.cascade, "needs a parent to cascade to: give parent_id")
+        raise ValidationError("cascade", entity.cascade, "needs a parent to cascade to; pass parent_id")
     check_metadata(entity.metadata)
 
 
 def check_metadata(metadata: Mapping[str, Any]) -> None:
-    """Require metadata that every table can keep: a flat, small dictionary.
+    """Require metadata that every backend can store: a small flat dictionary.
 
     Raises:
-        ValidationError: it is not.
+        ValidationError: It has another type, too many entries, or an invalid key or value.
     """
     if type(metadata) is not dict:
         raise ValidationError("metadata", metadata, f"must be a dict, not {type(metadata).__name__}")

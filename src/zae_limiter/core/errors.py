@@ -1,7 +1,7 @@
-"""Every error a user of the package may meet, each with its data on it.
+"""Define every error that the package raises, each with its data as attributes.
 
-Errors only: what is expected (a refused write, a full bucket) is a value elsewhere.
-Every error keeps its arguments in ``args``, so it survives pickling, and builds its message only when asked for it.
+Expected outcomes, such as a refused write, are values and not errors. Every error keeps its
+arguments in ``args``, so it survives pickling. It builds its message only when the message is needed.
 
 ::
 
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
 
 
 class _ShortRepr(reprlib.Repr):
-    """A repr short enough for a message, whatever a caller passed."""
+    """Make a repr that is short enough for a message, whatever the value."""
 
     def __init__(self) -> None:
         super().__init__()
         self.maxstring = self.maxother = 80
 
     def repr_int(self, x: int, level: int) -> str:
-        """Show an integer; one too long to be read is described by its size."""
+        """Return the digits of an integer; a very long one is described by its size."""
         if abs(x) < 10**40:
             return repr(x)
         return f"<an integer of {x.bit_length()} bits>"
@@ -62,18 +62,18 @@ _short = _ShortRepr().repr
 
 
 class ZAELimiterError(Exception):
-    """The root of every error of this package."""
+    """The base class of every error of this package."""
 
 
 class RateLimitError(ZAELimiterError):
-    """Something about taking tokens went wrong."""
+    """Taking tokens failed, or a lease was misused."""
 
 
 class RateLimitExceeded(RateLimitError):  # noqa: N818 - the specification names it
     """At least one limit has too few tokens; nothing was taken.
 
-    ``statuses`` holds every limit, exceeded or not, of every bucket that the request takes from: the entity's own, and
-    its parent's if it cascades.
+    ``statuses`` has every limit, exceeded or not, of every bucket that the request takes from.
+    These are the entity's own buckets, and the parent's if the entity cascades.
     """
 
     def __init__(self, statuses: "Sequence[LimitStatus]") -> None:
@@ -97,16 +97,16 @@ class RateLimitExceeded(RateLimitError):  # noqa: N818 - the specification names
 
     @property
     def retry_after_seconds(self) -> float:
-        """Seconds until the same request would be admitted, if nobody else takes tokens meanwhile."""
+        """Seconds until the same request would be admitted, if no other request takes tokens meanwhile."""
         return max((status.retry_after_seconds for status in self.violations), default=0.0)
 
     @property
     def retry_after_header(self) -> str:
-        """The value for an HTTP ``Retry-After`` header: whole seconds, rounded up, at least one."""
+        """The value for an HTTP ``Retry-After`` header: whole seconds, rounded up, at least 1."""
         return str(max(1, math.ceil(self.retry_after_seconds)))
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything the error knows, ready for JSON."""
+        """Return all data of the error, ready for JSON."""
         return {
             "error": "rate_limit_exceeded",
             "message": str(self),
@@ -128,7 +128,7 @@ class RateLimitExceeded(RateLimitError):  # noqa: N818 - the specification names
 
 
 class LeaseExpiredError(RateLimitError):
-    """A verb was called on a lease that has ended."""
+    """A method was called on a lease that has ended."""
 
     def __init__(self, verb: str, entity_id: str | None = None, resource: str | None = None) -> None:
         self.verb = verb
@@ -142,7 +142,7 @@ class LeaseExpiredError(RateLimitError):
 
 
 class EntityError(ZAELimiterError):
-    """Something is wrong with an entity."""
+    """The base class of errors about an entity."""
 
     def __init__(self, entity_id: str) -> None:
         self.entity_id = entity_id
@@ -150,28 +150,28 @@ class EntityError(ZAELimiterError):
 
 
 class EntityNotFoundError(EntityError):
-    """There is no such entity."""
+    """The entity does not exist."""
 
     def __str__(self) -> str:
         return f"Entity {self.entity_id!r} does not exist. Create it with create_entity()."
 
 
 class EntityExistsError(EntityError):
-    """There is such an entity already."""
+    """The entity exists already."""
 
     def __str__(self) -> str:
         return f"Entity {self.entity_id!r} exists already. Delete it first, or use it as it is."
 
 
 class EntityHasChildrenError(EntityError):
-    """An entity cannot be deleted while others name it as their parent."""
+    """The entity cannot be deleted, because other entities have it as their parent."""
 
     def __str__(self) -> str:
         return f"Entity {self.entity_id!r} has children. Delete them first; get_children() lists them."
 
 
 class InfrastructureError(ZAELimiterError):
-    """Something is wrong with the store or the stack around it."""
+    """The base class of errors about the store or the stack."""
 
 
 class RateLimiterUnavailable(InfrastructureError):  # noqa: N818 - the specification names it
@@ -198,12 +198,12 @@ class RateLimiterUnavailable(InfrastructureError):  # noqa: N818 - the specifica
         why = "it did not answer" if self.cause is None else f"{type(self.cause).__name__}: {self.cause}"
         return (
             f"The rate limiter's store is unavailable{where}: {why}. "
-            "Try again later, or set on_unavailable='allow' to let calls through meanwhile."
+            "Retry later, or set on_unavailable='allow' to allow requests without limiting."
         )
 
 
 class StorageError(InfrastructureError):
-    """The store is there but cannot be used: damaged, read-only, or not ours."""
+    """The store was found but cannot be used: it is damaged, read-only, or belongs to another program."""
 
     def __init__(self, location: str, reason: str) -> None:
         self.location = location
@@ -215,22 +215,23 @@ class StorageError(InfrastructureError):
 
 
 class CorruptItemError(StorageError):
-    """An item of the table does not hold what its kind of record holds."""
+    """An item of the table does not have the attributes of its record type."""
 
     def __str__(self) -> str:
         return f"The item {self.location} is damaged: {self.reason}. Delete it, or restore it from a backup."
 
 
 class RepositoryClosedError(StorageError):
-    """A verb was called on a repository after ``close()``, or ``close()`` ended a call in flight."""
+    """A method was called on a repository after ``close()``, or ``close()`` ended a call in flight."""
 
     def __init__(self, location: str) -> None:
         super().__init__(location, "this repository is closed; open a new one")
+        # Unpickling calls the constructor with ``args``, and this one only takes the location.
         self.args = (location,)
 
 
 class UnsupportedByBackendError(InfrastructureError):
-    """The backend in use cannot do what was asked; ``hint`` says what to do instead, if anything."""
+    """The backend does not support the operation; ``hint`` says what to do instead, None if unknown."""
 
     def __init__(self, operation: str, backend: str, hint: str | None = None) -> None:
         self.operation = operation
@@ -266,14 +267,14 @@ class StackCreationError(StackOperationError):
 
 
 class StackAlreadyExistsError(StackCreationError):
-    """There is a stack of this name already."""
+    """A stack with this name exists already."""
 
     def __init__(self, stack_name: str, reason: str = "it exists already", events: Sequence[str] = ()) -> None:
         super().__init__(stack_name, reason, events)
 
 
 class InfrastructureNotFoundError(InfrastructureError):
-    """There is no stack, table or file of this name."""
+    """A stack, table or file with this name does not exist."""
 
     def __init__(self, name: str, region: str | None = None) -> None:
         self.name = name
@@ -286,7 +287,7 @@ class InfrastructureNotFoundError(InfrastructureError):
 
 
 class LocalAwsError(InfrastructureError):
-    """The local AWS cannot be started, reached or stopped; ``log_lines`` are the last it said."""
+    """The local AWS cannot be started, reached or stopped; ``log_lines`` are the last lines of its log."""
 
     def __init__(self, reason: str, log_lines: Sequence[str] = ()) -> None:
         self.reason = reason
@@ -307,12 +308,12 @@ class NamespaceNotFoundError(InfrastructureError):
     def __str__(self) -> str:
         return (
             f"Namespace {self.namespace!r} is not registered. Register it with register_namespace(); "
-            "one that was deleted is in list_orphan_namespaces(), and recover_namespace() brings it back."
+            "list_orphan_namespaces() lists deleted namespaces, recover_namespace() restores one."
         )
 
 
 class NamespaceStateError(InfrastructureError):
-    """The namespace is in a state that does not allow the operation; ``hint`` says what would."""
+    """The state of the namespace does not allow the operation; ``hint`` says what to do, None if unknown."""
 
     def __init__(self, namespace: str, status: str, operation: str, hint: str | None = None) -> None:
         self.namespace = namespace
@@ -327,11 +328,11 @@ class NamespaceStateError(InfrastructureError):
 
 
 class VersionError(ZAELimiterError):
-    """Versions of client, table and aggregator do not go together."""
+    """The versions of client, table and aggregator are incompatible."""
 
 
 class VersionMismatchError(VersionError):
-    """The client and the deployed stack have different versions."""
+    """The client and the deployed stack have incompatible versions."""
 
     def __init__(self, client_version: str, stack_version: str, reason: str) -> None:
         self.client_version = client_version
@@ -341,13 +342,13 @@ class VersionMismatchError(VersionError):
 
     def __str__(self) -> str:
         return (
-            f"Client {self.client_version} and stack {self.stack_version} do not go together: {self.reason}. "
+            f"Client {self.client_version} and stack {self.stack_version} are incompatible: {self.reason}. "
             "Run: zae-limiter upgrade"
         )
 
 
 class IncompatibleSchemaError(VersionError):
-    """The table's schema is one this client cannot use."""
+    """This client cannot use the table's schema."""
 
     def __init__(self, client_schema: str, table_schema: str) -> None:
         self.client_schema = client_schema
@@ -357,12 +358,12 @@ class IncompatibleSchemaError(VersionError):
     def __str__(self) -> str:
         return (
             f"The table has schema {self.table_schema}, this client needs {self.client_schema}. "
-            "Upgrade the older of the two; zae-limiter check tells which."
+            "Upgrade the older of the two; zae-limiter check shows which one it is."
         )
 
 
 class ValidationError(ZAELimiterError):
-    """Something a caller passed cannot be used; nothing was written."""
+    """An argument is invalid; nothing was written."""
 
     def __init__(self, field: str, value: object, reason: str) -> None:
         self.field = field
@@ -375,11 +376,11 @@ class ValidationError(ZAELimiterError):
 
 
 class InvalidIdentifierError(ValidationError):
-    """The id of an entity breaks the rule for ids."""
+    """The id of an entity or an audit event is invalid."""
 
 
 class InvalidNameError(ValidationError):
-    """The name of a resource, limit, namespace or stack breaks the rule for names."""
+    """The name of a resource, limit, namespace or stack is invalid."""
 
 
 class NoLimitsInForceError(ValidationError):
@@ -387,7 +388,7 @@ class NoLimitsInForceError(ValidationError):
 
 
 class MissingExtraError(ZAELimiterError):
-    """What was asked for needs a package that comes with an extra, and is not installed."""
+    """A feature needs a package that is installed with an extra, and that package is missing."""
 
     def __init__(self, extra: str, package: str) -> None:
         self.extra = extra

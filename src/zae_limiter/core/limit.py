@@ -1,7 +1,4 @@
-"""Limit: how many tokens a bucket holds and how fast they come back, and sets of limits.
-
-What a bucket has left of a limit is not known here.
-"""
+"""Define limits: how many tokens a bucket holds, and how fast they refill."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -12,15 +9,15 @@ from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.names import MAX_AMOUNT, check_limit_name, check_whole_number
 
 MAX_LIMITS = 32
-"""More limits in one bucket would not fit what one write may carry."""
+"""The largest number of limits in one bucket; more would exceed what one DynamoDB write can carry."""
 
 MAX_PERIOD_SECONDS = 10 * 366 * 86_400
-"""Ten years; a longer period is a mistake of units."""
+"""Ten years. A longer period is almost certainly a mistake of units."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A token bucket's size and pace: ``capacity`` tokens, of which ``refill_amount`` come back every period.
+    """The size and refill rate of a token bucket: ``refill_amount`` of ``capacity`` tokens return every period.
 
     Example:
         ```python
@@ -32,7 +29,7 @@ class Limit:
         ```
 
     Raises:
-        ValidationError: a name, number or combination that cannot be.
+        ValidationError: The name or a number is invalid.
     """
 
     name: str
@@ -48,27 +45,27 @@ class Limit:
 
     @classmethod
     def per_second(cls, name: str, rate: int, burst: int | None = None) -> Self:
-        """``rate`` tokens every second; the bucket holds ``burst``, or ``rate`` without it."""
+        """Make a limit of ``rate`` tokens per second. Its capacity is ``burst``, or ``rate`` if that is None."""
         return cls._at_rate(name, rate, burst, 1)
 
     @classmethod
     def per_minute(cls, name: str, rate: int, burst: int | None = None) -> Self:
-        """``rate`` tokens every minute; the bucket holds ``burst``, or ``rate`` without it."""
+        """Make a limit of ``rate`` tokens per minute. Its capacity is ``burst``, or ``rate`` if that is None."""
         return cls._at_rate(name, rate, burst, 60)
 
     @classmethod
     def per_hour(cls, name: str, rate: int, burst: int | None = None) -> Self:
-        """``rate`` tokens every hour; the bucket holds ``burst``, or ``rate`` without it."""
+        """Make a limit of ``rate`` tokens per hour. Its capacity is ``burst``, or ``rate`` if that is None."""
         return cls._at_rate(name, rate, burst, 3_600)
 
     @classmethod
     def per_day(cls, name: str, rate: int, burst: int | None = None) -> Self:
-        """``rate`` tokens every day; the bucket holds ``burst``, or ``rate`` without it."""
+        """Make a limit of ``rate`` tokens per day. Its capacity is ``burst``, or ``rate`` if that is None."""
         return cls._at_rate(name, rate, burst, 86_400)
 
     @classmethod
     def custom(cls, name: str, capacity: int, refill_amount: int, refill_period_seconds: int) -> Self:
-        """Any combination: a bucket may fill slower, or faster, than once per period."""
+        """Make a limit with any combination of numbers; it may take more or less than one period to fill."""
         return cls(name, capacity, refill_amount, refill_period_seconds)
 
     @classmethod
@@ -84,10 +81,10 @@ class Limit:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Make the limit that ``to_dict`` described.
+        """Make a limit from the result of ``to_dict``.
 
         Raises:
-            ValidationError: a field is missing, unknown or wrong.
+            ValidationError: A field is missing, unknown or invalid.
         """
         if not isinstance(data, Mapping):
             raise ValidationError("limit", data, f"must be a mapping, not {type(data).__name__}")
@@ -97,12 +94,12 @@ class Limit:
         return cls(**data)
 
     def to_dict(self) -> dict[str, Any]:
-        """Describe the limit in a dictionary ready for JSON."""
+        """Return the limit as a dictionary, ready for JSON."""
         return asdict(self)
 
     @property
     def refill_rate(self) -> float:
-        """Tokens per second."""
+        """The refill rate in tokens per second."""
         return self.refill_amount / self.refill_period_seconds
 
     @property
@@ -112,7 +109,7 @@ class Limit:
 
     @property
     def refill_amount_milli(self) -> int:
-        """The millitokens that come back every period."""
+        """The refill per period in millitokens."""
         return self.refill_amount * 1000
 
     @property
@@ -122,19 +119,19 @@ class Limit:
 
     @property
     def fill_time_ms(self) -> int:
-        """The milliseconds an empty bucket takes to fill, rounded up."""
+        """The milliseconds that an empty bucket takes to fill, rounded up."""
         return -(-self.capacity * self.refill_period_ms // self.refill_amount)
 
 
 def check_limits(limits: Sequence[Limit]) -> tuple[Limit, ...]:
-    """Require a set of limits that can stand in one bucket, and return it as a tuple.
+    """Require limits that can be used together in one bucket, and return them as a tuple.
 
     Raises:
-        ValidationError: it is no list or tuple of limits, empty, too long, or names a limit twice.
+        ValidationError: The value is not a list or tuple of limits, is empty or too long, or repeats a name.
     """
     if not isinstance(limits, list | tuple):
         raise ValidationError("limits", limits, f"must be a list of Limit, not {type(limits).__name__}")
-    # What is checked is what is used: a list may say something else each time it is asked.
+    # Check the copy that is used: a subclass of list could return other elements each time.
     checked = tuple(limits)
     if not checked:
         raise ValidationError("limits", limits, "must not be empty")
@@ -145,12 +142,12 @@ def check_limits(limits: Sequence[Limit]) -> tuple[Limit, ...]:
         if type(limit) is not Limit:
             raise ValidationError("limits", limit, f"must hold only Limit, not {type(limit).__name__}")
         if limit.name in seen:
-            raise ValidationError("limits", limit.name, "is there twice; give each limit a name of its own")
+            raise ValidationError("limits", limit.name, "appears twice; give each limit its own name")
         seen.add(limit.name)
     return checked
 
 
 def digest(limits: Sequence[Limit]) -> str:
-    """A short text that is the same for the same limits in any order, and differs for others."""
+    """Return a short text that depends on the limits but not on their order."""
     lines = sorted(f"{one.name} {one.capacity} {one.refill_amount} {one.refill_period_seconds}" for one in limits)
     return hashlib.blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()

@@ -1,4 +1,4 @@
-"""Where the limiter's data is, read off a URL. Opening it is done elsewhere."""
+"""Parse the URL of a limiter's data, and make one. Opening the location is done elsewhere."""
 
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
@@ -7,29 +7,29 @@ from zae_limiter.core.errors import UnsupportedByBackendError, ValidationError
 from zae_limiter.core.names import check_stack_name, check_text
 
 _LONGEST_URL = 8192
-_NO_FILE_NAME = "has a character that no file name has"
+_NO_FILE_NAME = "has a character that a file name cannot have"
 _BAD_ESCAPES = "has escapes (%XX) that are not valid UTF-8"
 _FORMS = "memory://, sqlite:///file.db (sqlite:////absolute/path.db) or dynamodb://name?region=us-east-1"
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryLocation:
-    """This process's memory."""
+    """The memory of this process."""
 
 
 @dataclass(frozen=True, slots=True)
 class SqliteLocation:
-    """A file; ``is_default`` if it is the user's own, which the package chose.
+    """A SQLite file; ``is_default`` is True for the per-user file that the package chooses.
 
     Raises:
-        ValidationError: The path has characters that no file name, or no URL, has.
+        ValidationError: The path has characters that a file name or a URL cannot have.
     """
 
     path: str
     is_default: bool = False
 
     def __post_init__(self) -> None:
-        """Check the path: a URL cannot name a lone surrogate, and a file system cannot name a null."""
+        """Check the path: a URL cannot contain a lone surrogate, and a file name cannot contain a null."""
         check_text("path", self.path, _LONGEST_URL)
         if "\0" in self.path:
             raise ValidationError("path", self.path, _NO_FILE_NAME)
@@ -37,10 +37,10 @@ class SqliteLocation:
 
 @dataclass(frozen=True, slots=True)
 class DynamoLocation:
-    """A DynamoDB table; ``create`` makes it where there is none.
+    """A DynamoDB table; with ``create`` it is created if it does not exist.
 
     Raises:
-        ValidationError: The region or the endpoint is not text, or has characters that are no valid Unicode.
+        ValidationError: The region or the endpoint is not text, or is not valid Unicode.
     """
 
     name: str
@@ -49,7 +49,7 @@ class DynamoLocation:
     create: bool = False
 
     def __post_init__(self) -> None:
-        """Check what is not part of a URL where the location was not read from one."""
+        """Check the fields that a URL would have checked, because a location can be made without one."""
         check_place(self.region, self.endpoint_url)
 
 
@@ -57,10 +57,10 @@ Location = MemoryLocation | SqliteLocation | DynamoLocation
 
 
 def parse_location(url: object) -> Location:
-    """Return the location a URL names.
+    """Return the location of a URL.
 
     Raises:
-        ValidationError: The URL is none of the three forms.
+        ValidationError: The URL has none of the three forms.
     """
     if not isinstance(url, str):
         raise ValidationError("url", url, f"must be one of {_FORMS}")
@@ -68,7 +68,7 @@ def parse_location(url: object) -> Location:
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise ValidationError("url", url, f"is no URL: {error}") from None
+        raise ValidationError("url", url, f"is not a URL: {error}") from None
     match parts.scheme:
         case "memory" if url == "memory://":
             return MemoryLocation()
@@ -91,22 +91,22 @@ def check_place(region: object, endpoint_url: object) -> None:
 
 
 def sqlite_url(path: str) -> str:
-    """Return the URL that names a file."""
+    """Return the URL of a file."""
     return f"sqlite:///{quote(path)}"
 
 
 def dynamo_url(location: DynamoLocation) -> str:
-    """Return the URL that names a table of DynamoDB."""
+    """Return the URL of a DynamoDB table."""
     options = {"region": location.region, "endpoint_url": location.endpoint_url}
     query = urlencode({name: value for name, value in options.items() if value is not None}, safe=":/")
     return f"dynamodb://{location.name}{'?' if query else ''}{query}"
 
 
 def deployed_at(url: str, operation: str) -> DynamoLocation:
-    """Return the location of what is deployed at a URL, for an operation that needs a stack.
+    """Return the DynamoDB location of a URL, for an operation that needs a stack.
 
     Raises:
-        UnsupportedByBackendError: Nothing is deployed there: it is a file, or memory.
+        UnsupportedByBackendError: The URL is a file or memory, where nothing is deployed.
     """
     location = parse_location(url)
     if not isinstance(location, DynamoLocation):

@@ -1,6 +1,6 @@
-"""Several shards taken as one bucket: what they hold together, and how a request or a debt is shared out over them.
+"""Use several shards as one bucket: sum their levels, and divide a request or a debt among them.
 
-Who takes from several shards does so in one transaction; what is decided here is what of it each shard gives.
+A take from several shards is one transaction. This module decides what each shard contributes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,16 +16,16 @@ from zae_limiter.core.sharding import MOST_SHARDS
 from zae_limiter.core.view import Amounts, EffectiveLimits, View
 
 Views = Mapping[int, View[Any]]
-"""Shards, by their numbers."""
+"""The views of shards, by shard number."""
 
 _SURE = Effort(sure=True)
-# Who takes from several shards never gives all the rest of them away.
+# A take from several shards never gives away all that is left of them, even after many refusals.
 _YIELDING = Effort(sure=True, yielding=HALFWAY)
 
 
 @dataclass(frozen=True, slots=True)
 class Combined:
-    """One limit of all shards of a bucket together. A shard in debt holds back no other."""
+    """One limit on all shards of a bucket. A shard in debt does not reduce what the others have."""
 
     parts: tuple[LimitLevel, ...]
 
@@ -40,12 +40,12 @@ class Combined:
         return self.parts[0].limit
 
     def available_milli(self, now: TimeBounds) -> int:
-        """Return what is available now; below zero if every shard is in debt."""
+        """Return the millitokens available now; negative if every shard is in debt."""
         levels = [part.available_milli(now) for part in self.parts]
         return sum(levels) if max(levels) < 0 else sum(level for level in levels if level > 0)
 
     def less(self, milli: int, at: TimeBounds) -> "Combined":
-        """Return how the limit stands once so much was taken from it, first of the fullest shards."""
+        """Return the limit after a take of ``milli`` millitokens, from the fullest shards first."""
         left = milli
         parts = []
         for part in sorted(self.parts, key=lambda one: -one.available_milli(at)):
@@ -55,9 +55,12 @@ class Combined:
         return Combined(tuple(parts))
 
     def wait_ms(self, needed_milli: int, now: TimeBounds) -> int:
-        """Return how long it takes until ``needed_milli`` are available; at most the capacity ever is."""
+        """Return the milliseconds until ``needed_milli`` are available, which must not exceed the capacity."""
         if not needed_milli or self.available_milli(now) >= needed_milli:
             return 0
+        # There is no closed form for the sum of several shards: each stops at its own capacity and
+        # counts only above zero. The sum never falls over time, so bisection finds the first
+        # millisecond.
         early, late = now[0], max(_full_ms(part) for part in self.parts)
         while late - early > 1:
             middle = (early + late) // 2
@@ -67,12 +70,12 @@ class Combined:
 
 
 def _full_ms(part: LimitLevel) -> int:
-    """Return when a shard is full if nobody takes from it."""
+    """Return the millisecond at which a shard is full if nothing is taken from it."""
     return part.baseline.ready_ms(part.balance_milli, part.baseline.capacity_milli)
 
 
 def combined(views: Sequence[View[Any]], terms: EffectiveLimits, now: TimeBounds) -> list[Combined]:
-    """Return how each limit in force stands, over all shards."""
+    """Return the level of each limit in force, over all shards."""
     by_shard = [limit_levels(view, terms, now) for view in views]
     return [Combined(parts) for parts in zip(*by_shard, strict=True)]
 
@@ -80,9 +83,10 @@ def combined(views: Sequence[View[Any]], terms: EffectiveLimits, now: TimeBounds
 def share_out(
     views: Views, amounts: Amounts, now: TimeBounds, *, evenly: bool = False
 ) -> dict[int, list[tuple[int, int]]] | None:
-    """Return what each shard gives of a request, None if together they have too little.
+    """Return what each shard contributes to a request, None if together they have too few tokens.
 
-    Few shards give much, or, ``evenly``, each of what it has.
+    The fullest shards contribute first, as much as they have. With ``evenly``, each contributes in
+    proportion to its level.
     """
     parts: dict[int, list[tuple[int, int]]] = {}
     for position, needed in amounts:
@@ -92,7 +96,8 @@ def share_out(
         levels = _fullest_first(views, position, now[0])
         whole = sum(level for _, level in levels if level > 0)
         for shard, level in levels:
-            # To the next whole millitoken, so that what is left of the others is enough for the rest.
+            # Round up to the next millitoken, so that the shards that follow have enough for the
+            # rest.
             given = min(left, level, -(-needed * level // whole) if evenly and whole else level)
             if given > 0:
                 parts.setdefault(shard, []).append((position, given))
@@ -105,9 +110,10 @@ def share_out(
 
 
 def take_across(views: Views, amounts: Amounts, now: TimeBounds, refusals: int) -> dict[int, list[Bounds]] | None:
-    """Return how each shard's part of a request is written, None if together they have too little.
+    """Return how each shard's part of a request is written, None if together they have too few tokens.
 
-    ``refusals``: how often others were faster. A shard that is emptied has no room for them, so then all give a part.
+    ``refusals`` is how often other clients were faster. A shard that is emptied completely leaves
+    them no margin, so after a refusal every shard contributes a part.
     """
     effort = _SURE if refusals < GUESSES else _YIELDING
     parts = share_out(views, amounts, now, evenly=refusals > 0)
@@ -116,7 +122,7 @@ def take_across(views: Views, amounts: Amounts, now: TimeBounds, refusals: int) 
     written: dict[int, list[Bounds]] = {}
     for shard, given in parts.items():
         bounds = take(views[shard], given, now, effort)
-        assert isinstance(bounds, list), "what a shard gives, it has"
+        assert isinstance(bounds, list), "a shard contributes at most its level"
         written[shard] = bounds
     return written
 
@@ -124,12 +130,13 @@ def take_across(views: Views, amounts: Amounts, now: TimeBounds, refusals: int) 
 def due_across(views: Views, settlement: Settlement) -> Settlement:
     """Return what all shards together are charged or credited."""
     births = {view.layout.birth for view in views.values()}
-    # An older version splits off shards without a birth number: each shard then decides on the credits by itself.
+    # An older version creates shards without a birth number. Then each shard decides on the credits
+    # by itself.
     return settlement.due(births.pop()) if len(births) == 1 else settlement
 
 
 def credit_across(views: Views, settlement: Settlement, now: TimeBounds) -> dict[int, Settling]:
-    """Return how tokens are given back to all shards: to each what it has room for, and any rest to one."""
+    """Return how credits are divided among all shards: each gets what it has room for, one gets the rest."""
     given: dict[int, Settling] = {}
     reached = {shard: view for shard, view in views.items() if settlement.credits_reach(view.layout.birth)}
     for name, milli in settlement.credits:
@@ -142,7 +149,7 @@ def credit_across(views: Views, settlement: Settlement, now: TimeBounds) -> dict
             rooms[shard] = part = min(left, rooms[shard])
             left -= part
         for shard, part in rooms.items():
-            # What nobody has room for is cut off by the next take, wherever it is.
+            # The first shard also gets what fits nowhere. The next take from it cuts that off.
             amount, left = part + left, 0
             if amount:
                 credit = Add(places[shard], -amount, amount, None, None)
@@ -151,7 +158,7 @@ def credit_across(views: Views, settlement: Settlement, now: TimeBounds) -> dict
 
 
 def _room(view: View[Any], position: int, at_ms: int) -> int:
-    """Return what a shard lacks to be full."""
+    """Return the millitokens that a shard lacks to be full."""
     baseline: Baseline = view.layout.baseline(position)
     return baseline.capacity_milli - baseline.level(view.numbers[position], at_ms)
 
@@ -179,7 +186,7 @@ def has_no_room(view: View[Any] | None, settlement: Settlement, now_ms: int) -> 
 
 
 def if_covered(view: View[Any], settling: Settling, now_ms: int) -> Settling:
-    """Return a settlement that a shard refuses if it lacks the tokens for a debit; all shards are charged then."""
+    """Return a settlement that a shard refuses if it lacks the tokens for a debit. All shards are charged then."""
     parts = [
         replace(part, low=part.spent - view.layout.baseline(part.position).earned(now_ms))
         if isinstance(part, Add) and part.spent > 0
@@ -190,7 +197,7 @@ def if_covered(view: View[Any], settling: Settling, now_ms: int) -> Settling:
 
 
 def debit_across(views: Views, debits: Sequence[tuple[str, int]], now: TimeBounds) -> dict[int, Settling]:
-    """Return how a debt is charged to all shards: first to what they have, the rest to each by its share."""
+    """Return how a debt is charged to all shards: first to their levels, the rest in proportion to their shares."""
     charged: dict[int, Settling] = {}
     for name, debt in debits:
         having = {
@@ -205,7 +212,7 @@ def debit_across(views: Views, debits: Sequence[tuple[str, int]], now: TimeBound
 
 
 def _charges(views: Views, levels: Mapping[int, int], debt: int) -> dict[int, int]:
-    """Return what of a debt each shard is charged with."""
+    """Return the part of a debt that each shard is charged."""
     charges = {}
     left = debt
     for shard in sorted(levels, key=lambda one: -levels[one]):
@@ -214,7 +221,8 @@ def _charges(views: Views, levels: Mapping[int, int], debt: int) -> dict[int, in
     weights = {shard: MOST_SHARDS // view.layout.shard_count for shard, view in views.items()}
     whole, before = sum(weights.values()), 0
     for shard, weight in weights.items():
-        # What nobody has is owed by each as far as its share goes, for that is how fast it pays back.
+        # The rest becomes debt, in proportion to the share of each shard, because a shard earns in
+        # that proportion. Differences of running sums are charged, so rounding loses no millitoken.
         charges[shard] += left * (before + weight) // whole - left * before // whole
         before += weight
     return charges
@@ -223,6 +231,8 @@ def _charges(views: Views, levels: Mapping[int, int], debt: int) -> dict[int, in
 def _charge(view: View[Any], position: int, debt: int, now_ms: int) -> Add | Reset:
     baseline = view.layout.baseline(position)
     ceiling = baseline.capacity_milli - baseline.earned(now_ms)
+    # An overflow must not pay the debt. So a shard that is full is set to its capacity minus the
+    # debt.
     if view.numbers[position] <= ceiling:
         return Add(position, debt, -debt, None, ceiling)
     return Reset(position, debt, ceiling - debt, ceiling + 1)

@@ -1,7 +1,7 @@
-"""What entities, resources, limits, namespaces and stacks may be called, and how large an amount may be.
+"""Check names of entities, resources, limits, namespaces and stacks, and the size of amounts.
 
-Every check raises the named error before anything is written, and looks at the length before the text.
-Only plain ``str`` and ``int`` pass: a subclass may print or compare as something else than it holds.
+Every check raises before anything is written, and checks the length before the text. Only plain
+``str`` and ``int`` pass: a subclass may print or compare as something else than it holds.
 """
 
 import re
@@ -9,16 +9,16 @@ import re
 from zae_limiter.core.errors import InvalidIdentifierError, InvalidNameError, ValidationError
 
 DEFAULT_RESOURCE = "_default_"
-"""In place of a resource: the limits of an entity for every resource without its own."""
+"""Used instead of a resource: the limits of an entity for every resource without its own limits."""
 
 RESERVED_LIMIT_NAME = "wcu"
-"""Counts the writes of a bucket's partition; hidden everywhere a user looks."""
+"""The limit name of the write counter of a bucket. It is never shown to users."""
 
 RESERVED_NAMESPACE = "_"
 """The namespace of the namespace registry itself."""
 
 MAX_AMOUNT = 10**18
-"""No amount, capacity or rate is larger."""
+"""The largest amount, capacity and rate."""
 
 MAX_ENTITY_ID_LENGTH = 256
 MAX_NAME_LENGTH = 64
@@ -28,7 +28,7 @@ USAGE_ATTRIBUTES = frozenset(
     {"PK", "SK", "entity_id", "resource", "window", "window_start", "window_end", "total_events", "ttl"}
     | {f"GSI{number}{part}" for number in range(1, 5) for part in ("PK", "SK")}
 )
-"""What a usage record keeps beside its counters, which stand under the names of their limits."""
+"""The attributes of a usage record beside its counters, which are named after their limits."""
 
 _ENTITY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:+=-]*")
 _RESOURCE = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
@@ -39,10 +39,10 @@ _SEQUENCE_MARKER = re.compile(r"s_[0-9]+")
 
 
 def check_entity_id(value: object, field: str = "entity_id") -> None:
-    """Require the id of an entity.
+    """Require a valid entity id.
 
     Raises:
-        InvalidIdentifierError: it is not one.
+        InvalidIdentifierError: The value is not a valid entity id.
     """
     reason = _why_not_text(value, MAX_ENTITY_ID_LENGTH)
     if reason is None and not _ENTITY_ID.fullmatch(value):  # type: ignore[call-overload]  # it is a str
@@ -52,23 +52,23 @@ def check_entity_id(value: object, field: str = "entity_id") -> None:
 
 
 def check_resource(value: object, field: str = "resource", *, allow_default: bool = False) -> None:
-    """Require the name of a resource, or ``_default_`` where that is allowed.
+    """Require a valid resource name, or ``_default_`` with ``allow_default``.
 
     Raises:
-        InvalidNameError: it is not one.
+        InvalidNameError: The value is not a valid resource name.
     """
     if value == DEFAULT_RESOURCE and type(value) is str:
         if allow_default:
             return
-        raise InvalidNameError(field, value, f"{DEFAULT_RESOURCE} is only for the limits of an entity")
+        raise InvalidNameError(field, value, f"{DEFAULT_RESOURCE} is only allowed for the limits of an entity")
     _check_name(field, value, _RESOURCE, "a resource starts with a letter, then has letters, digits and _ - . / only")
 
 
 def check_limit_name(value: object, field: str = "limit name") -> None:
-    """Require the name of a limit that a user may set.
+    """Require a valid limit name that is not reserved.
 
     Raises:
-        InvalidNameError: it is not one, or it is reserved.
+        InvalidNameError: The value is not a valid limit name, or is reserved.
     """
     _check_name(field, value, _LIMIT_NAME, "a limit starts with a letter, then has letters, digits and _ - . only")
     if value == RESERVED_LIMIT_NAME or value in USAGE_ATTRIBUTES or _SEQUENCE_MARKER.fullmatch(str(value)):
@@ -76,10 +76,10 @@ def check_limit_name(value: object, field: str = "limit name") -> None:
 
 
 def check_namespace(value: object, field: str = "namespace") -> None:
-    """Require the name of a namespace that a user may register.
+    """Require a valid namespace name that is not reserved.
 
     Raises:
-        InvalidNameError: it is not one.
+        InvalidNameError: The value is not a valid namespace name.
     """
     _check_name(
         field, value, _NAMESPACE, "a namespace starts with a letter or digit, then has letters, digits and _ . - only"
@@ -87,10 +87,10 @@ def check_namespace(value: object, field: str = "namespace") -> None:
 
 
 def check_stack_name(value: object, field: str = "name") -> None:
-    """Require the name of a stack, short enough for the names derived from it.
+    """Require a valid stack name, short enough for the names that are derived from it.
 
     Raises:
-        InvalidNameError: it is not one.
+        InvalidNameError: The value is not a valid stack name.
     """
     rule = "a stack name starts with a letter, then has letters, digits and hyphens only"
     _check_name(field, value, _STACK_NAME, rule, MAX_STACK_NAME_LENGTH)
@@ -100,7 +100,7 @@ def check_amount(field: str, value: object) -> None:
     """Require an amount of tokens: a whole number from 0 to ``MAX_AMOUNT``.
 
     Raises:
-        ValidationError: it is not one.
+        ValidationError: The value is something else.
     """
     check_whole_number(field, value, 0, MAX_AMOUNT)
 
@@ -109,7 +109,7 @@ def check_whole_number(field: str, value: object, least: int, most: int) -> None
     """Require an ``int`` within bounds, both included.
 
     Raises:
-        ValidationError: it is something else, a ``bool`` for one, or out of bounds.
+        ValidationError: The value has another type, such as ``bool``, or is out of bounds.
     """
     if type(value) is not int:
         raise ValidationError(field, value, f"must be an int, not {type(value).__name__}")
@@ -120,10 +120,10 @@ def check_whole_number(field: str, value: object, least: int, most: int) -> None
 
 
 def check_text(field: str, value: object, longest: int) -> None:
-    """Require text that every table can keep, of any script, up to ``longest`` characters.
+    """Require text that every backend can store, in any script, up to ``longest`` characters.
 
     Raises:
-        ValidationError: it is not.
+        ValidationError: The value is not a plain ``str``, too long, or not valid Unicode.
     """
     if type(value) is not str:
         raise ValidationError(field, value, f"must be a plain str, not {type(value).__name__}")
@@ -132,7 +132,7 @@ def check_text(field: str, value: object, longest: int) -> None:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ValidationError(field, value, "has characters that are no valid Unicode") from None
+        raise ValidationError(field, value, "is not valid Unicode") from None
 
 
 def _check_name(field: str, value: object, rule: re.Pattern[str], reason: str, longest: int = MAX_NAME_LENGTH) -> None:
@@ -144,7 +144,7 @@ def _check_name(field: str, value: object, rule: re.Pattern[str], reason: str, l
 
 
 def _why_not_text(value: object, longest: int) -> str | None:
-    """What keeps a value from being a text of 1 to ``longest`` characters, None if nothing does."""
+    """Return why a value is not a text of 1 to ``longest`` characters, None if it is one."""
     if type(value) is not str:
         return f"must be a plain str, not {type(value).__name__}"
     if not value:

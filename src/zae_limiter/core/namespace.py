@@ -1,6 +1,7 @@
-"""Namespace and its life cycle: active, deleted (and recoverable), purging, gone.
+"""Define namespaces and their states: active, deleted (recoverable), purging, and then removed.
 
-The steps are functions from a namespace to a namespace; writing them down is done elsewhere.
+Each state change is a function from a namespace to a namespace. ``store/namespaces.py`` writes
+them.
 """
 
 import re
@@ -17,7 +18,7 @@ _RANDOM_BYTES = 8
 
 
 class NamespaceStatus(StrEnum):
-    """Where a namespace stands in its life."""
+    """The state of a namespace."""
 
     ACTIVE = "active"
     DELETED = "deleted"
@@ -26,7 +27,7 @@ class NamespaceStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A name for an isolated part of the table; ``id`` is what its keys start with."""
+    """A named, isolated part of the table. The keys of its items start with ``id``."""
 
     id: str
     name: str
@@ -36,56 +37,59 @@ class Namespace:
 
 
 def register(name: str, namespace_id: str, created_at: str) -> Namespace:
-    """Begin the life of a namespace.
+    """Make a new active namespace.
 
     Raises:
-        ValidationError: the name breaks the rule for names.
+        ValidationError: The name is not a valid namespace name.
     """
     check_namespace(name)
     return Namespace(namespace_id, name, NamespaceStatus.ACTIVE, created_at)
 
 
 def delete(namespace: Namespace, deleted_at: str) -> Namespace:
-    """Hide an active namespace; its data stays.
+    """Mark an active namespace as deleted; its data stays.
 
     Raises:
-        NamespaceStateError: it is not active.
+        NamespaceStateError: The namespace is not active.
     """
     _require(namespace, "delete", NamespaceStatus.ACTIVE)
     return replace(namespace, status=NamespaceStatus.DELETED, deleted_at=deleted_at)
 
 
 def recover(namespace: Namespace) -> Namespace:
-    """Bring a deleted namespace back.
+    """Make a deleted namespace active again.
 
     Raises:
-        NamespaceStateError: it is active, or its data is being removed.
+        NamespaceStateError: The namespace is active, or its data is being removed.
     """
     _require(namespace, "recover", NamespaceStatus.DELETED)
     return replace(namespace, status=NamespaceStatus.ACTIVE, deleted_at=None)
 
 
 def purge(namespace: Namespace) -> Namespace:
-    """Begin, or go on with, the removal of a deleted namespace's data.
+    """Start or continue to remove the data of a deleted namespace.
 
     Raises:
-        NamespaceStateError: it is active.
+        NamespaceStateError: The namespace is active.
     """
     _require(namespace, "purge", NamespaceStatus.DELETED, NamespaceStatus.PURGING)
     return replace(namespace, status=NamespaceStatus.PURGING)
 
 
 def make_namespace_id(random_bytes: bytes) -> str:
-    """An opaque id of 11 characters out of 8 random bytes; it never starts with ``-``, as a flag does."""
+    """Return an opaque id of 11 characters from 8 random bytes.
+
+    It never starts with ``-``, because a command line would parse that as an option.
+    """
     text = urlsafe_b64encode(random_bytes[:_RANDOM_BYTES]).rstrip(b"=").decode()
     return f"0{text[1:]}" if text.startswith("-") else text
 
 
 def check_namespace_id(value: object, field: str = "namespace_id") -> None:
-    """Require the id of a namespace.
+    """Require a valid namespace id.
 
     Raises:
-        ValidationError: it is not one.
+        ValidationError: The value is not a namespace id.
     """
     if type(value) is not str or len(value) != len("a7x3kq00000") or not _ID.fullmatch(value):
         raise ValidationError(field, value, "a namespace id has 11 letters, digits, _ or -; list_namespaces() shows it")

@@ -1,7 +1,7 @@
-"""What a table may answer to a write, as values.
+"""Define the results of a write to a table, as values.
 
-Reads have no place here: they answer with items, or raise ``RateLimiterUnavailable``. A write that was not
-carried out is no surprise, so it is a value, and the caller decides from it what to do next.
+A refused write is expected, so it is a value, and the caller decides what to do next. Reads return
+items, or raise ``RateLimiterUnavailable``.
 """
 
 from collections.abc import Mapping
@@ -9,34 +9,35 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 Item = Mapping[str, Any]
-"""A stored item. Core carries it from the table to the schema and never looks inside."""
+"""A stored item. ``core`` passes it from the table to ``schema`` without reading it."""
 
 
 class Applied(NamedTuple):
-    """The write was carried out; ``new`` is the item as it is now, empty after a delete."""
+    """The write was applied; ``new`` is the item after it, empty after a delete."""
 
     new: Item
 
 
 @dataclass(slots=True)
 class Refused:
-    """A condition did not hold; ``old`` is the item that refused it, so it is the newest knowledge there is."""
+    """A condition was not met; ``old`` is the item that refused the write, as it is stored now."""
 
     old: Item
 
 
 @dataclass(slots=True, frozen=True)
 class Missing:
-    """A condition did not hold because there is no such item."""
+    """A condition was not met because the item does not exist."""
 
 
 @dataclass(slots=True, frozen=True)
 class Throttled:
-    """The store takes no more writes for now. Nothing was written.
+    """The store rejects writes for now. Nothing was written.
 
-    ``contested``: not for want of capacity, but because a transaction holds the item for the moment. ``partition``:
-    whether the partition of the key has no capacity left. It is None if the store gives no reason, and False if the
-    table, an index or the account has none left, whichever key is written.
+    ``contested`` is True if a transaction holds the item, rather than capacity being exhausted.
+    ``partition`` is True if the capacity of the key's partition is exhausted. It is False if the
+    capacity of the table, an index or the account is exhausted, which affects every key. It is None
+    if the store gives no reason.
     """
 
     contested: bool = False
@@ -45,7 +46,7 @@ class Throttled:
 
 @dataclass(slots=True, frozen=True)
 class Unavailable:
-    """The table did not answer. ``ambiguous``: the write may have been carried out all the same."""
+    """The table did not answer. If ``ambiguous``, the write may have been applied."""
 
     cause: BaseException
     ambiguous: bool
@@ -56,14 +57,14 @@ WriteOutcome = Applied | Refused | Missing | Throttled | Unavailable
 
 @dataclass(slots=True, frozen=True)
 class Committed:
-    """Every operation of the transaction was carried out."""
+    """Every operation of the transaction was applied."""
 
 
 @dataclass(slots=True, frozen=True)
 class Cancelled:
-    """No operation of the transaction was carried out; one reason per operation, None for one that could have been.
+    """No operation of the transaction was applied. Each has a reason, None if its own conditions were met.
 
-    ``in_doubt``: it was sent before without an answer, and what was sent then may arrive yet, and be carried out.
+    If ``in_doubt``, an earlier attempt was not answered. It may still arrive and be applied.
     """
 
     reasons: tuple[Refused | Missing | None, ...]

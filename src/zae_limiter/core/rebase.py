@@ -1,8 +1,8 @@
-"""A bucket put on other limits, in one write: what becomes of each limit it had, and of each it gets.
+"""Move a bucket to other limits in one write: decide what happens to each old and each new limit.
 
-A level is cut to the smaller of the two capacities and never raised. A limit that is taken out stays, dormant and
-hidden, until it is as full as it ever could be: so taking a limit out and putting it back refills nothing, whatever its
-capacity was in between.
+A level is cut to the smaller of the two capacities and never raised. A limit that is removed stays
+in the bucket, dormant and hidden, until it is as full as it ever could be. So removing a limit and
+adding it again refills nothing, whatever its capacity was in between.
 """
 
 from collections.abc import Iterable
@@ -17,12 +17,12 @@ from zae_limiter.core.sharding import share
 from zae_limiter.core.view import Amounts, BucketLayout, EffectiveLimits, View
 
 MOST_REMEMBERED = 64
-"""Limits a bucket has room for, dormant ones included."""
+"""The largest number of limits in one bucket, dormant ones included."""
 
 
 @dataclass(slots=True)
 class Fresh:
-    """A limit that a bucket gets new, with the balance it starts from."""
+    """A limit that the bucket does not have yet, with the balance it starts from."""
 
     baseline: Baseline
     balance: int
@@ -31,12 +31,13 @@ class Fresh:
 
 @dataclass(slots=True)
 class Rebasing:
-    """A bucket put on other limits and a new baseline.
+    """A move of a bucket to other limits and a new baseline.
 
-    ``parts`` speak of the limits that stay, ``dormant`` of those among them that are not in force; ``dropped`` of those
-    that go, with the floor they must be at; ``highest`` tells the largest capacity each limit ever had, where that is
-    more than it has now. ``expires_s`` None: the bucket stays. ``birth`` is the birth number that the bucket gets, None
-    to leave it as it is.
+    ``parts`` are the limits that stay, and ``dormant`` the positions among them that are not in
+    force. ``dropped`` are the limits that are removed, with the lowest balance they must have.
+    ``highest`` is the largest capacity each limit ever had, where that is above the current one.
+    The bucket never expires if ``expires_s`` is None. ``birth`` is the birth number to store, None
+    to keep the current one.
     """
 
     terms: EffectiveLimits
@@ -54,8 +55,8 @@ class Rebasing:
 def missing_birth(layout: BucketLayout, first: BucketLayout | None, drawn: int) -> int | None:
     """Return the birth number that a rebase adds to a shard, None to add none.
 
-    Shard 0 gets the number ``drawn``. Every other shard gets that of ``first``, shard 0 as it was last seen, because
-    all shards of a bucket must have the same number.
+    Shard 0 gets the number ``drawn``. Every other shard gets that of ``first``, shard 0 as it was
+    last seen, because all shards of a bucket must have the same number.
     """
     if layout.birth is not None:
         return None
@@ -65,14 +66,15 @@ def missing_birth(layout: BucketLayout, first: BucketLayout | None, drawn: int) 
 
 
 def rebase(view: View[Any], terms: EffectiveLimits, amounts: Amounts, now: TimeBounds) -> Rebasing | Short:
-    """Return the rebase of a bucket to other limits, with a take in the same write, or Short if that cannot be.
+    """Return the move of a bucket to other limits with a take in the same write, Short if it lacks the tokens.
 
-    Without amounts it can always be.
+    A rebase without amounts is never Short.
 
     Raises:
-        ValidationError: The bucket has no room for so many limits beside those it must not forget.
+        ValidationError: The bucket has no room for the new limits beside its dormant ones.
     """
     layout = view.layout
+    # Hazard: a baseline that moves back would earn the same time twice.
     start_ms = max(now[0], layout.start_ms)
     taken = {position: milli for position, milli in amounts if milli}
     wanted = {limit.name: (position, limit) for position, limit in enumerate(terms.limits)}
@@ -100,7 +102,7 @@ def rebase(view: View[Any], terms: EffectiveLimits, amounts: Amounts, now: TimeB
 
 
 def _kept(view: View[Any], position: int, new: tuple[Limit, int | None], result: Rebasing) -> Part | Short:
-    """Return the part of a limit that stays in force; what is taken of it is None where it is not touched."""
+    """Return the part of a limit that stays in force. The amount in ``new`` is None if nothing is taken."""
     limit, taken = new
     layout = view.layout
     baseline = layout.baseline(position)
@@ -112,9 +114,11 @@ def _kept(view: View[Any], position: int, new: tuple[Limit, int | None], result:
 
 
 def _retired(view: View[Any], position: int, result: Rebasing) -> Part | Short | None:
-    """Return the part of a limit that is not in force any more; None if it is as full as it ever could be, and goes."""
+    """Return the part of a limit that is no longer in force, None if it is full enough to be removed."""
     layout = view.layout
     baseline = layout.baseline(position)
+    # Hazard: a limit that is removed and added again starts full. So it may only be removed at the
+    # largest capacity it ever had, or a smaller capacity in between would refill it.
     floor = share(layout.highest[position], layout.shard, layout.shard_count) - baseline.earned(result.start_ms)
     if view.numbers[position] >= floor:
         result.dropped.append((position, floor))
@@ -124,16 +128,18 @@ def _retired(view: View[Any], position: int, result: Rebasing) -> Part | Short |
 
 
 def _moved(view: View[Any], spend: tuple[int, int | None], capacity: int, result: Rebasing) -> Part | Short:
-    """Return the part that moves a limit to a new baseline and takes from it, Short if it holds too little."""
+    """Return the part that moves a limit to a new baseline and takes from it, Short if it has too few tokens."""
     position, taken = spend
     earned = view.layout.baseline(position).earned(result.start_ms)
     balance = view.numbers[position]
     spent = taken or 0
     if taken is not None and taken > min(capacity, balance + earned):
         return SHORT
+    # The refill since the old baseline is added to the balance in the same write. The generation
+    # number of the bucket protects it: a second rebase on the same view is refused.
     if balance > capacity - earned:
         return Reset(position, spent, capacity - spent, capacity - earned + 1)
-    # A limit that nothing is taken from may owe, unless the bucket is to expire.
+    # A limit of which nothing is taken may be in debt, unless the bucket is to expire.
     low = None if taken is None and result.expires_s is None else spent - earned
     return Add(position, spent, earned - spent, low, capacity - earned)
 
@@ -144,8 +150,8 @@ def _check_room(result: Rebasing) -> None:
         raise ValidationError(
             "limits",
             names,
-            f"are too many for this bucket: it must remember {len(result.dormant)} limits that were taken out and are "
-            f"not full again, and has room for {MOST_REMEMBERED}; use the same names, or wait",
+            f"are too many for this bucket: it also keeps {len(result.dormant)} limits that were removed and are "
+            f"not full again, and has room for {MOST_REMEMBERED}; reuse the same names, or wait",
         )
 
 
@@ -160,7 +166,7 @@ def _expiry(view: View[Any], terms: EffectiveLimits, now: TimeBounds) -> int | N
 
 
 def _fill_time(layout: BucketLayout, terms: EffectiveLimits) -> int:
-    """Return how long the slowest limit the bucket ever had takes to fill, dormant ones to their largest capacity."""
+    """Return the fill time of the slowest limit the bucket ever had, dormant ones up to their largest capacity."""
     retired = [
         -(-highest * part.period_ms // part.amount_milli)
         for part, highest in zip(layout.shared.shares, layout.highest, strict=True)
@@ -170,5 +176,5 @@ def _fill_time(layout: BucketLayout, terms: EffectiveLimits) -> int:
 
 
 def longest_fill_ms(limits: Iterable[Limit]) -> int:
-    """Return how long the slowest of the limits takes to fill from empty."""
+    """Return the milliseconds that the slowest of the limits takes to fill from empty."""
     return max(limit.fill_time_ms for limit in limits)

@@ -1,11 +1,12 @@
-"""The server's clock, as far as its responses bound it: pure values, with both ends kept.
+"""Bound the server's clock by the dates of its responses, as pure values.
 
-Every response carries the second in which it was made. It was made after the call was sent and before the response
-was received. So each response bounds how far the server's clock is ahead of a local clock that never goes back.
-Together they narrow that to milliseconds. A local clock may drift, so a bound is worth less the older it is.
+Every response carries the second in which it was made. It was made after the call was sent and
+before the response was received. So each response bounds how far the server's clock is ahead of a
+local monotonic clock. Together they narrow the offset to milliseconds. A local clock may drift, so
+bounds widen with their age.
 
-A single response may carry a wrong date. One that contradicts what is known is a suspect: no decision uses it until a
-response on another connection agrees with it.
+A single response may carry a wrong date. A response that contradicts the known bounds is a suspect.
+No decision uses it until a response on another connection agrees with it.
 """
 
 from dataclasses import dataclass, replace
@@ -13,27 +14,31 @@ from dataclasses import dataclass, replace
 from zae_limiter.core.bucket import TimeBounds
 
 _DRIFT = 5_000
-"""A local clock gains or loses at most one part in so many (200 ppm)."""
+"""A local clock gains or loses at most one part in this many (200 ppm)."""
 
 _SLIGHT_MS = 500
-"""A contradiction up to this size is accepted at once: the hosts of a service differ by some milliseconds."""
+"""A contradiction up to this size is accepted without confirmation: hosts of a service differ by milliseconds."""
 
 _ENOUGH_MS = 10
-"""Bounds this close are not narrowed further by reads of their own."""
+"""Bounds that are at most this far apart need no further reads."""
 
 _STEP_MS = 40
 """Reads that look for the turn of the second are sent this far apart, and closer once one turn was located."""
 
 _ROUNDING_MS = 4
-"""What the bounds lose to whole milliseconds, at the most."""
+"""The most that the bounds lose to whole milliseconds."""
 
 _MACHINE_MS = 2_000
-"""How far the machine's time of day may differ from the first response of a client that is accepted at once."""
+"""How far the machine's time of day may be from the first response that is accepted without confirmation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """How far the server's clock is ahead of the local one: from ``low_ms`` as of one local time to ``high_ms``."""
+    """How far the server's clock is ahead of the local clock, as a lower and an upper bound.
+
+    Each bound holds at its own local time, ``low_at_ms`` and ``high_at_ms``. It widens with the
+    distance from it.
+    """
 
     low_ms: int
     low_at_ms: int
@@ -41,25 +46,30 @@ class Offset:
     high_at_ms: int
 
     def at(self, local_ms: int) -> TimeBounds:
-        """Return the earliest and the latest the server's clock may show at a local time, given in whole ms."""
+        """Return the earliest and the latest possible server time at a local time, given in whole milliseconds."""
+        # The ages are negative, and floor division rounds them away from zero. So both bounds are
+        # rounded outwards, never inwards.
         low = self.low_ms + (self.low_at_ms - local_ms) // _DRIFT
         high = self.high_ms - (self.high_at_ms - local_ms) // _DRIFT
-        # The local time may be just short of its next millisecond.
+        # The local time was rounded down, by almost a millisecond at worst.
         return local_ms + low, local_ms + high + 1
 
     def latest_at(self, local_ms: int) -> int:
-        """Return the latest the server's clock may have shown at a local time, also one before the last response."""
+        """Return the latest possible server time at a local time, which may be before the last response."""
         return local_ms + self.high_ms + abs(local_ms - self.high_at_ms) // _DRIFT + 2
 
 
 def offset_of(date_s: int, sent_ms: int, received_ms: int) -> Offset:
-    """Return what one answer says: the server's clock was in the second ``date_s`` between sending and receiving."""
+    """Return the bounds of one response: the server was in second ``date_s`` between sending and receiving."""
+    # Strict on both sides. At one extreme, the response was made at the start of the second and
+    # received just before the next local millisecond. At the other, it was made at the end, right
+    # after sending.
     return Offset(date_s * 1000 - received_ms - 1, received_ms, date_s * 1000 + 999 - sent_ms, sent_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What one response says, and the number of the connection that it came on."""
+    """The bounds of one response, and the number of its connection."""
 
     offset: Offset
     connection: int
@@ -67,9 +77,10 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class ServerTime:
-    """What is known of the server's clock; None until a response is accepted.
+    """The known bounds of the server's clock; ``known`` is None until a response is accepted.
 
-    ``suspect`` is a response that contradicts it and that no other connection has confirmed; None if there is none.
+    ``suspect`` is a response that contradicts them and that no other connection has confirmed, or
+    None.
     """
 
     known: Offset | None = None
@@ -85,9 +96,9 @@ def machine_offset(now_ms: int, local_ms: int) -> Offset:
 def judged(before: ServerTime, heard: Heard, machine: Offset) -> ServerTime:
     """Return what is known after one more response.
 
-    A response that agrees with what is known narrows it and clears the suspect. A response that contradicts it becomes
-    the suspect. A suspect is accepted once a response on another connection agrees with it. ``machine`` stands in for
-    what is known as long as nothing is.
+    A response that agrees with what is known narrows it and clears the suspect. A response that
+    contradicts it becomes the suspect. A suspect is accepted once a response on another connection
+    agrees with it. While nothing is known, ``machine`` is used for the comparison.
     """
     known, suspect, offset = before.known, before.suspect, heard.offset
     gap_ms = _gap_ms(machine if known is None else known, offset)
@@ -96,13 +107,14 @@ def judged(before: ServerTime, heard: Heard, machine: Offset) -> ServerTime:
     if suspect is None or _gap_ms(suspect.offset, offset):
         return ServerTime(known, heard)
     both = narrowed(suspect.offset, offset)
+    # One host behind one connection may repeat its wrong date. Only another connection is evidence.
     if heard.connection == suspect.connection:
         return ServerTime(known, replace(suspect, offset=both))
     return ServerTime(both)
 
 
 def _gap_ms(known: Offset, heard: Offset) -> int:
-    """Return the milliseconds between the two as of the newer response; 0 if they overlap."""
+    """Return the milliseconds between two bounds as of the newer response, 0 if they overlap."""
     now_ms = heard.low_at_ms
     earliest, latest = known.at(now_ms)
     first, last = heard.at(now_ms)
@@ -112,18 +124,19 @@ def _gap_ms(known: Offset, heard: Offset) -> int:
 def next_read_ms(known: Offset, local_ms: int, trip_ms: int) -> int | None:
     """Return when to send the next read that locates the turn of the second, None if it is known well enough.
 
-    A response shows whether the second has turned before it was made. So reads are spread over the time in which it
-    may turn, and the two responses on either side of the turn bound it to one step and one trip. The next turn is
-    bounded by smaller steps, to 10 ms or a little more than two trips. ``trip_ms`` is how long a read takes there and
-    back.
+    A response shows whether the second turned before it was made. So reads are spread over the time
+    in which it may turn. The two responses on either side of the turn bound it to one step and one
+    round trip. Smaller steps bound the next turn, to 10 ms or a little more than two round trips.
+    ``trip_ms`` is the duration of a round trip.
     """
     low, high = known.at(local_ms)
-    # One read follows another after a trip, so the two around a turn bound it to two trips at best.
+    # A read is sent after the response of the one before. So the two reads around a turn bound it
+    # to two round trips at best.
     width_ms, enough_ms = high - low, max(_ENOUGH_MS, 2 * trip_ms + _ROUNDING_MS)
     if width_ms <= enough_ms:
         return None
     there_ms = trip_ms // 2
-    # The next turn that has not surely passed when a read that is sent now arrives.
+    # The next turn that may still be ahead when a read that is sent now arrives.
     turn_ms = ((low + there_ms) // 1000 + 1) * 1000
     first_ms, last_ms = local_ms + turn_ms - high, local_ms + turn_ms - low
     located = width_ms <= 2 * _STEP_MS + trip_ms
@@ -132,7 +145,7 @@ def next_read_ms(known: Offset, local_ms: int, trip_ms: int) -> int | None:
 
 
 def narrowed(known: Offset | None, heard: Offset) -> Offset:
-    """Return what both say; if they contradict each other, what was heard last."""
+    """Return the intersection of two bounds; if they contradict each other, the newer one."""
     if known is None:
         return heard
     now_ms = heard.low_at_ms

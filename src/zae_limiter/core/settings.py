@@ -1,4 +1,4 @@
-"""How a client behaves, chosen when it opens its table."""
+"""Define the settings of a client, which are chosen when it opens its table."""
 
 from dataclasses import dataclass
 
@@ -15,9 +15,10 @@ _MOST_BUCKETS = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a client behaves.
+    """The settings of a client.
 
-    ``bucket_ttl_multiplier`` is 0 if buckets never expire. ``remembered_buckets`` are cached per namespace.
+    Buckets never expire if ``bucket_ttl_multiplier`` is 0. ``remembered_buckets`` is the number of
+    cached buckets per namespace.
     """
 
     config_cache_ttl_ms: int = 60_000
@@ -38,10 +39,10 @@ def make_settings(
     reject_locally_s: float = 1.0,
     remembered_buckets: int = 100_000,
 ) -> Settings:
-    """Return the settings a user chose.
+    """Return validated settings.
 
     Raises:
-        ValidationError: One is not a number, or out of its bounds.
+        ValidationError: A setting is not a number, or is out of bounds.
     """
     if type(bucket_ttl_multiplier) is not int or not (
         bucket_ttl_multiplier == 0 or LEAST_MULTIPLIER <= bucket_ttl_multiplier <= _MOST_MULTIPLIER
@@ -62,7 +63,7 @@ def make_settings(
 
 
 def _seconds(field: str, value: object, most: int) -> float:
-    # NaN is in no range, so it is refused here too.
+    # NaN fails every comparison, so it is rejected here too.
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
         raise ValidationError(field, value, f"must be a number of seconds from 0 to {most}")
     return value

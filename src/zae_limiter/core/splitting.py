@@ -1,7 +1,8 @@
-"""One shard made two, and two made one: what becomes of each limit's balance. No token is made or lost.
+"""Split one shard into two, and merge two into one: compute each limit's balance without making or losing tokens.
 
-Both shards of a split keep the baseline, so what they earn together is what the one would have earned; the level is
-halved between them at a time, and from then on each is cut to its own share of the capacity.
+Both shards of a split keep the baseline. So together they earn what the one shard would have
+earned. The level is halved between them at one time. From then on each shard is limited to its own
+share of the capacity.
 """
 
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from zae_limiter.core.view import View
 
 @dataclass(slots=True)
 class Splitting:
-    """A split: the count of both shards after it, the new shard's number and balances, and the old one's parts."""
+    """A split: the shard count of both shards after it, the new shard's number and balances, the old shard's parts."""
 
     shard_count: int
     new_shard: int
@@ -25,10 +26,10 @@ class Splitting:
 
 @dataclass(slots=True)
 class Merging:
-    """A merge: count, baseline and fill time after it, the parts of the shard that stays, and how the other must be.
+    """A merge: shard count, baseline and fill time after it, and the parts of the shard that stays.
 
-    ``leaving`` are the lowest and the highest balance of each limit of the shard that goes, None for no bound;
-    ``highest`` the largest capacity each limit ever had on either.
+    ``leaving`` is the lowest and the highest balance of each limit of the shard that is deleted;
+    None is no bound. ``highest`` is the largest capacity each limit ever had on either shard.
     """
 
     shard_count: int
@@ -40,7 +41,7 @@ class Merging:
 
 
 def split(view: View[Any], now: TimeBounds) -> Splitting | None:
-    """Return the split of a shard, None if there are as many as there may be."""
+    """Return the split of a shard, None if the bucket has the maximum number of shards."""
     layout = view.layout
     shard, count = layout.shard, layout.shard_count * 2
     if count > MOST_SHARDS:
@@ -53,6 +54,8 @@ def split(view: View[Any], now: TimeBounds) -> Splitting | None:
         level = baseline.level(balance, at_ms)
         half = max(0, level) // 2
         off = Baseline.of(baseline.limit, layout.start_ms, result.new_shard, count)
+        # The new shard has earned ``new`` of what the old one had. Subtracting it from one balance
+        # and adding it to the other keeps the sum of both levels exact.
         new = off.earned(at_ms)
         result.new_balances.append(half - new)
         ceiling = baseline.capacity_milli - earned
@@ -60,17 +63,18 @@ def split(view: View[Any], now: TimeBounds) -> Splitting | None:
             rest = baseline.capacity_milli - half - (earned - new)
             result.parts.append(Reset(position, 0, rest, ceiling + 1))
         elif level >= 0:
-            # What is left must fit the share that is left: a credit since it was seen may be too much for it.
+            # What is left must fit the share that is left. A credit since the view was seen may
+            # exceed it.
             fits = baseline.capacity_milli - off.capacity_milli + half - earned
             result.parts.append(Add(position, 0, new - half, half - earned, min(ceiling, fits)))
         else:
-            # All of a debt stays, so it must be the one that was seen.
+            # The whole debt stays with the old shard, so it must be exactly the debt that was seen.
             result.parts.append(Add(position, 0, new - half, balance, balance))
     return result
 
 
 def merge(staying: View[Any], leaving: View[Any], now: TimeBounds) -> Merging | None:
-    """Return the merge of two shards, None if they are not one shard's halves, or not on the same limits."""
+    """Return the merge of two shards, None if they are not the halves of one shard or have different limits."""
     one, other = staying.layout, leaving.layout
     if not _are_halves(staying, leaving):
         return None
@@ -82,6 +86,8 @@ def merge(staying: View[Any], leaving: View[Any], now: TimeBounds) -> Merging | 
         brought = goes.level(leaving.numbers[position], start_ms)
         seen = leaving.numbers[position]
         full_at = goes.capacity_milli - goes.earned(start_ms) + 1
+        # The other shard is deleted. So its balance must be the one that is brought over: exactly
+        # as seen, or still full, because a full shard brings its capacity at any balance above it.
         result.leaving.append((full_at, None) if seen >= full_at else (seen, seen))
         earned = stays.earned(start_ms)
         ceiling = stays.capacity_milli - earned

@@ -1,7 +1,4 @@
-"""What a user is told about limits, buckets, resources and the limiter itself, as values.
-
-Working these out of a stored bucket is the business of ``core.bucket`` and its neighbours.
-"""
+"""Define the values that reports return: limits, buckets, resources and the limiter itself."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,21 +9,21 @@ from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
 
 LimitName = str
-"""The name of a limit, as a key of what is consumed and of what is available."""
+"""The name of a limit, as a key of amounts."""
 
 
 class OnUnavailable(StrEnum):
-    """What to do with a request while the store is away: let it through unlimited, or raise."""
+    """The policy for requests while the store is unavailable: allow without limiting, or raise an error."""
 
     ALLOW = "allow"
     BLOCK = "block"
 
 
 def check_on_unavailable(value: object) -> OnUnavailable | None:
-    """Return the choice a user made, None for none.
+    """Return the chosen policy, None if none was chosen.
 
     Raises:
-        ValidationError: it is neither allow nor block.
+        ValidationError: The value is neither 'allow' nor 'block'.
     """
     if value is None:
         return None
@@ -37,7 +34,7 @@ def check_on_unavailable(value: object) -> OnUnavailable | None:
 
 @dataclass(frozen=True, slots=True)
 class LimitStatus:
-    """One limit as one request found it; ``available`` is negative when the bucket is in debt."""
+    """One limit as a request found it; ``available`` is negative if the bucket is in debt."""
 
     entity_id: str
     resource: str
@@ -50,11 +47,11 @@ class LimitStatus:
 
     @property
     def deficit(self) -> int:
-        """How many tokens were missing, 0 when there were enough."""
+        """The number of missing tokens, 0 if there were enough."""
         return max(0, self.requested - self.available)
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything the status knows, ready for JSON."""
+        """Return all data of the status, ready for JSON."""
         return {
             "entity_id": self.entity_id,
             "resource": self.resource,
@@ -72,7 +69,7 @@ class LimitStatus:
 
 @dataclass(frozen=True, slots=True)
 class BucketState:
-    """One limit of a bucket: its balance as of ``last_refill_ms``, and the limit it was built from."""
+    """One limit of a bucket: its balance as of ``last_refill_ms``, and the numbers of the limit."""
 
     entity_id: str
     resource: str
@@ -97,7 +94,7 @@ class BucketState:
 
 @dataclass(frozen=True, slots=True)
 class EntityCapacity:
-    """What one entity may take of a resource, and has left."""
+    """The capacity of one entity for a resource, and the tokens it has left."""
 
     entity_id: str
     capacity: int
@@ -105,13 +102,13 @@ class EntityCapacity:
 
     @property
     def utilization_pct(self) -> float:
-        """The part of the capacity in use, in percent; above 100 in debt."""
+        """The used part of the capacity, in percent; above 100 if in debt."""
         return utilization_pct(self.capacity, self.available)
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceCapacity:
-    """What all entities together may take of a resource, and have left."""
+    """The capacity of all entities for a resource, and the tokens they have left."""
 
     resource: str
     limit_name: str
@@ -122,7 +119,7 @@ class ResourceCapacity:
 
 
 class CapacityTotals:
-    """The entities of a resource, added up some at a time."""
+    """A running sum over the entities of a resource."""
 
     def __init__(self, resource: str, limit_name: str) -> None:
         self._resource = resource
@@ -132,26 +129,26 @@ class CapacityTotals:
         self._entities: list[EntityCapacity] = []
 
     def add(self, entities: Sequence[EntityCapacity]) -> None:
-        """Add entities, in the order in which they are to be reported."""
+        """Add entities, in the order in which they are reported."""
         self._capacity += sum(entity.capacity for entity in entities)
         self._available += sum(entity.available for entity in entities)
         self._entities += entities
 
     def capacity(self) -> ResourceCapacity:
-        """Return what all entities so far may take, and have left."""
+        """Return the capacity of all entities so far, and the tokens they have left."""
         capacity, available = self._capacity, self._available
         used = utilization_pct(capacity, available)
         return ResourceCapacity(self._resource, self._limit_name, capacity, available, used, self._entities)
 
 
 def utilization_pct(capacity: int, available: int) -> float:
-    """The part of a capacity in use, in percent; 0 of nothing."""
+    """Return the used part of a capacity, in percent; 0 if the capacity is 0."""
     return (capacity - available) * 100 / capacity if capacity else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class CacheStats:
-    """How a cache has served so far."""
+    """Hits, misses, size and lifetime of a cache."""
 
     hits: int
     misses: int
@@ -161,7 +158,7 @@ class CacheStats:
 
 @dataclass(frozen=True, slots=True)
 class BackendCapabilities:
-    """What a backend can do; ``partition_writes_per_second`` is None where a partition has no bound of its own."""
+    """The features of a backend; ``partition_writes_per_second`` is None if a partition has no write limit."""
 
     supports_audit_logging: bool = True
     supports_usage_snapshots: bool = True
@@ -172,7 +169,10 @@ class BackendCapabilities:
 
 
 class TableSize(NamedTuple):
-    """The number of items in a table and their bytes, None if unknown; the fields are named as in ``Status``."""
+    """The number of items in a table and their size in bytes, None if unknown.
+
+    The fields are named as in ``Status``.
+    """
 
     table_item_count: int
     table_size_bytes: int | None
@@ -182,10 +182,10 @@ class TableSize(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The limiter as a whole; None is what does not apply to the backend, or is not known.
+    """The status of a limiter. A field is None if it does not apply to the backend or is unknown.
 
-    ``log_size_bytes`` is the size of a SQLite file's write-ahead log. ``log_held_back`` is True if the log is long
-    because another program keeps a read transaction open.
+    ``log_size_bytes`` is the size of a SQLite file's write-ahead log. ``log_held_back`` is True if
+    the log is long because another program keeps a read transaction open.
     """
 
     available: bool

@@ -1,4 +1,4 @@
-"""Milliseconds since the epoch as text a person can read, and back. No clock is read here."""
+"""Convert milliseconds since the epoch to readable text and back."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -9,25 +9,26 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def utc_from_ms(at_ms: int) -> datetime:
-    """The moment as a datetime in UTC."""
+    """Return the time as a datetime in UTC."""
+    # Not fromtimestamp(): a float would round the milliseconds.
     return _EPOCH + at_ms * _MILLISECOND
 
 
 def ms_from_utc(moment: datetime) -> int:
-    """The milliseconds of a datetime in UTC, rounded down."""
+    """Return the milliseconds of a datetime in UTC, rounded down."""
     return (moment - _EPOCH) // _MILLISECOND
 
 
 def iso_from_ms(at_ms: int) -> str:
-    """The moment as text, ``2024-01-01T14:00:00.000Z``."""
+    """Return the time as text, such as ``2024-01-01T14:00:00.000Z``."""
     return utc_from_ms(at_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def ms_from_iso(text: object, field: str = "time") -> int:
-    """The moment of an ISO 8601 text; without an offset it is UTC.
+    """Return the milliseconds of an ISO 8601 text; without an offset it is UTC.
 
     Raises:
-        ValidationError: it is no such text.
+        ValidationError: The value is not such a text.
     """
     try:
         moment = datetime.fromisoformat(text)  # type: ignore[arg-type]  # anything else raises TypeError

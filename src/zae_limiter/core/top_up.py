@@ -1,12 +1,12 @@
-"""What a bucket lost because it was created while its creator knew the time only roughly.
+"""Compute what a bucket lost because its creator knew the time only roughly, and return it.
 
-A bucket is created at the latest time that its creator considers possible. If the creator later knows that time
-better, the difference was withheld from the bucket: it earned less than it should have. The creator returns it together
-with takes that would otherwise be rejected, more of it the better it knows the time.
+A bucket is created at the latest time that its creator considers possible. The creator may know
+that time better later. Then the bucket has earned less than it should have: the difference was
+withheld. The creator returns it in a take that would otherwise be rejected.
 
-How much was withheld is certain only for a bucket that nobody else has written to. Its creator then knows the total
-before each of its takes and the time of each response. A bucket that would have been full before a take would have
-overflowed; what would have overflowed is not returned.
+How much was withheld is certain only if no other client has written to the bucket. Its creator then
+knows the total before each of its takes, and the time of each response. A bucket that would have
+been full before a take would have overflowed. What would have overflowed is not returned.
 """
 
 from collections.abc import Sequence
@@ -20,22 +20,24 @@ from zae_limiter.core.bucket_changes import expiry_s, solvency
 from zae_limiter.core.view import Amounts, BucketLayout, EffectiveLimits, View
 
 _SURE_MS = 20
-"""What is withheld by bounds this close is not worth returning."""
+"""Bounds that are at most this many milliseconds apart withhold too little to be worth returning."""
 
 _TOKEN = 1_000
 
 _DRIFT = 5_000
-"""The server's clock gains at most one part in so many on a local one (200 ppm)."""
+"""The server's clock gains at most one part in this many on a local clock (200 ppm)."""
 
 
 @dataclass(slots=True)
 class Creation:
-    """What the creator of a bucket knows of it.
+    """What the creator of a bucket knows about it.
 
-    ``layout`` is that of the bucket as it was created. ``earliest_ms`` is the earliest server time at which that may
-    have been, ``received_ms`` the local time of the response. ``writes`` are the creator's own, the creation included.
-    ``room`` is what each limit had to spare before the fullest take since, in millitokens: 0 if no limit came near its
-    capacity, below 0 if it overflowed.
+    ``layout`` is the layout of the bucket as it was created. ``earliest_ms`` is the earliest
+    possible server time of the creation, ``received_ms`` the local time of the response. ``rates``
+    are the refill amount and period of each limit. ``writes`` counts the creator's own writes, the
+    creation included. ``room`` is what each limit had to spare before its fullest take so far, in
+    millitokens. It is 0 if the limit would never have been full, and negative if it would have
+    overflowed.
     """
 
     layout: BucketLayout
@@ -46,7 +48,7 @@ class Creation:
     writes: int = 1
 
     def after(self, view: View[Any], amounts: Amounts, received_ms: int) -> "Creation":
-        """Return what the creator knows after a take of its own, by the view after it."""
+        """Return what the creator knows after its own take, from the view after it."""
         taken = dict(amounts)
         room = [
             min(spare, view.total(position) - taken.get(position, 0) - self._earned(position, received_ms))
@@ -55,17 +57,19 @@ class Creation:
         return replace(self, room=room, writes=self.writes + 1)
 
     def _earned(self, position: int, received_ms: int) -> int:
-        """Return the most that a limit may have earned from the creation to a local time."""
+        """Return the most that a limit can have earned from the creation to a local time, in millitokens."""
         amount, period = self.rates[position]
         span_ms = received_ms - self.received_ms
+        # Too much is the strict side here, because it leaves less room and so returns less. So
+        # include the drift and 2 ms of rounding, and round up.
         return -(-(span_ms + span_ms // _DRIFT + 2) * amount // period)
 
     def is_certain(self, view: View[Any]) -> bool:
-        """Say whether all writes so far are the creator's own takes."""
+        """Return whether all writes so far are the creator's own takes."""
         return view.layout is self.layout and view.writes == self.writes
 
     def is_worth_narrowing(self, amounts: Amounts, now: TimeBounds) -> bool:
-        """Say whether a better knowledge of the time could return a whole token of a limit that is asked for."""
+        """Return whether knowing the time better could return a whole token of a requested limit."""
         if now[1] - now[0] <= _SURE_MS:
             return False
         return any(
@@ -74,25 +78,29 @@ class Creation:
         )
 
     def withheld(self, view: View[Any], known: "Known") -> list[int]:
-        """Return by how much each balance is below what it would be, in millitokens; not above 0 if it is not.
+        """Return by how many millitokens each balance is too low; 0 or less if it is not.
 
-        The level of a bucket that was created full at a known time follows from the total and from its fullest moment.
+        The level of a bucket that was created full at a known time follows from its total and its
+        fullest moment.
         """
         found = []
         for position, baseline in enumerate(view.layout.baselines):
             amount, period = self.rates[position]
-            # Before the baseline the item earns nothing: only what is earned by now is returned then.
+            # The item earns nothing before its baseline. Until then, only what is earned by now is
+            # returned.
             earned_ms = min(known.now[0], baseline.start_ms)
             lost = grid(earned_ms, amount, period) - grid(known.created_ms, amount, period)
             total = view.total(position)
             room = min(self.room[position], total - self._earned(position, known.local_ms))
+            # The balance that the bucket would have if it had been created full at ``created_ms``,
+            # minus the balance that it has.
             found.append(baseline.capacity_milli - total + lost + room - view.numbers[position])
         return found
 
 
 @dataclass(slots=True)
 class TopUp:
-    """A take together with what is returned of each limit, in millitokens."""
+    """A take, and the millitokens that are returned of each limit."""
 
     taking: Take
     returned: list[int]
@@ -110,7 +118,7 @@ class Known(NamedTuple):
 
 
 def created(view: View[Any], now: TimeBounds, received_ms: int) -> Creation | None:
-    """Return what to remember of a bucket that was created at ``now``, None if that was known well enough."""
+    """Return what to remember of a bucket that was created at ``now``, None if that time was known well enough."""
     if now[1] - now[0] <= _SURE_MS:
         return None
     layout = view.layout
@@ -119,7 +127,7 @@ def created(view: View[Any], now: TimeBounds, received_ms: int) -> Creation | No
 
 
 def top_up(creation: Creation, view: View[Any], terms: EffectiveLimits, amounts: Amounts, known: Known) -> TopUp | None:
-    """Return the take that also returns what was withheld, None if that is not due yet or not enough."""
+    """Return the take that also returns what was withheld, None if nothing is due yet or it is not enough."""
     layout, now = view.layout, known.now
     if not creation.earliest_ms <= known.created_ms < layout.start_ms:
         return None
@@ -130,6 +138,8 @@ def top_up(creation: Creation, view: View[Any], terms: EffectiveLimits, amounts:
         balance = view.numbers[position]
         early, late = baseline.earned(now[0]), baseline.earned(now[1])
         ceiling = baseline.capacity_milli - late
+        # A return must not raise the level above the capacity, so the upper bound of the write is
+        # lower by the same amount.
         returned[position] = gain = max(0, min(returned[position], ceiling - balance))
         wanted = taken.get(position, 0)
         if not wanted:

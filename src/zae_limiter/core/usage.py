@@ -1,4 +1,4 @@
-"""Usage: the windows of time it is counted in, and sums over them. Nothing is counted or stored here."""
+"""Define usage snapshots, the time windows they cover, and sums over them."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ _TYPES_BY_KEY_LENGTH = {len("2024-01-01T14:00:00Z"): "hourly", len("2024-01-01")
 
 
 class Window(NamedTuple):
-    """A span of time that usage is counted in; ``end`` is the first moment after it, both are ISO 8601."""
+    """A time window of usage; ``end`` is the first moment after it. Both ends are ISO 8601."""
 
     type: str
     key: str
@@ -26,7 +26,10 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UsageSnapshot:
-    """What one entity took of one resource in one window, by limit; ``window_end`` is the first moment after it."""
+    """The tokens that one entity took from one resource in one window, by limit.
+
+    ``window_end`` is the first moment after the window.
+    """
 
     entity_id: str
     resource: str
@@ -39,7 +42,7 @@ class UsageSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class UsageSummary:
-    """Sums and means over snapshots, by limit."""
+    """Sums and averages over snapshots, by limit."""
 
     snapshot_count: int
     total: dict[str, int]
@@ -50,7 +53,7 @@ class UsageSummary:
 
 @dataclass(frozen=True, slots=True)
 class UsageFilter:
-    """Which snapshots are asked for: of an entity, a resource or both, of windows that begin within two times."""
+    """The snapshots to return: of an entity, a resource or both, with windows that start between two times."""
 
     entity_id: str | None = None
     resource: str | None = None
@@ -59,13 +62,13 @@ class UsageFilter:
     end_time: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what names nobody, or is no name, kind of window or time.
+        """Check the fields.
 
         Raises:
-            ValidationError: it is so.
+            ValidationError: Neither entity nor resource is given, or a field is invalid.
         """
         if self.entity_id is None and self.resource is None:
-            raise ValidationError("entity_id", None, "name an entity, a resource, or both")
+            raise ValidationError("entity_id", None, "pass an entity, a resource, or both")
         if self.entity_id is not None:
             check_entity_id(self.entity_id)
         if self.resource is not None:
@@ -77,7 +80,7 @@ class UsageFilter:
                 ms_from_iso(getattr(self, field), field)
 
     def admits(self, window: Window) -> bool:
-        """Say whether a window is asked for; both times are included."""
+        """Return whether the filter includes a window; both times are inclusive."""
         begins_ms = ms_from_iso(window.start)
         return (
             (self.window_type is None or window.type == self.window_type)
@@ -87,10 +90,10 @@ class UsageFilter:
 
 
 def check_window_type(value: object, field: str = "window_type") -> str:
-    """Require the name of a kind of window, and return it.
+    """Require a valid window type, and return it.
 
     Raises:
-        ValidationError: there is no such kind.
+        ValidationError: The value is not a window type.
     """
     if type(value) is not str or value not in WINDOW_TYPES:
         raise ValidationError(field, value, f"must be one of {', '.join(WINDOW_TYPES)}")
@@ -98,12 +101,12 @@ def check_window_type(value: object, field: str = "window_type") -> str:
 
 
 def window_at(window_type: str, at_ms: int) -> Window:
-    """The window of a kind that a moment falls into."""
+    """Return the window of a type that contains a time."""
     return _window_from(window_type, utc_from_ms(at_ms))
 
 
 def window_of_key(key: str) -> Window | None:
-    """The window a key names, None if it names none."""
+    """Return the window of a key, None if the key is invalid."""
     window_type = _TYPES_BY_KEY_LENGTH.get(len(key))
     if window_type is None:
         return None
@@ -115,7 +118,7 @@ def window_of_key(key: str) -> Window | None:
 
 
 class UsageTotals:
-    """Sums over snapshots that are added some at a time; none of them is kept."""
+    """A running sum over snapshots, which are not kept."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -133,7 +136,7 @@ class UsageTotals:
             self._last = start if self._last is None else max(self._last, start)
 
     def summary(self) -> UsageSummary:
-        """Return the summary so far; the mean of a limit is over all snapshots, also those that lack it."""
+        """Return the summary so far. The average of a limit is over all snapshots, including those without it."""
         return UsageSummary(
             snapshot_count=self._count,
             total=dict(self._total),
@@ -144,7 +147,7 @@ class UsageTotals:
 
 
 def summarize(snapshots: Iterable[UsageSnapshot]) -> UsageSummary:
-    """Add up snapshots."""
+    """Return the summary of snapshots."""
     totals = UsageTotals()
     totals.add(snapshots)
     return totals.summary()

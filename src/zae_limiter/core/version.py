@@ -1,6 +1,6 @@
-"""VersionRecord: which schema a table has, which clients and which aggregator go with it, and what must be upgraded.
+"""Compare the versions of client, table and aggregator, and decide what must be upgraded.
 
-Versions are compared by their three numbers; whatever follows them (``.dev3``, ``+local``) says nothing here.
+Versions are compared by their three numbers. Suffixes such as ``.dev3`` or ``+local`` are ignored.
 """
 
 import re
@@ -13,13 +13,13 @@ from typing import NamedTuple
 from zae_limiter.core.errors import IncompatibleSchemaError, ValidationError, VersionMismatchError
 
 SCHEMA_VERSION = "1.0.0"
-"""The schema this package reads and writes; another major number is another layout of items."""
+"""The schema that this package reads and writes. Another major number means another layout of items."""
 
 _VERSION = re.compile(r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?!\d)")
 
 
 class Version(NamedTuple):
-    """The numbers of a version, which compare as versions do."""
+    """The three numbers of a version, ordered like versions."""
 
     major: int
     minor: int
@@ -27,12 +27,16 @@ class Version(NamedTuple):
 
 
 UNKNOWN = Version(0, 0, 0)
-"""Older than every version that says what it is."""
+"""Used for a missing or unreadable version; older than every other."""
 
 
 @dataclass(frozen=True, slots=True)
 class VersionRecord:
-    """What a table says of its own version, and for how long its audit events are kept, if that was ever chosen."""
+    """The versions that a table records about itself.
+
+    ``audit_retention_days`` is how many days its audit events are kept, None if that was never
+    chosen.
+    """
 
     schema_version: str
     lambda_version: str | None = None
@@ -44,10 +48,11 @@ class VersionRecord:
 
 @dataclass(frozen=True, slots=True)
 class Compatibility:
-    """How a client and a deployed limiter go together.
+    """How a client fits a deployed limiter.
 
-    ``needs_migration``: the items have an older layout. ``client_outdated``: they have a newer one, or the record asks
-    for a newer client. ``function_outdated``: the aggregator is older than the client.
+    ``needs_migration``: the items have an older layout. ``client_outdated``: they have a newer
+    layout, or the record requires a newer client. ``function_outdated``: the aggregator is older
+    than the client.
     """
 
     needs_migration: bool
@@ -56,10 +61,11 @@ class Compatibility:
 
 
 class FunctionUpdate(Enum):
-    """Whether an aggregator that is older than the client is brought to the client's version.
+    """Whether an aggregator that is older than the client is updated to the client's version.
 
-    ``NEVER``: it is an error. ``ALWAYS``: everywhere, and failing to is an error. ``ON_AWS``: on AWS itself, where the
-    client is allowed to; an aggregator that stays older goes on counting.
+    ``NEVER``: an older aggregator is an error. ``ALWAYS``: update everywhere; a failure is an
+    error. ``ON_AWS``: update on AWS itself if the client has the permission. An aggregator that
+    stays older continues to count.
     """
 
     NEVER = "never"
@@ -68,10 +74,10 @@ class FunctionUpdate(Enum):
 
 
 def chosen_update(auto_update: object) -> FunctionUpdate:
-    """Return what a user chose by True or False; None is no choice.
+    """Return the update policy for True, False or None, which means no choice.
 
     Raises:
-        ValidationError: it is none of the three.
+        ValidationError: The value is something else.
     """
     if auto_update is not None and type(auto_update) is not bool:
         raise ValidationError("auto_update", auto_update, "must be True, False or None")
@@ -79,13 +85,13 @@ def chosen_update(auto_update: object) -> FunctionUpdate:
 
 
 def parse_version(text: str | None) -> Version:
-    """Return the numbers a version starts with; a text without them is older than any."""
+    """Return the numbers that a version starts with, ``UNKNOWN`` if there are none."""
     found = _VERSION.match(text or "")
     return UNKNOWN if found is None else Version(*(int(number) for number in found.groups()))
 
 
 def compare(record: VersionRecord, client_version: str) -> Compatibility:
-    """Return how a client goes with a table; a limiter without an aggregator has none that is outdated."""
+    """Return how a client fits a table; without an aggregator, ``function_outdated`` is False."""
     schema, client = parse_version(record.schema_version).major, parse_version(client_version)
     own = parse_version(SCHEMA_VERSION).major
     return Compatibility(
@@ -99,7 +105,7 @@ def check_schema(record: VersionRecord) -> None:
     """Require a table whose items this package can read and write.
 
     Raises:
-        IncompatibleSchemaError: its schema has another major number.
+        IncompatibleSchemaError: Its schema has another major number.
     """
     if parse_version(record.schema_version).major != parse_version(SCHEMA_VERSION).major:
         raise IncompatibleSchemaError(SCHEMA_VERSION, record.schema_version)
@@ -109,37 +115,37 @@ def check_client(record: VersionRecord, client_version: str) -> None:
     """Require a table that this client may use.
 
     Raises:
-        IncompatibleSchemaError: its items have another layout.
-        VersionMismatchError: it asks for a newer client.
+        IncompatibleSchemaError: Its items have another layout.
+        VersionMismatchError: It requires a newer client.
     """
     check_schema(record)
     if compare(record, client_version).client_outdated:
         stack = record.lambda_version or record.schema_version
-        raise VersionMismatchError(client_version, stack, f"it asks for clients from {record.client_min_version} on")
+        raise VersionMismatchError(client_version, stack, f"it requires client {record.client_min_version} or later")
 
 
 def check_function(record: VersionRecord, client_version: str) -> None:
-    """Require an aggregator that is as new as the client.
+    """Require an aggregator that is not older than the client.
 
     Raises:
-        VersionMismatchError: it is older.
+        VersionMismatchError: It is older.
     """
     if compare(record, client_version).function_outdated:
         raise VersionMismatchError(client_version, str(record.lambda_version), "the aggregator is older")
 
 
 def may_replace(record: VersionRecord | None, client_version: str, update: FunctionUpdate) -> bool:
-    """Say whether who provides a stack also replaces its aggregator: one that never was, or is no newer."""
+    """Return whether a deployment also replaces the aggregator: none exists yet, or it is not newer than the client."""
     if record is None or record.lambda_version is None:
         return True
     return update is not FunctionUpdate.NEVER and parse_version(record.lambda_version) <= parse_version(client_version)
 
 
 def pending(targets: Sequence[str], schema_version: str | None) -> list[str]:
-    """Return the schemas a table has yet to be brought to, in their order, of all there are.
+    """Return the schema versions that a table still has to be migrated to, in order.
 
     Raises:
-        IncompatibleSchemaError: the table's schema is newer than any this package knows.
+        IncompatibleSchemaError: The table's schema is newer than any that this package knows.
     """
     seen = parse_version(schema_version)
     if seen.major > parse_version(SCHEMA_VERSION).major:
@@ -148,17 +154,17 @@ def pending(targets: Sequence[str], schema_version: str | None) -> list[str]:
 
 
 def in_order(targets: Sequence[str]) -> bool:
-    """Say whether schemas are listed from the oldest to the newest, each once, none newer than this package's."""
+    """Return whether versions are listed from oldest to newest, without repeats, none newer than this package's."""
     versions = [UNKNOWN, *(parse_version(target) for target in targets)]
     return all(one < other for one, other in pairwise(versions)) and versions[-1] <= parse_version(SCHEMA_VERSION)
 
 
 @dataclass(frozen=True, slots=True)
 class Migrated:
-    """What a migration did, or in a dry run would do.
+    """What a migration did, or would do in a dry run.
 
-    ``superseded`` were in the old layout and in the new one, which stays as it is; ``damaged`` could not be read and
-    are left where they are.
+    ``superseded`` items exist in both layouts; the new one is left as it is. ``damaged`` items
+    could not be read and are left in place.
     """
 
     target: str

@@ -1,7 +1,8 @@
-"""What a client last saw of a bucket, and what it knows of the others who use it.
+"""Describe what a client last saw of a bucket, and what it knows about other clients that use it.
 
-A view is the newest answer of the table, cut down to numbers. Others only ever take from a bucket behind the client's
-back, short of a credit, so the level a view shows is an upper bound; the pace says how far below it the truth may be.
+A view is the newest response of the table, reduced to numbers. Apart from credits, other clients
+only take from a bucket. So the level of a view is an upper bound. The pace estimates how far below
+it the true level is.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,10 +23,10 @@ _SILENCE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class EffectiveLimits:
-    """The limits a client goes by for one bucket, and the stamp of the configuration they came from.
+    """The limits that a client applies to one bucket, and the stamp of the configuration they came from.
 
-    ``limits`` are in the order of their names. ``digest`` is empty unless the limits are the caller's own.
-    ``ttl_multiplier`` is 0 where the bucket must never expire.
+    ``limits`` are sorted by name. ``digest`` is empty unless the caller passed the limits.
+    ``ttl_multiplier`` is 0 if the bucket must never expire.
     """
 
     limits: tuple[Limit, ...]
@@ -49,25 +50,26 @@ class Admitted:
 
 
 NO_LIMITS = EffectiveLimits((), -1, "", 0, {})
-"""Of a bucket that was not seen to follow any terms; no bucket has their stamp."""
+"""The limits of a bucket that follows no known limits. No bucket has their stamp."""
 
 
 def effective_limits(
     resolution: Resolution, ttl_multiplier: int, known: EffectiveLimits | None = None
 ) -> EffectiveLimits | None:
-    """Return the terms of limits read from the configuration, None where there are none.
+    """Return the effective limits of a resolved configuration, None if it has no limits.
 
-    ``known`` are the terms that were known before: where they are the same, they are kept.
+    ``known`` are the effective limits that were known before. If they are equal, they are returned.
     """
     if not resolution.limits:
         return None
     expires = resolution.source in ("resource", "system")
     terms = _terms(resolution, resolution.limits, "", ttl_multiplier if expires else 0)
+    # Return the same object if nothing changed: layouts compare limits by identity first.
     return known if terms == known else terms
 
 
 def own_effective_limits(resolution: Resolution, limits: tuple[Limit, ...], ttl_multiplier: int) -> EffectiveLimits:
-    """Return the terms of limits that the caller brought along."""
+    """Return the effective limits for limits that the caller passed."""
     return _terms(resolution, limits, digest(limits), ttl_multiplier)
 
 
@@ -87,11 +89,11 @@ def _terms(resolution: Resolution, limits: tuple[Limit, ...], own: str, ttl_mult
 
 @dataclass(frozen=True, slots=True)
 class LimitLayout:
-    """What all buckets on the same limits have in common. Equal layouts are one object.
+    """What all buckets with the same limits have in common. Equal layouts are one object.
 
-    ``shares`` are the limits in force, in the order of their names, then the dormant ones: limits that are no longer
-    in force. ``positions`` are their places in it, by name. ``highest`` is the largest capacity each ever had, of all
-    shards together, in millitokens.
+    ``shares`` are the limits in force, sorted by name, then the dormant ones, which are no longer
+    in force. ``positions`` are the positions in ``shares``, by name. ``highest`` is the largest
+    capacity each limit ever had, over all shards, in millitokens.
     """
 
     shares: tuple[LimitShare, ...]
@@ -105,17 +107,18 @@ class LimitLayout:
     highest: tuple[int, ...]
 
     def agrees(self, terms: EffectiveLimits) -> bool:
-        """Say whether buckets of this layout were built from these terms."""
+        """Return whether buckets of this layout were built from these limits."""
         return self.stamp == terms.stamp and self.digest == terms.digest and self.limits == terms.limits
 
 
 @dataclass(frozen=True, slots=True)
 class BucketLayout(Admitted):
-    """What stays the same for a bucket between two rebases: its layout, and the time its balances are counted from.
+    """What stays the same for a bucket between two rebases: its limits, and the time its balances are counted from.
 
-    ``grids`` is what each limit had offered by then. ``birth`` is the number drawn when the bucket was created, None if
-    it has none. ``terms`` are those it was seen to follow, ``NO_LIMITS`` if it follows none that are known. A frame is
-    itself the result of a take that its terms admit, so that no acquire has to make one.
+    ``grids`` is what each limit had offered by then. ``birth`` is the random number of the bucket's
+    creation, None if it has none. ``terms`` are the limits that it was seen to follow,
+    ``NO_LIMITS`` if none are known. A layout is itself the result of a take that its terms
+    admit, so that no acquire has to make one.
     """
 
     shared: LimitLayout
@@ -129,12 +132,12 @@ class BucketLayout(Admitted):
 
     @property
     def stamp(self) -> int:
-        """The stamp of the configuration its limits came from."""
+        """The stamp of the configuration that its limits came from."""
         return self.shared.stamp
 
     @property
     def digest(self) -> str:
-        """The digest of limits that a caller brought along, empty for stored ones."""
+        """The digest of limits that a caller passed, empty for stored limits."""
         return self.shared.digest
 
     @property
@@ -144,22 +147,22 @@ class BucketLayout(Admitted):
 
     @property
     def shard_count(self) -> int:
-        """The shard's count."""
+        """The number of shards if every shard had been split as often as this one."""
         return self.shared.shard_count
 
     @property
     def fill_time_ms(self) -> int:
-        """How long the slowest of its limits takes to fill."""
+        """The milliseconds that the slowest of its limits takes to fill."""
         return self.shared.fill_time_ms
 
     @property
     def highest(self) -> tuple[int, ...]:
-        """The largest capacity each limit ever had, of all shards together, in millitokens."""
+        """The largest capacity each limit ever had, over all shards, in millitokens."""
         return self.shared.highest
 
     @property
     def baselines(self) -> tuple[Baseline, ...]:
-        """The baselines of all limits, dormant ones included; use ``baseline`` for one of them."""
+        """The baselines of all limits, dormant ones included. Use ``baseline()`` for a single one."""
         start_ms = self.start_ms
         pairs = zip(self.shared.shares, self.grids, strict=True)
         return tuple([Baseline(share, start_ms, grid) for share, grid in pairs])
@@ -174,15 +177,15 @@ class BucketLayout(Admitted):
         return Baseline(self.shared.shares[position], self.start_ms, self.grids[position])
 
     def position(self, name: str) -> int | None:
-        """Return where a limit is among the baselines, dormant ones included; None if the bucket lacks it."""
+        """Return the position of a limit among the baselines, dormant ones included; None if the bucket lacks it."""
         return self.shared.positions.get(name)
 
     def has_all(self, names: Iterable[str]) -> bool:
-        """Say whether the bucket has all these limits, dormant ones included."""
+        """Return whether the bucket has all these limits, dormant ones included."""
         return self.shared.positions.keys() >= set(names)
 
     def follows(self, terms: EffectiveLimits) -> bool:
-        """Say whether the bucket was built from these terms."""
+        """Return whether the bucket was built from these limits."""
         return self.terms is terms or self.shared.agrees(terms)
 
     def admitted_by(self, terms: EffectiveLimits) -> Admitted:
@@ -195,24 +198,24 @@ F = TypeVar("F", bound=BucketLayout)
 
 @dataclass(slots=True)
 class Pace:
-    """How others use a bucket: millitokens of each limit, and writes, over some time; the older counts for less."""
+    """How other clients use a bucket: millitokens of each limit, and writes, over a time; older usage counts less."""
 
     milli: tuple[float, ...]
     writes: float
     elapsed_ms: float
 
     def expected(self, position: int, age_ms: int) -> float:
-        """Return the millitokens of a limit that others are expected to take in a time."""
+        """Return the millitokens of a limit that others are expected to take in ``age_ms`` milliseconds."""
         return self.milli[position] * age_ms / self.elapsed_ms
 
     def size(self, position: int) -> float:
-        """Return what others take of a limit in one write, on average."""
+        """Return the millitokens of a limit that others take per write, on average."""
         return self.milli[position] / self.writes
 
 
 @dataclass(slots=True)
 class View(Generic[F]):
-    """A bucket as last answered: balances and totals of all baselines, then the write counter, as ``numbers``."""
+    """A bucket as last returned: ``numbers`` are balances, then totals of all baselines, then the write counter."""
 
     layout: F
     numbers: tuple[int, ...]
@@ -225,15 +228,16 @@ class View(Generic[F]):
         return self.numbers[-1]
 
     def total(self, position: int) -> int:
-        """Return the total ever consumed of one limit, less what was given back."""
+        """Return the total ever consumed of one limit, minus what was given back, in millitokens."""
         return self.numbers[len(self.layout.grids) + position]
 
 
 def pace_after(before: View[F], numbers: tuple[int, ...], own: Amounts, now_ms: int) -> Pace | None:
-    """Return the pace of others, learnt from two looks at a bucket and what this client took in between.
+    """Return the pace of other clients, from two views of a bucket and this client's takes in between.
 
-    ``own`` is empty where this client wrote nothing in between. None: nobody else is at work.
+    ``own`` is empty if this client wrote nothing in between. None if no other client writes.
     """
+    # Every write raises the counter by 1, so the rest of the difference is from other clients.
     others = max(0, numbers[-1] - before.numbers[-1] - (1 if own else 0))
     known = before.pace
     if not others and known is None:
@@ -243,10 +247,12 @@ def pace_after(before: View[F], numbers: tuple[int, ...], own: Amounts, now_ms: 
     used = [float(numbers[count + position] - before.numbers[count + position]) for position in range(count)]
     for position, taken in own:
         used[position] -= taken
-    # What was given back makes less of what was taken, not a debt of others.
+    # Hazard: a credit can make the difference negative. It reduces the estimate to 0 but not below.
     milli = [max(0.0, amount) for amount in used]
     if known is None:
         return Pace(tuple(milli), others, elapsed_ms)
+    # Usage loses half its weight every _HALF_LIFE_MS. Below _SILENCE writes the other clients count
+    # as gone.
     kept = 0.5 ** min(_MOST_HALVINGS, elapsed_ms / _HALF_LIFE_MS)
     writes = others + kept * known.writes
     if writes < _SILENCE:

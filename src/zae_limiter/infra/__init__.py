@@ -1,1 +1,1 @@
-"""What provides a stack: blocking, on CloudFormation, and a local AWS to try it on."""
+"""Provide a stack with CloudFormation, and a local AWS to try it on. Blocking."""

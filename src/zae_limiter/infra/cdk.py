@@ -1,4 +1,7 @@
-"""The stack of a limiter as a construct of the AWS CDK, over the same template: ``pip install 'zae-limiter[cdk]'``."""
+"""Define the stack of a limiter as an AWS CDK construct, over the same template.
+
+Install it with ``pip install 'zae-limiter[cdk]'``.
+"""
 
 import tempfile
 from importlib import metadata
@@ -20,10 +23,11 @@ _FUNCTION = "AggregatorFunction"
 
 
 class Limiter(Construct):
-    """A limiter in a stack, which it shares with nothing else: the limiter is called as the stack is.
+    """A limiter as the only content of a stack; its name is the name of the stack.
 
-    The aggregator's code is an asset of the application, so a deployment brings it along. What is in the table is for
-    ``zae-limiter upgrade`` to see to, once after the first deployment: the version record, the default namespace.
+    The aggregator's code is an asset of the application, so every deployment uploads it. Run
+    ``zae-limiter upgrade`` once after the first deployment: it writes the version record and the
+    default namespace to the table.
 
     Example:
         ```python
@@ -34,12 +38,12 @@ class Limiter(Construct):
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, options: StackOptions | None = None) -> None:
-        """Add everything that the options ask for to the stack of ``scope``.
+        """Add all resources of the options to the stack of ``scope``.
 
         Raises:
-            InvalidNameError: No limiter can have the name of the stack.
-            ValidationError: A name that is made of it is too long.
-            StorageError: The aggregator's package cannot be made.
+            InvalidNameError: The name of the stack is not valid for a limiter.
+            ValidationError: A name that is derived from it is too long.
+            StorageError: The aggregator's package cannot be built.
         """
         super().__init__(scope, construct_id)
         chosen = options or StackOptions()
@@ -58,11 +62,11 @@ class Limiter(Construct):
             stack.tags.set_tag(key, value)
 
     def output(self, name: str) -> str:
-        """Return what the stack tells of a part of it, such as ``TableName`` or ``AcquireOnlyPolicyArn``."""
+        """Return an output of the stack, such as ``TableName`` or ``AcquireOnlyPolicyArn``."""
         return str(aws_cdk.Token.as_string(self.template.get_output(name).value))
 
     def _bring_code(self, folder: Path) -> None:
-        """Have the function run from the package of this installation, which CDK uploads."""
+        """Make the function use the package of this installation, which CDK uploads."""
         package = folder / "aggregator.zip"
         package.write_bytes(build_package())
         asset = aws_s3_assets.Asset(self, "Code", path=str(package))

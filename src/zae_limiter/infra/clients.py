@@ -1,4 +1,4 @@
-"""Clients of the services that a stack is made of, as botocore makes them. Blocking."""
+"""Make botocore clients of the services that a stack uses. Blocking."""
 
 import ipaddress
 from typing import Any
@@ -14,22 +14,22 @@ from zae_limiter.core.location import check_place
 
 _CONFIG = Config(retries={"mode": "standard", "total_max_attempts": 4}, user_agent_extra="zae-limiter")
 
-# An endpoint that does not know a service may answer anything.
+# An endpoint that does not have a service may return anything.
 FAILURES = (
     botocore.exceptions.ClientError,
     botocore.exceptions.BotoCoreError,
     botocore.parsers.ResponseParserError,
 )
-"""What a call of a client may fail with."""
+"""The errors that a call of a client may raise."""
 
-_NO_SUCH_SERVICE = "what answers there does not know this service of AWS; name an endpoint that does, or none"
+_NO_SUCH_SERVICE = "the endpoint does not have this AWS service; use another endpoint, or none"
 
 
 class Clients:
-    """Clients of AWS, or of what answers at ``endpoint_url``, for one caller and region."""
+    """Clients of AWS, or of the server at ``endpoint_url``, for one identity and region."""
 
     def __init__(self, region: str | None = None, endpoint_url: str | None = None, session: Any = None) -> None:
-        """Find out who calls; ``session`` is the caller's own, of botocore or boto3.
+        """Prepare clients; ``session`` is the caller's botocore or boto3 session, None for a new one.
 
         Raises:
             ValidationError: The session is neither botocore's nor boto3's, or the region or the endpoint is not text.
@@ -45,24 +45,24 @@ class Clients:
 
         Raises:
             ValidationError: No region is configured.
-            StorageError: There are no credentials, or the configuration cannot be used.
+            StorageError: There are no credentials, or the configuration is unusable.
         """
         if service not in self._made:
             self._made[service] = self._make(service)
         return self._made[service]
 
     def is_local(self, service: str) -> bool:
-        """Say whether a service is on this machine or next to it, and not on AWS.
+        """Return whether the endpoint of a service is on this machine or in a private network, not on AWS.
 
         Raises:
             ValidationError: No region is configured.
-            StorageError: There are no credentials, or the configuration cannot be used.
+            StorageError: There are no credentials, or the configuration is unusable.
         """
         return is_local(str(self.of(service).meta.endpoint_url))
 
     @property
     def region(self) -> str:
-        """The region, as named or as configured."""
+        """The region, as passed or as configured."""
         return str(self.of("cloudformation").meta.region_name)
 
     def _make(self, service: str) -> Any:
@@ -74,14 +74,14 @@ class Clients:
                 service, region_name=region, endpoint_url=self._endpoint_url, config=_CONFIG
             )
         except botocore.exceptions.NoRegionError:
-            reason = "no region is configured: name one, or set AWS_REGION or AWS_DEFAULT_REGION"
+            reason = "no region is configured: pass one, or set AWS_REGION or AWS_DEFAULT_REGION"
             raise ValidationError("region", self._region, reason) from None
         except (botocore.exceptions.BotoCoreError, ValueError) as error:
             raise StorageError(service, str(error)) from None
 
 
 def reason_of(failure: Exception) -> str:
-    """Return why a call failed: what AWS says, or what happened on the way."""
+    """Return why a call failed: the message of AWS, or the error that prevented the call."""
     if isinstance(failure, botocore.exceptions.ClientError):
         said = failure.response.get("Error")
         return f"{said.get('Code', '')}: {said.get('Message', '')}" if said else _NO_SUCH_SERVICE
@@ -89,10 +89,10 @@ def reason_of(failure: Exception) -> str:
 
 
 def is_local(endpoint_url: str) -> bool:
-    """Say whether an endpoint is on this machine or next to it."""
+    """Return whether an endpoint is on this machine or in a private network."""
     host = urlsplit(endpoint_url).hostname or ""
     try:
         return ipaddress.ip_address(host).is_private
     except ValueError:
-        # The name of a container has no dot.
+        # A host name without a dot is that of a container.
         return "." not in host or host.endswith((".localhost", ".local", ".internal", ".localstack.cloud"))

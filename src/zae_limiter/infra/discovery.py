@@ -1,4 +1,4 @@
-"""Finds the stacks of limiters in a region. Blocking."""
+"""Find the stacks of limiters in a region. Blocking."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from zae_limiter.infra.clients import FAILURES, Clients
 
 @dataclass(frozen=True, slots=True)
 class LimiterInfo:
-    """A stack of this package, and what its tags say of it; those of old have none."""
+    """A stack of this package, and the data of its tags; stacks of older versions have none."""
 
     stack_name: str
     user_name: str
@@ -27,26 +27,26 @@ class LimiterInfo:
 
     @property
     def is_in_progress(self) -> bool:
-        """Whether it is being worked on."""
+        """Whether an operation on the stack is in progress."""
         return progress.is_under_way(self.stack_status)
 
     @property
     def is_failed(self) -> bool:
-        """Whether the last work on it failed, also where that was taken back."""
+        """Whether the last operation failed, even if it was rolled back."""
         return progress.is_failed(self.stack_status)
 
     @property
     def is_healthy(self) -> bool:
-        """Whether it stands as it was wanted."""
+        """Whether the last operation succeeded and none is in progress."""
         return not self.is_in_progress and not self.is_failed and self.stack_status != "REVIEW_IN_PROGRESS"
 
 
 def list_limiters(clients: Clients, stack_type: str | None = tags.LIMITER) -> list[LimiterInfo]:
-    """Return the stacks of a type, or of any, by name.
+    """Return the stacks of a type, or of all types if it is None, sorted by name.
 
     Raises:
         ValidationError: No region is configured.
-        InfrastructureError: There are no credentials, or AWS refuses, or cannot be reached.
+        InfrastructureError: There are no credentials, or AWS refuses the call or cannot be reached.
     """
     try:
         found = [info_of(told, clients.region) for told in _stacks(clients)]
@@ -57,7 +57,7 @@ def list_limiters(clients: Clients, stack_type: str | None = tags.LIMITER) -> li
 
 
 def info_of(told: Mapping[str, Any], region: str) -> LimiterInfo | None:
-    """Return what CloudFormation tells of a stack of this package, None of any other."""
+    """Return the info of a stack of this package, None for any other stack."""
     name: str = told["StackName"]
     said = tags.from_list(told.get("Tags", []))
     stack_type = tags.stack_type(name, said, told.get("Description", ""))
@@ -78,7 +78,7 @@ def info_of(told: Mapping[str, Any], region: str) -> LimiterInfo | None:
 
 
 def _stacks(clients: Clients) -> Iterator[Mapping[str, Any]]:
-    """Yield all stacks that are there, page by page."""
+    """Yield all stacks, page by page."""
     for page in clients.of("cloudformation").get_paginator("describe_stacks").paginate():
         yield from page["Stacks"]
 

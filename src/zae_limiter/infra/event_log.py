@@ -1,4 +1,4 @@
-"""EventLog: the events of a stack, each read once. Blocking."""
+"""Read the events of a stack, each event once. Blocking."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,7 +7,7 @@ from zae_limiter.infra.progress import StackEvent, event_of
 
 
 class EventLog:
-    """The events of a stack, or of that work on it which was begun with a token."""
+    """The events of a stack, or of the operation that was started with a token."""
 
     def __init__(self, client: Any, stack_id: str, token: str | None = None) -> None:
         self._client = client
@@ -17,11 +17,11 @@ class EventLog:
 
     @property
     def heard(self) -> list[StackEvent]:
-        """What was read so far, oldest first."""
+        """The events read so far, oldest first."""
         return list(self._heard.values())
 
     def fresh(self) -> list[StackEvent]:
-        """Read what is new, oldest first."""
+        """Read new events, oldest first."""
         fresh: list[StackEvent] = []
         for event in self._newest_first():
             if event.event_id in self._heard:
@@ -39,5 +39,5 @@ class EventLog:
                     begun = True
                     yield event_of(told)
                 elif begun:
-                    # What came before is other work; it is not read again at every look.
+                    # Earlier events belong to other operations and need not be read on every poll.
                     return

@@ -1,4 +1,4 @@
-"""The aggregator's function: which code it runs, and replacing it through the Lambda API. Blocking."""
+"""Find and replace the code of the aggregator's Lambda function. Blocking."""
 
 import base64
 import hashlib
@@ -17,7 +17,7 @@ _MOST_TRIES = 10
 
 
 class AggregatorFunction:
-    """The function of one stack."""
+    """The aggregator function of one stack."""
 
     def __init__(self, stack_name: str, clients: Clients) -> None:
         self._stack_name = stack_name
@@ -25,10 +25,10 @@ class AggregatorFunction:
         self.name = naming.function_name(stack_name)
 
     def code_sha256(self) -> str | None:
-        """Return the digest of the package that the function runs from, None where there is no function.
+        """Return the digest of the function's package, None if there is no function.
 
         Raises:
-            StackOperationError: AWS refuses, or cannot be reached.
+            StackOperationError: AWS refuses the call, or cannot be reached.
         """
         client = self._clients.of("lambda")
         with self._translated():
@@ -38,12 +38,14 @@ class AggregatorFunction:
                 return None
 
     def upload(self, package: bytes) -> bool:
-        """Have the function run from a package, and wait until it does; False if it did already.
+        """Upload a package and wait until the function runs it; False if it did already.
 
         Raises:
             InfrastructureNotFoundError: There is no function.
-            StackOperationError: AWS refuses, or the function does not come up with it; the text says why.
+            StackOperationError: AWS refuses the call, or the function does not start; the message has the reason.
         """
+        # A conflict means that another deployment changes the function. Then check again, because
+        # it may have uploaded the same code.
         for _ in range(_MOST_TRIES):
             runs = self.code_sha256()
             if runs is None:
@@ -52,14 +54,14 @@ class AggregatorFunction:
                 return False
             if self._replace_code(package):
                 return True
-        reason = f"the function {self.name}: others keep changing it; try again later"
+        reason = f"the function {self.name}: other deployments keep changing it; retry later"
         raise StackOperationError(self._stack_name, reason)
 
     def _replace_code(self, package: bytes) -> bool:
-        """Have the function run from a package, and wait until it does; False if somebody else was faster."""
+        """Upload a package and wait until the function runs it; False if another deployment was faster."""
         client = self._clients.of("lambda")
         with self._translated():
-            # A function that is being changed takes no other change.
+            # A function that is being updated rejects another update.
             self._await(client, "function_active_v2")
             self._await(client, "function_updated_v2")
             try:
@@ -80,7 +82,7 @@ class AggregatorFunction:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Raise what AWS refuses, or where it cannot be reached, as an error of this package."""
+        """Raise errors of AWS as errors of this package."""
         try:
             yield
         except FAILURES as failed:
@@ -88,5 +90,5 @@ class AggregatorFunction:
 
 
 def package_sha256(package: bytes) -> str:
-    """Return the digest of a package as Lambda tells it."""
+    """Return the digest of a package in the format of Lambda."""
     return base64.b64encode(hashlib.sha256(package).digest()).decode()

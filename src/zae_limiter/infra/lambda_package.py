@@ -1,7 +1,8 @@
-"""The package that the aggregator runs from: a zip of modules of this package and of powertools. Blocking.
+"""Build the aggregator's package: a zip of modules of this package and of powertools. Blocking.
 
-Everything in it is plain Python, so it is the same for every platform, and it is taken from where it is installed: no
-index is asked, no compiler is run, and the same installation always makes the same bytes.
+All files are plain Python, so the package is the same for every platform. They are copied from the
+installation: no index is queried and no compiler runs. The same installation always makes the same
+bytes.
 """
 
 import io
@@ -15,7 +16,7 @@ from zae_limiter.core.errors import StorageError
 
 HANDLER = "zae_limiter_aggregator.handler.handler"
 
-# boto3 is there already where functions run; these are what powertools need besides.
+# Lambda provides boto3. These are powertools and their other dependencies.
 _DISTRIBUTIONS = ("aws-lambda-powertools", "jmespath", "typing-extensions")
 _INSTALL = "install it with: pip install 'zae-limiter[lambda]', or deploy without the aggregator"
 
@@ -33,7 +34,7 @@ def build_package() -> bytes:
     """Return the zip.
 
     Raises:
-        StorageError: Powertools are not installed, or not as plain Python.
+        StorageError: Powertools are not installed, or contain compiled code.
     """
     files = dict([*_limiter_files(), *_folder_files(_AGGREGATOR, ""), *_powertools_files()])
     written = io.BytesIO()
@@ -44,7 +45,7 @@ def build_package() -> bytes:
 
 
 def _entry(name: str) -> zipfile.ZipInfo:
-    """An entry that says nothing of when and where it was made."""
+    """Return an entry without the time and the machine of its creation."""
     entry = zipfile.ZipInfo(name, _EPOCH)
     entry.compress_type = zipfile.ZIP_DEFLATED
     entry.external_attr = _READABLE
@@ -61,7 +62,7 @@ def _limiter_files() -> Iterator[tuple[str, bytes]]:
 
 
 def _folder_files(package: str, folder: str) -> Iterator[tuple[str, bytes]]:
-    """The modules of a folder of a package, and of those in it."""
+    """Yield the modules of a folder of a package, and of its subfolders."""
     root = resources.files(package)
     parts = [part for part in folder.split("/") if part]
     return _walk(root.joinpath(*parts), PurePosixPath(package, *parts))
@@ -81,7 +82,7 @@ def _powertools_files() -> Iterator[tuple[str, bytes]]:
 
 
 def _installed_files(distribution: str) -> Iterator[tuple[str, bytes]]:
-    """What a distribution has installed for import, without records, scripts and compiled leftovers."""
+    """Yield the importable files of a distribution, without metadata, scripts and bytecode."""
     try:
         found = metadata.files(distribution)
     except metadata.PackageNotFoundError:
@@ -91,7 +92,7 @@ def _installed_files(distribution: str) -> Iterator[tuple[str, bytes]]:
         raise StorageError("the aggregator's package", reason)
     for path in found:
         if path.suffix in (".so", ".pyd", ".dylib"):
-            reason = f"{distribution} is installed with code for this machine ({path}), which may not run on AWS"
+            reason = f"{distribution} is installed with compiled code ({path}), which may not run on AWS"
             raise StorageError("the aggregator's package", reason)
         if ".." in path.parts or "__pycache__" in path.parts or path.parts[0].endswith((".dist-info", ".data")):
             continue

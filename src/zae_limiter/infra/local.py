@@ -1,6 +1,7 @@
-"""A local AWS for trying things out: up, down, what it is, what it said, and how to reach it.
+"""Start, stop and describe a local AWS for experiments, show its log, and return how to reach it.
 
-A process by default, a container on request; never both at once from one directory.
+It is a process by default, or a container on request. A directory has at most one of them at a
+time.
 """
 
 import time
@@ -23,14 +24,14 @@ DEFAULT_REGION = "us-east-1"
 _START_S = 120.0
 _STOP_S = 60.0
 _ABANDON_S = 3.0
-"""One that never answered holds nothing that the files do not."""
+"""A server that never answered has no unsaved state, so it is stopped after this many seconds."""
 _HEALTH_S = 5.0
 _FOLLOW_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A local AWS as somebody wants it; whatever is None may be as it is."""
+    """The requested local AWS; any value is accepted for a field that is None."""
 
     port: int | None = None
     region: str | None = None
@@ -40,7 +41,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class LocalStatus:
-    """A local AWS that is there: whether it answers, and the number of its process, if it is one."""
+    """A running local AWS: whether it answers, and its process id, None for a container."""
 
     server: Server
     answers: bool
@@ -48,7 +49,7 @@ class LocalStatus:
 
 
 def default_directory() -> Path:
-    """Return the directory that is used where nobody names another."""
+    """Return the directory that is used unless another one is given."""
     from platformdirs import user_state_path
 
     return Path(user_state_path("zae-limiter", appauthor=False)) / "local"
@@ -62,14 +63,14 @@ class LocalAws:
 
     @property
     def directory(self) -> Path:
-        """Where its record, log and state are."""
+        """The directory of its record, log and state."""
         return self._files.directory
 
     def up(self, wanted: Wanted) -> LocalStatus:
-        """Start it and wait until it answers; one that runs as wanted is left alone.
+        """Start it and wait until it answers; one that already runs as requested is left alone.
 
         Raises:
-            LocalAwsError: it cannot be started, or runs otherwise than wanted.
+            LocalAwsError: It cannot be started, or runs with other settings.
         """
         with self._files.changing():
             running = self._server()
@@ -81,10 +82,10 @@ class LocalAws:
         return self._standing(running)
 
     def down(self, *, wipe: bool = False) -> Server | None:
-        """Stop it and return what was stopped, if anything; ``wipe`` removes what it has kept.
+        """Stop it and return the stopped server, None if none was running; ``wipe`` deletes its state.
 
         Raises:
-            LocalAwsError: it does not end, or what it has kept cannot be removed.
+            LocalAwsError: It does not stop, or its state cannot be deleted.
         """
         with self._files.changing():
             running = self._server()
@@ -96,19 +97,19 @@ class LocalAws:
         return running
 
     def status(self) -> LocalStatus | None:
-        """Return what runs, if anything."""
+        """Return the status of the running server, or None."""
         running = self._server()
         return None if running is None else self._standing(running)
 
     def logs(self, lines: int = SHOWN_LINES) -> list[str]:
-        """Return the last lines it said; a process's are kept after its end."""
+        """Return the last lines of its log. The log of a process is kept after its end."""
         record = self._files.read_record()
         if record is not None and record.container is not None:
             return local_container.last_lines(record.container, lines)
         return self._files.tail(lines)
 
     def follow(self, lines: int = SHOWN_LINES) -> Iterator[str]:
-        """Yield the last lines it said, and what it says from now on, until it has ended."""
+        """Yield the last lines of its log, and new lines until it ends."""
         record = self._files.read_record()
         if record is not None and record.container is not None:
             yield from local_container.follow(record.container, lines)
@@ -121,25 +122,25 @@ class LocalAws:
         yield from reader.new()
 
     def environment(self, name: str | None = None) -> dict[str, str]:
-        """Return what a client's environment must hold to reach it, and the limiter of a name in it.
+        """Return the environment variables with which a client reaches it, and the limiter ``name`` in it.
 
         Raises:
-            LocalAwsError: it does not run.
+            LocalAwsError: It is not running.
         """
         running = self._server()
         if running is None:
-            raise LocalAwsError("it does not run; start it: zae-limiter local up")
+            raise LocalAwsError("it is not running; start it: zae-limiter local up")
         return environment_of(running, name)
 
     def _server(self) -> Server | None:
-        """Return the server that lives."""
+        """Return the running server, or None."""
         record = self._files.read_record()
         if record is not None and record.container is not None:
             return record if local_container.lives(record.container) else None
         if not self._files.lives():
             return None
         if record is None:
-            raise LocalAwsError(f"process {self._files.pid()} runs, but its record is gone; end it by hand")
+            raise LocalAwsError(f"process {self._files.pid()} is running, but its record is missing; stop it by hand")
         return record
 
     def _start(self, wanted: Wanted) -> Server:
@@ -167,8 +168,8 @@ class LocalAws:
         while not answers(server):
             lives = self._lives(server)
             if not lives or time.monotonic() > end:
-                why = f"it does not answer after {_START_S:.0f} s" if lives else "it ended while it started"
-                raise LocalAwsError(f"{why}; it said:", self._last_words(server, said_before))
+                why = f"it does not answer after {_START_S:.0f} s" if lives else "it ended during startup"
+                raise LocalAwsError(f"{why}; the end of its log:", self._last_words(server, said_before))
             time.sleep(POLL_S)
 
     def _lives(self, server: Server) -> bool:
@@ -177,7 +178,7 @@ class LocalAws:
     def _last_words(self, server: Server, said_before: int) -> list[str]:
         if server.container is not None:
             return local_container.last_lines(server.container, SHOWN_LINES)
-        return self._files.tail(start=said_before) or ["(nothing)"]
+        return self._files.tail(start=said_before) or ["(empty)"]
 
     def _stop(self, server: Server, patience_s: float) -> None:
         if server.container is None:
@@ -190,7 +191,7 @@ class LocalAws:
 
 
 def environment_of(server: Server, name: str | None = None) -> dict[str, str]:
-    """Return what a client's environment must hold to reach a server; the credentials are nobody's."""
+    """Return the environment variables with which a client reaches a server; the credentials are placeholders."""
     known = {
         "AWS_ENDPOINT_URL": server.endpoint_url,
         "AWS_REGION": server.region,
@@ -204,7 +205,7 @@ def environment_of(server: Server, name: str | None = None) -> dict[str, str]:
 
 
 def session_of(server: Server) -> Any:
-    """Return a session of botocore with a server's region and keys; its endpoint goes with every client made."""
+    """Return a botocore session with a server's region and keys. Pass its endpoint to every client."""
     import botocore.session
 
     known = environment_of(server)
@@ -215,7 +216,7 @@ def session_of(server: Server) -> Any:
 
 
 def answers(server: Server) -> bool:
-    """Say whether a server is ready for calls."""
+    """Return whether a server is ready for calls."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"{server.endpoint_url}/_localstack/health", timeout=_HEALTH_S) as answer:
@@ -225,7 +226,7 @@ def answers(server: Server) -> bool:
 
 
 def _require_like(running: Server, wanted: Wanted) -> None:
-    """Require a server that runs to be as wanted."""
+    """Require that a running server has the requested settings."""
     differences = {
         f"on port {running.port}": wanted.port not in (None, running.port),
         f"in region {running.region}": wanted.region not in (None, running.region),
@@ -233,4 +234,4 @@ def _require_like(running: Server, wanted: Wanted) -> None:
     }
     found = [text for text, differs in differences.items() if differs]
     if found:
-        raise LocalAwsError(f"it runs already, {', '.join(found)}; stop it first: zae-limiter local down")
+        raise LocalAwsError(f"it is already running {', '.join(found)}; stop it first: zae-limiter local down")

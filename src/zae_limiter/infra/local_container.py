@@ -1,4 +1,4 @@
-"""The local AWS as a container of a LocalStack-compatible image, by the docker SDK, where there is an engine."""
+"""Run the local AWS as a container of a LocalStack-compatible image, through the docker SDK."""
 
 import os
 import socket
@@ -13,7 +13,7 @@ from zae_limiter.infra.local_files import Server
 IMAGE = "ministackorg/ministack:latest"
 INSTALL = 'the docker SDK is not installed; install it: pip install "zae-limiter[local]"'
 
-_NO_ENGINE = "no docker engine answers; start one, or leave out --docker to run it as a process"
+_NO_ENGINE = "no docker engine answers; start one, or omit --docker to run it as a process"
 _NAME = "zae-limiter-local"
 _INNER_PORT = 4566
 _KEPT_IN = "/var/lib/localstack"
@@ -22,10 +22,10 @@ _STOP_S = 30
 
 
 def start(server: Server, image: str, state: Path) -> str:
-    """Start the container and return its id; the image is pulled if it is not there.
+    """Start the container and return its id; the image is pulled if it is missing.
 
     Raises:
-        LocalAwsError: there is no SDK or no engine, or the engine refuses.
+        LocalAwsError: The SDK or the engine is missing, or the engine refuses.
     """
     from docker.errors import APIError
 
@@ -47,14 +47,14 @@ def start(server: Server, image: str, state: Path) -> str:
 
 
 def lives(container_id: str) -> bool:
-    """Say whether the container runs; without an engine, none does."""
+    """Return whether the container is running; False without an engine."""
     with suppress(LocalAwsError), _Engine() as engine:
         return any(found.id == container_id for found in engine.containers.list())
     return False
 
 
 def stop(container_id: str) -> None:
-    """Stop and remove the container; what it holds is kept in its volume."""
+    """Stop and remove the container; its volume keeps its state."""
     from docker.errors import NotFound
 
     with _Engine() as engine, suppress(NotFound):
@@ -74,7 +74,7 @@ def last_lines(container_id: str, lines: int) -> list[str]:
 
 
 def follow(container_id: str, lines: int) -> Iterator[str]:
-    """Yield the last lines of its log, and what is added, until it has ended."""
+    """Yield the last lines of its log, and new lines until it ends."""
     from docker.errors import NotFound
 
     with _Engine() as engine, suppress(NotFound):
@@ -85,7 +85,7 @@ def follow(container_id: str, lines: int) -> Iterator[str]:
 
 
 class _Engine:
-    """A connection to the engine that the environment names."""
+    """A connection to the docker engine of the environment."""
 
     def __enter__(self) -> Any:
         try:
@@ -112,7 +112,7 @@ def _host() -> str:
 
 
 def _require_listener(host: str) -> None:
-    """Require somebody at the socket: the SDK would leave one of its own open that it could not connect."""
+    """Require that the engine's socket accepts connections; otherwise the SDK would leak a socket."""
     if host.startswith("unix://"):
         with socket.socket(socket.AF_UNIX) as tried:
             try:
@@ -122,19 +122,19 @@ def _require_listener(host: str) -> None:
 
 
 def _remove_left(engine: Any) -> None:
-    """Remove what an earlier run has left under our name."""
+    """Remove the container that an earlier run has left."""
     for found in engine.containers.list(all=True, filters={"name": f"^/{_NAME}$"}):
         found.remove(force=True)
 
 
 def _environment(region: str) -> dict[str, str]:
-    # PERSISTENCE is LocalStack's word, the others are ministack's.
+    # LocalStack reads PERSISTENCE, ministack the others.
     kept = {"PERSISTENCE": "1", "PERSIST_STATE": "1", "STATE_DIR": f"{_KEPT_IN}/state"}
     return {**kept, "S3_PERSIST": "1", "S3_DATA_DIR": f"{_KEPT_IN}/s3", "MINISTACK_REGION": region}
 
 
 def _volumes(state: Path) -> list[str]:
     kept = [f"{state}:{_KEPT_IN}"]
-    # LocalStack runs functions of Lambda as containers of the same engine.
+    # LocalStack runs Lambda functions as containers of the same engine.
     host = _host()
     return [*kept, f"{host.removeprefix('unix://')}:{_SOCKET}"] if host.startswith("unix://") else kept

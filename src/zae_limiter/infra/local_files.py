@@ -1,7 +1,7 @@
-"""What is kept of the local AWS in a directory: the record of the server, its log, its state, and two locks.
+"""Manage the files of a local AWS: the record of the server, its log, its state, and two locks.
 
-The server holds a lock on its pid file for as long as it lives, so a pid file that was left behind, or whose number
-another process has now, is never taken for a server.
+The server holds a lock on its pid file while it runs. So a stale pid file, or one whose number
+another process has now, is never mistaken for a server.
 """
 
 import json
@@ -27,7 +27,7 @@ PROCESS, CONTAINER = "process", "container"
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A local AWS as it was started; ``container`` is the id of its container, if it runs in one."""
+    """A local AWS as it was started; ``container`` is the id of its container, None for a process."""
 
     kind: str
     port: int
@@ -37,7 +37,7 @@ class Server:
 
     @property
     def endpoint_url(self) -> str:
-        """Where it answers."""
+        """The URL of the server."""
         return f"http://127.0.0.1:{self.port}"
 
 
@@ -49,17 +49,17 @@ class LocalFiles:
 
     @property
     def log(self) -> Path:
-        """What the server says."""
+        """The log of the server."""
         return self.directory / "server.log"
 
     @property
     def state(self) -> Path:
-        """What the server keeps."""
+        """The directory of the server's state."""
         return self.directory / "state"
 
     @property
     def pid_file(self) -> Path:
-        """The number of the server's process, written and locked by itself."""
+        """The file with the server's process id, which the server itself writes and locks."""
         return self.directory / "server.pid"
 
     @property
@@ -68,44 +68,45 @@ class LocalFiles:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Start or stop the server, one at a time.
+        """Hold the lock for starting or stopping the server.
 
         Raises:
-            LocalAwsError: somebody else is at it, and does not come to an end.
+            LocalAwsError: Another command holds it for too long.
         """
         self._make()
         with (self.directory / "change.lock").open("a") as lock:
             if not _locked_within(lock.fileno(), _CHANGE_S):
-                raise LocalAwsError("another zae-limiter local up or down is under way; try again when it has ended")
+                raise LocalAwsError("another zae-limiter local up or down is in progress; retry when it has ended")
             yield
 
     def _make(self) -> None:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise LocalAwsError(f"cannot keep its files in {self.directory}: {error.strerror}") from error
+            raise LocalAwsError(f"cannot create the directory {self.directory}: {error.strerror}") from error
 
     @contextmanager
     def claiming(self) -> Iterator[int | None]:
-        """Lock the pid file for a server that is about to start; None if one lives."""
+        """Lock the pid file for a server that is about to start; None if one is running."""
         with self.pid_file.open("a") as lock:
             yield lock.fileno() if _locked(lock.fileno()) else None
 
     def lives(self) -> bool:
-        """Say whether a server's process lives."""
+        """Return whether a server process is running."""
         try:
             lock = self.pid_file.open()
         except FileNotFoundError:
             return False
         with lock:
-            # Two who look at once do not take each other for the server.
+            # A shared lock, so that two checks at the same time do not mistake each other for the
+            # server.
             return not _locked(lock.fileno(), shared=True)
 
     def pid(self) -> int:
-        """Return the number of the process that lives; it is written in the first moments of its life.
+        """Return the id of the running process, which writes it at the start.
 
         Raises:
-            LocalAwsError: the file does not tell.
+            LocalAwsError: The file has no process id.
         """
         end = time.monotonic() + _PID_S
         while time.monotonic() < end:
@@ -113,30 +114,30 @@ class LocalFiles:
             if text.isdecimal():
                 return int(text)
             time.sleep(POLL_S)
-        raise LocalAwsError(f"{self.pid_file} does not tell the process that holds it; end that by hand")
+        raise LocalAwsError(f"{self.pid_file} has no process id, but a process locks it; stop that process by hand")
 
     def read_record(self) -> Server | None:
-        """Return the server that was started last, if its record can be read."""
+        """Return the server that was started last, None if its record cannot be read."""
         try:
             return _server(json.loads(self._record.read_text(encoding="utf-8")))
         except (OSError, ValueError, LookupError, TypeError):
             return None
 
     def write_record(self, server: Server) -> None:
-        """Remember a server; what is read is the old record or the new one."""
+        """Replace the record of the server atomically."""
         fresh = self._record.with_suffix(".new")
         fresh.write_text(json.dumps(asdict(server), indent=2) + "\n", encoding="utf-8")
         fresh.replace(self._record)
 
     def forget_record(self) -> None:
-        """Remember no server."""
+        """Delete the record of the server."""
         self._record.unlink(missing_ok=True)
 
     def wipe_state(self) -> None:
-        """Remove what the server has kept, if it has kept anything.
+        """Delete the state of the server, if it has any.
 
         Raises:
-            LocalAwsError: It cannot be removed, as when a container has written it as another user.
+            LocalAwsError: It cannot be deleted, for example because a container wrote it as another user.
         """
         try:
             shutil.rmtree(self.state)
@@ -149,7 +150,7 @@ class LocalFiles:
             ) from error
 
     def turn_log(self) -> int:
-        """Put a log that has grown long aside, and return where the next words will stand."""
+        """Rotate a long log, and return the offset at which the next lines will be written."""
         size = self.log.stat().st_size if self.log.exists() else 0
         if size > _KEPT_LOG_BYTES:
             self.log.replace(self.log.with_suffix(".log.1"))
@@ -157,24 +158,24 @@ class LocalFiles:
         return size
 
     def tail(self, lines: int = SHOWN_LINES, start: int = 0) -> list[str]:
-        """Return the last lines of the log, of what stands after ``start`` in it."""
+        """Return the last lines of the log after the offset ``start``."""
         return LogReader(self.log, start).last(lines)
 
 
 class LogReader:
-    """Reads a log that is being written, whole lines at a time."""
+    """Read a log while it is written, in whole lines."""
 
     def __init__(self, path: Path, start: int = 0) -> None:
         self._path = path
         self._seen = start
 
     def last(self, lines: int) -> list[str]:
-        """Return the last lines there are."""
+        """Return the last lines."""
         whole = self._read(max(self._seen, self._size() - _TAIL_BYTES * (1 + lines // SHOWN_LINES)))
         return whole[max(0, len(whole) - lines) :]
 
     def new(self) -> list[str]:
-        """Return what was written since; a log that was put aside is read from its beginning."""
+        """Return the lines written since the last call; a rotated log is read from its beginning."""
         return self._read(self._seen if self._seen <= self._size() else 0)
 
     def _size(self) -> int:
@@ -197,7 +198,7 @@ def _server(found: dict[str, Any]) -> Server:
 
 
 def _locked(descriptor: int, *, shared: bool = False) -> bool:
-    """Take a lock if nobody has it; it is free again when the last who has the open file closes it."""
+    """Take a lock if it is free. It is released when the last owner of the open file closes it."""
     try:
         import fcntl
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""The local AWS as a process: ministack in the background, no docker; what it holds is written when it is stopped."""
+"""Run the local AWS as a background process: ministack, without docker. It saves its state when it is stopped."""
 
 import importlib.util
 import json
@@ -18,19 +18,19 @@ INSTALL = 'ministack is not installed; install it: pip install "zae-limiter[loca
 
 _KILL_S = 10.0
 
-# Writes its number into the pid file, whose lock it has inherited, and becomes the server. The outer shell ends at
-# once, so that the server is no child of whoever asked for it.
+# Writes its process id into the pid file, whose lock it has inherited, and becomes the server. The
+# outer shell ends immediately, so that the server is not a child of the caller.
 _LAUNCH = 'sh -c \'echo $$ >"$0"; exec "$@"\' "$@" &'
 
-# What a server may see of its starter's environment: no credentials, no endpoint, no profile.
+# The environment variables that the server inherits: no credentials, no endpoint, no profile.
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV")
 
 
 def start(files: LocalFiles, server: Server) -> bool:
-    """Start the server in the background; False if one lives already.
+    """Start the server in the background; False if one is already running.
 
     Raises:
-        LocalAwsError: ministack is not installed, or the port is taken.
+        LocalAwsError: ministack is not installed, or the port is in use.
     """
     if importlib.util.find_spec("ministack") is None:
         raise LocalAwsError(INSTALL)
@@ -54,15 +54,15 @@ def start(files: LocalFiles, server: Server) -> bool:
                 check=False,
             )
     if launched.returncode:
-        raise LocalAwsError("no shell could start it", files.tail())
+        raise LocalAwsError("the shell could not start it", files.tail())
     return True
 
 
 def stop(files: LocalFiles, patience_s: float) -> None:
-    """Stop the server and whatever it started; it writes down what it holds before it ends, if patience lasts.
+    """Stop the server and its child processes; it saves its state if that takes at most ``patience_s`` seconds.
 
     Raises:
-        LocalAwsError: it does not end, or its process is somebody else's.
+        LocalAwsError: It does not stop, or its process belongs to another user.
     """
     if not files.lives():
         return
@@ -73,13 +73,13 @@ def stop(files: LocalFiles, patience_s: float) -> None:
     except ProcessLookupError:
         return
     except PermissionError as error:
-        raise LocalAwsError(f"process {pid} belongs to another user, who must stop it") from error
+        raise LocalAwsError(f"process {pid} belongs to another user, which must stop it") from error
     ended = _ends(files, patience_s)
     with suppress(ProcessLookupError, PermissionError):
-        # Functions of its Lambda are processes of the same group.
+        # Its Lambda functions are processes of the same group.
         os.killpg(group, signal.SIGKILL)
     if not ended and not _ends(files, _KILL_S):
-        raise LocalAwsError(f"process {pid} does not end", files.tail())
+        raise LocalAwsError(f"process {pid} does not stop", files.tail())
 
 
 def _ends(files: LocalFiles, seconds: float) -> bool:
@@ -99,16 +99,16 @@ def _command(port: int) -> list[str]:
 def _environment(state: Path, server: Server) -> dict[str, str]:
     known = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     kept = {"PERSIST_STATE": "1", "STATE_DIR": str(state), "S3_PERSIST": "1", "S3_DATA_DIR": str(state / "s3")}
-    # Ports that nobody asked for stay closed, and no engine of containers is looked for.
+    # Keep unused ports closed, and do not search for a container engine.
     off = {"SFTP_ENABLED": "0", "IOT_MTLS_ENABLED": "0", "DOCKER_HOST": "unix:///nonexistent"}
     return {**known, **kept, **off, "GATEWAY_PORT": str(server.port), "MINISTACK_REGION": server.region}
 
 
 def _rewind_streams(state: Path) -> None:
-    """Have functions read streams from their beginning.
+    """Make functions read streams from their beginning.
 
-    ministack keeps how far they had read and not the streams, so that it would pass over as many records as they had
-    read before. What is kept in any other form is left as it is.
+    ministack saves how far they had read, but not the streams. So it would skip as many new
+    records. State in another format is left as it is.
     """
     kept = state / "lambda.json"
     try:
@@ -123,7 +123,7 @@ def _rewind_streams(state: Path) -> None:
 
 def _require_free(port: int) -> None:
     with socket.socket() as tried:
-        # As the server binds it: a connection that has just ended does not count.
+        # As the server does, ignore connections that have just closed.
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             tried.bind(("127.0.0.1", port))

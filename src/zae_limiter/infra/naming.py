@@ -1,6 +1,6 @@
-"""What the parts of a stack are called, after the name that a user gave it. Pure.
+"""Derive the names of a stack's resources from its name. Pure.
 
-Which names a user may give is for ``core.names`` to say.
+``core.names`` checks the name itself.
 """
 
 import re
@@ -8,13 +8,13 @@ import re
 from zae_limiter.core.errors import ValidationError
 
 LEGACY_PREFIX = "ZAEL-"
-"""What names of stacks used to start with; such stacks are still found."""
+"""The prefix of stack names of older versions; such stacks are still found."""
 
 ROLES = ("aggr", "app", "admin", "read")
 POLICIES = ("acq", "full", "read", "ns-acq", "ns-full", "ns-read")
 
 TAG_PREFIX = "zae-limiter:"
-"""What the keys of tags start with that a stack is recognized by."""
+"""The prefix of the tags by which a stack is recognized."""
 
 LONGEST_ROLE_NAME = 64
 LONGEST_POLICY_NAME = 128
@@ -25,48 +25,48 @@ _IAM_NAME = re.compile(r"[A-Za-z0-9+=,.@_-]*")
 
 
 def table_name(stack_name: str) -> str:
-    """The name of the table."""
+    """Return the name of the table."""
     return stack_name
 
 
 def function_name(stack_name: str) -> str:
-    """The name of the aggregator's function."""
+    """Return the name of the aggregator's function."""
     return f"{stack_name}-aggregator"
 
 
 def dead_letter_queue_name(stack_name: str) -> str:
-    """The name of the queue for what the aggregator has given up on."""
+    """Return the name of the queue for records that the aggregator gave up on."""
     return f"{stack_name}-aggregator-dlq"
 
 
 def log_group_name(stack_name: str) -> str:
-    """The name of the group of the aggregator's logs."""
+    """Return the name of the aggregator's log group."""
     return f"/aws/lambda/{function_name(stack_name)}"
 
 
 def role_name(stack_name: str, role: str, name_format: str = _PLACE) -> str:
-    """The name of one of ``ROLES``."""
+    """Return the name of one of ``ROLES``."""
     return name_format.replace(_PLACE, f"{stack_name}-{role}")
 
 
 def policy_name(stack_name: str, policy: str, name_format: str = _PLACE) -> str:
-    """The name of one of ``POLICIES``."""
+    """Return the name of one of ``POLICIES``."""
     return name_format.replace(_PLACE, f"{stack_name}-{policy}")
 
 
 def user_name(stack_name: str) -> str:
-    """The name that a user gave a stack."""
+    """Return the name that the user gave a stack."""
     return stack_name.removeprefix(LEGACY_PREFIX)
 
 
 def split_format(field: str, name_format: object) -> tuple[str, str]:
-    """Return what goes before and after the place of a name in a format.
+    """Return the text before and after the ``{}`` of a format.
 
     Raises:
-        ValidationError: It has no place or several, or IAM would not take the characters around it.
+        ValidationError: It does not have exactly one ``{}``, or has characters that IAM does not accept.
     """
     if type(name_format) is not str or name_format.count(_PLACE) != 1:
-        raise ValidationError(field, name_format, "must have {} once, in the place of the name, as in 'team-{}'")
+        raise ValidationError(field, name_format, "must contain {} once, where the name goes, as in 'team-{}'")
     before, _, after = name_format.partition(_PLACE)
     if not (_IAM_NAME.fullmatch(before) and _IAM_NAME.fullmatch(after)):
         raise ValidationError(field, name_format, "must have letters, digits and + = , . @ _ - only around the {}")
@@ -74,20 +74,20 @@ def split_format(field: str, name_format: object) -> tuple[str, str]:
 
 
 def check_role_names(stack_name: str, name_format: str) -> None:
-    """Require that IAM takes the names of all roles.
+    """Require that IAM accepts the names of all roles.
 
     Raises:
-        ValidationError: One is too long.
+        ValidationError: A name is too long.
     """
     longest = max((role_name(stack_name, role, name_format) for role in ROLES), key=len)
     _check_length("role_name_format", name_format, longest, LONGEST_ROLE_NAME)
 
 
 def check_policy_names(stack_name: str, name_format: str) -> None:
-    """Require that IAM takes the names of all policies.
+    """Require that IAM accepts the names of all policies.
 
     Raises:
-        ValidationError: One is too long.
+        ValidationError: A name is too long.
     """
     longest = max((policy_name(stack_name, policy, name_format) for policy in POLICIES), key=len)
     _check_length("policy_name_format", name_format, longest, LONGEST_POLICY_NAME)
@@ -95,5 +95,5 @@ def check_policy_names(stack_name: str, name_format: str) -> None:
 
 def _check_length(field: str, name_format: str, longest: str, most: int) -> None:
     if len(longest) > most:
-        reason = f"makes the name {longest!r} of {len(longest)} characters; IAM takes up to {most}"
+        reason = f"makes the name {longest!r} of {len(longest)} characters; IAM accepts at most {most}"
         raise ValidationError(field, name_format, reason)

@@ -1,4 +1,4 @@
-"""StackOptions: what an operator may choose about a stack, checked, and as parameters of the template. Pure."""
+"""Define the options of a stack, check them, and convert them to template parameters. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ LOG_RETENTION_DAYS = (
     *(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731),
     *(1096, 1827, 2192, 2557, 2922, 3288, 3653),
 )
-"""The only spans for which logs can be kept."""
+"""The retention periods that CloudWatch Logs accepts, in days."""
 
 _MOST_DAYS = 3650
 _MOST_TAGS = 40
@@ -36,13 +36,13 @@ _TAG_TEXT = re.compile(r"[\w\s.:/=+@-]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackOptions:
-    """What an operator may choose about a stack; every choice has a default.
+    """The options of a stack; every option has a default.
 
-    ``pitr_recovery_days`` is 0 where the table cannot be restored to a point in time. ``permission_boundary`` is the
-    name or the ARN of a policy. The formats of names hold ``{}`` in the place of the name.
+    ``pitr_recovery_days`` is 0 to disable point-in-time recovery. ``permission_boundary`` is the
+    name or the ARN of a policy. The name formats contain ``{}`` where the name goes.
 
     Raises:
-        ValidationError: A choice is out of its bounds, or goes together with another badly; the text says what to do.
+        ValidationError: An option is invalid or conflicts with another; the message says what to do.
     """
 
     snapshot_windows: str = "hourly,daily"
@@ -89,11 +89,11 @@ class StackOptions:
 
 
 def template_parameters(name: str, options: StackOptions) -> dict[str, str]:
-    """Return the parameters of the template for a stack of that name.
+    """Return the template parameters of a stack with this name.
 
     Raises:
-        InvalidNameError: No stack can have the name.
-        ValidationError: A name that is made of it is too long.
+        InvalidNameError: The name is not a valid stack name.
+        ValidationError: A name that is derived from it is too long.
     """
     check_stack_name(name)
     if options.create_iam:
@@ -132,7 +132,7 @@ def template_parameters(name: str, options: StackOptions) -> dict[str, str]:
 
 
 def windows(text: str) -> tuple[str, ...]:
-    """Return the kinds of windows that a text names, each once."""
+    """Return the window types in a text, without duplicates."""
     return tuple(dict.fromkeys(part.strip() for part in text.split(",")))
 
 
@@ -182,12 +182,12 @@ def _check_tags(tags: object) -> None:
 
 
 def _check_iam(options: StackOptions) -> None:
-    """Refuse choices that contradict each other."""
+    """Reject options that contradict each other."""
     if options.create_iam:
         return
     if options.create_iam_roles:
-        reason = "no roles can be made with create_iam=False; leave one of the two out"
+        reason = "roles cannot be created with create_iam=False; omit one of the two options"
         raise ValidationError("create_iam_roles", options.create_iam_roles, reason)
     if options.enable_aggregator and options.aggregator_role_arn is None:
-        reason = "the aggregator needs a role: name one in aggregator_role_arn, or set enable_aggregator=False"
+        reason = "the aggregator needs a role: pass aggregator_role_arn, or pass enable_aggregator=False"
         raise ValidationError("create_iam", options.create_iam, reason)

@@ -1,4 +1,4 @@
-"""What CloudFormation tells of a stack while it works on it, and what follows from it. Pure."""
+"""Interpret the events and states of a CloudFormation stack. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any
 
 STACK_TYPE = "AWS::CloudFormation::Stack"
 
-# What CloudFormation says of resources that fail only because another has failed.
+# The reasons of resources that fail only because another one failed.
 _FAILED_WITH_OTHERS = ("Resource creation cancelled", "Resource update cancelled", "Resource deletion cancelled")
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
@@ -16,7 +16,7 @@ _LONGEST_PAUSE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class StackEvent:
-    """One step of work on a stack."""
+    """One event of an operation on a stack."""
 
     event_id: str
     at: datetime
@@ -27,17 +27,17 @@ class StackEvent:
 
     @property
     def is_failure(self) -> bool:
-        """Whether the step failed."""
+        """Whether the event reports a failure."""
         return self.status.endswith("_FAILED")
 
     @property
     def is_of_stack(self) -> bool:
-        """Whether it tells of the stack itself, and not of a part of it."""
+        """Whether the event is about the stack itself, not about one of its resources."""
         return self.resource_type == STACK_TYPE
 
     @property
     def ends_work(self) -> bool:
-        """Whether nothing more follows."""
+        """Whether the event ends the operation."""
         return self.is_of_stack and not is_under_way(self.status)
 
     def __str__(self) -> str:
@@ -46,7 +46,7 @@ class StackEvent:
 
 
 class StackStep(Enum):
-    """What has to be done so that a stack is as wanted."""
+    """The operation that brings a stack to the wanted state."""
 
     CREATE = "create"
     UPDATE = "update"
@@ -56,15 +56,15 @@ class StackStep(Enum):
 
 _REPLACEABLE = ("CREATE_FAILED", "ROLLBACK_COMPLETE", "ROLLBACK_FAILED")
 _UNUSABLE = {
-    "DELETE_FAILED": "its deletion has failed; delete it again, then deploy",
-    "REVIEW_IN_PROGRESS": "a change set of it waits to be carried out; carry it out, or delete the stack, then deploy",
-    "UPDATE_ROLLBACK_FAILED": "an update of it could not be taken back; continue the rollback in CloudFormation first",
-    "UPDATE_FAILED": "an update of it has failed and was not taken back; roll it back in CloudFormation first",
+    "DELETE_FAILED": "its deletion failed; delete it again, then deploy",
+    "REVIEW_IN_PROGRESS": "it has a change set that was not executed; execute it, or delete the stack, then deploy",
+    "UPDATE_ROLLBACK_FAILED": "an update could not be rolled back; continue the rollback in CloudFormation first",
+    "UPDATE_FAILED": "an update failed and was not rolled back; roll it back in CloudFormation first",
 }
 
 
 def event_of(told: Mapping[str, Any]) -> StackEvent:
-    """Return the event that CloudFormation told of."""
+    """Return an event from the data of CloudFormation."""
     return StackEvent(
         told["EventId"],
         told["Timestamp"],
@@ -76,32 +76,32 @@ def event_of(told: Mapping[str, Any]) -> StackEvent:
 
 
 def is_under_way(status: str) -> bool:
-    """Say whether a stack is being worked on; a change set that waits for review is not work."""
+    """Return whether an operation on a stack is in progress. A change set that waits for review is not one."""
     return status.endswith("_IN_PROGRESS") and status != "REVIEW_IN_PROGRESS"
 
 
 def is_failed(status: str) -> bool:
-    """Say whether the last work on a stack failed, also where it was taken back."""
+    """Return whether the last operation on a stack failed, even if it was rolled back."""
     return not is_under_way(status) and ("FAILED" in status or "ROLLBACK" in status)
 
 
 def next_step(status: str | None) -> StackStep:
-    """Decide what makes a stack that nobody works on as wanted; None is no stack."""
+    """Decide how to bring an idle stack to the wanted state; ``status`` is None if there is no stack."""
     if status is None:
         return StackStep.CREATE
     if status in _UNUSABLE:
         return StackStep.REFUSE
-    # Its creation was taken back, so there is nothing in it to lose.
+    # Its creation was rolled back, so it contains nothing to lose.
     return StackStep.REPLACE if status in _REPLACEABLE else StackStep.UPDATE
 
 
 def why_refused(status: str) -> str:
-    """Return what has to be done before a stack in this state can be deployed."""
+    """Return what must be done before a stack in this state can be deployed."""
     return f"it is in state {status}: {_UNUSABLE[status]}"
 
 
 def reason_of_failure(events: Iterable[StackEvent], status: str) -> str:
-    """Return why work on a stack failed: the reason of the first part that did."""
+    """Return why an operation failed: the reason of the first resource that failed."""
     failures = [event for event in events if event.is_failure and event.reason]
     parts = [event for event in failures if not event.is_of_stack and not _failed_with_others(event)]
     for event in [*parts, *failures]:
@@ -110,7 +110,7 @@ def reason_of_failure(events: Iterable[StackEvent], status: str) -> str:
 
 
 def pause_s(polls: int) -> float:
-    """Return how long to wait after so many looks: shortly at first, then as long as work on AWS takes."""
+    """Return the seconds to wait after this many polls: short at first, then up to 5 seconds."""
     return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 1.5 ** min(polls, 20))
 
 

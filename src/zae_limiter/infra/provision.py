@@ -1,4 +1,4 @@
-"""Provides a limiter: its stack as the options say, and the aggregator's code in it. Blocking."""
+"""Provide a limiter: deploy its stack with the given options, and the aggregator's code. Blocking."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from zae_limiter.infra.stack import Stack, StackListener, StackState, ignore
 
 @dataclass(frozen=True, slots=True)
 class Provided:
-    """A limiter that stands, and what was changed for that."""
+    """A deployed limiter, and what was changed."""
 
     state: StackState
     stack_changed: bool
@@ -22,15 +22,15 @@ class Provided:
 def provide(
     name: str, clients: Clients, options: StackOptions, listener: StackListener = ignore, *, keep_code: bool = False
 ) -> Provided:
-    """Create or update the stack, and have its aggregator run from the code of this installation; again does nothing.
+    """Create or update the stack, and upload this installation's aggregator code; a repeated call changes nothing.
 
-    ``keep_code``: the aggregator goes on with the code it has.
+    With ``keep_code`` the aggregator keeps its current code.
 
     Raises:
-        InvalidNameError: No stack can have the name.
-        ValidationError: A name that the stack would make is too long.
-        StorageError: The aggregator's package cannot be made, or there are no credentials. Nothing was made then.
-        StackOperationError: AWS refuses, or something failed; the text says what, and why.
+        InvalidNameError: The name is not a valid stack name.
+        ValidationError: A name that is derived from it is too long.
+        StorageError: The aggregator's package cannot be built, or there are no credentials. Nothing was created.
+        StackOperationError: AWS refuses the call, or an operation failed; the message has the reason.
     """
     stack = Stack(name, clients)
     package = build_package() if options.enable_aggregator and not keep_code else None
@@ -40,20 +40,21 @@ def provide(
 
 
 def provide_missing(name: str, clients: Clients, listener: StackListener = ignore) -> bool:
-    """See that a limiter stands, and return whether it has an aggregator.
+    """Create a limiter if it does not exist, and return whether it has an aggregator.
 
-    A stack that stands is left as it is, but for the code of its aggregator, and so is a table without a stack. Where
-    there is neither, all is made by default.
+    An existing stack is left as it is, except for the code of its aggregator. An existing table
+    without a stack is left as it is. If neither exists, a stack with default options is created.
 
     Raises:
-        InvalidNameError: No stack can have the name.
-        StorageError: The aggregator's package cannot be made, or there are no credentials. Nothing was made then.
-        StackOperationError: AWS refuses, or something failed; the text says what, and why.
+        InvalidNameError: The name is not a valid stack name.
+        StorageError: The aggregator's package cannot be built, or there are no credentials. Nothing was created.
+        StackOperationError: AWS refuses the call, or an operation failed; the message has the reason.
     """
     stack = Stack(name, clients)
     found = stack.own(stack.wait(listener))
     if found is not None and next_step(found.status) is not StackStep.REPLACE:
-        # A stack of other means may lack our parameters, so it is the function itself that is looked for.
+        # A stack that was deployed by other tools may lack our parameters, so check for the
+        # function itself.
         return update_code(name, clients) is not None
     if found is None and stack.table_facts() is not None:
         return False
@@ -62,11 +63,11 @@ def provide_missing(name: str, clients: Clients, listener: StackListener = ignor
 
 
 def update_code(name: str, clients: Clients) -> bool | None:
-    """Have the aggregator of a stack run from the code of this installation; False if it did, None if there is none.
+    """Upload this installation's code to the aggregator; False if it has it already, None if there is no aggregator.
 
     Raises:
-        StorageError: The aggregator's package cannot be made, or there are no credentials.
-        StackOperationError: AWS refuses, or the function does not come up with it; the text says why.
+        StorageError: The aggregator's package cannot be built, or there are no credentials.
+        StackOperationError: AWS refuses the call, or the function does not start; the message has the reason.
     """
     function = AggregatorFunction(name, clients)
     return None if function.code_sha256() is None else function.upload(build_package())

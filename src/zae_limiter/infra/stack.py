@@ -1,6 +1,6 @@
-"""Stack: creates, updates, waits for and deletes the CloudFormation stack of a limiter. Blocking.
+"""Create, update, wait for and delete the CloudFormation stack of a limiter. Blocking.
 
-What is in a stack the template says; what the aggregator runs is uploaded by ``function``.
+``function`` uploads the aggregator's code.
 """
 
 import time
@@ -39,7 +39,7 @@ from zae_limiter.infra.progress import (
 from zae_limiter.infra.template import limiter_template
 
 StackListener = Callable[[StackEvent], None]
-"""Is told every step of work on a stack, in order."""
+"""A callback that gets every event of an operation on a stack, in order."""
 
 _CAPABILITIES = ["CAPABILITY_NAMED_IAM"]
 _PATIENCE_S = 3600.0
@@ -50,7 +50,7 @@ _UNDER_WAY = "_IN_PROGRESS state"
 
 @dataclass(frozen=True, slots=True)
 class StackState:
-    """What CloudFormation says of a stack."""
+    """The description of a stack by CloudFormation."""
 
     stack_id: str
     name: str
@@ -66,7 +66,7 @@ class StackState:
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """What DynamoDB says of a stack's table; counts are some hours old."""
+    """The description of a stack's table by DynamoDB. The counts are up to some hours old."""
 
     status: str
     item_count: int
@@ -75,7 +75,7 @@ class TableFacts:
 
 @dataclass(frozen=True, slots=True)
 class StackResult:
-    """A stack that stands, and whether anything was changed for that."""
+    """A deployed stack, and whether the operation changed it."""
 
     state: StackState
     changed: bool
@@ -83,14 +83,14 @@ class StackResult:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """Whether there was a stack, and the bucket of audit events that was left standing, if there is one."""
+    """Whether a stack existed, and the name of the audit archive bucket that was kept, or None."""
 
     existed: bool
     archive_kept: str | None
 
 
 class _Answer(Enum):
-    """What CloudFormation says when it is asked to update a stack."""
+    """The response of CloudFormation to an update request."""
 
     BEGUN = "begun"
     NOTHING_TO_DO = "nothing to do"
@@ -99,33 +99,33 @@ class _Answer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """What CloudFormation is asked for."""
+    """The parameters and tags of a request to CloudFormation."""
 
     parameters: list[dict[str, Any]]
     tags: list[dict[str, str]]
 
 
 def ignore(event: StackEvent) -> None:
-    """Hear an event and do nothing."""
+    """Ignore an event."""
 
 
 class Stack:
     """The stack of one limiter."""
 
     def __init__(self, name: str, clients: Clients, *, patience_s: float = _PATIENCE_S) -> None:
-        """Name a stack, which need not be there.
+        """Refer to a stack, which need not exist.
 
         Raises:
-            InvalidNameError: No stack can have the name.
+            InvalidNameError: The name is not a valid stack name.
         """
-        # Stacks of old have a longer name, which leads to the same parts.
+        # Stacks of older versions have a prefix in their name.
         check_stack_name(naming.user_name(name))
         self.name = name
         self._clients = clients
         self._patience_s = patience_s
 
     def describe(self) -> StackState | None:
-        """Return what CloudFormation says of the stack, None where there is none."""
+        """Return the description of the stack, None if it does not exist."""
         with self._translated():
             try:
                 (told,) = self._cloudformation.describe_stacks(StackName=self.name)["Stacks"]
@@ -136,10 +136,10 @@ class Stack:
         return _state_of(told)
 
     def require(self) -> StackState:
-        """Return what CloudFormation says of the stack.
+        """Return the description of the stack.
 
         Raises:
-            InfrastructureNotFoundError: There is none.
+            InfrastructureNotFoundError: It does not exist.
         """
         found = self.describe()
         if found is None:
@@ -147,7 +147,7 @@ class Stack:
         return found
 
     def table_facts(self) -> TableFacts | None:
-        """Return what DynamoDB says of the table, None where there is none."""
+        """Return the description of the table, None if it does not exist."""
         client = self._clients.of("dynamodb")
         with self._translated():
             try:
@@ -157,11 +157,11 @@ class Stack:
         return TableFacts(told["TableStatus"], told.get("ItemCount", 0), told.get("TableSizeBytes", 0))
 
     def deploy(self, options: StackOptions, listener: StackListener = ignore) -> StackResult:
-        """Create the stack, or make the one that stands as the options say; whoever else works on it is waited for.
+        """Create the stack, or update an existing one to these options. Waits for operations of others first.
 
         Raises:
-            ValidationError: A name that the stack would make is too long.
-            StackOperationError: It cannot be done; the text says why and what to do.
+            ValidationError: A derived name is too long.
+            StackOperationError: The operation is not possible; the message says why and what to do.
         """
         template_parameters(self.name, options)
         found = self.own(self.wait(listener))
@@ -178,17 +178,17 @@ class Stack:
         try:
             return self.create(options, listener)
         except StackAlreadyExistsError:
-            # Somebody else was faster.
+            # Another deployment was faster.
             self.wait(listener)
             return self.update(options, listener)
 
     def create(self, options: StackOptions, listener: StackListener = ignore) -> StackResult:
-        """Create the stack; what has failed is taken back.
+        """Create the stack; a failed creation is rolled back.
 
         Raises:
-            ValidationError: A name that the stack would make is too long.
-            StackAlreadyExistsError: There is one.
-            StackCreationError: It could not be created; the text says what failed first, and why.
+            ValidationError: A derived name is too long.
+            StackAlreadyExistsError: The stack exists already.
+            StackCreationError: The creation failed; the message has the first failure and its reason.
         """
         request = _Request(_all_parameters(self.name, options), self._tags(options.tags))
         token = _token()
@@ -208,12 +208,12 @@ class Stack:
         return self._finished(changed=True)
 
     def update(self, options: StackOptions | None = None, listener: StackListener = ignore) -> StackResult:
-        """Bring the stack to the newest template, with these options or with those it has.
+        """Update the stack to the newest template, with these options, or its current ones if that is None.
 
         Raises:
             InfrastructureNotFoundError: There is no stack.
-            ValidationError: A name that the stack would make is too long.
-            StackOperationError: It could not be updated and is as before; the text says what failed first, and why.
+            ValidationError: A derived name is too long.
+            StackOperationError: The update failed and was rolled back; the message has the first failure.
         """
         for _ in self._looks():
             self.wait(listener)
@@ -227,15 +227,16 @@ class Stack:
                     return self._finished(changed=True)
                 case _Answer.BUSY:
                     pass
-        raise AssertionError("patience ends with an error")
+        raise AssertionError("the polling loop ends with an error")
 
     def delete(self, *, keep_archive: bool = True, listener: StackListener = ignore) -> Deletion:
-        """Delete the stack with its table; the bucket of audit events stays, unless it is not to be kept.
+        """Delete the stack with its table; the bucket of audit events stays if ``keep_archive``.
 
         Raises:
-            StackOperationError: It is protected, or could not be deleted; the text says why.
+            StackOperationError: The stack is protected, or the deletion failed; the message has the reason.
         """
-        # One that is being deleted already tells only now which bucket it leaves.
+        # A stack that is already being deleted reveals the name of its bucket only until it is
+        # gone.
         begun = self.own(self.describe())
         if begun is None:
             return Deletion(existed=False, archive_kept=None)
@@ -249,7 +250,7 @@ class Stack:
         return Deletion(existed=True, archive_kept=bucket)
 
     def wait(self, listener: StackListener = ignore) -> StackState | None:
-        """Wait until nobody works on the stack, and return what it is then, None where there is none.
+        """Wait until no operation is in progress, and return the description of the stack, None if it is gone.
 
         Raises:
             StackOperationError: It takes too long.
@@ -259,6 +260,7 @@ class Stack:
             return found
         events = EventLog(self._cloudformation, found.stack_id)
         with self._translated():
+            # Skip the events so far, most of which belong to earlier operations.
             events.fresh()
         for _ in self._looks():
             with self._translated():
@@ -271,13 +273,13 @@ class Stack:
         return found
 
     def own(self, found: StackState | None) -> StackState | None:
-        """Return what was found of the stack, if it is a limiter's: another one of that name is never changed.
+        """Return the description of the stack. Another application's stack of the same name is never changed.
 
         Raises:
-            StackOperationError: It is somebody else's.
+            StackOperationError: The stack is not a limiter.
         """
         if found is not None and tags.stack_type(found.name, found.tags, found.description) != tags.LIMITER:
-            raise StackOperationError(self.name, "it is there, but it is not a limiter's; choose another name")
+            raise StackOperationError(self.name, "it exists, but it is not a limiter; choose another name")
         return found
 
     def _delete(self, found: StackState, listener: StackListener) -> None:
@@ -296,7 +298,7 @@ class Stack:
         try:
             _remove_bucket(self._clients.of("s3"), bucket)
         except FAILURES as failed:
-            left = f"the stack is deleted, but not its archive, the bucket {bucket}; empty and remove that yourself"
+            left = f"the stack was deleted, but not its archive bucket {bucket}; empty and delete it by hand"
             raise StackOperationError(self.name, f"{left}: {reason_of(failed)}") from failed
 
     @property
@@ -310,6 +312,8 @@ class Stack:
     def _update_request(self, found: StackState, options: StackOptions | None) -> _Request:
         if options is not None:
             return _Request(_all_parameters(self.name, options), self._tags(options.tags))
+        # Only parameters that both the stack and the template have: another version may have
+        # others.
         kept = found.parameters.keys() & template_parameters(naming.user_name(self.name), StackOptions()).keys()
         parameters = [{"ParameterKey": name, "UsePreviousValue": True} for name in sorted(kept)]
         return _Request(parameters, self._tags(found.tags))
@@ -319,7 +323,7 @@ class Stack:
         return StackResult(self.require(), changed)
 
     def _expire_items(self) -> None:
-        """Have items removed after their ``ttl`` also where CloudFormation did not see to it."""
+        """Enable TTL for the table if CloudFormation did not."""
         client, table = self._clients.of("dynamodb"), naming.table_name(self.name)
         with self._translated():
             told = client.describe_time_to_live(TableName=table)["TimeToLiveDescription"]
@@ -353,7 +357,7 @@ class Stack:
         listener: StackListener,
         error: type[StackOperationError] = StackOperationError,
     ) -> None:
-        """Hear the events of our own work until it ends; failed work is an error."""
+        """Report the events of our own operation until it ends; raise an error if it failed."""
         events = EventLog(self._cloudformation, stack_id, token)
         for _ in self._looks():
             with self._translated(error):
@@ -366,20 +370,20 @@ class Stack:
                 return
 
     def _looks(self) -> Iterator[None]:
-        """Pause between looks at the stack, for as long as patience lasts."""
+        """Yield between polls of the stack, until the time limit is reached."""
         end_s = time.monotonic() + self._patience_s
         polls = 0
         while True:
             yield
             if time.monotonic() > end_s:
-                reason = f"it is still being worked on after {self._patience_s:.0f} s; look again later"
+                reason = f"the operation is still in progress after {self._patience_s:.0f} s; check again later"
                 raise StackOperationError(self.name, reason)
             time.sleep(pause_s(polls))
             polls += 1
 
     @contextmanager
     def _translated(self, error: type[StackOperationError] = StackOperationError) -> Iterator[None]:
-        """Raise what AWS refuses, or where it cannot be reached, as an error of this package."""
+        """Raise errors of AWS as errors of this package."""
         try:
             yield
         except FAILURES as failed:
@@ -416,12 +420,12 @@ def _message(error: botocore.exceptions.ClientError) -> str:
 
 
 def _token() -> str:
-    """Return what tells the events of one piece of work from those of others."""
+    """Return a token that identifies the events of one operation."""
     return f"zae-limiter-{uuid.uuid4()}"
 
 
 def _remove_bucket(client: Any, bucket: str) -> None:
-    """Remove a bucket with everything in it; one that is gone is left alone."""
+    """Delete a bucket with all its objects; a bucket that does not exist is ignored."""
     try:
         _empty(client, bucket)
         client.delete_bucket(Bucket=bucket)
@@ -430,7 +434,7 @@ def _remove_bucket(client: Any, bucket: str) -> None:
 
 
 def _empty(client: Any, bucket: str) -> None:
-    """Remove the objects page by page, with all their versions, in case somebody has turned versions on."""
+    """Delete all objects page by page, with all versions, because versioning may have been enabled."""
     for page in client.get_paginator("list_object_versions").paginate(Bucket=bucket):
         found = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
         if found:

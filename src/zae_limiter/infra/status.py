@@ -1,4 +1,4 @@
-"""What is around a table: its stack, what DynamoDB tells of it, its roles. Blocking."""
+"""Describe what surrounds a table: its stack, its size, its roles. Blocking."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -11,13 +11,13 @@ T = TypeVar("T")
 
 
 def look_around(name: str, clients: Clients) -> dict[str, Any]:
-    """Return what AWS tells of a limiter, as fields of its status; nothing of what it refuses to tell."""
+    """Return what AWS reports about a limiter, as fields of its status; None for what it refuses to report."""
     stack = Stack(name, clients)
     return {"name": name, "region": clients.region, **told(_allowed(stack.describe), _allowed(stack.table_facts))}
 
 
 def told(state: StackState | None, facts: TableFacts | None) -> dict[str, Any]:
-    """Return what a stack and its table tell, as fields of a status."""
+    """Return the fields of a status from a stack and its table."""
     outputs = {} if state is None else state.outputs
     return {
         "stack_status": None if state is None else state.status,
@@ -32,7 +32,7 @@ def told(state: StackState | None, facts: TableFacts | None) -> dict[str, Any]:
 
 
 def _allowed(look: Callable[[], T | None]) -> T | None:
-    """Return what is seen; whoever may only take tokens is shown nothing."""
+    """Return the result, None if AWS refuses it: an identity that may only acquire has no such permission."""
     try:
         return look()
     except StackOperationError:

@@ -1,4 +1,4 @@
-"""The tags that a stack of this package is recognized by, and what they say of it. Pure."""
+"""Make and read the tags by which a stack of this package is recognized. Pure."""
 
 from collections.abc import Iterable, Mapping
 
@@ -12,13 +12,13 @@ LAMBDA_VERSION = f"{TAG_PREFIX}lambda-version"
 SCHEMA = f"{TAG_PREFIX}schema-version"
 
 LIMITER = "limiter"
-"""The type of a stack that holds limits; load tests have stacks of another."""
+"""The type of a stack with limits; load tests have another type."""
 
 _DESCRIPTION = "zae-limiter:"
 
 
 def limiter_tags(name: str, version: str, chosen: Mapping[str, str]) -> dict[str, str]:
-    """Return all tags of a stack: an operator's own, and those it is found by."""
+    """Return all tags of a stack: those of the operator, and those by which it is found."""
     own = {key: value for key, value in chosen.items() if not key.startswith(TAG_PREFIX)}
     return {
         **own,
@@ -31,9 +31,10 @@ def limiter_tags(name: str, version: str, chosen: Mapping[str, str]) -> dict[str
 
 
 def stack_type(name: str, said: Mapping[str, str], description: str) -> str | None:
-    """Return what a stack is to this package, None if it is somebody else's.
+    """Return the type of a stack of this package, None for any other stack.
 
-    It is known by its tags, by the prefix of old, or, where the template was deployed by other means, by what it says.
+    It is recognized by its tags, by the prefix of older versions, or, if other tools deployed the
+    template, by its description.
     """
     if TYPE in said:
         return said[TYPE]
@@ -42,10 +43,10 @@ def stack_type(name: str, said: Mapping[str, str], description: str) -> str | No
 
 
 def from_list(told: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Return tags as AWS tells them by key."""
+    """Return tags as a dictionary, from the format of AWS."""
     return {tag["Key"]: tag["Value"] for tag in told}
 
 
 def to_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return tags as AWS is told them."""
+    """Return tags in the format of AWS."""
     return [{"Key": key, "Value": value} for key, value in sorted(tags.items())]

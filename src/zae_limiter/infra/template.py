@@ -1,11 +1,11 @@
-"""The CloudFormation template of a stack, as text."""
+"""Read the CloudFormation template of a stack."""
 
 from importlib import resources
 
 MOST_BYTES = 51_200
-"""How large a template may be that is sent along with the call."""
+"""The largest template that can be sent with a call, in bytes."""
 
 
 def limiter_template() -> str:
-    """Return the template that ``StackOptions`` are the parameters of."""
+    """Return the template whose parameters ``StackOptions`` provides."""
     return resources.files("zae_limiter.infra").joinpath("templates", "limiter.yaml").read_text(encoding="utf-8")

@@ -1,1 +1,1 @@
-"""Describes items, keys and operations of the table. Nothing here waits or decides."""
+"""Describe the items, keys and operations of the table. Nothing here waits or decides."""

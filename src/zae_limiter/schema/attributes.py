@@ -1,7 +1,7 @@
-"""Names of attributes, and how those of one limit are told from each other.
+"""Name the attributes of items, and parse the names that belong to one limit.
 
-A field is never longer than two letters and has no ``_``, so ``b_{limit}_{field}`` can be taken apart though the name
-of a limit may hold ``_`` and ``.``. What the values mean is the business of the item modules.
+A field has at most two letters and no ``_``. So ``b_{limit}_{field}`` can be parsed, although the
+name of a limit may contain ``_`` and ``.``.
 """
 
 from typing import NamedTuple
@@ -57,49 +57,49 @@ class LimitAttribute(NamedTuple):
 
 
 def bucket_attribute(limit_name: str, field: str) -> str:
-    """The name of a bucket's attribute of one limit."""
+    """Return the name of a bucket attribute of one limit."""
     return f"{_BUCKET_PREFIX}{limit_name}_{field}"
 
 
 def parse_bucket_attribute(name: str) -> LimitAttribute | None:
-    """The parts of ``bucket_attribute``."""
+    """Return the parts of ``bucket_attribute``, None for another name."""
     return _parse(name, _BUCKET_PREFIX, BUCKET_FIELDS)
 
 
 def is_total(name: str) -> bool:
-    """Whether an attribute of a bucket is the total consumed of a limit, or the write counter."""
+    """Return whether a bucket attribute is the total consumed of a limit, or the write counter."""
     return name.startswith(_BUCKET_PREFIX) and name.endswith(_TOTAL_SUFFIX)
 
 
 def config_attribute(limit_name: str, field: str) -> str:
-    """The name of a config's attribute of one limit."""
+    """Return the name of a config attribute of one limit."""
     return f"{_CONFIG_PREFIX}{limit_name}_{field}"
 
 
 def parse_config_attribute(name: str) -> LimitAttribute | None:
-    """The parts of ``config_attribute``."""
+    """Return the parts of ``config_attribute``, None for another name."""
     return _parse(name, _CONFIG_PREFIX, CONFIG_FIELDS)
 
 
 def registry_column(resource: str) -> str:
-    """The name of a registry's counter of one resource."""
+    """Return the name of a registry's counter of one resource."""
     return f"{_REGISTRY_PREFIX}{resource}"
 
 
 def parse_registry_column(name: str) -> str | None:
-    """The resource of ``registry_column``."""
+    """Return the resource of ``registry_column``, None for another name."""
     return name.removeprefix(_REGISTRY_PREFIX) or None if name.startswith(_REGISTRY_PREFIX) else None
 
 
 def sequence_attribute(shard_id: int) -> str:
-    """The name of a usage record's marker: the last change of one shard that it has counted."""
+    """Return the name of the marker in a usage record: the last change of one shard that it has counted."""
     return f"{_SEQUENCE_PREFIX}{shard_id}"
 
 
 def parse_sequence_attribute(name: str) -> int | None:
-    """The shard of ``sequence_attribute``."""
+    """Return the shard of ``sequence_attribute``, None for another name."""
     shard = name.removeprefix(_SEQUENCE_PREFIX) if name.startswith(_SEQUENCE_PREFIX) else ""
-    # An attribute name may hold 65,535 digits, more than an int is read from.
+    # Check the length first: an attribute name may have 65,535 digits, and int() rejects that many.
     return int(shard) if shard.isascii() and shard.isdigit() and len(shard) <= _SHARD_DIGITS else None
 
 

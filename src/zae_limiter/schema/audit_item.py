@@ -1,4 +1,7 @@
-"""Audit events as items, and the write that adds one, always in one transaction with the change it tells of."""
+"""Convert audit events to items and back, and describe their writes and queries.
+
+An event is always written in one transaction with the change that it records.
+"""
 
 from typing import Any
 
@@ -15,12 +18,12 @@ _DETAILS = "details"
 
 
 def key(namespace_id: str, entity_id: str, event_id: str) -> Key:
-    """The key of an event's item."""
+    """Return the key of an event's item."""
     return Key(keys.pk_audit(namespace_id, entity_id), keys.sk_audit(event_id))
 
 
 def to_item(namespace_id: str, event: AuditEvent, ttl_s: int | None) -> dict[str, Any]:
-    """The item of an event, kept until ``ttl_s``, for ever without."""
+    """Return the item of an event. It expires at ``ttl_s``, in epoch seconds, or never if that is None."""
     pk, sk = key(namespace_id, event.entity_id, event.event_id)
     item: dict[str, Any] = {
         "PK": pk,
@@ -38,10 +41,10 @@ def to_item(namespace_id: str, event: AuditEvent, ttl_s: int | None) -> dict[str
 
 
 def from_item(item: Item) -> AuditEvent:
-    """The event of an item.
+    """Return the event of an item.
 
     Raises:
-        CorruptItemError: the item is damaged.
+        CorruptItemError: The item is damaged.
     """
     action = fields.text(item, _ACTION)
     return AuditEvent(
@@ -56,12 +59,12 @@ def from_item(item: Item) -> AuditEvent:
 
 
 def write(namespace_id: str, event: AuditEvent, ttl_s: int | None) -> Put:
-    """Write an event that is not there yet."""
+    """Write an event that does not exist yet."""
     return Put(to_item(namespace_id, event, ttl_s), (ItemAbsent(),))
 
 
 def newest_first(namespace_id: str, entity_id: str, limit: int, before: str | None) -> Query:
-    """Find the events of an id, those older than the event ``before`` or all."""
+    """Find the events of an id, newest first: those older than the event ``before``, or all if it is None."""
     pk = keys.pk_audit(namespace_id, entity_id)
     start = None if before is None else {"PK": pk, "SK": keys.sk_audit(before)}
     return Query(pk, prefix=keys.SK_AUDIT_PREFIX, descending=True, limit=limit, start=start)

@@ -1,6 +1,6 @@
-"""A bucket item, read: item to view, and the attribute names and conditions that stay the same between rebases.
+"""Read bucket items: convert an item to a view, and keep what stays the same between rebases.
 
-What is written to a bucket item is ``bucket_writes``' business.
+``bucket_writes`` describes the writes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,13 +20,16 @@ from zae_limiter.schema.operations import Key, Matches
 BucketView = View["StoredLayout"]
 
 LARGEST_NUMBER = 10**30
-"""No balance or total is larger, in millitokens: a billion times the largest amount."""
+"""The largest balance and total in millitokens: a billion times the largest amount."""
 
 BIRTH_BITS = 32
-"""The size of a birth number, which is drawn at random."""
+"""The size of a birth number, which is random."""
 
 _HELD = (attributes.BIRTH, attributes.GENERATION)
-"""The attributes that every held write requires unchanged. Whatever changes the frame changes one of them."""
+"""The attributes that every held write requires unchanged.
+
+Every write that changes the baseline, the limits or the shard count changes one of them.
+"""
 
 _HELD_WITHOUT_BIRTH = (
     attributes.BASELINE,
@@ -39,10 +42,10 @@ _HELD_WITHOUT_BIRTH = (
 
 @dataclass(frozen=True, slots=True)
 class StoredLayout(BucketLayout):
-    """A frame and how it is stored in its item: its key, and the condition every held write makes.
+    """A bucket layout with its item's key, and the condition of every held write.
 
-    It keeps the partition key alone. All buckets have one sort key, and a Key for each of them would be one more object
-    that the garbage collector visits.
+    It stores only the partition key. All buckets have the same sort key, and a Key per bucket would
+    be one more object for the garbage collector to visit.
     """
 
     shared: ItemLayout
@@ -72,11 +75,11 @@ class StoredLayout(BucketLayout):
 
     @property
     def cascade(self) -> bool:
-        """Whether acquires take from the parent as well."""
+        """Whether an acquire also takes from the parent."""
         return self.shared.cascade
 
     def describes(self, item: Item) -> bool:
-        """Say whether the item is still on this frame."""
+        """Return whether the item still has this layout."""
         return self.guard.holds(item)
 
 
@@ -86,11 +89,12 @@ def bucket_key(namespace_id: str, entity_id: str, resource: str, shard: int = 0)
 
 
 def view_after_take(before: BucketView, item: Item, amounts: Amounts, now_ms: int) -> BucketView:
-    """Return the view that the answer to this client's own take gives: the frame is the one it held on to."""
+    """Return the view after this client's own take; the layout is the one that the take required."""
     try:
         numbers = before.layout.shared.read_numbers(item)
     except KeyError as missing:
         raise CorruptItemError(fields.location(item), f"it is not a whole bucket: {missing} is missing") from None
+    # The write counter rose by one, for this take. So no other client has written in between.
     if before.pace is None and numbers[-1] == before.numbers[-1] + 1:
         return View(before.layout, numbers, now_ms, None)
     return View(before.layout, numbers, now_ms, pace_after(before, numbers, amounts, now_ms))
@@ -99,26 +103,27 @@ def view_after_take(before: BucketView, item: Item, amounts: Amounts, now_ms: in
 def view_of(
     item: Item, now_ms: int, before: BucketView | None, terms: EffectiveLimits | None = None, own: Amounts = ()
 ) -> BucketView:
-    """Return the view of an item that was read, or that answered a write; ``terms`` are those the caller goes by.
+    """Return the view of an item that was read or returned by a write; ``terms`` are the caller's limits.
 
-    ``own`` is what this client has just written to it, if it has.
+    ``own`` is what this client has just written to it, empty if nothing.
 
     Raises:
-        CorruptItemError: The item is no bucket, or a damaged one.
+        CorruptItemError: The item is not a bucket, or is damaged.
     """
     if before is not None and before.layout.terms is (terms or NO_LIMITS) and before.layout.describes(item):
         numbers = _numbers(before.layout, item)
         return View(before.layout, numbers, now_ms, pace_after(before, numbers, own, now_ms))
     layout = stored_layout_of(item, terms)
+    # A pace has one entry per limit, so it only fits a layout with the same number of limits.
     pace = before.pace if before is not None and len(before.layout.grids) == len(layout.grids) else None
     return View(layout, layout.shared.read_numbers(item), now_ms, pace)
 
 
 def _numbers(layout: StoredLayout, item: Item) -> tuple[int, ...]:
-    """Return the balances, the totals and the write counter of an item that is on a frame.
+    """Return the balances, the totals and the write counter of an item with a known layout.
 
     Raises:
-        CorruptItemError: One of them is missing, or is not an integer of a size that the writers can reach.
+        CorruptItemError: One of them is missing, not an integer, or larger than any writer can make it.
     """
     try:
         numbers = layout.shared.read_numbers(item)
@@ -131,10 +136,10 @@ def _numbers(layout: StoredLayout, item: Item) -> tuple[int, ...]:
 
 
 def stored_layout_of(item: Item, terms: EffectiveLimits | None = None) -> StoredLayout:
-    """Return the frame of a bucket item.
+    """Return the layout of a bucket item.
 
     Raises:
-        CorruptItemError: The item is no bucket, or a damaged one.
+        CorruptItemError: The item is not a bucket, or is damaged.
     """
     try:
         layout = _parse(item, terms or NO_LIMITS)
@@ -171,7 +176,7 @@ def _guard(item: Item) -> Matches:
 
 
 def counts_of(shards: Iterable[Item]) -> dict[int, int]:
-    """Return the counts of the shards of one bucket, by their numbers; a damaged one counts as the only one."""
+    """Return the counts of the shards of one bucket, by shard number. A damaged count becomes 1."""
     counts = {}
     for item in shards:
         count = item.get(attributes.SHARD_COUNT)
@@ -180,10 +185,10 @@ def counts_of(shards: Iterable[Item]) -> dict[int, int]:
 
 
 def states_of(shards: Sequence[Item]) -> list[BucketState]:
-    """Return the limits in force of one bucket, of all its shards together, as users see them.
+    """Return the limits in force of one bucket, summed over all its shards, as users see them.
 
     Raises:
-        CorruptItemError: A shard is no bucket, or a damaged one.
+        CorruptItemError: A shard is not a bucket, or is damaged.
     """
     layouts = [stored_layout_of(item) for item in shards]
     owner = owner_of(shards[0])
@@ -210,7 +215,7 @@ def capacity_of(shards: Sequence[Item], limit_name: str, now_ms: int) -> tuple[i
     """Return the capacity and the level of a limit in force, in millitokens, None if the bucket lacks it.
 
     Raises:
-        CorruptItemError: A shard is no bucket, or a damaged one.
+        CorruptItemError: A shard is not a bucket, or is damaged.
     """
     layouts = [stored_layout_of(item) for item in shards]
     for limit in _newest(layouts).limits:
@@ -220,12 +225,12 @@ def capacity_of(shards: Sequence[Item], limit_name: str, now_ms: int) -> tuple[i
 
 
 def _newest(layouts: Sequence[StoredLayout]) -> StoredLayout:
-    """Return the shard whose limits are in force, where not all of them have been put on these yet."""
+    """Return the layout with the limits in force. Shards that were not rebased yet have older limits."""
     return max(layouts, key=lambda layout: (layout.stamp, layout.start_ms))
 
 
 def _holdings(shards: Sequence[Item], layouts: Sequence[StoredLayout], limit: Limit) -> list[ShardHolding]:
-    """Return what each shard has of a limit."""
+    """Return each shard's part of a limit."""
     holdings = []
     for item, layout in zip(shards, layouts, strict=True):
         position = layout.position(limit.name)

@@ -1,7 +1,7 @@
-"""The layout of a bucket item: what all buckets on the same limits have in common. Equal layouts are one object.
+"""Parse the layout of a bucket item: what all buckets with the same limits have in common.
 
-A client knows many buckets, and most of them have the same limits. So names of attributes, limits and readers are
-made once and shared, and a bucket keeps only its own numbers.
+A client knows many buckets, and most of them have the same limits. So equal layouts are one object,
+with its attribute names, limits and readers. A bucket stores only its own numbers.
 """
 
 from collections.abc import Callable
@@ -18,15 +18,18 @@ from zae_limiter.core.view import LimitLayout
 from zae_limiter.schema import attributes, fields, keys
 
 _SHARED = 1024
-"""How many layouts are shared, the last used ones; a bucket of another layout has its own."""
+"""The number of layouts that are cached; a bucket with another layout gets its own object."""
 
 _Described = tuple[int, int, int, int | None]
-"""Capacity, refill amount, refill period and highest capacity of one limit; the last is None if it is the capacity."""
+"""Capacity, refill amount, refill period and highest capacity of one limit.
+
+The highest capacity is None if it is the current capacity.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ItemLayout(LimitLayout):
-    """A layout, the names of its attributes in an item, and a reader of its balances, totals and write counter."""
+    """A layout, its attribute names, and a reader of balances, totals and write counter."""
 
     balance_names: tuple[str, ...]
     total_names: tuple[str, ...]
@@ -36,7 +39,10 @@ class ItemLayout(LimitLayout):
 
 
 class _Shape(NamedTuple):
-    """The limits of an item, first the ``in_force`` ones, and the names of the attributes that describe each."""
+    """The limits of an item, those in force first, and the names of the attributes that describe each.
+
+    ``in_force`` is the number of limits in force.
+    """
 
     in_force: int
     names: tuple[str, ...]
@@ -56,10 +62,10 @@ class _Identity(NamedTuple):
 
 
 def limit_layout_of(item: Item) -> ItemLayout:
-    """Return the layout of a bucket item, the same object for equal ones.
+    """Return the layout of a bucket item; equal layouts are the same object.
 
     Raises:
-        CorruptItemError, KeyError, ValueError, ValidationError: The item is no bucket, or a damaged one.
+        CorruptItemError, KeyError, ValueError, ValidationError: The item is not a bucket, or is damaged.
     """
     shard, shard_count = owner_of(item).shard_id, shard_count_of(item)
     if shard >= shard_count:
@@ -74,7 +80,8 @@ def limit_layout_of(item: Item) -> ItemLayout:
         fields.flag(item, attributes.CASCADE),
     )
     shape = _shape(tuple(item))
-    # The types are checked here: a float or a boolean would pass for the equal number of a known layout.
+    # Hazard: 1, 1.0 and True are equal as keys of the cache. So the types are checked before the
+    # lookup.
     described = [
         (
             fields.number(item, capacity),
@@ -88,20 +95,21 @@ def limit_layout_of(item: Item) -> ItemLayout:
 
 
 def shard_count_of(item: Item) -> int:
-    """Return how many shards an item counts: a power of two, at most ``MOST_SHARDS``.
+    """Return the shard count of an item: a power of two, at most ``MOST_SHARDS``.
 
     Raises:
-        CorruptItemError: The item does not hold such a number.
+        CorruptItemError: The item has no such number.
     """
     count = fields.number(item, attributes.SHARD_COUNT)
-    # Readers read that many keys, so an item must not be able to name any number.
+    # Readers read this many keys, so a damaged or hostile item must not cause more than MOST_SHARDS
+    # reads.
     if not 0 < count <= MOST_SHARDS or count & (count - 1):
         fields.damaged(item, attributes.SHARD_COUNT, f"a power of two up to {MOST_SHARDS}")
     return count
 
 
 def owner_of(item: Item) -> keys.BucketKey:
-    """Return whose bucket an item is, and which shard of it.
+    """Return the owner and the shard of a bucket item.
 
     Raises:
         CorruptItemError, ValueError: Its key is not the key of a bucket.
@@ -114,7 +122,7 @@ def owner_of(item: Item) -> keys.BucketKey:
 
 @lru_cache(_SHARED)
 def _shape(attribute_names: tuple[str, ...]) -> _Shape:
-    """Return the shape of an item that has these attributes; the write counter is no limit."""
+    """Return the shape of an item with these attributes. The write counter is not a limit."""
     found = (attributes.parse_bucket_attribute(name) for name in attribute_names)
     names = sorted(one.limit_name for one in found if one is not None and one.field == attributes.TOKENS)
     dormant = [name for name in names if attributes.bucket_attribute(name, attributes.DORMANT) in attribute_names]

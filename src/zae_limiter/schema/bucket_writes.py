@@ -1,8 +1,9 @@
-"""The writers of a bucket item: take, settle (debit and credit), create, rebase, split, merge. There are no others.
+"""Describe all writes to a bucket item: take, top up, settle (debit and credit), create, rebase, split, merge.
 
-Every writer adds one to the write counter and leaves its nonce. All but a pure credit *hold*: they require the birth
-number and the generation that the client saw, so that the parts decided on the view fit the item. So a writer that
-changes the baseline, the stamp, the digest or the shard count also raises the generation.
+Every writer adds 1 to the write counter and stores its nonce. All but a pure credit *hold*: they
+require the birth number and the generation that the client saw. So the numbers that were computed
+from the view fit the item. A writer that changes the baseline, the stamp, the digest or the shard
+count must also raise the generation.
 """
 
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ _REMOVE_TTL: tuple[str, ...] = (_TTL,)
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose bucket it is."""
+    """The namespace, entity and resource of a bucket."""
 
     namespace_id: str
     entity_id: str
@@ -51,7 +52,7 @@ class Owner:
 
 
 class Signature(NamedTuple):
-    """The numbers that identify a create and the bucket that it makes: the nonce, and the birth number."""
+    """The numbers that identify a create and its bucket: the nonce, and the birth number."""
 
     nonce: int
     birth: int
@@ -73,22 +74,24 @@ def take(view: BucketView, taking: Take, nonce: int) -> Update:
         else:
             put[name] = balance
         ranges.append((name, low, high))
+    # Every take sets or removes the expiry. A stale expiry could delete a bucket before it is full.
     removed = _REMOVE_TTL
     if taking.expires_s is not None:
         put[_TTL] = taking.expires_s
         removed = ()
         for position, floor in taking.solvent:
             ranges.append((balance_names[position], floor, None))
-    # A take of nothing has no ranges, and a condition without any cannot be written.
-    # As ``layout.key``, without its two calls: this is done for every acquire.
+    # ``Ranges`` must not be empty, so a take of nothing only has the guard. The key is
+    # ``layout.key``, inlined because this runs for every acquire.
     key = _new_tuple(Key, (layout.pk, _STATE))
     return Update(key, add, put, removed, (layout.guard, Ranges(ranges)) if ranges else (layout.guard,))
 
 
 def top_up(view: BucketView, topping: TopUp, nonce: int) -> Update:
-    """Return the write that takes from a bucket and returns what its creation withheld, if nothing was written since.
+    """Return the write that takes from a bucket and returns what its creation withheld.
 
-    The write counter stands for the whole item: every writer raises it.
+    It requires the write counter that was seen. Every writer raises the counter, so an equal
+    counter means that the item is unchanged.
     """
     update = take(view, topping.taking, nonce)
     add = dict(update.add)
@@ -99,10 +102,12 @@ def top_up(view: BucketView, topping: TopUp, nonce: int) -> Update:
 
 
 def sent_again(write: Put | Update, birth: int) -> Put | Update:
-    """Return a write to be sent once more after an answer was lost: if it was applied, it is refused with its nonce.
+    """Return a write to send again after its response was lost. If it was applied, its nonce refuses it.
 
-    A create gets the new birth number ``birth``: both may be applied, with a delete in between.
+    A create gets the new birth number ``birth``, because both creates may be applied, with a delete
+    in between.
     """
+    # A create needs no nonce condition: it requires that the item is absent.
     if isinstance(write, Put):
         return Put({**write.item, attributes.BIRTH: birth}, write.when)
     unless_applied = Differs(attributes.NONCE, write.set[attributes.NONCE])
@@ -112,13 +117,15 @@ def sent_again(write: Put | Update, birth: int) -> Put | Update:
 
 
 def settle(view: BucketView, settling: Settling, nonce: int) -> Update:
-    """Return the write that charges debits and gives credits; only a debit holds, and only a debit ends expiry.
+    """Return the write that charges debits and gives credits. Only a debit holds, and only a debit ends the expiry.
 
-    A credit alone requires the birth number of the bucket that was charged.
+    A pure credit requires the birth number of the bucket that was charged.
     """
     layout = view.layout
     add = {attributes.WRITE_COUNTER: 1}
     put: dict[str, Any] = {attributes.NONCE: nonce}
+    # A debit may leave a debt, which an expired bucket would forget. So it removes the expiry.
+    # Credits fit any layout, so they do not hold.
     when: list[Condition] = [layout.guard] if settling.held else []
     if settling.birth is not None and not settling.held:
         when.append(Equals(attributes.BIRTH, settling.birth))
@@ -129,9 +136,9 @@ def settle(view: BucketView, settling: Settling, nonce: int) -> Update:
 
 
 def create(owner: Owner, terms: EffectiveLimits, spent: dict[str, int], now_ms: int, signature: Signature) -> Put:
-    """Return the write that creates a bucket with ``spent`` millitokens, by limit, gone from full.
+    """Return the write that creates a bucket with ``spent`` millitokens taken, by limit.
 
-    Every create draws a new birth number, by which credits find only the bucket that was charged.
+    Every create has a new birth number, so that credits reach only the bucket that was charged.
     """
     item = _identity(owner, 0)
     item[attributes.BASELINE] = now_ms
@@ -155,7 +162,7 @@ def create(owner: Owner, terms: EffectiveLimits, spent: dict[str, int], now_ms: 
 
 
 def rebase(view: BucketView, rebasing: Rebasing, nonce: int) -> Update:
-    """Return the write that puts a bucket on other limits, and takes from it where the parts say so."""
+    """Return the write that moves a bucket to other limits, and takes from it if the parts say so."""
     layout = view.layout
     add = {attributes.WRITE_COUNTER: 1}
     put: dict[str, Any] = {attributes.NONCE: nonce, attributes.BASELINE: rebasing.start_ms}
@@ -181,7 +188,7 @@ def rebase(view: BucketView, rebasing: Rebasing, nonce: int) -> Update:
 
 
 def split(view: BucketView, splitting: Splitting, nonce: int) -> tuple[Update, Put]:
-    """Return the two writes, of one transaction, that make two shards of one: the old one's and the new one's."""
+    """Return the two writes of the transaction that splits a shard: of the old shard and of the new one."""
     layout = view.layout
     add = {attributes.WRITE_COUNTER: 1}
     put = _recounted(layout, splitting.shard_count, nonce)
@@ -194,11 +201,12 @@ def split(view: BucketView, splitting: Splitting, nonce: int) -> tuple[Update, P
 
 
 def merge(staying: BucketView, leaving: BucketView, merging: Merging, nonce: int) -> tuple[Update, Delete]:
-    """Return the two writes, of one transaction, that make one shard of two: of the one that stays and the other."""
+    """Return the two writes of the transaction that merges two shards: of the one that stays and of the other."""
     layout = staying.layout
     add = {attributes.WRITE_COUNTER: 1}
     put = _recounted(layout, merging.shard_count, nonce)
-    # The one that goes may come back, and whoever saw it before must not take it for the same.
+    # Hazard: a later split creates the deleted shard again with the same birth number. Its
+    # generation must then be higher than any that a client has seen, on either shard.
     put[attributes.GENERATION] = max(layout.generation, leaving.layout.generation) + 1
     put |= {attributes.BASELINE: merging.start_ms, attributes.FILL_TIME: merging.fill_time_ms}
     when: list[Condition] = [layout.guard]
@@ -215,7 +223,7 @@ def merge(staying: BucketView, leaving: BucketView, merging: Merging, nonce: int
 
 
 def _recounted(layout: StoredLayout, shard_count: int, nonce: int) -> dict[str, Any]:
-    """Return what a shard gets with another count; nobody who saw it before it can write to it after."""
+    """Return the attributes of a shard with a new count. The new generation refuses writes based on older views."""
     return {
         attributes.NONCE: nonce,
         attributes.SHARD_COUNT: shard_count,
@@ -226,7 +234,7 @@ def _recounted(layout: StoredLayout, shard_count: int, nonce: int) -> dict[str, 
 def _split_off(layout: StoredLayout, splitting: Splitting, nonce: int) -> dict[str, Any]:
     """Return the item of a new shard, which differs from the old one in its number and its balances."""
     bucket = keys.parse_bucket_pk(layout.pk)
-    assert bucket is not None, "a frame is that of a bucket"
+    assert bucket is not None, "a stored layout has the key of a bucket"
     item = _identity(Owner(bucket.namespace_id, bucket.entity_id, bucket.resource), splitting.new_shard)
     item |= _recounted(layout, splitting.shard_count, nonce)
     item[attributes.BASELINE] = layout.start_ms
@@ -252,7 +260,7 @@ def _split_off(layout: StoredLayout, splitting: Splitting, nonce: int) -> dict[s
 
 
 def _rewrite_terms(layout: StoredLayout, rebasing: Rebasing, put: dict[str, Any], remove: list[str]) -> None:
-    """Write down the limits and facts a bucket is put on."""
+    """Write the limits and entity facts that a bucket is moved to."""
     terms = rebasing.terms
     for limit in terms.limits:
         _put_limit(put, limit)
@@ -265,7 +273,8 @@ def _rewrite_terms(layout: StoredLayout, rebasing: Rebasing, put: dict[str, Any]
         else:
             remove.append(highest)
     for position in rebasing.dormant:
-        # A dormant limit fills up to the largest capacity it ever had, and is dropped once it has.
+        # A dormant limit refills up to the largest capacity it ever had, and is removed once it is
+        # that full.
         name = layout.shared.shares[position].name
         put[attributes.bucket_attribute(name, attributes.DORMANT)] = True
         put[attributes.bucket_attribute(name, attributes.CAPACITY)] = layout.highest[position]
@@ -290,14 +299,14 @@ def _write_part(layout: StoredLayout, part: Part, add: dict[str, int], put: dict
 
 
 def _condition(name: str, part: Part) -> Condition:
-    """Return the range of balances in which a part is right."""
+    """Return the condition that a balance is in the range in which a part is right."""
     if part.high is None:
         return AttributeExists(name) if part.low is None else AtLeast(name, part.low)
     return AtMost(name, part.high) if part.low is None else Between(name, part.low, part.high)
 
 
 def _identity(owner: Owner, shard: int) -> dict[str, Any]:
-    """Return the attributes a bucket item is found by."""
+    """Return the key and index attributes of a bucket item."""
     namespace_id, entity_id, resource = owner.namespace_id, owner.entity_id, owner.resource
     pk = keys.pk_bucket(namespace_id, entity_id, resource, shard)
     return {

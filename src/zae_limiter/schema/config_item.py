@@ -1,7 +1,8 @@
-"""Config records: the limits of a system, resource or entity, as items, and the writes that change them.
+"""Convert config records to items and back, and describe their writes and queries.
 
-Every write is conditioned on the version that was seen and raises it by one. A delete leaves a tombstone that keeps
-the version, so that versions never fall. The registries count, per resource, the records that have limits.
+A config record has the limits of the system, a resource or an entity. Every write requires the
+version that was seen and raises it by 1. A delete leaves a tombstone that keeps the version, so
+that versions never fall. The registries count, per resource, the records that have limits.
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from zae_limiter.schema.operations import Conditions, Equals, ItemAbsent, Key, P
 
 @dataclass(frozen=True, slots=True)
 class ConfigPlace:
-    """Which config record: of an entity and a resource, of a resource, or with neither of the system."""
+    """Which config record: of an entity and a resource, of a resource, or of the system if both are None."""
 
     namespace_id: str
     entity_id: str | None = None
@@ -37,29 +38,29 @@ class ConfigPlace:
 
     @property
     def registry(self) -> Key | None:
-        """The key of the registry that counts the record, None for the system's."""
+        """The key of the registry that counts the record, None for the system's record."""
         if self.resource is None:
             return None
         return (resource_registry if self.entity_id is None else entity_registry)(self.namespace_id)
 
 
 def system_place(namespace_id: str) -> ConfigPlace:
-    """The place of the defaults of a namespace."""
+    """Return the place of the defaults of a namespace."""
     return ConfigPlace(namespace_id)
 
 
 def resource_place(namespace_id: str, resource: str) -> ConfigPlace:
-    """The place of the defaults of a resource."""
+    """Return the place of the defaults of a resource."""
     return ConfigPlace(namespace_id, resource=resource)
 
 
 def entity_place(namespace_id: str, entity_id: str, resource: str) -> ConfigPlace:
-    """The place of the limits of an entity for a resource, or for ``_default_``."""
+    """Return the place of the limits of an entity for a resource, or for ``_default_``."""
     return ConfigPlace(namespace_id, entity_id, resource)
 
 
 def to_item(place: ConfigPlace, record: ConfigRecord) -> dict[str, Any]:
-    """The item of a record; a tombstone is in no index but the one that finds it for a purge."""
+    """Return the item of a record. A tombstone is only in GSI4, where a purge finds it."""
     key = place.key
     item: dict[str, Any] = {"PK": key.pk, "SK": key.sk, attributes.CONFIG_VERSION: record.version}
     item |= keys.gsi4_attributes(key.pk)
@@ -80,10 +81,10 @@ def to_item(place: ConfigPlace, record: ConfigRecord) -> dict[str, Any]:
 
 
 def from_item(item: Item) -> ConfigRecord:
-    """The record of an item; limits come in the order of their names.
+    """Return the record of an item; its limits are sorted by name.
 
     Raises:
-        CorruptItemError: the item is damaged.
+        CorruptItemError: The item is damaged.
     """
     version = fields.number(item, attributes.CONFIG_VERSION)
     if fields.flag(item, attributes.DELETED):
@@ -98,7 +99,7 @@ def write(
     seen: ConfigRecord | None,
     on_unavailable: OnUnavailable | None = None,
 ) -> Put:
-    """Set the limits of a place whose record was ``seen``."""
+    """Set the limits of a place whose record was ``seen``, None if there was none."""
     record = ConfigRecord(tuple(limits), _next_version(seen), on_unavailable)
     return Put(to_item(place, record), _unchanged_since(seen))
 
@@ -109,37 +110,37 @@ def tombstone(place: ConfigPlace, seen: ConfigRecord) -> Put:
 
 
 def register(place: ConfigPlace, seen: ConfigRecord | None) -> Update | None:
-    """Count a record that is about to appear, None if it is counted already or nobody counts it."""
+    """Count a record that is about to be created; None if it is counted already or has no registry."""
     return None if _is_live(seen) else _count(place, +1)
 
 
 def unregister(place: ConfigPlace, seen: ConfigRecord | None) -> Update | None:
-    """Count a record no more that is about to be deleted, None if it is not counted."""
+    """Stop counting a record that is about to be deleted; None if it is not counted."""
     return _count(place, -1) if _is_live(seen) else None
 
 
 def registered(item: Item) -> list[str]:
-    """The resources a registry counts, in order; an absent registry is the empty item.
+    """Return the resources that a registry counts, sorted; an absent registry is the empty item.
 
     Raises:
-        CorruptItemError: a counter is damaged.
+        CorruptItemError: A counter is damaged.
     """
     columns = {name: attributes.parse_registry_column(name) for name in item}
     return sorted(resource for name, resource in columns.items() if resource and fields.number(item, name) > 0)
 
 
 def resource_registry(namespace_id: str) -> Key:
-    """The key of the registry of resources that have defaults."""
+    """Return the key of the registry of resources that have defaults."""
     return Key(keys.pk_system(namespace_id), keys.sk_resources())
 
 
 def entity_registry(namespace_id: str) -> Key:
-    """The key of the registry of resources for which entities have limits of their own."""
+    """Return the key of the registry of resources for which entities have their own limits."""
     return Key(keys.pk_system(namespace_id), keys.sk_entity_config_resources())
 
 
 def entities_query(namespace_id: str, resource: str, limit: int | None, after: str | None) -> Query:
-    """Find the entities that have limits of their own for a resource, in order, those after one or all."""
+    """Find the entities with their own limits for a resource, sorted: those after ``after``, or all if it is None."""
     pk = keys.gsi3_pk_entity_config(namespace_id, resource)
     if after is None:
         return Query(pk, "GSI3", limit=limit)
@@ -149,12 +150,12 @@ def entities_query(namespace_id: str, resource: str, limit: int | None, after: s
 
 
 def entities_of(page: Page) -> list[str]:
-    """The entities that ``entities_query`` found."""
+    """Return the entities that ``entities_query`` found."""
     return [fields.text(item, "GSI3SK") for item in page.items]
 
 
 class ResolutionKeys(NamedTuple):
-    """The keys of everything that is read to find the limits in force."""
+    """The keys of all records that decide the limits in force."""
 
     entity_resource: Key
     entity_default: Key
@@ -164,7 +165,7 @@ class ResolutionKeys(NamedTuple):
 
 
 def resolution_keys(namespace_id: str, entity_id: str, resource: str) -> ResolutionKeys:
-    """The keys to read, in one batch, to resolve the limits of an entity for a resource."""
+    """Return the keys to read, in one batch, to resolve the limits of an entity for a resource."""
     return ResolutionKeys(
         entity_place(namespace_id, entity_id, resource).key,
         entity_place(namespace_id, entity_id, DEFAULT_RESOURCE).key,
@@ -175,10 +176,10 @@ def resolution_keys(namespace_id: str, entity_id: str, resource: str) -> Resolut
 
 
 def resolution_records(items: Sequence[Item | None]) -> ConfigRecords:
-    """The records of the items read by ``resolution_keys``, in its order, None for those that are absent.
+    """Return the records of items that were read by ``resolution_keys``, in its order; None for an absent item.
 
     Raises:
-        CorruptItemError: one of them is damaged.
+        CorruptItemError: An item is damaged.
     """
     entity_resource, entity_default, resource, system, meta = items
     return ConfigRecords(

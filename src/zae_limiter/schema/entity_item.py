@@ -1,7 +1,7 @@
-"""Entities as items, and the writes that create and delete them.
+"""Convert entities to items and back, and describe the writes that create and delete them.
 
-A deleted entity leaves a tombstone with its version: a parent or cascade that changes by deleting and creating anew
-is seen by every client, because versions never fall.
+A deleted entity leaves a tombstone that keeps its version. So versions never fall, and every client
+notices if an entity was deleted and created again with another parent or cascade.
 """
 
 from typing import Any
@@ -27,12 +27,12 @@ _CHILDREN = "children"
 
 
 def key(namespace_id: str, entity_id: str) -> Key:
-    """The key of an entity's item."""
+    """Return the key of an entity's item."""
     return Key(keys.pk_entity(namespace_id, entity_id), keys.sk_meta())
 
 
 def to_item(namespace_id: str, entity: Entity, version: int) -> dict[str, Any]:
-    """The item of an entity."""
+    """Return the item of an entity."""
     item = _bare_item(namespace_id, entity.id, version) | {
         "name": entity.name,
         attributes.PARENT_ID: entity.parent_id,
@@ -47,10 +47,10 @@ def to_item(namespace_id: str, entity: Entity, version: int) -> dict[str, Any]:
 
 
 def from_item(item: Item) -> Entity | None:
-    """The entity of an item, None of a tombstone.
+    """Return the entity of an item, None for a tombstone.
 
     Raises:
-        CorruptItemError: the item is damaged.
+        CorruptItemError: The item is damaged.
     """
     if fields.flag(item, attributes.DELETED):
         return None
@@ -65,10 +65,10 @@ def from_item(item: Item) -> Entity | None:
 
 
 def facts_from_item(item: Item) -> EntityFacts:
-    """What a bucket needs to know of an entity.
+    """Return what a bucket needs to know about an entity.
 
     Raises:
-        CorruptItemError: the item is damaged.
+        CorruptItemError: The item is damaged.
     """
     return EntityFacts(
         parent_id=fields.optional_text(item, attributes.PARENT_ID),
@@ -80,7 +80,7 @@ def facts_from_item(item: Item) -> EntityFacts:
 
 
 def create(namespace_id: str, entity: Entity, seen: EntityFacts | None) -> Put:
-    """Write a new entity where nothing, or the tombstone of an earlier one, was ``seen``."""
+    """Write a new entity; ``seen`` is the tombstone of an earlier one, or None."""
     version = 1 if seen is None else seen.version + 1
     return Put(to_item(namespace_id, entity, version), _still_gone(seen))
 
@@ -88,12 +88,14 @@ def create(namespace_id: str, entity: Entity, seen: EntityFacts | None) -> Put:
 def tombstone(namespace_id: str, entity_id: str, seen: EntityFacts) -> Put:
     """Delete an entity that was ``seen``, if it has no children."""
     item = _bare_item(namespace_id, entity_id, seen.version + 1) | {attributes.DELETED: True}
+    # Hazard: a child may be created after the read. It raises the counter, and this condition then
+    # refuses the delete.
     childless = Equals(_CHILDREN, 0) if seen.counts_children else AttributeAbsent(_CHILDREN)
     return Put(item, (Equals(attributes.CONFIG_VERSION, seen.version), childless))
 
 
 def adopt(namespace_id: str, parent_id: str) -> Update:
-    """Count a child that is about to be created; refused where there is no such parent."""
+    """Count a child that is about to be created; refused if the parent does not exist."""
     return Update(
         key(namespace_id, parent_id),
         add={_CHILDREN: 1},
@@ -102,15 +104,15 @@ def adopt(namespace_id: str, parent_id: str) -> Update:
 
 
 def part_with(namespace_id: str, parent_id: str) -> Update:
-    """Count a child no more that is about to be deleted."""
+    """Stop counting a child that is about to be deleted."""
     return Update(key(namespace_id, parent_id), add={_CHILDREN: -1}, when=(AtLeast(_CHILDREN, 1),))
 
 
 def children_of(item: Item) -> int:
-    """How many children an entity has.
+    """Return the number of children of an entity.
 
     Raises:
-        CorruptItemError: the counter is damaged.
+        CorruptItemError: The counter is damaged.
     """
     return fields.optional_number(item, _CHILDREN) or 0
 

@@ -1,7 +1,7 @@
-"""Attributes of an item read back with the type they must have.
+"""Read attributes of an item with the type they must have.
 
-Every reader raises ``CorruptItemError``, which names item and attribute, for one that is damaged. Attributes that
-nobody asks for are ignored, so a newer version may add some.
+Every reader raises ``CorruptItemError`` with the item and the attribute if the value is damaged.
+Attributes that are not read are ignored, so a newer version may add some.
 """
 
 from collections.abc import Mapping
@@ -15,37 +15,37 @@ _Choice = TypeVar("_Choice", bound=StrEnum)
 
 
 def text(item: Item, name: str) -> str:
-    """A string that must be there."""
+    """Return a required string."""
     found = item.get(name)
     return found if type(found) is str else damaged(item, name, "a string")
 
 
 def optional_text(item: Item, name: str) -> str | None:
-    """A string, None or absent."""
+    """Return a string, None if it is None or absent."""
     found = item.get(name)
     return found if found is None or type(found) is str else damaged(item, name, "a string")
 
 
 def number(item: Item, name: str) -> int:
-    """An integer that must be there."""
+    """Return a required integer."""
     found = item.get(name)
     return found if type(found) is int else damaged(item, name, "an integer")
 
 
 def optional_number(item: Item, name: str) -> int | None:
-    """An integer, None or absent."""
+    """Return an integer, None if it is None or absent."""
     found = item.get(name)
     return found if found is None or type(found) is int else damaged(item, name, "an integer")
 
 
 def flag(item: Item, name: str) -> bool:
-    """A boolean; absent is False."""
+    """Return a boolean, False if it is absent."""
     found = item.get(name, False)
     return found if type(found) is bool else damaged(item, name, "a boolean")
 
 
 def mapping(item: Item, name: str) -> dict[str, Any]:
-    """A map, copied; absent or None is empty."""
+    """Return a copy of a map, empty if it is None or absent."""
     found = item.get(name)
     if found is None:
         return {}
@@ -53,7 +53,7 @@ def mapping(item: Item, name: str) -> dict[str, Any]:
 
 
 def optional_choice(item: Item, name: str, choices: type[_Choice]) -> _Choice | None:
-    """One of the values of an enumeration, None or absent."""
+    """Return a member of an enumeration, None if it is None or absent."""
     found = optional_text(item, name)
     if found is None:
         return None
@@ -64,15 +64,15 @@ def optional_choice(item: Item, name: str, choices: type[_Choice]) -> _Choice | 
 
 
 def damaged(item: Item, name: str, wanted: str) -> NoReturn:
-    """Say that an attribute does not hold what it must.
+    """Raise the error for an attribute with a wrong value.
 
     Raises:
-        CorruptItemError: always.
+        CorruptItemError: Always.
     """
     found = f"{type(item[name]).__name__}" if name in item else "nothing"
     raise CorruptItemError(location(item), f"{name} must be {wanted}, found {found}")
 
 
 def location(item: Item) -> str:
-    """Name an item by its key."""
+    """Return a description of an item: its key."""
     return f"{item.get('PK')} {item.get('SK')}"

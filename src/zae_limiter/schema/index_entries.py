@@ -1,8 +1,9 @@
-"""Whether an entry of an index belongs into the partition it was found in.
+"""Check that an index entry belongs to the index partition it was found in.
 
-IAM restricts the partition key of an item. It does not restrict the attributes that put the item into an index: a
-tenant can write an item to its own namespace that appears in an index partition of another. So a reader of an index
-decides by the key of the item itself, which every entry carries and IAM protects.
+IAM restricts the partition key of an item. It does not restrict the attributes that put the item
+into an index. So a tenant can write an item to its own namespace that appears in an index partition
+of another tenant. A reader of an index therefore checks the key of the item itself, which every
+entry carries and IAM protects.
 """
 
 from zae_limiter.core.outcome import Item
@@ -11,9 +12,10 @@ from zae_limiter.schema.operations import Key
 
 
 def is_genuine(index: str, entry: Item) -> bool:
-    """Say whether an index entry has the index key that its own key implies.
+    """Return whether an index entry has the index key that its own key implies.
 
-    An entry of another namespace never has, nor has one that claims another entity, resource, window or shard.
+    An entry of another namespace never has it. Nor has one that claims another entity, resource,
+    window or shard.
     """
     pk, sk = entry["PK"], entry["SK"]
     partition, sort = entry[f"{index}PK"], entry[f"{index}SK"]
@@ -29,7 +31,7 @@ def is_genuine(index: str, entry: Item) -> bool:
 
 
 def _is_child(key: Key, partition: str, sort: str) -> bool:
-    """Say whether an entry is that of an entity; the parent is in the item, not in its key."""
+    """Return whether an entry is an entity in this namespace. Its key does not contain the parent."""
     entity, parent = keys.parse_entity_pk(key.pk), keys.parse_gsi1_pk_parent(partition)
     if entity is None or parent is None or key.sk != keys.sk_meta():
         return False
@@ -37,7 +39,7 @@ def _is_child(key: Key, partition: str, sort: str) -> bool:
 
 
 def _in_resource(key: Key) -> tuple[str, str] | None:
-    """Return the key on GSI2 of a bucket or a usage snapshot, None for another item."""
+    """Return the GSI2 key of a bucket or a usage snapshot, None for another item."""
     bucket = _bucket(key)
     if bucket is not None:
         partition = keys.gsi2_pk_resource(bucket.namespace_id, bucket.resource)
@@ -49,7 +51,7 @@ def _in_resource(key: Key) -> tuple[str, str] | None:
 
 
 def _in_entity(key: Key) -> tuple[str, str] | None:
-    """Return the key on GSI3 of a bucket or of an entity's limits, None for another item."""
+    """Return the GSI3 key of a bucket or of an entity's limits, None for another item."""
     bucket = _bucket(key)
     if bucket is not None:
         partition = keys.gsi3_pk_entity(bucket.namespace_id, bucket.entity_id)

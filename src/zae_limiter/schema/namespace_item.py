@@ -1,7 +1,8 @@
-"""The namespace registry: a forward record by name and a reverse record by id, and the writes of a namespace's life.
+"""Convert namespaces to registry records and back, and describe the writes that change their state.
 
-Both records stand in the reserved namespace. Only an active namespace has a forward record. Each function gives the
-operations of one transaction, conditioned on the state the step starts from.
+A namespace has a forward record, found by name, and a reverse record, found by id. Both are in the
+reserved namespace. Only an active namespace has a forward record. Each function returns operations
+that require the state from which the change starts.
 """
 
 from typing import Any
@@ -19,31 +20,31 @@ _DELETED_AT = "deleted_at"
 
 
 def forward_key(name: str) -> Key:
-    """The key of the record that is found by name."""
+    """Return the key of the record that is found by name."""
     return Key(keys.pk_registry(), keys.sk_namespace(name))
 
 
 def reverse_key(namespace_id: str) -> Key:
-    """The key of the record that is found by id."""
+    """Return the key of the record that is found by id."""
     return Key(keys.pk_registry(), keys.sk_nsid(namespace_id))
 
 
 def forward_item(namespace: Namespace) -> dict[str, Any]:
-    """The record that leads from the name to the id."""
+    """Return the record that maps the name to the id."""
     return _registry_item(forward_key(namespace.name), namespace) | {_NAMESPACE_ID: namespace.id}
 
 
 def reverse_item(namespace: Namespace) -> dict[str, Any]:
-    """The record that leads from the id to the name."""
+    """Return the record that maps the id to the name."""
     item = _registry_item(reverse_key(namespace.id), namespace) | {_NAMESPACE: namespace.name}
     return item if namespace.deleted_at is None else item | {_DELETED_AT: namespace.deleted_at}
 
 
 def from_item(item: Item) -> Namespace:
-    """The namespace of a forward or a reverse record.
+    """Return the namespace of a forward or a reverse record.
 
     Raises:
-        CorruptItemError: the item is damaged, or is neither.
+        CorruptItemError: The item is damaged, or is neither.
     """
     sk = fields.text(item, "SK")
     by_name, by_id = keys.parse_namespace_sk(sk), keys.parse_nsid_sk(sk)
@@ -60,7 +61,7 @@ def from_item(item: Item) -> Namespace:
 
 
 def is_active(item: Item) -> bool:
-    """Say whether a record is that of an active namespace."""
+    """Return whether a record is that of an active namespace."""
     return item.get(_STATUS) == NamespaceStatus.ACTIVE
 
 
@@ -73,7 +74,7 @@ def register(namespace: Namespace) -> tuple[Operation, ...]:
 
 
 def delete(namespace: Namespace) -> tuple[Operation, ...]:
-    """Remove the forward record of a namespace now deleted, and mark the reverse one."""
+    """Delete the forward record of a deleted namespace, and mark the reverse record."""
     return (
         Delete(forward_key(namespace.name), (Equals(_NAMESPACE_ID, namespace.id),)),
         Put(reverse_item(namespace), (Equals(_STATUS, NamespaceStatus.ACTIVE.value),)),
@@ -81,7 +82,7 @@ def delete(namespace: Namespace) -> tuple[Operation, ...]:
 
 
 def recover(namespace: Namespace) -> tuple[Operation, ...]:
-    """Write the forward record of a namespace now active again, if its name is still free."""
+    """Write the forward record of a recovered namespace, if its name is still free."""
     return (
         Put(forward_item(namespace), (ItemAbsent(),)),
         Put(reverse_item(namespace), (Equals(_STATUS, NamespaceStatus.DELETED.value),)),
@@ -89,7 +90,7 @@ def recover(namespace: Namespace) -> tuple[Operation, ...]:
 
 
 def begin_purge(namespace: Namespace, seen: NamespaceStatus) -> Update:
-    """Mark a namespace, ``seen`` deleted or purging, as one whose data is being removed."""
+    """Mark a namespace, ``seen`` as deleted or purging, as being purged."""
     return Update(
         reverse_key(namespace.id),
         set={_STATUS: NamespaceStatus.PURGING.value},
@@ -98,7 +99,7 @@ def begin_purge(namespace: Namespace, seen: NamespaceStatus) -> Update:
 
 
 def end_purge(namespace_id: str) -> Delete:
-    """Remove the last trace of a namespace, once its data is gone."""
+    """Delete the reverse record of a namespace whose data was removed."""
     return Delete(reverse_key(namespace_id), (Equals(_STATUS, NamespaceStatus.PURGING.value),))
 
 
@@ -108,7 +109,7 @@ def require_active(namespace_id: str) -> Check:
 
 
 def require_unchanged(namespace: Namespace) -> Check:
-    """Require, in a transaction, that a namespace stands in its life where it was seen."""
+    """Require, in a transaction, that a namespace has the status that was seen."""
     return Check(reverse_key(namespace.id), (Equals(_STATUS, namespace.status.value),))
 
 

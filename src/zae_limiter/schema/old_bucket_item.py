@@ -1,7 +1,8 @@
-"""Buckets in their old layout, beside their entity (``ENTITY#`` / ``#BUCKET#``), and what becomes of one.
+"""Convert buckets of the old layout, which were stored with their entity (``ENTITY#`` / ``#BUCKET#``).
 
-There a burst (``bx``) stood beside the capacity and was the ceiling; here the capacity is. Balance and baseline meant
-the same, so they are kept, and with them the level at any time, to the millitoken.
+In the old layout a burst (``bx``) beside the capacity was the ceiling; now the capacity is. Balance
+and baseline had the same meaning, so they are kept. So the level stays the same at any time, to the
+millitoken.
 """
 
 from zae_limiter.core.errors import CorruptItemError, ValidationError
@@ -17,11 +18,11 @@ SK_PREFIX = "#BUCKET#"
 
 _BURST = "bx"
 _OLDEST_STAMP = -1
-"""Below that of any configuration, so that whoever takes first puts the bucket on the limits in force."""
+"""Lower than the stamp of any configuration, so that the first take rebases the bucket to the limits in force."""
 
 
 def owner_of(key: Key) -> Owner | None:
-    """Return whose bucket an item of the old layout is, None for a key of another kind."""
+    """Return the owner of a bucket in the old layout, None for a key of another kind."""
     entity = keys.parse_entity_pk(key.pk)
     resource = key.sk.removeprefix(SK_PREFIX)
     if entity is None or resource == key.sk or not resource or "#" in resource:
@@ -30,12 +31,13 @@ def owner_of(key: Key) -> Owner | None:
 
 
 def moved(item: Item, ttl_multiplier: int, signature: Signature) -> tuple[Put, Delete]:
-    """Return the two writes, of one transaction, that move a bucket to a partition of its own.
+    """Return the two writes of the transaction that moves a bucket to its own partition.
 
-    Its totals start from nothing: what was used before has been counted. It expires as buckets do here, if it did.
+    Its totals start at 0, because earlier usage was counted already. It gets an expiry if it had
+    one.
 
     Raises:
-        CorruptItemError: the item is no bucket of the old layout, or a damaged one.
+        CorruptItemError: The item is not a bucket of the old layout, or is damaged.
     """
     try:
         return _moved(item, ttl_multiplier, signature)
@@ -48,7 +50,7 @@ def _moved(item: Item, ttl_multiplier: int, signature: Signature) -> tuple[Put, 
     owner = owner_of(old)
     names = sorted(name for name in _limit_names(item) if name != RESERVED_LIMIT_NAME)
     if owner is None or not names:
-        raise CorruptItemError(fields.location(item), "it is no bucket of the old layout")
+        raise CorruptItemError(fields.location(item), "it is not a bucket of the old layout")
     limits = [_limit(item, name) for name in names]
     balances = {name: _number(item, name, attributes.TOKENS) for name in names}
     start_ms = fields.number(item, attributes.BASELINE)

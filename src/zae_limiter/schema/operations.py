@@ -1,8 +1,8 @@
-"""Operations on a table, their conditions, and queries, as values that are never changed after they are made.
+"""Define operations on a table, their conditions, and queries, as values that never change.
 
-A condition carries its own ``holds``, which says what DynamoDB would say of the item (an absent item is ``{}``).
-How an operation is written down for DynamoDB is ``tables.dynamodb``'s business; how it changes an item is
-``tables.evaluate``'s.
+The ``holds`` method of a condition returns what DynamoDB would decide for the item; an absent item
+is ``{}``. ``tables.dynamodb`` renders operations as DynamoDB requests. ``tables.evaluate`` applies
+them to items.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,19 +28,19 @@ class Key(NamedTuple):
 
 @dataclass(slots=True)
 class ItemExists:
-    """There is an item."""
+    """The item exists."""
 
     def holds(self, item: Item) -> bool:
-        """Say whether the condition holds of the item."""
+        """Return whether the condition holds for the item."""
         return "PK" in item
 
 
 @dataclass(slots=True)
 class ItemAbsent:
-    """There is no item."""
+    """The item does not exist."""
 
     def holds(self, item: Item) -> bool:
-        """Say whether the condition holds of the item."""
+        """Return whether the condition holds for the item."""
         return "PK" not in item
 
 
@@ -51,45 +51,47 @@ class AttributeExists:
     name: str
 
     def holds(self, item: Item) -> bool:
-        """Say whether the condition holds of the item."""
+        """Return whether the condition holds for the item."""
         return self.name in item
 
 
 @dataclass(slots=True)
 class AttributeAbsent:
-    """There is no item, or it lacks the attribute."""
+    """The item does not exist, or lacks the attribute."""
 
     name: str
 
     def holds(self, item: Item) -> bool:
-        """Say whether the condition holds of the item."""
+        """Return whether the condition holds for the item."""
         return self.name not in item
 
 
 @dataclass(slots=True)
 class Equals:
-    """The attribute is there, with this type and value."""
+    """The attribute exists, with this type and value."""
 
     name: str
     value: str | int | bool | None
 
     def holds(self, item: Item) -> bool:
-        """Say whether the condition holds of the item."""
+        """Return whether the condition holds for the item."""
         found = item.get(self.name, _ABSENT)
+        # In Python True equals 1, but DynamoDB also compares the types.
         return type(found) is type(self.value) and found == self.value
 
 
 @lru_cache(_READERS)
 def _reader(names: tuple[str, ...]) -> Callable[[Item], Any]:
-    """Return a reader of several attributes; every condition on the same names shares it."""
+    """Return a reader of several attributes, shared by all conditions on the same names."""
     return itemgetter(*names)
 
 
 @dataclass(slots=True)
 class Matches:
-    """Every one of several attributes is there, with its value: as many Equals at the price of one.
+    """Several attributes exist, each with its value. Cheaper than several ``Equals``.
 
-    For numbers and strings, two at least; a boolean would pass for the number it counts as.
+    It needs at least two names. The values are numbers and strings; a boolean would match an equal
+    number.
     """
 
     names: tuple[str, ...]
@@ -97,11 +99,11 @@ class Matches:
     _read: Callable[[Item], Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Prepare the reading of all attributes at once."""
+        """Prepare to read all attributes in one call."""
         self._read = _reader(self.names)
 
     def holds(self, item: Item) -> bool:
-        """Say whether the condition holds of the item."""
+        """Return whether the condition holds for the item."""
         try:
             matched: bool = self._read(item) == self.values
         except KeyError:
@@ -117,33 +119,33 @@ class Differs:
     value: str | int | bool | None
 
     def holds(self, item: Item) -> bool:
-        """Say whether the condition holds of the item."""
+        """Return whether the condition holds for the item."""
         found = item.get(self.name, _ABSENT)
         return type(found) is not type(self.value) or found != self.value
 
 
 @dataclass(slots=True)
 class AtLeast:
-    """The attribute is a number, and not below the bound."""
+    """The attribute is a number and at least the bound."""
 
     name: str
     bound: int
 
     def holds(self, item: Item) -> bool:
-        """Say whether the condition holds of the item."""
+        """Return whether the condition holds for the item."""
         found = item.get(self.name)
         return type(found) is int and found >= self.bound
 
 
 @dataclass(slots=True)
 class AtMost:
-    """The attribute is a number, and not above the bound."""
+    """The attribute is a number and at most the bound."""
 
     name: str
     bound: int
 
     def holds(self, item: Item) -> bool:
-        """Say whether the condition holds of the item."""
+        """Return whether the condition holds for the item."""
         found = item.get(self.name)
         return type(found) is int and found <= self.bound
 
@@ -157,19 +159,19 @@ class Between:
     high: int
 
     def holds(self, item: Item) -> bool:
-        """Say whether the condition holds of the item."""
+        """Return whether the condition holds for the item."""
         found = item.get(self.name)
         return type(found) is int and self.low <= found <= self.high
 
 
 @dataclass(slots=True)
 class Ranges:
-    """Every one of several attributes is a number in its range: name, lowest, and highest or None for no bound."""
+    """Several attributes are numbers, each in its range: name, lowest, and highest, None for no upper bound."""
 
     ranges: Sequence[tuple[str, int, int | None]]
 
     def holds(self, item: Item) -> bool:
-        """Say whether the condition holds of the item."""
+        """Return whether the condition holds for the item."""
         for name, low, high in self.ranges:
             found = item.get(name)
             if found.__class__ is not int or found < low or (high is not None and found > high):
@@ -195,7 +197,7 @@ Conditions = tuple[Condition, ...]
 
 @dataclass(slots=True)
 class Put:
-    """Write a whole item, in place of any there was."""
+    """Write a whole item, replacing an existing one."""
 
     item: Item
     when: Conditions = ()
@@ -208,10 +210,10 @@ class Put:
 
 @dataclass(slots=True)
 class Update:
-    """Change attributes of an item; without a condition that forbids it, an absent item is created.
+    """Change attributes of an item. An absent item is created, unless a condition forbids it.
 
-    ``add`` adds to numbers (an absent one counts as zero), ``set`` replaces, ``remove`` drops. No attribute
-    stands in two of them, and none is part of the key.
+    ``add`` adds to numbers (an absent one counts as 0), ``set`` replaces, ``remove`` deletes. No
+    attribute is in two of them, and none is part of the key.
     """
 
     key: Key
@@ -223,7 +225,7 @@ class Update:
 
 @dataclass(slots=True)
 class Delete:
-    """Remove an item. Removing what is not there succeeds, unless a condition forbids it."""
+    """Delete an item. Deleting an absent item succeeds, unless a condition forbids it."""
 
     key: Key
     when: Conditions = ()
@@ -231,7 +233,7 @@ class Delete:
 
 @dataclass(slots=True)
 class Check:
-    """In a transaction: require conditions of an item that is not written."""
+    """Require conditions of an item that the transaction does not write."""
 
     key: Key
     when: Conditions
@@ -241,12 +243,12 @@ Write = Put | Update | Delete
 Operation = Put | Update | Delete | Check
 
 INDEXES = ("GSI1", "GSI2", "GSI3", "GSI4")
-"""The indexes of the table. All are KEYS_ONLY: a query on one answers with ``PK``, ``SK`` and its own two keys."""
+"""The indexes of the table. All are KEYS_ONLY: a query returns ``PK``, ``SK`` and the two keys of the index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Items a query found, and where the next page starts, None after the last."""
+    """Items that a query found, and the start of the next page, None after the last page."""
 
     items: list[Item]
     next: Mapping[str, str] | None
@@ -254,9 +256,10 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Items of one partition of the table (``index`` None) or of an index, in the order of the sort key.
+    """Find items of one partition, of the table if ``index`` is None or of an index, sorted by the sort key.
 
-    ``prefix`` and ``low``/``high`` (both included) exclude each other. ``start`` is the ``next`` of an earlier page.
+    ``prefix`` excludes ``low`` and ``high``, which are both included. ``start`` is the ``next`` of
+    an earlier page.
     """
 
     pk: str
@@ -269,7 +272,7 @@ class Query:
     start: Mapping[str, str] | None = None
 
     def after(self, page: Page) -> "Query | None":
-        """Return the query of the page that follows one, None if it was the last."""
+        """Return the query for the next page, None if the page was the last."""
         return None if page.next is None else replace(self, start=page.next)
 
 

@@ -1,7 +1,8 @@
-"""Usage snapshots as items, and the write that adds to one.
+"""Convert usage snapshots to items and back, and describe the write that adds to one.
 
-Changes come at least once. A snapshot remembers, per shard of the bucket, the last change it has counted
-(``s_{shard}``), and an addition is refused unless that is still what it was: so every change counts once.
+A change may be delivered more than once. A snapshot stores, per shard of the bucket, the sequence
+of the last change that it has counted (``s_{shard}``). An addition requires that this marker is
+unchanged, and advances it in the same write. So every change is counted once.
 """
 
 from collections.abc import Mapping
@@ -14,16 +15,19 @@ from zae_limiter.schema import attributes, fields, keys
 from zae_limiter.schema.operations import AttributeAbsent, Condition, Equals, Key, Update
 
 SEQUENCE_LENGTH = 40
-"""Sequence numbers are padded to this length, so that they compare as text."""
+"""Sequence numbers are padded with zeros to this length, so that they compare as text."""
 
 _TOTAL_EVENTS = "total_events"
 _PART = "~"
-"""Before the name of a limit: millitokens short of a whole token. No name of a limit begins so."""
+"""Prefix of a counter of millitokens short of a whole token. No limit name begins with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddUsage:
-    """What one shard of a bucket took in one window, by limit, in ``events`` changes, the last being ``sequence``."""
+    """What one shard of a bucket took in one window, by limit.
+
+    It sums ``events`` changes, of which ``sequence`` is the last.
+    """
 
     bucket: keys.BucketKey
     window: Window
@@ -38,13 +42,15 @@ class AddUsage:
 
 
 def snapshot_key(bucket: keys.BucketKey, window: Window) -> Key:
-    """The key of the snapshot that counts a bucket in a window."""
+    """Return the key of the snapshot that counts a bucket in a window."""
     return Key(keys.pk_entity(bucket.namespace_id, bucket.entity_id), keys.sk_usage(bucket.resource, window.key))
 
 
 def add(usage: AddUsage, seen: str | None, ttl_s: int | None) -> Update:
-    """Add to a snapshot, or begin it; ``seen`` is the last change of the shard it had counted, None for none yet."""
+    """Add to a snapshot, or create it. ``seen`` is the shard's marker in it, None if it has none yet."""
     marker = attributes.sequence_attribute(usage.bucket.shard_id)
+    # Hazard: two functions may count the same change at the same time. Only the first one finds the
+    # marker that it read; the other is refused, reads again, and skips what is counted.
     unchanged: Condition = AttributeAbsent(marker) if seen is None else Equals(marker, seen)
     expiry = {} if ttl_s is None else {attributes.TTL: ttl_s}
     return Update(
@@ -56,24 +62,24 @@ def add(usage: AddUsage, seen: str | None, ttl_s: int | None) -> Update:
 
 
 def last_counted(item: Item, shard_id: int) -> str | None:
-    """The last change of a shard that a snapshot has counted.
+    """Return the last change of a shard that a snapshot has counted, None if it has counted none.
 
     Raises:
-        CorruptItemError: the marker is damaged.
+        CorruptItemError: The marker is damaged.
     """
     return fields.optional_text(item, attributes.sequence_attribute(shard_id))
 
 
 def pad_sequence(sequence: str) -> str:
-    """A sequence number that compares as text."""
+    """Return a sequence number that compares as text."""
     return sequence.zfill(SEQUENCE_LENGTH)
 
 
 def from_item(item: Item) -> UsageSnapshot:
-    """The snapshot of an item.
+    """Return the snapshot of an item.
 
     Raises:
-        CorruptItemError: the item is damaged.
+        CorruptItemError: The item is damaged.
     """
     return UsageSnapshot(
         entity_id=fields.text(item, attributes.ENTITY_ID),
@@ -92,7 +98,7 @@ def _is_counter(name: str, value: object) -> bool:
 
 
 def _counted(spent_milli: Mapping[str, int]) -> dict[str, int]:
-    """What is added to the counters of a snapshot: whole tokens, and apart what a shard gave of one."""
+    """Return the additions to the counters of a snapshot: whole tokens, and separately the rest in millitokens."""
     counted = {}
     for name, milli in spent_milli.items():
         counted[name], part = divmod(milli, 1000)
@@ -102,7 +108,7 @@ def _counted(spent_milli: Mapping[str, int]) -> dict[str, int]:
 
 
 def _whole(item: Item, name: str) -> int:
-    """How many tokens the parts that shards gave of one make up."""
+    """Return the whole tokens that the millitokens of all shards add up to."""
     part = item.get(_PART + name, 0)
     return part // 1000 if type(part) is int else 0
 

@@ -1,4 +1,4 @@
-"""The version record of a table as an item, and the writes that set it."""
+"""Convert the version record of a table to an item and back, and describe its writes."""
 
 from typing import Any
 
@@ -15,22 +15,22 @@ _OPTIONAL = (*_TEXTS, _RETENTION)
 
 
 def key(namespace_id: str = RESERVED_NAMESPACE) -> Key:
-    """The key of the version record: the table's is in the registry, that of older tables in their first namespace."""
+    """Return the key of the version record. Older tables have it in their first namespace instead of the registry."""
     return Key(keys.pk_system(namespace_id), keys.sk_version())
 
 
 def to_item(record: VersionRecord) -> dict[str, Any]:
-    """The item of a version record."""
+    """Return the item of a version record."""
     pk, sk = key()
     known = {name: getattr(record, name) for name in _OPTIONAL}
     return {"PK": pk, "SK": sk, _SCHEMA_VERSION: record.schema_version, **known, **keys.gsi4_attributes(pk)}
 
 
 def from_item(item: Item) -> VersionRecord:
-    """The version record of an item.
+    """Return the version record of an item.
 
     Raises:
-        CorruptItemError: the item is damaged.
+        CorruptItemError: The item is damaged.
     """
     known = {name: fields.optional_text(item, name) for name in _TEXTS}
     retention_days = fields.optional_number(item, _RETENTION)
@@ -43,7 +43,7 @@ def create(record: VersionRecord) -> Put:
 
 
 def replace(record: VersionRecord, seen: VersionRecord) -> Update:
-    """Write what differs from the record ``seen``, unless the schema is another by now."""
+    """Write what differs from the record ``seen``, unless the schema has changed since."""
     names = (_SCHEMA_VERSION, *_OPTIONAL)
     changed = {name: getattr(record, name) for name in names if getattr(record, name) != getattr(seen, name)}
     return Update(key(), set=changed, when=(Equals(_SCHEMA_VERSION, seen.schema_version),))

@@ -1,1 +1,1 @@
-"""Usage made visible: snapshots in, text out. Nothing here waits, reads a clock or knows a terminal."""
+"""Format usage: snapshots in, text out. Nothing here waits, reads a clock or depends on a terminal."""

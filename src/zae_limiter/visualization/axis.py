@@ -1,4 +1,4 @@
-"""Axes of a chart: amounts upwards in round steps, and time to the right."""
+"""Compute the axes of a chart: amounts upwards in round steps, and time to the right."""
 
 import math
 from collections.abc import Sequence
@@ -26,23 +26,23 @@ class Axis:
 
     @property
     def ticks(self) -> list[int]:
-        """The amounts that are labelled, the lowest first."""
+        """The labelled amounts, lowest first."""
         return list(range(self.low, self.high + 1, self.step))
 
     def share(self, amount: float) -> float:
-        """How far up an amount is, from 0 to 1."""
+        """Return the relative height of an amount, from 0 to 1."""
         return (amount - self.low) / (self.high - self.low)
 
 
 class Tick(NamedTuple):
-    """A window that is labelled, by its place."""
+    """A labelled window, by its position."""
 
     place: int
     label: str
 
 
 def axis_of(lowest: int, highest: int, most_steps: int = 5) -> Axis:
-    """Choose the finest round steps from zero, no more than so many, that hold all amounts."""
+    """Choose the finest round steps, at most ``most_steps``, for an axis that includes zero and all amounts."""
     low, high = min(lowest, 0), max(highest, 0)
     if low == high:
         high = 1
@@ -57,7 +57,7 @@ def axis_of(lowest: int, highest: int, most_steps: int = 5) -> Axis:
 
 
 def ticks_of(windows: Sequence[Window], most: int) -> list[Tick]:
-    """Choose windows at round times that are labelled, at most so many, and at least one."""
+    """Choose the windows at round times to label: at most ``most``, and at least one."""
     steps = _STEPS[windows[0].type]
     counts = [_count(window) for window in windows]
     chosen: list[int] = []
@@ -71,7 +71,7 @@ def ticks_of(windows: Sequence[Window], most: int) -> list[Tick]:
 
 
 def _count(window: Window) -> int:
-    """The number of a window since some Monday, so that weeks begin as people expect."""
+    """Return the number of a window, counted from a Monday, so that weeks begin on Mondays."""
     moment = moment_of(window)
     if window.type == "monthly":
         return moment.year * 12 + moment.month - 1

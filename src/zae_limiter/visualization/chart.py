@@ -1,4 +1,4 @@
-"""A series as a chart of a page: bars in SVG that may be stretched to any width, and labels in HTML that are not."""
+"""Draw a series as a chart of a page: bars in SVG, which stretch to any width, and labels in HTML."""
 
 from collections.abc import Sequence
 from html import escape
@@ -8,18 +8,18 @@ from zae_limiter.visualization.series import Series
 from zae_limiter.visualization.wording import UNITS, short_number, span_of, whole_number, window_name
 
 COLOURS = 6
-"""How many parts can be told apart; the last colour is for all others."""
+"""The number of distinguishable parts; the last colour is for all others."""
 
 _STEPS = 5
 _LABELS = 8
 _HEIGHT = 1000
 _COLUMN = 10
-# Bars of many windows touch, or there would be nothing but gaps.
+# Above this many windows the bars touch, because gaps would be wider than bars.
 _APART = 200
 
 
 def chart_of(series: Series) -> str:
-    """Write the figure: what is pointed at, the amounts, the bars, the times, and whose they are."""
+    """Return the figure: the readout, the amounts, the bars, the times, and the legend."""
     axis = _axis_of(series)
     unit = UNITS[series.window_type]
     label = f"{series.limit} by {unit}, {span_of(series.windows)} UTC. The arrow keys read the values."
@@ -39,7 +39,7 @@ def chart_of(series: Series) -> str:
 
 
 def _axis_of(series: Series) -> Axis:
-    """Parts that are above zero are stacked upwards, those below downwards."""
+    """Return the axis; positive parts are stacked upwards, negative ones downwards."""
     by_window = list(zip(*(part.amounts for part in series.parts), strict=True))
     lowest = min(sum(amount for amount in amounts if amount < 0) for amounts in by_window)
     highest = max(sum(amount for amount in amounts if amount > 0) for amounts in by_window)
@@ -93,7 +93,7 @@ def _column(series: Series, place: int, axis: Axis) -> str:
 
 
 def _value(series: Series, place: int) -> str:
-    """Say what was used in a window, and by whom where they are several."""
+    """Describe the usage in a window, by part if there are several."""
     window = series.windows[place]
     amounts = [(part.label, part.amounts[place]) for part in series.parts if part.amounts[place]]
     said = (
@@ -132,5 +132,5 @@ def _legend(series: Series) -> Sequence[str]:
 
 
 def _top(axis: Axis, amount: int) -> float:
-    """How far below the upper edge an amount is drawn."""
+    """Return the distance of an amount from the upper edge."""
     return round(_HEIGHT * (1 - axis.share(amount)), 3)

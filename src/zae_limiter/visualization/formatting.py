@@ -1,4 +1,4 @@
-"""How snapshots of usage become text: the form that every formatter has, and the way to use one."""
+"""Define the interface of formatters, which turn usage snapshots into text, and a function that uses one."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol, runtime_checkable
@@ -9,15 +9,15 @@ from zae_limiter.visualization.table import TableFormatter
 
 @runtime_checkable
 class UsageFormatter(Protocol):
-    """Whatever makes text of snapshots; write your own by giving it this one method."""
+    """The interface of a formatter. Implement this one method to write your own."""
 
     def format(self, snapshots: Sequence[UsageSnapshot]) -> str:
-        """Return the text, without a line break at its end."""
+        """Return the text, without a final line break."""
         ...
 
 
 def format_usage_snapshots(snapshots: Iterable[UsageSnapshot], formatter: UsageFormatter | None = None) -> str:
-    """Write snapshots as text, as a table unless another formatter is given.
+    """Format snapshots as text, as a table unless another formatter is given.
 
     Raises:
         MissingExtraError: The formatter needs a package that is not installed.

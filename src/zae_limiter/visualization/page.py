@@ -1,4 +1,4 @@
-"""Usage as a page that is whole in itself: charts, totals and numbers, nothing fetched from anywhere."""
+"""Format usage as a self-contained HTML page: charts, totals and numbers, without external resources."""
 
 import base64
 import hashlib
@@ -21,22 +21,23 @@ from zae_limiter.visualization.wording import (
     whole_number,
 )
 
-# A month of hours can be told apart on a desktop.
+# A month of hours is still readable on a desktop.
 _BOUNDS = SeriesBounds(windows=24 * 31, parts=COLOURS)
 _READABLE = 100_000
-# A browser scrolls through these with ease.
+# Browsers scroll through this many rows without delay.
 _MOST_ROWS = 5_000
 
 GENERATOR = '<meta name="generator" content="zae-limiter usage">'
-"""What tells a page that was written here from any other file."""
+"""Identifies a page that was written by this module."""
 
 
 @dataclass(frozen=True, slots=True)
 class HtmlFormatter:
-    """A page with a chart for each limit, totals, and the numbers below; light or dark as its reader prefers.
+    """A page with a chart for each limit, totals, and the numbers below, in light or dark mode.
 
-    ``filters`` say what was asked for, by name, and ``made_at`` when; they are shown as they are.
-    With ``summed`` the sums of all windows are on top, as ``get_usage_summary`` has them.
+    ``filters`` are the filters of the query, by name, and ``made_at`` is the time of the page; both
+    are shown as they are. With ``summed`` the sums of all windows are on top, as in
+    ``get_usage_summary``.
     """
 
     title: str = "Usage"
@@ -69,12 +70,15 @@ class HtmlFormatter:
 
     def _foot(self) -> list[str]:
         made = "Made by zae-limiter" if self.made_at is None else f"Made {escape(self.made_at)} by zae-limiter"
-        footer = f"<footer>{made}. All times are UTC; the last window may still be under way.</footer>"
+        footer = f"<footer>{made}. All times are UTC; the last window may be incomplete.</footer>"
         return [footer, f"</main>\n<script>{SCRIPT}</script>\n</body>\n</html>"]
 
 
 def _in_all(sums: Sums) -> str:
-    """The sums over windows of one kind, and what their mean is of: charts have another, with windows without usage."""
+    """Return the sums over windows of one type, with the scope of their mean.
+
+    The mean of a chart differs, because it includes windows without usage.
+    """
     unit = UNITS[sums.window_type]
     about = f"{sums.of_what} A snapshot is {'an' if unit == 'hour' else 'a'} {unit} in which an entity used a resource."
     head = '<th>limit</th><th class="number">total</th><th class="number">mean of a snapshot</th>'
@@ -82,7 +86,7 @@ def _in_all(sums: Sums) -> str:
         f'<td><span>{escape(limit)}</span></td><td class="number">{total}</td><td class="number">{mean}</td>'
         for limit, total, mean in sums.rows
     ]
-    return _table_card("In all", about, head, rows)
+    return _table_card("Totals", about, head, rows)
 
 
 def _card(series: Series) -> str:
@@ -110,7 +114,7 @@ def _card(series: Series) -> str:
 
 
 def _fact(amount: int) -> str:
-    """Write an amount in full while it can be read at a glance, else shortly, and in full where it is pointed at."""
+    """Format an amount in full, or shortened with the full amount as a tooltip if it is large."""
     if abs(amount) < _READABLE:
         return whole_number(amount)
     return f'<span title="{whole_number(amount)}">{short_number(amount)}</span>'
@@ -127,13 +131,13 @@ def _numbers(snapshots: Sequence[UsageSnapshot]) -> str:
 
     count = counted(len(snapshots), "row")
     if len(snapshots) > _MOST_ROWS:
-        count = f"the last {whole_number(_MOST_ROWS)} of {count} (the list as CSV has all)"
-    about = f"{escape(whose(snapshots))}, {count}; writes are those to the buckets."
-    return _table_card("The numbers", about, written("th", rows.titles), [written("td", cells) for cells in rows.cells])
+        count = f"the last {whole_number(_MOST_ROWS)} of {count} (CSV output has all)"
+    about = f"{escape(whose(snapshots))}, {count}; writes are writes to the buckets."
+    return _table_card("Numbers", about, written("th", rows.titles), [written("td", cells) for cells in rows.cells])
 
 
 def _table_card(title: str, about: str, head: str, rows: Sequence[str]) -> str:
-    """A table in a box that scrolls by itself where it is larger than its room."""
+    """Return a table in a box that scrolls if the table is larger."""
     return "\n".join(
         [
             f'<section class="card">\n<h2>{title}</h2>\n<p class="sub">{about}</p>',
@@ -146,13 +150,14 @@ def _table_card(title: str, about: str, head: str, rows: Sequence[str]) -> str:
 
 
 def _telling_names(rows: Rows) -> list[int]:
-    """The columns of names that tell something: the windows, and those that are not all the same."""
+    """Return the columns of names to show: the windows, and those whose values differ."""
     differing = [place for place in range(1, rows.named) if len({cells[place] for cells in rows.cells}) > 1]
     return [0, *differing]
 
 
 _NOTHING = f'<section class="card nothing">{NOTHING}</section>'
 
-# The one script is named by its hash, so no other runs, whatever a name holds; and nothing is fetched.
+# The policy allows one script, by its hash, so no name in the data can run another. Nothing is
+# fetched.
 _SCRIPT_HASH = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
 _POLICY = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{_SCRIPT_HASH}'"

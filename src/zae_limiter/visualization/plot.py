@@ -1,4 +1,4 @@
-"""Usage as charts of characters, one for each limit, for a terminal."""
+"""Format usage as text charts for a terminal, one for each limit."""
 
 import importlib
 from collections.abc import Sequence
@@ -13,33 +13,34 @@ from zae_limiter.visualization.table import NOTHING
 from zae_limiter.visualization.wording import UNITS, counted, in_window, short_number, span_of, whole_number
 
 NARROWEST = 40
-"""No chart is drawn in fewer columns."""
+"""The minimum width of a chart in columns."""
 
 # Three months of hours.
 _BOUNDS = SeriesBounds(windows=24 * 92, parts=1)
 _WIDEST_STEP = 8
 _COLUMNS_PER_LABEL = 12
-# Between the labels of the axis and the chart stand a space and the axis.
+# A space and the axis are between the labels and the chart.
 _OFFSET = 3
-# Both marks of the axis, where a line begins or ends, lines, corners, a rise.
+# Two axis marks, start and end of a line, lines, corners, and a vertical step.
 _SYMBOLS = "┤┤╶╴─╰╭╮╯│"
 
 
 @dataclass(frozen=True, slots=True)
 class PlotFormatter:
-    """A chart for each limit, with the package ``asciichartpy``: ``pip install "zae-limiter[plot]"``.
+    """A chart for each limit, drawn with ``asciichartpy``: ``pip install "zae-limiter[plot]"``.
 
-    ``width`` is that of the terminal in characters, ``height`` that of a chart in lines, about.
+    ``width`` is the width of the terminal in characters, ``height`` the approximate height of a
+    chart in lines.
 
     Raises:
-        ValidationError: It is too narrow or too low to draw anything.
+        ValidationError: The width or height is too small.
     """
 
     width: int = 80
     height: int = 10
 
     def __post_init__(self) -> None:
-        """Refuse a chart that has no room."""
+        """Reject a chart without enough room."""
         if self.width < NARROWEST:
             raise ValidationError("width", self.width, f"must be at least {NARROWEST} characters")
         if self.height < 2:
@@ -62,7 +63,7 @@ class PlotFormatter:
         labels = _Labels(axis)
         room = self.width - labels.width - _OFFSET
         columns = _Columns.fitting(len(amounts), room)
-        # In steps, so that every line of the chart is one of them.
+        # Amounts in steps of the axis, so that every line of the chart is one step.
         steps = [amount / axis.step for amount in columns.spread(amounts)]
         ends = {"min": axis.low // axis.step, "max": axis.high // axis.step}
         lines = draw(steps, {**ends, "format": labels, "offset": _OFFSET, "symbols": list(_SYMBOLS)})
@@ -74,7 +75,7 @@ class PlotFormatter:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """How windows share the columns: several columns each, or several windows in one."""
+    """How windows share columns: several columns per window, or several windows per column."""
 
     windows: int
     wide: int
@@ -91,22 +92,22 @@ class _Columns:
         return -(-self.windows // self.together) * self.wide
 
     def place(self, window: int) -> int:
-        """The first column of a window."""
+        """Return the first column of a window."""
         return window // self.together * self.wide
 
     def spread(self, amounts: Sequence[int]) -> list[int]:
-        """The amount in each column; the first stands twice, since a line is drawn from one to the next."""
+        """Return the amount of each column; the first one is repeated, because a line joins two amounts."""
         groups = [amounts[first : first + self.together] for first in range(0, len(amounts), self.together)]
         values = [max(group, key=abs) for group in groups for _ in range(self.wide)]
         return [values[0], *values]
 
     def note(self, unit: str) -> list[str]:
-        """Say so where a column is not one window."""
-        return [] if self.together == 1 else [f"Each column shows the most of {counted(self.together, unit)}."]
+        """Return a note if a column shows several windows."""
+        return [] if self.together == 1 else [f"Each column is the maximum of {counted(self.together, unit)}."]
 
 
 class _Labels:
-    """Writes the amounts beside the axis, readable and all of one width; the chart asks for them as of a format."""
+    """Format the amounts beside the axis with equal widths; the chart library calls ``format``."""
 
     def __init__(self, axis: Axis) -> None:
         self._axis = axis
@@ -127,7 +128,7 @@ def _heading(series: Series) -> list[str]:
 
 
 def _time_axis(ticks: Sequence[Tick], columns: _Columns, room: int) -> list[str]:
-    """Draw the axis below a chart, and the times that are labelled; one that would run into another is left out."""
+    """Draw the axis below a chart with labelled times; a label that would overlap another is left out."""
     line, labels = ["─"] * columns.count, ""
     for tick in ticks:
         column = columns.place(tick.place)

@@ -1,4 +1,4 @@
-"""Snapshots as series: one for each limit and kind of window, without gaps, split by whose usage it is."""
+"""Turn snapshots into series: one for each limit and window type, without gaps, split by entity or resource."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,23 +15,23 @@ _SHORTEST_MS = {"hourly": _HOUR_MS, "daily": 24 * _HOUR_MS, "monthly": 28 * 24 *
 
 @dataclass(frozen=True, slots=True)
 class SeriesPart:
-    """What one of several used, window by window."""
+    """The usage of one entity or resource, window by window."""
 
     label: str
     amounts: tuple[int, ...]
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """The sum over all windows."""
         return sum(self.amounts)
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What was used of a limit, window by window; where nothing was, it is zero.
+    """The usage of a limit, window by window; 0 in a window without usage.
 
-    ``counted_in`` is the kind of window that the snapshots have, and ``windows`` may be of a longer one.
-    ``parts`` are the largest first; where there are many, the last holds all others.
+    ``counted_in`` is the window type of the snapshots; ``windows`` may be longer. ``parts`` are
+    sorted by size, largest first. If there are many, the last part is the sum of all others.
     """
 
     limit: str
@@ -42,36 +42,36 @@ class Series:
 
     @property
     def window_type(self) -> str:
-        """The kind of its windows."""
+        """The type of its windows."""
         return self.windows[0].type
 
     @property
     def amounts(self) -> list[int]:
-        """What all parts used together, window by window."""
+        """The usage of all parts together, window by window."""
         return [sum(of_window) for of_window in zip(*(part.amounts for part in self.parts), strict=True)]
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """The sum over all parts and windows."""
         return sum(part.total for part in self.parts)
 
     @property
     def peak(self) -> int:
-        """The place of the window in which most was used, the first of several."""
+        """The position of the window with the most usage, the first of several."""
         amounts = self.amounts
         return amounts.index(max(amounts))
 
 
 @dataclass(frozen=True, slots=True)
 class SeriesBounds:
-    """How many windows a series may have, and how many parts."""
+    """The maximum number of windows and of parts of a series."""
 
     windows: int
     parts: int
 
 
 def series_of(snapshots: Iterable[UsageSnapshot], bounds: SeriesBounds) -> list[Series]:
-    """Return the series of every kind of window and limit; kinds are never added up, since each counts everything."""
+    """Return the series of every window type and limit. Types are never added up: each counts all usage."""
     by_kind: dict[str, list[UsageSnapshot]] = defaultdict(list)
     for snapshot in snapshots:
         by_kind[snapshot.window_type].append(snapshot)
@@ -86,12 +86,12 @@ def series_of(snapshots: Iterable[UsageSnapshot], bounds: SeriesBounds) -> list[
 
 
 def limits_of(snapshots: Iterable[UsageSnapshot]) -> list[str]:
-    """Return the names of all limits, in order."""
+    """Return the names of all limits, sorted."""
     return sorted({name for snapshot in snapshots for name in snapshot.counters})
 
 
 def whose(snapshots: Sequence[UsageSnapshot]) -> str:
-    """Say whose usage of what it is, by name where it is one: ``user-1 · gpt-4``, ``12 entities · gpt-4``."""
+    """Describe the entities and resources, by name if there is one: ``user-1 · gpt-4``, ``12 entities · gpt-4``."""
     entities = {snapshot.entity_id for snapshot in snapshots}
     resources = {snapshot.resource for snapshot in snapshots}
     of_whom = entities.pop() if len(entities) == 1 else counted(len(entities), "entity")
@@ -100,7 +100,7 @@ def whose(snapshots: Sequence[UsageSnapshot]) -> str:
 
 
 def naming(snapshots: Sequence[UsageSnapshot]) -> Callable[[UsageSnapshot], str]:
-    """Return what names the usage of a snapshot by what differs between them: the entity, the resource, or both."""
+    """Return a function that labels a snapshot by what differs: the entity, the resource, or both."""
     many_entities = len({snapshot.entity_id for snapshot in snapshots}) > 1
     many_resources = len({snapshot.resource for snapshot in snapshots}) > 1
     if many_entities and many_resources:
@@ -111,7 +111,7 @@ def naming(snapshots: Sequence[UsageSnapshot]) -> Callable[[UsageSnapshot], str]
 
 
 def _windows(snapshots: Sequence[UsageSnapshot], kind: str, most: int) -> tuple[Window, ...]:
-    """Return all windows from the first to the last, of the shortest kind of which there are not too many."""
+    """Return all windows from the first to the last, of the shortest type that gives at most ``most``."""
     starts = [ms_from_iso(start) for start in {snapshot.window_start for snapshot in snapshots}]
     first_ms, last_ms = min(starts), max(starts)
     longer = WINDOW_TYPES[WINDOW_TYPES.index(kind) :]
@@ -126,7 +126,7 @@ def _windows(snapshots: Sequence[UsageSnapshot], kind: str, most: int) -> tuple[
 def _used(
     snapshots: Iterable[UsageSnapshot], limit: str, kind: str, name: Callable[[UsageSnapshot], str]
 ) -> dict[str, Counter[str]]:
-    """Add up what was used of a limit, by whose it is and by window."""
+    """Add up the usage of a limit, by label and window."""
     used: dict[str, Counter[str]] = defaultdict(Counter)
     for snapshot in snapshots:
         if limit in snapshot.counters:
@@ -134,15 +134,15 @@ def _used(
     return used
 
 
-# Many snapshots are of the same window.
+# Many snapshots have the same window.
 @lru_cache(maxsize=4096)
 def _key(kind: str, start: str) -> str:
-    """The key of the window of a kind that a moment falls into."""
+    """Return the key of the window of a type that contains a time."""
     return window_at(kind, ms_from_iso(start)).key
 
 
 def _parts(used: Mapping[str, Counter[str]], windows: Sequence[Window], most: int) -> tuple[SeriesPart, ...]:
-    """Return the largest parts, the largest first, and all others as one where there are too many."""
+    """Return the largest parts first, and the sum of all others if there are too many."""
     parts = [SeriesPart(label, tuple(by_key[window.key] for window in windows)) for label, by_key in used.items()]
     parts.sort(key=lambda part: (-part.total, part.label))
     if len(parts) <= most:

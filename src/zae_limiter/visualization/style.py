@@ -1,4 +1,4 @@
-"""The looks of the page of usage, and the script that reads its charts aloud. Both are written into the page."""
+"""Define the style of the usage page, and the script that shows the values of its charts."""
 
 STYLE = """
 :root {

@@ -1,4 +1,4 @@
-"""Snapshots added up, for people and for programs; kinds of windows stay apart, since each counts everything."""
+"""Add up snapshots, for people and for programs. Window types are kept apart: each counts all usage."""
 
 import csv
 import io
@@ -13,20 +13,20 @@ _FACTS = ("limit", "total", "average", "window_type", "snapshot_count", "min_win
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What was used in all windows of one kind; there is at least one."""
+    """The sums over all windows of one type; there is at least one."""
 
     window_type: str
     summary: UsageSummary
 
     @property
     def rows(self) -> list[tuple[str, str, str]]:
-        """Each limit with its total and mean, for people."""
+        """Each limit with its total and mean, formatted."""
         total, average = self.summary.total, self.summary.average
         return [(name, whole_number(total[name]), f"{average[name]:,.1f}") for name in sorted(total)]
 
     @property
     def of_what(self) -> str:
-        """Say what was added up: ``Of 2 daily snapshots, 2026-01-12 to 2026-01-13 UTC.``."""
+        """The scope of the sums: ``Of 2 daily snapshots, 2026-01-12 to 2026-01-13 UTC.``."""
         ends = (self.summary.min_window_start, self.summary.max_window_start)
         first, last = (window_name(self.window_type, str(start)) for start in ends)
         span = first if first == last else f"{first} to {last}"
@@ -34,13 +34,13 @@ class Sums:
 
 
 def sums_of(snapshots: Sequence[UsageSnapshot]) -> list[Sums]:
-    """Add up snapshots, by kind of window."""
+    """Add up snapshots, by window type."""
     by_kind = {kind: [one for one in snapshots if one.window_type == kind] for kind in WINDOW_TYPES}
     return [Sums(kind, summarize(found)) for kind, found in by_kind.items() if found]
 
 
 def sums_as_csv(snapshots: Sequence[UsageSnapshot]) -> str:
-    """Return comma-separated values, a row for each limit; without snapshots it is the header alone."""
+    """Return comma-separated values, one row per limit; only the header if there are no snapshots."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_FACTS)

@@ -1,4 +1,4 @@
-"""Snapshots in rows: aligned columns for people, comma-separated values for programs."""
+"""Format snapshots in rows: aligned columns for people, comma-separated values for programs."""
 
 import csv
 import io
@@ -9,8 +9,8 @@ from zae_limiter.core.usage import UsageSnapshot
 from zae_limiter.visualization.series import limits_of
 from zae_limiter.visualization.wording import whole_number, window_name
 
-NOTHING = "Nothing was used."
-"""What people are shown where there are no snapshots."""
+NOTHING = "There is no usage."
+"""Shown if there are no snapshots."""
 
 _NAMED = ("window (UTC)", "entity", "resource")
 _FACTS = ("entity_id", "resource", "window_type", "window_start", "window_end")
@@ -18,7 +18,7 @@ _FACTS = ("entity_id", "resource", "window_type", "window_start", "window_end")
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Titles, and rows of as many cells, of which the first ``named`` are names and the others numbers."""
+    """Titles and rows; the first ``named`` cells of a row are names, the others numbers."""
 
     titles: Sequence[str]
     cells: Sequence[Sequence[str]]
@@ -42,10 +42,10 @@ class TableFormatter:
 
 
 class CsvFormatter:
-    """Comma-separated values with a header; what was used of a limit is in the column ``used_`` and its name."""
+    """Comma-separated values with a header; the usage of a limit is in the column ``used_`` plus its name."""
 
     def format(self, snapshots: Sequence[UsageSnapshot]) -> str:
-        """Return the lines; without snapshots it is the header alone."""
+        """Return the lines; only the header if there are no snapshots."""
         limits = limits_of(snapshots)
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
@@ -57,7 +57,7 @@ class CsvFormatter:
 
 
 def rows_of(snapshots: Sequence[UsageSnapshot]) -> Rows:
-    """Return snapshots in rows for people; a limit that one does not have is a dash."""
+    """Return snapshots as rows of text; a missing limit is a dash."""
     limits = limits_of(snapshots)
     titles = [*_NAMED, *limits, "writes"]
     return Rows(titles, [_row(snapshot, limits) for snapshot in snapshots])

@@ -1,4 +1,4 @@
-"""Numbers, windows and counts as people read them."""
+"""Format numbers, windows and counts for people."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -7,21 +7,21 @@ from zae_limiter.core.timestamp import ms_from_iso, utc_from_ms
 from zae_limiter.core.usage import Window
 
 UNITS = {"hourly": "hour", "daily": "day", "monthly": "month"}
-"""What one window of a kind is called."""
+"""The name of one window of each type."""
 
 _DURING = {"hourly": "at", "daily": "on", "monthly": "in"}
 _SUFFIXES = ("", "K", "M", "B", "T", "Q")
 
 
 def short_number(value: float) -> str:
-    """Write a number in a few characters.
+    """Format a number in a few characters.
 
     Example:
         >>> short_number(1_234_567)
         '1.2M'
     """
     size, place = abs(float(value)), 0
-    # What would be rounded to a thousand of a unit is one of the next.
+    # A value that would be rounded to 1000 of a unit becomes 1 of the next.
     while round(size, 0 if size >= 100 or not place else 1) >= 1000 and place < len(_SUFFIXES) - 1:
         size, place = size / 1000, place + 1
     digits = f"{size:.0f}" if size >= 100 else f"{size:.1f}".removesuffix(".0")
@@ -30,35 +30,35 @@ def short_number(value: float) -> str:
 
 
 def whole_number(value: int) -> str:
-    """Write a number in full: ``1,234,567``."""
+    """Format a number in full: ``1,234,567``."""
     return f"{value:,}"
 
 
 def counted(number: int, noun: str) -> str:
-    """Write how many there are of something: ``1 hour``, ``2 hours``, ``3 entities``."""
+    """Format a count of things: ``1 hour``, ``2 hours``, ``3 entities``."""
     if number == 1:
         return f"1 {noun}"
     return f"{number:,} {noun[:-1]}ies" if noun.endswith("ty") else f"{number:,} {noun}s"
 
 
 def moment_of(window: Window) -> datetime:
-    """The moment a window begins, in UTC."""
+    """Return the start of a window, in UTC."""
     return utc_from_ms(ms_from_iso(window.start)).astimezone(UTC)
 
 
 def window_name(window_type: str, window_start: str) -> str:
-    """Write a window by its beginning, as exactly as its kind is: ``2026-01-15 10:00``, ``2026-01-15``, ``2026-01``."""
+    """Format a window by its start, to the precision of its type: ``2026-01-15 10:00``, ``2026-01-15``, ``2026-01``."""
     moment = utc_from_ms(ms_from_iso(window_start))
     forms = {"hourly": "%Y-%m-%d %H:%M", "daily": "%Y-%m-%d", "monthly": "%Y-%m"}
     return moment.strftime(forms.get(window_type, "%Y-%m-%d %H:%M"))
 
 
 def in_window(window: Window) -> str:
-    """Write when something was: ``at 2026-01-15 10:00``, ``on 2026-01-15``, ``in 2026-01``."""
+    """Format the time of a window: ``at 2026-01-15 10:00``, ``on 2026-01-15``, ``in 2026-01``."""
     return f"{_DURING[window.type]} {window_name(window.type, window.start)}"
 
 
 def span_of(windows: Sequence[Window]) -> str:
-    """Write from which window to which: ``2026-01-15 to 2026-01-20``."""
+    """Format the first and the last window: ``2026-01-15 to 2026-01-20``."""
     first, last = (window_name(window.type, window.start) for window in (windows[0], windows[-1]))
     return first if first == last else f"{first} to {last}"

@@ -1,4 +1,4 @@
-"""``zae-limiter demo``: API keys of two projects call a simulated model at once, within the limits of both."""
+"""Define ``zae-limiter demo``: API keys of two projects call a simulated model, within the limits of both."""
 
 import asyncio
 import sys
@@ -27,15 +27,18 @@ CACHE_TTL_S = 1.0
 EXAMPLES = examples("zae-limiter demo", "zae-limiter demo --seconds 30 --url memory://")
 
 
-@click.command(short_help="Watch the limiter at work, for twenty seconds.", epilog=EXAMPLES)
-@click.option("--seconds", type=click.FloatRange(0.1, 3600), default=20.0, show_default=True, help="How long it runs.")
+@click.command(short_help="Watch the limiter work for 20 seconds.", epilog=EXAMPLES)
+@click.option(
+    "--seconds", type=click.FloatRange(0.1, 3600), default=20.0, show_default=True, help="Duration of the demo."
+)
 @store_options
 def demo(seconds: float, store: StoreChoice) -> None:
-    """Watch a small LLM gateway: the API keys of two projects call a simulated model at once.
+    """Watch a small LLM gateway: the API keys of two projects call a simulated model at the same time.
 
-    Every call takes an estimate of its tokens from the key and from its project, both or neither, and adjusts both to
-    what it used. The limits are stored, and one of them is raised halfway. Only demo-project-1 and -2, their keys
-    demo-key-1a to -2b, and the resource demo-model are touched.
+    Every call takes an estimate of its tokens from the key and from its project, or from neither.
+    It then adjusts both to what it used. The limits are stored, and one of them is raised halfway.
+    The demo only touches demo-project-1 and -2, their keys demo-key-1a to -2b, and the resource
+    demo-model.
     """
     report = asyncio.run(watch(seconds, store))
     click.echo("\n".join(summary_lines(report, _bar())))
@@ -44,7 +47,7 @@ def demo(seconds: float, store: StoreChoice) -> None:
 
 
 async def watch(seconds: float, store: StoreChoice) -> DemoReport:
-    """Run the demo on the chosen store, and return how it went."""
+    """Run the demo on the chosen store, and return its report."""
     announce(store.target)
     async with AsyncExitStack() as closing:
         repository = await closing.enter_async_context(
@@ -53,7 +56,7 @@ async def watch(seconds: float, store: StoreChoice) -> DemoReport:
         await prepare(repository)
         operator = repository
         if repository.name != "memory://":
-            # A client of its own, so that the callers learn of the change as other processes would.
+            # A separate client, so that the callers learn of the change as other processes would.
             operator = await closing.enter_async_context(await Repository.open(store.url, namespace=store.namespace))
         stage = Stage(RateLimiter(repository), operator, SystemClock(), Random(SEED))
         with view() as shown_on:
@@ -61,7 +64,7 @@ async def watch(seconds: float, store: StoreChoice) -> DemoReport:
 
 
 def view() -> DemoView:
-    """A live view in a terminal, lines elsewhere."""
+    """Return a live view for a terminal, a plain one otherwise."""
     if not in_terminal():
         return PlainView()
     from zae_limiter.cli.demo.live import LiveView
@@ -70,7 +73,7 @@ def view() -> DemoView:
 
 
 def _bar() -> str:
-    """What bars are made of, as far as the output can show it."""
+    """Return the character of bars that the output encoding supports."""
     encoding = getattr(sys.stdout, "encoding", None) or "ascii"
     try:
         "█".encode(encoding)

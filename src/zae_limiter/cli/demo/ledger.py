@@ -1,4 +1,4 @@
-"""Keeps count of what was admitted, beside what the limits offered: a check of the limiter from outside. Pure."""
+"""Compare what was admitted with what the limits offered: a check that is independent of the limiter. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -8,16 +8,16 @@ from zae_limiter.core.limit import Limit
 
 
 class Phase(NamedTuple):
-    """From when on a limit was in force, until the next."""
+    """A limit, and the time from which it was in force, until the next phase."""
 
     start_ms: int
     limit: Limit
 
 
 class DemoAccount:
-    """What was taken of one limit since the start, less what was given back.
+    """What was taken of one limit since the start, minus what was given back.
 
-    It is judged in the end, so that a limit somebody else raised may be told of a little late.
+    It is evaluated at the end, so that a raise by another process may be noticed a little late.
     """
 
     def __init__(self, limit: Limit, start_ms: int) -> None:
@@ -26,26 +26,26 @@ class DemoAccount:
         self._takes: list[tuple[int, int]] = []
 
     def take(self, amount: int, now_ms: int) -> None:
-        """Count what was admitted now."""
+        """Count tokens that were admitted now."""
         self._net += amount
         self._takes.append((now_ms, self._net))
 
     def settle(self, change: int) -> None:
-        """Count a correction; it may lead into debt, which no take may do."""
+        """Count an adjustment, which may lead to debt. A take may not."""
         self._net += change
 
     def raise_to(self, limit: Limit, from_ms: int) -> None:
-        """Count by a higher limit from then on; what was earned by the old one stays. A lower one is no news."""
+        """Use a higher limit from then on; what the old one earned stays. A limit that is not higher is ignored."""
         if limit.refill_rate > self._phases[-1].limit.refill_rate:
             self._phases.append(Phase(from_ms, limit))
 
     @property
     def highest_share(self) -> float:
-        """The largest part of what was offered, capacity and refill since the start, that had ever been admitted."""
+        """The largest admitted part of what was offered, which is the capacity plus the refill since the start."""
         return max((net * 1000 / self.offered_milli(at_ms) for at_ms, net in self._takes), default=0.0)
 
     def offered_milli(self, at_ms: int) -> int:
-        """Return the most that may have been taken since the start, however full the bucket was."""
+        """Return the most that may have been taken since the start, however full the bucket was, in millitokens."""
         phases = [phase for phase in self._phases if phase.start_ms <= at_ms] or self._phases[:1]
         ends_ms = [*(phase.start_ms for phase in phases[1:]), at_ms]
         earned = sum(_earned_milli(phase, end_ms) for phase, end_ms in zip(phases, ends_ms, strict=True))
@@ -70,15 +70,15 @@ class Ledger:
             self._accounts[name].take(amount, now_ms)
 
     def settle(self, changes: Mapping[str, int]) -> None:
-        """Count a correction, up or down."""
+        """Count an adjustment, up or down."""
         for name, change in changes.items():
             self._accounts[name].settle(change)
 
     def raise_to(self, limit: Limit, from_ms: int) -> None:
-        """Count by a higher limit from then on."""
+        """Use a higher limit from then on."""
         self._accounts[limit.name].raise_to(limit, from_ms)
 
     @property
     def highest_share(self) -> float:
-        """The largest part of what was offered that had ever been admitted; above 1 a limit was exceeded."""
+        """The largest admitted part of what was offered; above 1 a limit was exceeded."""
         return max(account.highest_share for account in self._accounts.values())

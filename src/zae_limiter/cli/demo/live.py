@@ -1,4 +1,4 @@
-"""The demo in a terminal: balances as bars, redrawn several times a second."""
+"""Show the demo in a terminal: balances as bars, redrawn several times a second."""
 
 import math
 from types import TracebackType
@@ -15,16 +15,16 @@ from zae_limiter.cli.demo.progress import DemoFrame, DemoStanding, raise_line
 from zae_limiter.cli.demo.scenario import LIMIT_NAMES
 from zae_limiter.core.limit import Limit
 
-# Lines taken by everything but the events: title, rules, heading, projects and keys, and one to spare for the prompt.
+# Lines for all but the events: title, rules, heading, projects and keys, and one for the prompt.
 _LINES_BESIDE_EVENTS = 15
 _MOST_EVENTS = 16
-# From here on there is room to say what the limits are and where they come from.
+# From this width on, the limits and their sources are shown.
 _WIDE = 110
 _SOURCES = {"entity": "it, this model", "entity_default": "it, any model", "resource": "the model", "system": "all"}
 
 
 class Bar:
-    """A bar as wide as its place, filled to a part; it can be read without colours, and in ASCII."""
+    """A bar as wide as its cell, filled to a part; readable without colours and in ASCII."""
 
     def __init__(self, part: float, colour: str) -> None:
         self._part = min(1.0, max(0.0, part))
@@ -40,7 +40,7 @@ class Bar:
 
 
 class LiveView:
-    """A table that changes while one looks at it."""
+    """A table that is redrawn continuously."""
 
     every_s = 0.125
 
@@ -66,14 +66,14 @@ class LiveView:
         return self._console.width >= _WIDE
 
     def show(self, frame: DemoFrame) -> None:
-        """Redraw."""
+        """Redraw the table."""
         room = max(0, min(_MOST_EVENTS, self._console.height - _LINES_BESIDE_EVENTS))
         self._last = frame
         self._live.update(drawing(frame, room, self._is_wide), refresh=True)
 
 
 def drawing(frame: DemoFrame, events: int, wide: bool = False) -> RenderableType:
-    """Draw the demo: what it is, every project and key, and the last events."""
+    """Draw the demo: its title, every project and key, and the last events."""
     recent = frame.events[len(frame.events) - events :] if events < len(frame.events) else frame.events
     padded = [*recent, *[""] * (events - len(recent))]
     log = [_line(event, style="dim") for event in ["", *padded]]
@@ -88,13 +88,13 @@ def _title(frame: DemoFrame) -> RenderableType:
     return Group(
         line,
         Bar(frame.elapsed_s / frame.total_s, "blue"),
-        _line("every call takes an estimate from key and project, and adjusts both afterwards"),
+        _line("every call takes an estimate from key and project, then adjusts both"),
         _line(raise_line(frame.raised), style="dim" if frame.raised.made_s is None else "bold cyan"),
     )
 
 
 def _line(text: str, style: str = "") -> Text:
-    """One line, however narrow the terminal is."""
+    """Return one line, which is cut off in a narrow terminal."""
     return Text(text, style=style, no_wrap=True, overflow="crop")
 
 
@@ -130,7 +130,7 @@ def _cells(standing: DemoStanding, wide: bool) -> list[RenderableType]:
 
 
 def _balance(limit: Limit | None, left: int) -> list[RenderableType]:
-    """A bar and a number; nothing where there is no such limit."""
+    """Return a bar and a number, or "no limit"."""
     if limit is None:
         return [Text("no limit", style="dim"), Text()]
     colour = _colour(limit, left)

@@ -1,4 +1,4 @@
-"""What the keys used while the demo ran, as the limiter's own usage snapshots tell."""
+"""Measure the tokens that each key used during the demo, from usage snapshots."""
 
 from collections.abc import Iterable
 from typing import Self
@@ -11,7 +11,7 @@ _WINDOW_TYPE = "hourly"
 
 
 class DemoMeter:
-    """Reads usage before the run and after; the difference is the run's, whatever was used earlier in its hour.
+    """Read usage before and after the run; the difference is the usage of the run.
 
     Other demos on the same table use the same keys, and are counted too.
     """
@@ -23,17 +23,17 @@ class DemoMeter:
 
     @classmethod
     async def start(cls, limiter: RateLimiter, keys: Iterable[str], now_ms: int) -> Self:
-        """Read what was used in this hour before the run; older windows may expire meanwhile and are left out."""
+        """Read the usage of this hour before the run; older windows may expire meanwhile and are omitted."""
         since = window_at(_WINDOW_TYPE, now_ms).start
         return cls(limiter, since, {key: await _tokens(limiter, key, since) for key in keys})
 
     async def usage(self) -> dict[str, int]:
-        """Return the tokens each key has used since the start, in this hour and those that followed."""
+        """Return the tokens that each key has used since the start, in this hour and those that followed."""
         return {key: await _tokens(self._limiter, key, self._since) - used for key, used in self._before.items()}
 
 
 async def _tokens(limiter: RateLimiter, key: str, since: str) -> int:
-    # The run is an hour at most, so that all windows fit on one page.
+    # A run takes at most an hour, so all windows fit on one page.
     hours, _ = await limiter.get_usage_snapshots(
         entity_id=key, resource=RESOURCE, window_type=_WINDOW_TYPE, start_time=since
     )

@@ -1,4 +1,4 @@
-"""The demo in a pipe: a line every second."""
+"""Show the demo in a pipe: one line per second."""
 
 from collections.abc import Iterable
 from types import TracebackType
@@ -12,7 +12,7 @@ _START = "TIME  ADMITTED REJECTED RETRY"
 
 
 class PlainView:
-    """A heading, then a row every second: what was admitted and rejected so far, and the tokens each may still use."""
+    """A heading, then one row per second: calls admitted and rejected so far, and the tokens left."""
 
     every_s = 1.0
 
@@ -29,7 +29,7 @@ class PlainView:
         return None
 
     def show(self, frame: DemoFrame) -> None:
-        """Print a row, the first time below a heading; and what there is to say of the raised limit, once."""
+        """Print a row, after the heading if it is the first. Print news about the raised limit once."""
         names = [one.member.entity_id.removeprefix("demo-") for one in frame.standings]
         if not self._has_heading:
             self._has_heading = True

@@ -1,4 +1,4 @@
-"""What a view of the demo is shown while it runs, and what is known in the end. Values only."""
+"""Define the values that a view of the demo shows, and its report."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -11,7 +11,10 @@ from zae_limiter.core.limit import Limit
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What came of the calls of a key, or of all keys of a project; ``rejected_above`` by the project alone."""
+    """The results of the calls of a key, or of all keys of a project.
+
+    ``rejected_above`` counts the rejections by the project.
+    """
 
     admitted: int = 0
     rejected: int = 0
@@ -21,7 +24,7 @@ class Counts:
     used: int = 0
 
     def __add__(self, other: "Counts") -> "Counts":
-        """Return both together."""
+        """Return the sum."""
         return Counts(
             self.admitted + other.admitted,
             self.rejected + other.rejected,
@@ -46,7 +49,7 @@ class DemoStanding:
 
 @dataclass(frozen=True, slots=True)
 class RaiseProgress:
-    """A limit that is raised: when it is to be, when it was, and when this client first went by it."""
+    """The progress of a raise: when it is due, when it was stored, and when this client first used it."""
 
     change: Raise
     due_s: float
@@ -56,7 +59,7 @@ class RaiseProgress:
 
 @dataclass(frozen=True, slots=True)
 class DemoFrame:
-    """All of the demo now."""
+    """The whole demo at one moment."""
 
     elapsed_s: float
     total_s: float
@@ -67,7 +70,7 @@ class DemoFrame:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """How it went for one project or key; ``highest_share`` is of what its limits offered, capacity and refill."""
+    """The result of one project or key; ``highest_share`` is the admitted part of capacity and refill."""
 
     member: Member
     counts: Counts
@@ -76,7 +79,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a raise did: tokens admitted a second below the raised limit, before it and once it was in force."""
+    """The effect of a raise: tokens admitted per second under that limit, before and after."""
 
     raised: RaiseProgress
     before_per_s: float | None
@@ -85,7 +88,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class DemoReport:
-    """How it went; ``usage`` is tokens used, by key, as usage snapshots tell."""
+    """The report of a run; ``usage`` is the tokens used by each key, from usage snapshots."""
 
     seconds: float
     callers: int
@@ -96,37 +99,37 @@ class DemoReport:
 
     @property
     def total(self) -> Counts:
-        """What came of all calls."""
+        """The sum over all keys."""
         return sum((line.counts for line in self.lines if line.member.is_key), Counts())
 
     @property
     def highest_share(self) -> float:
-        """The largest part of what a limit offered that was ever admitted."""
+        """The largest admitted part of what a limit offered."""
         return max(line.highest_share for line in self.lines)
 
     @property
     def is_exceeded(self) -> bool:
-        """True if more was admitted than a limit allows."""
+        """Whether more was admitted than a limit allows."""
         return self.highest_share > 1
 
 
 class DemoView(AbstractContextManager["DemoView"], Protocol):
-    """Where the demo is shown."""
+    """A view of the demo."""
 
     every_s: float
 
     def show(self, frame: DemoFrame) -> None:
-        """Show how things stand."""
+        """Show the current state."""
         ...
 
     def __enter__(self) -> Self: ...
 
 
 def raise_line(raised: RaiseProgress) -> str:
-    """Say what is raised, a minute, and when; before it happens and after."""
+    """Describe a raise, in tokens per minute, before or after it happens."""
     change = raised.change
     what = f"{change.entity_id} {change.after.name} {change.before.refill_amount:,} -> {change.after.refill_amount:,}"
     if raised.made_s is None:
-        return f"to be raised at {raised.due_s:.1f} s: {what} a minute"
+        return f"will be raised at {raised.due_s:.1f} s: {what} per minute"
     seen = "not yet in force" if raised.seen_s is None else f"in force at {raised.seen_s:.1f} s"
     return f"raised at {raised.made_s:.1f} s: {what}, {seen}"

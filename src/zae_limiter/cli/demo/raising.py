@@ -1,4 +1,4 @@
-"""The limit that is raised while the demo runs: when, by whom, and what came of it."""
+"""Raise a limit while the demo runs, and measure the effect."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,7 +17,7 @@ _SHORTEST_SPAN_S = 1.0
 
 
 class Stopwatch:
-    """The time since the demo began, and how long it takes in all."""
+    """The time since the demo began, and its total duration."""
 
     def __init__(self, clock: Clock, total_s: float) -> None:
         self.clock = clock
@@ -30,12 +30,12 @@ class Stopwatch:
         return self.clock.monotonic_s() - self._start_s
 
     async def sleep(self, wanted_s: float) -> None:
-        """Sleep so long, but not beyond the end."""
+        """Sleep for this many seconds, but not beyond the end."""
         await asyncio.sleep(max(0.0, min(wanted_s, self.total_s - self.elapsed_s)))
 
 
 class Raising:
-    """Raises a limit halfway, as an operator at another client would, and waits until the callers' client knows."""
+    """Raise a limit halfway, as an operator with another client would, and wait until the callers' client uses it."""
 
     def __init__(self, change: Raise, operator: Repository, book: Book, watch: Stopwatch) -> None:
         self.progress = RaiseProgress(change, watch.total_s / 2)
@@ -45,9 +45,9 @@ class Raising:
         self._marks: list[tuple[float, int]] = []
 
     async def run(self, limiter: RateLimiter, tell: Callable[[str, str], None]) -> None:
-        """Raise the limit when it is due; tell when it is done, and when it is in force."""
+        """Raise the limit when it is due; report when it is stored and when it is in force."""
         change, due_s = self.progress.change, self.progress.due_s
-        # The first half of the time before goes by with what the buckets held.
+        # During the first half of this time, the callers use up what the buckets held.
         await self._watch.sleep(due_s / 2)
         self._mark()
         await self._watch.sleep(due_s - self._watch.elapsed_s)
@@ -55,10 +55,10 @@ class Raising:
         self._book.raise_limit(change.entity_id, change.after, self._watch.clock.now_ms())
         await store_raise(self._operator, change)
         self.progress = replace(self.progress, made_s=self._watch.elapsed_s)
-        tell(change.entity_id, f"{change.after.name} raised to {change.after.refill_amount:,} a minute")
+        tell(change.entity_id, f"{change.after.name} raised to {change.after.refill_amount:,} per minute")
         await self._await_effect(limiter)
         if self.progress.seen_s is not None:
-            tell(change.entity_id, f"{change.after.name} of {change.after.refill_amount:,} a minute is in force")
+            tell(change.entity_id, f"{change.after.name} of {change.after.refill_amount:,} per minute is in force")
 
     async def _await_effect(self, limiter: RateLimiter) -> None:
         change, watch = self.progress.change, self._watch
@@ -70,7 +70,7 @@ class Raising:
         return None
 
     async def notice_others(self) -> None:
-        """See whether another demo on the same table raises the limit first: then it counts since the last look."""
+        """Detect a raise by another demo on the same table; it counts from the last check on."""
         change, watch = self.progress.change, self._watch
         looked_ms = watch.clock.now_ms()
         while watch.elapsed_s < watch.total_s:
@@ -82,7 +82,7 @@ class Raising:
             await watch.sleep(_LOOK_EVERY_S)
 
     def effect(self) -> Effect:
-        """Return what was admitted a second, before and after; to be called when no more calls begin."""
+        """Return the tokens admitted per second, before and after. Call it when no more calls begin."""
         self._mark()
         before = _per_s(self._marks[0], self._marks[1]) if self.progress.made_s is not None else None
         after = _per_s(self._marks[2], self._marks[3]) if self.progress.seen_s is not None else None

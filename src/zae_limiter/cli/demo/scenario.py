@@ -1,4 +1,4 @@
-"""Who takes part in the demo: projects, the API keys below them, and the limits stored for them. Pure."""
+"""Define the entities of the demo: projects, their API keys, and the limits stored for them. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ LIMIT_NAMES = ("rpm", "tpm")
 
 @dataclass(frozen=True, slots=True)
 class DemoCall:
-    """A call of the model: what is thought of it before, and what comes of it."""
+    """A call of the model: its estimate, and what it actually uses."""
 
     estimated: int
     used: int
@@ -26,7 +26,7 @@ class DemoCall:
 
 @dataclass(frozen=True, slots=True)
 class DemoKey:
-    """An API key whose callers share its limits; what it takes, its project pays too."""
+    """An API key whose callers share its limits; its calls also take from its project."""
 
     entity_id: str
     callers: int
@@ -35,7 +35,7 @@ class DemoKey:
     pause_s: float
 
     def call(self, random: Random) -> DemoCall:
-        """Make up the next call of one caller."""
+        """Draw the next call of one caller."""
         estimated = round(self.tokens * random.uniform(0.7, 1.3) / 10) * 10
         return DemoCall(
             estimated=estimated,
@@ -48,21 +48,21 @@ class DemoKey:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """An entity with keys below it."""
+    """An entity with child keys."""
 
     entity_id: str
     keys: tuple[DemoKey, ...]
 
 
 class Member(NamedTuple):
-    """An entity of the demo: a project, or a key with its project above."""
+    """An entity of the demo: a project, or a key with its project as parent."""
 
     entity_id: str
     parent_id: str | None
 
     @property
     def is_key(self) -> bool:
-        """True of a key."""
+        """Whether it is a key."""
         return self.parent_id is not None
 
 
@@ -112,7 +112,7 @@ def _per_minute(name: str, rate: int, capacity: int) -> Limit:
     return Limit.custom(name, capacity=capacity, refill_amount=rate, refill_period_seconds=60)
 
 
-# Capacities of a few seconds' refill, so that what would take minutes is seen in seconds.
+# Each capacity is a few seconds of refill, so that effects show within seconds.
 RESOURCE_LIMITS = (_per_minute("rpm", 300, 10), _per_minute("tpm", 120_000, 6_000))
 RAISED = Raise(
     "demo-project-2",
@@ -126,7 +126,7 @@ ENTITY_LIMITS = (
         RESOURCE,
         (_per_minute("rpm", 480, 16), _per_minute("tpm", 180_000, 9_000)),
     ),
-    # Tokens only, and for whatever resource: a parent limits what it likes.
+    # A parent may have other limits than its children: here only tokens, for all resources.
     StoredLimits(RAISED.entity_id, RAISED.resource, (RAISED.before,)),
     StoredLimits(
         "demo-key-2a",

@@ -1,4 +1,4 @@
-"""The demo's run: callers that estimate, call and adjust, all at once, and somebody who watches them."""
+"""Run the demo: callers that estimate, call and adjust at the same time, and a view of them."""
 
 import asyncio
 from collections import deque
@@ -20,13 +20,13 @@ from zae_limiter.core.limit import Limit
 EVENTS_KEPT = 20
 
 
-class ModelDown(Exception):  # noqa: N818 - what the simulated model answers, no error a user meets
+class ModelDown(Exception):  # noqa: N818 - a result of the simulated model, never shown to users
     """The model failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The limiter the callers share, the operator's repository, the time, and chance."""
+    """The limiter of the callers, the operator's repository, the clock, and the random numbers."""
 
     limiter: RateLimiter
     operator: Repository
@@ -35,7 +35,7 @@ class Stage:
 
 
 async def run(stage: Stage, seconds: float, view: DemoView) -> DemoReport:
-    """Let everybody call for so long, and return how it went."""
+    """Run the callers for this many seconds, and return the report."""
     tallies = [await _tally(stage, member) for member in members(PROJECTS)]
     keys = [tally.member.entity_id for tally in tallies if tally.member.is_key]
     meter = await DemoMeter.start(stage.limiter, keys, stage.clock.now_ms())
@@ -49,7 +49,7 @@ async def _tally(stage: Stage, member: Member) -> DemoTally:
 
 
 class Show:
-    """Some keys at work on one limiter."""
+    """A run of the demo on one limiter."""
 
     def __init__(self, stage: Stage, book: Book, watch: Stopwatch) -> None:
         self._limiter = stage.limiter
@@ -62,7 +62,7 @@ class Show:
         self._events: deque[str] = deque(maxlen=EVENTS_KEPT)
 
     async def run(self, view: DemoView, meter: DemoMeter) -> DemoReport:
-        """Let everybody call until it is over, and return how it went."""
+        """Run all callers until the end, and return the report."""
         keys = [key for project in PROJECTS for key in project.keys]
         try:
             async with asyncio.TaskGroup() as group:
@@ -74,7 +74,7 @@ class Show:
                 await self._show_until_over(view)
                 effect = self._raising.effect()
         except BaseExceptionGroup as several:
-            # One reason is enough for the user, and the translation of errors knows only single ones.
+            # Raise one error of the group, because only single errors are translated for the user.
             raise several.exceptions[0] from None
         view.show(await self._frame())
         callers = sum(key.callers for key in keys)
@@ -82,7 +82,7 @@ class Show:
         return DemoReport(seconds, callers, self._book.lines(), effect, usage, self._location)
 
     async def _call_until_over(self, key: DemoKey) -> None:
-        """One caller: calls, waits as long as it is told after a rejection, and calls again."""
+        """Call the model repeatedly; after a rejection, wait for the retry-after time."""
         watch = self._watch
         await watch.sleep(self._random.uniform(0, min(0.3, watch.total_s / 2)))
         call = key.call(self._random)
@@ -100,7 +100,7 @@ class Show:
             call = key.call(self._random)
 
     async def _call(self, key_id: str, call: DemoCall) -> None:
-        """Take the estimate, call the model, adjust to what it used; a failed call gives everything back."""
+        """Take the estimate, call the model, adjust to the usage. A failed call gives everything back."""
         book, difference = self._book, call.used - call.estimated
         taking = {"rpm": 1, "tpm": call.estimated}
         async with self._limiter.acquire(key_id, RESOURCE, taking) as lease:
@@ -111,7 +111,8 @@ class Show:
                 raise ModelDown
             await lease.adjust(tpm=difference)
             book.settle(key_id, {"tpm": min(0, difference)})
-        # Down before it is written and up after, so that the ledger never holds what the table no longer does.
+        # Count a decrease before it is written and an increase after. So the ledger never shows
+        # more than the table has admitted.
         book.settle(key_id, {"tpm": max(0, difference)})
         book.finish(key_id, call)
         self._note(key_id, f"estimated {call.estimated:,}, used {call.used:,}: adjusted by {difference:+,}")

@@ -1,4 +1,4 @@
-"""What the demo stores before it starts: its entities and their limits, and nothing of anybody else."""
+"""Store the entities and limits of the demo, and nothing else."""
 
 from zae_limiter._async.repository import Repository
 from zae_limiter.cli.demo.scenario import ENTITY_LIMITS, PROJECTS, RESOURCE, RESOURCE_LIMITS, Raise, members
@@ -8,7 +8,7 @@ PRINCIPAL = "zae-limiter demo"
 
 
 async def prepare(repository: Repository) -> None:
-    """Create the entities that are missing, and store the limits that are not what the demo starts with."""
+    """Create missing entities, and reset the limits to those that the demo starts with."""
     for entity_id, parent_id in members(PROJECTS):
         if await repository.get_entity(entity_id) is None:
             await _create(repository, entity_id, parent_id)
@@ -20,7 +20,7 @@ async def prepare(repository: Repository) -> None:
 
 
 async def store_raise(repository: Repository, change: Raise) -> None:
-    """Store the higher limit beside the entity's others."""
+    """Store the higher limit, and keep the other limits of the entity."""
     kept = await repository.get_limits(change.entity_id, change.resource)
     limits = [change.after if limit.name == change.after.name else limit for limit in kept]
     await repository.set_limits(change.entity_id, limits, change.resource, PRINCIPAL)
@@ -32,5 +32,5 @@ async def _create(repository: Repository, entity_id: str, parent_id: str | None)
             entity_id, parent_id=parent_id, cascade=parent_id is not None, principal=PRINCIPAL
         )
     except EntityExistsError:
-        # Another demo was quicker.
+        # Another demo was faster.
         return

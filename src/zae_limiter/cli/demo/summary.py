@@ -1,4 +1,4 @@
-"""What is said when the demo is over. Pure."""
+"""Format the report of the demo. Pure."""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,7 @@ _COLUMNS = (
 
 
 def summary_lines(report: DemoReport, bar: str = "█") -> list[str]:
-    """Tell how it went: every project and key, the raised limit, whether the limits held, and who used what."""
+    """Return the report: every project and key, the raise, whether the limits held, and the usage."""
     return [
         "",
         f"{report.callers} callers, {report.seconds:.1f} s, in {report.location}",
@@ -26,7 +26,7 @@ def summary_lines(report: DemoReport, bar: str = "█") -> list[str]:
         *plain_lines(Grid(_COLUMNS, [_cells(line) for line in report.lines])),
         "",
         *_effect_lines(report.effect),
-        f"{report.total.failed:,} of the admitted calls failed and gave their tokens back",
+        f"{report.total.failed:,} admitted calls failed and gave their tokens back",
         f"limits {_verdict(report)}",
         "",
         *chart_lines(report.usage, bar),
@@ -36,11 +36,11 @@ def summary_lines(report: DemoReport, bar: str = "█") -> list[str]:
 
 
 def chart_lines(usage: Mapping[str, int], bar: str) -> list[str]:
-    """Draw the tokens that each key used, the longest bar for the most."""
+    """Draw the tokens that each key used; the longest bar is the most."""
     most = max([1, *usage.values()])
     wide = max(map(len, usage))
     return [
-        "tokens used, by usage snapshots",
+        "tokens used, from usage snapshots",
         *(f"{key.ljust(wide)} {used:7,} {bar * round(used * _CHART_WIDE / most)}" for key, used in usage.items()),
     ]
 
@@ -56,7 +56,7 @@ def _effect_lines(effect: Effect) -> list[str]:
     lines = [raise_line(effect.raised)]
     if effect.before_per_s is not None and effect.after_per_s is not None:
         lines.append(
-            f"its keys took {effect.before_per_s:,.0f} tokens a second before, {effect.after_per_s:,.0f} after"
+            f"its keys took {effect.before_per_s:,.0f} tokens per second before, {effect.after_per_s:,.0f} after"
         )
     return lines
 

@@ -1,4 +1,4 @@
-"""What the demo counts while it runs: calls of each key, and what was admitted beside what was offered. Pure."""
+"""Count what each project and key does in the demo. Pure."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from zae_limiter.core.limit import Limit
 
 
 class DemoTally:
-    """What one project or key has done so far."""
+    """The counts of one project or key so far."""
 
     def __init__(self, member: Member, limits: Mapping[str, Limit], start_ms: int) -> None:
         self.member = member
@@ -21,14 +21,14 @@ class DemoTally:
 
 
 class Book:
-    """The tallies of all projects and keys; what a key counts, its project counts too."""
+    """The tallies of all projects and keys; a call of a key also counts for its project."""
 
     def __init__(self, tallies: list[DemoTally]) -> None:
         self._tallies = {tally.member.entity_id: tally for tally in tallies}
 
     @property
     def tallies(self) -> list[DemoTally]:
-        """Every tally, each project's before those of its keys."""
+        """All tallies, each project before its keys."""
         return list(self._tallies.values())
 
     def __getitem__(self, entity_id: str) -> DemoTally:
@@ -36,37 +36,37 @@ class Book:
         return self._tallies[entity_id]
 
     def take(self, entity_id: str, taking: Mapping[str, int], now_ms: int) -> None:
-        """Count a call that was admitted, for the key and for its project."""
+        """Count an admitted call, for the key and for its project."""
         self._count(entity_id, Counts(admitted=1))
         for tally in self._both(entity_id):
             tally.taken_tokens += taking["tpm"]
             tally.ledger.take(_limited(taking, tally), now_ms)
 
     def settle(self, entity_id: str, changes: Mapping[str, int]) -> None:
-        """Count a correction, for both."""
+        """Count an adjustment, for both."""
         for tally in self._both(entity_id):
             tally.taken_tokens += changes.get("tpm", 0)
             tally.ledger.settle(_limited(changes, tally))
 
     def finish(self, entity_id: str, call: DemoCall) -> None:
-        """Count what a call was thought to use, and what it used."""
+        """Count the estimate and the usage of a call."""
         self._count(entity_id, Counts(estimated=call.estimated, used=call.used))
 
     def fail(self, entity_id: str) -> None:
-        """Count a call that failed."""
+        """Count a failed call."""
         self._count(entity_id, Counts(failed=1))
 
     def reject(self, entity_id: str, refused_by: str, retry_at_s: float) -> None:
-        """Count a call that was rejected, by the key or by its project."""
+        """Count a call that the key or its project rejected."""
         self._count(entity_id, Counts(rejected=1, rejected_above=int(refused_by != entity_id)))
         self[entity_id].retry_at_s = retry_at_s
 
     def raise_limit(self, entity_id: str, limit: Limit, from_ms: int) -> None:
-        """Count by a higher limit from then on."""
+        """Use a higher limit from then on."""
         self[entity_id].ledger.raise_to(limit, from_ms)
 
     def lines(self) -> list[Line]:
-        """Return how it went for each."""
+        """Return the results of all projects and keys."""
         return [Line(tally.member, tally.counts, tally.ledger.highest_share) for tally in self.tallies]
 
     def _count(self, entity_id: str, counts: Counts) -> None:
