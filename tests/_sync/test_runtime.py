@@ -89,7 +89,7 @@ def test_of_two_errors_the_first_is_raised_and_notes_the_second(parallel):
     with pytest.raises(KeyError) as caught:
         parallel.both(lambda: failing(KeyError("first")), lambda: failing(ValueError("second")))
 
-    assert ["The call beside it failed too: ValueError('second')"] == caught.value.__notes__
+    assert ["The concurrent call failed too: ValueError('second')"] == caught.value.__notes__
 
 
 def test_an_unknown_mode_is_refused():

@@ -239,7 +239,7 @@ def test_the_pool_is_made_by_the_first_pair_and_ended_by_close():
         print(_thread._count())
         both = threading.Barrier(2)
         parallel.both(both.wait, both.wait)
-        members = parallel._crew._members
+        members = parallel._pool._threads
         print(len(members))
         parallel.close()
         while members:
@@ -293,7 +293,7 @@ def test_patched_gevent_runs_both_at_once_on_greenlets():
             parallel = Parallel(mode)
             first, second = parallel.both(lambda: meet(0, 1), lambda: meet(1, 0))
             print(mode, first == second == real_thread(), len(set(greenlets)))
-            print(parallel._crew)
+            print(parallel._pool)
         """)
 
     assert ["gevent True 2", "None", "auto True 2", "None"] == printed
