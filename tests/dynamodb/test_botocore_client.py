@@ -260,7 +260,7 @@ class TestOutcomes:
     def test_a_page_is_no_answer(self, table: DynamoTable, proxied: Proxy, body: bytes):
         """As that of a proxy that wants its user to log in."""
         proxied.next(faults.Rewrite(lambda _: body))
-        with pytest.raises(StorageError, match="is the endpoint right"):
+        with pytest.raises(StorageError, match="Check the endpoint"):
             table.write(Update(KEY, add={"n": 1}))
 
     def test_the_servers_clock_is_heard(self, table: DynamoTable, proxied: Proxy):

@@ -107,9 +107,9 @@ def test_a_metered_call_says_what_it_has_cost() -> None:
 @pytest.mark.parametrize("read", [item_of, batch_of, undeleted_of, page_of, active, consumed_of])
 def test_an_answer_that_is_not_dynamodbs_is_an_error(read: Callable[[bytes], object], body: bytes) -> None:
     """Something else listens at the endpoint."""
-    with pytest.raises(StorageError, match="not DynamoDB's"):
+    with pytest.raises(StorageError, match="not from DynamoDB"):
         read(body)
-    with pytest.raises(StorageError, match="not DynamoDB's"):
+    with pytest.raises(StorageError, match="not from DynamoDB"):
         applied_of(Update(KEY), body)
 
 
