@@ -181,9 +181,9 @@ class TestDeprecated:
             SyncRateLimiter()
         with pytest.raises(ValidationError, match="connect"):
             SyncRepository()
-        with pytest.raises(ValidationError, match="choose these where it is opened"):
+        with pytest.raises(ValidationError, match="pass these where you open it"):
             SyncRateLimiter(repo, auto_update=True)
-        with pytest.raises(ValidationError, match="choose these where it is opened"):
+        with pytest.raises(ValidationError, match="pass these where you open it"):
             SyncRepository(repo.scope, name="my-app")
 
     @pytest.mark.parametrize("kind", [SyncRepository, SyncRateLimiter])

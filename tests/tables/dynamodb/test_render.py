@@ -247,5 +247,5 @@ def test_a_key_that_no_item_has_is_refused(bad: Any) -> None:
 
 def test_json_that_cannot_be_written_is_refused() -> None:
     """Half of a surrogate pair is no text."""
-    with pytest.raises(ValidationError, match="it cannot be written"):
+    with pytest.raises(ValidationError, match="it cannot be encoded"):
         dump({"S": "\ud800"})
