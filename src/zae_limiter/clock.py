@@ -1,6 +1,6 @@
 """Clocks: the machine's, and the server's as its responses show it.
 
-Code that needs the time gets a clock as an argument. Tests therefore run many clients in simulated time.
+Code that needs the time gets a clock as an argument. So tests can run many clients in simulated time.
 """
 
 import time

@@ -181,7 +181,7 @@ class TestDeprecated:
             RateLimiter()
         with pytest.raises(ValidationError, match="connect"):
             Repository()
-        with pytest.raises(ValidationError, match="pass these where you open it"):
+        with pytest.raises(ValidationError, match="choose these where it is opened"):
             RateLimiter(repo, auto_update=True)
         with pytest.raises(ValidationError, match="pass these where you open it"):
             Repository(repo.scope, name="my-app")

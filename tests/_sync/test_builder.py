@@ -181,7 +181,7 @@ class TestDeprecated:
             SyncRateLimiter()
         with pytest.raises(ValidationError, match="connect"):
             SyncRepository()
-        with pytest.raises(ValidationError, match="pass these where you open it"):
+        with pytest.raises(ValidationError, match="choose these where it is opened"):
             SyncRateLimiter(repo, auto_update=True)
         with pytest.raises(ValidationError, match="pass these where you open it"):
             SyncRepository(repo.scope, name="my-app")

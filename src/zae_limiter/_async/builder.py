@@ -67,7 +67,7 @@ class RepositoryBuilder(Generic[R]):
         return self._make(await open_scope(deployment.opening, Parallel(self._parallel_mode), self._namespace))
 
     async def connect(self) -> R:
-        """Open an existing limiter, and deploy nothing.
+        """Open an existing limiter; no resources are created.
 
         Raises:
             ValidationError: An option is invalid.

@@ -135,7 +135,7 @@ class LateRepository(Repository):
         return await super().ping()
 
     async def close(self) -> None:
-        """Close for good; a call that is opening the table closes it."""
+        """Close permanently; a call that is opening the table closes it."""
         self._closed = self._owns_table
         if self.is_open:
             await super().close()

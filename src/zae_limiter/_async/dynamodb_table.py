@@ -280,7 +280,7 @@ class DynamoTable:
         """Return None: DynamoDB counts items only every six hours, and reading the count needs another permission."""
 
     async def close(self) -> None:
-        """Close the connections for good; calls in flight and later calls raise RepositoryClosedError."""
+        """Close the connections permanently; calls in flight and later calls raise RepositoryClosedError."""
         # Replaced first, so that no call begins while the connections are closed.
         caller, self._caller = self._caller, _ClosedTransport(self._name)
         await self._probe.stop()
@@ -368,7 +368,7 @@ class DynamoTable:
             if answer.ambiguous:
                 hopeless = not again
             else:
-                # Only an error of the network may pass. One of the credentials, for example, does not.
+                # Only a network error may be temporary. A retry does not help against missing credentials.
                 hopeless = tries >= _CONNECTING_TRIES or not isinstance(answer.cause, OSError)
             if hopeless or not await pauses.wait():
                 return answer

@@ -278,8 +278,8 @@ class EmbeddedTable:
     def _tidy(self, sweeps: bool) -> None:
         """Run a checkpoint if one is due, and remove expired items.
 
-        Errors are ignored: a busy file is retried later, a closed one needs no upkeep, and any other error is raised by
-        the next call to the table.
+        Errors are ignored: a busy file is retried later, and a closed one needs no upkeep. The next call to the table
+        raises any other error.
         """
         try:
             self._shorten_log()

@@ -36,7 +36,7 @@ _WAITS = Pauses(0.005, 0.005)
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What to open, and how; ``session`` is the caller's botocore or boto3 session, None if there is none."""
+    """What to open, and how; ``session`` is the caller's botocore or boto3 session, None if not given."""
 
     location: Location
     settings: Settings
@@ -55,7 +55,7 @@ class Opening:
         return found.id
 
     async def check_version(self, client: Client) -> VersionRecord | None:
-        """Check that this package can use the table, and return its version record, None if there is none.
+        """Check that this package can use the table, and return its version record, None if it has none.
 
         A table that is created on opening gets a version record.
 

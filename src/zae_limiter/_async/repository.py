@@ -195,7 +195,7 @@ class Repository(ScopedRepository, AdminVerbs):
         return True
 
     async def close(self) -> None:
-        """Close the table for good, for all its namespaces; a second call does nothing.
+        """Close the table permanently, for all its namespaces; a second call does nothing.
 
         After that, every method that needs the table raises ``RepositoryClosedError``. So do calls in flight. Closing a
         repository that ``namespace`` returned has no effect.

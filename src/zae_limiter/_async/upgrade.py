@@ -53,7 +53,7 @@ async def upgrade(
 async def record_deployed(
     url: str, lambda_version: str | None, audit_retention_days: int | None = None, *, session: Any = None
 ) -> None:
-    """Record the version of the aggregator that was deployed beside the table of a URL, None if there is none.
+    """Record the version of the aggregator that was deployed beside the table of a URL, None if none was.
 
     ``audit_retention_days`` is how many days all clients keep audit events; None leaves it unchanged.
 

@@ -82,7 +82,7 @@ class DeploymentPlan:
             client.table.close()
 
     def _seen(self, client: Client) -> VersionRecord | None:
-        """Return the version record of the table, None if there is none; raise if this client must not change it."""
+        """Return the version record of the table, None if it has none; raise if this client must not change it."""
         try:
             seen = VersionStore(client).read()
         except InfrastructureNotFoundError:

@@ -1,8 +1,8 @@
 """Sends reads that only serve to learn the server's time.
 
-A response that contradicts the known time is confirmed or refuted by a read on a new connection. If the known time is
-too imprecise and a request was rejected because of it, reads at chosen times locate the start of a server second. Each
-read is a GetItem of the version record. It costs half a read unit, and every client has the permission.
+A response that contradicts the known time is confirmed or refuted by a read on a new connection. If a request was
+rejected because the time is too imprecise, reads at chosen times locate the start of a server second. Each read is a
+GetItem of the version record. It costs half a read unit, and every client has the permission.
 """  # generated from _async by tools/mirror.py; do not edit
 
 from typing import Protocol

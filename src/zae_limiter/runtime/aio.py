@@ -34,7 +34,7 @@ __all__ = [
 ParallelMode = Literal["auto", "gevent", "threadpool", "serial"]
 
 _LOOK_S = 0.25
-"""The watch checks detached coroutines every this many seconds, while a caller waits for one of them."""
+"""The seconds between two checks of the detached coroutines, while a caller waits for one of them."""
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -119,7 +119,7 @@ class Lock:
         """Wait until no other task holds the lock, and acquire it."""
         task = asyncio.current_task()
         # Several waiters wake at the same time, and the first one takes the lock: the others check again.
-        # A task that still holds it was interrupted before it could release it, so it does not wait for itself.
+        # A task that finds itself as the holder was interrupted before its release. It must not wait for itself.
         while self._holder is not None and self._holder[0] is not task and self.locked():
             await asyncio.wait(self._holder, return_when=asyncio.FIRST_COMPLETED)
         released = asyncio.get_running_loop().create_future()
@@ -387,8 +387,8 @@ class _Detached(Generic[T]):
     def look(self, seen: int) -> int:
         """End the coroutine if nothing will resume it; return the number of steps made, or -1 if it waits.
 
-        ``seen`` is the result of the last check. The same number at two checks means that the resumption was lost: a
-        future that is done resumes the coroutine in the next iteration of the loop.
+        ``seen`` is the result of the last check. A future that is done resumes the coroutine in the next iteration of
+        the loop. So the same number at two checks means that the resumption was lost.
         """
         if self.done:
             # An interrupt may have come after the end was noted and before the waiter was woken.

@@ -44,7 +44,7 @@ _JOIN_S = 1.0
 """`Background.join` waits at most this many seconds."""
 
 _LOOK_S = 0.5
-"""A caller that waits for a result checks every this many seconds whether the thread that makes it still runs."""
+"""The seconds between two checks whether the thread that makes a result still runs, while a caller waits for it."""
 _IDLE_S = 30.0
 """A pool thread ends after this many seconds without a call."""
 

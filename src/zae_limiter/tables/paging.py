@@ -40,7 +40,7 @@ def range_of(query: Query) -> Range:
 
 
 def after_prefix(prefix: str) -> str:
-    """Return the first string that sorts after every string with the prefix, "" if there is none."""
+    """Return the first string that sorts after every string with the prefix, "" if no string does."""
     # The last character that has a successor is replaced by it. Surrogates are skipped: UTF-8 cannot encode them.
     for end in range(len(prefix), 0, -1):
         successor = ord(prefix[end - 1]) + 1

@@ -39,6 +39,7 @@ def create_directory(path: str) -> None:
     parent = os.path.dirname(path)
     if parent != path:
         create_directory(parent)
+    # Another process may create the directory at the same time.
     with suppress(FileExistsError):
         os.mkdir(path, _PRIVATE_DIRECTORY)
     if not os.path.isdir(path):

@@ -51,7 +51,7 @@ class Transport:
     def renew(self, *, restored: bool) -> None:
         """Drop connections, forget the server's time and check credentials, in a restored copy of the process.
 
-        A forked child opens its own connections at its first call, and the time it learned stays valid.
+        A forked child opens its own connections at its first call, and the time that its parent learned stays valid.
         """
         if not restored:
             return
@@ -73,7 +73,7 @@ class Transport:
             sent_s = self._monotonic_s()
             answer = await connection.ask(signer.request(call, self._server.signing_s()), until_s - sent_s)
         finally:
-            # If the caller was cancelled, the response is still to come: the pool closes the connection.
+            # If the caller was cancelled, the response has not arrived yet: the pool closes the connection.
             pool.give_back(connection)
         if isinstance(answer, HttpResponse):
             self._server.hear(answer.date_s, sent_s, connection.heard_s, connection.number)
@@ -111,7 +111,7 @@ class Transport:
         return self._account.signer
 
     async def close(self) -> None:
-        """Close every connection for good; calls in flight end with an error."""
+        """Close every connection permanently; calls in flight end with an error."""
         self._closed = True
         pool, self._pool = self._pool, None
         if pool is not None:
@@ -236,6 +236,7 @@ class _Connection(asyncio.Protocol):
         """End the call after this many seconds; one timer serves many calls, because a new one costs more."""
         self._timeout_s = timeout_s
         self._late_at_s = late_at_s = self._loop.time() + timeout_s
+        # A timer that is due earlier is kept: `_check_deadline` starts it again for the rest.
         if self._timer is not None and self._timer.when() > late_at_s:
             self._timer.cancel()
             self._timer = None
@@ -320,6 +321,7 @@ class _Pool:
                 self._idle.popleft()
         else:
             connection.close()
+        # Last: if an interrupt skips this line, a later check closes the connection once it is overdue.
         self._lent.pop(connection, None)
         if self._waiting:
             self._serve_queue()
@@ -352,7 +354,7 @@ class _Pool:
         return len(self._idle) + len(self._lent)
 
     def _newest_idle(self, endpoint: Endpoint, until_s: float) -> _Connection | None:
-        """Lend the idle connection that was used last, None if there is none; close those that were idle too long."""
+        """Lend the idle connection that was used last, or None; close those that were idle too long."""
         while self._idle:
             # Popped last: an interrupt must not leave an open connection that the pool does not know.
             connection = self._idle[-1]

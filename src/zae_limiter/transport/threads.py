@@ -28,7 +28,7 @@ from zae_limiter.tables.dynamodb.signing import Endpoint, Signer
 _MOST_CONNECTIONS = 64
 _LONGEST_IDLE_S = 20.0
 _SURELY_OPEN_S = 0.01
-"""A connection is not checked if its last response came within this many seconds: no server closes it so soon."""
+"""A connection is not checked for this many seconds after a response: no server closes it so soon unannounced."""
 _BYTES_AT_ONCE = 64 * 1024
 _GRACE_S = 0.5
 """A call that holds its connection this many seconds after its deadline counts as interrupted."""
@@ -53,7 +53,7 @@ class Transport:
     def renew(self, *, restored: bool) -> None:
         """Drop connections, forget the server's time and check credentials, in a restored copy of the process.
 
-        A forked child opens its own connections at its first call, and the time it learned stays valid.
+        A forked child opens its own connections at its first call, and the time that its parent learned stays valid.
         """
         if not restored:
             return
@@ -75,7 +75,7 @@ class Transport:
             sent_s = self._monotonic_s()
             answer = connection.ask(signer.request(call, self._server.signing_s()), until_s)
         finally:
-            # If the caller was interrupted, the response is still to come: the pool closes the connection.
+            # If the caller was interrupted, the response has not arrived yet: the pool closes the connection.
             pool.give_back(connection)
         if isinstance(answer, HttpResponse):
             self._server.hear(answer.date_s, sent_s, connection.heard_s, connection.number)
@@ -113,7 +113,7 @@ class Transport:
         return self._account.signer
 
     def close(self) -> None:
-        """Close every connection for good; calls in flight end with an error."""
+        """Close every connection permanently; calls in flight end with an error."""
         self._closed = True
         self._pool.close()
 
@@ -365,7 +365,7 @@ class _Pool:
             self.give_back(handed)
 
     def _newest_idle(self, endpoint: Endpoint, until_s: float) -> _Connection | None:
-        """Lend the idle connection that was used last, None if there is none; close those that were idle too long."""
+        """Lend the idle connection that was used last, or None; close those that were idle too long."""
         while self._idle:
             connection = self._idle.pop()
             rested_s = self._rested_s(connection)

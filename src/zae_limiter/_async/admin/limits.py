@@ -123,7 +123,7 @@ class LimitVerbs:
         await ConfigStore(self._scope).set_system(place, checked, choice, change)
 
     async def get_system_defaults(self) -> tuple[list[Limit], OnUnavailable | None]:
-        """Return the limits stored for the system, and the choice for an unavailable store, None if there is none."""
+        """Return the limits stored for the system, and the choice for an unavailable store, None if not set."""
         found = await ConfigStore(self._scope).get(system_place(self._scope.namespace_id))
         return ([], None) if found is None else (list(found.limits), found.on_unavailable)
 

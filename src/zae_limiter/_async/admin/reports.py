@@ -127,7 +127,7 @@ class ReportVerbs:
         return await read_events(self._scope, entity_id, limit, start_event_id)
 
     async def get_version_record(self) -> VersionRecord | None:
-        """Return the version record of the table, None if there is none."""
+        """Return the version record of the table, None if it has none."""
         return await VersionStore(self._scope.client).read()
 
     async def get_status(self) -> Status:

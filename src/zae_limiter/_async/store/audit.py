@@ -54,6 +54,7 @@ async def make_changes(scope: Scope, decide: Callable[[], Awaitable[PlannedChang
             return
         events = [_event(scope, change) for change in changes]
         required = _required(scope)
+        # A new token for each attempt: DynamoDB rejects a token that was used with other operations.
         token = f"change-{next(scope.client.nonces)}"
         outcome = await scope.table.transact([*operations, *events, *required], token)
         if isinstance(outcome, Committed):

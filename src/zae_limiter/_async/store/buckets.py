@@ -56,7 +56,7 @@ class BucketStore:
         return Owner(self._scope.namespace_id, *bucket)
 
     def remembered(self, bucket: BucketId, shard: int = 0) -> BucketView | None:
-        """Return the cached view of a shard, None if there is none."""
+        """Return the cached view of a shard, None if it is not cached."""
         return self._caches.view(bucket, shard)
 
     async def look(
@@ -132,8 +132,8 @@ class BucketStore:
         """Return the result of a write; repeat it after a lost response.
 
         ``again`` is the write to repeat, without its credits: a credit must not be given twice. It is None if the write
-        is only a credit. A throttled partition of a table that splits buckets is a result. Any other throttle is
-        retried, and so is a conflict with a transaction.
+        is only a credit. On a table that splits buckets, a throttle is a result. Elsewhere it is retried. A conflict
+        with a transaction is always retried.
 
         Raises:
             RateLimiterUnavailable: The table did not respond within the deadline.

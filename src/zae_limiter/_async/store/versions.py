@@ -20,7 +20,7 @@ _PAUSES = Pauses(0.05, 0.05, full_jitter=True)
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """The version record of a table (None if there is none), the latency of a read, and the size (None if unknown)."""
+    """The version record of a table (None if it has none), the latency of a read, and the size (None if unknown)."""
 
     record: VersionRecord | None
     latency_ms: float
@@ -85,7 +85,7 @@ class VersionStore:
         return isinstance(outcome, Applied)
 
     async def set_deployed(self, lambda_version: str | None, audit_retention_days: int | None = None) -> None:
-        """Record the version of the aggregator, None if there is none; create the record if needed.
+        """Record the version of the aggregator, None if none is deployed; create the record if needed.
 
         ``audit_retention_days`` is how many days all clients keep audit events; None leaves it unchanged.
 

@@ -48,7 +48,7 @@ ADMIN_VERBS = tuple(
     for name, _ in inspect.getmembers(AdminVerbs, inspect.isfunction)
     if not name.startswith("_") and name != "get_cache_stats"
 )
-"""The names of all admin methods that use the table."""
+"""The names of all admin methods that may wait."""
 
 
 def _find(repository: Any, verb: str) -> Any:

@@ -77,7 +77,7 @@ class NamespaceVerbs:
     def purge_namespace(
         self, namespace_id: str, principal: str | None = None, progress: Callable[[int], None] | None = None
     ) -> int:
-        """Remove a deleted namespace and all its items for good, and return the number of items removed.
+        """Remove a deleted namespace and all its items permanently, and return the number of items removed.
 
         Call it again to complete an interrupted purge. ``progress`` is called after each step with the number of items
         that the step removed.

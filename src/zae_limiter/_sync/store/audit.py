@@ -54,6 +54,7 @@ def make_changes(scope: Scope, decide: Callable[[], PlannedChange]) -> None:
             return
         events = [_event(scope, change) for change in changes]
         required = _required(scope)
+        # A new token for each attempt: DynamoDB rejects a token that was used with other operations.
         token = f"change-{next(scope.client.nonces)}"
         outcome = scope.table.transact([*operations, *events, *required], token)
         if isinstance(outcome, Committed):

@@ -63,7 +63,7 @@ class OldBuckets:
     def move_all(self, namespace_ids: Sequence[str]) -> MigrationCount:
         """Move all old buckets, until two searches in a row find nothing.
 
-        An index may lag behind the table, so the searches are that many seconds apart.
+        The searches are ``index_lag_s`` seconds apart, because an index may lag behind the table.
         """
         tally = MigrationCount()
         looks = 0

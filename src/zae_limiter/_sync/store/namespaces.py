@@ -128,6 +128,7 @@ class NamespaceStore:
         removed = self._remove_everything(namespace_id, progress or _ignore)
 
         def end() -> _StatusChange:
+            # Another client may have completed the same purge.
             left = self._table.get(namespace_item.reverse_key(namespace_id), consistent=True)
             return _StatusChange(namespace, [] if left is None else [namespace_item.end_purge(namespace_id)])
 
@@ -187,7 +188,7 @@ class NamespaceStore:
     def _remove_everything(self, namespace_id: str, progress: Callable[[int], None]) -> int:
         """Remove all items of a namespace, until two searches in a row find nothing.
 
-        An index may lag behind the table, so the searches are that many seconds apart.
+        The searches are ``index_lag_s`` seconds apart, because an index may lag behind the table.
         """
         removed = looks = 0
         while looks < _EMPTY_LOOKS:

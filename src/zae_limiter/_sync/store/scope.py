@@ -25,7 +25,7 @@ _SEED_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A client of one table, shared by all its namespaces; ``session`` is the caller's, None if there is none."""
+    """A client of one table, shared by all its namespaces; ``session`` is the caller's, None if not given."""
 
     table: Table
     clock: Clock

@@ -60,6 +60,7 @@ class UsageStore:
         """Return the next page of matching snapshots, at most ``limit``."""
         found: list[UsageSnapshot] = []
         query: Query | None = self._query(wanted, start)
+        # The filter drops snapshots of a page, so pages are read until the limit is reached.
         while query is not None and len(found) < limit:
             page = self._index.read(replace(query, limit=min(limit - len(found), _MOST_PER_PAGE)))
             found += self._snapshots(wanted, page)

@@ -41,7 +41,7 @@ _THROTTLES = frozenset(
         "SlowDown",
     }
 )
-# Nothing was written, because another request is writing the same item. A retry after a moment succeeds.
+# Nothing was written, because another request is writing the same item. A retry may succeed after a short pause.
 _CONTESTS = frozenset({"TransactionConflictException", "ReplicatedWriteConflictException"})
 _TOO_MANY_REQUESTS = 429
 
@@ -94,7 +94,7 @@ _CONFIDENTIAL = ("\n", "The Canonical String", "Authorization=", "Authorization 
 
 @dataclass(frozen=True, slots=True)
 class ServiceFailure:
-    """A response other than 200: its code (empty if there is none), its shortened message and its parsed body."""
+    """A response other than 200: its code ("" if it has none), its shortened message and its parsed body."""
 
     status: int
     code: str
@@ -138,7 +138,7 @@ class CallFailed(Exception):  # noqa: N818 - a cause, named for what happened
 
 
 def failure_of(status: int, error_type: str | None, body: bytes, table_name: str) -> ServiceFailure:
-    """Parse a response other than 200; ``error_type`` is its header ``x-amzn-errortype``, None if there is none."""
+    """Parse a response other than 200; ``error_type`` is its header ``x-amzn-errortype``, None if it is missing."""
     try:
         parsed = loads(body)
     except JSONDecodeError:
@@ -247,8 +247,8 @@ def _cancellation(
         number = codes.index(_REASON_INVALID)
         message = _shown(str(reasons[number].get("Message") or "DynamoDB rejects it"))
         raise ValidationError("operation", number, message)
-    # A failed condition comes before a conflict: it was evaluated on the stored item, so a retry would fail again, and
-    # the caller learns the item. A conflict only means that another item was not evaluated.
+    # A failed condition takes precedence over a conflict. It was evaluated on the stored item, so a retry would fail
+    # again. A conflict only means that another item was not evaluated.
     if _REASON_CONDITION in codes:
         pairs = zip(codes, reasons, strict=True)
         return Cancelled(tuple(_refusal(reason) if code == _REASON_CONDITION else None for code, reason in pairs))

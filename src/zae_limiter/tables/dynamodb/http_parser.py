@@ -16,7 +16,7 @@ _FIRST_FINAL = 200
 
 
 class HttpResponse(NamedTuple):
-    """The response to one call; ``date_s`` is its Date header in seconds since the epoch, None if there is none."""
+    """The response to one call; ``date_s`` is its Date header in seconds since the epoch, None if it is missing."""
 
     status: int
     body: bytes

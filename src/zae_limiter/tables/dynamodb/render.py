@@ -92,7 +92,7 @@ def expressions(operation: Operation) -> bytes:
         _check_places(operation)
     if not values:
         return template.text
-    # Formatted inline: nearly all values are short numbers, and a call for each would cost more.
+    # Formatted inline, because nearly all values are short numbers, and a call for each would cost more.
     short = SHORT_NUMBER
     return template.text % tuple(
         [value if value.__class__ is int and -short < value < short else _filling(value) for value in values]

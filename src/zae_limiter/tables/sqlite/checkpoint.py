@@ -86,9 +86,10 @@ class WriteAheadLog:
         return is_held_back(self._copy(cursor), self._limit_bytes)
 
     def _copy(self, cursor: sqlite3.Cursor, before: LogCopy | None = None) -> LogCopy:
-        """Copy the pages that no reader needs, while others continue to write."""
+        """Copy as many pages as open readers allow, while other connections continue to write."""
         blocked, pages, copied = cursor.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         page_bytes = before.page_bytes if before else cursor.execute("PRAGMA page_size").fetchone()[0]
+        # Nothing was written since the last complete copy, so a restart of the log does not have to sync the file.
         is_quiet = before is not None and before.is_complete and before.pages == pages
         return LogCopy(bool(blocked), pages, copied, page_bytes, self.size_bytes, is_quiet)
 

@@ -49,9 +49,9 @@ _OPENING_TRIES = 5
 _BUSY = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL))
 _REASONS = {
     sqlite3.SQLITE_NOTADB: "it is not a SQLite file, or its first page is damaged. "
-    "Name another file, or move this one to another place. A new one is created.",
+    "Name another file, or move this one to another place. A new one is then created.",
     sqlite3.SQLITE_CORRUPT: "the file is damaged. Restore it from a backup, or move it to another place. "
-    "A new one is created.",
+    "A new one is then created.",
     sqlite3.SQLITE_READONLY: "it is read-only. Make the file and its directory writable, or name another file.",
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened. Check that its directory is writable, or name another file.",
     sqlite3.SQLITE_PERM: "access is denied. Make the file and its directory writable, or name another file.",

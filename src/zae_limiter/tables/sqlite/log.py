@@ -29,7 +29,7 @@ _ROWS_PER_SCAN = 256
 
 
 class RowSpan(NamedTuple):
-    """The number of rows in a range of row ids, and the id of the last row; the start of the range if it is empty."""
+    """The number of rows in a range of row ids, and the last id; it is the start of the range if that is empty."""
 
     found: int
     last: int
@@ -38,7 +38,7 @@ class RowSpan(NamedTuple):
 def close(cursor: sqlite3.Cursor, key: Key, old: Item, new: Item, hour: int) -> Opened | None:
     """Log the usage of a bucket if this write is in another hour or deletes it.
 
-    Return the new opening to store, None if there is none.
+    Return the new opening to store, or None.
     """
     if key.sk != BUCKET:
         return None

@@ -181,7 +181,7 @@ class SqliteTable:
         return self._log.is_due(self._since_checkpoint)
 
     def is_crowded(self) -> bool:
-        """Return whether the log is so long that writers have to pause until a checkpoint is complete."""
+        """Return whether writers have to pause because of a long log, until a checkpoint is complete."""
         return self._log.is_crowded()
 
     def held_back_bytes(self) -> int | None:
@@ -267,7 +267,6 @@ class SqliteTable:
         # A removed total must be logged, which takes a transaction. A limit is removed with all its attributes, so an
         # update that removes a single attribute removes no total.
         if type(operation) is Update and keeps_place(operation.set) and (not operation.remove or _drops_one(operation)):
-            # After a lost race, other processes probably write the same rows: some writes read the row first.
             if self._reads_first:
                 self._reads_first -= 1
             elif (row := self._rows.get(operation.key)) is not None:
@@ -308,11 +307,13 @@ class SqliteTable:
         if not item or (hour != self.hour and key.sk == BUCKET):
             return None
         after = row_after(row, operation, new)
+        # The usual expiry inline, because every acquire runs this.
         expires_s = new.get("ttl")
         if expires_s.__class__ is not int or not -_LARGEST <= expires_s <= _LARGEST:
             expires_s = _expiry(new)
         cursor.execute(_REPLACE, (expires_s, after[0], row_id, text))
         if not cursor.rowcount:
+            # Another process has changed the row. A cached row would lose again, so the next writes read first.
             self._reads_first = _READS_AFTER_LOSING
             return None
         self._rows[key] = after
