@@ -167,6 +167,7 @@ class ServerClock:
         if known is None:
             self._hear_at_s = 0.0
             return
+        # The cached signing time is dropped if the time became known or has jumped, or if the suspect has changed.
         if before.known is None or before.suspect is not suspect or abs(known.low_ms - before.known.low_ms) > _FAR_MS:
             self._sign_until_s = 0.0
         low, high = known.at(received_ms)

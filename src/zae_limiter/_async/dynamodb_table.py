@@ -399,6 +399,7 @@ class DynamoTable:
             late = errors.clock_refused(failure)
             if late:
                 self._server.sign_by_suspect()
+            # For its time, a request is signed again twice. For its credentials, only if it was not signed again yet.
             may_sign = late and not dated and signed_again < _SIGNED_AGAIN
             if not may_sign and (signed_again or not errors.credentials_expired(failure)):
                 return failure
@@ -455,6 +456,7 @@ async def _account(place: EndpointOptions, session: Any, within_s: float) -> Acc
     A load that takes too long continues, and the next caller uses it.
     """
     load = load_account(place, session)
+    # An error of the load is raised by `result` below.
     with suppress(Exception):
         await runtime.shared(load, within_s)
     if not load.done():

@@ -112,6 +112,7 @@ class LateRepository(SyncRepository):
 
     def _open(self, deploy: bool) -> None:
         with self._lock:
+            # Checked again: another caller may have opened or closed it while this one waited for the lock.
             if not self.is_open and not self._closed:
                 self._opened = (self._builder.build() if deploy or self._deploys else self._builder.connect())
             scope = self._scope

@@ -108,6 +108,7 @@ class TimeProbe:
             sent_s = self._monotonic_s()
             self._caller.call(self._call, sent_s + _READ_S)
             took_s = self._monotonic_s() - sent_s
+            # The shortest read is closest to the round trip: others may have waited for a connection.
             trip_s = min(trip_s, took_s) if trip_s else took_s
 
     def _ask(self, until_s: float) -> None:
@@ -115,4 +116,5 @@ class TimeProbe:
         if isinstance(answer, HttpResponse) and answer.status != _OK:
             failure = errors.failure_of(answer.status, answer.error_type, answer.body, "")
             if errors.clock_refused(failure):
+                # The known time may be the wrong one. Without this, no read would ever be accepted again.
                 self._server.sign_by_suspect()

@@ -46,6 +46,7 @@ def apply(operation: Operation, old: Item) -> dict[str, Any] | Refused | Missing
     try:
         for name, amount in operation.add.items():
             before = new[name]
+            # Exact types: bool is a subclass of int, but DynamoDB does not add to it.
             if before.__class__ is not int or amount.__class__ is not int:
                 raise KeyError
             new[name] = before + amount

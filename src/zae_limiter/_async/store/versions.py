@@ -92,6 +92,7 @@ class VersionStore:
         Raises:
             IncompatibleSchemaError: The table has another schema.
         """
+        # Repeated if another client changes the schema between the read and the write.
         while True:
             seen = await self.ensure()
             check_schema(seen)

@@ -60,6 +60,8 @@ class EntityStore:
             EntityHasChildrenError: The entity has children.
         """
         item = self._require_childless(entity_id)
+        # The limits are deleted first, in several transactions, because one has at most 100 operations. After an
+        # interrupt the entity still exists, and the call can be repeated.
         configs = (self._index.read(Query(item["PK"], prefix=keys.SK_CONFIG_PREFIX))).items
         for start in range(0, len(configs), _CONFIGS_AT_ONCE):
             self._delete_configs(entity_id, configs[start : start + _CONFIGS_AT_ONCE], change)

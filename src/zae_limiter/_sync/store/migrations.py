@@ -140,6 +140,7 @@ class Migration:
 def move_buckets(client: Client, dry_run: bool) -> MigrationCount:
     """Move the buckets from the partitions of their entities to their own partitions, in all namespaces."""
     store = NamespaceStore(client)
+    # A purge removes the old buckets of its namespace, so they are not moved.
     orphans = [one for one in store.orphans() if one.status is not NamespaceStatus.PURGING]
     namespaces = [*store.active(), *orphans]
     return OldBuckets(client, dry_run=dry_run).move_all([one.id for one in namespaces])
@@ -189,6 +190,7 @@ class Migrations:
 
     def _record(self, target: str, principal: str | None) -> VersionRecord:
         """Record that a schema was reached, unless the record already has that schema or a newer one."""
+        # Repeated if another client changes the schema between the read and the write.
         while True:
             seen = self._versions.read()
             if seen is not None and parse_version(seen.schema_version) >= parse_version(target):

@@ -160,6 +160,7 @@ class NamespaceStore:
     ) -> Namespace:
         """Change a namespace with an audit event, and return it; decide again if another client was faster."""
         check_principal(principal)
+        # One entry per attempt; the last one was carried out.
         steps: list[_StatusChange] = []
 
         def plan() -> PlannedChange:

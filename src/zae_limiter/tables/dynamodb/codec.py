@@ -73,7 +73,8 @@ def decode_item(encoded: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         CorruptItemError: It contains a value that this package never writes: a fraction, a set, binary data.
     """
     try:
-        # Decoded inline: nearly all values are numbers and strings, and a call for each would cost more.
+        # Decoded inline: nearly all values are numbers and strings, and a call for each would cost more. With a base,
+        # int() accepts only text, so a number that is not written as text is detected.
         return {
             name: int(typed["N"], 10) if "N" in typed else typed["S"] if "S" in typed else decode_value(typed)
             for name, typed in encoded.items()

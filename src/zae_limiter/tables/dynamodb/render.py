@@ -117,6 +117,7 @@ def _check_places(operation: Operation) -> None:
 @lru_cache(_SHAPES)
 def _template(changes: Clause | None, clauses: tuple[Clause, ...], kinds: tuple[type, ...]) -> _Template:
     """Return the template of a shape."""
+    # The types are part of the cache key, because numbers and texts have different formats.
     writing = _Writing(kinds)
     members = b""
     if changes is not None:

@@ -121,6 +121,7 @@ def restore(backup: str, path: str, listener: CopyListener) -> Restored:
     check_backup(backup, path)
     is_new = not os.path.exists(path) or not os.path.getsize(path)
     prepare(path)
+    # The backup is checked before the old content is saved: a damaged one must not leave another file behind.
     with _new_file(path) as staged:
         copied = _stage(backup, path, staged, listener)
         saved_as = None if is_new else _save(path, listener)

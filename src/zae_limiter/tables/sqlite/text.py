@@ -32,6 +32,7 @@ class Pattern:
         self.read = itemgetter(*names) if names else _nothing
         constant = _encode({name: value for name, value in item.items() if name not in names})[1:-1]
         self.constant = "{" + constant + ("," if constant and names else "")
+        # A format string, so a % in a name is escaped.
         self.numbers = ",".join(encode_basestring_ascii(name).replace("%", "%%") + ":%d" for name in names) + "}"
 
 
@@ -92,11 +93,13 @@ def row_after(row: Row, update: Update, item: dict[str, Any]) -> Row:
             return Row(_encode(item), item, WHOLE, hour, row_id)
         fits = pattern is not WHOLE and not update.remove and pattern.covers(update.add) and pattern.covers(update.set)
         for value in update.set.values():
+            # Exact integers only: %d would write True as 1.
             if value.__class__ is not int:
                 fits = False
         if not fits:
             pattern = _pattern_after(pattern, update, item)
         text = pattern.constant + pattern.numbers % pattern.read(item)
+        # Faster than Row(...), and every acquire runs it.
         return _new_tuple(Row, (text, item, pattern, hour, row_id))
     except ValueError as error:
         raise _unwritable(update.key, error) from error
