@@ -1,6 +1,6 @@
 """Rate limits for LLM gateways and multi-tenant APIs, on one SQLite file or on DynamoDB.
 
-Names are imported on first use, so that importing the package costs next to nothing.
+Public names are imported on first use, which keeps the import of the package fast.
 """
 
 from importlib import import_module
@@ -106,7 +106,7 @@ _ERRORS = [
     "ZAELimiterError",
 ]
 
-_HOMES = {
+_MODULES = {
     **dict.fromkeys(_ERRORS, "core.errors"),
     **dict.fromkeys(("Clock", "SystemClock"), "clock"),
     **dict.fromkeys(("AuditAction", "AuditEvent"), "core.audit"),
@@ -222,13 +222,14 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """Import a public name on first use; the version is that of the installation."""
+        """Import a public name on first use; ``__version__`` is read from the installed distribution."""
         if name == "__version__":
             globals()[name] = import_module("importlib.metadata").version("zae-limiter")
             return globals()[name]
-        if name not in _HOMES:
+        if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        # Python calls this function only for missing names, so a stored name is looked up once.
         globals()[name] = value
         return value
 

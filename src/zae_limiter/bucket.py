@@ -1,6 +1,6 @@
-"""The token bucket as pure functions of one limit's state, thin over ``core.bucket``.
+"""The token bucket as pure functions of one limit's state.
 
-A state's balance is the one as of its ``last_refill_ms``. Integers only: millitokens and milliseconds.
+The balance of a state is its balance at ``last_refill_ms``. All amounts are integers: millitokens and milliseconds.
 """
 
 from typing import NamedTuple
@@ -12,14 +12,14 @@ from zae_limiter.core.status import BucketState, LimitStatus
 
 
 class RefillResult(NamedTuple):
-    """A balance brought up to date, and the time it is as of."""
+    """A balance, and the time at which it is valid."""
 
     new_tokens_milli: int
     new_last_refill_ms: int
 
 
 class ConsumeResult(NamedTuple):
-    """What came of trying to consume; on failure the balance is only brought up to date."""
+    """The result of `try_consume`; on failure the balance contains the refill and nothing is consumed."""
 
     success: bool
     new_tokens_milli: int
@@ -29,7 +29,7 @@ class ConsumeResult(NamedTuple):
 
 
 def refill_bucket(state: BucketState, now_ms: int) -> RefillResult:
-    """Bring a balance up to date: what was earned is added, and what is above the capacity is gone.
+    """Add the refill up to ``now_ms`` to a balance, and cut it at the capacity.
 
     Example:
         ```python
@@ -44,10 +44,10 @@ def refill_bucket(state: BucketState, now_ms: int) -> RefillResult:
 
 
 def try_consume(state: BucketState, requested: int, now_ms: int) -> ConsumeResult:
-    """Consume if there is enough.
+    """Consume the requested tokens if they are available.
 
     Raises:
-        ValidationError: The amount is not a whole number, zero or more.
+        ValidationError: The amount is negative or no whole number.
     """
     check_amount("requested", requested)
     level, as_of_ms = refill_bucket(state, now_ms)
@@ -59,30 +59,30 @@ def try_consume(state: BucketState, requested: int, now_ms: int) -> ConsumeResul
 
 
 def force_consume(state: BucketState, amount: int, now_ms: int) -> RefillResult:
-    """Consume whatever is there; the balance may go below zero. A negative amount gives back."""
+    """Consume tokens even if too few are available; the balance may become negative. A negative amount adds tokens."""
     level, as_of_ms = refill_bucket(state, now_ms)
     return RefillResult(min(state.capacity_milli, level - amount * 1000), as_of_ms)
 
 
 def calculate_retry_after(state: BucketState, requested: int, now_ms: int) -> float:
-    """Return the seconds to the first millisecond at which the request would be admitted; infinity for never."""
+    """Return the seconds until the request would be admitted, or infinity if it exceeds the capacity."""
     if requested * 1000 > state.capacity_milli:
         return float("inf")
     return max(0, _baseline(state).ready_ms(state.tokens_milli, requested * 1000) - now_ms) / 1000
 
 
 def calculate_available(state: BucketState, now_ms: int) -> int:
-    """Return the whole tokens available, below zero in debt."""
+    """Return the available tokens, rounded down; negative if the bucket is in debt."""
     return refill_bucket(state, now_ms).new_tokens_milli // 1000
 
 
 def would_refill_satisfy(state: BucketState, requested: int, now_ms: int) -> bool:
-    """Say whether the request would be admitted now."""
+    """Return whether the request would be admitted at ``now_ms``."""
     return refill_bucket(state, now_ms).new_tokens_milli >= requested * 1000
 
 
 def build_limit_status(state: BucketState, requested: int, now_ms: int) -> LimitStatus:
-    """Return what a caller is told of one limit for one request."""
+    """Return the status of one limit for one request."""
     exceeded = not would_refill_satisfy(state, requested, now_ms)
     return LimitStatus(
         entity_id=state.entity_id,

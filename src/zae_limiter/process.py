@@ -1,7 +1,8 @@
-"""What a process must not share with a copy of itself: numbers drawn at random, locks, connections, work in progress.
+"""Renews the objects that a process must not share with a copy of itself.
 
-A copy is a forked child, or a VM image that is restored, maybe many times. Objects with such state
-call `renew_in_copies`, and are renewed before a copy makes its first call.
+A copy is a forked child, or a VM snapshot that was restored, possibly many times. Random numbers, locks, connections
+and calls in flight belong to one process. An object with such state calls `renew_in_copies`. A forked child renews it
+before its first call, and a restored copy when its restore hook runs.
 """
 
 import importlib
@@ -13,13 +14,13 @@ __all__ = ["Renewable", "renew_clients", "renew_in_copies"]
 
 
 class Renewable(Protocol):
-    """Something that has state of one process."""
+    """An object with state that belongs to one process."""
 
     def renew(self, *, restored: bool) -> None:
-        """Become that of a copy of the process.
+        """Replace the state that was copied from another process.
 
-        ``restored``: the copy is a restored image. Its threads go on, but its clocks have jumped, and the other ends
-        of its connections are gone. In a forked child, only the thread that forked goes on.
+        ``restored`` is True in a restored snapshot, False in a forked child. A restored process keeps its threads.
+        Its clocks have jumped, and its connections have no peer. A forked child keeps only the thread that forked.
         """
         ...
 
@@ -29,7 +30,7 @@ _hooks = {"restore": False}
 
 
 def renew_in_copies(member: Renewable) -> None:
-    """Renew an object in every copy of this process, for as long as it lives."""
+    """Register an object to be renewed in every copy of this process; the registration does not keep it alive."""
     _members.add(member)
     if not _hooks["restore"]:
         _hooks["restore"] = True
@@ -37,22 +38,23 @@ def renew_in_copies(member: Renewable) -> None:
 
 
 def renew_clients() -> None:
-    """Renew every open repository and limiter of this process, after a snapshot of it was restored.
+    """Renew every open repository and limiter of this process after a snapshot was restored.
 
-    Each restored copy then has its own write numbers, transaction tokens and jitter. It opens new connections and
-    learns the server's time again. Call it from the restore hook of your platform, before the first request. Fork is
-    detected without it, and so is a restore by Lambda SnapStart.
+    Call it from the restore hook of your platform, before the first request. Forks and restores by AWS Lambda SnapStart
+    are detected without it. Each restored copy then has its own write numbers, transaction tokens and jitter. It opens
+    new connections and learns the server's time again.
     """
     _renew(restored=True)
 
 
 def _renew(*, restored: bool) -> None:
+    # Renewing an object may register another one, and a set must not change while it is iterated.
     for member in list(_members):
         member.renew(restored=restored)
 
 
 def _register_restore_hook() -> None:
-    """Be called after a restore by Lambda SnapStart, whose runtime brings this module."""
+    """Register `renew_clients` with AWS Lambda SnapStart, whose runtime provides the hook module."""
     try:
         hooks = importlib.import_module("snapshot_restore_py")
     except ImportError:

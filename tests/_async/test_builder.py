@@ -194,7 +194,7 @@ class TestDeprecatedConstructors:
             Repository()
         with pytest.raises(ValidationError, match="choose these where it is opened"):
             RateLimiter(repo, auto_update=True)
-        with pytest.raises(ValidationError, match="choose these where it is opened"):
+        with pytest.raises(ValidationError, match="pass these where you open it"):
             Repository(repo.scope, name="my-app")
 
     @pytest.mark.parametrize("kind", [Repository, RateLimiter])

@@ -89,7 +89,7 @@ async def test_run_with_two_errors_raises_the_first_with_a_note_of_the_second(pa
     with pytest.raises(KeyError) as caught:
         await parallel.run([lambda: failing(KeyError("first")), lambda: failing(ValueError("second"))])
 
-    assert ["The call beside it failed too: ValueError('second')"] == caught.value.__notes__
+    assert ["The concurrent call failed too: ValueError('second')"] == caught.value.__notes__
 
 
 async def test_parallel_with_an_unknown_mode_raises():

@@ -194,7 +194,7 @@ class TestDeprecatedConstructors:
             SyncRepository()
         with pytest.raises(ValidationError, match="choose these where it is opened"):
             SyncRateLimiter(repo, auto_update=True)
-        with pytest.raises(ValidationError, match="choose these where it is opened"):
+        with pytest.raises(ValidationError, match="pass these where you open it"):
             SyncRepository(repo.scope, name="my-app")
 
     @pytest.mark.parametrize("kind", [SyncRepository, SyncRateLimiter])

@@ -260,7 +260,7 @@ class TestOutcomes:
     def test_an_html_page_is_not_a_valid_answer(self, table: DynamoTable, proxied: Proxy, body: bytes):
         """A proxy with a login page answers so."""
         proxied.next(faults.Rewrite(lambda _: body))
-        with pytest.raises(StorageError, match="is the endpoint right"):
+        with pytest.raises(StorageError, match="Check the endpoint"):
             table.write(Update(KEY, add={"n": 1}))
 
     def test_the_server_time_is_learned_with_both_transports(self, table: DynamoTable, proxied: Proxy):

@@ -239,7 +239,7 @@ def test_pool_is_created_by_the_first_pair_and_ended_by_close():
         print(_thread._count())
         both = threading.Barrier(2)
         parallel.run([both.wait, both.wait])
-        members = parallel._crew._members
+        members = parallel._pool._threads
         print(len(members))
         parallel.close()
         while members:
@@ -295,7 +295,7 @@ def test_gevent_mode_with_patching_runs_both_calls_on_greenlets():
             parallel = Parallel(mode)
             first, second = parallel.run([lambda: meet(0, 1), lambda: meet(1, 0)])
             print(mode, first == second == real_thread(), len(set(greenlets)))
-            print(parallel._crew)
+            print(parallel._pool)
         """)
 
     assert ["gevent True 2", "None", "auto True 2", "None"] == printed

@@ -140,7 +140,7 @@ def test_a_path_below_a_file_is_refused(path: Path) -> None:
     """Its directory cannot be created."""
     path.touch()
 
-    with pytest.raises(StorageError, match="directory cannot be made"):
+    with pytest.raises(StorageError, match="directory cannot be created"):
         SqliteTable(path / "inside" / "limiter.db")
 
 
@@ -172,7 +172,7 @@ def test_a_file_in_a_read_only_directory_is_refused(public: Path, start: Start) 
 
     assert "read-only" in line(start("open_unprivileged", public / "limiter.db"))
     assert "read-only" in line(start("open_unprivileged", public / "new.db"))
-    assert "directory cannot be made" in line(start("open_unprivileged", public / "new" / "limiter.db"))
+    assert "directory cannot be created" in line(start("open_unprivileged", public / "new" / "limiter.db"))
     public.chmod(0o755)
 
 

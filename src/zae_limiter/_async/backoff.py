@@ -1,4 +1,4 @@
-"""Pauses between tries of what other clients, or the store itself, prevent for now."""
+"""Pauses between attempts, if other clients or the store prevent a call for the moment."""
 
 from collections.abc import Callable
 from math import inf
@@ -10,10 +10,9 @@ from zae_limiter.core.errors import RateLimiterUnavailable
 
 
 class Pauses(NamedTuple):
-    """The first and the longest pause. Each may be up to twice as long as the one before.
+    """The first and the longest pause; each may be up to twice as long as the one before.
 
-    Half of a pause is random, and with ``full_jitter`` all of it. With ``immediate``, a pause of zero seconds comes
-    before the first.
+    Half of a pause is random, and with ``full_jitter`` all of it. If ``immediate``, a pause of 0 s precedes the first.
     """
 
     first_s: float
@@ -23,7 +22,7 @@ class Pauses(NamedTuple):
 
 
 class Backoff:
-    """Waits between tries, until a deadline if there is one."""
+    """Waits between attempts, until a deadline if there is one."""
 
     def __init__(self, clock: Clock, jitter: Callable[[], float], pauses: Pauses, until_s: float = inf) -> None:
         self._clock = clock
@@ -33,10 +32,10 @@ class Backoff:
         self._next_s = 0.0 if pauses.immediate else pauses.first_s
 
     async def wait(self) -> bool:
-        """Wait for a pause; return False, without waiting, if the deadline leaves no time for it and another try."""
+        """Wait; return False without waiting if the deadline leaves no time for a pause and another attempt."""
         full_jitter = self._pauses.full_jitter
-        # With full jitter a pause may end at once. The longest that it might be must fit: a try in the last moment
-        # would time out, and hide what went wrong before.
+        # With full jitter a pause may be close to zero. Its longest possible value must fit before the deadline: an
+        # attempt at the last moment would time out and hide the earlier error.
         pause_s = self._next_s if full_jitter else self._draw_s()
         if self._clock.monotonic_s() + pause_s >= self._until_s:
             return False
@@ -44,7 +43,7 @@ class Backoff:
         return True
 
     async def wait_to_deadline(self) -> bool:
-        """Wait for a pause, at most until the deadline; return False, without waiting, after it."""
+        """Wait, at most until the deadline; return False without waiting if the deadline has passed."""
         left_s = self._until_s - self._clock.monotonic_s()
         if left_s <= 0:
             return False
@@ -52,10 +51,10 @@ class Backoff:
         return True
 
     async def wait_or_give_up(self) -> None:
-        """Wait for a pause.
+        """Wait before another attempt.
 
         Raises:
-            RateLimiterUnavailable: The deadline leaves no time for it.
+            RateLimiterUnavailable: The deadline leaves no time for a pause and another attempt.
         """
         if not await self.wait():
             raise RateLimiterUnavailable(TimeoutError("the store takes no writes, or others kept changing the bucket"))

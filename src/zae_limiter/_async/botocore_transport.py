@@ -1,4 +1,4 @@
-"""Calls that botocore carries, where a proxy, an event hook or another kind of signature asks for it."""
+"""Sends requests through botocore, for a proxy, an event hook or another kind of signature."""
 
 from itertools import count
 
@@ -14,65 +14,65 @@ from zae_limiter.tables.dynamodb.signing import Signer
 
 
 class BotocoreTransport:
-    """Makes calls with a botocore client, on threads; it keeps its own connections and renews its own keys."""
+    """Sends requests with a botocore client on threads; it has its own connections and renews its credentials."""
 
     def __init__(self, account: Account, clock: Clock, server: ServerClock) -> None:
         self._account = account
-        self._carrier = account.carrier()
+        self._client = account.carrier()
         self._monotonic_s = clock.monotonic_s
         self._server = server
-        self._witnesses = count(1)
+        self._numbers = count(1)
         renew_in_copies(self)
 
     def renew(self, *, restored: bool) -> None:
-        """Learn the server's time again, in a restored copy of the process. Botocore replaces dead connections."""
+        """Forget the server's time in a restored copy of the process; botocore replaces dead connections itself."""
         if restored:
             self._server.forget()
 
     @property
     def signer(self) -> Signer:
-        """Botocore signs; this one only stands for the keys it began with."""
+        """The credentials that were loaded first; botocore signs the requests itself."""
         return self._account.signer
 
     async def call(self, call: DynamoDbCall, until_s: float) -> HttpResponse | Unavailable:
-        """Make one call, once.
-
-        Botocore does not say which of its connections it used, so all of them count as one witness of the time.
-        """
-        return await self._call(self._carrier, 0, call, until_s)
+        """Send one request, once."""
+        # Botocore does not report which connection it used. So all of them have the number 0, and the server's time
+        # is not confirmed by two of them.
+        return await self._call(self._client, 0, call, until_s)
 
     async def call_alone(self, call: DynamoDbCall, until_s: float) -> HttpResponse | Unavailable:
-        """Make one call, once, with a new botocore client, which has connections of its own."""
-        carrier = await runtime.in_thread(self._account.new_carrier)
+        """Send one request, once, with a new botocore client, which opens a new connection."""
+        client = await runtime.in_thread(self._account.new_carrier)
         try:
-            return await self._call(carrier, next(self._witnesses), call, until_s)
+            return await self._call(client, next(self._numbers), call, until_s)
         finally:
-            carrier.close()
+            client.close()
 
     async def _call(
-        self, carrier: BotocoreClient, connection: int, call: DynamoDbCall, until_s: float
+        self, client: BotocoreClient, connection: int, call: DynamoDbCall, until_s: float
     ) -> HttpResponse | Unavailable:
         sent_s = self._monotonic_s()
         left_s = until_s - sent_s
         if left_s <= 0:
             return Unavailable(TimeoutError("no time was left to send the request"), ambiguous=False)
         try:
-            answer = await runtime.within(left_s, lambda: runtime.in_thread(self._carry, carrier, call, until_s))
+            answer = await runtime.within(left_s, lambda: runtime.in_thread(self._send, client, call, until_s))
         except TimeoutError:
             return Unavailable(TimeoutError(f"no answer within {left_s:.3f} s"), ambiguous=True)
         if isinstance(answer, HttpResponse):
             self._server.hear(answer.date_s, sent_s, self._monotonic_s(), connection)
         return answer
 
-    def _carry(self, carrier: BotocoreClient, call: DynamoDbCall, until_s: float) -> HttpResponse | Unavailable:
-        """Make a call, on a thread, unless one was to be had only when nobody waits for the answer any more."""
+    def _send(self, client: BotocoreClient, call: DynamoDbCall, until_s: float) -> HttpResponse | Unavailable:
+        """Send a request on a thread, unless the deadline has passed."""
+        # If all threads were busy, the caller has given up by now. A write must not be sent after that.
         if self._monotonic_s() >= until_s:
             return Unavailable(TimeoutError("no time was left to send the request"), ambiguous=False)
-        return carrier.call(call)
+        return client.call(call)
 
     async def replace_keys(self, refused: Signer, until_s: float) -> None:
-        """Leave it to botocore."""
+        """Do nothing: botocore renews its credentials."""
 
     async def close(self) -> None:
-        """Let go of the connections."""
-        self._carrier.close()
+        """Close the connections."""
+        self._client.close()

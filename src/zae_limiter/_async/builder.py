@@ -1,4 +1,4 @@
-"""RepositoryBuilder: chooses, step by step, what a limiter on DynamoDB is to be, then provides and opens it."""
+"""The builder that configures, deploys and opens a limiter on DynamoDB."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -26,9 +26,9 @@ R = TypeVar("R")
 
 
 class RepositoryBuilder(Generic[R]):
-    """Collects choices and returns itself from each; ``build`` provides what is missing, then opens it.
+    """Collects options, each method returning the builder; ``build`` deploys the limiter and opens it.
 
-    Nothing is checked or asked of AWS before ``build`` or ``connect``.
+    Nothing is checked, and no call to AWS is made, before ``build`` or ``connect``.
 
     Example:
         ```python
@@ -50,133 +50,135 @@ class RepositoryBuilder(Generic[R]):
         self._chosen: dict[str, Any] = {}
 
     async def build(self, listener: "StackListener | None" = None) -> R:
-        """See that the stack stands with its aggregator, its version and its default namespace, then open it.
+        """Deploy the stack, the version record and the default namespace, then open the table.
 
-        With any option of the stack chosen, the stack is made as all of them say. With none, one that stands is left
-        as it is, and where there is none it is made by default. ``listener`` is told every step of work on the stack.
+        If any stack option was set, the stack is created or updated to these options. If none was set, an existing
+        stack is not changed, and a missing one is created with the defaults. ``listener`` is called for every step of
+        the deployment.
 
         Raises:
-            ValidationError: A choice is not what it must be; nothing was made.
-            NamespaceNotFoundError: There is no such namespace.
-            VersionError: The table is of another schema or asks for a newer client; nothing was made.
-            InfrastructureError: It cannot be done; the text says why, and what to do.
+            ValidationError: An option is invalid; nothing was deployed.
+            NamespaceNotFoundError: The namespace does not exist.
+            VersionError: The table has another schema or requires a newer client; nothing was deployed.
+            InfrastructureError: The deployment failed; the error says why, and what to do.
         """
         deployment = self._deployment()
         await deployment.provide(self._options(), listener)
         return self._make(await open_scope(deployment.opening, Parallel(self._parallel_mode), self._namespace))
 
     async def connect(self) -> R:
-        """Open what stands, and make nothing.
+        """Open an existing limiter; no resources are created.
 
         Raises:
-            ValidationError: A choice is not what it must be.
-            InfrastructureNotFoundError: There is no such limiter.
-            NamespaceNotFoundError: There is no such namespace.
-            VersionError: The versions do not go together.
-            InfrastructureError: There are no credentials, or nobody answers.
+            ValidationError: An option is invalid.
+            InfrastructureNotFoundError: The limiter does not exist.
+            NamespaceNotFoundError: The namespace does not exist.
+            VersionError: The versions are incompatible.
+            InfrastructureError: There are no credentials, or the table does not respond.
         """
         return self._make(await self._deployment().connect(Parallel(self._parallel_mode), self._namespace))
 
     def namespace(self, name: str) -> "RepositoryBuilder[R]":
-        """See the table through this namespace, which must be registered unless it is the default one."""
+        """Open this namespace, which must be registered unless it is the default one."""
         self._namespace = name
         return self
 
     def auto_update(self, update: bool | None) -> "RepositoryBuilder[R]":
-        """Bring an aggregator that is older than this client to its version.
+        """Control the update of an aggregator that is older than this client.
 
-        True: everywhere. False: nowhere, and an older one is an error. None: on AWS, where that is allowed.
+        If True, it is always updated. If False, an older aggregator is an error. If None, it is updated on AWS if the
+        caller has permission.
         """
         self._auto_update = update
         return self
 
     def config_cache_ttl(self, seconds: float) -> "RepositoryBuilder[R]":
-        """Remember stored limits for so long; 0 reads them every time."""
+        """Cache stored limits for this many seconds; 0 disables the cache."""
         return self._set(config_cache_ttl_s=seconds)
 
     def bucket_ttl_multiplier(self, multiplier: int) -> "RepositoryBuilder[R]":
-        """Let buckets of default limits expire after so many times what they take to fill; 0: never."""
+        """Expire a bucket of default limits after this many times the time it takes to fill; 0 disables expiry."""
         return self._set(bucket_ttl_multiplier=multiplier)
 
     def on_unavailable(self, action: OnUnavailable | str | None) -> "RepositoryBuilder[R]":
-        """Allow or block calls while the table is away."""
+        """Allow or block requests while the table is unavailable."""
         return self._set(on_unavailable=action)
 
     def deadline_s(self, seconds: float) -> "RepositoryBuilder[R]":
-        """Wait for the table for so long."""
+        """Wait for the table for at most this many seconds per acquire."""
         return self._set(deadline_s=seconds)
 
     def remembered_buckets(self, buckets: int) -> "RepositoryBuilder[R]":
-        """Cache this many buckets per namespace; the oldest are forgotten and read again when they are next used."""
+        """Cache this many buckets per namespace; the oldest are dropped, and read again at their next use."""
         return self._set(remembered_buckets=buckets)
 
     def stack_options(self, options: StackOptions) -> "RepositoryBuilder[R]":
-        """Choose all options of the stack at once; those chosen one by one count more."""
+        """Set all options of the stack; options set by another method take precedence."""
         self._base = options
         return self
 
     def snapshot_windows(self, windows: str) -> "RepositoryBuilder[R]":
-        """Count usage by these windows, as in ``hourly,daily,monthly``."""
+        """Count usage in these windows, such as ``hourly,daily,monthly``."""
         return self._choose(snapshot_windows=windows)
 
     def usage_retention_days(self, days: int) -> "RepositoryBuilder[R]":
-        """Keep usage for so long."""
+        """Keep usage for this many days."""
         return self._choose(usage_retention_days=days)
 
     def audit_retention_days(self, days: int) -> "RepositoryBuilder[R]":
-        """Keep audit events in the table for so long."""
+        """Keep audit events in the table for this many days."""
         return self._choose(audit_retention_days=days)
 
     def enable_aggregator(self, enable: bool = True) -> "RepositoryBuilder[R]":
-        """Have a function that counts usage, splits hot buckets and archives audit events."""
+        """Deploy a Lambda function that counts usage, splits hot buckets and archives audit events."""
         return self._choose(enable_aggregator=enable)
 
     def pitr_recovery_days(self, days: int) -> "RepositoryBuilder[R]":
-        """Be able to restore the table to any moment of so many days; 0: not at all."""
+        """Enable point-in-time recovery of the table for this many days; 0 disables it."""
         return self._choose(pitr_recovery_days=days)
 
     def log_retention_days(self, days: int) -> "RepositoryBuilder[R]":
-        """Keep the aggregator's logs for so long."""
+        """Keep the aggregator's logs for this many days."""
         return self._choose(log_retention_days=days)
 
     def lambda_timeout(self, seconds: int) -> "RepositoryBuilder[R]":
-        """Give the aggregator so long for a batch."""
+        """Set the aggregator's timeout per batch to this many seconds."""
         return self._choose(lambda_timeout=seconds)
 
     def lambda_memory(self, megabytes: int) -> "RepositoryBuilder[R]":
-        """Give the aggregator so much memory."""
+        """Give the aggregator this many megabytes of memory."""
         return self._choose(lambda_memory=megabytes)
 
     def enable_alarms(self, enable: bool = True) -> "RepositoryBuilder[R]":
-        """Have alarms on the aggregator and on throttles."""
+        """Create alarms for the aggregator and for throttling."""
         return self._choose(enable_alarms=enable)
 
     def alarm_sns_topic(self, arn: str | None) -> "RepositoryBuilder[R]":
-        """Send alarms to this topic."""
+        """Send alarms to this SNS topic."""
         return self._choose(alarm_sns_topic=arn)
 
     def lambda_duration_threshold_pct(self, percent: int) -> "RepositoryBuilder[R]":
-        """Alarm when the aggregator takes so much of its timeout."""
+        """Raise an alarm if the aggregator uses this percentage of its timeout."""
         return self._choose(lambda_duration_threshold_pct=percent)
 
     def permission_boundary(self, policy: str | None) -> "RepositoryBuilder[R]":
-        """Bound all roles by this policy, named or by its ARN."""
+        """Set this policy, given by name or ARN, as the permissions boundary of all roles."""
         return self._choose(permission_boundary=policy)
 
     def role_name_format(self, name_format: str) -> "RepositoryBuilder[R]":
-        """Name roles so, with ``{}`` in the place of the name."""
+        """Set the format of role names; ``{}`` is replaced by the name."""
         return self._choose(role_name_format=name_format)
 
     def policy_name_format(self, name_format: str) -> "RepositoryBuilder[R]":
-        """Name policies so, with ``{}`` in the place of the name."""
+        """Set the format of policy names; ``{}`` is replaced by the name."""
         return self._choose(policy_name_format=name_format)
 
     def enable_audit_archival(self, enable: bool = True) -> "RepositoryBuilder[R]":
-        """Archive audit events that expire."""
+        """Archive audit events when they expire."""
         return self._choose(enable_audit_archival=enable)
 
     def audit_archive_glacier_days(self, days: int) -> "RepositoryBuilder[R]":
-        """Move archived events to Glacier after so long."""
+        """Move archived events to Glacier after this many days."""
         return self._choose(audit_archive_glacier_days=days)
 
     def enable_tracing(self, enable: bool = True) -> "RepositoryBuilder[R]":
@@ -184,15 +186,15 @@ class RepositoryBuilder(Generic[R]):
         return self._choose(enable_tracing=enable)
 
     def create_iam_roles(self, create: bool = True) -> "RepositoryBuilder[R]":
-        """Make roles for applications, operators and readers."""
+        """Create roles for applications, operators and readers."""
         return self._choose(create_iam_roles=create)
 
     def create_iam(self, create: bool = True) -> "RepositoryBuilder[R]":
-        """Make policies and the aggregator's role; without, nothing of IAM is made."""
+        """Create policies and the aggregator's role; if False, no IAM resources are created."""
         return self._choose(create_iam=create)
 
     def aggregator_role_arn(self, arn: str | None) -> "RepositoryBuilder[R]":
-        """Run the aggregator in a role that is there already."""
+        """Run the aggregator with this existing role."""
         return self._choose(aggregator_role_arn=arn)
 
     def enable_deletion_protection(self, enable: bool = True) -> "RepositoryBuilder[R]":
@@ -200,7 +202,7 @@ class RepositoryBuilder(Generic[R]):
         return self._choose(enable_deletion_protection=enable)
 
     def tags(self, tags: Mapping[str, str]) -> "RepositoryBuilder[R]":
-        """Tag the stack and what is in it."""
+        """Set these tags on the stack and its resources."""
         return self._choose(tags=tags)
 
     def _set(self, **settings: Any) -> "RepositoryBuilder[R]":
@@ -212,7 +214,7 @@ class RepositoryBuilder(Generic[R]):
         return self
 
     def _options(self) -> StackOptions | None:
-        """Return the options of the stack, None where none was chosen."""
+        """Return the options of the stack, None if none was set."""
         if self._base is not None and not isinstance(self._base, StackOptions):
             raise ValidationError("stack_options", self._base, "must be StackOptions")
         if self._base is None and not self._chosen:
@@ -220,7 +222,7 @@ class RepositoryBuilder(Generic[R]):
         return replace(self._base or StackOptions(), **self._chosen)
 
     def _deployment(self) -> DeploymentPlan:
-        """Return what is to be opened, with every choice checked."""
+        """Check every option, and return what to deploy and open."""
         check_stack_name(self._location.name)
         check_namespace(self._namespace)
         options = self._options()

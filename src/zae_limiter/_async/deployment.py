@@ -1,4 +1,4 @@
-"""What is deployed around a table of DynamoDB: its stack is provided, its function kept as new as the client."""
+"""Deploys the stack around a table of DynamoDB, and keeps its aggregator at the client's version."""
 
 import logging
 from dataclasses import dataclass, replace
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("zae_limiter")
 
-# A table that has just been made answers late, and nobody's request waits for it.
+# A new table responds slowly, and no acquire waits for it.
 _DEADLINE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """A stack as it is wanted, who is told of work on it, and whether its function's code is to be replaced."""
+class RequestedStack:
+    """The requested options of a stack, a listener for progress, and whether to replace the aggregator's code."""
 
     options: StackOptions | None
     listener: "StackListener | None"
@@ -44,28 +44,30 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class DeploymentPlan:
-    """A limiter on DynamoDB: how it is opened, and what becomes of a function that is older than the client."""
+    """A limiter on DynamoDB: how to open it, and whether to update an aggregator that is older than the client."""
 
     opening: Opening
     location: DynamoLocation
     update: FunctionUpdate
 
     async def connect(self, parallel: Parallel, namespace: str) -> Scope:
-        """Open what is deployed, and bring its function to the client's version where that is wanted.
+        """Open a deployed limiter, and update its aggregator to the client's version if that is configured.
 
         Raises:
-            InfrastructureNotFoundError: There is no such limiter.
-            NamespaceNotFoundError: There is no such namespace.
-            VersionError: Versions do not go together.
+            InfrastructureNotFoundError: The limiter does not exist.
+            NamespaceNotFoundError: The namespace does not exist.
+            VersionError: The versions are incompatible.
         """
         return await open_scope(self.opening, parallel, namespace, self._keep_new)
 
     async def provide(self, options: StackOptions | None, listener: "StackListener | None" = None) -> None:
-        """See that stack, version record and default namespace are there; nothing is changed for a newer table.
+        """Create or update the stack, the version record and the default namespace.
+
+        Nothing is changed if the table requires a newer client.
 
         Raises:
-            VersionError: Versions do not go together.
-            InfrastructureError: It cannot be done; the text says why.
+            VersionError: The versions are incompatible.
+            InfrastructureError: The deployment failed; the error says why.
         """
         settings = replace(self.opening.settings, deadline_s=_DEADLINE_S)
         client = await open_client(replace(self.opening, settings=settings), Parallel("serial"))
@@ -80,7 +82,7 @@ class DeploymentPlan:
             await client.table.close()
 
     async def _seen(self, client: Client) -> VersionRecord | None:
-        """Return the version record of a table that this client may provide for, None where there is none yet."""
+        """Return the version record of the table, None if it has none; raise if this client must not change it."""
         try:
             seen = await VersionStore(client).read()
         except InfrastructureNotFoundError:
@@ -100,13 +102,14 @@ class DeploymentPlan:
     ) -> None:
         clients = self._clients()
         replaced = may_replace(seen, own_version(), self.update)
-        has_function = await runtime.in_thread(_provide, clients, self.location.name, Wish(options, listener, replaced))
+        wanted = RequestedStack(options, listener, replaced)
+        has_function = await runtime.in_thread(_provide, clients, self.location.name, wanted)
         kept = None if seen is None else seen.lambda_version
         version = (own_version() if replaced else kept) if has_function else None
         await VersionStore(client).set_deployed(version, None if options is None else options.audit_retention_days)
 
     async def _keep_new(self, client: Client, record: VersionRecord | None) -> None:
-        """Bring a function that is older than the client to its version, or say why it stays."""
+        """Update an aggregator that is older than the client, if that is configured."""
         if record is None or not compare(record, own_version()).function_outdated:
             return
         match self.update:
@@ -118,8 +121,8 @@ class DeploymentPlan:
                 await self._update_on_aws(client, record)
 
     async def _update_on_aws(self, client: Client, record: VersionRecord) -> None:
-        """Update where the client is allowed to; the limiter works with an older aggregator as well."""
-        # An endpoint that somebody names is DynamoDB's, and not where functions are.
+        """Update the aggregator if the client has permission; the limiter works with an older one as well."""
+        # A configured endpoint is that of DynamoDB. The Lambda endpoint is unknown then.
         if self.location.endpoint_url is not None:
             return
         try:
@@ -135,26 +138,26 @@ class DeploymentPlan:
         await VersionStore(client).set_deployed(own_version())
 
     def _clients(self) -> "Clients":
-        # Whoever only limits does not pay for the clients.
+        # Imported here, because a process that only limits does not need these clients.
         from zae_limiter.infra.clients import Clients
 
         return Clients(self.location.region, self.location.endpoint_url, self.opening.session)
 
 
-def _provide(clients: "Clients", name: str, wish: Wish) -> bool:
-    """Provide a stack, and return whether it has an aggregator."""
+def _provide(clients: "Clients", name: str, wanted: RequestedStack) -> bool:
+    """Create or update a stack, and return whether it has an aggregator."""
     from zae_limiter.infra.provision import provide, provide_missing
     from zae_limiter.infra.stack import ignore
 
-    listener = wish.listener or ignore
-    if wish.options is None:
+    listener = wanted.listener or ignore
+    if wanted.options is None:
         return provide_missing(name, clients, listener)
-    provide(name, clients, wish.options, listener, keep_code=not wish.replace)
-    return wish.options.enable_aggregator
+    provide(name, clients, wanted.options, listener, keep_code=not wanted.replace)
+    return wanted.options.enable_aggregator
 
 
 def _upload(clients: "Clients", name: str) -> None:
-    """Have the aggregator run from this package's code."""
+    """Replace the aggregator's code by that of this package."""
     from zae_limiter.infra.function import AggregatorFunction
     from zae_limiter.infra.lambda_package import build_package
 

@@ -1,7 +1,7 @@
-"""The table port over DynamoDB: calls are made, answers read, and what may be tried again is, within the deadline.
+"""The table port over DynamoDB: sends requests, parses responses, and retries within the deadline.
 
-What is tried again here is safe whatever became of the first try: a read, a transaction with its token, a call that
-never reached the server. A single write whose answer was lost is its caller's to judge.
+Only requests that are safe to repeat are retried here: a read, a transaction with its token, a request that never
+reached the server. After a single write whose response was lost, the caller decides.
 """
 
 import logging
@@ -44,7 +44,7 @@ from zae_limiter.transport.aio import Transport
 _log = logging.getLogger("zae_limiter")
 
 ADMIN_FACTOR = 5
-"""How many deadlines of an acquire a call of administration may take."""
+"""An admin call may take this many times the deadline of an acquire."""
 _PAUSES = Pauses(0.02, 0.2)
 _CONNECTING_TRIES = 3
 _CREATION_S = 300.0
@@ -52,78 +52,62 @@ _INDEX_LAG_S = 5.0
 _PARTITION_WRITES_PER_SECOND = 1000
 _OK = 200
 _SIGNED_AGAIN = 2
-"""How often a call that was refused for its time is signed again."""
+"""A request that was refused for its signing time is signed again at most this many times."""
 _DATED = ("UpdateItem", "PutItem", "DeleteItem", "TransactWriteItems")
-"""Calls whose content was decided on by the time: they do not mean the same at another."""
+"""Requests whose content depends on the time; they must not be sent again with another time."""
 
-_UNPROCESSED = TimeoutError("DynamoDB put parts of a batch off, again and again")
+_UNPROCESSED = TimeoutError("DynamoDB did not process all of a batch before the deadline")
 _UNCONFIRMED = Unavailable(TimeoutError("the server's time could not be confirmed"), ambiguous=False)
 _UNREADY = TimeoutError(f"the table could not be used within {_CREATION_S:.0f} s")
 
 Tried = tuple[Signer, HttpResponse | Unavailable]
-"""What a try has come to, and what it was signed by."""
+"""The signer of an attempt, and its result."""
 
 CapacityMeter = Callable[[str, list[dict[str, Any]]], None]
-"""Hears what every call has cost: its target, and the capacity it consumed."""
+"""Called after every request with its action and the capacity it consumed."""
 
 
 class TransportPort(Protocol):
-    """What makes one call, once."""
+    """Sends one request, once."""
 
     @property
     def signer(self) -> Signer:
-        """What the next call is signed by."""
+        """The signer of the next request."""
 
     async def call(self, call: DynamoDbCall, until_s: float) -> HttpResponse | Unavailable:
-        """Make one call, once."""
+        """Send one request, once."""
 
     async def call_alone(self, call: DynamoDbCall, until_s: float) -> HttpResponse | Unavailable:
-        """Make one call, once, on a new connection that is closed afterwards."""
+        """Send one request, once, on a new connection that is closed afterwards."""
 
     async def replace_keys(self, refused: Signer, until_s: float) -> None:
-        """Find keys anew, after the server has refused those of a signer as expired."""
+        """Find new credentials after the server refused those of a signer as expired."""
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Close all connections."""
 
 
 class _ClosedTransport:
-    """The caller of a closed table; every use of it raises, so an open table pays for no check."""
+    """The transport of a closed table; every use of it raises, so an open table needs no check."""
 
     def __init__(self, table_name: str) -> None:
         self._location = f"dynamodb://{table_name}"
 
     @property
     def signer(self) -> Signer:
-        """Refuse.
-
-        Raises:
-            RepositoryClosedError: Always.
-        """
+        """Raise RepositoryClosedError."""
         raise RepositoryClosedError(self._location)
 
     async def call(self, call: DynamoDbCall, until_s: float) -> HttpResponse | Unavailable:
-        """Refuse.
-
-        Raises:
-            RepositoryClosedError: Always.
-        """
+        """Raise RepositoryClosedError."""
         raise RepositoryClosedError(self._location)
 
     async def call_alone(self, call: DynamoDbCall, until_s: float) -> HttpResponse | Unavailable:
-        """Refuse.
-
-        Raises:
-            RepositoryClosedError: Always.
-        """
+        """Raise RepositoryClosedError."""
         raise RepositoryClosedError(self._location)
 
     async def replace_keys(self, refused: Signer, until_s: float) -> None:
-        """Refuse.
-
-        Raises:
-            RepositoryClosedError: Always.
-        """
+        """Raise RepositoryClosedError."""
         raise RepositoryClosedError(self._location)
 
     async def close(self) -> None:
@@ -132,7 +116,7 @@ class _ClosedTransport:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long calls may take: those an acquire waits for, and those of administration, which move more."""
+    """The deadline of the calls of an acquire, and the factor by which admin calls may take longer."""
 
     clock: Clock
     deadline_s: float
@@ -141,7 +125,7 @@ class Patience:
 
 
 class DynamoTable:
-    """A table of DynamoDB, or of an engine that speaks like it."""
+    """A table of DynamoDB, or of a compatible engine."""
 
     capabilities = BackendCapabilities(
         supports_infrastructure_management=True,
@@ -172,14 +156,14 @@ class DynamoTable:
         self.server_time = self._probe
 
     async def get(self, key: Key, *, consistent: bool = False, until_s: float | None = None) -> Item | None:
-        """The item, None if there is none."""
+        """Return the item, None if it does not exist."""
         answer = await self._read(self._calls.get(key, consistent), until_s)
         return responses.item_of(answer.body)
 
     async def batch_get(
         self, keys: Sequence[Key], *, consistent: bool = False, until_s: float | None = None
     ) -> list[Item | None]:
-        """The items in the order of their keys, None for each that is absent."""
+        """Return the items in the order of their keys, None for each that does not exist."""
         found: dict[Key, Item] = {}
         left = list(dict.fromkeys(keys))
         pauses = self._pauses(until_s or self._until_s())
@@ -188,6 +172,7 @@ class DynamoTable:
             answer = await self._read(self._calls.batch_get(some, consistent), until_s or self._until_s())
             items, unread = responses.batch_of(answer.body)
             found.update({Key(item["PK"], item["SK"]): item for item in items})
+            # Without a deadline of the caller, each batch that reads something gets a new one.
             if len(unread) < len(some) and until_s is None:
                 pauses = self._pauses(self._until_s())
             if unread:
@@ -196,15 +181,15 @@ class DynamoTable:
         return [found.get(key) for key in keys]
 
     async def query(self, query: Query, *, until_s: float | None = None) -> Page:
-        """One page of a partition of the table or of an index."""
+        """Return one page of a partition of the table or of an index."""
         answer = await self._read(self._calls.query(query), until_s or self._admin_until_s())
         return responses.page_of(answer.body)
 
     async def write(self, operation: Write, until_s: float | None = None) -> WriteOutcome:
-        """Carry out one operation, if its conditions hold; after a lost answer it is not sent again.
+        """Carry out one operation if its conditions hold; it is not sent again after a lost response.
 
-        One that was refused for its time was decided on by a clock that was wrong, so it is not sent again either: the
-        answer is the item as it stands, to be judged anew.
+        If it was refused for its signing time, it was decided with a wrong time. It is not sent again either: the
+        outcome is the stored item, and the caller decides again.
         """
         call = self._calls.write(operation)
         now_s = self._monotonic_s()
@@ -213,6 +198,7 @@ class DynamoTable:
             confirmed = await self._probe.confirm(by_s)
             return await self._seen(operation, by_s) if confirmed else _UNCONFIRMED
         signer = self._caller.signer
+        # The first attempt gets half of the time. `_send` repeats it in the other half if it never reached the server.
         first = await self._caller.call(call, (now_s + by_s) / 2)
         if isinstance(first, HttpResponse) and first.status == _OK and self._meter is None:
             if self._server.suspicious:
@@ -228,36 +214,39 @@ class DynamoTable:
     async def transact(
         self, operations: Sequence[Operation], token: str, *, until_s: float | None = None
     ) -> TransactOutcome:
-        """Carry out all of up to 100 operations, or none; after a lost answer it is sent again with its token."""
+        """Carry out up to 100 operations, all or none; after a lost response it is sent again with its token."""
         call = self._calls.transact(operations, token)
         until_s = until_s or self._admin_until_s()
         pauses = self._pauses(until_s)
         in_doubt: Unavailable | None = None
         if self._server.unconfirmed:
+            # The operations were decided before the time was known. A conflict makes the caller decide again.
             return Conflict() if await self._probe.confirm(until_s) else _UNCONFIRMED
         while True:
             answer = await self._send(call, until_s, again=False)
             outcome = _transacted(answer, len(operations))
             if isinstance(outcome, Unavailable) and outcome.ambiguous:
                 in_doubt = outcome
-            # A throttle, a conflict, a lost connection say nothing of what became of a try before.
+            # After a lost response, a throttle, a conflict or a lost connection does not show what the first attempt
+            # did. So the transaction is sent again until the token's result is known.
             if in_doubt is None or isinstance(outcome, Committed):
                 return outcome
             if isinstance(outcome, Cancelled):
+                # The lost attempt may still arrive and be carried out.
                 return replace(outcome, in_doubt=True)
             if not await pauses.wait():
                 return in_doubt
 
     async def _seen(self, operation: Write, until_s: float) -> Refused | Missing | Unavailable:
-        """Answer for a write that was not carried out with the item it was meant for."""
+        """Return the stored item as the outcome of a write that was not carried out."""
         try:
             item = await self.get(operation.key, consistent=True, until_s=until_s)
-        except RateLimiterUnavailable as away:
-            return Unavailable(away.cause or away, ambiguous=False)
+        except RateLimiterUnavailable as error:
+            return Unavailable(error.cause or error, ambiguous=False)
         return Missing() if item is None else Refused(item)
 
     async def batch_delete(self, keys: Sequence[Key]) -> None:
-        """Remove items, without a condition and not as one transaction."""
+        """Remove items unconditionally, not in one transaction."""
         left = list(dict.fromkeys(keys))
         pauses = self._pauses(self._admin_until_s())
         while left:
@@ -271,16 +260,16 @@ class DynamoTable:
                 await self._pause(pauses, _UNPROCESSED)
 
     async def create(self) -> None:
-        """Make the table where there is none, and wait until it can be used.
+        """Create the table unless it exists, and wait until it can be used.
 
         Raises:
-            RateLimiterUnavailable: DynamoDB does not answer, access is refused, or it takes too long.
+            RateLimiterUnavailable: DynamoDB does not respond, denies access, or takes too long.
         """
         if await self._done(self._calls.describe_table(), errors.no_such_table) is None:
             await self._done(self._calls.create_table(), errors.exists_already)
         pauses = self._pauses(self._monotonic_s() + _CREATION_S)
         while True:
-            # A table that was just made may not be known everywhere yet.
+            # A new table may not be visible everywhere yet, so a missing table is tolerated here.
             described = await self._done(self._calls.describe_table(), errors.no_such_table)
             if described is not None and responses.active(described.body):
                 break
@@ -288,10 +277,11 @@ class DynamoTable:
         await self._done(self._calls.update_time_to_live(), errors.enabled_already)
 
     async def size(self) -> None:
-        """Nothing: DynamoDB counts every six hours, and tells whoever may ask about tables."""
+        """Return None: DynamoDB counts items only every six hours, and reading the count needs another permission."""
 
     async def close(self) -> None:
-        """Close the connections for good; calls in flight and later calls raise RepositoryClosedError."""
+        """Close the connections permanently; calls in flight and later calls raise RepositoryClosedError."""
+        # Replaced first, so that no call begins while the connections are closed.
         caller, self._caller = self._caller, _ClosedTransport(self._name)
         await self._probe.stop()
         await caller.close()
@@ -307,16 +297,16 @@ class DynamoTable:
         return Backoff(self._patience.clock, self._patience.jitter, _PAUSES, until_s)
 
     async def _pause(self, pauses: Backoff, cause: Exception) -> None:
-        """Wait for a while.
+        """Wait before the next attempt.
 
         Raises:
-            RateLimiterUnavailable: That would be too long, for this cause.
+            RateLimiterUnavailable: The deadline leaves no time; ``cause`` becomes its cause.
         """
         if not await pauses.wait():
             raise RateLimiterUnavailable(cause, self._name)
 
     async def _done(self, call: DynamoDbCall, tolerated: Callable[[ServiceFailure], bool]) -> HttpResponse | None:
-        """Make a call of administration; None if it fails in the one way that is tolerated."""
+        """Make an admin call; None if it fails in the tolerated way."""
         answer = await self._answered(call, self._admin_until_s())
         if isinstance(answer, HttpResponse):
             return answer
@@ -325,10 +315,10 @@ class DynamoTable:
         raise self._error(answer)
 
     async def _read(self, call: DynamoDbCall, until_s: float | None) -> HttpResponse:
-        """Make a call that may be made again, until it is answered.
+        """Make a call that may be repeated, until it succeeds.
 
         Raises:
-            RateLimiterUnavailable: The deadline has passed, or access is refused.
+            RateLimiterUnavailable: The deadline has passed, or access is denied.
         """
         answer = await self._answered(call, until_s or self._until_s())
         if isinstance(answer, HttpResponse):
@@ -340,7 +330,7 @@ class DynamoTable:
         return RateLimiterUnavailable(problem.cause, self._name) if isinstance(problem, Retry) else problem
 
     async def _answered(self, call: DynamoDbCall, until_s: float) -> HttpResponse | ServiceFailure:
-        """Make a call that may be made again, until it is answered or refused for good.
+        """Make a call that may be repeated, until it succeeds or fails in a way that a retry cannot change.
 
         Raises:
             RateLimiterUnavailable: The deadline has passed.
@@ -360,9 +350,9 @@ class DynamoTable:
     async def _send(
         self, call: DynamoDbCall, until_s: float, *, again: bool, first: Tried | None = None
     ) -> HttpResponse | ServiceFailure | Unavailable:
-        """Make a call, and again where it never reached the server; ``again``: or where that is in doubt.
+        """Make a call, and repeat it if it never reached the server; if ``again``, also if that is unknown.
 
-        ``first`` is what a first try has come to, if there was one.
+        ``first`` is the first attempt, None if there was none yet.
         """
         pauses = self._pauses(until_s)
         attempt_s = (until_s - self._monotonic_s()) / 2
@@ -378,6 +368,7 @@ class DynamoTable:
             if answer.ambiguous:
                 hopeless = not again
             else:
+                # Only a network error may be temporary. A retry does not help against missing credentials.
                 hopeless = tries >= _CONNECTING_TRIES or not isinstance(answer.cause, OSError)
             if hopeless or not await pauses.wait():
                 return answer
@@ -385,10 +376,10 @@ class DynamoTable:
     async def _make(
         self, call: DynamoDbCall, until_s: float, attempt_s: float, first: Tried | None = None
     ) -> HttpResponse | ServiceFailure | Unavailable:
-        """Make a call once; where only its signature was refused, sign and make it again.
+        """Make a call once; if only its signature was refused, sign and send it again.
 
-        It is for its keys, or, unless its content goes by the time too, for its time. The date of one refusal may be
-        wrong, so there are two more tries.
+        A signature is refused for its credentials or for its time. A call whose content depends on the time is not sent
+        again for its time. Others are, twice, because the date of the first refusal may be wrong.
         """
         signed_again = 0
         dated = call.target.endswith(_DATED)
@@ -408,6 +399,7 @@ class DynamoTable:
             late = errors.clock_refused(failure)
             if late:
                 self._server.sign_by_suspect()
+            # For its time, a request is signed again twice. For its credentials, only if it was not signed again yet.
             may_sign = late and not dated and signed_again < _SIGNED_AGAIN
             if not may_sign and (signed_again or not errors.credentials_expired(failure)):
                 return failure
@@ -416,14 +408,14 @@ class DynamoTable:
                 return failure
 
     async def _confirm_time(self, until_s: float) -> None:
-        """Have a suspect date confirmed in the background; before any date is confirmed, wait for that."""
+        """Confirm a suspicious time in the background; wait for that if no time is confirmed yet."""
         if self._server.unconfirmed:
             await self._probe.confirm(until_s)
         else:
             self._probe.start()
 
     async def _replaced(self, refused: Signer, until_s: float) -> bool:
-        """Find keys anew; False if there are none but those that were refused."""
+        """Find new credentials; False if there are none but the refused ones."""
         try:
             await self._caller.replace_keys(refused, until_s)
         except Exception:  # noqa: BLE001 - a provider of keys may raise anything; the refusal says more
@@ -432,24 +424,24 @@ class DynamoTable:
 
 
 def _transacted(answer: HttpResponse | ServiceFailure | Unavailable, count: int) -> TransactOutcome:
-    """What a transaction of ``count`` operations has come to."""
+    """Return the outcome of a transaction of ``count`` operations."""
     if isinstance(answer, HttpResponse):
         return Committed()
     if isinstance(answer, Unavailable):
         return answer
-    # Decided on by a clock that was wrong: it is to be decided on again, as after a conflict.
+    # Refused for its time: it was decided with a wrong time, and a conflict makes the caller decide again.
     return Conflict() if errors.clock_refused(answer) else errors.transact_outcome(answer, count)
 
 
 async def open_table(
     location: DynamoLocation, deadline_s: float, clock: Clock, random: Random, session: Any = None
 ) -> DynamoTable:
-    """Return the table at a location, which need not be there yet.
+    """Return the table at a location; the table need not exist yet.
 
     Raises:
         ValidationError: No region is configured.
         StorageError: There are no credentials, or the configuration cannot be used.
-        RateLimiterUnavailable: Loading the credentials took longer than a call of administration may.
+        RateLimiterUnavailable: Loading the credentials took longer than an admin call may.
     """
     place = EndpointOptions(location.name, location.region, location.endpoint_url, deadline_s / 2)
     account = await _account(place, session, deadline_s * ADMIN_FACTOR)
@@ -459,11 +451,12 @@ async def open_table(
 
 
 async def _account(place: EndpointOptions, session: Any, within_s: float) -> Account:
-    """Find credentials and endpoint, together with other callers that open the same table.
+    """Find credentials and endpoint; callers that open the same table at the same time share one load.
 
-    A load that takes longer goes on, and the next opening uses it.
+    A load that takes too long continues, and the next caller uses it.
     """
     load = load_account(place, session)
+    # An error of the load is raised by `result` below.
     with suppress(Exception):
         await runtime.shared(load, within_s)
     if not load.done():
@@ -474,8 +467,8 @@ async def _account(place: EndpointOptions, session: Any, within_s: float) -> Acc
 
 
 def choose_transport(account: Account, clock: Clock, server: ServerClock) -> TransportPort:
-    """Return the lean transport, or botocore's where there is a reason to use it."""
+    """Return this package's transport, or botocore's if the configuration requires it."""
     if account.reason_to_carry is None:
         return Transport(account, clock, server)
-    _log.info("botocore carries the calls, at its own price: %s", account.reason_to_carry)
+    _log.info("Using botocore for calls to DynamoDB, which is slower: %s", account.reason_to_carry)
     return BotocoreTransport(account, clock, server)

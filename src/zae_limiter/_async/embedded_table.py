@@ -1,9 +1,9 @@
-"""The table port over the embedded tables: calls are made in place, and tried again while the file is busy.
+"""The table port over the embedded tables: calls run in this thread, and are repeated while the file is busy.
 
-The wait is here, so a caller that is cancelled is cancelled between two tries, with nothing in flight, and a lock
-held by another process never stops an event loop. Sweeps and checkpoints are started here, every so many writes.
+The waiting is done here and not by the tables. So a caller is cancelled between two attempts, with nothing in flight,
+and a lock of another process never blocks the event loop. Every 256 writes, a sweep or a checkpoint may be started.
 
-A long read is made in slices, and other tasks of the loop run between two of them.
+A long read is made in slices, and other tasks of the loop run between two slices.
 """
 
 import logging
@@ -34,23 +34,23 @@ _WAITS = Pauses(0.0002, _LONGEST_WAIT_S, immediate=True)
 _WRITES_BETWEEN_UPKEEP = 256
 _SWEEP_EVERY_MS = 60_000
 _LONGEST_UPKEEP_MS = 600_000
-# Four items looked at for every write: a sweep outruns any number of items being created.
+# A sweep checks four items per write, so it is faster than any creation of items.
 _ITEMS_PER_SWEEP = 4 * _WRITES_BETWEEN_UPKEEP
 _KEYS_PER_DELETE = 100
-# A slice keeps fewer objects than a young collection of the garbage collector waits for. More would survive collections
-# again and again, until a full one runs beside the report.
+# A slice makes fewer objects than the garbage collector's threshold for a young collection. With more, objects would
+# survive several collections, until a full collection stops everything during a report.
 _BUCKETS_PER_LOOK = 32
 _ITEMS_PER_PAGE = 50
 _KEYS_IN_PASSING = 32
-"""A read of more keys than this belongs to a report, not to an acquire."""
-# An operation of a transaction usually changes several pages: an item, its keys and its places in indexes.
+"""A read of more keys than this belongs to a report and not to an acquire."""
+# An operation of a transaction usually changes several pages: those of an item, its key and its index entries.
 _WRITES_PER_OPERATION = 4
 _LOG_PAUSES = 20
 _HELD_BACK_EVERY_MS = 60_000
 
 
 class EmbeddedTable:
-    """A table in this process's memory or in a file, behind the port."""
+    """A table in the memory of this process or in a SQLite file."""
 
     capabilities = BackendCapabilities()
     inline = True
@@ -71,24 +71,24 @@ class EmbeddedTable:
         renew_in_copies(self)
 
     def renew(self, *, restored: bool) -> None:
-        """Do without the upkeep of the parent, in a forked child: its thread is not in this process."""
+        """Note in a forked child that no upkeep runs: the thread of the parent does not exist here."""
         if not restored:
             self._upkeep_runs = False
 
     @property
     def log(self) -> "EmbeddedTable":
-        """The log of what buckets have used: this table keeps one."""
+        """The log of what buckets have used."""
         return self
 
     def now(self) -> TimeBounds:
-        """The machine's time: every process that shares the table has the same clock."""
+        """Return the machine's time, which every process that shares the table has in common."""
         now_ms = self._clock.now_ms()
         if now_ms >= self._hour_ends_ms:
             self._turn_hour(now_ms)
         return now_ms, now_ms
 
     async def get(self, key: Key, *, consistent: bool = False, until_s: float | None = None) -> Item | None:
-        """The item, None if there is none; every read is consistent."""
+        """Return the item, None if it does not exist; every read is consistent."""
         try:
             return self._table.get(key)
         except Busy:
@@ -97,7 +97,7 @@ class EmbeddedTable:
     async def batch_get(
         self, keys: Sequence[Key], *, consistent: bool = False, until_s: float | None = None
     ) -> list[Item | None]:
-        """The items in the order of their keys, None for each that is absent, all as of one moment."""
+        """Return the items in the order of their keys, None for each that does not exist, from one snapshot."""
         if len(keys) > _KEYS_IN_PASSING:
             await self._give_way()
         try:
@@ -106,7 +106,7 @@ class EmbeddedTable:
             return await self._read_when_free(self._table.batch_get, keys, until_s)
 
     async def query(self, query: Query) -> Page:
-        """One page of a partition of the table or of an index, shorter than its limit where that is large."""
+        """Return one page of a partition of the table or of an index, with at most 50 items."""
         if query.limit is None or query.limit > _ITEMS_PER_PAGE:
             query = replace(query, limit=_ITEMS_PER_PAGE)
         await self._give_way()
@@ -116,7 +116,7 @@ class EmbeddedTable:
             return await self._read_when_free(self._table.query, query)
 
     async def write(self, operation: Write, until_s: float | None = None) -> WriteOutcome:
-        """Carry out one operation, if its conditions hold."""
+        """Carry out one operation if its conditions hold."""
         self._writes_to_upkeep -= 1
         if self._writes_to_upkeep <= 0:
             await self._keep_up()
@@ -128,7 +128,7 @@ class EmbeddedTable:
     async def transact(
         self, operations: Sequence[Operation], token: str, *, until_s: float | None = None
     ) -> TransactOutcome:
-        """Carry out all operations, or none; the token is not needed, for nothing here is ever ambiguous."""
+        """Carry out all operations, or none; the token is not used, because no outcome is ambiguous here."""
         await self._count(len(operations))
         try:
             return self._table.transact(operations)
@@ -136,7 +136,7 @@ class EmbeddedTable:
             return await self._write_when_free(self._table.transact, operations, until_s)
 
     async def batch_delete(self, keys: Sequence[Key]) -> None:
-        """Remove items, some at a time, so that neither this loop nor other writers are held up for long."""
+        """Remove items, 100 at a time, so that neither this loop nor other writers wait long."""
         self.now()
         for start in range(0, len(keys), _KEYS_PER_DELETE):
             some = keys[start : start + _KEYS_PER_DELETE]
@@ -148,25 +148,25 @@ class EmbeddedTable:
             await runtime.sleep(0)
 
     async def log_changes(self, start: int) -> int | None:
-        """Log what some buckets have used so far; return where to go on, None if the log is complete."""
+        """Log what some buckets have used; return the start of the next call, None if the log is complete."""
         self.now()
         await self._give_way()
         await self._count(_BUCKETS_PER_LOOK)
         return await self._read_when_free(self._log_some, start)
 
     async def changes(self, after: int, limit: int) -> list[Change]:
-        """The next of the logged changes after a sequence, at most so many, in their order."""
+        """Return at most ``limit`` logged changes after a sequence number, in order."""
         await self._give_way()
         return await self._read_when_free(lambda span: self._table.changes(*span), (after, limit))
 
     async def trim(self, up_to: int) -> None:
-        """Forget the logged changes up to a sequence, included."""
+        """Delete the logged changes up to and including a sequence number."""
         await self._read_when_free(self._table.trim, up_to)
 
     async def size(self) -> TableSize:
-        """Count the items, on a thread where that reads a file.
+        """Return the size of the table; a file is measured on a thread.
 
-        A log that has grown long is shortened first, so that the size shows whether that works.
+        A long write-ahead log is shortened first, so that the result shows whether other programs prevent it.
         """
         if self._table.upkeep_waits:
             if not self._upkeep_runs and self._table.wants_checkpoint():
@@ -177,17 +177,17 @@ class EmbeddedTable:
         return await self._read_when_free(lambda _: self._table.size(), None)
 
     async def close(self) -> None:
-        """Let go of everything; no other call may follow."""
+        """Release everything; no other call may follow."""
         if self._table.upkeep_waits:
             await runtime.in_thread(self._table.close)
         else:
             self._table.close()
 
     async def _read_when_free(self, call: Callable[[A], R], argument: A, until_s: float | None = None) -> R:
-        """Make a call again until the file is free.
+        """Repeat a call until the file is free.
 
         Raises:
-            RateLimiterUnavailable: the file was busy all the time up to the deadline.
+            RateLimiterUnavailable: The file stayed busy until the deadline.
         """
         try:
             return await self._when_free(call, argument, until_s)
@@ -197,17 +197,17 @@ class EmbeddedTable:
     async def _write_when_free(
         self, call: Callable[[A], R], argument: A, until_s: float | None = None
     ) -> R | Unavailable:
-        """Make a write again until the file is free; past the deadline it is unavailable, and nothing was written."""
+        """Repeat a write until the file is free; after the deadline return Unavailable, and nothing was written."""
         try:
             return await self._when_free(call, argument, until_s)
         except TimeoutError as late:
             return Unavailable(late, ambiguous=False)
 
     async def _when_free(self, call: Callable[[A], R], argument: A, until_s: float | None) -> R:
-        """Make a call again after waits that grow, until it is not refused as busy.
+        """Repeat a call after growing pauses until it does not raise Busy.
 
         Raises:
-            TimeoutError: the deadline has passed.
+            TimeoutError: The deadline has passed.
         """
         started_s = self._clock.monotonic_s()
         if until_s is None:
@@ -219,11 +219,11 @@ class EmbeddedTable:
         raise TimeoutError(f"the file was locked by others for {self._clock.monotonic_s() - started_s:.1f} s")
 
     def _log_some(self, start: int) -> int | None:
-        """Log what the next buckets have used so far."""
+        """Log what the next buckets have used."""
         return self._table.log_open(start, _BUCKETS_PER_LOOK)
 
     def _turn_hour(self, now_ms: int) -> None:
-        """Tell the table which hour it is."""
+        """Set the current hour of the table."""
         self._table.hour = hour = now_ms // HOUR_MS
         self._hour_ends_ms = (hour + 1) * HOUR_MS
 
@@ -234,7 +234,7 @@ class EmbeddedTable:
             await self._keep_up()
 
     async def _keep_up(self) -> None:
-        """Start a sweep or a checkpoint if one is due, and pause if the log is too long for further writes."""
+        """Start a sweep or a checkpoint if one is due, and pause if the write-ahead log is too long."""
         self._writes_to_upkeep = _WRITES_BETWEEN_UPKEEP
         now_ms = self._clock.now_ms()
         if now_ms < self._hour_ends_ms - HOUR_MS:
@@ -242,7 +242,7 @@ class EmbeddedTable:
             self._turn_hour(now_ms)
         sweeps = now_ms >= self._sweep_due_ms
         if now_ms >= self._upkeep_lost_ms:
-            # Its caller was interrupted before it began.
+            # An interrupt may have come between setting the flag and starting the upkeep. It would never run again.
             self._upkeep_runs = False
         if not self._upkeep_runs and (sweeps or self._table.wants_checkpoint()):
             self._upkeep_lost_ms = now_ms + _LONGEST_UPKEEP_MS
@@ -254,9 +254,10 @@ class EmbeddedTable:
         await self._pause()
 
     async def _give_way(self) -> None:
-        """Let other tasks run before the next slice of a report, and let upkeep in the background end.
+        """Let other tasks run before the next slice of a report, and let background upkeep end.
 
-        A checkpoint holds writers up until its thread has had the interpreter several times. A report would keep it.
+        A checkpoint blocks writers until its thread has had the interpreter lock several times. A report would delay
+        that.
         """
         await runtime.sleep(0)
         for _ in range(_LOG_PAUSES):
@@ -265,18 +266,19 @@ class EmbeddedTable:
             await runtime.sleep(_LONGEST_WAIT_S)
 
     async def _pause(self) -> None:
-        """Wait a moment for a checkpoint in the background while the log is close to its limit."""
+        """Wait up to 0.1 s for a background checkpoint while the write-ahead log is close to its limit."""
         for _ in range(_LOG_PAUSES):
             if not (self._upkeep_runs and self._table.is_crowded()):
                 return
-            # The next write comes here too: otherwise other tasks would go on at full speed.
+            # The next write of any task pauses too. Otherwise other tasks would continue at full speed.
             self._writes_to_upkeep = 0
             await runtime.sleep(_LONGEST_WAIT_S)
 
     def _tidy(self, sweeps: bool) -> None:
-        """Run a checkpoint if one is wanted, and look for expired items; a busy file is left for next time.
+        """Run a checkpoint if one is due, and remove expired items.
 
-        The next call to the table raises what is wrong with its file; and it may have been closed meanwhile.
+        Errors are ignored: a busy file is retried later, and a closed one needs no upkeep. The next call to the table
+        raises any other error.
         """
         try:
             self._shorten_log()
@@ -290,7 +292,7 @@ class EmbeddedTable:
             self._upkeep_runs = False
 
     def _shorten_log(self) -> None:
-        """Run a checkpoint if one is wanted, and warn now and then if others prevent it."""
+        """Run a checkpoint if one is due, and warn at most once a minute if other programs prevent it."""
         if not self._table.wants_checkpoint():
             return
         self._table.checkpoint(self._clock.monotonic_s)
@@ -300,6 +302,6 @@ class EmbeddedTable:
             self._held_back_due_ms = now_ms + _HELD_BACK_EVERY_MS
             _log.warning(
                 "The write-ahead log cannot be shortened: %s MiB. Another program probably keeps a read transaction "
-                "open on the file, such as a SQLite shell or a copy in progress; end it.",
+                "open on the file, such as a SQLite shell or a copy in progress. End that transaction.",
                 size_bytes // 2**20,
             )

@@ -1,4 +1,4 @@
-"""Opening a table: which one a URL names, and the namespace in it."""
+"""Opens the table of a URL, and a namespace in it."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ _WAITS = Pauses(0.005, 0.005)
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What is to be opened, and how; ``session`` is the caller's own of botocore or boto3, if there is one."""
+    """What to open, and how; ``session`` is the caller's botocore or boto3 session, None if not given."""
 
     location: Location
     settings: Settings
@@ -45,21 +45,23 @@ class Opening:
     session: Any = None
 
     async def namespace_id(self, client: Client, name: str) -> str:
-        """Return the id of a namespace; the default one is there from the beginning, where tables make themselves.
+        """Return the id of a namespace; in a table that is created on opening, register the default namespace.
 
         Raises:
-            NamespaceNotFoundError: There is no such namespace.
+            NamespaceNotFoundError: The namespace does not exist.
         """
         store = NamespaceStore(client)
         found = await (store.register(name) if self._makes and name == DEFAULT_NAMESPACE else store.find(name))
         return found.id
 
     async def check_version(self, client: Client) -> VersionRecord | None:
-        """Require a table that this package can use; one that makes itself gets its version record. Return it.
+        """Check that this package can use the table, and return its version record, None if it has none.
+
+        A table that is created on opening gets a version record.
 
         Raises:
             IncompatibleSchemaError: Its items have another layout.
-            VersionMismatchError: It asks for a newer client.
+            VersionMismatchError: It requires a newer client.
         """
         versions = VersionStore(client)
         record = await (versions.ensure() if self._makes else versions.read())
@@ -75,17 +77,17 @@ class Opening:
 
 
 def located(url: str | None) -> Location:
-    """Return the location a URL names; without a URL it is a file in the user's data directory.
+    """Return the location of a URL; without a URL, a file in the user's data directory.
 
     Raises:
-        ValidationError: The URL is none of those there are.
+        ValidationError: The URL is invalid.
     """
     return SqliteLocation(default_path(), is_default=True) if url is None else parse_location(url)
 
 
 def own_version() -> str:
     """Return the version of this package."""
-    # Loaded late: most tables ask for no version of their clients.
+    # Imported here, because most tables do not require a version of their clients.
     from importlib import metadata
 
     return metadata.version("zae-limiter")
@@ -97,11 +99,11 @@ async def open_scope(
     namespace: str,
     prepare: Callable[[Client, VersionRecord | None], Awaitable[None]] | None = None,
 ) -> Scope:
-    """Open the table, and a namespace of it; ``prepare`` is called with the table's version record before it is used.
+    """Open the table and a namespace; ``prepare`` is called with the version record before the table is used.
 
     Raises:
-        NamespaceNotFoundError: There is no such namespace.
-        VersionError: The table is of another schema, or asks for a newer client.
+        NamespaceNotFoundError: The namespace does not exist.
+        VersionError: The table has another schema, or requires a newer client.
     """
     client = await open_client(opening, parallel)
     try:
@@ -116,7 +118,7 @@ async def open_scope(
 
 
 async def open_client(opening: Opening, parallel: Parallel) -> Client:
-    """Open the table and return a client of it."""
+    """Open the table and return a client for it."""
     table: Table
     match opening.location:
         case MemoryLocation():
@@ -136,10 +138,10 @@ def _embedded(table: BlockingTable, opening: Opening) -> EmbeddedTable:
 
 
 async def _open_file(location: SqliteLocation, opening: Opening) -> BlockingTable:
-    """Open a file on a thread, for that reads and syncs a disk; a locked one is tried again until the deadline.
+    """Open a file on a thread, because that waits for the disk; retry until the deadline if the file is locked.
 
     Raises:
-        StorageError: The file cannot be used, or was locked all the time.
+        StorageError: The file cannot be used, or stayed locked until the deadline.
     """
     started_s = opening.clock.monotonic_s()
     backoff = Backoff(opening.clock, lambda: 1.0, _WAITS, started_s + opening.settings.deadline_s)
@@ -158,14 +160,14 @@ def _file(location: SqliteLocation) -> BlockingTable:
     from zae_limiter.tables.sqlite.table import SqliteTable
 
     if location.is_default:
-        # Earlier versions created the user's own file with the modes of the umask.
+        # Older versions created the default file with the mode of the umask, so others may be able to read it.
         tighten(location.path)
     return SqliteTable(location.path, wait_s=0)
 
 
 async def _dynamo(place: DynamoLocation, opening: Opening) -> Table:
-    """Open a table of DynamoDB; where it is to be created and is not there, make it."""
-    # On a thread at first: loading botocore takes long.
+    """Open a table of DynamoDB; create it if the location says so and it does not exist."""
+    # Loading botocore takes long and would block the event loop, so a thread does it first.
     await runtime.in_thread(_load_dynamo)
     from zae_limiter._async.dynamodb_table import open_table
 
@@ -181,12 +183,12 @@ async def _dynamo(place: DynamoLocation, opening: Opening) -> Table:
 
 
 def _load_dynamo() -> None:
-    """Load the table of DynamoDB and its transports."""
+    """Import the table of DynamoDB and its transports."""
     from zae_limiter._async.dynamodb_table import open_table  # noqa: F401 - only to load it
 
 
 def default_path() -> str:
-    """Return the file that is used where nobody names another."""
+    """Return the path of the default file."""
     from platformdirs import user_data_path
 
     return str(Path(user_data_path("zae-limiter", appauthor=False)) / "limiter.db")

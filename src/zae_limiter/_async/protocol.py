@@ -1,4 +1,4 @@
-"""RepositoryProtocol: what the limiter calls on a repository, and the repository behind any wrappers."""
+"""The interface that a limiter needs of a repository, and the search for the repository inside its wrappers."""
 
 from abc import abstractmethod
 from typing import Any, Protocol, runtime_checkable
@@ -8,16 +8,16 @@ from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.status import BackendCapabilities
 
 _WRAPPER = ("name", "ensure_infrastructure", "ping", "close", "wrapped")
-# The search must end: a mock has an endless chain of `wrapped`.
+# Bounds the search, because a mock has an endless chain of `wrapped`.
 _MOST_WRAPPERS = 16
 
 
 @runtime_checkable
 class RepositoryProtocol(Protocol):
-    """A repository, or a wrapper that adds to one and exposes it as ``wrapped``.
+    """A repository, or a wrapper that exposes one as ``wrapped``.
 
-    A limiter calls these verbs and the admin verbs on the wrapper. Admin verbs that the wrapper lacks are called on the
-    repository that it wraps. Tokens are taken from that repository directly.
+    A limiter calls these methods and the admin methods on the wrapper. Admin methods that the wrapper lacks are called
+    on the wrapped repository. Acquires always use the wrapped repository directly.
     """
 
     @property
@@ -29,26 +29,26 @@ class RepositoryProtocol(Protocol):
         """The features of the table."""
 
     async def ensure_infrastructure(self) -> None:
-        """Deploy what the repository needs."""
+        """Deploy the stack of the repository."""
 
     async def ping(self) -> bool:
-        """Return whether the table answers."""
+        """Return whether the table responds."""
 
     async def close(self) -> None:
         """Close the table."""
 
 
 class ScopedRepository:
-    """A repository with a scope of its own, which a wrapper does not have."""
+    """A repository with a scope; a wrapper has none."""
 
     @property
     @abstractmethod
     def scope(self) -> Scope:
-        """The table, the namespace, and the client's memory of it."""
+        """The table, the namespace and its caches."""
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a scope; False if a deprecated constructor named it and no verb has opened it yet."""
+        """Whether there is a scope; False after a deprecated constructor, until a method has opened the table."""
         return True
 
 
@@ -66,5 +66,5 @@ def unwrap(repository: object) -> ScopedRepository:
             break
         found = found.wrapped
     kind = RepositoryProtocol.__name__
-    reason = f"must come from open(), connect() or builder(), or be a {kind} that exposes such a one as `wrapped`"
+    reason = f"must come from open(), connect() or builder(), or be a {kind} that exposes one of these as `wrapped`"
     raise ValidationError("repository", repository, reason)

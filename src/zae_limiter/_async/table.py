@@ -1,8 +1,8 @@
-"""The table port: what everything above asks of storage. Operations and answers are values.
+"""The table port: the interface of storage that everything above uses. Operations and outcomes are values.
 
-Reads raise ``RateLimiterUnavailable`` when the table does not answer; writes answer ``Unavailable``. An operation
-that no table could carry out (a float, an empty key) raises ``ValidationError``. ``until_s`` is when an answer must be
-in, by the clock that never goes back; without it a call has the deadline that the table was opened with.
+If the table does not respond, reads raise ``RateLimiterUnavailable``, and writes return ``Unavailable``. An operation
+that no table could carry out (a float, an empty key) raises ``ValidationError``. ``until_s`` is the deadline by the
+monotonic clock. If it is None, a call has the deadline that the table was opened with.
 """
 
 from collections.abc import Sequence
@@ -15,81 +15,81 @@ from zae_limiter.schema.operations import Change, Key, Operation, Page, Query, W
 
 
 class ChangeLog(Protocol):
-    """What buckets have used, logged by the table itself; a deployed table has a stream instead."""
+    """A log of what buckets have used, kept by an embedded table; a deployed table has a stream instead."""
 
     async def log_changes(self, start: int) -> int | None:
-        """Log what some buckets have used so far; return where to go on, None if the log is complete.
+        """Log what some buckets have used; return the start of the next call, None if the log is complete.
 
-        ``start`` is 0 at first.
+        ``start`` is 0 in the first call.
         """
 
     async def changes(self, after: int, limit: int) -> list[Change]:
-        """The next of the logged changes after a sequence, at most so many, in their order."""
+        """Return at most ``limit`` logged changes after a sequence number, in order."""
 
     async def trim(self, up_to: int) -> None:
-        """Forget the logged changes up to a sequence, included."""
+        """Delete the logged changes up to and including a sequence number."""
 
 
 class ServerTimePort(Protocol):
-    """The clock of a server, known by its responses and therefore only within bounds."""
+    """The clock of a server, known from its responses and therefore only within bounds."""
 
     def narrow(self) -> None:
-        """Learn the time better, in the background."""
+        """Narrow the bounds in the background."""
 
     def latest_ms(self, local_s: float) -> int | None:
-        """The latest it may have shown at a time of the clock that never goes back, None if nothing is known of it."""
+        """Return the latest time it may have shown at ``local_s`` of the monotonic clock, None if unknown."""
 
 
 class Table(Protocol):
-    """One table of items. Items it answers with are never changed, by it or by the caller."""
+    """One table of items; neither the table nor the caller changes an item that was returned."""
 
     @property
     def capabilities(self) -> BackendCapabilities:
-        """What the table can do."""
+        """The features of the table."""
 
     @property
     def inline(self) -> bool:
-        """Whether a write is never suspended half done: a caller that was cancelled has nothing in flight."""
+        """Whether a write is never suspended halfway, so that a cancelled caller has nothing in flight."""
 
     @property
     def log(self) -> ChangeLog | None:
-        """The log of what buckets have used, None if the table keeps none."""
+        """The log of what buckets have used, None if the table has no log."""
 
     @property
     def index_lag_s(self) -> float:
-        """How long a read that does not ask for the newest may miss what was written; 0 where every read shows it."""
+        """The seconds for which an index or an eventually consistent read may miss a write; 0 if none ever does."""
 
     @property
     def server_time(self) -> ServerTimePort | None:
-        """The clock of the server, None where the machine's clock counts."""
+        """The clock of the server, None if the machine's clock is used."""
 
     def now(self) -> TimeBounds:
-        """The time by the clock that counts: the server's where there is one, else the machine's."""
+        """Return the time by the server's clock, or by the machine's if the table is embedded."""
 
     async def get(self, key: Key, *, consistent: bool = False, until_s: float | None = None) -> Item | None:
-        """The item, None if there is none."""
+        """Return the item, None if it does not exist."""
 
     async def batch_get(
         self, keys: Sequence[Key], *, consistent: bool = False, until_s: float | None = None
     ) -> list[Item | None]:
-        """The items in the order of their keys, None for each that is absent."""
+        """Return the items in the order of their keys, None for each that does not exist."""
 
     async def query(self, query: Query) -> Page:
-        """One page of a partition of the table or of an index."""
+        """Return one page of a partition of the table or of an index."""
 
     async def write(self, operation: Write, until_s: float | None = None) -> WriteOutcome:
-        """Carry out one operation, if its conditions hold."""
+        """Carry out one operation if its conditions hold."""
 
     async def transact(
         self, operations: Sequence[Operation], token: str, *, until_s: float | None = None
     ) -> TransactOutcome:
-        """Carry out all of up to 100 operations, or none; the token makes an ambiguous one safe to send again."""
+        """Carry out up to 100 operations, all or none; with its token, a transaction is safe to repeat."""
 
     async def batch_delete(self, keys: Sequence[Key]) -> None:
-        """Remove items, without a condition and not as one transaction."""
+        """Remove items unconditionally, not in one transaction."""
 
     async def size(self) -> TableSize | None:
-        """How much it holds, None where only the service around the table knows."""
+        """Return the size of the table, None for DynamoDB."""
 
     async def close(self) -> None:
-        """Let go of everything; no other call may follow."""
+        """Release everything; no other call may follow."""

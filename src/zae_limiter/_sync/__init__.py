@@ -1,1 +1,1 @@
-"""The part that waits: written by hand here, mirrored into the sync tree."""  # generated from _async by tools/mirror.py; do not edit
+"""The client: written by hand in `_async`, from which `tools/mirror.py` generates `_sync`."""  # generated from _async by tools/mirror.py; do not edit

@@ -1,4 +1,4 @@
-"""The deprecated constructors: a limiter that is only named is opened by its first verb that waits."""  # generated from _async by tools/mirror.py; do not edit
+"""The deprecated constructors: they take a name, and the first method that needs the table opens it."""  # generated from _async by tools/mirror.py; do not edit
 
 import warnings
 from collections.abc import Callable
@@ -44,12 +44,12 @@ class Named(TypedDict, total=False):
 
 
 class LateRepository(SyncRepository):
-    """A repository that was only named; the first verb that waits opens it."""
+    """A repository that has only a name; its first method that needs the table opens it."""
 
     opens_first = (*ADMIN_VERBS, "namespace", "__enter__")
 
     def __init__(self, named: Named, *, owns_table: bool = True) -> None:
-        """Choose what is named, as a builder would.
+        """Check the arguments and store them in a builder.
 
         Raises:
             ValidationError: There is no name, or it is invalid.
@@ -60,7 +60,7 @@ class LateRepository(SyncRepository):
             raise TypeError(f"unexpected keyword argument {sorted(unknown)[0]!r}")
         name, options = named.get("name"), named.get("stack_options")
         if name is None:
-            raise ValidationError("repository", None, "must be one that was opened, as by connect() or builder()")
+            raise ValidationError("repository", None, "must be open: use connect() or builder()")
         check_stack_name(name)
         location = DynamoLocation(name, named.get("region"), named.get("endpoint_url"))
         mode, session = named.get("parallel_mode", "auto"), named.get("session")
@@ -79,13 +79,13 @@ class LateRepository(SyncRepository):
         renew_in_copies(self)
 
     def renew(self, *, restored: bool) -> None:
-        """Open the repository in this process, if the parent was just opening it."""
+        """Replace the lock in a forked child, where a task or thread of the parent may hold it forever."""
         if not restored:
             self._lock = runtime.Lock()
 
     @property
     def is_open(self) -> bool:
-        """Whether a verb has opened it."""
+        """Whether a method has opened the table."""
         return self._opened is not None
 
     @property
@@ -103,21 +103,22 @@ class LateRepository(SyncRepository):
         return self._location
 
     def opened(self, *, deploy: bool = False) -> None:
-        """Open the repository if it is not open yet; ``deploy`` sees to its stack first.
+        """Open the repository unless it is open; if ``deploy``, deploy its stack first.
 
         Raises:
-            RepositoryClosedError: It was closed before that, or meanwhile.
+            RepositoryClosedError: It was closed before or during the call.
         """
         if not self.is_open:
             self._open(deploy)
 
     def _open(self, deploy: bool) -> None:
         with self._lock:
+            # Checked again: another caller may have opened or closed it while this one waited for the lock.
             if not self.is_open and not self._closed:
                 self._opened = (self._builder.build() if deploy or self._deploys else self._builder.connect())
             scope = self._scope
         if self._closed:
-            # close() was called during the opening, and had nothing to close yet.
+            # close() was called while the table was being opened, and had nothing to close yet.
             scope.client.close()
             raise RepositoryClosedError(self.name)
 
@@ -128,7 +129,7 @@ class LateRepository(SyncRepository):
         super().ensure_infrastructure()
 
     def ping(self) -> bool:
-        """Return whether the table can be opened and answers; False after ``close()``."""
+        """Return whether the table can be opened and responds; False after ``close()``."""
         try:
             self.opened()
         except (RateLimiterUnavailable, RepositoryClosedError):
@@ -136,14 +137,14 @@ class LateRepository(SyncRepository):
         return super().ping()
 
     def close(self) -> None:
-        """Close for good; a scope that is being opened is closed by the call that opens it."""
+        """Close permanently; a call that is opening the table closes it."""
         self._closed = self._owns_table
         if self.is_open:
             super().close()
 
 
 class LateRateLimiter(SyncRateLimiter):
-    """A limiter of a repository that was only named; its verbs open the repository first."""
+    """A limiter for a repository that has only a name; its methods open the repository first."""
 
     opens_first = ("available", "time_until_available", "__enter__")
 
@@ -152,15 +153,15 @@ class LateRateLimiter(SyncRateLimiter):
         self._late = repository
 
     def opened(self) -> BucketClient:
-        """Return the client of the repository, opened now if it is not open yet."""
+        """Return the client of the repository; open the repository first if needed."""
         self._late.opened()
-        # Another task may have been faster.
+        # Another task may have set it while this one waited.
         if not hasattr(self, "_client"):
             super()._begin(self._late)
         return self._client
 
     def opened_or_unavailable(self) -> BucketClient:
-        """Return the client; one that fails every take if the repository cannot be opened in time."""
+        """Return the client, or one whose acquires all fail if the repository cannot be opened in time."""
         try:
             return self.opened()
         except RateLimiterUnavailable as error:
@@ -169,14 +170,14 @@ class LateRateLimiter(SyncRateLimiter):
     def acquire(
         self, entity_id: str, resource: str, consume: dict[str, int], limits: Any = None, on_unavailable: Any = None
     ) -> SyncLease:
-        """Take as ``SyncRateLimiter.acquire`` does; entering opens first."""
+        """Return a lease as ``SyncRateLimiter.acquire`` does; entering the lease opens the repository first."""
         if hasattr(self, "_client"):
             return super().acquire(entity_id, resource, consume, limits, on_unavailable)
         return LateLease(self, (entity_id, resource), consume, limits, on_unavailable)
 
 
 class UnavailableClient(BatchedClient):
-    """A client of a store that could not be opened in time: every take fails with the error of the opening."""
+    """A client for a store that could not be opened in time; every acquire fails with the error of the opening."""
 
     def __init__(self, error: RateLimiterUnavailable, on_unavailable: object) -> None:
         self.lease_mutex = runtime.Mutex()
@@ -188,23 +189,19 @@ class UnavailableClient(BatchedClient):
         return 0.0
 
     def cascading_limits(self, bucket: object) -> NoReturn:
-        """Fail, before anything is taken.
-
-        Raises:
-            RateLimiterUnavailable: Always.
-        """
+        """Raise RateLimiterUnavailable, before anything is consumed."""
         raise self._error
 
     def see_through(self, _: object) -> None:
-        """Settle nothing, because nothing was taken."""
+        """Settle nothing, because nothing was consumed."""
 
     def choice(self, asked: object) -> OnUnavailable:
-        """Return what to do: as the call says, else as the constructor did, else block."""
+        """Return the choice of the call, or else that of the constructor, or else to block."""
         return check_on_unavailable(asked) or check_on_unavailable(self._on_unavailable) or OnUnavailable.BLOCK
 
 
 class LateLease(BatchedLease):
-    """A lease of a limiter that is opened when the lease is entered."""
+    """A lease that opens the repository when it is entered."""
 
     __slots__ = ("_arguments", "_limiter")
 
@@ -213,7 +210,7 @@ class LateLease(BatchedLease):
         self._arguments = arguments
 
     def __enter__(self) -> "SyncLease":
-        """Open, and take."""
+        """Open the repository, and consume."""
         if not hasattr(self, "_client"):
             super().__init__(self._limiter.opened_or_unavailable(), *self._arguments)
         return super().__enter__()
@@ -229,7 +226,7 @@ def _opens_first(verb: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def late_form(kind: type, late: type[T]) -> type[T]:
-    """Return the form of a class whose verbs open first; a caller's subclass keeps what it overrides."""
+    """Return a subclass whose methods open the repository first; a user's subclass keeps what it overrides."""
     if (kind, late) not in _FORMS:
         verbs = {verb: _opens_first(getattr(kind, verb)) for verb in vars(late)["opens_first"]}
         _FORMS[kind, late] = type(kind.__name__, (late, kind), verbs)
@@ -242,10 +239,10 @@ NamedRepository = late_form(SyncRepository, LateRepository)
 
 
 def warn_deprecated(kind: str) -> None:
-    """Warn of a deprecated constructor, where it is called, and say what to write instead."""
+    """Warn about a deprecated constructor at the place of the call, and name the replacement."""
     repository = SyncRepository.__name__
     text = (
-        f"{kind}(name=...) is deprecated: open the repository with {repository}.connect(name, region) where it is "
-        f"deployed, or with {repository}.builder(name, region).build() to deploy it, and hand it to the limiter"
+        f"{kind}(name=...) is deprecated: open the repository with {repository}.connect(name, region) if it is "
+        f"deployed, or with {repository}.builder(name, region).build() to deploy it, and pass it to the limiter"
     )
     warnings.warn(text, DeprecationWarning, stacklevel=3)

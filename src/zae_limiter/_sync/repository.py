@@ -1,4 +1,4 @@
-"""SyncRepository: opens a table, and the public admin verbs."""  # generated from _async by tools/mirror.py; do not edit
+"""The public class that opens a table and has the admin methods."""  # generated from _async by tools/mirror.py; do not edit
 
 import os
 from random import Random
@@ -27,7 +27,7 @@ URL_VARIABLE = "ZAE_LIMITER_URL"
 
 
 class SyncRepository(ScopedRepository, AdminVerbs):
-    """Where limits and buckets are kept, seen through one namespace.
+    """The stored limits and buckets of one namespace.
 
     Example:
         ```python
@@ -37,23 +37,23 @@ class SyncRepository(ScopedRepository, AdminVerbs):
     """
 
     def __init__(self, scope: Scope | None = None, *, owns_table: bool = True, **named: "Unpack[Named]") -> None:
-        """Hold a scope; to name a limiter here is deprecated, and it is then opened by the first verb.
+        """Use an open scope. A name instead of a scope is deprecated: the first method call then opens the table.
 
         Raises:
             ValidationError: There is neither a scope nor a name, or there are both.
         """
         if scope is None:
-            # A repository that is open pays for none of this.
+            # Imported here, so that a repository that is open does not load the deprecated classes.
             from zae_limiter._sync.deprecated import LateRepository, late_form, warn_deprecated
 
-            # Not in __new__, which would be handed the arguments of a subclass's own constructor.
+            # Not in __new__, which would get the arguments of a subclass's own constructor.
             self.__class__ = late_form(type(self), LateRepository)
             assert isinstance(self, LateRepository)
             LateRepository.__init__(self, named, owns_table=owns_table)
             warn_deprecated(type(self).__name__)
             return
         if named:
-            raise ValidationError("repository", sorted(named), "is open already: choose these where it is opened")
+            raise ValidationError("repository", sorted(named), "is open already: pass these where you open it")
         self._scope = scope
         self._owns_table = owns_table
         self._closed = False
@@ -75,16 +75,16 @@ class SyncRepository(ScopedRepository, AdminVerbs):
         random: Random | None = None,
         session: Any = None,
     ) -> "SyncRepository":
-        """Open the table a URL names: ``memory://``, ``sqlite:///file.db`` or ``dynamodb://name?region=us-east-1``.
+        """Open the table of a URL: ``memory://``, ``sqlite:///file.db`` or ``dynamodb://name?region=us-east-1``.
 
-        Without a URL it is ``ZAE_LIMITER_URL``'s, else a SQLite file in the user's data directory. ``session`` is a
-        session of botocore or boto3 for DynamoDB to use; without one, credentials are found as botocore finds them.
+        Without a URL, the environment variable ``ZAE_LIMITER_URL`` is used, or else a SQLite file in the user's data
+        directory. ``session`` is a botocore or boto3 session for DynamoDB. Without one, botocore finds the credentials.
 
         Raises:
-            ValidationError: The URL or an option is not what it must be.
-            NamespaceNotFoundError: There is no such namespace.
+            ValidationError: The URL or an option is invalid.
+            NamespaceNotFoundError: The namespace does not exist.
             InfrastructureError: The file cannot be used; the error says why.
-            VersionError: The table is of another schema, or asks for a newer client.
+            VersionError: The table has another schema, or requires a newer client.
         """
         check_namespace(namespace)
         settings = make_settings(
@@ -114,17 +114,17 @@ class SyncRepository(ScopedRepository, AdminVerbs):
         parallel_mode: ParallelMode = "auto",
         session: Any = None,
     ) -> "SyncRepository":
-        """Connect to a limiter that is deployed.
+        """Connect to a deployed limiter.
 
-        ``auto_update`` brings an aggregator that is older than this client to its version. True: everywhere. False:
-        nowhere, and an older one is an error. Unless you choose: on AWS, where the caller is allowed to.
+        ``auto_update`` controls the update of an aggregator that is older than this client. If True, it is always
+        updated. If False, an older aggregator is an error. If None, it is updated on AWS if the caller has permission.
 
         Raises:
-            ValidationError: A name or an option is not what it must be, or no region is configured.
-            InfrastructureNotFoundError: There is no such limiter.
-            NamespaceNotFoundError: There is no such namespace.
+            ValidationError: A name or an option is invalid, or no region is configured.
+            InfrastructureNotFoundError: The limiter does not exist.
+            NamespaceNotFoundError: The namespace does not exist.
             InfrastructureError: There are no credentials, or the configuration cannot be used.
-            VersionError: The table is of another schema, or asks for a newer client, or the aggregator is older.
+            VersionError: The table has another schema or requires a newer client, or the aggregator is too old.
         """
         place = DynamoLocation(name, region, endpoint_url)
         builder: SyncRepositoryBuilder[SyncRepository] = SyncRepositoryBuilder(place, cls, parallel_mode, session)
@@ -142,26 +142,26 @@ class SyncRepository(ScopedRepository, AdminVerbs):
         parallel_mode: ParallelMode = "auto",
         session: Any = None,
     ) -> "SyncRepositoryBuilder[SyncRepository]":
-        """Choose what a limiter on DynamoDB is to be; ``build()`` then deploys and opens it."""
+        """Configure a limiter on DynamoDB; ``build()`` then deploys and opens it."""
         return SyncRepositoryBuilder(DynamoLocation(name, region, endpoint_url), cls, parallel_mode, session)
 
     def ensure_infrastructure(self) -> None:
-        """Deploy what a deprecated constructor has named; whatever is open stands already.
+        """Deploy the stack that a deprecated constructor has named; do nothing for a repository that is open.
 
         Raises:
-            UnsupportedByBackendError: It is a file, or memory, which have no infrastructure.
+            UnsupportedByBackendError: The table is a file or in memory, so it has no infrastructure.
             RepositoryClosedError: The repository is closed.
-            InfrastructureError: It cannot be done; the text says why, and what to do.
+            InfrastructureError: The deployment failed; the error says why, and what to do.
         """
         if self._closed:
             raise RepositoryClosedError(self.name)
         deployed_at(self.name, "ensure_infrastructure")
 
     def namespace(self, name: str) -> "SyncRepository":
-        """Return the same repository seen through another namespace; connection and caches are shared.
+        """Return a repository for another namespace of the same table; they share the connection.
 
         Raises:
-            NamespaceNotFoundError: There is no such namespace.
+            NamespaceNotFoundError: The namespace does not exist.
         """
         client = self._scope.client
         found = NamespaceStore(client).find(name)
@@ -169,25 +169,25 @@ class SyncRepository(ScopedRepository, AdminVerbs):
 
     @property
     def scope(self) -> Scope:
-        """The table, the namespace, and the client's memory of it.
+        """The table, the namespace and its caches.
 
         Raises:
-            StorageError: It is not open yet.
+            StorageError: The repository is not open yet.
         """
         return self._scope
 
     @property
     def name(self) -> str:
-        """Where the table is."""
+        """The URL of the table."""
         return self._scope.client.location
 
     @property
     def capabilities(self) -> BackendCapabilities:
-        """What the table can do."""
+        """The features of the table."""
         return self._scope.table.capabilities
 
     def ping(self) -> bool:
-        """Return whether the table answers; False after ``close()``."""
+        """Return whether the table responds; False after ``close()``."""
         try:
             self._scope.table.get(system_place(self._scope.namespace_id).key)
         except (RateLimiterUnavailable, RepositoryClosedError):
@@ -195,10 +195,10 @@ class SyncRepository(ScopedRepository, AdminVerbs):
         return True
 
     def close(self) -> None:
-        """Close the table for good, for every namespace of it; a second call does nothing.
+        """Close the table permanently, for all its namespaces; a second call does nothing.
 
-        Afterwards every verb that needs the table raises ``RepositoryClosedError``, and so do calls in flight that the
-        table has not answered. Closing a repository that ``namespace`` returned has no effect.
+        After that, every method that needs the table raises ``RepositoryClosedError``. So do calls in flight. Closing a
+        repository that ``namespace`` returned has no effect.
         """
         if self._owns_table:
             self._closed = True

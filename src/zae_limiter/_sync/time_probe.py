@@ -1,8 +1,8 @@
-"""Reads that ask for nothing but the server's time.
+"""Sends reads that only serve to learn the server's time.
 
-A response that contradicts what is known of the server's clock is confirmed or refuted by a read on a new connection.
-Where a rough knowledge of the time has cost an admission, reads at chosen moments locate the turn of the second. Each
-read is a GetItem of the version record: half a read unit, and every client may read it.
+A response that contradicts the known time is confirmed or refuted by a read on a new connection. If a request was
+rejected because the time is too imprecise, reads at chosen times locate the start of a server second. Each read is a
+GetItem of the version record. It costs half a read unit, and every client has the permission.
 """  # generated from _async by tools/mirror.py; do not edit
 
 from typing import Protocol
@@ -15,31 +15,31 @@ from zae_limiter.tables.dynamodb.http_parser import HttpResponse
 from zae_limiter.tables.dynamodb.requests import DynamoDbCall
 
 _READ_S = 2.0
-"""How long one read may take."""
+"""One read may take this many seconds."""
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 10.0
 _FORGET_S = 60.0
-"""After this many seconds without a suspect, the pauses begin short again."""
+"""After this many seconds without a suspicious response, the pauses are short again."""
 _CONFIRMATIONS = 5
-"""Reads that the first write of a client waits for, at the most."""
+"""A write waits for at most this many reads before any time is confirmed."""
 _MOST_READS = 48
-"""Reads that locate the turn of the second, at the most."""
+"""At most this many reads locate the start of a second."""
 _NARROW_EVERY_S = 10.0
 _OK = 200
 
 
 class Reader(Protocol):
-    """A transport that can also make a call on a connection of its own."""
+    """A transport that can also send a request on a new connection."""
 
     def call(self, call: DynamoDbCall, until_s: float) -> HttpResponse | Unavailable:
-        """Make one call, once."""
+        """Send one request, once."""
 
     def call_alone(self, call: DynamoDbCall, until_s: float) -> HttpResponse | Unavailable:
-        """Make one call, once, on a new connection that is closed afterwards."""
+        """Send one request, once, on a new connection that is closed afterwards."""
 
 
 class TimeProbe:
-    """Learns the server's time by reads of its own, one at a time, beside all callers."""
+    """Learns the server's time with separate reads, one at a time, in the background."""
 
     def __init__(self, caller: Reader, call: DynamoDbCall, server: ServerClock, clock: Clock) -> None:
         self._caller = caller
@@ -52,7 +52,7 @@ class TimeProbe:
         self._narrows = False
 
     def start(self) -> None:
-        """Ask in the background, unless that is being done; after false alarms less and less often."""
+        """Confirm a suspicious time in the background, unless that runs already; the pauses between reads grow."""
         now_s = self._monotonic_s()
         if now_s >= self._not_before_s:
             if now_s >= self._not_before_s + _FORGET_S:
@@ -60,7 +60,7 @@ class TimeProbe:
             self._background.start(self._run)
 
     def narrow(self) -> None:
-        """Locate the turn of the server's second in the background, unless that was done a moment ago."""
+        """Locate the start of a server second in the background, at most every 10 s."""
         now_s = self._monotonic_s()
         if now_s >= self._narrow_at_s:
             self._narrow_at_s = now_s + _NARROW_EVERY_S
@@ -68,11 +68,11 @@ class TimeProbe:
             self._background.start(self._run)
 
     def latest_ms(self, local_s: float) -> int | None:
-        """Return the latest the server's clock may have shown at a time of the clock that never goes back."""
+        """Return the latest time the server's clock may have shown at ``local_s`` of the monotonic clock."""
         return self._server.latest_ms(local_s)
 
     def confirm(self, until_s: float) -> bool:
-        """Ask until a second connection has confirmed the time; False if none has by the deadline."""
+        """Send reads until a second connection has confirmed the time; False if none has by the deadline."""
         for _ in range(_CONFIRMATIONS):
             if not self._server.unconfirmed or self._monotonic_s() >= until_s:
                 break
@@ -80,11 +80,11 @@ class TimeProbe:
         return not self._server.unconfirmed
 
     def stop(self) -> None:
-        """End the work in the background."""
+        """End the background work."""
         self._background.stop()
 
     def join(self) -> None:
-        """Wait for the end of the work, once the transport is closed."""
+        """Wait for the end of the background work; call it after closing the transport."""
         self._background.join()
 
     def _run(self) -> None:
@@ -99,7 +99,7 @@ class TimeProbe:
             self._locate()
 
     def _locate(self) -> None:
-        """Read around the turn of the second until it is known well."""
+        """Send reads around the start of a server second until the time is known well enough."""
         trip_s = 0.0
         for _ in range(_MOST_READS):
             at_s, now_s = self._server.next_read_s(trip_s), self._monotonic_s()
@@ -108,6 +108,7 @@ class TimeProbe:
             sent_s = self._monotonic_s()
             self._caller.call(self._call, sent_s + _READ_S)
             took_s = self._monotonic_s() - sent_s
+            # The shortest read is closest to the round trip: others may have waited for a connection.
             trip_s = min(trip_s, took_s) if trip_s else took_s
 
     def _ask(self, until_s: float) -> None:
@@ -115,4 +116,5 @@ class TimeProbe:
         if isinstance(answer, HttpResponse) and answer.status != _OK:
             failure = errors.failure_of(answer.status, answer.error_type, answer.body, "")
             if errors.clock_refused(failure):
+                # The known time may be the wrong one. Without this, no read would ever be accepted again.
                 self._server.sign_by_suspect()

@@ -1,4 +1,7 @@
-"""Looking at a table of any schema, and upgrading it to this package's; nothing else opens one of another."""  # generated from _async by tools/mirror.py; do not edit
+"""Inspects a table of any schema, and upgrades it to the schema of this package.
+
+Every other way of opening a table rejects another schema.
+"""  # generated from _async by tools/mirror.py; do not edit
 
 from random import Random
 from typing import Any
@@ -16,11 +19,11 @@ _DEADLINE_S = 10.0
 
 
 def inspect(url: str | None = None, *, session: Any = None) -> Inspected:
-    """Look at the table of a URL, whatever its schema.
+    """Inspect the table of a URL, whatever its schema.
 
     Raises:
-        InfrastructureNotFoundError: There is no such table.
-        InfrastructureError: The table cannot be used, or did not answer.
+        InfrastructureNotFoundError: The table does not exist.
+        InfrastructureError: The table cannot be used, or did not respond.
     """
     client = _opened(url, session)
     try:
@@ -32,13 +35,13 @@ def inspect(url: str | None = None, *, session: Any = None) -> Inspected:
 def upgrade(
     url: str | None = None, *, dry_run: bool = False, principal: str | None = None, session: Any = None
 ) -> list[Migrated]:
-    """Carry out the migrations that the table of a URL has yet to go through, and return what they did.
+    """Carry out the pending migrations of the table of a URL, and return what they did.
 
-    A dry run writes nothing and returns what would be done. One that was interrupted is finished by calling it again.
+    A dry run writes nothing and returns what would be done. Call it again to complete an interrupted upgrade.
 
     Raises:
         IncompatibleSchemaError: The table's schema is newer than this package's.
-        InfrastructureError: The table cannot be used, or did not answer.
+        InfrastructureError: The table cannot be used, or did not respond.
     """
     client = _opened(url, session)
     try:
@@ -50,13 +53,13 @@ def upgrade(
 def record_deployed(
     url: str, lambda_version: str | None, audit_retention_days: int | None = None, *, session: Any = None
 ) -> None:
-    """Write down which version of the aggregator was deployed beside the table of a URL, None for no aggregator.
+    """Record the version of the aggregator that was deployed beside the table of a URL, None if none was.
 
-    And for how long every client is to keep audit events; None leaves that as it is.
+    ``audit_retention_days`` is how many days all clients keep audit events; None leaves it unchanged.
 
     Raises:
         IncompatibleSchemaError: The table has another schema.
-        InfrastructureError: The table cannot be used, or did not answer.
+        InfrastructureError: The table cannot be used, or did not respond.
     """
     client = _opened(url, session)
     try:

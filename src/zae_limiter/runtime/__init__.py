@@ -1,1 +1,1 @@
-"""How both trees wait: two calls at the same time, locks, sleeping, threads. Written by hand in both forms."""
+"""Waiting, locks, threads and concurrent calls: one module for asyncio, and one for threads with the same names."""

@@ -1,6 +1,6 @@
-"""What waiting code needs of asyncio: two calls at once, locks, threads, and work that outlasts cancelling.
+"""Waiting with asyncio: concurrent calls, locks, threads, and calls that a cancellation does not stop.
 
-Written by hand in both trees under the same names. It knows nothing of limits or tables.
+`runtime.threads` has the same names for the synchronous tree. Both modules are written by hand.
 """
 
 import _thread
@@ -34,7 +34,7 @@ __all__ = [
 ParallelMode = Literal["auto", "gevent", "threadpool", "serial"]
 
 _LOOK_S = 0.25
-"""How often detached coroutines are looked after while any is waited for."""
+"""The seconds between two checks of the detached coroutines, while a caller waits for one of them."""
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -43,7 +43,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class Shared(Protocol[T_co]):
-    """A result that a thread sets once, and that many may wait for."""
+    """A result that a thread sets once; any number of callers may wait for it."""
 
     def done(self) -> bool:
         """Return whether there is a result."""
@@ -52,14 +52,14 @@ class Shared(Protocol[T_co]):
         """Return the result, or raise the error."""
 
     def when_done(self, callback: Callable[[], object]) -> None:
-        """Call back once there is a result, from any thread."""
+        """Call ``callback`` once there is a result, from any thread."""
 
 
 class Parallel:
     """Runs several calls at the same time, as tasks of the running loop whatever the mode.
 
     Raises:
-        ValidationError: the mode is not one of the four.
+        ValidationError: The mode is unknown.
     """
 
     def __init__(self, mode: ParallelMode = "auto") -> None:
@@ -82,13 +82,13 @@ class Parallel:
             raise
         failures = [failure for task in tasks if (failure := _failure(task)) is not None]
         for other in failures[1:]:
-            failures[0].add_note(f"The call beside it failed too: {other!r}")
+            failures[0].add_note(f"The concurrent call failed too: {other!r}")
         return [task.result() for task in tasks]
 
     async def run_to_end(self, calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
         """Run the calls as `run` does, but once and to their ends, even if the caller is cancelled.
 
-        They belong to no task, so a loop that shuts down does not end them before they have begun.
+        The calls belong to no task. A loop that shuts down cancels its tasks, but not these calls.
         """
         loop = asyncio.get_running_loop()
         detached = [_Detached(_awaited(call), loop) for call in calls]
@@ -102,15 +102,16 @@ class Parallel:
         return [one.result() for one in detached]
 
     def close(self) -> None:
-        """Lets go of nothing: tasks belong to their loop."""
+        """Do nothing: there are no threads to end."""
 
 
 class Lock:
-    """A lock for tasks of one loop. It is free if its holder has ended, even if that was interrupted in between."""
+    """A lock for the tasks of one loop; unlike ``asyncio.Lock`` it is free if an interrupt has ended its holder."""
 
     __slots__ = ("_holder",)
 
     def __init__(self) -> None:
+        # The holding task, and a future that is done once the task has released the lock.
         self._holder: tuple[asyncio.Future[Any], asyncio.Future[None]] | None = None
 
     def locked(self) -> bool:
@@ -118,8 +119,10 @@ class Lock:
         return self._holder is not None and not any(one.done() for one in self._holder)
 
     async def __aenter__(self) -> None:
-        """Wait until no other task holds the lock, and hold it."""
+        """Wait until no other task holds the lock, and acquire it."""
         task = asyncio.current_task()
+        # Several waiters wake at the same time, and the first one takes the lock: the others check again.
+        # A task that finds itself as the holder was interrupted before its release. It must not wait for itself.
         while self._holder is not None and self._holder[0] is not task and self.locked():
             await asyncio.wait(self._holder, return_when=asyncio.FIRST_COMPLETED)
         released = asyncio.get_running_loop().create_future()
@@ -132,7 +135,7 @@ class Lock:
 
 
 class Slot(Generic[T]):
-    """A single-waiter value that another task sets once; ``wait()`` may be called again after a cancellation."""
+    """A value that another task sets once, with one waiter; ``wait()`` may be called again after a cancellation."""
 
     __slots__ = ("_future", "filled", "value")
 
@@ -149,7 +152,7 @@ class Slot(Generic[T]):
             self._future.set_result(None)
 
     async def wait(self, within_s: float) -> None:
-        """Wait until the value is set, or for this many seconds."""
+        """Wait until the value is set, but for at most this many seconds."""
         if self.filled:
             return
         loop = asyncio.get_running_loop()
@@ -167,7 +170,7 @@ def _wake(future: asyncio.Future[None]) -> None:
 
 
 class Background:
-    """Optional work beside all callers, one piece at a time; it ends with `stop`, or with its loop."""
+    """Optional work in a task of its own, one at a time; it ends on `stop`, or with its loop."""
 
     __slots__ = ("_process", "_task")
 
@@ -176,20 +179,21 @@ class Background:
         self._process = 0
 
     def start(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Starts the work, unless some is running already."""
+        """Start the work, unless earlier work is still running."""
         task = self._task
         running = task is not None and not task.done() and not task.get_loop().is_closed()
+        # In a forked child, the task of the parent looks as if it were still running.
         if not running or self._process != os.getpid():
             self._process = os.getpid()
             self._task = asyncio.get_running_loop().create_task(_awaited(work))
 
     async def pause(self, seconds: float) -> bool:
-        """Waits inside the work; returns False if the work has to end."""
+        """Wait inside the work for this many seconds; always return True, because `stop` cancels the work."""
         await asyncio.sleep(seconds)
         return True
 
     async def stop(self) -> None:
-        """Cancels the work, and waits for its end if it runs on this loop."""
+        """Cancel the work, and wait until it has ended if it runs on this loop."""
         task, self._task = self._task, None
         if task is None or task.done() or task.get_loop().is_closed() or self._process != os.getpid():
             return
@@ -200,7 +204,7 @@ class Background:
             task.get_loop().call_soon_threadsafe(task.cancel)
 
     def join(self) -> None:
-        """Does nothing: `stop` has waited for the end."""
+        """Do nothing: `stop` has waited for the end."""
 
 
 Mutex = threading.RLock
@@ -208,33 +212,32 @@ Mutex = threading.RLock
 
 
 async def sleep(seconds: float) -> None:
-    """Waits for a while."""
+    """Wait for this many seconds."""
     await asyncio.sleep(seconds)
 
 
 async def in_thread(call: Callable[[*Ts], T], *args: *Ts) -> T:
-    """Runs a blocking call on a worker thread and waits for it; a cancelled caller leaves it running."""
+    """Run a blocking call on a worker thread and wait for it; if the caller is cancelled, the call continues."""
     return await asyncio.to_thread(call, *args)
 
 
 def in_background(call: Callable[[*Ts], object], *args: *Ts) -> None:
-    """Starts a blocking call on a daemon thread and never waits for it.
+    """Start a blocking call on a daemon thread and do not wait for it.
 
-    The work is optional: it is cut off when the interpreter exits, and not begun when no thread can be started.
+    The call must be optional. It is not made if no thread can be started, and the exit of the interpreter cuts it off.
     """
-    # Not by a Thread: if its starter is interrupted, its start may wait for the starter's lock forever.
+    # Thread.start() waits for the new thread. An interrupt of that wait may keep a lock that the new thread needs.
     with suppress(RuntimeError):
         _thread.start_new_thread(call, args)
 
 
 async def outlast(call: Callable[[], Awaitable[T]], undo: Callable[[T], Awaitable[object]]) -> T:
-    """Run a call once, to its end, even if the caller is cancelled; then undo it.
+    """Run a call to its end even if the caller is cancelled; undo its result in that case.
 
-    A cancelled caller waits for the result, however often it is cancelled again. It undoes the result and is then
-    cancelled. An error of the call or of the undo becomes the cause of the cancellation. The call starts in the next
-    turn of the loop.
+    A cancelled caller waits for the result, runs ``undo`` with it, and raises the first cancellation. An error of the
+    call or of the undo becomes its cause. The call starts in the next iteration of the loop.
     """
-    # Asked for first: where no loop runs any more, no coroutine is made that would never be awaited.
+    # Without a running loop this raises. It comes first, because a coroutine made before it would never be awaited.
     loop = asyncio.get_running_loop()
     detached = _Detached(_awaited(call), loop)
     detached.start()
@@ -253,7 +256,7 @@ async def outlast(call: Callable[[], Awaitable[T]], undo: Callable[[T], Awaitabl
 async def finish(call: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
     """Run a call once, to its end, even if the caller is cancelled; the caller is cancelled after that.
 
-    The call starts in the next turn of the loop.
+    The call starts in the next iteration of the loop.
     """
     # Requested first: if no loop runs any more, no coroutine is made that would never be awaited.
     loop = asyncio.get_running_loop()
@@ -266,9 +269,10 @@ async def finish(call: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
 
 
 async def finish_in_place(call: Callable[[], Awaitable[T]]) -> T:
-    """Run a call as `finish` does, but start it in place: a call that never waits costs no turn of the loop."""
+    """Run a call as `finish` does, but start it immediately; a call that never waits needs no iteration of the loop."""
     loop = asyncio.get_running_loop()
     coroutine = _awaited(call)
+    # The first step runs in the caller's task. A coroutine that has to wait continues outside of it.
     try:
         pending = coroutine.send(None)
     except StopIteration as end:
@@ -282,17 +286,17 @@ async def finish_in_place(call: Callable[[], Awaitable[T]]) -> T:
 
 
 async def shared(result: Shared[T], within_s: float) -> T:
-    """Wait for a shared result for this many seconds; the call goes on without this caller.
+    """Wait for a shared result for at most this many seconds; after that the call continues without this caller.
 
     Raises:
-        TimeoutError: It took longer.
+        TimeoutError: There was no result in time.
     """
     if not result.done():
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
 
         def wake() -> None:
-            # The loop may have ended before the call.
+            # Raises RuntimeError if the loop was closed before the call ended.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(_wake, ended)
 
@@ -303,12 +307,12 @@ async def shared(result: Shared[T], within_s: float) -> T:
 
 
 async def within(seconds: float, call: Callable[[], Awaitable[T]]) -> T:
-    """Wait for the call for at most this many seconds.
+    """Run a call for at most this many seconds, then cancel it.
 
     Raises:
         TimeoutError: The call took longer, or the loop shuts down.
     """
-    # A task of its own, because asyncio.timeout() needs one and detached code runs in none.
+    # asyncio.timeout() works only inside a task, and the caller may be a detached coroutine.
     task = asyncio.create_task(_awaited(call))
     try:
         await asyncio.wait((task,), timeout=seconds)
@@ -325,12 +329,11 @@ async def within(seconds: float, call: Callable[[], Awaitable[T]]) -> T:
 class _Detached(Generic[T]):
     """A coroutine that runs to its end outside of any task.
 
-    Cancelling a task throws into the coroutine that it runs, at whatever it waits for. A settlement that was broken
-    off there could only be repeated or lost. This one belongs to no task, so nothing can cancel it, and the loop's
-    own shutdown does not either. Its end is bounded by the deadline of what it calls.
+    Cancelling a task raises CancelledError inside its coroutine, wherever it waits. A write that is cut off there has
+    an unknown result. This coroutine belongs to no task, so neither a caller nor the shutdown of the loop can cancel
+    it. The deadlines of the calls inside it bound its duration.
 
-    An interrupt between two steps may leave a coroutine that nothing resumes. It is found by the watch of its loop,
-    and ends in RateLimiterUnavailable.
+    If an interrupt leaves a coroutine that nothing resumes, the watch of the loop ends it with RateLimiterUnavailable.
     """
 
     __slots__ = ("_context", "_coroutine", "_loop", "_pending", "_result", "_steps", "_waiter", "done", "failure")
@@ -347,24 +350,25 @@ class _Detached(Generic[T]):
         self.failure: BaseException | None = None
 
     def start(self) -> None:
-        """Run the coroutine from the next turn of the loop on."""
+        """Schedule the first or next step for the next iteration of the loop."""
         self._loop.call_soon(self._step, context=self._context)
 
     def resume_after(self, pending: Any) -> None:
-        """Continue the coroutine once the future that it waits for is done; None is a bare turn of the loop."""
+        """Continue the coroutine once a future is done, or in the next iteration of the loop if it is None."""
         if pending is None:
             self.start()
         else:
-            # The mark by which a task recognizes a future that was awaited; a task takes it off again.
+            # `await` sets this flag on the future. The code that drives the coroutine has to clear it, as a task does.
             self._pending = pending
             pending._asyncio_future_blocking = False  # noqa: SLF001 - the protocol between futures and what awaits them
             pending.add_done_callback(self._step, context=self._context)
 
     async def ended(self) -> asyncio.CancelledError | None:
-        """Wait for the end; return the first cancellation of the waiter meanwhile, None if there was none."""
+        """Wait for the end; return the first cancellation of the waiter, or None if it was not cancelled."""
         cancellation = None
         watch = _watch_of(self._loop)
         watch.seen[self] = -1
+        # The next check is overdue if none was scheduled, or if an interrupt removed it.
         if self._loop.time() >= watch.look_at_s:
             watch.look_later()
         while not self.done:
@@ -377,17 +381,19 @@ class _Detached(Generic[T]):
         return cancellation
 
     def result(self) -> T:
-        """Return what the coroutine returned, or raise what it raised."""
+        """Return the result of the coroutine, or raise its error."""
         if self.failure is not None:
             raise self.failure
         return cast("T", self._result)
 
     def look(self, seen: int) -> int:
-        """Return the number of steps; a coroutine that has gone no further than last seen is ended if nothing will.
+        """End the coroutine if nothing will resume it; return the number of steps made, or -1 if it waits.
 
-        A future that is done resumes the coroutine in the next turn of the loop, long before the next look.
+        ``seen`` is the result of the last check. A future that is done resumes the coroutine in the next iteration of
+        the loop. So the same number at two checks means that the resumption was lost.
         """
         if self.done:
+            # An interrupt may have come after the end was noted and before the waiter was woken.
             self._wake()
         elif self._pending is not None and not self._pending.done():
             return -1
@@ -403,6 +409,7 @@ class _Detached(Generic[T]):
         except StopIteration as end:
             self._end(cast("T", end.value), None)
         except (KeyboardInterrupt, SystemExit) as error:
+            # The waiter must not wait forever, and the loop must stop as it does for an error of a task.
             self._end(None, error)
             raise
         except BaseException as error:  # noqa: BLE001 - it is raised again where the end is waited for
@@ -420,18 +427,18 @@ class _Detached(Generic[T]):
 
 
 class _Watch:
-    """Looks after the detached coroutines of one loop that callers wait for."""
+    """Checks the detached coroutines of one loop while callers wait for them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        # How many steps each had made at the last look, -1 if it waited or there was none.
+        # The number of steps each had made at the last check; -1 if it waited then, or was not checked yet.
         self.seen: dict[_Detached[Any], int] = {}
         self.look_at_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def look_later(self) -> None:
-        """Look after a while; a look that is overdue was interrupted, and is made up for."""
-        # First: an interrupt between the two timers must not leave a look that is expected but never comes.
+        """Schedule the next check, in place of one that an interrupt may have removed."""
+        # Cleared first: an interrupt between the next lines must not leave a due time without a timer.
         self.look_at_s = 0.0
         if self._timer is not None:
             self._timer.cancel()
@@ -449,7 +456,7 @@ class _Watch:
 
 
 class _Watches(threading.local):
-    """The watch of the loop that runs in this thread."""
+    """The watch of the loop of this thread, None before its first detached coroutine."""
 
     watch: _Watch | None = None
 
@@ -465,27 +472,27 @@ def _watch_of(loop: asyncio.AbstractEventLoop) -> _Watch:
 
 
 async def _awaited(call: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
-    """Makes the call inside the task, so that a call that fails before it waits fails there too."""
+    """Make the call inside the task, so that an error raised before the first `await` is raised there too."""
     return await call(*args)
 
 
 async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
-    """Cancels tasks and waits until all have ended."""
+    """Cancel tasks and wait until all have ended."""
     for task in tasks:
         task.cancel()
     for task in tasks:
         await _ended(task)
-        # Asked for, so that asyncio does not log errors that the cancellation outranks.
+        # asyncio logs an exception that is never retrieved, and the cancellation replaces this one.
         _failure(task)
 
 
 async def _ended(task: asyncio.Task[T]) -> None:
-    """Waits until the task has ended, however often the waiter is cancelled meanwhile."""
+    """Wait until the task has ended, even if the waiter is cancelled."""
     while not task.done():
         with suppress(asyncio.CancelledError):
             await asyncio.wait((task,))
 
 
 def _failure(task: asyncio.Task[T]) -> BaseException | None:
-    """Returns what the ended task raised."""
+    """Return the error of a task that has ended, None if it has succeeded."""
     return asyncio.CancelledError() if task.cancelled() else task.exception()

@@ -1,7 +1,7 @@
-"""What blocking code needs of threads: two calls at once, locks, promises, and background work.
+"""Waiting with threads: concurrent calls, locks, promises and background work.
 
-Written by hand in both trees under the same names. It knows nothing of limits or tables. Locks are looked up when they
-are made, so that under gevent's monkey patching they park the greenlet and not its thread.
+`runtime.aio` has the same names for the asynchronous tree. Both modules are written by hand. Locks are taken from
+``threading`` when they are made. If gevent has patched that module, they block the greenlet and not its thread.
 """
 
 import _thread
@@ -41,12 +41,12 @@ __all__ = [
 ParallelMode = Literal["auto", "gevent", "threadpool", "serial"]
 
 _JOIN_S = 1.0
-"""How long a close waits for background work whose connections were closed."""
+"""`Background.join` waits at most this many seconds."""
 
 _LOOK_S = 0.5
-"""How often a caller that waits for a call looks whether its thread is still there."""
+"""The seconds between two checks whether the thread that makes a result still runs, while a caller waits for it."""
 _IDLE_S = 30.0
-"""How long an idle thread waits for the next call before it ends."""
+"""A pool thread ends after this many seconds without a call."""
 
 Lock = threading.Lock
 Mutex = threading.Lock
@@ -58,7 +58,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class Promise(Generic[T]):
-    """A result that is set once and that many may wait for."""
+    """A result that is set once; any number of threads may wait for it."""
 
     __slots__ = ("_error", "_gate", "_settled", "_value")
 
@@ -66,40 +66,42 @@ class Promise(Generic[T]):
         self._value: T | None = None
         self._error: BaseException | None = None
         self._settled = False
-        # Held until there is a result. A bare lock costs a fraction of an Event.
+        # Locked until there is a result. A plain lock costs a fraction of an Event.
         self._gate = threading.Lock()
         self._gate.acquire()
 
     def set(self, value: T) -> None:
-        """Hands the value to every waiter."""
+        """Set the value and wake every waiter."""
         self._settle(value, None)
 
     def fail(self, error: BaseException) -> None:
-        """Raises the error in every waiter."""
+        """Set an error, which every waiter raises."""
         self._settle(None, error)
 
     def done(self) -> bool:
-        """Tells whether the promise was set or failed."""
+        """Return whether there is a value or an error."""
         return self._settled
 
     def wait(self) -> T:
-        """Waits for the value, or raises the error."""
+        """Wait for the value and return it, or raise the error."""
         failure = self._failure()
         if failure is not None:
             raise failure
         return cast("T", self._value)
 
     def _failure(self) -> BaseException | None:
-        # An interrupt may end the thread that sets the result, before or after it has.
+        # An interrupt may end the other thread before it sets the result, or between the result and the release of
+        # the lock. So the wait has a timeout, and the loop asks for the result itself.
         while not self._settled:
             if self._gate.acquire(timeout=_LOOK_S):
+                # Released again for the next waiter.
                 self._gate.release()
             elif self._is_lost():
                 return RateLimiterUnavailable(InterruptedError("the thread that made the call was interrupted"))
         return self._error
 
     def _is_lost(self) -> bool:
-        """Return whether nothing is left that could set the result."""
+        """Return whether no thread is left that could set the result."""
         return False
 
     def _settle(self, value: T | None, error: BaseException | None) -> None:
@@ -110,7 +112,7 @@ class Promise(Generic[T]):
 
 
 class Shared(Protocol[T_co]):
-    """A result that a thread sets once, and that many may wait for."""
+    """A result that a thread sets once; any number of callers may wait for it."""
 
     def done(self) -> bool:
         """Return whether there is a result."""
@@ -119,24 +121,25 @@ class Shared(Protocol[T_co]):
         """Return the result, or raise the error."""
 
     def when_done(self, callback: Callable[[], object]) -> None:
-        """Call back once there is a result, from any thread."""
+        """Call ``callback`` once there is a result, from any thread."""
 
 
 class Parallel:
     """Runs several calls at the same time, in the way that is chosen here, once.
 
-    `auto` takes greenlets where gevent has patched threads, nothing on a single CPU, else a lazy pool of threads.
+    ``auto`` uses greenlets if gevent has patched ``threading``, no concurrency on a single CPU, and threads otherwise.
+    The threads are started when they are needed.
 
     Raises:
-        ValidationError: the mode is not one of the four.
+        ValidationError: The mode is unknown.
     """
 
     def __init__(self, mode: ParallelMode = "auto", *, workers: int = 2) -> None:
         if mode not in get_args(ParallelMode):
             raise ValidationError("parallel_mode", mode, f"must be one of {', '.join(get_args(ParallelMode))}")
         self._workers = workers
-        self._crew: _Crew | None = None
-        self._way = _resolve(mode)
+        self._pool: _ThreadPool | None = None
+        self._mode = _resolve(mode)
 
     def run(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Run the calls, wait for all to end, and return their results.
@@ -148,22 +151,23 @@ class Parallel:
         if not calls:
             return []
         first, *others = calls
-        beside = [_OfferedCall(call) for call in others]
+        beside = [_Call(call) for call in others]
         for one in beside:
             self._offer(one.run)
         try:
             result = first()
         except Exception as failure:
             for other in _ended(beside):
-                failure.add_note(f"The call beside it failed too: {other!r}")
+                failure.add_note(f"The concurrent call failed too: {other!r}")
             raise
         except BaseException:
             for one in beside:
                 one.withdraw()
             raise
+        # Not only waited for: with nested calls, every thread of the pool could wait for a call in the queue.
         failures = _ended(beside)
         for other in failures[1:]:
-            failures[0].add_note(f"The call beside it failed too: {other!r}")
+            failures[0].add_note(f"The concurrent call failed too: {other!r}")
         if failures:
             raise failures[0]
         return [result, *[one.wait() for one in beside]]
@@ -173,52 +177,54 @@ class Parallel:
         return self.run(calls)
 
     def close(self) -> None:
-        """Lets the threads go; a later pair makes new ones."""
-        crew, self._crew = self._crew, None
-        if crew is not None:
-            crew.dismiss()
+        """End the threads; a later call of `both` starts new ones."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
 
     def _offer(self, run: Callable[[], None]) -> None:
-        if self._way == "gevent":
+        if self._mode == "gevent":
             importlib.import_module("gevent").spawn(run)
-        elif self._way == "threadpool":
-            crew = self._crew
-            # Threads do not survive a fork. Of two crews made at the same time, the one that is dropped ends itself.
-            if crew is None or crew.process != os.getpid():
-                self._crew = crew = _Crew(self._workers)
-            crew.offer(run)
+        elif self._mode == "threadpool":
+            pool = self._pool
+            # A forked child has none of the threads. Two threads may each make a pool here at the same time. The
+            # threads of the pool that is replaced run its calls and end when they are idle.
+            if pool is None or pool.process != os.getpid():
+                self._pool = pool = _ThreadPool(self._workers)
+            pool.offer(run)
 
 
-class _Crew:
-    """Threads that run calls, at most this many, started when they are needed and ended when they are idle.
+class _ThreadPool:
+    """At most ``most`` threads that run calls; they are started when needed and end when idle.
 
-    It uses no executor: one whose caller is interrupted may stay locked for all others.
+    It is no ``ThreadPoolExecutor``, because an interrupt inside `submit` may leave the executor locked for all callers.
     """
 
     def __init__(self, most: int) -> None:
         self.process = os.getpid()
         self._most = most
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._members: dict[int, None] = {}
+        self._threads: dict[int, None] = {}
 
     def offer(self, run: Callable[[], None]) -> None:
-        """Let a thread run the call, unless its caller is faster."""
+        """Queue a call for a thread; the caller may still run it first."""
         self._calls.put(run)
-        if len(self._members) < self._most:
-            # No thread can be started while the interpreter exits: then the caller runs it.
+        if len(self._threads) < self._most:
+            # No thread can be started while the interpreter exits. The caller then runs the call.
             with suppress(RuntimeError):
                 _thread.start_new_thread(self._work, ())
 
-    def dismiss(self) -> None:
-        """Let the threads end."""
+    def close(self) -> None:
+        """End each thread after its current call."""
         for _ in range(self._most):
             self._calls.put(None)
 
     def _work(self) -> None:
-        member = threading.get_ident()
-        if len(self._members) >= self._most:
+        ident = threading.get_ident()
+        # Several callers may have started a thread for the last free place.
+        if len(self._threads) >= self._most:
             return
-        self._members[member] = None
+        self._threads[ident] = None
         try:
             while True:
                 run = self._calls.get(timeout=_IDLE_S)
@@ -228,11 +234,11 @@ class _Crew:
         except queue.Empty:
             return
         finally:
-            self._members.pop(member, None)
+            self._threads.pop(ident, None)
 
 
-class _OfferedCall(Promise[T]):
-    """A call that is made once, by the thread that claims it first, and its result."""
+class _Call(Promise[T]):
+    """A call that is made once, by the first thread that claims it, and its result."""
 
     __slots__ = ("_call", "_claims")
 
@@ -242,7 +248,7 @@ class _OfferedCall(Promise[T]):
         self._claims: dict[None, object] = {}
 
     def run(self) -> None:
-        """Makes the call unless a thread has begun it."""
+        """Make the call, unless another thread has begun it."""
         try:
             if self._claim():
                 self.set(self._call())
@@ -251,24 +257,26 @@ class _OfferedCall(Promise[T]):
                 self.fail(error)
 
     def withdraw(self) -> BaseException | None:
-        """Keeps the call from being begun, or waits until it has ended, and returns what it raised."""
+        """Prevent the call or wait until it has ended; return its error, or None if it raised none."""
         return None if self._claim() else self._failure()
 
     def _claim(self) -> bool:
         claim = object()
-        # One atomic step.
+        # `setdefault` is atomic, so exactly one thread gets its own claim back. It needs no lock that an interrupt
+        # could leave locked.
         return self._claims.setdefault(None, claim) is claim
 
     def _is_lost(self) -> bool:
-        # Greenlets have no thread of their own, and are not interrupted between two bytecodes.
+        # The frames of a suspended greenlet belong to no thread, so the search below would not find them.
         if "gevent.monkey" in sys.modules:
             return False
-        tops = sys._current_frames().values()  # noqa: SLF001 - documented, for all its underscore
+        # The call is lost if no thread is inside its `run`: an interrupt has ended the thread that claimed it.
+        tops = sys._current_frames().values()  # noqa: SLF001 - documented, in spite of its underscore
         frames = [frame for top in tops for frame in _stack(top)]
-        return not any(frame.f_code is _OfferedCall.run.__code__ and frame.f_locals["self"] is self for frame in frames)
+        return not any(frame.f_code is _Call.run.__code__ and frame.f_locals["self"] is self for frame in frames)
 
 
-def _ended(calls: Sequence[_OfferedCall[Any]]) -> list[BaseException]:
+def _ended(calls: Sequence[_Call[Any]]) -> list[BaseException]:
     """Run the calls that have not begun, wait for the others, and return what failed."""
     for one in calls:
         one.run()
@@ -282,8 +290,8 @@ def _stack(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _resolve(mode: ParallelMode) -> Literal["gevent", "threadpool", "serial"]:
-    """Chooses how pairs run, and warns when the mode asked for does little good here."""
-    # Patched sockets alone do not do: waiting on an unpatched lock would stop all greenlets.
+    """Choose how two calls run, and warn if the requested mode has little effect here."""
+    # Patched sockets are not enough: waiting for an unpatched lock would block all greenlets.
     monkey = sys.modules.get("gevent.monkey")
     patched = monkey is not None and monkey.is_module_patched("threading")
     single_cpu = (len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()) == 1
@@ -298,7 +306,7 @@ def _resolve(mode: ParallelMode) -> Literal["gevent", "threadpool", "serial"]:
 
 
 class Slot(Generic[T]):
-    """A single-waiter value that another thread sets once; ``wait()`` may be called again after an interrupt."""
+    """A value that another thread sets once, with one waiter; ``wait()`` may be called again after an interrupt."""
 
     __slots__ = ("_gate", "filled", "value")
 
@@ -310,23 +318,23 @@ class Slot(Generic[T]):
         self._gate.acquire()
 
     def set(self, value: T | None) -> None:
-        """Set the value and wake the waiter; setting it again wakes a waiter that an interrupt left asleep."""
+        """Set the value and wake the waiter; a second call wakes a waiter that an interrupted first call did not."""
         self.value = value
         self.filled = True
         try:
             self._gate.release()
         except RuntimeError:
-            # It was released before.
+            # It was released before, and the waiter has not acquired it yet.
             return
 
     def wait(self, within_s: float) -> None:
-        """Wait until the value is set, or for this many seconds."""
+        """Wait until the value is set, but for at most this many seconds."""
         if not self.filled:
             self._gate.acquire(timeout=min(max(0.0, within_s), threading.TIMEOUT_MAX))
 
 
 class Background:
-    """Optional work beside all callers, one piece at a time, on a daemon thread; it ends with `stop`."""
+    """Optional work on a daemon thread, one at a time; it ends on `stop`."""
 
     __slots__ = ("__weakref__", "_starting", "_stop", "_thread")
 
@@ -337,7 +345,7 @@ class Background:
         renew_in_copies(self)
 
     def renew(self, *, restored: bool) -> None:
-        """Have locks, in a forked child, that no thread of the parent holds."""
+        """Replace the locks in a forked child, where a thread of the parent may hold them forever."""
         if restored:
             return
         stopped, self._starting, self._stop = self._stop.is_set(), threading.Lock(), threading.Event()
@@ -345,84 +353,84 @@ class Background:
             self._stop.set()
 
     def start(self, work: Callable[[], None]) -> None:
-        """Starts the work, unless some is running already."""
+        """Start the work, unless earlier work is still running or `stop` was called."""
         thread = self._thread
-        # A thread of the parent process counts as ended in a forked child.
+        # In a forked child, a thread of the parent is not alive. A thread that holds the lock is starting the work.
         if (thread is not None and thread.is_alive()) or not self._starting.acquire(blocking=False):
             return
         try:
             if not self._stop.is_set():
                 self._thread = threading.Thread(target=work, daemon=True)
-                # No thread can be started while the interpreter exits: the work is optional.
+                # No thread can be started while the interpreter exits, and the work is optional.
                 with suppress(RuntimeError):
                     self._thread.start()
         finally:
             self._starting.release()
 
     def pause(self, seconds: float) -> bool:
-        """Waits inside the work; returns False if the work has to end."""
+        """Wait inside the work for this many seconds; return False if the work has to end."""
         return not self._stop.wait(seconds)
 
     def stop(self) -> None:
-        """Lets the work end at its next pause, and no other begin."""
+        """End the work at its next pause, and start no other."""
         self._stop.set()
 
     def join(self) -> None:
-        """Waits for the end of the work for a while, once everything that it waits for was closed."""
+        """Wait at most a second until the work has ended; call it after closing what the work waits for."""
         thread = self._thread
         if thread is not None and thread.is_alive() and thread is not threading.current_thread():
             thread.join(_JOIN_S)
 
 
 def sleep(seconds: float) -> None:
-    """Waits for a while."""
+    """Wait for this many seconds."""
     time.sleep(seconds)
 
 
 def in_thread(call: Callable[[*Ts], T], *args: *Ts) -> T:
-    """Makes a blocking call in place."""
+    """Make a blocking call in this thread."""
     return call(*args)
 
 
 def in_background(call: Callable[[*Ts], object], *args: *Ts) -> None:
-    """Starts a blocking call on a daemon thread and never waits for it.
+    """Start a blocking call on a daemon thread and do not wait for it.
 
-    The work is optional: it is cut off when the interpreter exits, and not begun when no thread can be started.
+    The call must be optional. It is not made if no thread can be started, and the exit of the interpreter cuts it off.
     """
-    # Not by a Thread: if its starter is interrupted, its start may wait for the starter's lock forever.
+    # Thread.start() waits for the new thread. An interrupt of that wait may keep a lock that the new thread needs.
     with suppress(RuntimeError):
         _thread.start_new_thread(call, args)
 
 
 def outlast(call: Callable[[], T], undo: Callable[[T], object]) -> T:
-    """Makes the call: a thread is not cancelled."""
+    """Make the call; a thread cannot be cancelled, so ``undo`` is never used."""
     return call()
 
 
 def finish(call: Callable[[*Ts], T], *args: *Ts) -> T:
-    """Makes the call: a thread is not cancelled."""
+    """Make the call; a thread cannot be cancelled."""
     return call(*args)
 
 
 def finish_in_place(call: Callable[[], T]) -> T:
-    """Run the call: a thread is not cancelled."""
+    """Make the call; a thread cannot be cancelled."""
     return call()
 
 
 def shared(result: Shared[T], within_s: float) -> T:
-    """Wait for a shared result for this many seconds; the call goes on without this caller.
+    """Wait for a shared result for at most this many seconds; after that the call continues without this caller.
 
     Raises:
-        TimeoutError: It took longer.
+        TimeoutError: There was no result in time.
     """
     return result.result(within_s)
 
 
 def within(seconds: float, call: Callable[[], T]) -> T:
-    """Waits for the call so long and no longer; one that takes longer is left to itself.
+    """Wait for a call for at most this many seconds; after that it continues in the background, and is ignored.
 
     Raises:
-        TimeoutError: it took longer.
+        TimeoutError: The call took longer.
     """
     slot: Slot[tuple[T | None, BaseException | None]] = Slot()
 

@@ -1,1 +1,1 @@
-"""Where items are kept: in memory, in a SQLite file, or in DynamoDB's dialect. Blocking, and without a clock."""
+"""Stores items in memory or in a SQLite file, and translates them to DynamoDB's JSON; blocking, without a clock."""

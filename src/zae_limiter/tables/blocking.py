@@ -1,4 +1,4 @@
-"""What the two embedded tables have in common: calls that answer at once or raise ``Busy``, and never wait."""
+"""The interface of the two embedded tables: their calls never wait; they return, or raise ``Busy``."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
@@ -8,70 +8,70 @@ from zae_limiter.core.status import TableSize
 from zae_limiter.schema.operations import Change, Key, Operation, Page, Query, Write
 
 
-class Busy(Exception):  # noqa: N818 - an answer that the port waits for, no error a user meets
-    """Another process or thread holds the file; nothing was read or changed, and the same call may be made again."""
+class Busy(Exception):  # noqa: N818 - the embedded table retries it, so it is no error for a user
+    """Another process or thread has locked the file; nothing was read or changed, and the call may be repeated."""
 
 
 class Swept(NamedTuple):
-    """How many items a sweep removed, and whether it has come to the end of the table."""
+    """The number of items a sweep removed, and whether it has reached the end of the table."""
 
     removed: int
     finished: bool
 
 
 class BlockingTable(Protocol):
-    """An embedded table. Every call may raise ``Busy``, having done nothing."""
+    """An embedded table. Every call may raise ``Busy``; it has then changed nothing."""
 
     upkeep_waits: bool
-    """Whether ``sweep`` and ``checkpoint`` may wait for a disk or another process, and so belong on a thread."""
+    """Whether ``sweep`` and ``checkpoint`` may wait for a disk or another process, and so need a thread."""
 
     hour: int
-    """The hour, counted from the epoch, that writes fall into; whoever knows the time sets it."""
+    """The current hour in hours since the epoch; a table reads no clock, so its owner sets it."""
 
     def get(self, key: Key) -> Item | None:
-        """The item, None if there is none."""
+        """Return the item, None if it does not exist."""
 
     def batch_get(self, keys: Sequence[Key]) -> list[Item | None]:
-        """The items in the order of their keys, None for each that is absent, all as of one moment."""
+        """Return the items in the order of their keys, None for each that does not exist, from one snapshot."""
 
     def query(self, query: Query) -> Page:
-        """One page of a partition of the table or of an index."""
+        """Return one page of a partition of the table or of an index."""
 
     def write(self, operation: Write) -> WriteOutcome:
-        """Carry out one operation, if its conditions hold."""
+        """Carry out one operation if its conditions hold."""
 
     def transact(self, operations: Sequence[Operation]) -> TransactOutcome:
         """Carry out all operations, or none."""
 
     def batch_delete(self, keys: Sequence[Key]) -> None:
-        """Remove items, without a condition."""
+        """Remove items unconditionally."""
 
     def sweep(self, now_s: int, limit: int) -> Swept:
-        """Look at the next ``limit`` items, and remove those whose ``ttl`` is past."""
+        """Check the next ``limit`` items and remove those that have expired."""
 
     def log_open(self, start: int, limit: int) -> int | None:
-        """Log what about ``limit`` buckets have used so far; return where to go on, None after the last."""
+        """Log the usage of about ``limit`` open buckets; return the start of the next call, None after the last."""
 
     def changes(self, after: int, limit: int) -> list[Change]:
-        """The next of the logged changes after a sequence, at most so many, in their order."""
+        """Return at most ``limit`` logged changes after a sequence number, in order."""
 
     def trim(self, up_to: int) -> None:
-        """Forget the logged changes up to a sequence, included."""
+        """Delete the logged changes up to and including a sequence number."""
 
     def size(self) -> TableSize:
-        """How much the table holds, expired items that no sweep has come to among it."""
+        """Return the size of the table, including expired items that no sweep has removed yet."""
 
     def wants_checkpoint(self) -> bool:
-        """Say whether enough was written for a checkpoint."""
+        """Return whether enough was written for a checkpoint."""
 
     def is_crowded(self) -> bool:
-        """Say whether writers have to pause until a checkpoint is over."""
+        """Return whether writers have to pause until a checkpoint is complete."""
 
     def held_back_bytes(self) -> int | None:
-        """Return the size of the log if others kept the last checkpoint from shortening it, else None."""
+        """Return the size of the log if other processes prevented the last checkpoint, else None."""
 
     def checkpoint(self, monotonic_s: Callable[[], float]) -> None:
-        """Bring what was written to where it is kept for good."""
+        """Copy the write-ahead log into the file."""
 
     def close(self) -> None:
-        """Let go of everything; no other call may follow."""
+        """Release everything; no other call may follow."""

@@ -1,6 +1,6 @@
-"""What DynamoDB would do: an operation applied to an item, and the places an item has in the table's orders.
+"""Applies an operation to an item as DynamoDB would, and finds the index entries of an item. Pure.
 
-Pure. Stored items are never changed: a write makes a new dictionary, so an item once answered stays as it was.
+A write makes a new dictionary and never changes the old one. An item that was returned to a caller stays valid.
 """
 
 from typing import Any, NamedTuple
@@ -10,20 +10,20 @@ from zae_limiter.core.outcome import Item, Missing, Refused
 from zae_limiter.schema.operations import INDEXES, Delete, Key, Operation, Put, Update
 
 NO_ITEM: dict[str, Any] = {}
-"""The absent item. Never changed."""
+"""The item that does not exist; it is never changed."""
 
 MAX_TRANSACTION = 100
 _MISSING = Missing()
 _KEYS = ("PK", "SK")
 _INDEX_KEYS = tuple((index, index + "PK", index + "SK") for index in INDEXES)
 KEY_ATTRIBUTES = frozenset(_KEYS).union(*((pk, sk) for _, pk, sk in _INDEX_KEYS))
-"""The attributes an item is found by, in the table or in an index."""
+"""The key attributes of the table and of its indexes."""
 
 _PLAIN = frozenset((str, int, bool, type(None)))
 
 
 class IndexEntry(NamedTuple):
-    """Where an item stands: in an order (an index, or ``""`` for the table itself), in a partition, by ``sort``."""
+    """The position of an item: in an index (``order``, "" for the table itself), in a partition, by a sort key."""
 
     order: str
     partition: str
@@ -31,10 +31,10 @@ class IndexEntry(NamedTuple):
 
 
 def apply(operation: Operation, old: Item) -> dict[str, Any] | Refused | Missing:
-    """Answer with the item as the operation leaves it (empty: there is none), or with why it was refused.
+    """Return the item after an operation (empty if it was deleted), or why the operation is refused.
 
     Raises:
-        ValidationError: DynamoDB would not carry out such an operation, whatever the conditions.
+        ValidationError: DynamoDB would reject such an operation, whether or not its conditions hold.
     """
     for condition in operation.when:
         if not condition.holds(old):
@@ -42,9 +42,11 @@ def apply(operation: Operation, old: Item) -> dict[str, Any] | Refused | Missing
     if type(operation) is not Update:
         return _replaced(operation, old)
     new = {**old} if old else _created(operation.key)
+    # The usual case first: every attribute exists and is an integer. Anything else takes the slow way.
     try:
         for name, amount in operation.add.items():
             before = new[name]
+            # Exact types: bool is a subclass of int, but DynamoDB does not add to it.
             if before.__class__ is not int or amount.__class__ is not int:
                 raise KeyError
             new[name] = before + amount
@@ -60,7 +62,7 @@ def apply(operation: Operation, old: Item) -> dict[str, Any] | Refused | Missing
 
 
 def _add_one_by_one(operation: Update, old: Item, new: dict[str, Any]) -> None:
-    """Add to the numbers of an item that lacks some of them: they count as zero."""
+    """Add to the numbers of an item; a missing number counts as zero."""
     for name, amount in operation.add.items():
         before = old.get(name, 0)
         if type(before) is not int or type(amount) is not int:
@@ -69,7 +71,7 @@ def _add_one_by_one(operation: Update, old: Item, new: dict[str, Any]) -> None:
 
 
 def _replaced(operation: Operation, old: Item) -> dict[str, Any]:
-    """The item after an operation that looks at nothing of the old one but its conditions, which hold."""
+    """Return the item after a put, a delete or a check whose conditions hold."""
     if type(operation) is Put:
         check_item(operation.item)
         return dict(operation.item)
@@ -77,20 +79,20 @@ def _replaced(operation: Operation, old: Item) -> dict[str, Any]:
 
 
 def _created(key: Key) -> dict[str, Any]:
-    """An item that has nothing but its key."""
+    """Return an item with nothing but its key."""
     check_key(key)
     return {"PK": key.pk, "SK": key.sk}
 
 
 keeps_place = KEY_ATTRIBUTES.isdisjoint
-"""Says of the names of attributes that are written whether the item stays where it stands."""
+"""Return whether none of the written attributes is a key, so that the index entries of the item stay the same."""
 
 
 def moves(operation: Operation) -> bool:
-    """Say whether an operation may change where its item stands, if there is one.
+    """Return whether an operation may change the index entries of its item.
 
     Raises:
-        ValidationError: an update would change the item's own key.
+        ValidationError: An update would change the primary key of its item.
     """
     if type(operation) is not Update:
         return True
@@ -103,10 +105,10 @@ def moves(operation: Operation) -> bool:
 
 
 def places(item: Item) -> tuple[IndexEntry, ...]:
-    """Where an item stands: in the table, and in every index both of whose keys it has.
+    """Return the entries of an item: one in the table, and one in every index if it has both keys of the index.
 
     Raises:
-        ValidationError: an index key is not a string, or empty.
+        ValidationError: A key of an index is empty or no string.
     """
     if not item:
         return ()
@@ -122,10 +124,10 @@ def places(item: Item) -> tuple[IndexEntry, ...]:
 
 
 def check_transaction(operations: tuple[Operation, ...]) -> None:
-    """Refuse a transaction that DynamoDB would not begin.
+    """Reject a transaction that DynamoDB would not begin.
 
     Raises:
-        ValidationError: it is empty, larger than 100, or has two operations on one item.
+        ValidationError: It is empty, has more than 100 operations, or two operations on one item.
     """
     if not 1 <= len(operations) <= MAX_TRANSACTION:
         raise ValidationError("transaction", len(operations), f"it must have 1 to {MAX_TRANSACTION} operations")
@@ -137,10 +139,10 @@ def check_transaction(operations: tuple[Operation, ...]) -> None:
 
 
 def check_item(item: Item) -> None:
-    """Refuse an item that cannot be stored.
+    """Reject an item that cannot be stored.
 
     Raises:
-        ValidationError: its key or one of its values is not of a type the table keeps.
+        ValidationError: Its key or one of its values has a type that the table does not store.
     """
     check_key(Key(item.get("PK", ""), item.get("SK", "")))
     for name, value in item.items():
@@ -150,17 +152,17 @@ def check_item(item: Item) -> None:
 
 
 def check_key(key: Key) -> None:
-    """Refuse a key that cannot be stored.
+    """Reject a key that cannot be stored.
 
     Raises:
-        ValidationError: one of its parts is not a string, or empty.
+        ValidationError: One of its parts is empty or no string.
     """
     _check_key_string("PK", key.pk)
     _check_key_string("SK", key.sk)
 
 
 def _check_key_string(name: str, value: object) -> None:
-    """Refuse what cannot be part of a key."""
+    """Reject a value that cannot be part of a key."""
     if type(value) is not str or not value:
         raise ValidationError(name, value, "a key must be a string, not empty")
     try:
@@ -170,7 +172,8 @@ def _check_key_string(name: str, value: object) -> None:
 
 
 def _check_value(name: str, value: object) -> None:
-    """Refuse a value that the table does not keep: floats, bytes, sets, keys that are no strings."""
+    """Reject a value that the table does not store: floats, bytes, sets, dictionaries with other keys than strings."""
+    # A list and not recursion: a deeply nested value would exceed Python's recursion limit.
     pending = [value]
     while pending:
         found = pending.pop()

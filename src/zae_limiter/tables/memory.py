@@ -1,10 +1,10 @@
-"""Items in dictionaries, for one process. The table's and the indexes' orders are kept sorted.
+"""A table in dictionaries, for one process, with sorted lists for the table and its indexes.
 
-One lock guards everything; nothing under it waits. Items written to in this hour are kept apart from the idle ones, so
-that the first write to a bucket in an hour is noticed at no cost to the others.
+One lock guards everything, and no code that holds it waits. Items that were written in the current hour are in another
+dictionary than idle ones. So the first write to a bucket in an hour is detected without cost for the other writes.
 
-A signal handler may raise between any two steps. So a change of several parts is planned first, and a plan that was
-interrupted is carried out by the next caller. Each step of it may be carried out again.
+A signal handler may raise between any two steps. So a change with several steps is planned first. If it is interrupted,
+the next caller completes the plan. Every step can be repeated without harm.
 """
 
 import threading
@@ -35,15 +35,11 @@ class _ClosedLock:
     """The lock of a closed table; acquiring it raises."""
 
     def acquire(self) -> bool:
-        """Refuse.
-
-        Raises:
-            RepositoryClosedError: Always.
-        """
+        """Raise RepositoryClosedError."""
         raise RepositoryClosedError("memory://")
 
     def release(self) -> None:
-        """Do nothing: nobody has acquired it."""
+        """Do nothing: this lock is never acquired."""
 
     def __enter__(self) -> bool:
         return self.acquire()
@@ -53,56 +49,59 @@ class _ClosedLock:
 
 
 _PlainKey = tuple[str, str]
-"""The two parts of a key, equal to the key."""
+"""The two parts of a key; the tuple is equal to the key."""
 
 
 class _PlannedWrite(NamedTuple):
-    """An item to be stored under a key, None to leave it as it is, with what changes in the orders and in the log."""
+    """An item to store under a key, with the changes of index entries and of the log.
+
+    ``new`` is empty if the item is deleted, and None if it stays as it is.
+    """
 
     key: _PlainKey
     new: dict[str, Any] | None
-    leaves: tuple[IndexEntry, ...]
-    enters: tuple[IndexEntry, ...]
+    removed_entries: tuple[IndexEntry, ...]
+    added_entries: tuple[IndexEntry, ...]
     logged: Logged | None
     change: Change | None
 
 
 class MemoryTable:
-    """A table in this process's memory, safe for threads."""
+    """A thread-safe table in the memory of this process."""
 
     upkeep_waits = False
 
     def __init__(self) -> None:
-        # Its release raises in a thread that does not hold it: so a caller that was interrupted knows whether it does.
+        # An RLock: its release raises in a thread that does not hold it. An interrupted caller may not know if it does.
         self._lock: threading.RLock | _ClosedLock = threading.RLock()
-        # Keys are plain tuples, and short orders are tuples: the garbage collector does not visit them.
+        # Keys and short orders are plain tuples of strings: the garbage collector stops visiting these, which saves
+        # long collections.
         self._items = Parts(dict[_PlainKey, dict[str, Any]])
         self._item_parts = self._items.parts
         self._idle = Parts(dict[_PlainKey, dict[str, Any]])
         self._orders = Parts(dict[tuple[str, str], list[Entry] | tuple[Entry, ...]])
-        # The keys in the order in which the sweep comes round to them, each with itself: the one object that every
-        # dictionary has as this key.
+        # The keys in the order of the sweep. The value is the key itself: all dictionaries use this one object.
         self._rounds = Parts(OrderedDict[_PlainKey, _PlainKey])
         self._swept_to = 0
         self._hour = 0
-        # What each bucket was opened with, and in which hour.
+        # The totals with which each bucket was opened, and the hour.
         self._opened = Parts(OrderedDict[_PlainKey, Item])
         self._opened_in = Parts(dict[_PlainKey, int])
-        # Of usage that nobody ever asks for the oldest goes, so that it does not fill the memory.
+        # Bounded: if nothing reads the log, the oldest changes are dropped, and memory does not fill up.
         self._log: deque[Change] = deque(maxlen=_LONGEST_LOG)
         self._sequence = 0
-        # What an interrupted caller has left to do. The keys in it are not in ``_items``.
+        # The plan of an interrupted caller. Its keys are not in `_items`, so a reader of `_items` needs no check.
         self._unfinished: tuple[_PlannedWrite, ...] = ()
         renew_in_copies(self)
 
     def renew(self, *, restored: bool) -> None:
-        """Have a lock that no thread of the parent holds, in a forked child. Its items are a copy of the parent's."""
+        """Replace the lock in a forked child, where a thread of the parent may hold it forever."""
         if not restored and not isinstance(self._lock, _ClosedLock):
             self._lock = threading.RLock()
 
     @property
     def hour(self) -> int:
-        """The hour, counted from the epoch, that writes fall into."""
+        """The current hour, in hours since the epoch."""
         return self._hour
 
     @hour.setter
@@ -110,25 +109,27 @@ class MemoryTable:
         with self._lock:
             if hour != self._hour:
                 self._finish()
+                # All items become idle, so the first write to each in the new hour logs its usage.
                 for idle, items in zip(self._idle.parts, self._items.parts, strict=True):
                     idle.update(items)
                     items.clear()
                 self._hour = hour
 
     def get(self, key: Key) -> Item | None:
-        """The item, None if there is none."""
+        """Return the item, None if it does not exist."""
         with self._lock:
             return self._find(key) or None
 
     def batch_get(self, keys: Sequence[Key]) -> list[Item | None]:
-        """The items in the order of their keys, None for each that is absent, all as of one moment."""
+        """Return the items in the order of their keys, None for each that does not exist, from one snapshot."""
         with self._lock:
             return [self._find(key) or None for key in keys]
 
     def query(self, query: Query) -> Page:
-        """One page of a partition of the table or of an index."""
+        """Return one page of a partition of the table or of an index."""
         wanted = range_of(query)
         start = start_of(query)
+        # One entry more than the limit shows whether another page follows.
         most = None if query.limit is None else query.limit + 1
         with self._lock:
             self._finish()
@@ -139,6 +140,7 @@ class MemoryTable:
             if wanted.below:
                 high = bisect_left(order, (wanted.below,))
             elif wanted.high:
+                # No string sorts between a string and the same string with "\0" appended.
                 high = bisect_left(order, (wanted.high + "\0",))
             if query.descending:
                 high = high if start is None else min(high, bisect_left(order, start))
@@ -151,11 +153,11 @@ class MemoryTable:
         return page_of(query, entries, [keys_of(query, entry) for entry in entries])
 
     def write(self, operation: Write) -> Applied | Refused | Missing:
-        """Carry out one operation, if its conditions hold."""
+        """Carry out one operation if its conditions hold."""
         key, lock = operation.key, self._lock
         items = self._item_parts[hash(key) & LAST_PART]
-        # Faster than a with statement, and every acquire comes through here. An interrupt may strike as soon as the
-        # lock is acquired, so that is inside the try statement.
+        # This is faster than a with statement, and every acquire runs it. The lock is acquired inside the try
+        # statement, because an interrupt may come immediately after it.
         try:
             lock.acquire()
             written = items.get(key)
@@ -165,12 +167,13 @@ class MemoryTable:
                 outcome = new  # type: ignore[assignment] # mypy does not narrow on type()
             else:
                 outcome = _new_tuple(Applied, (new,))
-                # What ``moves`` says of an update that removes nothing, without the call.
+                # The same as `moves` for an update that removes nothing, without the call.
                 stays = type(operation) is Update and not operation.remove and keeps_place(operation.set)
-                # A limit is dropped with all its fields: an update that removes one attribute drops no total.
+                # A removed total must be logged. A limit is removed with all its attributes, so an update that
+                # removes a single attribute removes no total.
                 if (not stays and (moves(operation) or len(operation.remove) > 1)) or not written:  # type: ignore[union-attr] # an Update
                     self._carry_out((self._plan(key, new, places(new)),))
-                # A signal handler of this thread may have written meanwhile, for the lock is its own.
+                # A signal handler of this thread may have written meanwhile: it can acquire the reentrant lock.
                 elif items.get(key) is written:
                     items[key] = new
                 else:
@@ -189,6 +192,7 @@ class MemoryTable:
         operations = tuple(operations)
         check_transaction(operations)
         with self._lock:
+            # All operations are evaluated before the first is stored: one refusal cancels all of them.
             results = [apply(operation, self._find(operation.key)) for operation in operations]
             if any(type(result) is not dict for result in results):
                 return Cancelled(tuple(None if isinstance(result, dict) else result for result in results))
@@ -201,13 +205,13 @@ class MemoryTable:
         return _COMMITTED
 
     def batch_delete(self, keys: Iterable[Key]) -> None:
-        """Remove items, without a condition and not as one transaction."""
+        """Remove items unconditionally, each in a transaction of its own."""
         for key in keys:
             with self._lock:
                 self._carry_out((self._plan(key, NO_ITEM, ()),))
 
     def sweep(self, now_s: int, limit: int) -> Swept:
-        """Look at the next ``limit`` items, and remove those whose ``ttl`` is past."""
+        """Check the next ``limit`` items and remove those that have expired."""
         removed = 0
         with self._lock:
             self._finish()
@@ -227,10 +231,10 @@ class MemoryTable:
             return Swept(removed, after is None)
 
     def log_open(self, start: int, limit: int) -> int | None:
-        """Log what the next ``limit`` buckets have used so far; return where to go on, None after the last.
+        """Log the usage of the next ``limit`` open buckets; return the start of the next call, None after the last.
 
-        ``start`` is 0 at first, then what the call before returned. Buckets take turns: each that was open at first has
-        had one by the end, also if other calls come in between.
+        ``start`` is 0 in the first call. The last call has visited every bucket that was open at the first call, even
+        if other traversals ran in between.
         """
         with self._lock:
             self._finish()
@@ -247,29 +251,29 @@ class MemoryTable:
             return after
 
     def changes(self, after: int, limit: int) -> list[Change]:
-        """The next of the logged changes after a sequence, at most so many, in their order."""
+        """Return at most ``limit`` logged changes after a sequence number, in order."""
         with self._lock:
             self._finish()
             return list(islice((one for one in self._log if one.sequence > after), limit))
 
     def trim(self, up_to: int) -> None:
-        """Forget the logged changes up to a sequence, included."""
+        """Delete the logged changes up to and including a sequence number."""
         with self._lock:
             self._finish()
             while self._log and self._log[0].sequence <= up_to:
                 self._log.popleft()
 
     def size(self) -> TableSize:
-        """How many items there are."""
+        """Return the number of items."""
         with self._lock:
             return TableSize(len(self._rounds), None)
 
     def wants_checkpoint(self) -> bool:
-        """Say that there is nothing to bring to a disk."""
+        """Return False: there is no log to copy."""
         return False
 
     def is_crowded(self) -> bool:
-        """Say that writers never have to pause."""
+        """Return False: writers never have to pause."""
         return False
 
     def held_back_bytes(self) -> None:
@@ -279,7 +283,7 @@ class MemoryTable:
         """Do nothing."""
 
     def close(self) -> None:
-        """Forget every item; whoever asks for one later is told so."""
+        """Remove every item; later calls raise RepositoryClosedError."""
         lock = self._lock
         if isinstance(lock, _ClosedLock):
             return
@@ -294,45 +298,45 @@ class MemoryTable:
             self._log.clear()
 
     def _find(self, key: _PlainKey) -> dict[str, Any]:
-        """The item of a key, empty if there is none."""
+        """Return the item of a key, empty if it does not exist."""
         items = self._items.of(key)
         found = items.get(key)
         if found:
             return found
+        # An interrupted plan may contain this key.
         self._finish()
         return items.get(key) or self._idle.of(key).get(key, NO_ITEM)
 
     def _plan(
-        self, key: _PlainKey, new: dict[str, Any], stands: tuple[IndexEntry, ...], before: Sequence[_PlannedWrite] = ()
+        self, key: _PlainKey, new: dict[str, Any], entries: tuple[IndexEntry, ...], before: Sequence[_PlannedWrite] = ()
     ) -> _PlannedWrite:
-        """Plan to put ``new`` in the place of the item of that key, in every order; ``before`` is planned already."""
+        """Plan to replace the item of a key, and its index entries; ``before`` are the earlier steps of the plan."""
         old = self._find(key)
         found = logged(self._opening(key), old, new, self._hour) if key[1] == BUCKET else None
-        stood = places(old)
-        leaves = tuple(place for place in stood if place not in stands)
-        enters = tuple(place for place in stands if place not in stood)
-        noted = sum(step.change is not None for step in before)
-        # A new tuple for an old one would wait for the garbage collector, which does not see that there are more: as
-        # many are freed. A young collection of 180,000 takes 120 ms.
+        old_entries = places(old)
+        removed_entries = tuple(entry for entry in old_entries if entry not in entries)
+        added_entries = tuple(entry for entry in entries if entry not in old_entries)
+        earlier = sum(step.change is not None for step in before)
+        # The stored key is reused. A new tuple per write would replace a freed one, which delays the garbage collector.
+        # It would then visit all new tuples in one young collection: 180,000 of them take 120 ms.
         same = self._rounds.of(key).get(key) or (key[0], key[1])
-        return _PlannedWrite(
-            same, new, leaves, enters, found, None if found is None else self._change(key, found, noted)
-        )
+        used = None if found is None else self._change(key, found, earlier)
+        return _PlannedWrite(same, new, removed_entries, added_entries, found, used)
 
     def _opening(self, key: _PlainKey) -> Opened | None:
-        """Return what a bucket was opened with, None if it was not."""
+        """Return the opening of a bucket, None if it is not open."""
         totals = self._opened.of(key).get(key)
         return None if totals is None else Opened(self._opened_in.of(key)[key], totals)
 
-    def _change(self, key: _PlainKey, found: Logged, noted: int = 0) -> Change | None:
-        """Return what is to be logged, None if nothing was used; ``noted`` changes are logged before it."""
-        return change(self._sequence + noted + 1, Key(*key), found.hour, found.added) if found.added else None
+    def _change(self, key: _PlainKey, found: Logged, earlier: int = 0) -> Change | None:
+        """Return the change to log, None if nothing was used; ``earlier`` changes are logged before it."""
+        return change(self._sequence + earlier + 1, Key(*key), found.hour, found.added) if found.added else None
 
     def _carry_out(self, steps: tuple[_PlannedWrite, ...]) -> None:
-        """Carry out a plan. From the moment it is noted it will be, though the caller is interrupted."""
+        """Carry out a plan; once it is stored in `_unfinished`, it is completed even if this caller is interrupted."""
         for step in steps:
             items = self._items.of(step.key)
-            # Only a key that is not found there makes a writer look for what is unfinished.
+            # Moved first: a writer that finds a key in `_items` does not check for an unfinished plan.
             if step.key in items:
                 self._idle.of(step.key)[step.key] = items[step.key]
                 del items[step.key]
@@ -340,23 +344,24 @@ class MemoryTable:
         self._finish()
 
     def _finish(self) -> None:
-        """Carry out what is noted, unless there is nothing."""
+        """Complete the plan of an interrupted caller, if there is one."""
         if self._unfinished:
             for step in self._unfinished:
                 self._carry_out_step(step)
             self._unfinished = ()
 
     def _carry_out_step(self, step: _PlannedWrite) -> None:
-        """Carry out a step; doing it again changes nothing."""
-        key, new, leaves, enters, found, noted = step
-        for place in leaves:
-            self._leave(place, key)
-        for place in enters:
-            self._enter(place, key)
-        if noted is not None:
-            if (self._log[-1].sequence if self._log else 0) < noted.sequence:
-                self._log.append(noted)
-            self._sequence = noted.sequence
+        """Carry out a step; a repetition changes nothing."""
+        key, new, removed_entries, added_entries, found, used = step
+        for entry in removed_entries:
+            self._remove_entry(entry, key)
+        for entry in added_entries:
+            self._add_entry(entry, key)
+        if used is not None:
+            # Not twice, if the step was interrupted after this line.
+            if (self._log[-1].sequence if self._log else 0) < used.sequence:
+                self._log.append(used)
+            self._sequence = used.sequence
         if found is not None and found.opened is None:
             self._opened.of(key).pop(key, None)
             self._opened_in.of(key).pop(key, None)
@@ -371,9 +376,9 @@ class MemoryTable:
             self._idle.of(key).pop(key, None)
             self._rounds.of(key).pop(key, None)
 
-    def _enter(self, place: IndexEntry, key: _PlainKey) -> None:
-        """Give an item its place in an order."""
-        name, entry = (place.order, place.partition), (place.sort, *key)
+    def _add_entry(self, added: IndexEntry, key: _PlainKey) -> None:
+        """Insert an item into the order of the table or of an index, unless it is there."""
+        name, entry = (added.order, added.partition), (added.sort, *key)
         orders = self._orders.of(name)
         order = orders.get(name, ())
         index = bisect_left(order, entry)
@@ -385,9 +390,9 @@ class MemoryTable:
             grown = (*order[:index], entry, *order[index:])
             orders[name] = grown if len(grown) <= _SHORT_ORDER else list(grown)
 
-    def _leave(self, place: IndexEntry, key: _PlainKey) -> None:
-        """Take an item out of an order."""
-        name, entry = (place.order, place.partition), (place.sort, *key)
+    def _remove_entry(self, removed: IndexEntry, key: _PlainKey) -> None:
+        """Remove an item from the order of the table or of an index, if it is there."""
+        name, entry = (removed.order, removed.partition), (removed.sort, *key)
         orders = self._orders.of(name)
         order = orders.get(name, ())
         index = bisect_left(order, entry)

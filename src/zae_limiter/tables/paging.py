@@ -1,4 +1,4 @@
-"""From a query to the range of the order it reads, and from what was found to a page. Pure."""
+"""Turns a query into a range of sort keys, and the entries found into a page. Pure."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,14 +8,14 @@ from zae_limiter.core.outcome import Item
 from zae_limiter.schema.operations import INDEXES, Page, Query
 
 Entry = tuple[str, str, str]
-"""A place in the order of a partition: sort key, then the primary key, which breaks ties."""
+"""A position in a partition: the sort key, then the primary key, which orders entries with equal sort keys."""
 
 _LAST_CHARACTER = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
 
 
 class Range(NamedTuple):
-    """Which sort keys a query reads: from ``low`` on; up to ``high`` included, or before ``below``; "" is no bound."""
+    """The sort keys a query reads: from ``low`` through ``high``, or up to but without ``below``; "" if unbounded."""
 
     low: str
     high: str
@@ -23,10 +23,10 @@ class Range(NamedTuple):
 
 
 def range_of(query: Query) -> Range:
-    """The range of sort keys a query reads.
+    """Return the range of sort keys a query reads.
 
     Raises:
-        ValidationError: the index is unknown, the limit is below one, or prefix and range are mixed.
+        ValidationError: The index is unknown, the limit is below 1, or the query has both a prefix and a range.
     """
     if query.index is not None and query.index not in INDEXES:
         raise ValidationError("index", query.index, f"it must be one of {', '.join(INDEXES)}")
@@ -40,7 +40,8 @@ def range_of(query: Query) -> Range:
 
 
 def after_prefix(prefix: str) -> str:
-    """The first string that sorts after every string with the prefix, "" if there is none."""
+    """Return the first string that sorts after every string with the prefix, "" if no string does."""
+    # The last character that has a successor is replaced by it. Surrogates are skipped: UTF-8 cannot encode them.
     for end in range(len(prefix), 0, -1):
         successor = ord(prefix[end - 1]) + 1
         if successor in _SURROGATES:
@@ -51,14 +52,14 @@ def after_prefix(prefix: str) -> str:
 
 
 def start_of(query: Query) -> Entry | None:
-    """The entry after which a query goes on, None for a first page."""
+    """Return the entry after which a query continues, None for a first page."""
     if query.start is None:
         return None
     return (query.start[f"{query.index or ''}SK"], query.start["PK"], query.start["SK"])
 
 
 def keys_of(query: Query, entry: Entry) -> dict[str, str]:
-    """The key attributes of an entry: what an index answers with, and where a next page starts."""
+    """Return the key attributes of an entry: the item of an index query, and the start of the next page."""
     sort, pk, sk = entry
     if query.index is None:
         return {"PK": pk, "SK": sk}
@@ -66,7 +67,7 @@ def keys_of(query: Query, entry: Entry) -> dict[str, str]:
 
 
 def page_of(query: Query, entries: Sequence[Entry], items: Sequence[Item]) -> Page:
-    """The page of what was found, of which one more than the limit was asked for to see whether there is more."""
+    """Return a page of at most ``limit`` items; one entry more than the limit shows that another page follows."""
     limit = query.limit
     if limit is None or len(entries) <= limit:
         return Page(list(items), None)

@@ -1,7 +1,7 @@
-"""A large dictionary kept in many small ones, and turns of its keys, some at a time.
+"""A large dictionary split into many small ones, and a traversal of its keys in slices.
 
-A dictionary that has to grow moves all that it holds in one step. With hundreds of thousands of keys that step takes
-tens of milliseconds, and nothing else runs meanwhile. The parts grow one by one.
+A dictionary that has to grow copies all its keys in one step. With hundreds of thousands of keys that takes tens of
+milliseconds, and no other thread runs meanwhile. Small dictionaries grow one at a time.
 """
 
 from collections import OrderedDict
@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 PARTS = 128
-"""A power of two."""
+"""The number of dictionaries; it must be a power of two, because `LAST_PART` is used as a bit mask."""
 
 LAST_PART = PARTS - 1
 _LEFT_BITS = 40
@@ -18,7 +18,7 @@ D = TypeVar("D", bound=dict[Any, Any])
 
 
 class Parts(Generic[D]):
-    """Dictionaries of which each key belongs to one."""
+    """Dictionaries that share the keys; the hash of a key selects its dictionary."""
 
     __slots__ = ("parts",)
 
@@ -26,11 +26,11 @@ class Parts(Generic[D]):
         self.parts = tuple(kind() for _ in range(PARTS))
 
     def of(self, key: Hashable) -> D:
-        """Return the dictionary that a key belongs to."""
+        """Return the dictionary of a key."""
         return self.parts[hash(key) & LAST_PART]
 
     def clear(self) -> None:
-        """Forget every key."""
+        """Remove every key."""
         for part in self.parts:
             part.clear()
 
@@ -42,22 +42,23 @@ class Parts(Generic[D]):
 
 
 class Turns(NamedTuple):
-    """How many keys at the front of a part have their turn next. Each then goes to the end of its part, or away."""
+    """The number of keys to visit next at the front of a part; each is then moved to the end, or removed."""
 
     part: "OrderedDict[Any, Any]"
     keys: int
 
 
 def next_turns(parts: Sequence["OrderedDict[Any, Any]"], start: int, limit: int) -> tuple[list[Turns], int | None]:
-    """Return the next ``limit`` turns, and where to go on, None after the last.
+    """Return the next ``limit`` turns and the start of the next call, None after the last key.
 
-    ``start`` is 0 at first, then what the call before returned. By the end each key that was there at first has had
-    its turn, also if other rounds come in between.
+    ``start`` is 0 in the first call. A traversal visits every key that existed at its beginning, even if other
+    traversals run in between.
     """
+    # A start is the number of a part, and in the low bits the number of its keys that are still to be visited.
     first, left = start >> _LEFT_BITS, start & ((1 << _LEFT_BITS) - 1)
     turns = []
     for number in range(first, len(parts)):
-        # The number of turns is that of the keys when the part is come to: keys added meanwhile are at the end.
+        # The keys are counted when the part is reached. Keys that are added later are at its end.
         left = left or len(parts[number])
         count = min(left, limit)
         turns.append(Turns(parts[number], min(count, len(parts[number]))))

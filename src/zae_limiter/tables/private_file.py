@@ -1,6 +1,6 @@
-"""Files and directories that other users of the machine cannot read: created as such, or tightened later.
+"""Creates files and directories that other users of the machine cannot read, and makes existing ones private.
 
-Windows has no modes: there a user's own directory is private already, and nothing here changes anything.
+Windows has no file modes. A user's directory is private there, so this module changes nothing.
 """
 
 import errno
@@ -16,14 +16,14 @@ _SHARED_BY_GROUP = stat.S_ISGID | stat.S_IWGRP
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _HAS_MODES = os.name != "nt"
 BESIDE = ("-wal", "-shm", "-journal")
-"""What SQLite appends to the name of a file for the files it creates beside it, with the mode of that file."""
+"""The suffixes of the files that SQLite creates beside a database; they get the mode of the database."""
 
 
 def file_mode(directory_mode: int) -> int:
-    """Return the mode of a new file in a directory.
+    """Return the mode of a new file in a directory with this mode.
 
-    It is private. In a directory that an administrator shares with a group (setgid and writable by the group, as
-    ``chmod 2770`` makes it), the group may write the file too.
+    The file is private to its user. If the directory is shared with a group (``chmod 2770``: setgid and writable by the
+    group), the group may read and write the file too.
     """
     return _GROUP_FILE if directory_mode & _SHARED_BY_GROUP == _SHARED_BY_GROUP else _PRIVATE_FILE
 
@@ -39,6 +39,7 @@ def create_directory(path: str) -> None:
     parent = os.path.dirname(path)
     if parent != path:
         create_directory(parent)
+    # Another process may create the directory at the same time.
     with suppress(FileExistsError):
         os.mkdir(path, _PRIVATE_DIRECTORY)
     if not os.path.isdir(path):
@@ -46,15 +47,16 @@ def create_directory(path: str) -> None:
 
 
 def create_file(path: str) -> None:
-    """Create an empty file unless it exists. Its mode is set from the first moment, whatever the umask.
+    """Create an empty file with the mode of `file_mode`, unless it exists.
 
     Raises:
         OSError: The file cannot be created.
     """
-    # SQLite would create the target of a dangling link itself, readable by others.
+    # A dangling symbolic link: SQLite would create its target itself, and others could read that file.
     path = os.path.realpath(path)
     mode = file_mode(os.stat(os.path.dirname(path)).st_mode)
     try:
+        # Private first: another user could open the file before its mode is changed.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _PRIVATE_FILE)
     except FileExistsError:
         return
@@ -66,9 +68,9 @@ def create_file(path: str) -> None:
 
 
 def tighten(path: str) -> None:
-    """Make an existing file, the files beside it and its directory private, as far as this user owns them.
+    """Make an existing file, the files beside it and its directory private, if this user owns them.
 
-    A symbolic link is left alone: its target was chosen by the user.
+    A symbolic link is not followed, because the user has chosen its target.
     """
     if not _HAS_MODES or os.path.islink(path):
         return
@@ -78,7 +80,7 @@ def tighten(path: str) -> None:
 
 
 def _remove_others(path: str, is_kind: Callable[[int], bool]) -> None:
-    """Take every right of group and others from a file or directory of this user, unless there is none to take."""
+    """Remove all permissions of group and others from a file or directory that this user owns."""
     with suppress(OSError):
         found = os.lstat(path)
         if is_kind(found.st_mode) and found.st_mode & _OTHERS and found.st_uid == os.geteuid():

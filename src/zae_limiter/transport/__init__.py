@@ -1,1 +1,1 @@
-"""One signed DynamoDB call. Written by hand in both forms."""
+"""Sends one signed DynamoDB request: one module for asyncio, and one for threads with the same names."""

@@ -1,7 +1,7 @@
-"""One signed DynamoDB call over HTTP/1.1: connections that are kept, deadlines, keys that are renewed in time.
+"""Sends signed DynamoDB requests over pooled HTTP/1.1 connections, with deadlines and renewal of credentials.
 
-Written by hand in both trees under the same names. It knows nothing of operations or items. A call is made once:
-whether it is made again is decided by whoever knows what it does.
+`transport.threads` has the same names for the synchronous tree. This layer never retries: only the caller knows
+whether a request may be repeated.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ _MOST_CONNECTIONS = 64
 _LONGEST_IDLE_S = 20.0
 _LOOK_EVERY_S = 0.5
 _GRACE_S = 0.5
-"""How long after its deadline a call may hold a connection before it counts as interrupted."""
+"""A call that holds its connection this many seconds after its deadline counts as interrupted."""
 
 _numbers = count(1)
-"""The numbers of connections: responses on two connections are two witnesses of the server's time."""
+"""Numbers of connections; `ServerClock` trusts an unexpected time only if two connections report it."""
 
 
 class Transport:
-    """Makes calls to one endpoint, over at most so many connections at a time."""
+    """Makes calls to one endpoint, over at most 64 connections."""
 
     def __init__(self, account: Account, clock: Clock, server: ServerClock) -> None:
         self._account = account
@@ -49,9 +49,9 @@ class Transport:
         renew_in_copies(self)
 
     def renew(self, *, restored: bool) -> None:
-        """Connect again, learn the server's time again, and check the keys, in a restored copy of the process.
+        """Drop connections, forget the server's time and check credentials, in a restored copy of the process.
 
-        A forked child has its own connections as soon as it makes a call, and the parent's clock is right.
+        A forked child opens its own connections at its first call, and the time that its parent learned stays valid.
         """
         if not restored:
             return
@@ -60,7 +60,7 @@ class Transport:
         self._keys.check_soon()
 
     async def call(self, call: DynamoDbCall, until_s: float) -> HttpResponse | Unavailable:
-        """Make one call, once; ``until_s`` is by the clock that never goes back."""
+        """Send one request, once; ``until_s`` is the deadline by the monotonic clock."""
         try:
             if self._monotonic_s() >= self._keys.check_at_s:
                 await self._wait_for(self._keys.check(), until_s)
@@ -73,14 +73,14 @@ class Transport:
             sent_s = self._monotonic_s()
             answer = await connection.ask(signer.request(call, self._server.signing_s()), until_s - sent_s)
         finally:
-            # A connection whose caller was cancelled has an answer under way, and is closed here.
+            # If the caller was cancelled, the response has not arrived yet: the pool closes the connection.
             pool.give_back(connection)
         if isinstance(answer, HttpResponse):
             self._server.hear(answer.date_s, sent_s, connection.heard_s, connection.number)
         return answer
 
     async def call_alone(self, call: DynamoDbCall, until_s: float) -> HttpResponse | Unavailable:
-        """Make one call, once, on a new connection that is closed afterwards."""
+        """Send one request, once, on a new connection that is closed afterwards."""
         try:
             signer = self._account.signer
             pool = self._pool_here()
@@ -98,7 +98,7 @@ class Transport:
         return answer
 
     async def replace_keys(self, refused: Signer, until_s: float) -> None:
-        """Find keys again, after the server has refused those of a signer; raise what their provider raises."""
+        """Find new credentials after the server refused those of a signer; raise what their provider raises."""
         await self._wait_for(self._keys.replace(refused), until_s)
 
     async def _wait_for(self, renewal: SharedResult[None] | None, until_s: float) -> None:
@@ -107,28 +107,25 @@ class Transport:
 
     @property
     def signer(self) -> Signer:
-        """What the next call is signed by."""
+        """The signer of the next call."""
         return self._account.signer
 
     async def close(self) -> None:
-        """Close every connection for good; calls in flight end without an answer."""
+        """Close every connection permanently; calls in flight end with an error."""
         self._closed = True
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.close()
-            # The loop tells connections of their end in a turn of its own.
+            # The loop calls `connection_lost` in its next iteration.
             await asyncio.sleep(0)
 
     def _pool_here(self) -> "_Pool":
-        """Return the pool of this loop: connections belong to a loop, and are not shared with a forked child.
-
-        Raises:
-            ConnectionError: The transport is closed.
-        """
+        """Return the pool of this loop and process, or raise ConnectionError if the transport is closed."""
         if self._closed:
             raise ConnectionError("the connections were closed")
         home = (asyncio.get_running_loop(), os.getpid())
         pool = self._pool
+        # Connections belong to one loop. A forked child must not write to the sockets of its parent.
         if pool is None or pool.home != home:
             if pool is not None:
                 pool.close()
@@ -142,7 +139,7 @@ class Transport:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection, or the leave to make one, which carries one call at a time."""
+    """One connection, not necessarily connected yet, that carries one call at a time."""
 
     def __init__(self, endpoint: Endpoint, clock: Clock) -> None:
         self.endpoint = endpoint
@@ -157,16 +154,16 @@ class _Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._late_at_s = self._timeout_s = 0.0
         self.heard_s = clock.monotonic_s()
-        # A connection that was connected once may be unusable.
+        # `connected` stays True after the first connect. `usable` is False during a call and after the end.
         self.connected = self.usable = False
 
     async def ask(self, request: bytes, timeout_s: float) -> HttpResponse | Unavailable:
-        """Send a request and wait for its answer."""
+        """Send a request and wait for its response."""
         if timeout_s <= 0:
             return Unavailable(TimeoutError("no time was left to send the request"), ambiguous=False)
         if self._transport is None or not self.usable:
             return Unavailable(ConnectionError("the connection was closed before the request"), ambiguous=False)
-        # Until the answer is whole the connection is in doubt.
+        # Until the response is complete, another caller would read the rest of it. So the connection is not reusable.
         self.usable = False
         self._waiter = self._loop.create_future()
         self._watch(timeout_s)
@@ -177,38 +174,38 @@ class _Connection(asyncio.Protocol):
             self._waiter = None
 
     async def connect(self, connected: socket.socket, tls: ssl.SSLContext | None) -> None:
-        """Use a socket that is connected."""
+        """Start to use a connected socket, with TLS if there is a context."""
         self._socket = connected
         host = self.endpoint.host if tls else None
         try:
             await self._loop.create_connection(lambda: self, sock=connected, ssl=tls, server_hostname=host)
         except BaseException:
-            # The loop has closed the socket, unless it has just been handed over.
+            # The loop closes the socket if this fails, but not if a cancellation comes after `connection_made`.
             self.close()
             raise
 
     def close(self) -> None:
-        """Close at once, or as soon as it is connected."""
+        """Close immediately, or as soon as it is connected."""
         self.usable = False
         self._closed = True
         if self._transport is not None:
             self._transport.abort()
 
     def abandon(self) -> None:
-        """Let go of a socket whose loop has ended, or is the parent's of this process: nothing is sent."""
+        """Close the socket without its loop, which has ended or belongs to the parent process; nothing is sent."""
         self.usable = False
         if self._socket is not None:
             self._socket.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Be connected."""
+        """Note that the connection can be used."""
         self._transport = cast("asyncio.Transport", transport)
         self.connected = self.usable = True
         if self._closed:
             self.close()
 
     def data_received(self, data: bytes) -> None:
-        """Read on; what comes unasked ends the connection."""
+        """Parse the response; close the connection if no call waits for data."""
         if self._waiter is None:
             self.close()
             return
@@ -220,41 +217,44 @@ class _Connection(asyncio.Protocol):
             return
         if answer is not None:
             self.heard_s = self._monotonic_s()
+            # If the waiter is done, its call was cancelled or has timed out, and this connection is being closed.
             self.usable = self._reader.keep_alive and not self._waiter.done()
             self._end(answer)
 
     def eof_received(self) -> None:
-        """Hear that the server sends no more; the loop closes the connection in a turn of its own."""
+        """Stop the reuse of a connection that the server has closed; the loop closes it in its next iteration."""
         self.usable = False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Be cut off: a call under way may have been carried out all the same."""
+        """End the call in flight; the server may have carried it out."""
         self.usable = False
         self._end(Unavailable(exc or ConnectionError("the connection was closed before the answer"), ambiguous=True))
         if self._timer is not None:
             self._timer.cancel()
 
     def _watch(self, timeout_s: float) -> None:
-        """See to it that a call ends in time. One timer serves many calls: it is set anew when it has run out."""
+        """End the call after this many seconds; one timer serves many calls, because a new one costs more."""
         self._timeout_s = timeout_s
         self._late_at_s = late_at_s = self._loop.time() + timeout_s
+        # A timer that is due earlier is kept: `_check_deadline` starts it again for the rest.
         if self._timer is not None and self._timer.when() > late_at_s:
             self._timer.cancel()
             self._timer = None
         if self._timer is None:
-            self._timer = self._loop.call_at(late_at_s, self._look_at_the_time)
+            self._timer = self._loop.call_at(late_at_s, self._check_deadline)
 
-    def _look_at_the_time(self) -> None:
+    def _check_deadline(self) -> None:
         self._timer = None
         if self._waiter is None:
             return
+        # The timer may be that of an earlier call.
         if self._loop.time() < self._late_at_s:
-            self._timer = self._loop.call_at(self._late_at_s, self._look_at_the_time)
+            self._timer = self._loop.call_at(self._late_at_s, self._check_deadline)
         else:
             self.expire()
 
     def expire(self) -> None:
-        """End a call whose time is up."""
+        """End the call in flight with a timeout and close the connection."""
         self._end(Unavailable(TimeoutError(f"no answer within {self._timeout_s:.3f} s"), ambiguous=True))
         self.close()
 
@@ -265,7 +265,7 @@ class _Connection(asyncio.Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Ticket:
-    """A place in the queue, and what is handed to its holder: None once the pool is closed."""
+    """A place in the queue, and the connection that is handed to it; None if the pool was closed."""
 
     endpoint: Endpoint
     until_s: float
@@ -273,11 +273,11 @@ class _Ticket:
 
 
 class _Pool:
-    """The connections of one loop: the idle ones, newest last, those on loan, and a queue of callers without one.
+    """The connections of one loop: idle ones (newest last), lent ones, and a queue of callers without one.
 
-    A connection, or the leave to make one, that becomes free goes to the first in the queue and to no other caller.
-    A caller may be interrupted before it can give back what it has. So every loan has the deadline of its caller, and
-    one that is overdue is dropped.
+    A connection that becomes free, or room for a new one, goes to the first caller in the queue. An interrupt may stop
+    a caller before it gives its connection back. So every lent connection has the deadline of its caller, and an
+    overdue one is closed.
     """
 
     def __init__(self, home: tuple[asyncio.AbstractEventLoop, int], tls: ssl.SSLContext | None, clock: Clock) -> None:
@@ -286,18 +286,14 @@ class _Pool:
         self._clock = clock
         self._lookup: Lookup | None = None
         self._idle: deque[_Connection] = deque()
-        self._lent: dict[_Connection, float] = {}  # with the deadlines of their callers
+        self._lent: dict[_Connection, float] = {}  # with the deadlines of their callers, by the monotonic clock
         self._waiting: deque[_Ticket] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._look_at_s = 0.0
         self._closed = False
 
     async def borrow(self, endpoint: Endpoint, until_s: float) -> _Connection:
-        """Return a connection for this caller alone.
-
-        Raises:
-            OSError: It cannot be connected (a TimeoutError is one, and so is an error of TLS).
-        """
+        """Lend a connection to one caller, or raise OSError (also for a timeout or an error of TLS)."""
         connection = self._newest_idle(endpoint, until_s)
         if connection is None:
             left_s = until_s - self._clock.monotonic_s()
@@ -310,25 +306,22 @@ class _Pool:
         return connection
 
     async def connect_alone(self, endpoint: Endpoint, until_s: float) -> _Connection:
-        """Return a new connection, in excess of the maximum if need be.
-
-        Raises:
-            OSError: It cannot be connected (a TimeoutError is one, and so is an error of TLS).
-        """
+        """Lend a new connection even if the pool is full, or raise OSError (also for a timeout or an error of TLS)."""
         connection = self._new(endpoint, until_s)
         await self._connect(connection, until_s)
         return connection
 
     def give_back(self, connection: _Connection) -> None:
-        """Take a connection back, for the next caller in the queue or to lie idle; one in doubt is closed."""
+        """Take a connection back for the queue or as idle; close it if it is unusable."""
         if connection.usable:
             self._idle.append(connection)
-            # The newest is always the next, so the oldest may never be used again.
+            # Callers get the newest connection, so the oldest one would never be closed without this check.
             if self._clock.monotonic_s() - self._idle[0].heard_s >= _LONGEST_IDLE_S:
                 self._idle[0].close()
                 self._idle.popleft()
         else:
             connection.close()
+        # Last: if an interrupt skips this line, a later check closes the connection once it is overdue.
         self._lent.pop(connection, None)
         if self._waiting:
             self._serve_queue()
@@ -337,6 +330,7 @@ class _Pool:
         """Close every connection; callers in the queue get an error."""
         self._closed = True
         loop, process = self.home
+        # A transport of asyncio may only be used on its loop: without the loop, the sockets themselves are closed.
         if loop.is_closed() or process != os.getpid():
             for connection in (*self._idle, *self._lent):
                 connection.abandon()
@@ -347,7 +341,7 @@ class _Pool:
                 ticket.handed.set(None)
 
     def retire(self) -> None:
-        """Close every connection from any thread, also while the loop of this pool does not run."""
+        """Close every connection from any thread, also if the loop of this pool does not run at the moment."""
         loop, _ = self.home
         if loop.is_closed() or loop is _running_loop():
             self.close()
@@ -356,13 +350,13 @@ class _Pool:
 
     @property
     def _open(self) -> int:
-        """How many connections there are, or may be made."""
+        """The number of connections, including those that are not connected yet."""
         return len(self._idle) + len(self._lent)
 
     def _newest_idle(self, endpoint: Endpoint, until_s: float) -> _Connection | None:
-        """Lend the idle connection that was used last; those that were idle for too long are closed."""
+        """Lend the idle connection that was used last, or None; close those that were idle too long."""
         while self._idle:
-            # An interrupt must not leave an open connection that the pool does not know: it is popped last.
+            # Popped last: an interrupt must not leave an open connection that the pool does not know.
             connection = self._idle[-1]
             now_s = self._clock.monotonic_s()
             young = now_s - connection.heard_s < _LONGEST_IDLE_S
@@ -376,13 +370,13 @@ class _Pool:
         return None
 
     def _new_if_room(self, endpoint: Endpoint, until_s: float) -> _Connection | None:
-        """Lend a connection that is yet to be connected, None if there are as many as there may be."""
+        """Lend a connection that is not connected yet, None if the pool is full."""
         if self._open >= _MOST_CONNECTIONS:
             self._drop_lost()
         return self._new(endpoint, until_s) if self._open < _MOST_CONNECTIONS else None
 
     def _new(self, endpoint: Endpoint, until_s: float) -> _Connection:
-        """Lend a connection that is yet to be connected."""
+        """Lend a connection that is not connected yet."""
         connection = _Connection(endpoint, self._clock)
         self._lent[connection] = until_s
         now_s = self._clock.monotonic_s()
@@ -391,21 +385,21 @@ class _Pool:
         return connection
 
     def _drop_lost(self) -> None:
-        """Drop loans whose callers were interrupted: a call ends with its deadline."""
+        """Close the connections of interrupted callers: any other call has ended by its deadline."""
         latest_s = self._clock.monotonic_s() - _GRACE_S
         for connection in [lent for lent, until_s in self._lent.items() if until_s < latest_s]:
             connection.expire()
             self._lent.pop(connection, None)
 
     def _look_later(self, now_s: float) -> None:
-        """Look for lost loans after a while; a look that is overdue was interrupted, and is made up for."""
+        """Schedule the next check for overdue connections, in place of one that an interrupt may have removed."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self.home[0].call_later(_LOOK_EVERY_S, self._look)
         self._look_at_s = now_s + 2 * _LOOK_EVERY_S
 
     def _look(self) -> None:
-        """End calls that have lost their timer to an interrupt, and serve callers that it left in the queue."""
+        """End overdue calls whose timer an interrupt removed, and serve callers that it left in the queue."""
         self._look_at_s = 0.0
         if self._lent:
             self._look_later(self._clock.monotonic_s())
@@ -414,11 +408,7 @@ class _Pool:
             self._serve_queue()
 
     async def _wait_in_turn(self, endpoint: Endpoint, until_s: float) -> _Connection:
-        """Wait for a connection, or for leave to make one.
-
-        Raises:
-            OSError: Neither came in time, or the pool was closed.
-        """
+        """Wait in the queue for a connection; raise OSError if none is free in time or the pool is closed."""
         ticket = _Ticket(endpoint, until_s)
         try:
             self._waiting.append(ticket)
@@ -433,15 +423,16 @@ class _Pool:
         raise ConnectionError("the connections were closed") if self._closed else TimeoutError
 
     def _leave(self, ticket: _Ticket) -> None:
-        """Leave the queue; what was handed over in the last moment goes on to the next."""
+        """Leave the queue, and pass on a connection that was handed over at the last moment."""
         if ticket in self._waiting:
             self._waiting.remove(ticket)
         if ticket.handed.value is not None:
             self.give_back(ticket.handed.value)
 
     def _serve_queue(self) -> None:
-        """Lend what is free to callers in the queue, in turn."""
+        """Lend free connections to the callers in the queue, in order."""
         while self._waiting:
+            # Removed last: an interrupt must not remove a caller that got nothing.
             ticket = self._waiting[0]
             if not ticket.handed.filled:
                 endpoint, until_s = ticket.endpoint, ticket.until_s
@@ -452,11 +443,7 @@ class _Pool:
             self._waiting.popleft()
 
     async def _connect(self, connection: _Connection, until_s: float) -> None:
-        """Connect what was lent; if that fails, its place goes to the next.
-
-        Raises:
-            OSError: It cannot be connected, or not in time, or the loop shuts down.
-        """
+        """Connect a lent connection; raise OSError if that fails, is too slow, or the loop shuts down."""
         try:
             await runtime.within(until_s - self._clock.monotonic_s(), lambda: self._connect_first(connection, until_s))
         except BaseException:
@@ -464,7 +451,7 @@ class _Pool:
             raise
 
     async def _connect_first(self, connection: _Connection, until_s: float) -> None:
-        """Connect to the first address that answers."""
+        """Resolve the name of the endpoint and connect to the first address that answers."""
         endpoint = connection.endpoint
         if self._lookup is None or self._lookup.endpoint is not endpoint:
             self._lookup = Lookup(endpoint)
@@ -473,7 +460,7 @@ class _Pool:
 
 
 async def _connected(addresses: list[Address], until_s: float, clock: Clock) -> socket.socket:
-    """Return a socket that is connected to the first address that answers; each but the last has half the time left."""
+    """Return a socket connected to the first address that answers; each but the last gets half the remaining time."""
     failure: OSError = ConnectionError("the endpoint has no address")
     for number, (family, address) in enumerate(addresses, 1):
         left_s = until_s - clock.monotonic_s()

@@ -1,7 +1,7 @@
-"""One signed DynamoDB call over HTTP/1.1: connections that are kept, deadlines, keys that are renewed in time.
+"""Sends signed DynamoDB requests over pooled HTTP/1.1 connections, with deadlines and renewal of credentials.
 
-Written by hand in both trees under the same names. It knows nothing of operations or items. A call is made once:
-whether it is made again is decided by whoever knows what it does.
+`transport.aio` has the same names for the asynchronous tree. This layer never retries: only the caller knows whether a
+request may be repeated.
 """
 
 import os
@@ -28,17 +28,17 @@ from zae_limiter.tables.dynamodb.signing import Endpoint, Signer
 _MOST_CONNECTIONS = 64
 _LONGEST_IDLE_S = 20.0
 _SURELY_OPEN_S = 0.01
-"""Nobody closes a connection, without having said so, that soon after an answer."""
+"""A connection is not checked for this many seconds after a response: no server closes it so soon unannounced."""
 _BYTES_AT_ONCE = 64 * 1024
 _GRACE_S = 0.5
-"""How long after its deadline a call may still hold its connection."""
+"""A call that holds its connection this many seconds after its deadline counts as interrupted."""
 
 _numbers = count(1)
-"""The numbers of connections: responses on two connections are two witnesses of the server's time."""
+"""Numbers of connections; `ServerClock` trusts an unexpected time only if two connections report it."""
 
 
 class Transport:
-    """Makes calls to one endpoint, over at most so many connections at a time."""
+    """Makes calls to one endpoint, over at most 64 connections."""
 
     def __init__(self, account: Account, clock: Clock, server: ServerClock) -> None:
         self._account = account
@@ -51,9 +51,9 @@ class Transport:
         renew_in_copies(self)
 
     def renew(self, *, restored: bool) -> None:
-        """Connect again, learn the server's time again, and check the keys, in a restored copy of the process.
+        """Drop connections, forget the server's time and check credentials, in a restored copy of the process.
 
-        A forked child has its own connections as soon as it makes a call, and the parent's clock is right.
+        A forked child opens its own connections at its first call, and the time that its parent learned stays valid.
         """
         if not restored:
             return
@@ -62,7 +62,7 @@ class Transport:
         self._keys.check_soon()
 
     def call(self, call: DynamoDbCall, until_s: float) -> HttpResponse | Unavailable:
-        """Make one call, once; ``until_s`` is by the clock that never goes back."""
+        """Send one request, once; ``until_s`` is the deadline by the monotonic clock."""
         try:
             if self._monotonic_s() >= self._keys.check_at_s:
                 self._wait_for(self._keys.check(), until_s)
@@ -75,14 +75,14 @@ class Transport:
             sent_s = self._monotonic_s()
             answer = connection.ask(signer.request(call, self._server.signing_s()), until_s)
         finally:
-            # A connection whose caller was interrupted has an answer under way, and is closed here.
+            # If the caller was interrupted, the response has not arrived yet: the pool closes the connection.
             pool.give_back(connection)
         if isinstance(answer, HttpResponse):
             self._server.hear(answer.date_s, sent_s, connection.heard_s, connection.number)
         return answer
 
     def call_alone(self, call: DynamoDbCall, until_s: float) -> HttpResponse | Unavailable:
-        """Make one call, once, on a new connection that is closed afterwards."""
+        """Send one request, once, on a new connection that is closed afterwards."""
         try:
             signer = self._account.signer
             pool = self._pool_here()
@@ -100,11 +100,7 @@ class Transport:
         return answer
 
     def replace_keys(self, refused: Signer, until_s: float) -> None:
-        """Find keys again, after the server has refused those of a signer as expired.
-
-        Raises:
-            Exception: Whatever the provider of credentials raises.
-        """
+        """Find new credentials after the server refused those of a signer; raise what their provider raises."""
         self._wait_for(self._keys.replace(refused), until_s)
 
     def _wait_for(self, renewal: SharedResult[None] | None, until_s: float) -> None:
@@ -113,17 +109,18 @@ class Transport:
 
     @property
     def signer(self) -> Signer:
-        """What the next call is signed by."""
+        """The signer of the next call."""
         return self._account.signer
 
     def close(self) -> None:
-        """Close every connection for good; calls in flight end without an answer."""
+        """Close every connection permanently; calls in flight end with an error."""
         self._closed = True
         self._pool.close()
 
     def _pool_here(self) -> "_Pool":
-        """Return the pool of this process: connections are not shared with a forked child."""
+        """Return the pool of this process, a new one in a forked child."""
         pool = self._pool
+        # Two processes that write to one socket would mix their requests.
         if pool.process != os.getpid():
             pool.abandon()
             self._pool = pool = _Pool(self._account.tls, self._clock)
@@ -151,13 +148,13 @@ class _Connection:
         self.usable = True
 
     def ask(self, request: bytes, until_s: float) -> HttpResponse | Unavailable:
-        """Send a request and wait for its answer."""
+        """Send a request and wait for its response."""
         started_s = self._monotonic_s()
         if until_s <= started_s:
             return Unavailable(TimeoutError("no time was left to send the request"), ambiguous=False)
         if not self.usable:
             return Unavailable(ConnectionError("the connection was closed before the request"), ambiguous=False)
-        # Until the answer is whole the connection is in doubt.
+        # Until the response is complete, another caller would read the rest of it. So the connection is not reusable.
         self.usable = False
         try:
             self._socket.settimeout(until_s - started_s)
@@ -173,14 +170,14 @@ class _Connection:
         return answer
 
     def _send(self, request: bytes, until_s: float) -> None:
-        """Send all of a request; what does not go out at once has what is left of the time."""
+        """Send all of a request; each part after the first gets the time that is left."""
         sent = self._socket.send(request)
         while sent < len(request):
             self._limit(until_s)
             sent += self._socket.send(memoryview(request)[sent:])
 
     def _receive(self, until_s: float) -> HttpResponse:
-        """Read on until the answer is whole."""
+        """Read until the response is complete."""
         while True:
             data = self._socket.recv(_BYTES_AT_ONCE)
             if not data:
@@ -191,50 +188,50 @@ class _Connection:
             self._limit(until_s)
 
     def _limit(self, until_s: float) -> None:
+        # A socket's timeout applies to each call, so a server that sends slowly could exceed the deadline.
         left_s = until_s - self._monotonic_s()
         if left_s <= 0:
             raise TimeoutError
         self._socket.settimeout(left_s)
 
     def is_quiet(self) -> bool:
-        """Say whether nothing has come unasked: neither an end nor bytes that belong to no call."""
+        """Return whether nothing is readable while no call waits: neither data nor the end of the connection."""
         return not _readable(self._socket)
 
     def cut(self) -> None:
-        """End a call under way in another thread, which then closes the connection itself."""
+        """End the call in flight in another thread, which then closes the connection itself."""
         self._cut = True
         self.usable = False
         with suppress(OSError):
-            # That of a plain socket: TLS would be taken off under the hands of whoever reads.
+            # The method of the plain socket: SSLSocket.shutdown() would drop the TLS state that the other thread uses.
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close at once; nothing is sent."""
+        """Close immediately; nothing is sent."""
         self.usable = False
         self._socket.close()
 
 
 class _Ticket:
-    """A place in the queue, and what is handed to its holder: a connection, or leave to make one."""
+    """A place in the queue, and what is handed to it: a connection, or the permit to make one."""
 
     __slots__ = ("handed", "until_s")
 
     def __init__(self, until_s: float) -> None:
         self.until_s = until_s
-        self.handed: runtime.Slot[_Connection | _Leave] = runtime.Slot()
+        self.handed: runtime.Slot[_Connection | _Permit] = runtime.Slot()
 
 
-class _Leave:
-    """The leave to make one connection."""
+class _Permit:
+    """The permit to make one connection; it counts as a connection until it is used or returned."""
 
 
 class _Pool:
-    """The connections of one process: the idle ones, newest last, those on loan, and a queue of callers without one.
+    """The connections of one process: idle ones (newest last), lent ones, and a queue of callers without one.
 
-    A connection, or the leave to make one, that becomes free goes to the first in the queue and to no other caller.
-
-    A caller may be interrupted before it can give back what it has. So every loan has the deadline of its caller, and
-    one that is overdue is dropped when its place is needed.
+    A connection that becomes free, or a permit to make one, goes to the first caller in the queue. An interrupt may
+    stop a caller before it gives back what was lent. So everything lent has the deadline of its caller. What is overdue
+    is dropped when the pool is full.
     """
 
     def __init__(self, tls: ssl.SSLContext | None, clock: Clock) -> None:
@@ -244,16 +241,16 @@ class _Pool:
         self._lock = threading.Lock()
         self._lookup: Lookup | None = None
         self._idle: deque[_Connection] = deque()
-        # Connections, and leaves to make one, with the deadlines of their callers.
-        self._lent: dict[_Connection | _Leave, float] = {}
+        # Connections and permits, with the deadlines of their callers by the monotonic clock.
+        self._lent: dict[_Connection | _Permit, float] = {}
         self._waiting: deque[_Ticket] = deque()
         self._closed = False
 
     def borrow(self, endpoint: Endpoint, until_s: float) -> _Connection:
-        """Return a connection for this caller alone.
+        """Lend a connection to one caller.
 
         Raises:
-            OSError: It cannot be connected (a TimeoutError is one, and so is an error of TLS).
+            OSError: It cannot be connected, or not in time, or TLS fails.
         """
         left_s = until_s - self._clock.monotonic_s()
         try:
@@ -264,17 +261,17 @@ class _Pool:
             raise TimeoutError(f"no connection to {where} within {left_s:.3f} s") from None
 
     def connect_alone(self, endpoint: Endpoint, until_s: float) -> _Connection:
-        """Return a new connection, in excess of the maximum if need be.
+        """Lend a new connection, even if the pool is full.
 
         Raises:
-            OSError: It cannot be connected (a TimeoutError is one, and so is an error of TLS).
+            OSError: It cannot be connected, or not in time, or TLS fails.
         """
-        leave = _Leave()
-        self._lent[leave] = until_s
-        return self._connect(endpoint, until_s, leave)
+        permit = _Permit()
+        self._lent[permit] = until_s
+        return self._connect(endpoint, until_s, permit)
 
     def give_back(self, connection: _Connection) -> None:
-        """Take a connection back, for the next caller in the queue or to lie idle; one in doubt is closed."""
+        """Take a connection back for the queue or as idle; close it if it is unusable."""
         with self._lock:
             if not connection.usable:
                 connection.close()
@@ -282,7 +279,7 @@ class _Pool:
             elif not self._wake(connection, connection):
                 self._idle.append(connection)
                 self._lent.pop(connection, None)
-                # The newest is always the next, so the oldest may never be used again.
+                # Callers get the newest connection, so the oldest one would never be closed without this check.
                 if self._rested_s(self._idle[0]) >= _LONGEST_IDLE_S:
                     self._close_idle(self._idle.popleft())
 
@@ -296,30 +293,33 @@ class _Pool:
             for lent in list(self._lent):
                 if isinstance(lent, _Connection):
                     lent.cut()
-            while self._wake(_Leave(), None):
+            # Every caller in the queue gets a permit. `_connect` raises an error, because the pool is closed.
+            while self._wake(_Permit(), None):
                 pass
 
     def abandon(self) -> None:
-        """Close sockets that belong to the parent of this process: nothing is sent."""
+        """Close sockets that this process shares with its parent, or that a restore has cut off; nothing is sent."""
+        # Without the lock: in a forked child, a thread of the parent may hold it forever.
         for connection in (*self._idle, *self._lent):
             if isinstance(connection, _Connection):
                 connection.close()
 
-    def _take(self, endpoint: Endpoint, until_s: float) -> _Connection | _Leave:
-        """Return an idle connection, or leave to make one; if there is neither, wait in turn.
+    def _take(self, endpoint: Endpoint, until_s: float) -> _Connection | _Permit:
+        """Lend an idle connection or a permit; wait in the queue if there is neither.
 
         Raises:
-            TimeoutError: Neither came in time.
+            TimeoutError: There was neither before the deadline.
         """
         ticket = _Ticket(until_s)
         try:
             with self._lock:
-                found = self._newest_idle(endpoint, until_s) or self._leave_if_room(until_s)
+                found = self._newest_idle(endpoint, until_s) or self._permit_if_room(until_s)
                 if found is not None:
                     return found
                 self._waiting.append(ticket)
             ticket.handed.wait(until_s - self._clock.monotonic_s())
         except BaseException:
+            # An interrupt: without this, a connection that is handed over now would be lost.
             self._leave(ticket)
             raise
         handed = ticket.handed.value
@@ -330,21 +330,21 @@ class _Pool:
 
     @property
     def _open(self) -> int:
-        """How many connections there are, or may be made."""
+        """The number of connections and permits."""
         return len(self._idle) + len(self._lent)
 
-    def _leave_if_room(self, until_s: float) -> _Leave | None:
-        """Return leave to make a connection, None if there are as many as there may be."""
+    def _permit_if_room(self, until_s: float) -> _Permit | None:
+        """Lend a permit, None if the pool is full."""
         if self._open >= _MOST_CONNECTIONS:
             self._drop_lost()
         if self._open >= _MOST_CONNECTIONS:
             return None
-        leave = _Leave()
-        self._lent[leave] = until_s
-        return leave
+        permit = _Permit()
+        self._lent[permit] = until_s
+        return permit
 
     def _drop_lost(self) -> None:
-        """Drop loans whose callers were interrupted: a call ends with its deadline."""
+        """Drop what interrupted callers did not give back: any other call has ended by its deadline."""
         now_s = self._clock.monotonic_s()
         for lent in [lent for lent, until_s in list(self._lent.items()) if until_s + _GRACE_S < now_s]:
             self._lent.pop(lent, None)
@@ -352,19 +352,20 @@ class _Pool:
                 lent.cut()
 
     def _leave(self, ticket: _Ticket) -> None:
-        """Leave the queue; what was handed over in the last moment goes on to the next."""
+        """Leave the queue, and pass on what was handed over at the last moment."""
         with self._lock:
             if ticket in self._waiting:
                 self._waiting.remove(ticket)
                 return
             handed = ticket.handed.value
-            if isinstance(handed, _Leave):
+            if isinstance(handed, _Permit):
                 self._release(handed)
+        # Outside of the lock, because `give_back` acquires it.
         if isinstance(handed, _Connection):
             self.give_back(handed)
 
     def _newest_idle(self, endpoint: Endpoint, until_s: float) -> _Connection | None:
-        """Lend the idle connection that was used last; those that were idle for too long are closed."""
+        """Lend the idle connection that was used last, or None; close those that were idle too long."""
         while self._idle:
             connection = self._idle.pop()
             rested_s = self._rested_s(connection)
@@ -376,15 +377,15 @@ class _Pool:
         return None
 
     def _close_idle(self, connection: _Connection) -> None:
-        """Close a connection that was idle; the next in the queue may make another."""
+        """Close an idle connection; the first caller in the queue may make another."""
         connection.close()
-        self._wake(_Leave(), None)
+        self._wake(_Permit(), None)
 
     def _rested_s(self, connection: _Connection) -> float:
         return self._clock.monotonic_s() - connection.heard_s
 
-    def _connect(self, endpoint: Endpoint, until_s: float, leave: _Leave) -> _Connection:
-        """Make a connection in the place of a leave to."""
+    def _connect(self, endpoint: Endpoint, until_s: float, permit: _Permit) -> _Connection:
+        """Use a permit to make a connection, and lend it."""
         try:
             if self._closed:
                 raise ConnectionError("the connections were closed")
@@ -396,21 +397,22 @@ class _Pool:
             connection = _Connection(endpoint, self._secured(plain, endpoint, until_s), self._clock)
         except BaseException:
             with self._lock:
-                self._release(leave)
+                self._release(permit)
             raise
-        self._exchange(leave, connection, until_s)
+        self._exchange(permit, connection, until_s)
         return connection
 
-    def _exchange(self, leave: _Leave, connection: _Connection, until_s: float) -> None:
-        """Lend a connection in place of the leave to make it."""
+    def _exchange(self, permit: _Permit, connection: _Connection, until_s: float) -> None:
+        """Lend a connection in place of the permit."""
         with self._lock:
             self._lent[connection] = until_s
-            self._lent.pop(leave, None)
+            self._lent.pop(permit, None)
+            # The pool may have been closed while this connection was made, so nothing else would close it.
             if self._closed:
                 connection.usable = False
 
     def _secured(self, plain: socket.socket, endpoint: Endpoint, until_s: float) -> socket.socket:
-        """Return a socket wrapped in TLS where that is due."""
+        """Return the socket wrapped in TLS, or as it is for an endpoint without TLS."""
         if self._tls is None:
             return plain
         try:
@@ -420,13 +422,13 @@ class _Pool:
             plain.close()
             raise
 
-    def _release(self, lent: "_Connection | _Leave") -> None:
-        """End a loan; the next in the queue may make a connection in its place."""
-        if not self._wake(_Leave(), lent):
+    def _release(self, lent: "_Connection | _Permit") -> None:
+        """Remove what was lent; the first caller in the queue gets a permit in its place."""
+        if not self._wake(_Permit(), lent):
             self._lent.pop(lent, None)
 
-    def _wake(self, handed: "_Connection | _Leave", lent: "_Connection | _Leave | None") -> bool:
-        """Lend something to the next in the queue in place of an earlier loan; False if the queue is empty."""
+    def _wake(self, handed: "_Connection | _Permit", lent: "_Connection | _Permit | None") -> bool:
+        """Lend ``handed`` to the first caller in the queue, in place of ``lent``; False if the queue is empty."""
         if not self._waiting:
             return False
         ticket = self._waiting.popleft()
@@ -438,7 +440,7 @@ class _Pool:
 
 
 def _connected(addresses: list[Address], until_s: float, clock: Clock) -> socket.socket:
-    """Return a socket that is connected to the first address that answers; each but the last has half the time left."""
+    """Return a socket connected to the first address that answers; each but the last gets half the remaining time."""
     failure: OSError = ConnectionError("the endpoint has no address")
     for number, (family, address) in enumerate(addresses, 1):
         left_s = _positive(until_s - clock.monotonic_s())
@@ -459,20 +461,18 @@ def _connected(addresses: list[Address], until_s: float, clock: Clock) -> socket
 
 
 def _positive(left_s: float) -> float:
-    """Return the time that is left.
-
-    Raises:
-        TimeoutError: None is.
-    """
+    """Return the remaining seconds; 0 would make a socket non-blocking, so raise TimeoutError instead."""
     if left_s <= 0:
         raise TimeoutError
     return left_s
 
 
 def _readable(connected: socket.socket) -> bool:
-    """Say whether a socket has something to read, its end included, without waiting."""
+    """Return without waiting whether a socket has data to read or was closed by its peer."""
+    # TLS may have decrypted data that the socket itself no longer shows.
     if isinstance(connected, ssl.SSLSocket) and connected.pending():
         return True
+    # `select` fails for file descriptors above 1023.
     if hasattr(select, "poll"):
         poll = select.poll()
         poll.register(connected, select.POLLIN)

@@ -191,7 +191,7 @@ def test_adding_a_value_that_is_not_a_number_is_refused(amount: Any) -> None:
 )
 def test_two_changes_of_one_attribute_are_refused(update: Update) -> None:
     """DynamoDB refuses them in an update; some engines do not."""
-    with pytest.raises(ValidationError, match="once in an update"):
+    with pytest.raises(ValidationError, match="only once"):
         expressions(update)
 
 
@@ -247,5 +247,5 @@ def test_an_invalid_key_is_refused(bad: Any) -> None:
 
 def test_text_that_cannot_be_encoded_as_json_is_refused() -> None:
     """Half of a surrogate pair is not valid text."""
-    with pytest.raises(ValidationError, match="it cannot be written"):
+    with pytest.raises(ValidationError, match="it cannot be encoded"):
         dump({"S": "\ud800"})

@@ -260,9 +260,9 @@ def test_a_request_that_is_too_large_is_not_sent() -> None:
     large = Put(item(x="x" * (4 * MEBIBYTE)))
 
     assert CALLS.write(large).body
-    with pytest.raises(ValidationError, match="DynamoDB takes up to 4194304 bytes"):
+    with pytest.raises(ValidationError, match="DynamoDB accepts up to 4194304 bytes"):
         CALLS.transact([large], "token")
-    with pytest.raises(ValidationError, match="DynamoDB takes up to 16777216 bytes"):
+    with pytest.raises(ValidationError, match="DynamoDB accepts up to 16777216 bytes"):
         CALLS.write(Update(KEY, set={"x": "x" * (16 * MEBIBYTE)}))
 
 

@@ -107,9 +107,9 @@ def test_a_metered_response_has_the_consumed_capacity() -> None:
 @pytest.mark.parametrize("read", [item_of, batch_of, undeleted_of, page_of, active, consumed_of])
 def test_a_response_that_is_not_from_dynamodb_raises_an_error(read: Callable[[bytes], object], body: bytes) -> None:
     """Another server may listen at the endpoint."""
-    with pytest.raises(StorageError, match="not DynamoDB's"):
+    with pytest.raises(StorageError, match="not from DynamoDB"):
         read(body)
-    with pytest.raises(StorageError, match="not DynamoDB's"):
+    with pytest.raises(StorageError, match="not from DynamoDB"):
         applied_of(Update(KEY), body)
 
 

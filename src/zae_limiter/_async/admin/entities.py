@@ -1,4 +1,4 @@
-"""Entities, as users create, read and delete them."""
+"""The admin methods for entities."""
 
 from zae_limiter._async.store.entities import EntityStore
 from zae_limiter._async.store.scope import Scope
@@ -22,12 +22,12 @@ class EntityVerbs:
         metadata: dict[str, MetadataValue] | None = None,
         principal: str | None = None,
     ) -> Entity:
-        """Create an entity; with ``cascade`` every acquire takes from its parent as well.
+        """Create an entity; with ``cascade``, every acquire also consumes from its parent.
 
         Raises:
-            EntityExistsError: It is there already.
-            EntityNotFoundError: Its parent is not.
-            ValidationError: An id, name, parent, cascade or metadata that cannot be.
+            EntityExistsError: The entity exists already.
+            EntityNotFoundError: The parent does not exist.
+            ValidationError: An argument is invalid.
         """
         created_at = iso_from_ms(self._scope.now_ms())
         entity = Entity(entity_id, name, parent_id, cascade, {} if metadata is None else metadata, created_at)
@@ -39,16 +39,16 @@ class EntityVerbs:
         return entity
 
     async def get_entity(self, entity_id: str) -> Entity | None:
-        """Return an entity, None if there is none."""
+        """Return an entity, None if it does not exist."""
         check_entity_id(entity_id)
         return await EntityStore(self._scope).get(entity_id)
 
     async def delete_entity(self, entity_id: str, principal: str | None = None) -> None:
-        """Delete an entity with its limits and buckets; its usage and audit events stay.
+        """Delete an entity with its limits and buckets; its usage and audit events are kept.
 
         Raises:
-            EntityNotFoundError: There is none.
-            EntityHasChildrenError: It has children: delete these first.
+            EntityNotFoundError: The entity does not exist.
+            EntityHasChildrenError: The entity has children; delete these first.
         """
         check_entity_id(entity_id)
         change = AuditChange(AuditAction.ENTITY_DELETED, entity_id, principal)

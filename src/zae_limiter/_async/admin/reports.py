@@ -1,4 +1,4 @@
-"""Usage, buckets, audit events, status and version, as users read them."""
+"""The methods that read usage, buckets, audit events, the status and the version record."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -35,13 +35,13 @@ class ReportVerbs:
         limit: int = 100,
         next_key: Mapping[str, str] | None = None,
     ) -> tuple[list[UsageSnapshot], Mapping[str, str] | None]:
-        """Return what was used in each window, and where to go on, None after the last.
+        """Return the usage of each window, and the key of the next page, None after the last.
 
-        Windows are hourly, daily and monthly. The times, in ISO 8601, are the first and the last at which a window may
-        begin. A page may be empty though more follow.
+        Windows are hourly, daily and monthly. ``start_time`` and ``end_time``, in ISO 8601, are the first and the last
+        time at which a window may begin. A page may be empty although more pages follow.
 
         Raises:
-            ValidationError: Neither entity nor resource is named, or a filter is not what it must be.
+            ValidationError: Neither entity nor resource is given, or a filter is invalid.
 
         Example:
             ```python
@@ -64,10 +64,10 @@ class ReportVerbs:
         start_time: str | None = None,
         end_time: str | None = None,
     ) -> UsageSummary:
-        """Return sums and means over windows of one kind, hourly ones unless another is named.
+        """Return sums and means over all windows of one type, hourly by default.
 
         Raises:
-            ValidationError: Neither entity nor resource is named, or a filter is not what it must be.
+            ValidationError: Neither entity nor resource is given, or a filter is invalid.
         """
         wanted = UsageFilter(entity_id, resource, window_type or "hourly", start_time, end_time)
         store = UsageStore(self._scope)
@@ -75,12 +75,12 @@ class ReportVerbs:
         return (await store.totals(wanted)).summary()
 
     async def get_buckets(self, entity_id: str, resource: str | None = None) -> list[BucketState]:
-        """Return the limits of an entity's buckets, with their balances as of the last refill.
+        """Return the limits of an entity's buckets, with their balances at ``last_refill_ms``.
 
-        Buckets are read some at a time: each is reported as of the moment it was read.
+        Buckets are read in pages, so their states are not from one snapshot.
 
         Raises:
-            ValidationError: A name is not what it must be.
+            ValidationError: A name is invalid.
         """
         check_entity_id(entity_id)
         if resource is not None:
@@ -90,13 +90,13 @@ class ReportVerbs:
     async def get_resource_capacity(
         self, resource: str, limit_name: str, parents_only: bool = False
     ) -> ResourceCapacity:
-        """Return what all entities that have used a resource may take of a limit, and have left now.
+        """Return the capacity and the available tokens of a limit, for all entities that have used a resource.
 
-        With ``parents_only`` those that have a parent do not count. Buckets are read some at a time: each is reported
-        as of the moment it was read, and acquires go on between them.
+        With ``parents_only``, entities that have a parent are left out. Buckets are read in pages while acquires
+        continue, so their states are not from one snapshot.
 
         Raises:
-            ValidationError: A name is not what it must be.
+            ValidationError: A name is invalid.
         """
         check_resource(resource)
         check_limit_name(limit_name, "limit_name")
@@ -111,15 +111,14 @@ class ReportVerbs:
     async def get_audit_events(
         self, entity_id: str, limit: int = 100, start_event_id: str | None = None
     ) -> list[AuditEvent]:
-        """Return the changes of an entity, the newest first.
+        """Return the audit events of an entity, newest first.
 
-        ``$SYSTEM`` in place of an entity's id finds the changes of the system's defaults, ``$RESOURCE:name`` those of
-        a resource's, ``$NAMESPACE:name`` those of a namespace as a whole. The next page starts after
-        ``start_event_id``, the ``event_id`` of the last event of a page. Events are kept for 90 days, or as
-        the stack says.
+        In place of an entity's id, ``$SYSTEM`` finds the changes of the system defaults. ``$RESOURCE:name`` finds those
+        of a resource's defaults, and ``$NAMESPACE:name`` those of a namespace. For the next page, ``start_event_id`` is
+        the ``event_id`` of the last event. Events are kept for 90 days, or as long as the stack is configured to.
 
         Raises:
-            ValidationError: An id or the limit is not what it must be.
+            ValidationError: An id or the limit is invalid.
         """
         check_audit_id(entity_id)
         check_whole_number("limit", limit, 1, MAX_AMOUNT)
@@ -128,13 +127,13 @@ class ReportVerbs:
         return await read_events(self._scope, entity_id, limit, start_event_id)
 
     async def get_version_record(self) -> VersionRecord | None:
-        """Return what the table says of its own version, None if it says nothing."""
+        """Return the version record of the table, None if it has none."""
         return await VersionStore(self._scope.client).read()
 
     async def get_status(self) -> Status:
-        """Return how the limiter stands: whether its table answers, its versions, and what is around it.
+        """Return the status of the limiter: whether its table responds, its versions, and its infrastructure.
 
-        What does not apply to the backend, or the caller is not allowed to see, is None.
+        A field is None if it does not apply to the backend, or if the caller lacks the permission to read it.
         """
         from importlib import metadata
 
@@ -148,11 +147,11 @@ class ReportVerbs:
 
 
 def _around(url: str, session: Any) -> dict[str, Any]:
-    """Return what is around a table; nothing is around a file, or memory."""
+    """Return the status fields of the infrastructure, empty for a file or memory."""
     location = parse_location(url)
     if not isinstance(location, DynamoLocation):
         return {}
-    # Loaded late: a client that only limits does not pay for the clients of AWS.
+    # Imported here, because a process that only limits does not need these clients.
     from zae_limiter.infra.clients import Clients
     from zae_limiter.infra.status import look_around
 
@@ -160,9 +159,9 @@ def _around(url: str, session: Any) -> dict[str, Any]:
 
 
 def _check_next_key(next_key: object, *, indexed: bool) -> None:
-    """Refuse what no earlier page answered with."""
+    """Reject a key that no earlier page has returned."""
     names = {"PK", "SK", "GSI2PK", "GSI2SK"} if indexed else {"PK", "SK"}
     if next_key is None:
         return
     if not isinstance(next_key, Mapping) or set(next_key) != names or not all(type(next_key[n]) is str for n in names):
-        raise ValidationError("next_key", next_key, "must be what an earlier page of the same query answered with")
+        raise ValidationError("next_key", next_key, "must be the key that an earlier page of the same query returned")

@@ -1,1 +1,1 @@
-"""Items of one kind each, on the table port."""
+"""One store for each kind of item, on top of the table port."""

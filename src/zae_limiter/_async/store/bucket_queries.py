@@ -1,4 +1,4 @@
-"""Buckets as users look at them: those of an entity, and those of a resource, read some at a time."""
+"""Reads the buckets of an entity or of a resource for reports, in pages."""
 
 from collections.abc import Sequence
 
@@ -15,10 +15,10 @@ _AT_ONCE = 100
 
 
 class Walk:
-    """A walk through the buckets that an index leads to.
+    """The progress of a traversal of the buckets in an index.
 
-    ``query`` finds the next page, None after the last. ``open_shards`` are the shards that the last page ended with:
-    the next page may have more of their bucket.
+    ``query`` reads the next page, None after the last. ``open_shards`` are the shards of the bucket at the end of the
+    last page: the next page may contain more of them.
     """
 
     def __init__(self, query: Query) -> None:
@@ -27,7 +27,7 @@ class Walk:
 
 
 class BucketQueries:
-    """Reads the buckets of one namespace and changes none."""
+    """Reads the buckets of one namespace."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
@@ -35,7 +35,7 @@ class BucketQueries:
         self._index = IndexReader(scope.table)
 
     async def of_entity(self, entity_id: str, resource: str | None) -> list[BucketState]:
-        """Return the limits of an entity's buckets, of one resource or of all."""
+        """Return the limits of an entity's buckets, for one resource or, if None, for all."""
         pk = keys.gsi3_pk_entity(self._scope.namespace_id, entity_id)
         prefix = keys.GSI_BUCKET_PREFIX if resource is None else keys.gsi3_sk_bucket_prefix(resource)
         walk = Walk(Query(pk, "GSI3", prefix=prefix, limit=_AT_ONCE))
@@ -46,12 +46,12 @@ class BucketQueries:
         return states
 
     def walk_resource(self, resource: str) -> Walk:
-        """Return a walk through the buckets of a resource, in the order of their entities."""
+        """Begin a traversal of the buckets of a resource, in the order of their entities."""
         pk = keys.gsi2_pk_resource(self._scope.namespace_id, resource)
         return Walk(Query(pk, "GSI2", prefix=keys.GSI_BUCKET_PREFIX, limit=_AT_ONCE))
 
     async def next_capacities(self, walk: Walk, limit_name: str) -> list[EntityCapacity]:
-        """Return what each of the next entities may take of a limit, and has left, over all shards."""
+        """Return capacity and available tokens of a limit for the entities of the next page, over all shards."""
         buckets = await self._next_buckets(walk)
         now_ms = self._scope.table.now()[0]
         entities = []
@@ -62,17 +62,18 @@ class BucketQueries:
         return entities
 
     async def without_parents(self, entities: Sequence[EntityCapacity]) -> list[EntityCapacity]:
-        """Return those of the entities that have no parent; one that was never created has none."""
+        """Return the entities that have no parent, including those that were never created."""
         found = await self._read([entity_item.key(self._scope.namespace_id, one.entity_id) for one in entities])
         return [one for one, item in zip(entities, found, strict=True) if item is None or _is_parent(item)]
 
     async def _next_buckets(self, walk: Walk) -> list[list[Item]]:
         """Return the buckets of the next page, each with all its shards."""
-        assert walk.query is not None, "the walk is not over"
+        assert walk.query is not None, "the traversal has another page"
         page = await self._index.read(walk.query)
         found = await self._read([Key(item["PK"], item["SK"]) for item in page.items])
         items = walk.open_shards + [item for item in found if item is not None]
-        # Shards of one bucket are neighbours in an index, and a page may end between them.
+        # Shards of one bucket are adjacent in an index, but a page may end between them. So the last bucket of a page
+        # is kept for the next one.
         end = len(items) if page.next is None else _last_begins(items)
         walk.open_shards = items[end:]
         walk.query = walk.query.after(page)
@@ -86,7 +87,7 @@ class BucketQueries:
 
 
 def _last_begins(items: Sequence[Item]) -> int:
-    """Return where the shards of the bucket begin that items end with."""
+    """Return the position of the first shard of the last bucket."""
     end = len(items)
     while end and _bucket(items[end - 1]) == _bucket(items[-1]):
         end -= 1

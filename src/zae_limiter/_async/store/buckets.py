@@ -1,4 +1,4 @@
-"""Bucket items: looking at one, and sending a write to it until its fate is known."""
+"""Reads bucket items, and sends a write until its result is known."""
 
 from collections.abc import Sequence
 from typing import assert_never
@@ -28,7 +28,7 @@ from zae_limiter.schema.operations import Check, Key, Operation, Put, Update
 _PAUSES = Pauses(0.005, 0.1, full_jitter=True)
 
 WriteResult = Applied | Refused | Missing | Throttled
-"""What became of a write."""
+"""The result of a write."""
 
 ShardId = tuple[BucketId, int]
 """A bucket, and the number of one of its shards."""
@@ -51,25 +51,25 @@ class BucketStore:
         return bucket_key(self._scope.namespace_id, *bucket, shard)
 
     def owner(self, bucket: BucketId) -> Owner:
-        """Return whose bucket it is."""
+        """Return the owner of a bucket."""
         check_bucket(bucket)
         return Owner(self._scope.namespace_id, *bucket)
 
     def remembered(self, bucket: BucketId, shard: int = 0) -> BucketView | None:
-        """Return a shard of a bucket as it was last seen, None if it was not."""
+        """Return the cached view of a shard, None if it is not cached."""
         return self._caches.view(bucket, shard)
 
     async def look(
         self, shard_id: ShardId, terms: EffectiveLimits | None, until_s: float, *, newest: bool = False
     ) -> BucketView | None:
-        """Read a shard; None if there is none. It may be a little behind, unless ``newest``."""
+        """Read a shard, None if it does not exist; the read is consistent only if ``newest``."""
         item = await self._scope.table.get(self.key(*shard_id), consistent=newest, until_s=until_s)
         return self.learn(shard_id, item, terms)
 
     def learn(
         self, shard_id: ShardId, item: Item | None, terms: EffectiveLimits | None, own: Amounts = ()
     ) -> BucketView | None:
-        """Remember a shard as it was read, as it refused a write, or as it took this client's ``own``."""
+        """Cache the view of a shard from its item; ``own`` are the amounts that this client has just consumed."""
         bucket, shard = shard_id
         if item is None:
             self._caches.keep_view(bucket, None, shard)
@@ -79,15 +79,15 @@ class BucketStore:
         return view
 
     async def send(self, operation: Put | Update, until_s: float) -> WriteResult:
-        """Send a write to a bucket and find out its fate."""
+        """Send a write to a bucket, and return its result."""
         return await self.result_of(operation, await self._scope.table.write(operation, until_s), operation, until_s)
 
     async def create(self, operation: Put, until_s: float) -> WriteResult:
-        """Create a bucket; an embedded table does so only in an active namespace, so that a purge leaves nothing.
+        """Create a bucket; in an embedded table only if the namespace is active, so that a purge leaves no items.
 
         Raises:
             NamespaceNotFoundError: The namespace was deleted.
-            RateLimiterUnavailable: The table did not answer within the deadline.
+            RateLimiterUnavailable: The table did not respond within the deadline.
         """
         checks = self.creation_checks(operation)
         if not checks:
@@ -100,19 +100,17 @@ class BucketStore:
             self.require_namespace(outcome.reasons[1:])
             return outcome.reasons[0] or Missing()
         raise RateLimiterUnavailable(
-            outcome.cause if isinstance(outcome, Unavailable) else self._too_late("nothing but conflicts")
+            outcome.cause if isinstance(outcome, Unavailable) else self._too_late("only conflicts")
         )
 
     def creation_checks(self, *operations: Operation) -> list[Check]:
-        """Return what a transaction that may create buckets has to check besides; nothing on a deployed table.
-
-        There the namespaces share a partition, which creations would heat.
-        """
+        """Return the checks that a transaction needs if it may create buckets, none on a deployed table."""
+        # On DynamoDB all namespaces are in one partition, and a check per creation would throttle it.
         creates = self._checks_creations and any(isinstance(one, Put) for one in operations)
         return [namespace_item.require_active(self._scope.namespace_id)] if creates else []
 
     def require_namespace(self, reasons: Sequence[object]) -> None:
-        """Require that no check of a cancelled transaction failed, else forget which limits were in force.
+        """Raise if a check of a cancelled transaction failed; the cached limits are dropped then.
 
         Raises:
             NamespaceNotFoundError: The namespace was deleted.
@@ -124,14 +122,14 @@ class BucketStore:
     async def result_of(
         self, operation: Put | Update, outcome: WriteOutcome, again: Put | Update | None, until_s: float
     ) -> WriteResult:
-        """Find out what became of a write.
+        """Return the result of a write; repeat it after a lost response.
 
-        ``again`` is what is sent after a lost answer, in a way that does not apply it twice: the write, or what of it
-        is no credit, or None: a credit that may have been given is never sent again. Where partitions are throttled
-        one by one, Throttled is an answer; elsewhere it is waited out, and so is a transaction that holds the item.
+        ``again`` is the write to repeat, without its credits: a credit must not be given twice. It is None if the write
+        is only a credit. On a table that splits buckets, a throttle is a result. Elsewhere it is retried. A conflict
+        with a transaction is always retried.
 
         Raises:
-            RateLimiterUnavailable: The table did not answer within the deadline.
+            RateLimiterUnavailable: The table did not respond within the deadline.
         """
         if isinstance(outcome, Applied | Refused | Missing):
             return outcome
@@ -142,11 +140,12 @@ class BucketStore:
     async def _waited_out(
         self, operation: Put | Update, outcome: WriteOutcome, again: Put | Update | None, until_s: float
     ) -> WriteResult:
-        """Send a write again until it has an answer."""
+        """Repeat a write until its result is known."""
         backoff = self._scope.client.backoff(_PAUSES, until_s)
         failure: BaseException
         while True:
             match outcome:
+                # The repeated write was refused by its own first attempt, whose response was lost.
                 case Refused(old=old) if _is_mine(operation, old):
                     return Applied(old)
                 case Applied() | Refused() | Missing():
@@ -154,11 +153,13 @@ class BucketStore:
                 case Unavailable(cause=cause, ambiguous=ambiguous):
                     if not ambiguous or again is None:
                         raise RateLimiterUnavailable(cause)
+                    # A repeated create draws a new birth number. Both attempts may be applied, with a delete between
+                    # them, and a credit for the first bucket must not reach the second.
                     operation = again = bucket_writes.sent_again(again, self.draw_birth())
-                    # One try's share of the deadline would say little.
+                    # The cause names the timeout of one attempt, so the error names the whole deadline instead.
                     failure = self._too_late("no answer") if isinstance(cause, TimeoutError) else cause
                 case Throttled():
-                    failure = self._too_late("nothing but throttles")
+                    failure = self._too_late("only throttled responses")
                 case never:
                     assert_never(never)
             if not await backoff.wait():
@@ -170,13 +171,13 @@ class BucketStore:
 
 
 def check_bucket(bucket: BucketId) -> None:
-    """Refuse names that cannot be those of an entity and a resource, subclasses of str that print as others too."""
+    """Reject invalid names of an entity or a resource, including subclasses of str, which may print as another name."""
     entity_id, resource = bucket
     check_entity_id(entity_id)
     check_resource(resource)
 
 
 def _is_mine(operation: Put | Update, old: Item) -> bool:
-    """Say whether the item that refused a write bears the write's own nonce: it was applied the first time."""
+    """Return whether the item has the nonce of the write that it refused: the first attempt was applied."""
     written = operation.item if isinstance(operation, Put) else operation.set
     return attributes.NONCE in old and written.get(attributes.NONCE) == old[attributes.NONCE]

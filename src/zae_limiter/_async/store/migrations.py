@@ -1,11 +1,11 @@
-"""Migrations: what brings a table from one schema to the next, in order, each to its end before the next.
+"""Migrates a table from one schema to the next, one migration after the other.
 
-The version record tells how far a table is, and is moved on after a migration has ended. One that was interrupted is
-begun again, so each must do no harm when repeated, by one or by several at once.
+The version record has the schema that was reached; it is updated after each migration. An interrupted migration is
+started again. So a migration must be repeatable, also by several clients at the same time.
 
-Buckets of the old layout are found through the index of their namespace and moved one by one. Each move is one
-transaction, so a bucket is in one layout or in the other, wherever a run was interrupted. A repeated run does not find
-what was moved, and goes on where the last one ended.
+Buckets of the old layout are found through the index of their namespace, and moved one by one. Each move is one
+transaction, so a bucket is always in exactly one layout. A repeated run does not find the moved buckets, and continues
+with the others.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -34,20 +34,20 @@ _PAUSES = Pauses(0.001, 1.0, full_jitter=True)
 
 @dataclass(frozen=True, slots=True)
 class MigrationCount:
-    """What became of the old buckets."""
+    """The numbers of old buckets that were moved or superseded, and the locations of damaged ones."""
 
     moved: int = 0
     superseded: int = 0
     damaged: tuple[str, ...] = ()
 
     def __add__(self, other: "MigrationCount") -> "MigrationCount":
-        """Return both together; an item that was found damaged twice is one."""
+        """Return the sum; an item that was found damaged twice counts once."""
         damaged = tuple(dict.fromkeys(self.damaged + other.damaged))
         return MigrationCount(self.moved + other.moved, self.superseded + other.superseded, damaged)
 
     @property
     def changed(self) -> int:
-        """How many are no longer where they were."""
+        """The number of old buckets that were moved or superseded."""
         return self.moved + self.superseded
 
 
@@ -61,7 +61,10 @@ class OldBuckets:
         self._index = IndexReader(client.table)
 
     async def move_all(self, namespace_ids: Sequence[str]) -> MigrationCount:
-        """Move what is found, until nothing is found in two looks as far apart as an index may lag."""
+        """Move all old buckets, until two searches in a row find nothing.
+
+        The searches are ``index_lag_s`` seconds apart, because an index may lag behind the table.
+        """
         tally = MigrationCount()
         looks = 0
         while looks < _EMPTY_LOOKS:
@@ -77,10 +80,10 @@ class OldBuckets:
         return tally
 
     async def _move_found(self, namespace_id: str) -> MigrationCount:
-        """Walk once through the entities of a namespace and move each bucket beside them."""
+        """Move the old buckets that one traversal of the index finds in the partitions of entities."""
         tally = MigrationCount()
-        beside = keys.pk_entity(namespace_id, "")
-        query: Query | None = Query(keys.gsi4_pk(namespace_id), index="GSI4", prefix=beside, limit=_KEYS_PER_PAGE)
+        prefix = keys.pk_entity(namespace_id, "")
+        query: Query | None = Query(keys.gsi4_pk(namespace_id), index="GSI4", prefix=prefix, limit=_KEYS_PER_PAGE)
         while query is not None:
             page = await self._index.page(query)
             found = [Key(item["PK"], item["SK"]) for item in page.items]
@@ -93,13 +96,13 @@ class OldBuckets:
         return tally
 
     async def _move(self, item: Item) -> MigrationCount:
-        """Move one bucket; one that is written to meanwhile is read and moved again."""
+        """Move one bucket; if it is written meanwhile, read it again and repeat the move."""
         seen: Item | None = item
         superseded = False
         backoff = self._client.backoff(_PAUSES)
         for _ in range(_MOST_TRIES):
             if seen is None:
-                # Somebody else has moved it.
+                # Another client has moved it.
                 return MigrationCount()
             try:
                 put, delete = old_bucket_item.moved(seen, self._multiplier, self._client.signature())
@@ -108,8 +111,9 @@ class OldBuckets:
             if self._dry_run:
                 superseded = await self._table.get(put.key, consistent=True) is not None
                 return MigrationCount(superseded=1) if superseded else MigrationCount(moved=1)
-            stays: Operation = Check(put.key, (ItemExists(),)) if superseded else put
-            outcome = await self._table.transact([delete, stays], f"migrate-{next(self._client.nonces)}")
+            # A new client may have created a bucket in the new layout. It is newer, so the old one is only deleted.
+            new_bucket: Operation = Check(put.key, (ItemExists(),)) if superseded else put
+            outcome = await self._table.transact([delete, new_bucket], f"migrate-{next(self._client.nonces)}")
             if isinstance(outcome, Committed):
                 return MigrationCount(superseded=1) if superseded else MigrationCount(moved=1)
             if isinstance(outcome, Unavailable):
@@ -126,7 +130,7 @@ class OldBuckets:
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """A step to a schema: what it is for, and what carries it out, or in a dry run (True) only counts."""
+    """A step to a schema: its target, its purpose, and the function that carries it out, or counts in a dry run."""
 
     target: str
     summary: str
@@ -134,34 +138,35 @@ class Migration:
 
 
 async def move_buckets(client: Client, dry_run: bool) -> MigrationCount:
-    """Move the buckets that stand beside their entities to partitions of their own, in every namespace there is."""
+    """Move the buckets from the partitions of their entities to their own partitions, in all namespaces."""
     store = NamespaceStore(client)
+    # A purge removes the old buckets of its namespace, so they are not moved.
     orphans = [one for one in await store.orphans() if one.status is not NamespaceStatus.PURGING]
     namespaces = [*await store.active(), *orphans]
     return await OldBuckets(client, dry_run=dry_run).move_all([one.id for one in namespaces])
 
 
 REGISTRY = (Migration("1.0.0", "buckets to partitions of their own, the burst as capacity", move_buckets),)
-"""All migrations, from the oldest schema on."""
+"""All migrations, from the oldest schema to the newest."""
 
 
 class Migrations:
-    """Brings a table to this package's schema."""
+    """Upgrades a table to the schema of this package."""
 
     def __init__(self, client: Client, registry: Sequence[Migration] = REGISTRY) -> None:
-        assert in_order([one.target for one in registry]), "migrations are listed from the oldest schema on"
+        assert in_order([one.target for one in registry]), "migrations are listed from the oldest schema to the newest"
         self._client = client
         self._registry = registry
         self._versions = VersionStore(client)
 
     async def run(self, *, dry_run: bool = False, principal: str | None = None) -> list[Migrated]:
-        """Carry out what is pending, and return what was done; a dry run writes nothing and returns what would be.
+        """Carry out the pending migrations, and return what they did.
 
-        One that was interrupted is finished by calling it again.
+        A dry run writes nothing and returns what would be done. Call it again to complete an interrupted run.
 
         Raises:
             IncompatibleSchemaError: The table's schema is newer than this package's.
-            RateLimiterUnavailable: The table did not answer.
+            RateLimiterUnavailable: The table did not respond.
         """
         check_principal(principal)
         done: list[Migrated] = []
@@ -184,7 +189,8 @@ class Migrations:
         return Migrated(migration.target, summary, tally.moved, tally.superseded, damaged, dry_run)
 
     async def _record(self, target: str, principal: str | None) -> VersionRecord:
-        """Write down that a schema was reached, unless somebody else has brought the table as far or further."""
+        """Record that a schema was reached, unless the record already has that schema or a newer one."""
+        # Repeated if another client changes the schema between the read and the write.
         while True:
             seen = await self._versions.read()
             if seen is not None and parse_version(seen.schema_version) >= parse_version(target):

@@ -1,4 +1,4 @@
-"""The admin verbs, one module for each kind of record. SyncRepository and limiter have them all."""  # generated from _async by tools/mirror.py; do not edit
+"""The admin methods, one module for each kind of record; a repository and a limiter have all of them."""  # generated from _async by tools/mirror.py; do not edit
 
 import inspect
 from abc import abstractmethod
@@ -17,28 +17,28 @@ from zae_limiter.infra.naming import table_name
 
 
 class AdminVerbs(EntityVerbs, LimitVerbs, NamespaceVerbs, ReportVerbs):
-    """Every admin verb, and the names of stack and table."""
+    """Every admin method, and the names of stack and table."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """Where the data is kept."""
+        """The URL of the table."""
 
     @property
     def stack_name(self) -> str:
-        """The name of its stack.
+        """The name of the CloudFormation stack.
 
         Raises:
-            UnsupportedByBackendError: It is a file, or memory, which have none.
+            UnsupportedByBackendError: The table is a file or in memory, so it has no stack.
         """
         return deployed_at(self.name, "stack_name").name
 
     @property
     def table_name(self) -> str:
-        """The name of its table.
+        """The name of the DynamoDB table.
 
         Raises:
-            UnsupportedByBackendError: It is a file, or memory, which have none.
+            UnsupportedByBackendError: The table is a file or in memory, so it has no name.
         """
         return table_name(deployed_at(self.name, "table_name").name)
 
@@ -48,11 +48,11 @@ ADMIN_VERBS = tuple(
     for name, _ in inspect.getmembers(AdminVerbs, inspect.isfunction)
     if not name.startswith("_") and name != "get_cache_stats"
 )
-"""All admin verbs that wait."""
+"""The names of all admin methods that may wait."""
 
 
 def _find(repository: Any, verb: str) -> Any:
-    """Return a verb of a repository; a wrapper that lacks it leaves it to the repository that it wraps."""
+    """Return a method of a repository; if a wrapper lacks it, that of the wrapped repository."""
     while not hasattr(repository, verb):
         repository = repository.wrapped
     return getattr(repository, verb)
@@ -67,13 +67,13 @@ def _delegated(verb: str) -> Callable[..., Any]:
 
 
 class DelegatedVerbs(AdminVerbs):
-    """Every admin verb, called on the repository that the limiter was given: a wrapper of a repository sees it."""
+    """Every admin method, called on the repository that the limiter was given, so that a wrapper can intercept it."""
 
     _repository: SyncRepositoryProtocol
-    # In a class body, locals() is the namespace that the class is made of.
+    # In a class body, locals() is the namespace from which the class is made.
     locals().update({verb: _delegated(verb) for verb in ADMIN_VERBS})
 
     def get_cache_stats(self) -> CacheStats:
-        """Say how the cache of limits is doing."""
+        """Return the statistics of the cache of limits."""
         stats: CacheStats = _find(self._repository, "get_cache_stats")()
         return stats

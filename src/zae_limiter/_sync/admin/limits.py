@@ -1,4 +1,4 @@
-"""Stored limits, as users set, read, delete and list them."""  # generated from _async by tools/mirror.py; do not edit
+"""The admin methods for stored limits."""  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Sequence
 
@@ -31,10 +31,12 @@ class LimitVerbs:
         resource: str = DEFAULT_RESOURCE,
         principal: str | None = None,
     ) -> None:
-        """Store the limits of an entity, for one resource or, by ``_default_``, for all that have none of their own.
+        """Store the limits of an entity for one resource.
+
+        With ``_default_`` they apply to all resources for which the entity has no limits of its own.
 
         Raises:
-            ValidationError: A name or a limit is not what it must be.
+            ValidationError: A name or a limit is invalid.
         """
         place = self._entity_place(entity_id, resource)
         checked = check_limits(limits)
@@ -42,13 +44,13 @@ class LimitVerbs:
         ConfigStore(self._scope).set(place, checked, change)
 
     def get_limits(self, entity_id: str, resource: str = DEFAULT_RESOURCE) -> list[Limit]:
-        """Return the limits stored for an entity; empty if there are none."""
+        """Return the limits stored for an entity, empty if there are none."""
         return self._stored(self._entity_place(entity_id, resource))
 
     def delete_limits(
         self, entity_id: str, resource: str = DEFAULT_RESOURCE, principal: str | None = None
     ) -> None:
-        """Delete the limits stored for an entity, so that the next level counts; deleting none does nothing."""
+        """Delete the limits stored for an entity, so that the next level applies; do nothing if there are none."""
         place = self._entity_place(entity_id, resource)
         change = AuditChange(AuditAction.LIMITS_DELETED, entity_id, principal, resource)
         ConfigStore(self._scope).delete(place, change)
@@ -56,13 +58,13 @@ class LimitVerbs:
     def list_entities_with_custom_limits(
         self, resource: str, limit: int | None = None, cursor: str | None = None
     ) -> tuple[list[str], str | None]:
-        """Return the entities that have limits of their own for a resource, in order, and where the next page starts.
+        """Return the entities with limits of their own for a resource, in order, and the cursor of the next page.
 
-        ``limit`` is the length of a page, None for all. The cursor is None after the last page. ``_default_`` finds
-        the entities that have limits for every resource.
+        ``limit`` is the length of a page, None for all entities. The cursor is None after the last page. ``_default_``
+        finds the entities that have limits for all resources.
 
         Raises:
-            ValidationError: The cursor is not one that this method returned for the resource.
+            ValidationError: This method did not return the cursor for the resource.
         """
         check_resource(resource, allow_default=True)
         if limit is not None:
@@ -72,14 +74,14 @@ class LimitVerbs:
         return found, None if last is None else make_cursor(resource, last)
 
     def list_resources_with_entity_configs(self) -> list[str]:
-        """Return the resources for which entities have limits of their own, in order, ``_default_`` among them."""
+        """Return the resources for which entities have limits of their own, in order, including ``_default_``."""
         return ConfigStore(self._scope).resources(entity_registry(self._scope.namespace_id))
 
     def set_resource_defaults(self, resource: str, limits: Sequence[Limit], principal: str | None = None) -> None:
-        """Store the limits of every entity for a resource.
+        """Store the limits of a resource, for all entities without limits of their own.
 
         Raises:
-            ValidationError: A name or a limit is not what it must be.
+            ValidationError: A name or a limit is invalid.
         """
         place = self._resource_place(resource)
         checked, audit_id = check_limits(limits), resource_audit_id(resource)
@@ -87,11 +89,11 @@ class LimitVerbs:
         ConfigStore(self._scope).set(place, checked, change)
 
     def get_resource_defaults(self, resource: str) -> list[Limit]:
-        """Return the limits stored for a resource; empty if there are none."""
+        """Return the limits stored for a resource, empty if there are none."""
         return self._stored(self._resource_place(resource))
 
     def delete_resource_defaults(self, resource: str, principal: str | None = None) -> None:
-        """Delete the limits stored for a resource, so that the system's count; deleting none does nothing."""
+        """Delete the limits stored for a resource, so that the system's apply; do nothing if there are none."""
         place = self._resource_place(resource)
         change = AuditChange(AuditAction.RESOURCE_DEFAULTS_DELETED, resource_audit_id(resource), principal, resource)
         ConfigStore(self._scope).delete(place, change)
@@ -106,12 +108,12 @@ class LimitVerbs:
         on_unavailable: OnUnavailable | str | None = None,
         principal: str | None = None,
     ) -> None:
-        """Store the limits of every entity and resource without others, and what to do while the store is away.
+        """Store the limits for entities and resources without other limits, and the choice for an unavailable store.
 
-        ``on_unavailable=None`` leaves what was stored of it.
+        ``on_unavailable`` allows or blocks requests while the store is unavailable; None leaves it unchanged.
 
         Raises:
-            ValidationError: A limit is not what it must be.
+            ValidationError: A limit is invalid.
         """
         choice = check_on_unavailable(on_unavailable)
         checked = check_limits(limits)
@@ -121,19 +123,19 @@ class LimitVerbs:
         ConfigStore(self._scope).set_system(place, checked, choice, change)
 
     def get_system_defaults(self) -> tuple[list[Limit], OnUnavailable | None]:
-        """Return the limits stored for the system, and what to do while the store is away."""
+        """Return the limits stored for the system, and the choice for an unavailable store, None if not set."""
         found = ConfigStore(self._scope).get(system_place(self._scope.namespace_id))
         return ([], None) if found is None else (list(found.limits), found.on_unavailable)
 
     def delete_system_defaults(self, principal: str | None = None) -> None:
-        """Delete the limits of the system, and what to do while the store is away; deleting none does nothing."""
+        """Delete the limits of the system and the choice for an unavailable store; do nothing if there are none."""
         change = AuditChange(AuditAction.SYSTEM_DEFAULTS_DELETED, SYSTEM_AUDIT_ID, principal)
         ConfigStore(self._scope).delete_system(system_place(self._scope.namespace_id), change)
 
     def resolve_limits(self, entity_id: str, resource: str) -> ResolvedLimits:
-        """Return the limits in force for an entity and a resource, and where they come from.
+        """Return the effective limits of an entity for a resource, and their source.
 
-        The source is ``entity``, ``entity_default``, ``resource`` or ``system``, and None where there are no limits.
+        The source is ``entity``, ``entity_default``, ``resource`` or ``system``, None if there are no limits.
         """
         check_entity_id(entity_id)
         check_resource(resource)
@@ -141,11 +143,11 @@ class LimitVerbs:
         return ResolvedLimits(list(found.limits) or None, found.on_unavailable, found.source)
 
     def invalidate_config_cache(self) -> None:
-        """Read all limits again when they are next needed."""
+        """Drop all cached limits; they are read again at their next use."""
         self._scope.caches.forget_limits()
 
     def get_cache_stats(self) -> CacheStats:
-        """Say how the cache of limits is doing."""
+        """Return the statistics of the cache of limits."""
         return self._scope.caches.stats(self._scope.settings.config_cache_ttl_ms / 1000)
 
     def _entity_place(self, entity_id: str, resource: str) -> ConfigPlace:

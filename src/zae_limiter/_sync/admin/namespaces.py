@@ -1,6 +1,6 @@
-"""Namespaces, as users register, list, delete, recover and purge them.
+"""The admin methods for namespaces.
 
-They are the table's, so every repository of it sees the same ones, whichever namespace it looks through.
+Namespaces belong to the table, so every repository of the table sees all of them.
 """  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Callable, Iterable
@@ -17,18 +17,18 @@ class NamespaceVerbs:
     _scope: Scope
 
     def register_namespace(self, name: str, principal: str | None = None) -> str:
-        """Return the id of the namespace of that name, a new one if there was none.
+        """Register a namespace unless it exists, and return its id.
 
         Raises:
-            InvalidNameError: The name breaks the rule for names.
+            InvalidNameError: The name is invalid.
         """
         return (self._namespaces().register(name, principal)).id
 
     def register_namespaces(self, names: Iterable[str], principal: str | None = None) -> dict[str, str]:
-        """Return the ids of the namespaces of these names, new ones where there were none.
+        """Register namespaces unless they exist, and return their ids by name.
 
         Raises:
-            InvalidNameError: A name breaks the rule for names; nothing was registered.
+            InvalidNameError: A name is invalid; nothing was registered.
         """
         if isinstance(names, str) or not isinstance(names, Iterable):
             raise ValidationError("names", names, "must be a list of names")
@@ -39,7 +39,7 @@ class NamespaceVerbs:
         """Return an active namespace.
 
         Raises:
-            NamespaceNotFoundError: There is none of that name.
+            NamespaceNotFoundError: No active namespace has that name.
         """
         return self._namespaces().find(name)
 
@@ -48,13 +48,13 @@ class NamespaceVerbs:
         return self._namespaces().active()
 
     def delete_namespace(self, name: str, principal: str | None = None) -> Namespace:
-        """Hide a namespace and free its name; its data stays, for ``recover_namespace`` or ``purge_namespace``.
+        """Hide a namespace and free its name; its data is kept for ``recover_namespace`` or ``purge_namespace``.
 
-        Clients at work in it are told when they next read their limits. The default namespace cannot be deleted:
-        whoever opens a repository without naming one is in it.
+        Clients that use it get NamespaceNotFoundError when they next read their limits. The default namespace cannot be
+        deleted, because a repository opens it if no namespace is given.
 
         Raises:
-            NamespaceNotFoundError: There is none of that name.
+            NamespaceNotFoundError: No active namespace has that name.
             ValidationError: It is the default namespace.
         """
         if name == DEFAULT_NAMESPACE:
@@ -62,28 +62,28 @@ class NamespaceVerbs:
         return self._namespaces().delete(name, principal)
 
     def recover_namespace(self, namespace_id: str, principal: str | None = None) -> Namespace:
-        """Bring a deleted namespace back, with all its data.
+        """Restore a deleted namespace with all its data.
 
         Raises:
-            NamespaceNotFoundError: There is none of that id, or no more.
-            NamespaceStateError: It is active or being purged, or another one has its name now.
+            NamespaceNotFoundError: No namespace has that id, or it was purged.
+            NamespaceStateError: It is active or being purged, or another namespace has its name now.
         """
         return self._namespaces().recover(namespace_id, principal)
 
     def list_orphan_namespaces(self) -> list[Namespace]:
-        """Return the namespaces that were deleted and are not purged yet, the longest deleted first."""
+        """Return the namespaces that are deleted and not purged yet, in the order of their deletion."""
         return self._namespaces().orphans()
 
     def purge_namespace(
         self, namespace_id: str, principal: str | None = None, progress: Callable[[int], None] | None = None
     ) -> int:
-        """Remove a deleted namespace and every item of it for good, and return how many items were removed.
+        """Remove a deleted namespace and all its items permanently, and return the number of items removed.
 
-        One that was interrupted is finished by calling it again. ``progress`` is told after each of many steps how many
-        items it removed.
+        Call it again to complete an interrupted purge. ``progress`` is called after each step with the number of items
+        that the step removed.
 
         Raises:
-            NamespaceNotFoundError: There is none of that id, or no more.
+            NamespaceNotFoundError: No namespace has that id, or it was purged.
             NamespaceStateError: It is active; delete it first.
         """
         return self._namespaces().purge(namespace_id, principal, progress)

@@ -1,1 +1,1 @@
-"""Items of one kind each, on the table port."""  # generated from _async by tools/mirror.py; do not edit
+"""One store for each kind of item, on top of the table port."""  # generated from _async by tools/mirror.py; do not edit

@@ -1,4 +1,4 @@
-"""Audit events: each is written in one transaction with its change, and read back."""  # generated from _async by tools/mirror.py; do not edit
+"""Writes audit events, each in one transaction with its change, and reads them."""  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -14,26 +14,26 @@ from zae_limiter.schema import audit_item, namespace_item
 from zae_limiter.schema.operations import Operation
 
 _SECONDS_PER_DAY = 24 * 3600
-# A second and a half, with the pauses between them.
+# With the pauses between them, these take about 1.5 s.
 _MOST_TRIES = 64
 _PAUSES = Pauses(0.001, 0.05, full_jitter=True)
 
 
 class PlannedChange(NamedTuple):
-    """What is to be written, and what the audit is told of it. No operations: there is nothing to change."""
+    """The operations of a change, and its audit events; without operations there is nothing to change."""
 
     operations: Sequence[Operation]
     changes: Sequence[AuditChange]
 
 
 def make_change(scope: Scope, change: AuditChange, decide: Callable[[], Sequence[Operation]]) -> None:
-    """Carry out a change and tell the audit, in one transaction.
+    """Carry out a change and write its audit event, in one transaction.
 
-    ``decide`` reads what there is and returns the operations, conditioned on what was read; it is asked again when
-    others were faster. No operations: there is nothing to change, and nothing is told.
+    ``decide`` reads the current items and returns operations that require them to be unchanged. It is called again if
+    another client was faster. If it returns no operations, nothing is written.
 
     Raises:
-        RateLimiterUnavailable: The table did not answer, or others kept changing the same records.
+        RateLimiterUnavailable: The table did not respond, or others kept changing the same records.
         NamespaceNotFoundError: The namespace was deleted meanwhile.
     """
     check_principal(change.principal)
@@ -45,7 +45,7 @@ def make_change(scope: Scope, change: AuditChange, decide: Callable[[], Sequence
 
 
 def make_changes(scope: Scope, decide: Callable[[], PlannedChange]) -> None:
-    """Carry out several changes, each with an event, in one transaction, as ``make_change`` does one."""
+    """Carry out several changes as `make_change` does, each with an event, all in one transaction."""
     outcome: object = None
     backoff = scope.client.backoff(_PAUSES)
     for _ in range(_MOST_TRIES):
@@ -54,6 +54,7 @@ def make_changes(scope: Scope, decide: Callable[[], PlannedChange]) -> None:
             return
         events = [_event(scope, change) for change in changes]
         required = _required(scope)
+        # A new token for each attempt: DynamoDB rejects a token that was used with other operations.
         token = f"change-{next(scope.client.nonces)}"
         outcome = scope.table.transact([*operations, *events, *required], token)
         if isinstance(outcome, Committed):
@@ -67,21 +68,24 @@ def make_changes(scope: Scope, decide: Callable[[], PlannedChange]) -> None:
 
 
 def read_events(scope: Scope, audit_id: str, limit: int, before: str | None) -> list[AuditEvent]:
-    """Return up to ``limit`` events, the newest first, those older than ``before`` only."""
+    """Return up to ``limit`` events, newest first; unless ``before`` is None, only those older than it."""
     query = audit_item.newest_first(scope.namespace_id, audit_id, limit, before)
     found = IndexReader(scope.table).read(query)
     return [audit_item.from_item(item) for item in found.items]
 
 
 def _required(scope: Scope) -> list[Operation]:
-    """Require the namespace to be active, so that nothing is written behind a purge; the registry's always is."""
+    """Return the check that the namespace is active, so that nothing is written after a purge.
+
+    The registry's own namespace is always active.
+    """
     reserved = scope.namespace_id == RESERVED_NAMESPACE
     return [] if reserved else [namespace_item.require_active(scope.namespace_id)]
 
 
 def _event(scope: Scope, change: AuditChange) -> Operation:
     now_ms = scope.now_ms()
-    # Nonces rise, so that a client's changes within one millisecond are told in the order they were made.
+    # Nonces increase, so events of one client within the same millisecond keep their order.
     event = record(change, now_ms, next(scope.client.nonces))
     expires_s = now_ms // 1000 + scope.settings.audit_retention_days * _SECONDS_PER_DAY
     return audit_item.write(scope.namespace_id, event, expires_s)

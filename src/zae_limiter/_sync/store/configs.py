@@ -1,4 +1,4 @@
-"""Stored limits: set, read, deleted and listed at each level, and resolved for a bucket through the cache."""  # generated from _async by tools/mirror.py; do not edit
+"""Stores the limits of each level, and resolves the effective limits of a bucket through the cache."""  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Callable, Sequence
 
@@ -28,24 +28,24 @@ class ConfigStore:
         self._index = IndexReader(scope.table)
 
     def get(self, place: ConfigPlace) -> ConfigRecord | None:
-        """Return the record of a place, None if there is none or it was deleted."""
+        """Return the record at a place, None if it does not exist or was deleted."""
         found = self._read(place)
         return None if found is None or found.deleted else found
 
     def set(self, place: ConfigPlace, limits: Sequence[Limit], change: AuditChange) -> None:
-        """Replace the limits of a place, and tell the audit."""
+        """Replace the limits at a place, with an audit event."""
         self._write(place, limits, None, change)
 
     def set_system(
         self, place: ConfigPlace, limits: Sequence[Limit], on_unavailable: OnUnavailable | None, change: AuditChange
     ) -> None:
-        """Replace the limits of the system and, unless it is None, what to do while the store is away."""
+        """Replace the limits of the system and, unless it is None, the choice for an unavailable store."""
         self._write(place, limits, on_unavailable, change)
         if on_unavailable is not None:
             self._scope.caches.on_unavailable = on_unavailable
 
     def delete(self, place: ConfigPlace, change: AuditChange) -> None:
-        """Leave a tombstone in a place, and tell the audit; where there are no limits, do nothing."""
+        """Replace the limits at a place by a tombstone, with an audit event; do nothing if there are none."""
 
         def decide() -> list[Operation]:
             seen = self._read(place)
@@ -57,19 +57,19 @@ class ConfigStore:
         self._change(place, change, decide)
 
     def delete_system(self, place: ConfigPlace, change: AuditChange) -> None:
-        """Delete the limits of the system, and what to do while the store is away."""
+        """Delete the limits of the system and the choice for an unavailable store."""
         self.delete(place, change)
         self._scope.caches.on_unavailable = None
 
     def entities(self, resource: str, limit: int | None, after: str | None) -> tuple[list[str], str | None]:
-        """Return the entities after ``after`` that have limits for a resource, and the last of them if more follow."""
+        """Return the entities after ``after`` that have limits for a resource, and the last one if more follow."""
         query = config_item.entities_query(self._scope.namespace_id, resource, limit, after)
         page = self._index.read(query)
         found = config_item.entities_of(page)
         return found, None if page.next is None else found[-1]
 
     def resources(self, registry: Key) -> list[str]:
-        """Return the resources a registry counts, in order."""
+        """Return the resources in a registry, in order."""
         return config_item.registered(self._scope.table.get(registry, consistent=True) or {})
 
     def _write(
@@ -89,7 +89,7 @@ class ConfigStore:
         try:
             make_change(self._scope, change, decide)
         finally:
-            # A change that was cancelled, or whose answer was lost, may have been made all the same.
+            # In any case: a change that was cancelled, or whose response was lost, may have been carried out.
             if place.entity_id is None:
                 self._scope.caches.forget_limits()
             else:
@@ -100,13 +100,13 @@ class ConfigStore:
         return None if item is None else config_item.from_item(item)
 
     def fresh(self, bucket: BucketId) -> KnownLimits | None:
-        """Return the limits in force if they are known and fresh."""
+        """Return the cached effective limits, None if they are missing or too old."""
         known = self._scope.caches.limits(bucket)
         fresh = known is not None and known.is_fresh(self._scope.now_ms())
         return known if fresh else None
 
     def known(self, bucket: BucketId, until_s: float | None = None) -> KnownLimits:
-        """Return the limits in force for an entity and a resource, from the cache while they are fresh."""
+        """Return the effective limits of an entity for a resource, from the cache if they are fresh."""
         known = self.fresh(bucket)
         if known is None:
             return self.read_again(bucket, until_s)
@@ -116,29 +116,30 @@ class ConfigStore:
     def read_again(
         self, bucket: BucketId, until_s: float | None = None, *, consistent: bool = False
     ) -> KnownLimits:
-        """Read the limits in force, past the cache, and remember them.
+        """Read the effective limits from the table and cache them.
 
         Raises:
             NamespaceNotFoundError: The namespace was deleted.
         """
+        # A consistent read also checks that the namespace still exists.
         if consistent:
             self._scope.caches.active_until_ms = 0
         items = self._scope.table.batch_get(self.keys(bucket), consistent=consistent, until_s=until_s)
         return self.learn(bucket, items)
 
     def keys(self, bucket: BucketId) -> Sequence[Key]:
-        """Return the keys of all that decides which limits are in force.
+        """Return the keys of all items that decide the effective limits.
 
-        Whether the namespace is still there is asked as often as limits are read again, not with every bucket's: all
-        namespaces are registered in one partition.
+        They include the registration of the namespace, but at most once per cache period.
         """
+        # All namespaces are registered in one partition. A read of it for every bucket would overload it.
         found = config_item.resolution_keys(self._scope.namespace_id, *bucket)
         if self._scope.now_ms() < self._scope.caches.active_until_ms:
             return found
         return (*found, namespace_item.reverse_key(self._scope.namespace_id))
 
     def learn(self, bucket: BucketId, items: Sequence[Item | None]) -> KnownLimits:
-        """Remember the limits in force from the items of ``keys``.
+        """Resolve and cache the effective limits from the items of ``keys``.
 
         Raises:
             NamespaceNotFoundError: The namespace was deleted.
@@ -159,7 +160,7 @@ class ConfigStore:
         return known
 
     def _require_active(self, registration: Item | None) -> None:
-        """Remember that the namespace is there, or raise if it is not."""
+        """Raise if the namespace was deleted; otherwise do not check it again for one cache period."""
         scope = self._scope
         if registration is None or not namespace_item.is_active(registration):
             raise NamespaceNotFoundError(scope.namespace)

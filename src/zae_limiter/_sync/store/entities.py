@@ -1,4 +1,4 @@
-"""Entities: created, read and deleted, with all that belongs to them."""  # generated from _async by tools/mirror.py; do not edit
+"""Creates, reads and deletes entities, with their limits and buckets."""  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Sequence
 
@@ -27,16 +27,16 @@ class EntityStore:
         self._index = IndexReader(scope.table)
 
     def get(self, entity_id: str) -> Entity | None:
-        """Return an entity, None if there is none."""
+        """Return an entity, None if it does not exist."""
         item = self._scope.table.get(entity_item.key(self._namespace_id, entity_id), consistent=True)
         return None if item is None else entity_item.from_item(item)
 
     def create(self, entity: Entity, change: AuditChange) -> None:
-        """Write a new entity, and tell the audit.
+        """Create an entity, with an audit event.
 
         Raises:
-            EntityExistsError: It is there already.
-            EntityNotFoundError: Its parent is not.
+            EntityExistsError: The entity exists already.
+            EntityNotFoundError: The parent does not exist.
         """
 
         def decide() -> list[Operation]:
@@ -53,13 +53,15 @@ class EntityStore:
         make_change(self._scope, change, decide)
 
     def delete(self, entity_id: str, change: AuditChange) -> None:
-        """Delete an entity, its limits and its buckets; its usage and audit stay.
+        """Delete an entity, its limits and its buckets; its usage and audit events are kept.
 
         Raises:
-            EntityNotFoundError: There is none.
-            EntityHasChildrenError: It has children.
+            EntityNotFoundError: The entity does not exist.
+            EntityHasChildrenError: The entity has children.
         """
         item = self._require_childless(entity_id)
+        # The limits are deleted first, in several transactions, because one has at most 100 operations. After an
+        # interrupt the entity still exists, and the call can be repeated.
         configs = (self._index.read(Query(item["PK"], prefix=keys.SK_CONFIG_PREFIX))).items
         for start in range(0, len(configs), _CONFIGS_AT_ONCE):
             self._delete_configs(entity_id, configs[start : start + _CONFIGS_AT_ONCE], change)
@@ -83,6 +85,7 @@ class EntityStore:
             some = [Key(item["PK"], item["SK"]) for item in found.items[start : start + _PAGE]]
             for item in self._scope.table.batch_get(some):
                 entity = None if item is None else entity_item.from_item(item)
+                # The key of an item does not contain its parent, so an index entry alone proves nothing.
                 if entity is not None and entity.parent_id == parent_id:
                     entities.append(entity)
         return entities
@@ -100,7 +103,7 @@ class EntityStore:
         return None if item is None else entity_item.facts_from_item(item)
 
     def _delete_configs(self, entity_id: str, items: Sequence[Item], change: AuditChange) -> None:
-        """Delete the limits of an entity for some resources; what others have changed meanwhile is read again."""
+        """Delete the limits of an entity for some resources; read them again if another client has changed them."""
 
         def decide() -> list[Operation]:
             tombstones: list[Operation] = []
@@ -119,7 +122,7 @@ class EntityStore:
         make_change(self._scope, change, decide)
 
     def _delete_buckets(self, entity_id: str) -> None:
-        """Delete the buckets of an entity; a client that still knows one finds it gone and reads its limits again."""
+        """Delete the buckets of an entity; a client that has one cached finds it missing and reads its limits again."""
         index = keys.gsi3_pk_entity(self._namespace_id, entity_id)
         found = self._index.read(Query(index, index="GSI3", prefix=keys.GSI_BUCKET_PREFIX))
         buckets = ShardedBuckets(self._scope.client)
@@ -128,7 +131,7 @@ class EntityStore:
 
 
 def _together(updates: Sequence[Update]) -> Update:
-    """Return one update that adds what several add to one item: a transaction has room for one of them."""
+    """Merge the updates of one item, because a transaction may contain only one operation per item."""
     first = updates[0]
     added = {name: amount for update in updates for name, amount in update.add.items()}
     return Update(first.key, added, first.set, first.remove, first.when)

@@ -1,4 +1,8 @@
-"""Indexes, read without trust: an entry counts only if the key of its own item says that it belongs there."""  # generated from _async by tools/mirror.py; do not edit
+"""Reads indexes, and skips entries of other tenants.
+
+IAM restricts the primary key of an item, but not its index keys. So a tenant can put entries into the index partitions
+of another. An entry counts only if its index key follows from its primary key.
+"""  # generated from _async by tools/mirror.py; do not edit
 
 import logging
 from collections.abc import Sequence
@@ -16,14 +20,14 @@ _log = logging.getLogger("zae_limiter")
 
 
 class IndexReader:
-    """Reads indexes of a table, and passes over entries that other tenants have put there."""
+    """Reads the indexes of a table without the entries of other tenants."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
         self._reported: set[str] = set()
 
     def page(self, query: Query) -> Page:
-        """Return the genuine entries of one page, which may be none of it; a query of the table is not filtered."""
+        """Return the genuine entries of one page, possibly none; a query of the table itself is not filtered."""
         page = self._table.query(query)
         if query.index is None:
             return page
@@ -33,9 +37,10 @@ class IndexReader:
         return Page(genuine, page.next)
 
     def read(self, query: Query) -> Page:
-        """Return the next ``query.limit`` genuine entries, or all that follow; without a limit, all there are.
+        """Return the next ``query.limit`` genuine entries, or all if the limit is None.
 
-        Foreign entries are passed over 1,000 at a time, however small the limit is.
+        Foreign entries are skipped in pages of at least 1,000, even if the limit is small: a tenant must not slow down
+        another one.
         """
         limit, found = query.limit, list[Item]()
         while True:
@@ -43,8 +48,8 @@ class IndexReader:
             found += page.items
             if page.next is None or (limit is not None and len(found) >= limit):
                 break
-            # A page that is not full had foreign entries, or more bytes than one answer has. The table itself has no
-            # foreign entries, so what is missing is enough.
+            # The page was too short: it had foreign entries, or reached the size limit of a response. The table itself
+            # has no foreign entries, so there the missing number is enough.
             more = None if limit is None else max(limit, _FULL_PAGE) if query.index else limit - len(found)
             query = replace(query, start=page.next, limit=more)
         if limit is None or len(found) <= limit:
@@ -52,7 +57,7 @@ class IndexReader:
         return Page(found[:limit], _start_after(query, found[:limit]))
 
     def _report(self, query: Query, entries: Sequence[Item]) -> None:
-        """Log once for each partition that it has foreign entries, and the key of the first."""
+        """Log once per partition that it has foreign entries, with the key of the first."""
         if len(self._reported) < _MOST_REPORTED:
             self._reported.add(query.pk)
         first = next(entry for entry in entries if not is_genuine(query.index or "", entry))
@@ -60,6 +65,6 @@ class IndexReader:
 
 
 def _start_after(query: Query, found: Sequence[Item]) -> dict[str, str]:
-    """Return where the page begins that follows the last of these entries."""
+    """Return the start of the page that follows these entries."""
     prefixes = ("",) if query.index is None else ("", query.index)
     return {f"{prefix}{part}": found[-1][f"{prefix}{part}"] for prefix in prefixes for part in ("PK", "SK")}

@@ -1,6 +1,6 @@
-"""The namespace registry: names to opaque ids, and the life of a namespace from register to purge.
+"""The registry of namespaces: maps names to opaque ids, and registers, deletes, recovers and purges namespaces.
 
-Every step is one transaction with its audit event, which stands in the registry and so outlives the namespace.
+Every step is one transaction with its audit event. The event is stored in the registry, so a purge does not remove it.
 """  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Callable, Sequence
@@ -20,21 +20,21 @@ from zae_limiter.core.timestamp import iso_from_ms
 from zae_limiter.schema import keys, namespace_item
 from zae_limiter.schema.operations import Key, Operation, Query
 
-# Two records and an event for each name; a transaction has room for 100.
+# Each name needs two records and an event, and a transaction has at most 100 operations.
 _NAMES_PER_TRANSACTION = 33
 _KEYS_PER_PAGE = 500
 _EMPTY_LOOKS = 2
 
 
 class _StatusChange(NamedTuple):
-    """A namespace after a step of its life, and how that is written down."""
+    """A namespace after a change of its status, and the operations that store it."""
 
     namespace: Namespace
     operations: Sequence[Operation]
 
 
 class NamespaceStore:
-    """Finds namespaces and leads them through their lives."""
+    """Finds, registers, deletes, recovers and purges namespaces."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -46,7 +46,7 @@ class NamespaceStore:
         """Return an active namespace.
 
         Raises:
-            NamespaceNotFoundError: There is none of that name.
+            NamespaceNotFoundError: No active namespace has that name.
         """
         check_namespace(name)
         item = self._table.get(namespace_item.forward_key(name), consistent=True)
@@ -59,17 +59,17 @@ class NamespaceStore:
         return self._registered(keys.SK_NAMESPACE_PREFIX)
 
     def orphans(self) -> list[Namespace]:
-        """Return all that were deleted and are not purged yet, in the order in which they were deleted."""
+        """Return all namespaces that are deleted and not purged yet, in the order of their deletion."""
         found = self._registered(keys.SK_NSID_PREFIX)
         orphaned = [one for one in found if one.status is not NamespaceStatus.ACTIVE]
         return sorted(orphaned, key=lambda one: (one.deleted_at or "", one.name))
 
     def register(self, name: str, principal: str | None = None) -> Namespace:
-        """Return the active namespace of that name, new if there was none."""
+        """Return the active namespace of a name; register it if it does not exist."""
         return (self.register_all([name], principal))[name]
 
     def register_all(self, names: Sequence[str], principal: str | None) -> dict[str, Namespace]:
-        """Return the active namespaces of these names, new ones where there were none."""
+        """Return the active namespaces of names; register those that do not exist."""
         check_principal(principal)
         for name in names:
             check_namespace(name)
@@ -80,7 +80,7 @@ class NamespaceStore:
         return known
 
     def delete(self, name: str, principal: str | None) -> Namespace:
-        """Hide an active namespace; its data stays."""
+        """Hide an active namespace; its data is kept."""
 
         def decide() -> _StatusChange:
             deleted = life.delete(self.find(name), iso_from_ms(self._registry.now_ms()))
@@ -91,11 +91,11 @@ class NamespaceStore:
         return deleted
 
     def recover(self, namespace_id: str, principal: str | None) -> Namespace:
-        """Bring a deleted namespace back under its name.
+        """Restore a deleted namespace under its name.
 
         Raises:
-            NamespaceNotFoundError: There is none of that id.
-            NamespaceStateError: It is not deleted, its data is being removed, or its name was given to another.
+            NamespaceNotFoundError: No namespace has that id.
+            NamespaceStateError: It is not deleted, it is being purged, or another namespace has its name now.
         """
 
         def decide() -> _StatusChange:
@@ -108,12 +108,12 @@ class NamespaceStore:
     def purge(
         self, namespace_id: str, principal: str | None, progress: Callable[[int], None] | None = None
     ) -> int:
-        """Remove a deleted namespace with all its items, or finish doing so, and return how many there were.
+        """Remove a deleted namespace with all its items, and return their number; complete an interrupted purge.
 
-        ``progress`` is told how many of them a step removed, after each.
+        ``progress`` is called after each step with the number of items that the step removed.
 
         Raises:
-            NamespaceNotFoundError: There is none of that id.
+            NamespaceNotFoundError: No namespace has that id.
             NamespaceStateError: It is active.
         """
 
@@ -125,9 +125,10 @@ class NamespaceStore:
 
         namespace = self._carry_out(AuditAction.NAMESPACE_PURGE_BEGUN, principal, begin)
         self._forget(namespace_id)
-        removed = self._remove_everything(namespace_id, progress or _tell_nobody)
+        removed = self._remove_everything(namespace_id, progress or _ignore)
 
         def end() -> _StatusChange:
+            # Another client may have completed the same purge.
             left = self._table.get(namespace_item.reverse_key(namespace_id), consistent=True)
             return _StatusChange(namespace, [] if left is None else [namespace_item.end_purge(namespace_id)])
 
@@ -136,7 +137,7 @@ class NamespaceStore:
         return removed
 
     def _register_some(self, names: Sequence[str], principal: str | None) -> dict[str, Namespace]:
-        """Return the namespaces of no more names than a transaction can register."""
+        """Return the namespaces of at most 33 names; register those that do not exist in one transaction."""
         known: dict[str, Namespace] = {}
 
         def decide() -> PlannedChange:
@@ -157,8 +158,9 @@ class NamespaceStore:
     def _carry_out(
         self, action: AuditAction, principal: str | None, decide: Callable[[], _StatusChange]
     ) -> Namespace:
-        """Take a step, decided again when others were faster, and tell the audit; return the namespace after it."""
+        """Change a namespace with an audit event, and return it; decide again if another client was faster."""
         check_principal(principal)
+        # One entry per attempt; the last one was carried out.
         steps: list[_StatusChange] = []
 
         def plan() -> PlannedChange:
@@ -185,7 +187,10 @@ class NamespaceStore:
         return [namespace_item.from_item(item) for item in found.items]
 
     def _remove_everything(self, namespace_id: str, progress: Callable[[int], None]) -> int:
-        """Remove all items of a namespace, until nothing is found in two looks as far apart as an index may lag."""
+        """Remove all items of a namespace, until two searches in a row find nothing.
+
+        The searches are ``index_lag_s`` seconds apart, because an index may lag behind the table.
+        """
         removed = looks = 0
         while looks < _EMPTY_LOOKS:
             found = self._remove_what_is_found(namespace_id, progress)
@@ -196,7 +201,7 @@ class NamespaceStore:
         return removed
 
     def _remove_what_is_found(self, namespace_id: str, progress: Callable[[int], None]) -> int:
-        """Walk once through the items of a namespace and remove each; return how many there were."""
+        """Remove all items of a namespace that one traversal of the index finds; return their number."""
         removed = 0
         query: Query | None = Query(keys.gsi4_pk(namespace_id), index="GSI4", limit=_KEYS_PER_PAGE)
         while query is not None:
@@ -208,11 +213,11 @@ class NamespaceStore:
         return removed
 
     def _remove(self, found: Sequence[Key], more: bool) -> int:
-        """Remove the items of a page, each bucket of several shards as a whole, and return how many there were.
+        """Remove the items of a page, each bucket of several shards in one transaction; return their number.
 
-        A bucket that cannot be read is removed item by item, as it was found: nothing may stop a purge.
+        A damaged bucket is removed item by item, because it must not stop a purge.
         """
-        # The bucket that a page ends with may have other shards on the next.
+        # Shards of the last bucket may be on the next page, so that bucket is removed as a whole too.
         last = highest_shards(found[-1:]) if more else {}
         buckets = {bucket: known for bucket, known in highest_shards(found).items() if known or bucket in last}
         removed = 0
@@ -226,13 +231,13 @@ class NamespaceStore:
         return removed + len(single)
 
     def _forget(self, namespace_id: str) -> None:
-        """Let this client's own limiters of a namespace find out at once that it is gone."""
+        """Drop the cached limits of a namespace, so that limiters of this client notice its deletion immediately."""
         caches = self._client.caches.get(namespace_id)
         if caches is not None:
             caches.forget_limits()
 
 
-def _tell_nobody(_: int) -> None:
+def _ignore(_: int) -> None:
     return
 
 

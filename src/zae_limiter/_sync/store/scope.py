@@ -1,4 +1,4 @@
-"""What every store works on: one table, one namespace of it, and the client's memory of that namespace."""  # generated from _async by tools/mirror.py; do not edit
+"""The context of every store: a client of one table, and its view of one namespace with the caches."""  # generated from _async by tools/mirror.py; do not edit
 
 import os
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ _SEED_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One client of a table: what all its namespaces share; ``session`` is the caller's own, if there is one."""
+    """A client of one table, shared by all its namespaces; ``session`` is the caller's, None if not given."""
 
     table: Table
     clock: Clock
@@ -38,14 +38,15 @@ class Client:
     session: Any = None
 
     def scope(self, namespace: str, namespace_id: str) -> "Scope":
-        """Return the client's view of one namespace; its memory is shared with every other view of it."""
+        """Return a view of one namespace; all views of the same namespace share their caches."""
         caches = self.caches.get(namespace_id)
         if caches is None:
+            # `setdefault`, because another thread may have added the caches meanwhile.
             caches = self.caches.setdefault(namespace_id, NamespaceCaches(self.settings.remembered_buckets))
         return Scope(self, namespace, namespace_id, caches)
 
     def close(self) -> None:
-        """Close the table, and forget every view: a rejection from memory would hide that it is closed."""
+        """Close the table and empty the caches: a rejection from a cache would hide that the table is closed."""
         try:
             self.table.close()
         finally:
@@ -53,19 +54,22 @@ class Client:
                 caches.forget()
 
     def backoff(self, pauses: Pauses, until_s: float = inf) -> Backoff:
-        """Return what waits between tries of this client, until a deadline if there is one."""
+        """Return a backoff for this client, until a deadline if there is one."""
         return Backoff(self.clock, self.random.random, pauses, until_s)
 
     def draw_birth(self) -> int:
-        """Return the birth number of a bucket to be created."""
+        """Return a random birth number for a bucket to be created.
+
+        A bucket that is deleted and created again has another birth number. So a credit never reaches the wrong one.
+        """
         return self.random.getrandbits(BIRTH_BITS)
 
     def signature(self) -> Signature:
-        """Return the numbers of a bucket to be created."""
+        """Return the nonce and the birth number for a bucket to be created."""
         return Signature(next(self.nonces), self.draw_birth())
 
     def under(self, record: VersionRecord | None) -> "Client":
-        """Return the same client, that behaves as the table's record asks of all."""
+        """Return this client with the settings that the table's version record prescribes for all clients."""
         if record is None or record.audit_retention_days is None:
             return self
         return replace(self, settings=replace(self.settings, audit_retention_days=record.audit_retention_days))
@@ -73,7 +77,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A client at work in one namespace."""
+    """A client's view of one namespace."""
 
     client: Client
     namespace: str
@@ -87,25 +91,25 @@ class Scope:
 
     @property
     def settings(self) -> Settings:
-        """How the client behaves."""
+        """The settings of the client."""
         return self.client.settings
 
     def now_ms(self) -> int:
-        """Return the time of day by the table's clock, for what is written down and for how long it is remembered.
+        """Return the time of day by the table's clock, for timestamps and cache periods, in milliseconds.
 
-        It is the earliest it may be: that end rises steadily while the clock is still being found out.
+        It is the lower bound of the server's time, which rises steadily while the bounds become narrower.
         """
         return self.client.table.now()[0]
 
     def until_s(self) -> float:
-        """Return when the store must have answered what is begun now, by the clock that never goes back."""
+        """Return the deadline of a call that begins now, by the monotonic clock."""
         return self.client.clock.monotonic_s() + self.client.settings.deadline_s
 
 
 class Nonces:
-    """Numbers that no other write of any client has, except by chance, and the randomness of one client.
+    """Unique numbers for the writes of one client: consecutive, from a random 60-bit start.
 
-    ``current`` yields the same numbers faster, until the process is copied.
+    ``current`` yields the same numbers faster, but is replaced when the process is copied.
     """
 
     __slots__ = ("__weakref__", "_random", "_system", "current")
@@ -117,7 +121,7 @@ class Nonces:
         renew_in_copies(self)
 
     def __iter__(self) -> "Nonces":
-        """Return the numbers themselves."""
+        """Return this iterator."""
         return self
 
     def __next__(self) -> int:
@@ -125,9 +129,10 @@ class Nonces:
         return next(self.current)
 
     def renew(self, *, restored: bool) -> None:
-        """Start elsewhere, and reseed what jitter and birth numbers are drawn from.
+        """Start from another number, and reseed the random numbers for jitter and births.
 
-        Both come from the system: every copy of the process has inherited the same state, also of a caller's Random.
+        Both use the randomness of the operating system. All copies of a process have the same state of ``Random``, so
+        they would draw the same numbers.
         """
         self._random.seed(self._system(_SEED_BYTES))
         self.current = count(int.from_bytes(self._system(_SEED_BYTES)) >> (8 * _SEED_BYTES - _NONCE_BITS))

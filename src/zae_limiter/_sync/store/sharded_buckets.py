@@ -1,6 +1,7 @@
-"""Buckets with all their shards: read as of one moment, and removed in one transaction.
+"""Reads and removes buckets with all their shards.
 
-Were shard 0 removed alone, the next request would make a whole new bucket beside the shards that are left.
+All shards are removed in one transaction. If shard 0 were removed alone, the next request would create a second bucket
+beside the remaining shards.
 """  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Iterable
@@ -28,22 +29,23 @@ class ShardedBuckets:
         self._table = client.table
 
     def completed(self, items: Iterable[Item]) -> list[list[Item]]:
-        """Return the buckets that items are shards of; one whose shards are of two moments is read again."""
-        parted: dict[BucketKey, list[Item]] = {}
+        """Group shards into buckets, and read a bucket again if some of its shards are missing."""
+        grouped: dict[BucketKey, list[Item]] = {}
         for item in items:
             shard = parse_bucket_pk(item["PK"])
             if shard is not None:
-                parted.setdefault(shard._replace(shard_id=0), []).append(item)
+                grouped.setdefault(shard._replace(shard_id=0), []).append(item)
         buckets = []
-        for bucket, shards in parted.items():
+        for bucket, shards in grouped.items():
             counts = counts_of(shards)
+            # A split between two reads leaves shards of different times, which do not add up to the bucket.
             buckets.append(shards if is_complete(counts) else self.read(bucket, max(counts)))
         return [shards for shards in buckets if shards]
 
     def read(self, bucket: BucketKey, known: int) -> list[Item]:
-        """Return all shards of a bucket, of which that numbered ``known`` is the highest known.
+        """Return all shards of a bucket; ``known`` is the highest shard number seen so far.
 
-        Shards that stay incomplete, as an interrupted removal may have left them, are returned as they are.
+        If shards stay missing, for example after an interrupted removal, the found ones are returned.
         """
         widest = 1 << known.bit_length()
         found: list[Item] = []
@@ -54,16 +56,18 @@ class ShardedBuckets:
             counts = counts_of(found)
             if not found or is_complete(counts):
                 return found
+            # A larger count names shards that were not read yet. Otherwise the reads have mixed the states before and
+            # after a split, so wait and read again.
             if max(counts.values()) <= widest:
                 backoff.wait()
             widest = max(widest, *counts.values())
         return found
 
     def remove(self, bucket: BucketKey, known: int) -> int:
-        """Remove all shards of a bucket, of which ``known`` is the highest known, and return how many there were.
+        """Remove all shards of a bucket, and return their number; ``known`` is the highest shard number seen so far.
 
         Raises:
-            RateLimiterUnavailable: The table did not answer, or the shards kept changing.
+            RateLimiterUnavailable: The table did not respond, or the shards kept changing.
         """
         outcome: object = None
         backoff = self._client.backoff(_PAUSES)
@@ -82,7 +86,7 @@ class ShardedBuckets:
 
 
 def highest_shards(wanted: Iterable[Key]) -> dict[BucketKey, int]:
-    """Return the buckets that keys are those of, named as their shards 0, and the highest shard of each."""
+    """Return the buckets of these keys, each as the key of its shard 0, with their highest shard numbers."""
     highest: dict[BucketKey, int] = {}
     for key in wanted:
         shard = parse_bucket_pk(key.pk)
@@ -93,6 +97,6 @@ def highest_shards(wanted: Iterable[Key]) -> dict[BucketKey, int]:
 
 
 def _removal(item: Item) -> Delete:
-    """Remove a shard, unless it was split or merged since: its other half would be left."""
+    """Return the delete of a shard, on condition that it was not split or merged since: its other half would remain."""
     count = item.get(attributes.SHARD_COUNT)
     return Delete(Key(item["PK"], item["SK"]), (Equals(attributes.SHARD_COUNT, count),) if type(count) is int else ())

@@ -1,8 +1,8 @@
-"""Usage: what buckets have used is counted into snapshots, exactly once, and snapshots are found again.
+"""Counts the usage of buckets into snapshots, exactly once, and reads snapshots.
 
-A table that keeps a log of its own is counted by whoever reads usage, by the plan that a deployed table's aggregator
-follows. Counting may end between any two steps and begin again, and several clients may count at once: a snapshot is
-added to only on condition that its marker is as it was seen, and the log is trimmed only of what has been counted.
+An embedded table has a log of changes. A client counts it before it reads usage, in the same way as the aggregator of a
+deployed table. Counting may stop between any two steps, and several clients may count at the same time. A snapshot is
+changed only if its marker is the one that was read. The log is trimmed only after its changes were counted.
 """  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from zae_limiter_aggregator.apply import ApplyContext, Ask, Pause, Read, TableAn
 from zae_limiter_aggregator.plan import Count, Rules, accounts_of, groups
 from zae_limiter_aggregator.records import from_log
 
-# So few that the objects of one group die before a young garbage collection: survivors add up to a full one.
+# The objects of one group must be freed before a young garbage collection. Survivors would cause a full collection.
 _CHANGES_AT_ONCE = 8
 _MOST_PER_PAGE = 100
 _RULES = Rules(apart=False)
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class SnapshotPage(NamedTuple):
-    """Snapshots, and where the next page starts, None after the last."""
+    """Snapshots, and the start of the next page, None after the last."""
 
     snapshots: list[UsageSnapshot]
     next: Mapping[str, str] | None
@@ -45,21 +45,22 @@ class UsageStore:
         self._index = IndexReader(scope.table)
 
     def count(self) -> None:
-        """Count what was used since usage was last read, in every namespace of the table."""
+        """Count what was used since the last count, in every namespace of the table; do nothing without a log."""
         log = self._scope.table.log
         if log is None:
             return
         start: int | None = 0
         while start is not None:
-            # Counted as it is logged: a log of everything would be long, and the memory table bounds it.
+            # Counted while it is logged: the memory table bounds its log, and would drop the oldest changes.
             start = log.log_changes(start)
             while self._count_some(log):
                 pass
 
     def find(self, wanted: UsageFilter, limit: int, start: Mapping[str, str] | None) -> SnapshotPage:
-        """Return the next snapshots that are wanted, at most so many."""
+        """Return the next page of matching snapshots, at most ``limit``."""
         found: list[UsageSnapshot] = []
         query: Query | None = self._query(wanted, start)
+        # The filter drops snapshots of a page, so pages are read until the limit is reached.
         while query is not None and len(found) < limit:
             page = self._index.read(replace(query, limit=min(limit - len(found), _MOST_PER_PAGE)))
             found += self._snapshots(wanted, page)
@@ -67,7 +68,7 @@ class UsageStore:
         return SnapshotPage(found, None if query is None else query.start)
 
     def totals(self, wanted: UsageFilter) -> UsageTotals:
-        """Return the totals of all snapshots that are wanted, which are read some at a time."""
+        """Return the totals of all matching snapshots, which are read in pages."""
         totals = UsageTotals()
         query: Query | None = self._query(wanted, None)
         while query is not None:
@@ -77,37 +78,38 @@ class UsageStore:
         return totals
 
     def _count_some(self, log: ChangeLog) -> bool:
-        """Count the oldest changes of the log, and trim it; False when there are no more."""
+        """Count the oldest changes of the log, and trim it; return False if there are no more."""
         logged = log.changes(0, _CHANGES_AT_ONCE)
         if logged:
             records = [from_log(change) for change in logged]
             accounts = accounts_of(record for record in records if record is not None)
             for some in groups(accounts):
-                # One group is a slice: other tasks run before the next.
+                # Other tasks run between two groups.
                 runtime.sleep(0)
                 self._add(some)
+            # Last: after an interrupt, changes are counted again, and the markers of the snapshots skip them.
             log.trim(logged[-1].sequence)
         return len(logged) == _CHANGES_AT_ONCE
 
     def _add(self, some: Sequence[Count]) -> None:
-        """Add to snapshots what they have not counted yet, by asking the table whatever the counting asks for."""
+        """Add changes to the snapshots that have not counted them yet."""
         counted = self._run(count(some, _RULES, ApplyContext(self._scope.client.nonces, self._scope.table.now)))
         if counted.left:
             raise RateLimiterUnavailable(counted.cause)
 
-    def _run(self, asking: TableDialogue[T]) -> T:
-        """Answer whatever is asked for, until it has come to its end."""
+    def _run(self, dialogue: TableDialogue[T]) -> T:
+        """Run a generator that yields table operations: carry out each, and send its result back."""
         answer: TableAnswer = None
         while True:
             try:
-                ask = asking.send(answer)
+                ask = dialogue.send(answer)
             except StopIteration as end:
                 result: T = end.value
                 return result
             answer = self._answer(ask)
 
     def _answer(self, ask: Ask) -> TableAnswer:
-        """Do what is asked for."""
+        """Carry out one yielded operation."""
         table = self._scope.table
         match ask:
             case Read(wanted, consistent):
@@ -131,8 +133,9 @@ class UsageStore:
         return Query(keys.pk_entity(namespace_id, str(wanted.entity_id)), prefix=prefix, limit=limit, start=start)
 
     def _snapshots(self, wanted: UsageFilter, page: Page) -> list[UsageSnapshot]:
-        """Return those snapshots of a page that are wanted, read if the page has only their keys."""
+        """Return the matching snapshots of a page."""
         chosen = [item for item in page.items if _is_wanted(wanted, item)]
+        # A page of the index has only keys, so its items are read.
         if wanted.entity_id is not None or not chosen:
             return [usage_item.from_item(item) for item in chosen]
         items = self._scope.table.batch_get([Key(item["PK"], item["SK"]) for item in chosen])

@@ -1,4 +1,4 @@
-"""The version record of a table: read, written when the table is new, and changed."""  # generated from _async by tools/mirror.py; do not edit
+"""Reads, creates and changes the version record of a table."""  # generated from _async by tools/mirror.py; do not edit
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +20,7 @@ _PAUSES = Pauses(0.05, 0.05, full_jitter=True)
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """The version record of a table, None if it has none, the time it took to answer, and its size if it knows it."""
+    """The version record of a table (None if it has none), the latency of a read, and the size (None if unknown)."""
 
     record: VersionRecord | None
     latency_ms: float
@@ -45,16 +45,17 @@ class VersionStore:
         self._table = client.table
 
     def read(self) -> VersionRecord | None:
-        """Return the record, None if the table has none; that of an older table stands in its default namespace."""
-        places = [version_item.key(), namespace_item.forward_key(DEFAULT_NAMESPACE)]
-        item, default = self._table.batch_get(places, consistent=True)
+        """Return the record, None if the table has none."""
+        keys = [version_item.key(), namespace_item.forward_key(DEFAULT_NAMESPACE)]
+        item, default = self._table.batch_get(keys, consistent=True)
+        # Older tables have the record in their default namespace.
         if item is None and default is not None:
             namespace_id = namespace_item.from_item(default).id
             item = self._table.get(version_item.key(namespace_id), consistent=True)
         return None if item is None else version_item.from_item(item)
 
     def inspect(self) -> Inspected:
-        """Read the record, whatever its schema, measure how long a read takes, and ask for the size."""
+        """Read the record, whatever its schema, the latency of a read, and the size of the table."""
         record = self.read()
         started_s = self._client.clock.monotonic_s()
         self._table.get(version_item.key())
@@ -62,18 +63,19 @@ class VersionStore:
         return Inspected(record, latency_ms, self._table.size())
 
     def ensure(self, principal: str | None = None) -> VersionRecord:
-        """Return the record; where there is none the table is new, and gets that of this package's schema."""
+        """Return the record; a new table without one gets a record with this package's schema."""
         seen = self.read()
         if seen is not None:
             return seen
         fresh = VersionRecord(SCHEMA_VERSION, updated_at=self.now(), updated_by=principal)
+        # If another client was faster, its record is in the refusal.
         refused = self._write(version_item.create(fresh))
         return version_item.from_item(refused.old) if isinstance(refused, Refused) else fresh
 
     def replace(self, record: VersionRecord, seen: VersionRecord | None) -> bool:
-        """Write a record in place of the one seen; False if the schema is another by now.
+        """Replace the record that was read; False if the schema has changed since.
 
-        Of two who change different things at once, both changes stand.
+        If two clients change different fields at the same time, both changes are kept.
         """
         outcome: Applied | Refused | Missing = Missing()
         if seen is not None:
@@ -83,13 +85,14 @@ class VersionStore:
         return isinstance(outcome, Applied)
 
     def set_deployed(self, lambda_version: str | None, audit_retention_days: int | None = None) -> None:
-        """Write down which version the aggregator has, None for no aggregator, in a record that is there from then on.
+        """Record the version of the aggregator, None if none is deployed; create the record if needed.
 
-        And for how long every client is to keep audit events; None leaves that as it is.
+        ``audit_retention_days`` is how many days all clients keep audit events; None leaves it unchanged.
 
         Raises:
             IncompatibleSchemaError: The table has another schema.
         """
+        # Repeated if another client changes the schema between the read and the write.
         while True:
             seen = self.ensure()
             check_schema(seen)
@@ -99,7 +102,7 @@ class VersionStore:
                 return
 
     def now(self) -> str:
-        """Return the time by the table's clock, as records tell it."""
+        """Return the time by the table's clock in ISO 8601."""
         return iso_from_ms(self._table.now()[0])
 
     def _write(self, operation: Write) -> Applied | Refused | Missing:

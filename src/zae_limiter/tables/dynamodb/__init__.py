@@ -1,1 +1,1 @@
-"""DynamoDB's dialect: items, operations and answers as the JSON that travels. Pure: nothing here sends anything."""
+"""Translates items, operations and responses to and from DynamoDB's JSON. Pure: nothing here sends a request."""

@@ -1,7 +1,7 @@
-"""Items as DynamoDB writes them down: every value in a dictionary of one entry, named for its type. Pure.
+"""Encodes and decodes items in DynamoDB's JSON, where every value is a dictionary such as ``{"N": "5"}``. Pure.
 
-Values are str, int, bool, None, list, and dict with str keys. Numbers are exact: of a number DynamoDB keeps 38
-significant digits, so one that has more is refused here before it could be rounded anywhere.
+Values are str, int, bool, None, list, and dict with str keys. Numbers are exact. DynamoDB stores 38 significant digits,
+so a number with more digits is rejected here, before anything could round it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +15,7 @@ Encoded = dict[str, Any]
 """A value with its type, as in ``{"N": "5"}``."""
 
 SHORT_NUMBER = 10**38
-"""Numbers nearer to zero than this have no more than 38 digits."""
+"""Numbers with a smaller magnitude have at most 38 digits."""
 
 _DIGITS = 38
 _MAGNITUDE = 126
@@ -27,10 +27,10 @@ _UNKNOWN_TYPE = "a value must be str, int, bool, None, list, or dict with str ke
 
 
 def encode_item(item: Item) -> dict[str, Encoded]:
-    """Write an item down.
+    """Encode an item.
 
     Raises:
-        ValidationError: A value is of a type that the table does not keep, too long a number, or nested too deep.
+        ValidationError: A value has an unsupported type, too many digits, or is nested too deeply.
     """
     encoded: dict[str, Encoded] = {}
     for name, value in item.items():
@@ -41,10 +41,10 @@ def encode_item(item: Item) -> dict[str, Encoded]:
 
 
 def encode_value(value: object, name: str = "value") -> Encoded:
-    """Write a value down; ``name`` is what an error calls it.
+    """Encode a value; ``name`` is its name in an error.
 
     Raises:
-        ValidationError: The value is of a type that the table does not keep, too long a number, or nested too deep.
+        ValidationError: The value has an unsupported type, too many digits, or is nested too deeply.
     """
     if type(value) is str:
         return {"S": value}
@@ -55,10 +55,10 @@ def encode_value(value: object, name: str = "value") -> Encoded:
 
 
 def check_number(value: int, name: str) -> None:
-    """Refuse a number that DynamoDB would not keep as it is.
+    """Reject a number that DynamoDB would not store exactly.
 
     Raises:
-        ValidationError: It has more than 38 significant digits, or more than 126 with its zeros.
+        ValidationError: It has more than 38 significant digits, or more than 126 with trailing zeros.
     """
     if -SHORT_NUMBER < value < SHORT_NUMBER:
         return
@@ -67,13 +67,14 @@ def check_number(value: int, name: str) -> None:
 
 
 def decode_item(encoded: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Read an item.
+    """Decode an item.
 
     Raises:
-        CorruptItemError: It holds what this package never writes: a fraction, a set, binary data.
+        CorruptItemError: It contains a value that this package never writes: a fraction, a set, binary data.
     """
     try:
-        # Numbers and strings are nearly all there is, and a call for each would cost more than reading it.
+        # Decoded inline: nearly all values are numbers and strings, and a call for each would cost more. With a base,
+        # int() accepts only text, so a number that is not written as text is detected.
         return {
             name: int(typed["N"], 10) if "N" in typed else typed["S"] if "S" in typed else decode_value(typed)
             for name, typed in encoded.items()
@@ -83,9 +84,9 @@ def decode_item(encoded: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 class StoredItem(Mapping[str, Any]):
-    """An item as DynamoDB wrote it down, of which only what is asked for is read: a take looks at a few of its numbers.
+    """An encoded item whose attributes are decoded when they are read: an acquire needs only a few of them.
 
-    Reading raises CorruptItemError where ``decode_item`` does.
+    Reading a damaged attribute raises CorruptItemError, as ``decode_item`` does.
     """
 
     __slots__ = ("_encoded",)
@@ -115,10 +116,10 @@ class StoredItem(Mapping[str, Any]):
 
 
 def decode_value(typed: Mapping[str, Any], depth: int = 0) -> Any:
-    """Read a value, which is ``depth`` lists and dictionaries deep in its item.
+    """Decode a value that is nested in ``depth`` lists and dictionaries.
 
     Raises:
-        ValueError, TypeError, AttributeError: It is not of a type that this package writes, or nested too deep.
+        ValueError, TypeError, AttributeError: It has a type that this package does not write, or is nested too deeply.
     """
     [(kind, value)] = typed.items()
     if kind in _CONTAINERS:
@@ -127,12 +128,12 @@ def decode_value(typed: Mapping[str, Any], depth: int = 0) -> Any:
         return _CONTAINERS[kind](value, depth + 1)
     decode = _DECODERS.get(kind)
     if decode is None:
-        raise ValueError(f"values of type {str(kind)[:_SHOWN_LENGTH]} are not known here")
+        raise ValueError(f"values of type {str(kind)[:_SHOWN_LENGTH]} are not supported")
     return decode(value)
 
 
 def _encode_other(value: object, name: str, depth: int) -> Encoded:
-    """Write down what is neither text nor a number, or is part of something larger."""
+    """Encode a value that is neither text nor a number."""
     if type(value) is bool:
         return {"BOOL": value}
     if value is None:
@@ -147,12 +148,12 @@ def _encode_other(value: object, name: str, depth: int) -> Encoded:
 
 
 def _encode_part(value: object, name: str, depth: int) -> Encoded:
-    """Write down a part of a list or dictionary."""
+    """Encode an element of a list or dictionary."""
     return encode_value(value, name) if type(value) in (str, int) else _encode_other(value, name, depth)
 
 
 def _decode_one_by_one(encoded: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Read an item with a number that is written in an uncommon way, or find out what is wrong with it."""
+    """Decode an item with a number in an uncommon notation, or report which attribute is damaged."""
     if type(encoded) is not dict:
         raise CorruptItemError("an item", f"it is not an object of attributes, but {type(encoded).__name__}")
     item: dict[str, Any] = {}
@@ -166,14 +167,14 @@ def _decode_one_by_one(encoded: Mapping[str, Mapping[str, Any]]) -> dict[str, An
 
 
 def _place(encoded: Mapping[str, Any]) -> str:
-    """The key of an item of which nothing is sure."""
+    """Return the key of a possibly damaged item, for an error message."""
     parts = [encoded.get(key) for key in ("PK", "SK")]
     texts = [part.get("S") for part in parts if type(part) is dict]
     return " ".join(text for text in texts if type(text) is str) or "an item without a key"
 
 
 def _decode_number(text: object) -> int:
-    """Read a number; a whole one may be written as 1E+21 or 100.0."""
+    """Decode a whole number, which may be written as 1E+21 or 100.0."""
     if type(text) is not str:
         raise ValueError("a number is not written as text")
     try:
@@ -190,14 +191,14 @@ def _decode_number(text: object) -> int:
 
 
 def _decode_text(text: object) -> str:
-    """Read a string."""
+    """Decode a string."""
     if type(text) is not str:
         raise ValueError("it is not text")
     return text
 
 
 def _decode_flag(flag: object) -> bool:
-    """Read a truth value."""
+    """Decode a boolean."""
     if type(flag) is not bool:
         raise ValueError("it is neither true nor false")
     return flag

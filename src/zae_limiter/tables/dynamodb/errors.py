@@ -1,8 +1,8 @@
-"""What DynamoDB's errors mean, every code in this one place. Pure.
+"""Translates DynamoDB's error codes, all of them in this module. Pure.
 
-Of each error three things are asked: may the write have been carried out all the same, would the same call fare better
-later, and who can mend it. What heals by waiting, or by somebody mending access, is a value; what the caller or
-the operator must change before any call can succeed is raised.
+Each error answers three questions: may the write have been carried out, may a retry succeed, and who can fix it? An
+error that passes with time, or when access is restored, becomes a value. An error that needs a change by the caller or
+the operator is raised.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ _LONGEST_MESSAGE = 300
 _THROTTLED, _CONTESTED, _MISSING, _CONFLICT = Throttled(), Throttled(contested=True), Missing(), Conflict()
 _PARTITION_THROTTLED, _SHARED_THROTTLED = Throttled(partition=True), Throttled(partition=False)
 _OF_TABLE, _OF_KEY_RANGE = "Table", "KeyRange"
-"""Parts of a reason, such as TableWriteKeyRangeThroughputExceeded."""
+"""Parts of a throttling reason, such as TableWriteKeyRangeThroughputExceeded."""
 _CANCELLED, _CONDITION_FAILED = "TransactionCanceledException", "ConditionalCheckFailedException"
 
 _THROTTLES = frozenset(
@@ -41,11 +41,11 @@ _THROTTLES = frozenset(
         "SlowDown",
     }
 )
-# Nothing was written because others are writing the same item: it heals by waiting a moment.
+# Nothing was written, because another request is writing the same item. A retry may succeed after a short pause.
 _CONTESTS = frozenset({"TransactionConflictException", "ReplicatedWriteConflictException"})
 _TOO_MANY_REQUESTS = 429
 
-# Whether it was carried out cannot be told. A transaction in progress is one sent twice: its first sending goes on.
+# It is unknown whether the write was carried out. A transaction in progress was sent twice, and the first is running.
 _UNDECIDED = frozenset({"TransactionInProgressException", "RequestTimeout", "RequestTimeoutException"})
 _REQUEST_TIMEOUT = 408
 
@@ -88,13 +88,13 @@ _REASON_CONDITION, _REASON_CONFLICT, _REASON_INVALID = (
 )
 _REASON_THROTTLES = frozenset({"ThrottlingError", "ProvisionedThroughputExceeded"})
 
-# A refused signature is explained with the headers that were signed, session token and all.
+# The message about a refused signature repeats the signed headers, including the session token. It is cut at these.
 _CONFIDENTIAL = ("\n", "The Canonical String", "Authorization=", "Authorization header:")
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceFailure:
-    """An answer other than 200: its code (empty if it has none), its message, shortened, and its parsed body."""
+    """A response other than 200: its code ("" if it has none), its shortened message and its parsed body."""
 
     status: int
     code: str
@@ -105,14 +105,14 @@ class ServiceFailure:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The same read may succeed if it is sent again; ``throttled``: not at once."""
+    """A read that may succeed if it is sent again; if ``throttled``, only after a pause."""
 
     cause: Exception
     throttled: bool
 
 
 class AccessRefused(Exception):  # noqa: N818 - a cause, named for what happened
-    """DynamoDB does not let this caller do this. Nothing was done."""
+    """DynamoDB denied access or refused the signature. Nothing was done."""
 
     def __init__(self, code: str, message: str) -> None:
         self.code = code
@@ -120,12 +120,12 @@ class AccessRefused(Exception):  # noqa: N818 - a cause, named for what happened
         super().__init__(code, message)
 
     def __str__(self) -> str:
-        told = f"{self.code}: {self.message}".rstrip(".: ")
-        return f"{told}. Check the credentials, what they allow, and this machine's clock."
+        said = f"{self.code}: {self.message}".rstrip(".: ")
+        return f"{said}. Check the credentials, their permissions, and this machine's clock."
 
 
 class CallFailed(Exception):  # noqa: N818 - a cause, named for what happened
-    """DynamoDB, or something on the way to it, answered with an error."""
+    """DynamoDB, or a proxy before it, responded with an error."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         self.status = status
@@ -138,7 +138,7 @@ class CallFailed(Exception):  # noqa: N818 - a cause, named for what happened
 
 
 def failure_of(status: int, error_type: str | None, body: bytes, table_name: str) -> ServiceFailure:
-    """Read an answer other than 200; ``error_type`` is its header ``x-amzn-errortype``, if it has one."""
+    """Parse a response other than 200; ``error_type`` is its header ``x-amzn-errortype``, None if it is missing."""
     try:
         parsed = loads(body)
     except JSONDecodeError:
@@ -152,11 +152,11 @@ def failure_of(status: int, error_type: str | None, body: bytes, table_name: str
 
 
 def write_outcome(failure: ServiceFailure) -> Refused | Missing | Throttled | Unavailable:
-    """What a failed write of one operation comes to.
+    """Return the outcome of a failed write of one operation.
 
     Raises:
-        InfrastructureNotFoundError: There is no such table.
-        ValidationError: DynamoDB would not carry out such an operation, whatever the conditions.
+        InfrastructureNotFoundError: The table does not exist.
+        ValidationError: DynamoDB rejects such an operation, whether or not its conditions hold.
     """
     if failure.code == _CONDITION_FAILED:
         return _refusal(failure.body)
@@ -164,12 +164,12 @@ def write_outcome(failure: ServiceFailure) -> Refused | Missing | Throttled | Un
 
 
 def transact_outcome(failure: ServiceFailure, count: int) -> Cancelled | Conflict | Throttled | Unavailable:
-    """What a failed transaction of ``count`` operations comes to.
+    """Return the outcome of a failed transaction of ``count`` operations.
 
     Raises:
-        InfrastructureNotFoundError: There is no such table.
-        ValidationError: DynamoDB would not carry out such a transaction, whatever the conditions, or it was carried
-            out already, with other operations under the same token.
+        InfrastructureNotFoundError: The table does not exist.
+        ValidationError: DynamoDB rejects such a transaction, whether or not its conditions hold. Or an earlier
+            transaction with other operations had the same token.
     """
     if failure.code == "TransactionConflictException":
         return _CONFLICT
@@ -182,7 +182,7 @@ def transact_outcome(failure: ServiceFailure, count: int) -> Cancelled | Conflic
 
 
 def read_problem(failure: ServiceFailure) -> Retry | ZAELimiterError:
-    """Whether a failed read may be sent again, or the error to raise."""
+    """Return a retry if a failed read may be sent again, else the error to raise."""
     try:
         outcome = _outcome(failure)
     except ZAELimiterError as error:
@@ -195,33 +195,33 @@ def read_problem(failure: ServiceFailure) -> Retry | ZAELimiterError:
 
 
 def clock_refused(failure: ServiceFailure) -> bool:
-    """Say whether a signature was refused for its time: this machine's clock is wrong, or the call was slow."""
-    told = failure.message
-    return failure.code in _WRONG_CLOCK or "Signature expired" in told or "Signature not yet current" in told
+    """Return whether a signature was refused for its time: the signing time was wrong, or the call was slow."""
+    message = failure.message
+    return failure.code in _WRONG_CLOCK or "Signature expired" in message or "Signature not yet current" in message
 
 
 def credentials_expired(failure: ServiceFailure) -> bool:
-    """Say whether newer credentials might be accepted where these were not."""
+    """Return whether newer credentials may be accepted."""
     return failure.code in _EXPIRED_CREDENTIALS
 
 
 def no_such_table(failure: ServiceFailure) -> bool:
-    """Say whether there is no such table."""
+    """Return whether the table does not exist."""
     return failure.code in _NO_TABLE
 
 
 def exists_already(failure: ServiceFailure) -> bool:
-    """Say whether a table was not made because somebody else has made it."""
+    """Return whether a table was not created because it exists already."""
     return failure.code in _TABLE_EXISTS
 
 
 def enabled_already(failure: ServiceFailure) -> bool:
-    """Say whether the expiry of items was not turned on because it is."""
+    """Return whether the expiry of items was not enabled because it is enabled already."""
     return failure.code == "ValidationException" and "already enabled" in failure.message
 
 
 def _outcome(failure: ServiceFailure) -> Throttled | Unavailable:
-    """What a failed call comes to, whatever it was for. A code that is known counts more than the status."""
+    """Return the outcome of any failed call; a known code takes precedence over the HTTP status."""
     code, status = failure.code, failure.status
     if code in _THROTTLES or status == _TOO_MANY_REQUESTS:
         return _throttle([failure.body])
@@ -230,10 +230,10 @@ def _outcome(failure: ServiceFailure) -> Throttled | Unavailable:
     if code in _NO_TABLE:
         raise InfrastructureNotFoundError(failure.table_name)
     if code in _BAD_REQUESTS or status == _ENTITY_TOO_LARGE:
-        raise ValidationError("request", code or status, failure.message or "DynamoDB does not take it")
+        raise ValidationError("request", code or status, failure.message or "DynamoDB rejects it")
     if code in _ACCESS:
         return Unavailable(AccessRefused(code, failure.message), ambiguous=False)
-    # DynamoDB says of its own errors, unavailability included, that the write may have been carried out.
+    # According to DynamoDB's documentation, a write may have been carried out if the response is a server error.
     ambiguous = status >= 500 or status == _REQUEST_TIMEOUT or code in _UNDECIDED
     return Unavailable(_call_failed(failure), ambiguous)
 
@@ -241,17 +241,17 @@ def _outcome(failure: ServiceFailure) -> Throttled | Unavailable:
 def _cancellation(
     failure: ServiceFailure, reasons: Sequence[Mapping[str, Any]]
 ) -> Cancelled | Conflict | Throttled | Unavailable:
-    """What the reasons of a cancelled transaction come to, the most definite first."""
+    """Return the outcome of a cancelled transaction; of several reasons, the most definite one decides."""
     codes = [str(reason.get("Code") or "None") for reason in reasons]
     if _REASON_INVALID in codes:
-        place = codes.index(_REASON_INVALID)
-        told = _shown(str(reasons[place].get("Message") or "DynamoDB does not take it"))
-        raise ValidationError("operation", place, told)
-    # A failed condition was judged on an item as it stands: sent again the transaction would fail again, and the
-    # item is news. A conflict beside it only says that another item was not judged.
+        number = codes.index(_REASON_INVALID)
+        message = _shown(str(reasons[number].get("Message") or "DynamoDB rejects it"))
+        raise ValidationError("operation", number, message)
+    # A failed condition takes precedence over a conflict. It was evaluated on the stored item, so a retry would fail
+    # again. A conflict only means that another item was not evaluated.
     if _REASON_CONDITION in codes:
-        judged = zip(codes, reasons, strict=True)
-        return Cancelled(tuple(_refusal(reason) if code == _REASON_CONDITION else None for code, reason in judged))
+        pairs = zip(codes, reasons, strict=True)
+        return Cancelled(tuple(_refusal(reason) if code == _REASON_CONDITION else None for code, reason in pairs))
     if _REASON_CONFLICT in codes:
         return _CONFLICT
     if not _REASON_THROTTLES.isdisjoint(codes):
@@ -261,10 +261,10 @@ def _cancellation(
     return Unavailable(CallFailed(failure.status, other, failure.message), ambiguous=False)
 
 
-def _throttle(told: Sequence[Mapping[str, Any]]) -> Throttled:
-    """A throttle, by the reasons in the parts of an answer: a key range, or something that all keys share."""
+def _throttle(parts: Sequence[Mapping[str, Any]]) -> Throttled:
+    """Return a throttle, with the scope that the parts of a response give as reason: one partition or all keys."""
     found: list[str] = []
-    for part in told:
+    for part in parts:
         reasons = part.get("ThrottlingReasons") or part.get("throttlingReasons")
         for one in reasons if type(reasons) is list else ():
             reason = one.get("reason") or one.get("Reason") if isinstance(one, Mapping) else None
@@ -276,12 +276,12 @@ def _throttle(told: Sequence[Mapping[str, Any]]) -> Throttled:
 
 
 def _is_key_range(reason: str) -> bool:
-    """Say whether a reason is the partition of the key that was written: no index has the key of a bucket's writes."""
+    """Return whether a reason is the partition of the written item; that of an index entry is another one."""
     return reason.startswith(_OF_TABLE) and _OF_KEY_RANGE in reason
 
 
 def _refusal(answer: Mapping[str, Any]) -> Refused | Missing:
-    """A failed condition, with the item it failed on."""
+    """Return the outcome of a failed condition, with the item on which it failed."""
     item = answer.get("Item")
     return Refused(decode_item(item)) if item else _MISSING
 
@@ -291,7 +291,7 @@ def _call_failed(failure: ServiceFailure) -> CallFailed:
 
 
 def _shown(message: str) -> str:
-    """A server's message, without what is nobody's business, and not too long for a log."""
+    """Return the server's message without confidential parts, short enough for a log."""
     for mark in _CONFIDENTIAL:
         message = message.partition(mark)[0]
     return message.strip()[:_LONGEST_MESSAGE]

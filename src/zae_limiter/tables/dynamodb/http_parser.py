@@ -1,4 +1,4 @@
-"""Answers read off the bytes of a connection. Pure: bytes go in, answers come out; the sockets are elsewhere."""
+"""Parses HTTP responses from the bytes of a connection. Pure: it reads no socket."""
 
 from calendar import timegm
 from email.utils import parsedate
@@ -8,7 +8,7 @@ from zlib import crc32
 import httptools
 
 MOST_BODY_BYTES = 20 * 1024 * 1024
-"""More than any answer of DynamoDB: a batch is at most 16 MiB of items, and JSON adds a little."""
+"""The maximum size of a response; a batch of DynamoDB has at most 16 MiB of items, and JSON adds a little."""
 _FIRST_LETTERS = b"dDxX"
 _MOST_HEAD_BYTES = 64 * 1024
 _MOST_DIGITS = 10
@@ -16,7 +16,7 @@ _FIRST_FINAL = 200
 
 
 class HttpResponse(NamedTuple):
-    """An answer to one call. ``date_s`` is when the server says it was given, None if it does not say."""
+    """The response to one call; ``date_s`` is its Date header in seconds since the epoch, None if it is missing."""
 
     status: int
     body: bytes
@@ -25,11 +25,11 @@ class HttpResponse(NamedTuple):
 
 
 class BrokenResponseError(Exception):
-    """What came back is no answer: not HTTP, too large, or damaged on the way."""
+    """A response that cannot be used: it is no HTTP, too large, or damaged."""
 
 
 class HttpResponseReader:
-    """Reads one connection's answers, one at a time."""
+    """Parses the responses of one connection, one at a time."""
 
     __slots__ = (
         "_answer",
@@ -56,10 +56,10 @@ class HttpResponseReader:
         self._parser = httptools.HttpResponseParser(self)
 
     def feed(self, data: bytes) -> HttpResponse | None:
-        """Take bytes in, and return the answer once it is whole.
+        """Parse bytes; return the response once it is complete, else None.
 
         Raises:
-            BrokenAnswerError: The bytes are no answer; the connection can be used no more.
+            BrokenResponseError: The bytes are no valid response; the connection cannot be used again.
         """
         try:
             self._parser.feed_data(data)
@@ -70,7 +70,8 @@ class HttpResponseReader:
             ) from None
         answer = self._answer
         if answer is None:
-            # The parser keeps a header until it ends, so what has been fed is bounded and not only what it hands on.
+            # A header without an end would fill the memory: the parser buffers it and calls no method. So the bytes
+            # that were fed are bounded, and not only those that the parser has reported.
             self._fed_bytes += len(data)
             if self._fed_bytes > (MOST_BODY_BYTES if self._head_whole else _MOST_HEAD_BYTES):
                 raise BrokenResponseError(f"the answer is too large: it had no end after {self._fed_bytes} bytes")
@@ -87,15 +88,16 @@ class HttpResponseReader:
         self._head_whole = self._dated = False
 
     def on_message_begin(self) -> None:
-        """See to it that one answer comes to one call: of a second one, even the beginning is too much."""
+        """Reject a second response to one call: it would be taken for the response to the next call."""
         if self._answer is not None:
             raise BrokenResponseError("more than one answer came to one call")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep the headers that matter."""
+        """Store the headers that are used."""
         self._head_bytes += len(name) + len(value)
         if self._head_bytes > _MOST_HEAD_BYTES:
             raise BrokenResponseError(f"the answer's headers are larger than {_MOST_HEAD_BYTES} bytes")
+        # Most headers are skipped by their first letter, which is cheaper than a lowercase copy.
         if name[0] not in _FIRST_LETTERS:
             return
         lowered = name.lower()
@@ -109,28 +111,28 @@ class HttpResponseReader:
             self._error_type = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        """Note that what follows is the body."""
+        """Note that the body follows."""
         self._head_whole = True
 
     def on_body(self, chunk: bytes) -> None:
-        """Keep a part of the body."""
+        """Store a part of the body."""
         self._body.append(chunk)
 
     def on_message_complete(self) -> None:
-        """Put the answer together; an interim one (1xx) is passed over."""
+        """Build the response; an interim response (1xx) is ignored."""
         status = self._parser.get_status_code()
         if status >= _FIRST_FINAL:
             body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
             if self._checksum is not None and crc32(body) != self._checksum:
                 raise BrokenResponseError("the checksum of the answer does not match")
-            # The parser forgets this as soon as it goes on.
+            # Read here, because the parser resets it when it continues.
             self.keep_alive = self._parser.should_keep_alive()
             self._answer = HttpResponse(status, body, self._date_s if self._dated else None, self._error_type)
         self._begin()
 
 
 def _seconds(date: bytes) -> int | None:
-    """Return a date in seconds since the epoch, None if it is none."""
+    """Return a date in seconds since the epoch, None if it is invalid."""
     try:
         parsed = parsedate(date.decode("latin-1"))
         return None if parsed is None else timegm(parsed)

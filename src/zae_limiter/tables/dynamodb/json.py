@@ -1,7 +1,7 @@
-"""JSON as it goes over the wire: by orjson where it is installed, else by Python's own.
+"""JSON with orjson if it is installed, else with the standard library; the import decides once.
 
-Only a Lambda has no orjson: there it would be one more thing to deploy. Which one it is, importing this decides once.
-``dumps`` raises TypeError for what cannot be written, ``loads`` JSONDecodeError for what is no JSON.
+Only the aggregator's Lambda function runs without orjson, which keeps its package small. ``dumps`` raises TypeError for
+a value that cannot be encoded. ``loads`` raises JSONDecodeError for invalid JSON.
 """
 
 import json
@@ -13,14 +13,14 @@ try:
 except ModuleNotFoundError:
 
     def dumps(value: Any) -> bytes:  # type: ignore[misc] # the same function, of another module
-        """Write a value."""
+        """Encode a value."""
         try:
             return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
         except ValueError as error:
             raise TypeError(str(error)) from None
 
     def loads(text: bytes) -> Any:  # type: ignore[misc] # the same function, of another module
-        """Read a value."""
+        """Decode a value."""
         try:
             return json.loads(text)
         except (UnicodeDecodeError, RecursionError) as error:

@@ -1,8 +1,8 @@
-"""Conditions and changes of an operation as DynamoDB's expressions, ready to stand in a request. Pure.
+"""Renders the changes and conditions of an operation as DynamoDB expressions. Pure.
 
-Every name and value in an expression is a placeholder, so that no name is a reserved word or a path. Operations come
-in few shapes: the same attributes, the same kinds of condition, values of the same types. The text of a shape is made
-once; what is left to do per operation is to fill in its values.
+Every name and value is a placeholder, so a name cannot be mistaken for a reserved word or a path. Operations have few
+shapes: the same attributes, the same kinds of conditions, values of the same types. The text of a shape is rendered
+once and cached. Each operation only fills in its values.
 """
 
 from collections.abc import Callable
@@ -36,34 +36,34 @@ _SHAPES = 2048
 _KEYS = 4096
 
 Clause = tuple[Any, ...]
-"""What a condition is without its values: what writes it, and the names it speaks of."""
+"""A condition without its values: the function that renders it, and the names of its attributes."""
 
 
 class _Template(NamedTuple):
-    """The text of a shape with gaps for its values, and whether it writes keys of an index."""
+    """The text of a shape with format specifiers for its values, and whether it writes keys of an index."""
 
     text: bytes
     moves: bool
 
 
 def dump(value: object) -> bytes:
-    """Write JSON.
+    """Encode a value as JSON.
 
     Raises:
-        ValidationError: A string in it cannot be written as UTF-8.
+        ValidationError: A string in it cannot be encoded as UTF-8.
     """
     try:
         return dumps(value)
     except TypeError as error:
-        raise ValidationError("text", value, f"it cannot be written: {error}") from None
+        raise ValidationError("text", value, f"it cannot be encoded: {error}") from None
 
 
 @lru_cache(_KEYS)
 def key_json(key: Key) -> bytes:
-    """The key of an item, as JSON.
+    """Return the key of an item as JSON.
 
     Raises:
-        ValidationError: One of its parts is not a string, or empty.
+        ValidationError: One of its parts is empty or no string.
     """
     pk, sk = key
     check_key(Key(pk, sk))
@@ -71,12 +71,12 @@ def key_json(key: Key) -> bytes:
 
 
 def expressions(operation: Operation) -> bytes:
-    """The members of a request that say what an operation changes and when, each with a comma before it.
+    """Return the JSON members for the changes and conditions of an operation, each with a comma before it.
 
-    Of a Put that is only when: its item is not an expression.
+    A Put has only conditions here, because its item is no expression.
 
     Raises:
-        ValidationError: DynamoDB would not carry out such an operation, whatever the conditions.
+        ValidationError: DynamoDB would reject such an operation, whether or not its conditions hold.
     """
     values: list[Any] = []
     changes: Clause | None = None
@@ -92,7 +92,7 @@ def expressions(operation: Operation) -> bytes:
         _check_places(operation)
     if not values:
         return template.text
-    # Nearly all are numbers of ordinary size, and a call for each would cost more than writing it.
+    # Formatted inline, because nearly all values are short numbers, and a call for each would cost more.
     short = SHORT_NUMBER
     return template.text % tuple(
         [value if value.__class__ is int and -short < value < short else _filling(value) for value in values]
@@ -100,7 +100,7 @@ def expressions(operation: Operation) -> bytes:
 
 
 def _filling(value: Any) -> Any:
-    """What fills the gap of a value."""
+    """Return the text or number that is formatted into the template for a value."""
     if value.__class__ is int:
         if not -SHORT_NUMBER < value < SHORT_NUMBER:
             check_number(value, "number")
@@ -109,14 +109,15 @@ def _filling(value: Any) -> Any:
 
 
 def _check_places(operation: Operation) -> None:
-    """Refuse keys of an index that cannot be stored."""
+    """Reject keys of an index that cannot be stored."""
     if moves(operation) and type(operation) is Update:
         places({"PK": operation.key.pk, "SK": operation.key.sk, **operation.set})
 
 
 @lru_cache(_SHAPES)
 def _template(changes: Clause | None, clauses: tuple[Clause, ...], kinds: tuple[type, ...]) -> _Template:
-    """The text of all operations of a shape."""
+    """Return the template of a shape."""
+    # The types are part of the cache key, because numbers and texts have different formats.
     writing = _Writing(kinds)
     members = b""
     if changes is not None:
@@ -126,19 +127,19 @@ def _template(changes: Clause | None, clauses: tuple[Clause, ...], kinds: tuple[
         members += _member("ReturnValuesOnConditionCheckFailure", "ALL_OLD")
     if writing.names:
         members += _member("ExpressionAttributeNames", {short: name for name, short in writing.names.items()})
-    # What is filled in is the rest of the text, so a % in a name must not look like a gap.
-    text = members.replace(b"%", b"%%") + writing.gaps() if kinds else members
+    # Only the values are formatted, so a % in a name must be escaped.
+    text = members.replace(b"%", b"%%") + writing.value_members() if kinds else members
     written = () if changes is None else (*changes[0], *changes[1], *changes[2])
     return _Template(text, not keeps_place(written))
 
 
 def _member(name: str, value: object) -> bytes:
-    """One member of a JSON object; nothing for an empty text."""
+    """Return one member of a JSON object, empty if the value is empty."""
     return b',"%b":%b' % (name.encode(), dump(value)) if value else b""
 
 
 class _Writing:
-    """A shape in the course of being written: which placeholders have been given out."""
+    """The placeholders that were assigned so far while a shape is rendered."""
 
     def __init__(self, kinds: tuple[type, ...]) -> None:
         self.names: dict[str, str] = {}
@@ -146,24 +147,24 @@ class _Writing:
         self._values = 0
 
     def name(self, name: str) -> str:
-        """The placeholder of a name, the same wherever it stands."""
+        """Return the placeholder of a name, the same for each use."""
         if type(name) is not str or not name:
             raise ValidationError("attribute name", name, "it must be a string, not empty")
         return self.names.setdefault(name, f"#{len(self.names)}")
 
     def value(self) -> str:
-        """The placeholder of the next value."""
+        """Return the placeholder of the next value."""
         self._values += 1
         return f":{self._values - 1}"
 
     def changes(self, add: tuple[str, ...], put: tuple[str, ...], remove: tuple[str, ...]) -> str:
-        """The changes of an update."""
+        """Return the expression of an update's changes."""
         for name, kind in zip(add, self._kinds, strict=False):
             if kind is not int:
                 raise ValidationError(name, kind.__name__, "only numbers can be added")
         written = (*add, *put, *remove)
         if len(set(written)) < len(written):
-            raise ValidationError("update", written, "DynamoDB changes an attribute once in an update")
+            raise ValidationError("update", written, "an update may change each attribute only once")
         clauses = []
         if add:
             clauses.append("ADD " + ", ".join(f"{self.name(name)} {self.value()}" for name in add))
@@ -173,15 +174,15 @@ class _Writing:
             clauses.append("REMOVE " + ", ".join(self.name(name) for name in remove))
         return " ".join(clauses)
 
-    def gaps(self) -> bytes:
-        """The values, with a gap for each."""
-        gaps = {int: b'{"N":"%d"}', str: b'{"S":%b}'}
-        members = [b'":%d":%b' % (place, gaps.get(kind, b"%b")) for place, kind in enumerate(self._kinds)]
+    def value_members(self) -> bytes:
+        """Return the member of the values, with a format specifier for each."""
+        formats = {int: b'{"N":"%d"}', str: b'{"S":%b}'}
+        members = [b'":%d":%b' % (number, formats.get(kind, b"%b")) for number, kind in enumerate(self._kinds)]
         return b',"ExpressionAttributeValues":{' + b",".join(members) + b"}"
 
 
 def _always(writing: _Writing) -> str:
-    """What is true of every item and of none: a transaction's check must have a condition."""
+    """Return a condition that is always true: DynamoDB requires a condition in a transaction's check."""
     key = writing.name("PK")
     return f"(attribute_exists({key}) OR attribute_not_exists({key}))"
 
@@ -212,7 +213,7 @@ def _at_most(writing: _Writing, name: str) -> str:
 
 
 def _between(writing: _Writing, name: str) -> str:
-    # BETWEEN would be an error, not false, where the bounds are the wrong way round.
+    # BETWEEN is an error if the lower bound is above the upper one. Two comparisons are then just false.
     return f"{_at_least(writing, name)} AND {_at_most(writing, name)}"
 
 
@@ -272,4 +273,4 @@ _READERS: dict[type[Condition], Callable[[Any, list[Any]], Clause]] = {
     Matches: _read_matches,
     Ranges: _read_ranges,
 }
-"""Says of each kind of condition how it is written, and adds its values to a list in the order of the writing."""
+"""For each kind of condition, a function that returns its clause and appends its values in the order of rendering."""

@@ -1,6 +1,6 @@
-"""Reads, operations and what makes a table, each as the one call of DynamoDB that carries it out. Pure.
+"""Builds the DynamoDB request for each read, each operation and the creation of the table. Pure.
 
-A call is what is sent, without anything about where to, when and by whom.
+A request here has a target and a body. Endpoint, time and credentials are added when it is signed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,10 +14,10 @@ from zae_limiter.tables.evaluate import check_item, check_key, check_transaction
 from zae_limiter.tables.paging import range_of
 
 MOST_READ = 100
-"""How many items a batch reads at most."""
+"""The maximum number of items in a batch read."""
 
 MOST_DELETED = 25
-"""How many items a batch deletes at most."""
+"""The maximum number of items in a batch delete."""
 
 _MEBIBYTE = 1024 * 1024
 _LARGEST = 16 * _MEBIBYTE
@@ -30,14 +30,14 @@ _GET_ITEM = _TARGET + "GetItem"
 
 
 class DynamoDbCall(NamedTuple):
-    """What is asked of DynamoDB, and the JSON that says of what."""
+    """The action of a request (its ``X-Amz-Target``), and its JSON body."""
 
     target: str
     body: bytes
 
 
 class Calls:
-    """The calls on one table. ``metered``: answers tell what each has cost, index by index."""
+    """Builds the requests for one table; if ``metered``, responses contain the consumed capacity per index."""
 
     __slots__ = ("_consistent_get", "_get", "_head", "_meter", "_table", "_table_name", "_update_end", "_write_end")
 
@@ -56,25 +56,25 @@ class Calls:
         """Read an item.
 
         Raises:
-            ValidationError: No item can have such a key.
+            ValidationError: The key is invalid.
         """
         end = self._consistent_get if consistent else self._get
         return DynamoDbCall(_GET_ITEM, self._head + key_json(key) + end)
 
     def batch_get(self, keys: Iterable[Key], consistent: bool = False) -> DynamoDbCall:
-        """Read up to 100 items; a key that is given twice is asked for once.
+        """Read up to 100 items; a repeated key is sent once, because DynamoDB rejects duplicates.
 
         Raises:
-            ValidationError: There are none, or too many, or no item can have such a key.
+            ValidationError: There are no keys, too many, or a key is invalid.
         """
         wanted = {"Keys": _encoded_keys(keys, MOST_READ), "ConsistentRead": consistent}
         return self._call("BatchGetItem", {"RequestItems": {self._table_name: wanted}, **self._meter})
 
     def query(self, query: Query, consistent: bool = False) -> DynamoDbCall:
-        """Read one page. An index is never read consistently.
+        """Read one page; ``consistent`` has no effect on an index.
 
         Raises:
-            ValidationError: The query makes no sense, or no item can have such a key.
+            ValidationError: The query or its key is invalid.
         """
         range_of(query)
         index = query.index or ""
@@ -84,7 +84,7 @@ class Calls:
             "TableName": self._table_name,
             "KeyConditionExpression": f"#0 = :0{condition}",
             "ExpressionAttributeNames": names if condition else {"#0": names["#0"]},
-            "ExpressionAttributeValues": {f":{place}": {"S": value} for place, value in enumerate(values)},
+            "ExpressionAttributeValues": {f":{number}": {"S": value} for number, value in enumerate(values)},
             "ScanIndexForward": not query.descending,
             **self._meter,
         }
@@ -102,7 +102,7 @@ class Calls:
         """Carry out one operation.
 
         Raises:
-            ValidationError: DynamoDB would not carry out such an operation, whatever the conditions.
+            ValidationError: DynamoDB would reject such an operation, whether or not its conditions hold.
         """
         if type(operation) is Update:
             body = self._head + key_json(operation.key) + expressions(operation) + self._update_end
@@ -113,10 +113,10 @@ class Calls:
         return _sized(call, _LARGEST)
 
     def transact(self, operations: Sequence[Operation], token: str) -> DynamoDbCall:
-        """Carry out all of up to 100 operations, or none; sent again with its token it is still carried out once.
+        """Carry out up to 100 operations, all or none; if it is sent again with the same token, it runs only once.
 
         Raises:
-            ValidationError: DynamoDB would not carry out such a transaction, whatever the conditions.
+            ValidationError: DynamoDB would reject such a transaction, whether or not its conditions hold.
         """
         operations = tuple(operations)
         check_transaction(operations)
@@ -127,16 +127,16 @@ class Calls:
         return _sized(DynamoDbCall(_TARGET + "TransactWriteItems", body), _LARGEST_TRANSACTION)
 
     def batch_delete(self, keys: Iterable[Key]) -> DynamoDbCall:
-        """Remove up to 25 items; a key that is given twice is removed once.
+        """Remove up to 25 items; a repeated key is sent once, because DynamoDB rejects duplicates.
 
         Raises:
-            ValidationError: There are none, or too many, or no item can have such a key.
+            ValidationError: There are no keys, too many, or a key is invalid.
         """
         deletes = [{"DeleteRequest": {"Key": key}} for key in _encoded_keys(keys, MOST_DELETED)]
         return self._call("BatchWriteItem", {"RequestItems": {self._table_name: deletes}, **self._meter})
 
     def create_table(self) -> DynamoDbCall:
-        """Make the table with its indexes, paid per request and without a stream."""
+        """Create the table with its indexes, billed per request and without a stream."""
         names = ["PK", "SK", *(index + part for index in INDEXES for part in ("PK", "SK"))]
         indexes = [
             {"IndexName": index, "KeySchema": _key_schema(index), "Projection": {"ProjectionType": "KEYS_ONLY"}}
@@ -152,16 +152,16 @@ class Calls:
         return self._call("CreateTable", body)
 
     def describe_table(self) -> DynamoDbCall:
-        """Ask what the table is like."""
+        """Read the description of the table."""
         return self._call("DescribeTable", {"TableName": self._table_name})
 
     def update_time_to_live(self) -> DynamoDbCall:
-        """Have items removed some time after their ``ttl``."""
+        """Enable the expiry of items by their ``ttl``."""
         specification = {"AttributeName": "ttl", "Enabled": True}
         return self._call("UpdateTimeToLive", {"TableName": self._table_name, "TimeToLiveSpecification": specification})
 
     def _members(self, operation: Operation) -> bytes:
-        """What a request says of an operation, alone or as a part of a transaction."""
+        """Return the JSON members of an operation, for a single write or a part of a transaction."""
         if type(operation) is Put:
             check_item(operation.item)
             places(operation.item)
@@ -175,21 +175,21 @@ class Calls:
 
 
 def _sized(call: DynamoDbCall, largest: int) -> DynamoDbCall:
-    """Refuse a call that DynamoDB would not read to its end."""
+    """Reject a request that is too large for DynamoDB."""
     if len(call.body) > largest:
-        raise ValidationError("request", f"{len(call.body)} bytes", f"DynamoDB takes up to {largest} bytes at once")
+        raise ValidationError("request", f"{len(call.body)} bytes", f"DynamoDB accepts up to {largest} bytes")
     return call
 
 
 def _verb(operation: Operation) -> bytes:
-    """What a transaction calls an operation."""
+    """Return the name of an operation in a transaction."""
     if type(operation) is Update and not (operation.add or operation.set or operation.remove):
         raise ValidationError("update", operation.key, "in a transaction it must change something; use a Check")
     return {Put: b"Put", Update: b"Update", Delete: b"Delete", Check: b"ConditionCheck"}[type(operation)]
 
 
 def _encoded_keys(keys: Iterable[Key], most: int) -> list[dict[str, Any]]:
-    """Different keys, written down."""
+    """Return the keys without duplicates, encoded."""
     different = list(dict.fromkeys(keys))
     if not 1 <= len(different) <= most:
         raise ValidationError("batch", len(different), f"it must have 1 to {most} keys")
@@ -199,13 +199,13 @@ def _encoded_keys(keys: Iterable[Key], most: int) -> list[dict[str, Any]]:
 
 
 def _key_condition(query: Query) -> tuple[str, list[str]]:
-    """What follows the partition in a query's condition, and all values of the condition; an empty bound is none."""
+    """Return the condition on the sort key, and all values of the query; an empty bound counts as no bound."""
     check_key(Key(query.pk, "any"))
     if query.prefix:
         return " AND begins_with(#1, :1)", [query.pk, query.prefix]
     if query.low and query.high:
         if query.low > query.high:
-            # DynamoDB takes this for an error; it is a range without items.
+            # DynamoDB rejects such a range, but the embedded tables find no items. No sort key is below "\0".
             return " AND #1 < :1", [query.pk, _BEFORE_ALL_KEYS]
         return " AND #1 BETWEEN :1 AND :2", [query.pk, query.low, query.high]
     if query.low:
@@ -216,7 +216,7 @@ def _key_condition(query: Query) -> tuple[str, list[str]]:
 
 
 def _key_schema(index: str) -> list[dict[str, str]]:
-    """The keys of the table or of one of its indexes."""
+    """Return the key schema of the table ("") or of an index."""
     return [
         {"AttributeName": f"{index}PK", "KeyType": "HASH"},
         {"AttributeName": f"{index}SK", "KeyType": "RANGE"},

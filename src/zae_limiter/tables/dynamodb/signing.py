@@ -1,7 +1,7 @@
-"""Signature version 4 for DynamoDB's one kind of request: a POST of JSON to a fixed path. Pure: the time is handed in.
+"""Signs DynamoDB requests with AWS Signature Version 4. Pure: the time is an argument.
 
-What is the same for all requests of a second (date, scope, the canonical headers up to the target) and of a day (the
-signing key) is made once; a request costs two digests and one keyed digest.
+All requests are a POST of JSON to one path. The headers of a second and the signing key of a day are made once. So a
+request costs two SHA-256 digests and one HMAC.
 """
 
 import hmac
@@ -21,7 +21,7 @@ _VISIBLE = re.compile(r"[!-~]*").fullmatch
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Keys as of one moment; nothing of them is shown."""
+    """Access keys at one time; their ``repr`` shows none of them."""
 
     access_key: str = field(repr=False)
     secret_key: str = field(repr=False)
@@ -31,7 +31,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where calls go, and what a signature is good for."""
+    """The address of a service, and the region and service name that a signature is valid for."""
 
     scheme: str
     host: str
@@ -42,13 +42,13 @@ class Endpoint:
 
     @property
     def authority(self) -> str:
-        """The host as the Host header names it: with its port unless that is the scheme's own."""
+        """The value of the Host header: the host, and the port unless it is the default of the scheme."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == {"https": 443, "http": 80}[self.scheme] else f"{host}:{self.port}"
 
 
 class _Day(NamedTuple):
-    """What all requests of a day have in common."""
+    """The signing key and scope that all requests of a day share."""
 
     number: int
     scope: str
@@ -59,7 +59,7 @@ class _Day(NamedTuple):
 
 
 class _Second(NamedTuple):
-    """What all requests of a second have in common; made whole, for threads sign at once."""
+    """The text that all requests of a second share; immutable, because several threads sign at the same time."""
 
     now_s: int
     key: bytes
@@ -73,15 +73,15 @@ class _Second(NamedTuple):
 
 
 class Signer:
-    """Turns calls into whole HTTP requests, signed with one set of keys for one endpoint."""
+    """Turns calls into complete HTTP requests, signed with one set of credentials for one endpoint."""
 
     __slots__ = ("_credentials", "_day", "_endpoint", "_path", "_second", "_signed", "_user_agent")
 
     def __init__(self, credentials: Credentials, endpoint: Endpoint, user_agent: str) -> None:
-        """Make ready to sign.
+        """Prepare to sign.
 
         Raises:
-            ValueError: The keys or the endpoint have characters that no header may have.
+            ValueError: The credentials or the endpoint contain characters that a header must not contain.
         """
         self._credentials = credentials
         self._endpoint = endpoint
@@ -94,7 +94,7 @@ class Signer:
             names.remove("x-amz-security-token")
         self._signed = ";".join(names).encode()
         sent = (credentials.access_key, credentials.token or "", endpoint.authority, endpoint.path, user_agent)
-        # What is wrong is not shown: it may be a secret.
+        # The message does not quote the value, because it may be a secret.
         if not all(_VISIBLE(text) for text in sent):
             raise ValueError("the credentials or the endpoint have spaces, line ends or other characters not allowed")
 
@@ -103,23 +103,24 @@ class Signer:
 
     @property
     def endpoint(self) -> Endpoint:
-        """The endpoint requests are signed for."""
+        """The endpoint for which requests are signed."""
         return self._endpoint
 
     @property
     def account_id(self) -> str | None:
-        """The account the keys belong to, where that is known."""
+        """The id of the account that the credentials belong to, None if unknown."""
         return self._credentials.account_id
 
     def signs_with(self, credentials: Credentials) -> bool:
-        """Say whether these are the keys of this signer."""
+        """Return whether these are the credentials of this signer."""
         return self._credentials == credentials
 
     def request(self, call: DynamoDbCall, now_s: int) -> bytes:
-        """Return a call as the bytes of a request, signed at ``now_s`` seconds since the epoch."""
+        """Return the bytes of a request, signed with the time ``now_s``, in seconds since the epoch."""
+        # Read once: another thread may replace it by that of another second.
         second = self._second
         if now_s != second.now_s:
-            self._second = second = self._turned(now_s)
+            self._second = second = self._second_of(now_s)
         _, key, canonical, to_sign, head, authorization = second
         target, body = call.target.encode("ascii"), call.body
         digest = sha256(body).hexdigest().encode()
@@ -128,12 +129,12 @@ class Signer:
         length = b"\r\nContent-Length: %d\r\n\r\n" % len(body)
         return b"".join((head, target, authorization, signature, length, body))
 
-    def _turned(self, now_s: int) -> _Second:
-        """Return what the requests of another second have in common."""
+    def _second_of(self, now_s: int) -> _Second:
+        """Return the text that all requests of a second share."""
         stamp = datetime.fromtimestamp(now_s, UTC).strftime("%Y%m%dT%H%M%SZ")
         day = self._day
         if now_s // 86_400 != day.number:
-            self._day = day = self._turned_day(now_s // 86_400, stamp[:8])
+            self._day = day = self._day_of(now_s // 86_400, stamp[:8])
         endpoint, token = self._endpoint, self._credentials.token
         shown = f"x-amz-security-token:{token}\n" if token else ""
         sent = f"X-Amz-Security-Token: {token}\r\n" if token else ""
@@ -152,8 +153,8 @@ class Signer:
         to_sign = f"{_ALGORITHM}\n{stamp}\n{day.scope}\n"
         return _Second(now_s, day.key, canonical.encode(), to_sign.encode(), head.encode(), authorization.encode())
 
-    def _turned_day(self, number: int, day: str) -> _Day:
-        """Derive the signing key of another day."""
+    def _day_of(self, number: int, day: str) -> _Day:
+        """Derive the signing key of a day."""
         parts = (day, self._endpoint.region, self._endpoint.service, "aws4_request")
         key = f"AWS4{self._credentials.secret_key}".encode()
         for part in parts:
@@ -162,7 +163,7 @@ class Signer:
 
 
 def _canonical_path(path: str) -> str:
-    """Return a path as a signature has it: without dots and empty parts, and what is escaped escaped once more."""
+    """Return the canonical form of a path: without dots and empty segments, and percent-encoded a second time."""
     kept: list[str] = []
     for part in path.split("/"):
         if part == "..":

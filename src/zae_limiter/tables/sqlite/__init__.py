@@ -1,1 +1,1 @@
-"""Items in a SQLite file."""
+"""A table in a SQLite file."""

@@ -1,8 +1,8 @@
-"""Backup and restore of a SQLite file while other processes use it.
+"""Backs up and restores a SQLite file while other processes use it.
 
-Both copy pages with SQLite's online backup. A backup reads one snapshot, so writers never make it start again. A
-restore writes into the existing file in one transaction. The file stays the same file with the same log, so other
-processes continue on the new content, and an interrupted restore changes nothing.
+Both copy pages with SQLite's online backup. A backup reads one snapshot, so writers do not make it start again. A
+restore writes into the existing file in one transaction. File and log stay the same, so other processes continue with
+the new content. An interrupted restore changes nothing.
 """
 
 import os
@@ -42,7 +42,7 @@ _LOCKED = "another program kept it locked for 30 s. Close that program, and try 
 
 
 class CopyProgress(NamedTuple):
-    """How far a step is; ``total_bytes`` is 0 if the step does not count bytes."""
+    """The progress of a step; ``total_bytes`` is 0 if the step does not count bytes."""
 
     step: str
     done_bytes: int
@@ -50,14 +50,14 @@ class CopyProgress(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """What was copied: the number of items, and the bytes of the file that has them."""
+    """The number of items copied, and the size of the file that contains them."""
 
     items: int
     size_bytes: int
 
 
 class Restored(NamedTuple):
-    """What was restored; ``saved_as`` is the file with the content from before, None if there was none."""
+    """The items restored, and their size; ``saved_as`` is a file with the old content, None if there was none."""
 
     items: int
     size_bytes: int
@@ -68,13 +68,13 @@ CopyListener = Callable[[CopyProgress], None]
 
 
 def back_up(path: str, target: str, listener: CopyListener) -> Copied:
-    """Write the content that a file has at this moment to another file, and check it. An existing target is replaced.
+    """Copy the current content of a file to another file, and check the copy. An existing target is replaced.
 
-    The target appears as a whole when the copy is complete. It is private to this user.
+    The target gets its name when the copy is complete. It is private to this user.
 
     Raises:
         ValidationError: Both are the same file.
-        StorageError: The file does not exist, is not ours or damaged, or the target cannot be written.
+        StorageError: The file does not exist, is damaged or from another program, or the target cannot be written.
         IncompatibleSchemaError: A newer version of this package made the file.
     """
     path, target = os.path.abspath(path), os.path.abspath(target)
@@ -86,6 +86,7 @@ def back_up(path: str, target: str, listener: CopyListener) -> Copied:
             _copy(source, unfinished, "Copying", listener)
         with _translated(target, target), closing(_open_copy(unfinished)) as copy:
             copied = _checked(copy, path, listener)
+        # Asked again: a program may have opened the target while the copy was made.
         _require_no_log(target)
         os.replace(unfinished, target)
     _sync(os.path.dirname(target))
@@ -93,11 +94,11 @@ def back_up(path: str, target: str, listener: CopyListener) -> Copied:
 
 
 def check_backup(backup: str, path: str) -> None:
-    """Require a backup that can be restored to a file, as far as that is known without reading all of it.
+    """Reject a file that is no backup, without reading all of it.
 
     Raises:
         ValidationError: Both are the same file.
-        StorageError: The backup does not exist, or it is not one.
+        StorageError: The backup does not exist, or is no file of this package.
         IncompatibleSchemaError: A newer version of this package made it.
     """
     _require_different(path, backup)
@@ -108,18 +109,19 @@ def check_backup(backup: str, path: str) -> None:
 def restore(backup: str, path: str, listener: CopyListener) -> Restored:
     """Replace the content of a file by that of a backup; the file is created if it does not exist.
 
-    The backup is copied beside the file, checked and upgraded first. The old content is kept in another file.
-    Writers of other processes wait while the content is replaced. Until it is replaced as a whole, nothing changes.
+    The backup is first copied beside the file, checked and upgraded. The old content is saved in another file. Writers
+    of other processes wait while the content is replaced. They see either the old content or the new one.
 
     Raises:
         ValidationError: Both are the same file.
-        StorageError: The backup is not one, is damaged, or the file cannot be used or stays locked.
+        StorageError: The backup is damaged or no file of this package, or the file cannot be used or stays locked.
         IncompatibleSchemaError: A newer version of this package made one of them.
     """
     backup, path = os.path.abspath(backup), os.path.abspath(path)
     check_backup(backup, path)
     is_new = not os.path.exists(path) or not os.path.getsize(path)
     prepare(path)
+    # The backup is checked before the old content is saved: a damaged one must not leave another file behind.
     with _new_file(path) as staged:
         copied = _stage(backup, path, staged, listener)
         saved_as = None if is_new else _save(path, listener)
@@ -137,7 +139,7 @@ def _require_different(path: str, other: str) -> None:
 
 
 def _require_no_log(target: str) -> None:
-    """Require a target without the log of another file beside it: SQLite would apply that log to the backup."""
+    """Reject a target that has a log beside it: SQLite would apply that log to the backup."""
     for name in (target + ending for ending in BESIDE if ending != "-shm"):
         if os.path.exists(name):
             reason = f"a log is beside it ({name}), so a program uses that file or has crashed. Name another file."
@@ -145,7 +147,7 @@ def _require_no_log(target: str) -> None:
 
 
 def _stage(backup: str, path: str, staged: str, listener: CopyListener) -> Copied:
-    """Copy a backup to a file of our own, in the layout and with the page size of the file it is for."""
+    """Copy a backup to ``staged``, upgrade its layout, and give it the page size of the file to restore."""
     with _translated(backup, path, _NO_BACKUP), closing(_open_backup(backup)) as source:
         _copy(source, staged, "Reading the backup", listener)
     with _translated(path, path), closing(_open_store(path)) as live:
@@ -162,7 +164,7 @@ def _stage(backup: str, path: str, staged: str, listener: CopyListener) -> Copie
 def _save(path: str, listener: CopyListener) -> str:
     """Copy the content of a file beside it, and return the name of the copy.
 
-    The copy is not checked: damage may be the reason for a restore.
+    The copy is not checked, because damage may be the reason for the restore.
     """
     saved_as = _unused_name(path + SAVED)
     try:
@@ -179,10 +181,10 @@ def _save(path: str, listener: CopyListener) -> str:
 
 
 def _replace_content(staged: str, path: str, listener: CopyListener) -> None:
-    """Copy all pages into a file in one transaction, then bring its log into it."""
+    """Copy all pages into a file in one transaction, then copy its log into it."""
     with closing(_connect(staged)) as source, closing(_open_store(path, _LOCK_WAIT_S)) as live:
         live.execute("PRAGMA wal_autocheckpoint = 0")
-        # The log is synced after the transaction, by bringing it in: writers do not wait for the disk.
+        # The transaction does not sync, so writers do not wait for the disk. The checkpoint syncs the log after it.
         live.execute("PRAGMA synchronous = NORMAL")
         _copy_pages(source, live, _Report("Restoring", source, listener, path))
         listener(CopyProgress("Finishing", 0, 0))
@@ -198,7 +200,8 @@ def _copy(source: sqlite3.Connection, target: str, step: str, listener: CopyList
         copy.execute("PRAGMA synchronous = OFF")
         _copy_pages(source, copy, _Report(step, source, listener, target))
     with closing(_connect(target)) as copy:
-        # The mark of a write-ahead log was copied too. Without it, the copy is one file that can be moved and read.
+        # The copied header says that there is a write-ahead log. Without one, the copy is a single file that can be
+        # moved, and read in a read-only directory.
         copy.execute("PRAGMA journal_mode = DELETE").fetchone()
     _sync(target)
 
@@ -209,7 +212,7 @@ def _copy_pages(source: sqlite3.Connection, target: sqlite3.Connection, report: 
 
 
 class _Report:
-    """Translates SQLite's progress for a listener, and ends a copy that waits too long for a lock."""
+    """Reports SQLite's progress to a listener, and ends a copy that waits too long for a lock."""
 
     def __init__(self, step: str, source: sqlite3.Connection, listener: CopyListener, target: str) -> None:
         self.page_bytes = _number(source, "PRAGMA page_size")
@@ -234,7 +237,7 @@ class _Report:
 
 
 def _checked(copy: sqlite3.Connection, origin: str, listener: CopyListener) -> Copied:
-    """Check the whole content of a copy, and return how much there is.
+    """Check the whole content of a copy, and return its size.
 
     Raises:
         StorageError: The content is damaged.
@@ -249,7 +252,7 @@ def _checked(copy: sqlite3.Connection, origin: str, listener: CopyListener) -> C
 
 
 def _empty_log(live: sqlite3.Connection) -> None:
-    """Bring the log, which has a copy of every page, into the file, and shorten it. Readers may prevent that."""
+    """Copy the log, which contains every page, into the file, and shorten it, unless readers prevent that."""
     with suppress(sqlite3.OperationalError):
         live.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         for _ in range(_LOG_TRIES):
@@ -265,15 +268,16 @@ def _open_store(path: str, wait_s: float = _OPENING_WAIT_S) -> sqlite3.Connectio
 
 
 def _open_backup(path: str) -> sqlite3.Connection:
-    """Open a backup for reading. One without a log or journal beside it may be in a directory that is read-only."""
+    """Open a backup for reading."""
     if not os.path.isfile(path):
         raise StorageError(path, "it does not exist. Name a file that zae-limiter backup wrote.")
+    # `immutable` creates no files, so the directory may be read-only. It ignores a log, so there must be none.
     in_use = any(os.path.exists(path + ending) for ending in BESIDE)
     return _connect(f"file:{quote(os.path.abspath(path))}?mode=ro{'' if in_use else '&immutable=1'}")
 
 
 def _open_copy(path: str) -> sqlite3.Connection:
-    """Open a copy that only this process knows, and that is written again if it is lost."""
+    """Open an unfinished copy without syncs: after a crash it is made again."""
     connection = _connect(path)
     connection.execute("PRAGMA synchronous = OFF")
     return connection
@@ -285,7 +289,7 @@ def _connect(name: str, wait_s: float = 0.0) -> sqlite3.Connection:
 
 @contextmanager
 def _translated(path: str, target: str, no_database: str | None = None) -> Iterator[None]:
-    """Translate errors of SQLite and of files: those of a full disk name the target, others the path."""
+    """Translate errors of SQLite: that of a full disk names the target, others name the path."""
     try:
         yield
     except sqlite3.Error as error:
@@ -299,7 +303,7 @@ def _translated(path: str, target: str, no_database: str | None = None) -> Itera
 
 @contextmanager
 def _new_file(target: str) -> Iterator[str]:
-    """Create an empty private file beside another, and remove it in the end unless it was renamed.
+    """Create an empty private file beside another, and remove it at the end unless it was renamed.
 
     Raises:
         StorageError: No file can be created there.
@@ -321,7 +325,7 @@ def _new_file(target: str) -> Iterator[str]:
 
 
 def _unused_name(path: str) -> str:
-    """Reserve the first name that does not exist: the path itself, or the path with -2, -3 and so on."""
+    """Reserve a name by creating an empty file: the path itself, or the first free of path-2, path-3 and so on."""
     number = 1
     while True:
         name = path if number == 1 else f"{path}-{number}"
@@ -336,7 +340,7 @@ def _unused_name(path: str) -> str:
 
 
 def _sync(path: str) -> None:
-    """Have a file or directory survive a power failure."""
+    """Sync a file or directory to the disk, so that it survives a power failure."""
     if os.name == "nt":
         return
     descriptor = os.open(path, os.O_RDONLY)

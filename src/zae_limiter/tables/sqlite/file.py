@@ -1,4 +1,4 @@
-"""A SQLite file of ours: made, recognised, connected to, and its errors told apart. It knows nothing of operations."""
+"""Creates, recognises and opens the SQLite files of this package, and translates SQLite's errors."""
 
 import os
 import sqlite3
@@ -17,11 +17,11 @@ APPLICATION_ID = 0x5A41454C
 
 SCHEMA_VERSION = 2
 
-# The row of an item is found by rowid after its key, so that an update rewrites one page: in a table without rowid
-# bodies of about a kilobyte spill into pages of their own. Small pages, because a write logs every page it changes
-# whole; of a body that spills all the same it changes the last one, where the numbers stand.
-# ``entries`` are the places of items in the indexes. ``hour`` and ``totals`` are of buckets only: what they were opened
-# with; ``changes`` is what they have used.
+# `items` has row ids, so that an update rewrites one page. Without them, a body of about one kilobyte would be stored
+# in overflow pages. Pages are small, because a write logs every changed page as a whole. Of a body with overflow
+# pages, a write changes only the last page, which has the numbers.
+# `entries` are the index entries of items. Only buckets have `hour` and `totals`: the hour in which they were opened,
+# and their totals at that time. `changes` is the log of what they have used.
 _ITEMS = """
 CREATE TABLE items(
     id INTEGER PRIMARY KEY, pk TEXT NOT NULL, sk TEXT NOT NULL, ttl INTEGER, body TEXT NOT NULL,
@@ -39,7 +39,7 @@ CREATE TABLE changes(
 )"""
 _MARKS = (f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {SCHEMA_VERSION}")
 _MAKING = (_ITEMS, _ENTRIES, _CHANGES, *_MARKS)
-# What brings a file of an older version to the next one. Buckets are opened by the next write to them.
+# The upgrade of a file from each older version to the next. The next write to a bucket opens it.
 _STEPS = {1: ("ALTER TABLE items ADD COLUMN hour INTEGER", "ALTER TABLE items ADD COLUMN totals TEXT", _CHANGES)}
 _PAGE_BYTES = 1024
 OPENING_WAIT_S = 10.0
@@ -49,8 +49,9 @@ _OPENING_TRIES = 5
 _BUSY = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL))
 _REASONS = {
     sqlite3.SQLITE_NOTADB: "it is not a SQLite file, or its first page is damaged. "
-    "Name another file, or move this one away and a new one is made.",
-    sqlite3.SQLITE_CORRUPT: "the file is damaged. Restore it from a backup, or move it away and a new one is made.",
+    "Name another file, or move this one to another place. A new one is then created.",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged. Restore it from a backup, or move it to another place. "
+    "A new one is then created.",
     sqlite3.SQLITE_READONLY: "it is read-only. Make the file and its directory writable, or name another file.",
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened. Check that its directory is writable, or name another file.",
     sqlite3.SQLITE_PERM: "access is denied. Make the file and its directory writable, or name another file.",
@@ -60,20 +61,20 @@ _REASONS = {
 
 
 def prepare(path: str, wait_s: float = OPENING_WAIT_S) -> FileIdentity | None:
-    """Create the file and its directories unless they exist, and return which file it is.
+    """Create the file and its directories unless they exist, and return its identity.
 
-    Several processes may do so at the same time. What is created is private to this user. Each lock of another
-    process is waited for up to ``wait_s`` seconds.
+    Several processes may do this at the same time. New files and directories are private to this user. SQLite waits up
+    to ``wait_s`` seconds for each lock of another process.
 
     Raises:
-        Busy: another process keeps the file or its directory locked, and ``wait_s`` is 0.
-        StorageError: the file is damaged, not writable or not ours, or another process kept it locked for ``wait_s``.
-        IncompatibleSchemaError: a newer version of this package made it.
+        Busy: Another process keeps the file or its directory locked, and ``wait_s`` is 0.
+        StorageError: The file is damaged, not writable, from another program, or was locked for ``wait_s`` seconds.
+        IncompatibleSchemaError: A newer version of this package made it.
     """
     try:
         create_directory(os.path.dirname(path))
     except OSError as error:
-        reason = f"its directory cannot be made ({error.strerror}). Name a file in a directory that is writable."
+        reason = f"its directory cannot be created ({error.strerror}). Name a file in a directory that is writable."
         raise StorageError(path, reason) from error
     if os.path.isdir(path):
         raise StorageError(path, f"it is a directory. Name a file in it, such as {os.path.join(path, 'limiter.db')}.")
@@ -104,14 +105,14 @@ def prepare(path: str, wait_s: float = OPENING_WAIT_S) -> FileIdentity | None:
 def open_current(
     path: str, wait_s: float, before: Callable[[str], None] = lambda _: None
 ) -> tuple[sqlite3.Connection, FileIdentity | None]:
-    """Open the file that a path leads to, without the log of one that it has replaced, and return which one it is.
+    """Open the file at a path, without the log of an older file of that name, and return its identity.
 
-    ``before`` is called with the path before each try.
+    ``before`` is called with the path before each attempt.
 
     Raises:
-        Busy: The file is replaced again and again, or another process keeps its directory locked.
+        Busy: The file was replaced during each of five attempts, or another process keeps its directory locked.
         OSError: A foreign log cannot be removed.
-        sqlite3.Error: It cannot be opened.
+        sqlite3.Error: The file cannot be opened.
     """
     for _ in range(_OPENING_TRIES):
         before(path)
@@ -123,16 +124,16 @@ def open_current(
 
 
 def open_file(path: str, wait_s: float, identity: FileIdentity | None) -> sqlite3.Connection:
-    """Open a file without its log, which is opened by the first statement.
+    """Open a file; SQLite opens its log with the first statement.
 
-    A log beside a file that was moved here since may be that of the file before. It would damage the new file.
+    If the file was replaced meanwhile, the log beside it may belong to the old file. It would damage the new one.
 
     Raises:
-        Busy: The path leads to another file than the one of this identity.
-        sqlite3.Error: It cannot be opened.
+        Busy: The file at the path has another identity.
+        sqlite3.Error: The file cannot be opened.
     """
     try:
-        # Never creates a file: it would not be private.
+        # mode=rw: SQLite must not create the file, because other users could read it.
         name = f"file:{quote(os.fsencode(path))}?mode=rw"
         connection = sqlite3.connect(name, wait_s, isolation_level=None, check_same_thread=False, uri=True)
     except sqlite3.OperationalError as error:
@@ -146,7 +147,7 @@ def open_file(path: str, wait_s: float, identity: FileIdentity | None) -> sqlite
 
 
 def require_ours(cursor: sqlite3.Cursor, path: str) -> None:
-    """Require a file that this version of the package can use, or upgrade.
+    """Reject a file that this version of the package can neither use nor upgrade.
 
     Raises:
         StorageError: It is empty, or another program made it.
@@ -157,7 +158,7 @@ def require_ours(cursor: sqlite3.Cursor, path: str) -> None:
 
 
 def make_tables(cursor: sqlite3.Cursor, path: str) -> None:
-    """Create the tables of an empty file, or upgrade those of an older version, unless another process is faster.
+    """Create the tables of an empty file, or upgrade those of an older version.
 
     Raises:
         StorageError: Another program made it.
@@ -168,32 +169,33 @@ def make_tables(cursor: sqlite3.Cursor, path: str) -> None:
     if missing is _MAKING:
         cursor.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
     if missing:
+        # Asked again inside the write transaction, because another process may have created the tables meanwhile.
         with transaction(cursor, "BEGIN IMMEDIATE"):
             for statement in _missing(cursor, path):
                 cursor.execute(statement)
 
 
 def storage_error(path: str, error: sqlite3.Error) -> StorageError:
-    """Return what an error of SQLite means for a file, and what to do."""
+    """Translate an error of SQLite into one that says what to do."""
     return StorageError(path, _REASONS.get(primary_code(error), f"{error}. Check the disk, or name another file."))
 
 
 def connect(path: str, identity: FileIdentity | None) -> sqlite3.Cursor:
-    """Open a connection that never waits, and return the one cursor it is used by.
+    """Open a connection that never waits for locks, and return its only cursor.
 
     Raises:
-        Busy: The path leads to another file than the one of this identity.
-        sqlite3.Error: It cannot be opened.
+        Busy: The file at the path has another identity.
+        sqlite3.Error: The file cannot be opened.
     """
     connection = open_file(path, 0, identity)
     try:
         cursor = connection.cursor()
-        # A commit is safe from a crash of the process without a sync, and checkpoints sync before they let go of
-        # the log, so a crash of the machine costs the last moments and never the file.
+        # Commits do not sync. They survive a crash of the process, but a crash of the machine may lose the last ones.
+        # Checkpoints sync before the log is overwritten, so the file is never damaged.
         cursor.execute("PRAGMA synchronous = NORMAL")
         cursor.execute("PRAGMA wal_autocheckpoint = 0")
         if identity_of(path) != identity:
-            # The log that was opened may be that of the new file.
+            # The file was replaced: the statement may have opened the log of the new file.
             raise Busy
     except BaseException:
         connection.close()
@@ -202,19 +204,19 @@ def connect(path: str, identity: FileIdentity | None) -> sqlite3.Cursor:
 
 
 def primary_code(error: sqlite3.Error) -> int:
-    """SQLite's error code without its details, 0 if the error is not from SQLite itself."""
+    """Return SQLite's primary error code, 0 if the error does not come from SQLite itself."""
     code: int = getattr(error, "sqlite_errorcode", 0)
     return code & 0xFF
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Say whether an error means that another connection holds the file, and that nothing was done."""
+    """Return whether an error means that another connection has locked the file and nothing was done."""
     return primary_code(error) in _BUSY
 
 
 @contextmanager
 def transaction(cursor: sqlite3.Cursor, begin: str) -> Iterator[None]:
-    """A transaction that is rolled back by any error."""
+    """Commit a transaction at the end, or roll it back if there is an error."""
     cursor.execute(begin)
     try:
         yield
@@ -226,7 +228,7 @@ def transaction(cursor: sqlite3.Cursor, begin: str) -> Iterator[None]:
 
 
 def _missing(cursor: sqlite3.Cursor, path: str) -> tuple[str, ...]:
-    """The statements that make an empty file, or one of an older version of ours, a file of this version."""
+    """Return the statements that create or upgrade the tables, none if the file has this version."""
     application_id = _number(cursor, "PRAGMA application_id")
     version = _number(cursor, "PRAGMA user_version")
     if application_id == APPLICATION_ID:
@@ -240,7 +242,8 @@ def _missing(cursor: sqlite3.Cursor, path: str) -> tuple[str, ...]:
 
 
 def _use_log(cursor: sqlite3.Cursor, wait_s: float) -> None:
-    """Switch the file to a write-ahead log; SQLite does not wait by itself for others who are about to do the same."""
+    """Switch the file to a write-ahead log."""
+    # SQLite's own timeout does not apply if several connections switch at the same time, so this loop waits.
     for _ in range(int(wait_s / _WAL_WAIT_S)):
         try:
             cursor.execute("PRAGMA journal_mode = WAL").fetchone()
@@ -253,6 +256,6 @@ def _use_log(cursor: sqlite3.Cursor, wait_s: float) -> None:
 
 
 def _number(cursor: sqlite3.Cursor, statement: str) -> int:
-    """The one number that a statement answers with."""
+    """Return the single number that a statement reads."""
     found: int = cursor.execute(statement).fetchone()[0]
     return found

@@ -1,8 +1,8 @@
-"""Which file a path leads to, and whether the write-ahead log beside it belongs to that file.
+"""Identifies the file at a path, and whether the write-ahead log beside it belongs to that file.
 
 SQLite finds a log by its name. If a file is replaced while processes use it, the log of the old file still has the name
-that the new file's log would have. A process that opens the new file would apply the old log to it. So the old log is
-removed first. Processes that still use the old file keep its log open, without a name.
+of the new file's log. A process that opens the new file would apply the old log to it. So the old log is removed first.
+Processes that still use the old file keep its log open, without a name.
 """
 
 import os
@@ -20,24 +20,22 @@ _LOCK_WAIT_S = 0.001
 
 
 class FileIdentity(NamedTuple):
-    """What tells two files apart that had the same path one after the other."""
+    """Device and inode, which differ between a file and the one that replaced it at the same path."""
 
     device: int
     inode: int
 
 
 class LogIdentity(NamedTuple):
-    """Which log and which index of it are beside a file, None for each that does not exist."""
+    """The identities of the log and of its index (``-shm``) beside a file, None for each that does not exist."""
 
     log: FileIdentity | None
     log_index: FileIdentity | None
 
 
 def identity_of(path: str) -> FileIdentity | None:
-    """Return which file a path leads to, None if there is none. The file is not opened.
-
-    Opening and closing a file of SQLite would drop the locks that this process has on it.
-    """
+    """Return the identity of the file at a path, None if it does not exist."""
+    # The file is not opened: closing it would drop all POSIX locks that this process has on it.
     try:
         found = os.stat(path)
     except OSError:
@@ -46,19 +44,19 @@ def identity_of(path: str) -> FileIdentity | None:
 
 
 def log_of(path: str) -> str:
-    """Return the path of a file's log. Where the path is a link, SQLite keeps the log beside the link's target."""
+    """Return the path of a file's log; if the path is a symbolic link, the log is beside the target."""
     return f"{os.path.realpath(path)}-wal"
 
 
 def log_identity(path: str) -> LogIdentity:
-    """Return which log and index are beside a file."""
+    """Return the identities of the log and the index beside a file."""
     return LogIdentity(identity_of(log_of(path)), identity_of(_index_of(path)))
 
 
 def discard_old_log(path: str, old_file: FileIdentity | None, old: LogIdentity) -> None:
     """Remove the log of a replaced file, which this process has open, from beside the new file.
 
-    Several processes may do so at the same time. A log of the new file is another file, and stays.
+    Several processes may do this at the same time. A log of the new file has another identity and is kept.
 
     Raises:
         Busy: Another process keeps the directory locked.
@@ -74,9 +72,9 @@ def discard_old_log(path: str, old_file: FileIdentity | None, old: LogIdentity) 
 
 
 def discard_foreign_log(path: str) -> None:
-    """Remove a log that other processes use for a file that was replaced since, before this process opens the new one.
+    """Remove a log that other processes use for a replaced file, before this process opens the new file.
 
-    Only Linux says which processes use a log, and only of the same user. Elsewhere nothing is removed.
+    Only Linux shows which processes use a log, and only those of the same user. Elsewhere nothing is removed.
 
     Raises:
         Busy: Another process keeps the directory locked.
@@ -84,24 +82,22 @@ def discard_foreign_log(path: str) -> None:
     if _has_foreign_log(path):
         with _directory_locked(path):
             if _has_foreign_log(path):
-                # The index last: until it is gone, others see that the log is a foreign one.
+                # The index is removed last: other processes recognise a foreign log by its index.
                 _remove(log_of(path))
                 _remove(_index_of(path))
 
 
 def lock_holders(locks: str, identity: FileIdentity) -> list[int]:
-    """Return the ids of the processes that have a lock on a file, from the text of ``/proc/locks``."""
+    """Return the ids of the processes that have locked a file, from the text of ``/proc/locks``."""
     device = f"{os.major(identity.device):02x}:{os.minor(identity.device):02x}:{identity.inode}"
     fields = [line.split() for line in locks.splitlines()]
     return [int(one[4]) for one in fields if len(one) > 5 and one[5] == device and one[4].isdecimal()]
 
 
 def _has_foreign_log(path: str) -> bool:
-    """Say whether a process uses the index of this name, and not the file of this name.
-
-    A process opens the file before the index, and closes it after the index. Only a reading in the middle of that could
-    be wrong, so it is repeated.
-    """
+    """Return whether a process uses the index beside the file, but not the file."""
+    # A process opens the file before the index, and closes it after the index. A reading that is not atomic may still
+    # be wrong, so it is repeated.
     return all(_reads_foreign(path) for _ in range(_READINGS))
 
 
@@ -118,7 +114,7 @@ def _reads_foreign(path: str) -> bool:
 
 
 def _opened_by(process_id: int) -> set[FileIdentity | None]:
-    """Return the files that a process has open; none if they are not visible, or the process is ending."""
+    """Return the identities of a process's open files; none if they are not visible, or the process has ended."""
     directory = f"/proc/{process_id}/fd"
     with suppress(OSError):
         return {identity_of(f"{directory}/{name}") for name in os.listdir(directory)}
@@ -136,7 +132,7 @@ def _index_of(path: str) -> str:
 
 @contextmanager
 def _directory_locked(path: str) -> Iterator[None]:
-    """Keep other processes from removing a log at the same time, as they could remove that of the new file.
+    """Lock the directory, because another process that removes logs meanwhile could remove that of the new file.
 
     Raises:
         Busy: Another process keeps the directory locked.
@@ -153,13 +149,13 @@ def _directory_locked(path: str) -> Iterator[None]:
             try:
                 flock(descriptor, LOCK_EX | LOCK_NB)
             except BlockingIOError:
-                # Every program may lock a directory that it can read, for as long as it likes.
+                # Any program that can read the directory may keep it locked, so this wait is bounded.
                 if tried == _LOCK_TRIES - 1:
                     raise Busy from None
                 threading.Event().wait(_LOCK_WAIT_S)
                 continue
             except OSError:
-                # The file system has no such locks.
+                # The file system does not support locks.
                 pass
             break
         yield

@@ -1,4 +1,4 @@
-"""The log of what buckets have used, in a SQLite file. What writes belongs into a transaction."""
+"""The log of what buckets have used, in a SQLite file. Functions that write need a transaction around them."""
 
 import json
 import sqlite3
@@ -9,7 +9,7 @@ from zae_limiter.schema.operations import Change, Key
 from zae_limiter.tables.sqlite.text import row_of_text
 from zae_limiter.tables.totals import BUCKET, Opened, added, change, logged, text_of, totals_of
 
-# One step of SQLite: to take row after row out of it, a thread waits for the interpreter before each.
+# SQLite does this in one step. If it returned every row, the thread would wait for the interpreter lock at each.
 _NEXT_ROWS = "SELECT count(*), max(id) FROM (SELECT id FROM items WHERE id > ? ORDER BY id LIMIT ?)"
 _OPENED = "SELECT hour, totals FROM items WHERE pk = ? AND sk = ?"
 _OPEN = "UPDATE items SET hour = ?, totals = ? WHERE pk = ? AND sk = ?"
@@ -24,19 +24,22 @@ _FORGET = (
 )
 
 
-# Most items of a file are no buckets. A scan that passes them all to find the next bucket would take long.
+# Most items may be no buckets. Without a bound, a scan could take long to find the next bucket.
 _ROWS_PER_SCAN = 256
 
 
 class RowSpan(NamedTuple):
-    """How many rows of items there are in a span, and the id of the last, the start of the span if there are none."""
+    """The number of rows in a range of row ids, and the last id; it is the start of the range if that is empty."""
 
     found: int
     last: int
 
 
 def close(cursor: sqlite3.Cursor, key: Key, old: Item, new: Item, hour: int) -> Opened | None:
-    """Log what a bucket has used, if this write ends its hour or the bucket itself; answer what to open it with."""
+    """Log the usage of a bucket if this write is in another hour or deletes it.
+
+    Return the new opening to store, or None.
+    """
     if key.sk != BUCKET:
         return None
     opened = None
@@ -51,17 +54,18 @@ def close(cursor: sqlite3.Cursor, key: Key, old: Item, new: Item, hour: int) -> 
 
 
 def reopen(cursor: sqlite3.Cursor, key: Key, opened: Opened) -> None:
-    """Begin to count a bucket from other totals."""
+    """Store the hour and the totals from which the next usage of a bucket is counted."""
     cursor.execute(_OPEN, (opened.hour, text_of(opened.totals), *key))
 
 
 def find_used(cursor: sqlite3.Cursor, span: tuple[int, int]) -> tuple[list[Key], int | None]:
-    """Those of the next so many buckets after a row id that have used something, and where to go on, None at the end.
+    """Return the keys of buckets with unlogged usage, and the row id to continue after, None at the end.
 
-    At most 256 rows are looked at, so there may be no bucket though more follow.
+    ``span`` is the row id to start after, and the maximum number of buckets. At most 256 rows are read, so a result
+    may be empty although more buckets follow.
 
     Raises:
-        CorruptItemError: the text of a bucket is damaged.
+        CorruptItemError: The text of a bucket is damaged.
     """
     start, limit = span
     rows = next_rows(cursor, (start, _ROWS_PER_SCAN))
@@ -73,13 +77,13 @@ def find_used(cursor: sqlite3.Cursor, span: tuple[int, int]) -> tuple[list[Key],
 
 
 def next_rows(cursor: sqlite3.Cursor, span: tuple[int, int]) -> RowSpan:
-    """The next so many rows after a row id."""
+    """Return the range of the next rows; ``span`` is the row id to start after, and the maximum number of rows."""
     found, last = cursor.execute(_NEXT_ROWS, span).fetchone()
     return RowSpan(found, span[0] if last is None else last)
 
 
 def log_used(cursor: sqlite3.Cursor, keys: list[Key]) -> None:
-    """Log what buckets have used so far; the hour they were opened in goes on."""
+    """Log what buckets have used so far, for the hour in which they were opened."""
     for key in keys:
         found = cursor.execute(_BODY, key).fetchone()
         if found is not None:
@@ -89,24 +93,24 @@ def log_used(cursor: sqlite3.Cursor, keys: list[Key]) -> None:
 
 
 def read(cursor: sqlite3.Cursor, span: tuple[int, int]) -> list[Change]:
-    """The next so many changes after a sequence."""
+    """Return the next changes; ``span`` is the sequence number to start after, and the maximum number of changes."""
     rows = cursor.execute(_READ, span).fetchall()
     return [change(sequence, Key(pk, sk), hour, totals_of(text)) for sequence, pk, sk, hour, text in rows]
 
 
 def trim(cursor: sqlite3.Cursor, up_to: int) -> None:
-    """Forget the changes up to a sequence, included."""
+    """Delete the changes up to and including a sequence number."""
     cursor.execute(_TRIM, (up_to,))
 
 
 def is_overdue(cursor: sqlite3.Cursor, before_hour: int) -> bool:
-    """Say whether the log begins before an hour."""
+    """Return whether the oldest change is from before an hour."""
     oldest: tuple[Any, ...] | None = cursor.execute(_OLDEST).fetchone()
     return oldest is not None and oldest[0] < before_hour
 
 
 def forget(cursor: sqlite3.Cursor, before_hour: int) -> None:
-    """Forget some of the oldest changes, those from before an hour."""
+    """Delete up to 1,000 of the oldest changes, if they are from before an hour."""
     cursor.execute(_FORGET, (before_hour,))
 
 
@@ -115,6 +119,6 @@ def _added(key: Key, body: str, totals: str) -> dict[str, int]:
 
 
 def _append(cursor: sqlite3.Cursor, key: Key, hour: int, amounts: dict[str, int]) -> None:
-    """Log a difference, if there is one."""
+    """Log amounts, if there are any."""
     if amounts:
         cursor.execute(_APPEND, (*key, hour, json.dumps(amounts)))

@@ -1,7 +1,7 @@
 """Connections to one SQLite file, each used by one thread at a time; none is open while the process forks.
 
-SQLite keeps the locks a process holds in that process's memory, where a child would find those of its parent and take
-them for its own. So every connection is closed before a fork, and opened again when it is asked for.
+SQLite stores the locks of a process in its memory. A forked child would take its parent's locks for its own. So every
+connection is closed before a fork, and opened again when it is needed.
 """
 
 import os
@@ -18,15 +18,18 @@ from zae_limiter.tables.sqlite.file import connect, is_busy, prepare
 from zae_limiter.tables.sqlite.identity import LogIdentity, discard_old_log, identity_of, log_identity
 
 _LOANS_BETWEEN_LOOKS = 16
+"""Every this many calls, the pool checks whether the file was replaced."""
 _PATIENCE_S = 0.01
+"""A thread that has waited this many seconds for its turn goes before all others."""
 _LONGEST_TURN_S = 0.5
+"""A turn that lasts this many seconds counts as interrupted."""
 _GATE_WAIT_S = 0.01
 _FORK_WAIT_S = 0.001
 _FORK_WAITS = 1000
 _NO_LOG = LogIdentity(None, None)
 
 _gate = threading.RLock()
-"""Held by who opens a connection, and by who forks."""
+"""Held by a thread that opens a connection or forks, so that no connection is opened during a fork."""
 
 
 Loan = tuple[sqlite3.Cursor, deque[sqlite3.Cursor]]
@@ -34,24 +37,27 @@ Loan = tuple[sqlite3.Cursor, deque[sqlite3.Cursor]]
 
 
 class Turn:
-    """A lock for threads that come back for it at once: one that has waited long goes before them.
+    """A lock that prefers a thread that has waited long.
 
-    A plain lock would be taken again and again by the thread that has just released it, for a second and more.
+    The thread that has just released a plain lock often acquires it again, and others wait for a second or more.
 
-    A thread may be interrupted before it can end its turn. So a turn that lasts too long is over: the lock is replaced.
-    If its thread is only slow, two threads write at the same time, and SQLite lets one of them try again.
+    An interrupt may stop a thread before it ends its turn. So the lock is replaced if a turn lasts too long. If the
+    thread was only slow, two threads write at the same time. SQLite then lets one of them fail with ``Busy``.
     """
 
     def __init__(self) -> None:
-        # Its release raises in a thread that does not hold it, so every thread may end a turn that it may have.
+        # An RLock: its release raises in a thread that does not hold it. An interrupted thread may not know if it does.
         self._lock = threading.RLock()
         self._urgent = threading.RLock()
-        # Whether a thread that has waited long waits for the next turn.
+        # Whether a thread that has waited long gets the next turn.
         self._hurry = False
         self.end = self._lock.release
 
     def begin(self) -> None:
-        """Wait for the turn. ``end`` raises RuntimeError in a thread that does not have it, as after an interrupt."""
+        """Wait for the turn.
+
+        After an interrupt, call ``end`` anyway: it raises RuntimeError in a thread that does not have the turn.
+        """
         lock = self._lock
         if not self._hurry and (lock.acquire(False) or lock.acquire(True, _PATIENCE_S)):
             return
@@ -62,7 +68,7 @@ class Turn:
             self._hurry = True
             self._wait()
         finally:
-            # If an interrupt prevents it, the next thread comes this way, and does it.
+            # If an interrupt prevents this, `_hurry` sends the next thread here, which resets it.
             self._hurry = False
             try:  # noqa: SIM105 - a context manager could be interrupted before the lock is released
                 urgent.release()
@@ -70,7 +76,7 @@ class Turn:
                 pass
 
     def _wait(self) -> None:
-        """Wait for the turn, before all others."""
+        """Wait for the turn before all others; replace the lock if its holder was probably interrupted."""
         lock = self._lock
         while not lock.acquire(True, _LONGEST_TURN_S):
             if lock is self._lock:
@@ -80,21 +86,22 @@ class Turn:
 
 
 class Pool:
-    """Cursors to lend, one per connection; the one given back last is lent first, for its pages are in memory.
+    """Cursors to lend, one per connection; the one that was used last is lent first, because its pages are cached.
 
-    ``turn`` is held by the thread of this process that writes.
+    A thread of this process holds ``turn`` while it writes.
     """
 
     def __init__(self, path: str, wait_s: float) -> None:
         self.turn = Turn()
         self._path = path
         self._idle: deque[sqlite3.Cursor] = deque()
-        # Weak: a cursor whose borrower was interrupted before it could give it back is closed with its last reference.
+        # Weak: a cursor that an interrupted caller did not give back is closed with its last reference.
         self._open: WeakSet[sqlite3.Cursor] = WeakSet()
+        # Cursors of interrupted callers, which are still to be closed.
         self.doomed: deque[sqlite3.Cursor] = deque()
         self._loans = 0
         self._closed = False
-        # The log of the file in use, known once there is a connection.
+        # The log of the current file; known once there is a connection.
         self._log = _NO_LOG
         with _gate:
             self._identity = prepare(path, wait_s)
@@ -107,10 +114,10 @@ class Pool:
         that is lost before that is closed with its last reference.
 
         Raises:
-            Busy: the file was replaced by one that another process keeps locked.
-            RepositoryClosedError: the pool is closed.
-            StorageError: the file was replaced by one that cannot be used.
-            sqlite3.Error: no connection could be made.
+            Busy: The file was replaced by one that another process keeps locked.
+            RepositoryClosedError: The pool is closed.
+            StorageError: The file was replaced by one that cannot be used.
+            sqlite3.Error: No connection could be made.
         """
         if turn is not None:
             turn.begin()
@@ -129,6 +136,7 @@ class Pool:
         """Take back a cursor that is in order, outside a transaction."""
         cursor, idle = loan
         idle.append(cursor)
+        # The file was replaced or closed during the call, so this cursor belongs to the old file.
         if idle is not self._idle:
             # The pool has switched to another file meanwhile.
             self._drop_all(idle)
@@ -141,13 +149,13 @@ class Pool:
             self._drop(loan[0])
 
     def close(self) -> None:
-        """Close every connection, those on loan when they are given back."""
+        """Close every connection; those in use are closed when they are given back."""
         self._closed = True
         idle, self._idle = self._idle, deque()
         self._drop_all(idle)
 
     def rest(self) -> None:
-        """Close every connection, and wait for those on loan, but not for ever."""
+        """Close every connection before a fork; wait at most about a second for those in use."""
         for _ in range(_FORK_WAITS):
             self._drop_all(self._idle)
             if not self._open:
@@ -164,31 +172,33 @@ class Pool:
             cursor = connect(self._path, self._identity)
             self._open.add(cursor)
             log = log_identity(self._path)
+            # Checked after the log was read: if the file was replaced meanwhile, it may be the log of the new file.
             if identity_of(self._path) == self._identity:
                 # While a connection is open, SQLite does not delete the log, so it stays this one.
                 self._log = log
             return cursor, self._idle
 
     def _look(self) -> None:
-        """Switch to the file that the path leads to now, if the one in use was deleted or replaced."""
+        """Switch to the current file at the path if the old one was deleted or replaced."""
         if identity_of(self._path) == self._identity:
             return
-        # If this fails, the next call looks again: the new file may lack its tables.
+        # If the switch fails, the next call checks again: the new file may lack its tables.
         self._loans = -1
         with _passing_gate():
             if not self._closed and identity_of(self._path) != self._identity:
                 self._switch()
 
     def _switch(self) -> None:
-        """Close the connections to a file that was deleted or replaced, and open or create the one of its name.
+        """Close the connections to a file that was deleted or replaced, and open or create the new one.
 
-        Connections on loan are closed when they are given back. The old log is removed before the new file is opened.
+        Connections in use are closed when they are given back. The old log is removed before the new file is opened.
 
         Raises:
-            Busy: another process keeps the new file, or its directory, locked.
+            Busy: Another process keeps the new file, or its directory, locked.
         """
         if self._open:
-            # First: while a connection is open, no other log can have the identity of the old one.
+            # Before the connections are closed: until then the inode of the old log cannot be reused, so its identity
+            # is reliable.
             discard_old_log(self._path, self._identity, self._log)
         self._log = _NO_LOG
         idle, self._idle = self._idle, deque()
@@ -196,22 +206,23 @@ class Pool:
         self._identity = prepare(self._path, wait_s=0)
 
     def _drop_all(self, idle: deque[sqlite3.Cursor]) -> None:
-        """Close connections that are not on loan."""
+        """Close idle connections."""
         with suppress(IndexError):
             while True:
                 self._drop(idle.pop())
 
     def drop_doomed(self) -> None:
-        """Close the connections whose borrowers were interrupted."""
+        """Close the connections of interrupted callers."""
         for cursor in list(self.doomed):
             self._drop(cursor)
             with suppress(ValueError):
                 self.doomed.remove(cursor)
 
     def _drop(self, cursor: sqlite3.Cursor) -> None:
-        """Close the connection of a cursor; what it had not committed is rolled back."""
+        """Close the connection of a cursor; an open transaction is rolled back."""
         if identity_of(self._path) not in (None, self._identity):
-            # With its last connection, SQLite leaves the log of a replaced file. The next process would apply it.
+            # SQLite does not delete the log of a replaced file with its last connection. The next process would apply
+            # that log to the new file.
             with suppress(Busy, OSError):
                 discard_old_log(self._path, self._identity, self._log)
         with suppress(sqlite3.Error):
@@ -221,31 +232,31 @@ class Pool:
 
 @contextmanager
 def _passing_gate() -> Iterator[None]:
-    """Hold the gate, but do not wait for a file that another thread is long in opening.
+    """Hold the gate; do not wait long for another thread that opens a file.
 
     Raises:
-        Busy: the gate is held by others.
+        Busy: Another thread holds the gate.
     """
     try:
-        # Inside, for an interrupt may strike as soon as it is acquired.
+        # Inside the try statement, because an interrupt may come immediately after the gate is acquired.
         if not _gate.acquire(timeout=_GATE_WAIT_S):
             raise Busy
         yield
     finally:
-        # The release raises if this thread does not hold it.
+        # The release raises if this thread does not hold the gate.
         with suppress(RuntimeError):
             _gate.release()
 
 
 def _before_fork() -> None:
-    """Close every connection of the process, and let nobody open one."""
+    """Close every connection of the process, and keep other threads from opening one."""
     _gate.acquire()
     for pool in list(_pools):
         pool.rest()
 
 
 def _in_child() -> None:
-    """Let the one thread of the child go on: no other is left that could end its turn."""
+    """Replace the turns and release the gate: the threads that held a turn do not exist in the child."""
     for pool in list(_pools):
         pool.turn = Turn()
     _gate.release()

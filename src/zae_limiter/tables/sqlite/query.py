@@ -1,4 +1,4 @@
-"""From a query to the statement that reads its page. Pure."""
+"""Turns a query into the SQL statement that reads its page. Pure."""
 
 from zae_limiter.schema.operations import Query
 from zae_limiter.tables.paging import range_of, start_of
@@ -7,7 +7,10 @@ Statement = tuple[str, tuple[str | int, ...]]
 
 
 def statement_of(query: Query) -> Statement:
-    """A statement that answers with sort key, primary key and (of the table itself) body, one row past the limit."""
+    """Return a statement that reads sort key, primary key and, from the table itself, the body.
+
+    It reads one row more than the limit, which shows whether another page follows.
+    """
     if query.index is None:
         sort, text = "sk", "SELECT sk, pk, sk, body FROM items WHERE pk = ?"
         values: list[str | int] = [query.pk]
@@ -30,7 +33,10 @@ def statement_of(query: Query) -> Statement:
 
 
 def _bounds(query: Query) -> list[tuple[str, str]]:
-    """The comparisons that the sort key must meet; a start narrows them, so that a later page reads no earlier rows."""
+    """Return the comparisons for the sort key.
+
+    The start of a later page is one of them: with the row comparison alone, SQLite would read all earlier rows again.
+    """
     wanted = range_of(query)
     start = start_of(query)
     low = wanted.low if start is None or query.descending else max(wanted.low, start[0])

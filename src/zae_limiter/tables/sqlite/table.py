@@ -1,11 +1,11 @@
-"""Items in a SQLite file, shared by many threads and processes.
+"""A table in a SQLite file, shared by many threads and processes.
 
-An item is a row of JSON text, because numbers may be larger than SQLite's; conditions are evaluated in Python. A plain
-update is one statement that replaces the row if its text is still the text the conditions were evaluated on, so the
-file is locked for microseconds and never while Python runs. Everything else is one transaction.
+An item is a row of JSON text, because its numbers may be larger than SQLite's. Conditions are evaluated in Python. A
+plain update is a compare-and-swap: one statement replaces the row if its text is still the one that was evaluated. So
+the file is locked for microseconds, and never while Python runs. Everything else is one transaction.
 
-No call waits for a lock of another process: it raises ``Busy``, having changed nothing. Threads of one process
-take turns to write. A write that failed was rolled back, so no outcome is ever ambiguous.
+No call waits for a lock of another process: it raises ``Busy`` and has changed nothing. Threads of one process take
+turns to write. A failed write was rolled back, so no outcome is ambiguous.
 """
 
 import os
@@ -36,7 +36,7 @@ R = TypeVar("R")
 Result = dict[str, Any] | Refused | Missing
 
 _SELECT = "SELECT body, hour, id FROM items WHERE pk = ? AND sk = ?"
-# An id may go from one item to another; a text does not, for it has the item's key in it.
+# SQLite may reuse the id of a deleted row for another item. The text contains the item's key, so it never matches then.
 _REPLACE = "UPDATE items SET ttl = ?, body = ? WHERE id = ? AND body = ?"
 _UPDATE = "UPDATE items SET ttl = ?, body = ? WHERE pk = ? AND sk = ?"
 _INSERT = "INSERT INTO items(ttl, body, pk, sk) VALUES(?, ?, ?, ?)"
@@ -59,7 +59,7 @@ _new_tuple = tuple.__new__
 
 
 class _Change(NamedTuple):
-    """What an operation does to an item."""
+    """An operation, the row before it, and the result."""
 
     operation: Operation
     old: Row
@@ -67,14 +67,14 @@ class _Change(NamedTuple):
 
 
 class SqliteTable:
-    """A table in a file, made with its directories if it is not there.
+    """A table in a file, which is created with its directories if it does not exist.
 
-    While another process keeps the file locked, opening blocks for about ``wait_s`` seconds. Later calls never do.
+    While another process keeps the file locked, opening blocks for about ``wait_s`` seconds. Later calls never block.
 
     Raises:
-        Busy: another process keeps the file locked, and ``wait_s`` is 0.
-        StorageError: the file is damaged, not writable, not ours, or was locked for ``wait_s``.
-        IncompatibleSchemaError: a newer version of this package made it.
+        Busy: Another process keeps the file locked, and ``wait_s`` is 0.
+        StorageError: The file is damaged, not writable, from another program, or was locked for ``wait_s`` seconds.
+        IncompatibleSchemaError: A newer version of this package made it.
     """
 
     upkeep_waits = True
@@ -85,7 +85,7 @@ class SqliteTable:
         self.path = os.path.abspath(os.fspath(path))
         self._pool = Pool(self.path, wait_s)
         self._log = WriteAheadLog(self.path, log_limit_bytes)
-        # Rows as last seen. One that others have changed since does no harm: its text no longer matches.
+        # A cache of rows. An outdated row does no harm: its text no longer matches, so the compare-and-swap fails.
         self._rows: dict[Key, Row] = {}
         self._reads_first = 0
         self._since_checkpoint = 0
@@ -93,15 +93,15 @@ class SqliteTable:
         self.hour = 0
 
     def get(self, key: Key) -> Item | None:
-        """The item, None if there is none."""
+        """Return the item, None if it does not exist."""
         return self._reading(self._read, key).item or None
 
     def batch_get(self, keys: Sequence[Key]) -> list[Item | None]:
-        """The items in the order of their keys, None for each that is absent, all as of one moment."""
+        """Return the items in the order of their keys, None for each that does not exist, from one snapshot."""
         return [row.item or None for row in self._reading(self._read_all, keys)]
 
     def query(self, query: Query) -> Page:
-        """One page of a partition of the table or of an index."""
+        """Return one page of a partition of the table or of an index."""
         found = self._reading(_select, statement_of(query))
         entries = [(row[0], row[1], row[2]) for row in found]
         if query.index is not None:
@@ -109,7 +109,7 @@ class SqliteTable:
         return page_of(query, entries, [self._item(Key(row[1], row[2]), row[3]) for row in found])
 
     def write(self, operation: Write) -> Applied | Refused | Missing | Unavailable:
-        """Carry out one operation, if its conditions hold."""
+        """Carry out one operation if its conditions hold."""
         return self._writing(self._write, operation)
 
     def transact(self, operations: Sequence[Operation]) -> Committed | Cancelled | Unavailable:
@@ -123,17 +123,17 @@ class SqliteTable:
         return Cancelled(reasons) if any(reasons) else _COMMITTED
 
     def batch_delete(self, keys: Sequence[Key]) -> None:
-        """Remove items, without a condition, in one transaction."""
+        """Remove items unconditionally, in one transaction."""
         self._removing([Delete(key) for key in dict.fromkeys(keys)])
 
     def sweep(self, now_s: int, limit: int) -> Swept:
-        """Look at the next ``limit`` items, and remove those whose ``ttl`` is past."""
-        # Only rows that have expired are taken out of SQLite. While it takes out rows, a thread waits for the
-        # interpreter before each, and its read keeps the log from being shortened.
+        """Check the next ``limit`` items and remove those that have expired."""
+        # SQLite filters the rows. For each row that it returns, this thread waits for the interpreter lock. Its read
+        # stays open meanwhile, and an open read keeps the log from being shortened.
         rows = self._reading(log.next_rows, (self._swept_to, limit))
         removed, after = 0, self._swept_to
         while found := self._reading(_select, (_EXPIRED, (after, rows.last, now_s, _REMOVED_AT_ONCE))):
-            # Another writer may move the expiry meanwhile: then this one is not the item that has expired.
+            # The expiry is a condition, because another writer may have extended it meanwhile.
             removed += self._removing([Delete(Key(pk, sk), (Equals("ttl", ttl),)) for _, pk, sk, ttl in found])
             after = found[-1][0]
         finished = rows.found < limit
@@ -143,54 +143,55 @@ class SqliteTable:
         return Swept(removed, finished)
 
     def log_open(self, start: int, limit: int) -> int | None:
-        """Log what about ``limit`` buckets have used so far, and answer where to go on, None after the last."""
+        """Log the usage of about ``limit`` open buckets; return the start of the next call, None after the last."""
         used, after = self._reading(log.find_used, (start, limit))
         for first in range(0, len(used), _LOGGED_AT_ONCE):
             self._changing(log.log_used, used[first : first + _LOGGED_AT_ONCE])
         return after
 
     def changes(self, after: int, limit: int) -> list[Change]:
-        """The next of the logged changes after a sequence, at most so many, in their order."""
+        """Return at most ``limit`` logged changes after a sequence number, in order."""
         return self._reading(log.read, (after, limit))
 
     def trim(self, up_to: int) -> None:
-        """Forget the logged changes up to a sequence, included."""
+        """Delete the logged changes up to and including a sequence number."""
         self._changing(log.trim, up_to)
 
     def size(self) -> TableSize:
-        """Count the items, and measure the file as it is once its log is in it, and the log."""
+        """Return the number of items, the size of the file with the pages that are still in its log, and the log's."""
         return TableSize(*self._reading(_size, None), self._log.size_bytes, self._log.held_back)
 
     def wants_checkpoint(self) -> bool:
-        """Say whether this process has written enough for a checkpoint, or the log has grown long."""
+        """Return whether this process has written enough for a checkpoint, or the log is too long."""
         return self._log.is_due(self._since_checkpoint)
 
     def is_crowded(self) -> bool:
-        """Say whether the log is so long that writers have to pause until a checkpoint is over."""
+        """Return whether writers have to pause because of a long log, until a checkpoint is complete."""
         return self._log.is_crowded()
 
     def held_back_bytes(self) -> int | None:
-        """Return the size of the log if others kept the last checkpoint from shortening it, else None."""
+        """Return the size of the log if other processes prevented the last checkpoint, else None."""
         return self._log.size_bytes if self._log.held_back else None
 
     def checkpoint(self, monotonic_s: Callable[[], float]) -> None:
-        """Bring the log into the file; this syncs, so it belongs on a thread.
+        """Copy the log into the file; this waits for the disk, so call it from a thread.
 
-        For some milliseconds, writes of this process raise ``Busy``: the log restarts when nothing is written.
+        Writes of this process may raise ``Busy`` for some milliseconds, because the log restarts only while nothing is
+        written.
         """
         self._since_checkpoint = 0
         self._reading(self._log.bring_in, monotonic_s)
 
     def close(self) -> None:
-        """Close the file; the last to close it brings the log into it."""
+        """Close the file; SQLite copies the log into it when the last process closes it."""
         self._pool.close()
 
     def _reading(self, call: Callable[[sqlite3.Cursor, A], R], argument: A) -> R:
         """Make a call that reads.
 
         Raises:
-            Busy: the file is locked.
-            RateLimiterUnavailable: the file cannot be read.
+            Busy: The file is locked.
+            RateLimiterUnavailable: The file cannot be read.
         """
         try:
             return self._use(self._pool.borrow(), call, argument)
@@ -203,13 +204,14 @@ class SqliteTable:
         """Make a call that writes; threads of this process take turns.
 
         Raises:
-            Busy: the file is locked.
+            Busy: The file is locked.
         """
         write_pause = self._log.write_pause
         if write_pause is not None and write_pause.lasts():
             raise Busy
         turn = self._pool.turn
         try:
+            # Inside the try statement, because an interrupt may come immediately after the turn has begun.
             return self._use(self._pool.borrow(turn), call, argument)
         except sqlite3.Error as error:
             if is_busy(error):
@@ -238,11 +240,11 @@ class SqliteTable:
         return answer
 
     def _changing(self, call: Callable[[sqlite3.Cursor, A], None], argument: A) -> None:
-        """Make a call that writes and answers nothing, in one transaction.
+        """Make a call that writes and returns nothing, in one transaction.
 
         Raises:
-            Busy: the file is locked.
-            RateLimiterUnavailable: the file cannot be written.
+            Busy: The file is locked.
+            RateLimiterUnavailable: The file cannot be written.
         """
 
         def change(cursor: sqlite3.Cursor, argument: A) -> None:
@@ -254,20 +256,21 @@ class SqliteTable:
             raise RateLimiterUnavailable(outcome.cause)
 
     def _removing(self, operations: Sequence[Delete]) -> int:
-        """Carry out those of the deletes whose conditions hold, in one transaction, and answer how many did."""
+        """Carry out the deletes whose conditions hold, in one transaction, and return their number."""
         results = self._writing(self._carry_out_each, operations)
         if isinstance(results, Unavailable):
             raise RateLimiterUnavailable(results.cause)
         return sum(isinstance(result, dict) for result in results)
 
     def _write(self, cursor: sqlite3.Cursor, operation: Write) -> Applied | Refused | Missing:
-        """Carry out one operation by a statement where that will do, else by a transaction."""
-        # A limit is dropped with all its fields, so who removes one attribute drops no total.
+        """Carry out one operation with one statement if possible, else with a transaction."""
+        # A removed total must be logged, which takes a transaction. A limit is removed with all its attributes, so an
+        # update that removes a single attribute removes no total.
         if type(operation) is Update and keeps_place(operation.set) and (not operation.remove or _drops_one(operation)):
             if self._reads_first:
                 self._reads_first -= 1
             elif (row := self._rows.get(operation.key)) is not None:
-                # Only success proves that the row is still as remembered; a refusal or an error may be out of date.
+                # Only success proves that the cached row is current. A refusal or an error may come from an old row.
                 try:
                     outcome = self._swap(cursor, operation, row)
                 except ValidationError:
@@ -283,7 +286,7 @@ class SqliteTable:
         return Applied(result) if isinstance(result, dict) else result
 
     def _replace(self, cursor: sqlite3.Cursor, operation: Update) -> Applied | Refused | Missing | None:
-        """Change a row that is there by one statement; None if there is none, or others were faster every time."""
+        """Read and swap a row; None if it does not exist, or if other writers were faster each time."""
         for _ in range(_TRIES):
             row = self._read(cursor, operation.key)
             outcome = self._swap(cursor, operation, row)
@@ -292,9 +295,9 @@ class SqliteTable:
         return None
 
     def _swap(self, cursor: sqlite3.Cursor, operation: Update, row: Row) -> Applied | Refused | Missing | None:
-        """Put the changed row in the place of this one; None if this one is not there any more, or never was.
+        """Replace a row if its text is unchanged in the file; None if it has changed or does not exist.
 
-        None, too, for a bucket that was opened in another hour: that takes a transaction.
+        None also for a bucket that was opened in another hour: its usage has to be logged, in a transaction.
         """
         text, item, _, hour, row_id = row
         new = apply(operation, item)
@@ -304,11 +307,13 @@ class SqliteTable:
         if not item or (hour != self.hour and key.sk == BUCKET):
             return None
         after = row_after(row, operation, new)
+        # The usual expiry inline, because every acquire runs this.
         expires_s = new.get("ttl")
         if expires_s.__class__ is not int or not -_LARGEST <= expires_s <= _LARGEST:
             expires_s = _expiry(new)
         cursor.execute(_REPLACE, (expires_s, after[0], row_id, text))
         if not cursor.rowcount:
+            # Another process has changed the row. A cached row would lose again, so the next writes read first.
             self._reads_first = _READS_AFTER_LOSING
             return None
         self._rows[key] = after
@@ -331,7 +336,7 @@ class SqliteTable:
         return [change.result for change in changes]
 
     def _evaluate(self, cursor: sqlite3.Cursor, operations: Sequence[Operation]) -> list[_Change]:
-        """What operations on as many items would do."""
+        """Return what each operation would do to its item."""
         changes = []
         for operation in operations:
             old = self._read(cursor, operation.key)
@@ -347,12 +352,12 @@ class SqliteTable:
                 self._since_checkpoint += 1
 
     def _store_one(self, cursor: sqlite3.Cursor, key: Key, row: Row, new: dict[str, Any]) -> None:
-        """Write one item, with its places in the indexes, for that of a row; either may be absent."""
+        """Replace an item and its index entries; an empty ``new`` deletes it, and an empty row has no old item."""
         old = row.item
-        stood, stands = places(old), places(new)
-        cursor.executemany(_LEAVE, [(*place, *key) for place in stood if place.order and place not in stands])
-        cursor.executemany(_ENTER, [(*place, *key) for place in stands if place.order and place not in stood])
-        # Once, for another thread may turn it meanwhile.
+        old_entries, new_entries = places(old), places(new)
+        cursor.executemany(_LEAVE, [(*one, *key) for one in old_entries if one.order and one not in new_entries])
+        cursor.executemany(_ENTER, [(*one, *key) for one in new_entries if one.order and one not in old_entries])
+        # Read once, because another thread may set the next hour meanwhile.
         hour = self.hour
         opened = log.close(cursor, key, old, new, hour)
         if new:
@@ -368,14 +373,14 @@ class SqliteTable:
             self._rows.pop(key, None)
 
     def _read(self, cursor: sqlite3.Cursor, key: Key) -> Row:
-        """The row of a key, kept for the next conditions."""
+        """Read the row of a key and cache it."""
         row = self._look_at(cursor, key)
         if row is not NO_ROW:
             self._remember(key, row)
         return row
 
     def _look_at(self, cursor: sqlite3.Cursor, key: Key) -> Row:
-        """The row of a key, decoded only if its text is not the one last seen."""
+        """Read the row of a key; its text is decoded only if it differs from the cached one."""
         found = _select(cursor, (_SELECT, (key.pk, key.sk)))
         if not found:
             return NO_ROW
@@ -388,31 +393,32 @@ class SqliteTable:
         return row
 
     def _read_all(self, cursor: sqlite3.Cursor, keys: Sequence[Key]) -> list[Row]:
-        """The rows of keys, as of one moment."""
-        # The rows of a report would displace those that the next writes need.
+        """Read the rows of keys from one snapshot."""
+        # The rows of a report are not cached: they would displace those that the next writes need.
         read = self._read if len(keys) <= _REMEMBERED_AT_ONCE else self._look_at
         with transaction(cursor, "BEGIN"):
             return [read(cursor, key) for key in keys]
 
     def _item(self, key: Key, text: str) -> Item:
-        """The item that has a text, decoded anew only if it is not the text last seen of that key."""
+        """Return the item of a text, which is decoded only if it differs from the cached one."""
         row = self._rows.get(key)
         return row.item if row is not None and row.text == text else row_of_text(key, text).item
 
     def _remember(self, key: Key, row: Row) -> None:
-        """Keep a row to evaluate the next conditions on."""
+        """Cache a row for the next write."""
         if key.sk.startswith(SK_USAGE_PREFIX):
-            # Usage is counted in bulk, and each snapshot about once: it would displace the rows of buckets.
+            # Usage snapshots are written in bulk, each about once, and would displace the rows of buckets.
             return
         if len(self._rows) >= _REMEMBERED:
-            # To free all of them takes 20 ms. No other thread runs while the list is made.
+            # A few at a time, because freeing all of them takes 20 ms. No other thread runs while the list is made,
+            # so the dictionary cannot change during the iteration.
             for oldest in list(islice(self._rows, _FORGOTTEN_AT_ONCE)):
                 self._rows.pop(oldest, None)
         self._rows[key] = row
 
 
 def _select(cursor: sqlite3.Cursor, statement: Statement) -> list[Any]:
-    """Every row that a statement finds; none has a key that UTF-8 cannot write."""
+    """Return every row a statement finds; none if a key cannot be encoded as UTF-8, because no row has such a key."""
     try:
         return cursor.execute(*statement).fetchall()
     except UnicodeEncodeError:
@@ -420,19 +426,19 @@ def _select(cursor: sqlite3.Cursor, statement: Statement) -> list[Any]:
 
 
 def _size(cursor: sqlite3.Cursor, _: None) -> tuple[int, int]:
-    """How many items a file has, and its bytes."""
+    """Return the number of items in a file, and its size in bytes."""
     questions = ("SELECT count(*) FROM items", "PRAGMA page_count", "PRAGMA page_size")
     items, pages, bytes_per_page = (cursor.execute(question).fetchone()[0] for question in questions)
     return items, pages * bytes_per_page
 
 
 def _drops_one(operation: Update) -> bool:
-    """Say whether an update removes one attribute at most, and none that its item is found by."""
+    """Return whether an update removes at most one attribute, and no key."""
     return len(operation.remove) < 2 and keeps_place(operation.remove)
 
 
 def _expiry(item: dict[str, Any]) -> int | None:
-    """The time in seconds at which an item expires, None if never."""
+    """Return when an item expires, in seconds since the epoch, cut to SQLite's largest integer; None if never."""
     expires_s = item.get("ttl")
     if type(expires_s) is not int:
         return None

@@ -1,4 +1,4 @@
-"""An item as JSON text, with a pattern of it so that a write encodes only the numbers it changes."""
+"""Encodes an item as JSON, with a cached pattern, so that a write encodes only the numbers it changes."""
 
 import json
 from json.encoder import encode_basestring_ascii
@@ -14,14 +14,14 @@ _new_tuple = tuple.__new__
 
 
 def _nothing(item: dict[str, Any]) -> tuple[()]:
-    """The numbers of an item of which none changes."""
+    """Return no numbers, for an item without any that change."""
     return ()
 
 
 class Pattern:
-    """How the text of an item is made of the few numbers that writes change: what stays the same, then those.
+    """The JSON of an item in two parts: the constant part, and a format string for the numbers that writes change.
 
-    ``covers`` says whether all of some names are those of such numbers.
+    ``covers`` returns whether all of some names are names of such numbers.
     """
 
     __slots__ = ("constant", "covers", "names", "numbers", "read")
@@ -32,14 +32,16 @@ class Pattern:
         self.read = itemgetter(*names) if names else _nothing
         constant = _encode({name: value for name, value in item.items() if name not in names})[1:-1]
         self.constant = "{" + constant + ("," if constant and names else "")
+        # A format string, so a % in a name is escaped.
         self.numbers = ",".join(encode_basestring_ascii(name).replace("%", "%%") + ":%d" for name in names) + "}"
 
 
 class Row(NamedTuple):
-    """The text of a stored item, what it says, its pattern, the hour a bucket was opened in, and its row id.
+    """The text of a stored item, the item, its pattern, the hour in which a bucket was opened, and its row id.
 
-    ``pattern`` is None for a text that came from the file, and ``WHOLE`` for one of our own that was not taken apart:
-    that pays only for an item that nobody else writes to. The hour is 0 if not known, and so is the id.
+    ``pattern`` is None for a text that was read from the file, and ``WHOLE`` for a text that this process wrote as a
+    whole. A pattern pays off only from the second write in a row, if no other process writes to the item. The hour and
+    the id are 0 if unknown.
     """
 
     text: str
@@ -53,10 +55,10 @@ NO_ROW = Row("", {}, None)
 
 
 def row_of_text(key: Key, text: str, hour: int = 0, row_id: int = 0) -> Row:
-    """The row that has a text.
+    """Decode a text.
 
     Raises:
-        CorruptItemError: the text is not an item.
+        CorruptItemError: The text is not an item.
     """
     try:
         item = _decode(text)
@@ -68,10 +70,10 @@ def row_of_text(key: Key, text: str, hour: int = 0, row_id: int = 0) -> Row:
 
 
 def row_of_item(key: Key, item: dict[str, Any], hour: int = 0, row_id: int = 0) -> Row:
-    """The row of a whole item.
+    """Encode a whole item.
 
     Raises:
-        ValidationError: the item cannot be written down.
+        ValidationError: The item cannot be encoded.
     """
     try:
         return Row(_encode(item), item, WHOLE, hour, row_id)
@@ -80,10 +82,10 @@ def row_of_item(key: Key, item: dict[str, Any], hour: int = 0, row_id: int = 0) 
 
 
 def row_after(row: Row, update: Update, item: dict[str, Any]) -> Row:
-    """The row of the item that an update has made of another's.
+    """Encode ``item``, the result of an update of a row; with a pattern that fits, only its numbers are encoded.
 
     Raises:
-        ValidationError: the item cannot be written down.
+        ValidationError: The item cannot be encoded.
     """
     _, _, pattern, hour, row_id = row
     try:
@@ -91,25 +93,27 @@ def row_after(row: Row, update: Update, item: dict[str, Any]) -> Row:
             return Row(_encode(item), item, WHOLE, hour, row_id)
         fits = pattern is not WHOLE and not update.remove and pattern.covers(update.add) and pattern.covers(update.set)
         for value in update.set.values():
+            # Exact integers only: %d would write True as 1.
             if value.__class__ is not int:
                 fits = False
         if not fits:
             pattern = _pattern_after(pattern, update, item)
         text = pattern.constant + pattern.numbers % pattern.read(item)
+        # Faster than Row(...), and every acquire runs it.
         return _new_tuple(Row, (text, item, pattern, hour, row_id))
     except ValueError as error:
         raise _unwritable(update.key, error) from error
 
 
 def _pattern_after(pattern: Pattern, update: Update, item: dict[str, Any]) -> Pattern:
-    """A pattern for updates such as this one and those before it; the names of numbers that went are forgotten."""
+    """Return a pattern for updates like this one and the earlier ones, without numbers that were removed."""
     names = dict.fromkeys((*pattern.names, *update.add, *update.set))
     return Pattern(tuple(name for name in names if type(item.get(name)) is int), item)
 
 
 def _unwritable(key: Key, error: ValueError) -> ValidationError:
-    return ValidationError("item", tuple(key), f"it cannot be written down: {error}")
+    return ValidationError("item", tuple(key), f"it cannot be encoded: {error}")
 
 
 WHOLE = Pattern((), {})
-"""Of a text of our own that was not taken apart."""
+"""The pattern of a text that this process wrote as a whole."""
