@@ -157,7 +157,8 @@ class ServerClock:
             return
         before, received_ms = self._time, int(received_s * 1000)
         heard = Heard(offset_of(date_s, int(sent_s * 1000), received_ms), connection)
-        machine = machine_offset(self._clock.now_ms(), received_ms)
+        # The machine's time is not used once the server's is known, so it is not read then.
+        machine = before.known or machine_offset(self._clock.now_ms(), received_ms)
         self._time = after = judged(before, heard, machine)
         known, suspect = after.known, after.suspect
         self.suspicious = suspect is not None

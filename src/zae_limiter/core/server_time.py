@@ -9,7 +9,8 @@ A single response may carry a wrong date. A response that contradicts the known 
 No decision uses it until a response on another connection agrees with it.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from zae_limiter.core.bucket import TimeBounds
 
@@ -67,8 +68,7 @@ def offset_of(date_s: int, sent_ms: int, received_ms: int) -> Offset:
     return Offset(date_s * 1000 - received_ms - 1, received_ms, date_s * 1000 + 999 - sent_ms, sent_ms)
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(NamedTuple):
     """The bounds of one response, and the number of its connection."""
 
     offset: Offset
@@ -109,7 +109,7 @@ def judged(before: ServerTime, heard: Heard, machine: Offset) -> ServerTime:
     both = narrowed(suspect.offset, offset)
     # One host behind one connection may repeat its wrong date. Only another connection is evidence.
     if heard.connection == suspect.connection:
-        return ServerTime(known, replace(suspect, offset=both))
+        return ServerTime(known, suspect._replace(offset=both))
     return ServerTime(both)
 
 

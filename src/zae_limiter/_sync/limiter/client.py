@@ -113,13 +113,9 @@ class BucketClient:
         partly: bool = False,
         known: Evaluated | None = None,
     ) -> Plan | Rejected | None:
-        """Return how a request is carried out, or that the cached view rejects it; None if limits must be read first.
+        """Return how a request is carried out, or its rejection by the cached view; None if limits must be read.
 
-        ``known`` are limits that were just read, and the progress that was made with that; None: those of the cache.
-        The other parameters are those of ``AcquireRequest``.
-
-        Raises:
-            ValidationError: The request can never be admitted.
+        ``known`` are limits that were just read; None: those of the cache. It raises as ``prepare`` does.
         """
         if known is not None:
             memory = self.caches.of(bucket)
@@ -131,8 +127,9 @@ class BucketClient:
                 # A name that cannot be hashed is refused by ``prepare``, with all other invalid names.
                 return None
             limits = memory.limits
-            fresh = limits is not None and limits.read_ms <= now[0] < limits.expires_ms
-            if limits is None or limits.terms is None or own is not None or not fresh:
+            if limits is None or limits.terms is None or own is not None:
+                return None
+            if not limits.read_ms <= now[0] < limits.expires_ms:
                 return None
             self.caches.hits += 1
             terms, progress = limits.terms, self._first
