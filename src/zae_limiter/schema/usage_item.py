@@ -6,6 +6,7 @@ Changes come at least once. A snapshot remembers, per shard of the bucket, the l
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from zae_limiter.core.names import USAGE_ATTRIBUTES
 from zae_limiter.core.outcome import Item
@@ -16,6 +17,7 @@ from zae_limiter.schema.operations import AttributeAbsent, Condition, Equals, Ke
 SEQUENCE_LENGTH = 40
 """Sequence numbers are padded to this length, so that they compare as text."""
 
+_MARKERS = 64
 _TOTAL_EVENTS = "total_events"
 _PART = "~"
 """Before the name of a limit: millitokens short of a whole token. No name of a limit begins so."""
@@ -45,13 +47,13 @@ def snapshot_key(bucket: keys.BucketKey, window: Window) -> Key:
 def add(usage: AddUsage, seen: str | None, ttl_s: int | None) -> Update:
     """Add to a snapshot, or begin it; ``seen`` is the last change of the shard it had counted, None for none yet."""
     marker = attributes.sequence_attribute(usage.bucket.shard_id)
-    unchanged: Condition = AttributeAbsent(marker) if seen is None else Equals(marker, seen)
     expiry = {} if ttl_s is None else {attributes.TTL: ttl_s}
+    key = usage.key
     return Update(
-        usage.key,
+        key,
         add={**_counted(usage.spent_milli), _TOTAL_EVENTS: usage.events},
-        set={**_description(usage), **expiry, marker: pad_sequence(usage.sequence)},
-        when=(unchanged,),
+        set={**_description(usage, key), **expiry, marker: pad_sequence(usage.sequence)},
+        when=_not_counted(marker) if seen is None else (Equals(marker, seen),),
     )
 
 
@@ -107,7 +109,13 @@ def _whole(item: Item, name: str) -> int:
     return part // 1000 if type(part) is int else 0
 
 
-def _description(usage: AddUsage) -> dict[str, str]:
+@lru_cache(_MARKERS)
+def _not_counted(marker: str) -> tuple[Condition, ...]:
+    """Require that nothing of a shard was counted yet; all first additions of a shard share it."""
+    return (AttributeAbsent(marker),)
+
+
+def _description(usage: AddUsage, key: Key) -> dict[str, str]:
     bucket, window = usage.bucket, usage.window
     return {
         attributes.ENTITY_ID: bucket.entity_id,
@@ -117,5 +125,5 @@ def _description(usage: AddUsage) -> dict[str, str]:
         "window_end": window.end,
         "GSI2PK": keys.gsi2_pk_resource(bucket.namespace_id, bucket.resource),
         "GSI2SK": keys.gsi2_sk_usage(window.key, bucket.entity_id),
-        **keys.gsi4_attributes(usage.key.pk),
+        **keys.gsi4_attributes(key.pk),
     }

@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from zae_limiter.core.errors import RepositoryClosedError
 from zae_limiter.core.outcome import Applied, Cancelled, Committed, Item, Missing, Refused
@@ -51,6 +51,8 @@ class _ClosedLock:
         self.release()
 
 
+_E = TypeVar("_E", str, Entry)
+
 _PlainKey = tuple[str, str]
 """The two parts of a key, equal to the key."""
 
@@ -74,10 +76,12 @@ class MemoryTable:
     def __init__(self) -> None:
         # Its release raises in a thread that does not hold it: so a caller that was interrupted knows whether it does.
         self._lock: threading.RLock | _ClosedLock = threading.RLock()
-        # Keys are plain tuples, and short orders are tuples: the garbage collector does not visit them.
+        # Keys are plain tuples, and short orders are tuples: the garbage collector does not visit them. Each object
+        # that is kept brings the next collection nearer, so the table's own orders have sort keys and no entries.
         self._items = Parts(dict[_PlainKey, dict[str, Any]])
         self._item_parts = self._items.parts
         self._idle = Parts(dict[_PlainKey, dict[str, Any]])
+        self._sort_keys = Parts(dict[str, list[str] | tuple[str, ...]])
         self._orders = Parts(dict[tuple[str, str], list[Entry] | tuple[Entry, ...]])
         # The keys in the order in which the sweep comes round to them, each with itself: the one object that every
         # dictionary has as this key.
@@ -128,25 +132,17 @@ class MemoryTable:
         """One page of a partition of the table or of an index."""
         wanted = range_of(query)
         start = start_of(query)
-        most = None if query.limit is None else query.limit + 1
+        before = wanted.below or (wanted.high and wanted.high + "\0")
         with self._lock:
             self._finish()
-            name = (query.index or "", query.pk)
-            order = self._orders.of(name).get(name, ())
-            low = bisect_left(order, (wanted.low,))
-            high = len(order)
-            if wanted.below:
-                high = bisect_left(order, (wanted.below,))
-            elif wanted.high:
-                high = bisect_left(order, (wanted.high + "\0",))
-            if query.descending:
-                high = high if start is None else min(high, bisect_left(order, start))
-                entries = order[max(low, high - most) if most else low : high][::-1]
-            else:
-                low = low if start is None else max(low, bisect_right(order, start))
-                entries = order[low : min(high, low + most) if most else high]
             if query.index is None:
-                return page_of(query, entries, [self._find(Key(pk, sk)) for _, pk, sk in entries])
+                sort_keys = self._sort_keys.of(query.pk).get(query.pk, ())
+                found = _cut(query, sort_keys, wanted.low, before or None, start and start[0])
+                entries: Sequence[Entry] = [(sk, query.pk, sk) for sk in found]
+                return page_of(query, entries, [self._find((query.pk, sk)) for sk in found])
+            name = (query.index, query.pk)
+            order = self._orders.of(name).get(name, ())
+            entries = _cut(query, order, (wanted.low,), (before,) if before else None, start)
         return page_of(query, entries, [keys_of(query, entry) for entry in entries])
 
     def write(self, operation: Write) -> Applied | Refused | Missing:
@@ -286,6 +282,7 @@ class MemoryTable:
             self._lock = _ClosedLock()
             self._items.clear()
             self._idle.clear()
+            self._sort_keys.clear()
             self._orders.clear()
             self._rounds.clear()
             self._opened.clear()
@@ -372,8 +369,7 @@ class MemoryTable:
 
     def _enter(self, place: IndexEntry, key: _PlainKey) -> None:
         """Give an item its place in an order."""
-        name, entry = (place.order, place.partition), (place.sort, *key)
-        orders = self._orders.of(name)
+        orders, name, entry = self._order_of(place, key)
         order = orders.get(name, ())
         index = bisect_left(order, entry)
         if index < len(order) and order[index] == entry:
@@ -386,8 +382,7 @@ class MemoryTable:
 
     def _leave(self, place: IndexEntry, key: _PlainKey) -> None:
         """Take an item out of an order."""
-        name, entry = (place.order, place.partition), (place.sort, *key)
-        orders = self._orders.of(name)
+        orders, name, entry = self._order_of(place, key)
         order = orders.get(name, ())
         index = bisect_left(order, entry)
         if index < len(order) and order[index] == entry:
@@ -397,3 +392,26 @@ class MemoryTable:
                 order = orders[name] = (*order[:index], *order[index + 1 :])
         if not order:
             orders.pop(name, None)
+
+    def _order_of(self, place: IndexEntry, key: _PlainKey) -> tuple[dict[Any, Any], Any, Any]:
+        """Return the dictionary that an order is in, the name it has there, and what stands in it for an item."""
+        index, partition, sort = place
+        if not index:
+            return self._sort_keys.of(partition), partition, sort
+        name = (index, partition)
+        return self._orders.of(name), name, (sort, *key)
+
+
+def _cut(query: Query, order: Sequence[_E], first: Any, end: Any, start: Any) -> Sequence[_E]:
+    """Return what a query reads of an order, and one more than its limit if there is more.
+
+    It reads from ``first`` on, and before ``end`` unless that is None. A next page goes on after ``start``.
+    """
+    most = None if query.limit is None else query.limit + 1
+    low = bisect_left(order, first)
+    high = len(order) if end is None else bisect_left(order, end)
+    if query.descending:
+        high = high if start is None else min(high, bisect_left(order, start))
+        return order[max(low, high - most) if most else low : high][::-1]
+    low = low if start is None else max(low, bisect_right(order, start))
+    return order[low : min(high, low + most) if most else high]

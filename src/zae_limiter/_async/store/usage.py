@@ -22,8 +22,10 @@ from zae_limiter_aggregator.apply import ApplyContext, Ask, Pause, Read, TableAn
 from zae_limiter_aggregator.plan import Count, Rules, accounts_of, groups
 from zae_limiter_aggregator.records import from_log
 
-# So few that the objects of one group die before a young garbage collection: survivors add up to a full one.
+# A table in memory keeps the snapshots, so the garbage collector runs while they are counted. It finds the objects of
+# one step alive, and such survivors add up to a full collection. So a step counts few changes.
 _CHANGES_AT_ONCE = 8
+_CHANGES_PER_STEP = 4
 _MOST_PER_PAGE = 100
 _RULES = Rules(apart=False)
 
@@ -79,13 +81,13 @@ class UsageStore:
     async def _count_some(self, log: ChangeLog) -> bool:
         """Count the oldest changes of the log, and trim it; False when there are no more."""
         logged = await log.changes(0, _CHANGES_AT_ONCE)
-        if logged:
-            records = [from_log(change) for change in logged]
-            accounts = accounts_of(record for record in records if record is not None)
-            for some in groups(accounts):
+        for start in range(0, len(logged), _CHANGES_PER_STEP):
+            records = [from_log(change) for change in logged[start : start + _CHANGES_PER_STEP]]
+            for some in groups(accounts_of(record for record in records if record is not None)):
                 # One group is a slice: other tasks run before the next.
                 await runtime.sleep(0)
                 await self._add(some)
+        if logged:
             await log.trim(logged[-1].sequence)
         return len(logged) == _CHANGES_AT_ONCE
 

@@ -350,8 +350,8 @@ class SqliteTable:
         """Write one item, with its places in the indexes, for that of a row; either may be absent."""
         old = row.item
         stood, stands = places(old), places(new)
-        cursor.executemany(_LEAVE, [(*place, *key) for place in stood if place.order and place not in stands])
-        cursor.executemany(_ENTER, [(*place, *key) for place in stands if place.order and place not in stood])
+        cursor.executemany(_LEAVE, [(*place, *key) for place in stood if place[0] and place not in stands])
+        cursor.executemany(_ENTER, [(*place, *key) for place in stands if place[0] and place not in stood])
         # Once, for another thread may turn it meanwhile.
         hour = self.hour
         opened = log.close(cursor, key, old, new, hour)
