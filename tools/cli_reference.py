@@ -12,6 +12,7 @@ import difflib
 import inspect
 import re
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ PROGRAM = "zae-limiter"
 # An option that at least this many commands have, with the same help, is described once.
 COMMON_FROM = 6
 
+_COLUMNS = 100
 _AS_WRITTEN = "\b"
 _CODE = re.compile(r"(?<![\w`/-])(--[a-z][a-z-]+|[A-Z]+(?:_[A-Z]+)+|(?:sqlite|dynamodb|memory)://[^\s,;`]*[^\s.,;`:])")
 
@@ -174,7 +176,7 @@ def _options(entry: Entry, common: Sequence[Row]) -> list[str]:
     also = [one for one in entry.options() if row(one, entry.context) in common]
     if also:
         names = ", ".join(f"`{_long(one)}`" for one in also)
-        parts.append(f"{'And' if own else 'With'} the [common options](#common-options) {names}.")
+        parts.append(_wrapped(f"{'And' if own else 'With'} the [common options](#common-options) {names}."))
     return parts
 
 
@@ -213,10 +215,15 @@ def _prose(text: str) -> list[str]:
     return [
         f"```text\n{inspect.cleandoc(one.partition(_AS_WRITTEN)[2])}\n```"
         if one.startswith(_AS_WRITTEN)
-        else _worded(" ".join(one.split()))
+        else _wrapped(_worded(" ".join(one.split())))
         for one in paragraphs
         if one.strip()
     ]
+
+
+def _wrapped(text: str) -> str:
+    """Return a paragraph in lines of at most 100 columns."""
+    return "\n".join(textwrap.wrap(text, _COLUMNS, break_long_words=False, break_on_hyphens=False))
 
 
 def _below(epilog: str) -> list[str]:
@@ -237,7 +244,7 @@ def _list_of(title: str, lines: Sequence[str]) -> str:
         rows = [f"| {match[1]} | {_worded(match[2])} |" for match in codes if match]
         return "\n".join(["| exit code | what it means |", "| --- | --- |", *rows])
     if len(lines) < 2:
-        return f"{title}: {code(lines[0])}" if lines else _worded(title)
+        return _wrapped(f"{title}: {code(lines[0])}" if lines else _worded(title))
     return "\n".join([f"{title}:", "", "```text", *lines, "```"])
 
 

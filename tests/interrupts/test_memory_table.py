@@ -46,8 +46,10 @@ def check(table):
     """Require that items, orders and the log are consistent."""
     items = stored(table)
     orders = [one for part in table._orders.parts for one in part.items()]
+    for part in table._sort_keys.parts:
+        orders += [(("", pk), [(sk, pk, sk) for sk in sort_keys]) for pk, sort_keys in part.items()]
     listed = {(order, partition, entry) for (order, partition), entries in orders for entry in entries}
-    expected = {(p.order, p.partition, (p.sort, *key)) for key, found in items.items() for p in places(found)}
+    expected = {(*place[:2], (place[2], *key)) for key, found in items.items() for place in places(found)}
 
     assert expected == listed
     assert set(items) == set(table._rounds)

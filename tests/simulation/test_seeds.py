@@ -28,6 +28,9 @@ FOUND = {
     "an expiry time from a clock before the baseline": plan_of(1406).reduced(
         4, 29, ("copy", "crash", "delete", "late", "lost-request", "lost-response", "shards")
     ),
+    "a bucket created by the time of an earlier plan": plan_of(279).reduced(
+        1, 1, ("cancel", "crash", "lost-request", "own-limits")
+    ),
 }
 """Runs that once found a bug of the limiter or of a check, by what was wrong."""
 

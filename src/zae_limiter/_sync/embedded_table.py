@@ -39,7 +39,7 @@ _ITEMS_PER_SWEEP = 4 * _WRITES_BETWEEN_UPKEEP
 _KEYS_PER_DELETE = 100
 # A slice makes fewer objects than the garbage collector's threshold for a young collection. With more, objects would
 # survive several collections, until a full collection stops everything during a report.
-_BUCKETS_PER_LOOK = 32
+_BUCKETS_PER_LOOK = 8
 _ITEMS_PER_PAGE = 50
 _KEYS_IN_PASSING = 32
 """A read of more keys than this belongs to a report and not to an acquire."""
@@ -152,16 +152,25 @@ class EmbeddedTable:
         self.now()
         self._give_way()
         self._count(_BUCKETS_PER_LOOK)
-        return self._read_when_free(self._log_some, start)
+        try:
+            return self._log_some(start)
+        except Busy:
+            return self._read_when_free(self._log_some, start)
 
     def changes(self, after: int, limit: int) -> list[Change]:
         """Return at most ``limit`` logged changes after a sequence number, in order."""
         self._give_way()
-        return self._read_when_free(lambda span: self._table.changes(*span), (after, limit))
+        try:
+            return self._table.changes(after, limit)
+        except Busy:
+            return self._read_when_free(lambda span: self._table.changes(*span), (after, limit))
 
     def trim(self, up_to: int) -> None:
         """Delete the logged changes up to and including a sequence number."""
-        self._read_when_free(self._table.trim, up_to)
+        try:
+            self._table.trim(up_to)
+        except Busy:
+            self._read_when_free(self._table.trim, up_to)
 
     def size(self) -> TableSize:
         """Return the size of the table; a file is measured on a thread.

@@ -7,6 +7,7 @@ unchanged, and advances it in the same write. So every change is counted once.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from zae_limiter.core.names import USAGE_ATTRIBUTES
 from zae_limiter.core.outcome import Item
@@ -17,6 +18,7 @@ from zae_limiter.schema.operations import AttributeAbsent, Condition, Equals, Ke
 SEQUENCE_LENGTH = 40
 """Sequence numbers are padded with zeros to this length, so that they compare as text."""
 
+_MARKERS = 64
 _TOTAL_EVENTS = "total_events"
 _PART = "~"
 """Prefix of a counter of millitokens short of a whole token. No limit name begins with it."""
@@ -51,13 +53,13 @@ def add(usage: AddUsage, seen: str | None, ttl_s: int | None) -> Update:
     marker = attributes.sequence_attribute(usage.bucket.shard_id)
     # Hazard: two functions may count the same change at the same time. Only the first one finds the
     # marker that it read; the other is refused, reads again, and skips what is counted.
-    unchanged: Condition = AttributeAbsent(marker) if seen is None else Equals(marker, seen)
     expiry = {} if ttl_s is None else {attributes.TTL: ttl_s}
+    key = usage.key
     return Update(
-        usage.key,
+        key,
         add={**_counted(usage.spent_milli), _TOTAL_EVENTS: usage.events},
-        set={**_description(usage), **expiry, marker: pad_sequence(usage.sequence)},
-        when=(unchanged,),
+        set={**_description(usage, key), **expiry, marker: pad_sequence(usage.sequence)},
+        when=_not_counted(marker) if seen is None else (Equals(marker, seen),),
     )
 
 
@@ -113,7 +115,13 @@ def _whole(item: Item, name: str) -> int:
     return part // 1000 if type(part) is int else 0
 
 
-def _description(usage: AddUsage) -> dict[str, str]:
+@lru_cache(_MARKERS)
+def _not_counted(marker: str) -> tuple[Condition, ...]:
+    """Require that nothing of a shard was counted yet; all first additions of a shard share it."""
+    return (AttributeAbsent(marker),)
+
+
+def _description(usage: AddUsage, key: Key) -> dict[str, str]:
     bucket, window = usage.bucket, usage.window
     return {
         attributes.ENTITY_ID: bucket.entity_id,
@@ -123,5 +131,5 @@ def _description(usage: AddUsage) -> dict[str, str]:
         "window_end": window.end,
         "GSI2PK": keys.gsi2_pk_resource(bucket.namespace_id, bucket.resource),
         "GSI2SK": keys.gsi2_sk_usage(window.key, bucket.entity_id),
-        **keys.gsi4_attributes(usage.key.pk),
+        **keys.gsi4_attributes(key.pk),
     }

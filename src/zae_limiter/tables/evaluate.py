@@ -3,7 +3,7 @@
 A write makes a new dictionary and never changes the old one. An item that was returned to a caller stays valid.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.outcome import Item, Missing, Refused
@@ -22,12 +22,11 @@ KEY_ATTRIBUTES = frozenset(_KEYS).union(*((pk, sk) for _, pk, sk in _INDEX_KEYS)
 _PLAIN = frozenset((str, int, bool, type(None)))
 
 
-class IndexEntry(NamedTuple):
-    """The position of an item: in an index (``order``, "" for the table itself), in a partition, by a sort key."""
+IndexEntry = tuple[str, str, str]
+"""The position of an item: an index ("" for the table itself), a partition of it, and a sort key.
 
-    order: str
-    partition: str
-    sort: str
+A plain tuple: once the garbage collector has seen it, it is not tracked any more, as a NamedTuple would be.
+"""
 
 
 def apply(operation: Operation, old: Item) -> dict[str, Any] | Refused | Missing:
@@ -112,14 +111,14 @@ def places(item: Item) -> tuple[IndexEntry, ...]:
     """
     if not item:
         return ()
-    found = [IndexEntry("", item["PK"], item["SK"])]
+    found = [("", item["PK"], item["SK"])]
     for index, pk_name, sk_name in _INDEX_KEYS:
         if pk_name in item or sk_name in item:
             for name in (pk_name, sk_name):
                 if name in item:
                     _check_key_string(name, item[name])
             if pk_name in item and sk_name in item:
-                found.append(IndexEntry(index, item[pk_name], item[sk_name]))
+                found.append((index, item[pk_name], item[sk_name]))
     return tuple(found)
 
 

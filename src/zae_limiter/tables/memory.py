@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from zae_limiter.core.errors import RepositoryClosedError
 from zae_limiter.core.outcome import Applied, Cancelled, Committed, Item, Missing, Refused
@@ -48,6 +48,8 @@ class _ClosedLock:
         self.release()
 
 
+_E = TypeVar("_E", str, Entry)
+
 _PlainKey = tuple[str, str]
 """The two parts of a key; the tuple is equal to the key."""
 
@@ -74,11 +76,12 @@ class MemoryTable:
     def __init__(self) -> None:
         # An RLock: its release raises in a thread that does not hold it. An interrupted caller may not know if it does.
         self._lock: threading.RLock | _ClosedLock = threading.RLock()
-        # Keys and short orders are plain tuples of strings: the garbage collector stops visiting these, which saves
-        # long collections.
+        # Keys and short orders are plain tuples of strings: the garbage collector stops visiting these. Each object
+        # that is kept brings the next collection nearer, so the table's own orders have sort keys and no entries.
         self._items = Parts(dict[_PlainKey, dict[str, Any]])
         self._item_parts = self._items.parts
         self._idle = Parts(dict[_PlainKey, dict[str, Any]])
+        self._sort_keys = Parts(dict[str, list[str] | tuple[str, ...]])
         self._orders = Parts(dict[tuple[str, str], list[Entry] | tuple[Entry, ...]])
         # The keys in the order of the sweep. The value is the key itself: all dictionaries use this one object.
         self._rounds = Parts(OrderedDict[_PlainKey, _PlainKey])
@@ -129,27 +132,18 @@ class MemoryTable:
         """Return one page of a partition of the table or of an index."""
         wanted = range_of(query)
         start = start_of(query)
-        # One entry more than the limit shows whether another page follows.
-        most = None if query.limit is None else query.limit + 1
+        # No string sorts between a string and the same string with "\0" appended.
+        before = wanted.below or (wanted.high and wanted.high + "\0")
         with self._lock:
             self._finish()
-            name = (query.index or "", query.pk)
-            order = self._orders.of(name).get(name, ())
-            low = bisect_left(order, (wanted.low,))
-            high = len(order)
-            if wanted.below:
-                high = bisect_left(order, (wanted.below,))
-            elif wanted.high:
-                # No string sorts between a string and the same string with "\0" appended.
-                high = bisect_left(order, (wanted.high + "\0",))
-            if query.descending:
-                high = high if start is None else min(high, bisect_left(order, start))
-                entries = order[max(low, high - most) if most else low : high][::-1]
-            else:
-                low = low if start is None else max(low, bisect_right(order, start))
-                entries = order[low : min(high, low + most) if most else high]
             if query.index is None:
-                return page_of(query, entries, [self._find(Key(pk, sk)) for _, pk, sk in entries])
+                sort_keys = self._sort_keys.of(query.pk).get(query.pk, ())
+                found = _cut(query, sort_keys, wanted.low, before or None, start and start[0])
+                entries: Sequence[Entry] = [(sk, query.pk, sk) for sk in found]
+                return page_of(query, entries, [self._find((query.pk, sk)) for sk in found])
+            name = (query.index, query.pk)
+            order = self._orders.of(name).get(name, ())
+            entries = _cut(query, order, (wanted.low,), (before,) if before else None, start)
         return page_of(query, entries, [keys_of(query, entry) for entry in entries])
 
     def write(self, operation: Write) -> Applied | Refused | Missing:
@@ -291,6 +285,7 @@ class MemoryTable:
             self._lock = _ClosedLock()
             self._items.clear()
             self._idle.clear()
+            self._sort_keys.clear()
             self._orders.clear()
             self._rounds.clear()
             self._opened.clear()
@@ -378,8 +373,7 @@ class MemoryTable:
 
     def _add_entry(self, added: IndexEntry, key: _PlainKey) -> None:
         """Insert an item into the order of the table or of an index, unless it is there."""
-        name, entry = (added.order, added.partition), (added.sort, *key)
-        orders = self._orders.of(name)
+        orders, name, entry = self._order_of(added, key)
         order = orders.get(name, ())
         index = bisect_left(order, entry)
         if index < len(order) and order[index] == entry:
@@ -392,8 +386,7 @@ class MemoryTable:
 
     def _remove_entry(self, removed: IndexEntry, key: _PlainKey) -> None:
         """Remove an item from the order of the table or of an index, if it is there."""
-        name, entry = (removed.order, removed.partition), (removed.sort, *key)
-        orders = self._orders.of(name)
+        orders, name, entry = self._order_of(removed, key)
         order = orders.get(name, ())
         index = bisect_left(order, entry)
         if index < len(order) and order[index] == entry:
@@ -403,3 +396,26 @@ class MemoryTable:
                 order = orders[name] = (*order[:index], *order[index + 1 :])
         if not order:
             orders.pop(name, None)
+
+    def _order_of(self, place: IndexEntry, key: _PlainKey) -> tuple[dict[Any, Any], Any, Any]:
+        """Return the dictionary that has an order, its name there, and the entry of an item in it."""
+        index, partition, sort = place
+        if not index:
+            return self._sort_keys.of(partition), partition, sort
+        name = (index, partition)
+        return self._orders.of(name), name, (sort, *key)
+
+
+def _cut(query: Query, order: Sequence[_E], first: Any, end: Any, start: Any) -> Sequence[_E]:
+    """Return the entries of an order that a query reads, from ``first`` on and before ``end``; None is no end.
+
+    One entry more than the limit shows whether another page follows. A next page begins after ``start``.
+    """
+    most = None if query.limit is None else query.limit + 1
+    low = bisect_left(order, first)
+    high = len(order) if end is None else bisect_left(order, end)
+    if query.descending:
+        high = high if start is None else min(high, bisect_left(order, start))
+        return order[max(low, high - most) if most else low : high][::-1]
+    low = low if start is None else max(low, bisect_right(order, start))
+    return order[low : min(high, low + most) if most else high]

@@ -38,14 +38,22 @@ async def take_new(client: "NetworkedClient", request: AcquireRequest) -> Admitt
         if taken is not None:
             return taken
         # The transaction may have been refused: the cached views are newer than the plan.
-        looked = Evaluated(plan.terms, plan.progress)
-        bucket, consume, own, until_s, partly, _ = request
-        again = client.plan(bucket, consume, client.now(), own, until_s, partly, looked)
-        assert again is not None, "the limits were read"
-        if isinstance(again, Rejected):
-            return again
-        plan = again
+        plan = _planned_again(client, plan)
+        if isinstance(plan, Rejected):
+            return plan
     return await client.carry_out(plan)
+
+
+def _planned_again(client: "NetworkedClient", plan: Plan) -> Plan | Rejected:
+    """Return a plan by what is cached now and by the time now.
+
+    Its reads may be the first responses that show the server's time. A bucket that is created by the time of an
+    earlier plan would be dated by a machine's clock that may be wrong.
+    """
+    bucket, consume, own, until_s, partly, _, _, terms, _, _, _, progress = plan
+    again = client.plan(bucket, consume, client.now(), own, until_s, partly, Evaluated(terms, progress))
+    assert again is not None, "the limits were read"
+    return again
 
 
 async def _take_chain(
@@ -66,8 +74,14 @@ async def _take_chain(
         if isinstance(found, Rejected):
             return found
         plans.append(found)
-    writes = [write for one in plans if (write := _write_of(client, one)) is not None]
-    return await _transact(client, plans, writes) if len(writes) == len(plans) else None
+    current: list[Plan] = []
+    for one in plans:
+        again = _planned_again(client, one)
+        if isinstance(again, Rejected):
+            return again
+        current.append(again)
+    writes = [write for one in current if (write := _write_of(client, one)) is not None]
+    return await _transact(client, current, writes) if len(writes) == len(current) else None
 
 
 async def _transact(

@@ -22,8 +22,10 @@ from zae_limiter_aggregator.apply import ApplyContext, Ask, Pause, Read, TableAn
 from zae_limiter_aggregator.plan import Count, Rules, accounts_of, groups
 from zae_limiter_aggregator.records import from_log
 
-# The objects of one group must be freed before a young garbage collection. Survivors would cause a full collection.
+# A table in memory keeps the snapshots, so the garbage collector runs while they are counted. The objects of one step
+# survive such a collection, and enough survivors cause a full one. So a step counts few changes.
 _CHANGES_AT_ONCE = 8
+_CHANGES_PER_STEP = 4
 _MOST_PER_PAGE = 100
 _RULES = Rules(apart=False)
 
@@ -80,13 +82,13 @@ class UsageStore:
     def _count_some(self, log: ChangeLog) -> bool:
         """Count the oldest changes of the log, and trim it; return False if there are no more."""
         logged = log.changes(0, _CHANGES_AT_ONCE)
-        if logged:
-            records = [from_log(change) for change in logged]
-            accounts = accounts_of(record for record in records if record is not None)
-            for some in groups(accounts):
+        for start in range(0, len(logged), _CHANGES_PER_STEP):
+            records = [from_log(change) for change in logged[start : start + _CHANGES_PER_STEP]]
+            for some in groups(accounts_of(record for record in records if record is not None)):
                 # Other tasks run between two groups.
                 runtime.sleep(0)
                 self._add(some)
+        if logged:
             # Last: after an interrupt, changes are counted again, and the markers of the snapshots skip them.
             log.trim(logged[-1].sequence)
         return len(logged) == _CHANGES_AT_ONCE

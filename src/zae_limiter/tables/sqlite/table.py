@@ -355,8 +355,8 @@ class SqliteTable:
         """Replace an item and its index entries; an empty ``new`` deletes it, and an empty row has no old item."""
         old = row.item
         old_entries, new_entries = places(old), places(new)
-        cursor.executemany(_LEAVE, [(*one, *key) for one in old_entries if one.order and one not in new_entries])
-        cursor.executemany(_ENTER, [(*one, *key) for one in new_entries if one.order and one not in old_entries])
+        cursor.executemany(_LEAVE, [(*one, *key) for one in old_entries if one[0] and one not in new_entries])
+        cursor.executemany(_ENTER, [(*one, *key) for one in new_entries if one[0] and one not in old_entries])
         # Read once, because another thread may set the next hour meanwhile.
         hour = self.hour
         opened = log.close(cursor, key, old, new, hour)
