@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from zae_limiter.core.errors import ValidationError
-from zae_limiter.runtime.threads import Lock, Parallel, finish, in_background, in_thread, outlast, sleep
+from zae_limiter.runtime.threads import Lock, Parallel, finish, in_background, in_thread, sleep
 
 
 def returning(value):
@@ -156,29 +156,6 @@ def test_in_background_skips_the_work_if_no_thread_can_be_started(monkeypatch):
     in_background(made.append, "ran")
 
     assert [True] == made
-
-
-def test_outlast_without_cancellation_returns_the_result():
-    """Nothing is undone."""
-    undone = []
-
-    def undo(result):
-        undone.append(result)
-
-    assert "taken" == outlast(lambda: returning("taken"), undo)
-    assert [] == undone
-
-
-def test_outlast_of_failing_work_raises_without_undoing():
-    """Failed work has no result to undo."""
-    undone = []
-
-    def undo(result):
-        undone.append(result)
-
-    with pytest.raises(KeyError):
-        outlast(lambda: failing(KeyError("failed")), undo)
-    assert [] == undone
 
 
 def test_finish_without_cancellation_returns_the_result():

@@ -36,7 +36,6 @@ from zae_limiter.core.acquire import (
     Resolve,
     Take,
     amounts_of,
-    covers,
     is_known_short,
     limit_levels,
     statuses,
@@ -150,39 +149,6 @@ class TestKnownShort:
         seen = view(with_balances(created(stored(RPS, RPM)), rps=-50_000))
 
         assert not is_known_short(seen, TERMS, [(0, 1_000)], at(NOON), 1_000)
-
-
-class TestCovers:
-    """The quick check that a view has the tokens: it is never true of a bucket that lacks them."""
-
-    @given(
-        limit=some.limits, tk=st.integers(-20_000, 20_000), elapsed=st.integers(-10, 10_000), tokens=st.integers(0, 30)
-    )
-    def test_covers_is_never_true_of_a_bucket_that_lacks_the_tokens(
-        self, limit: Limit, tk: int, elapsed: int, tokens: int
-    ) -> None:
-        """It is always true of one that has them, once its baseline is reached."""
-        item = {**created(stored(limit)), f"b_{limit.name}_tk": tk}
-        now_ms = NOON + elapsed
-        enough = level(item, limit.name, now_ms) >= tokens * 1000
-
-        found = covers(view(item), {limit.name: tokens}, now_ms)
-
-        assert found == (enough and elapsed >= 0)
-
-    def test_covers_ignores_limits_that_the_bucket_does_not_have(self) -> None:
-        """A parent limits only some of a request."""
-        assert covers(view(created(TERMS)), {"other": 10**9}, NOON)
-
-    def test_covers_is_false_for_one_shard_of_several(self) -> None:
-        """Another shard may have the tokens, so the exact check decides."""
-        shards = many_shards.looks(many_shards.grown(TERMS, [0]), NOON, TERMS)
-
-        assert not covers(shards[0], {"rps": 0}, NOON)
-
-    def test_covers_is_false_for_an_amount_that_is_no_number(self) -> None:
-        """The exact check raises the error."""
-        assert not covers(view(created(TERMS)), {"rps": "1"}, NOON)  # type: ignore[dict-item] # what is tested
 
 
 class TestRejecting:

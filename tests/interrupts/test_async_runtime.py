@@ -8,7 +8,7 @@ import zae_limiter.runtime.aio as runtime
 from tests.interrupts.interrupt_at import Interrupt, KeyInterrupt, every_interrupt
 from tests.interrupts.loops import quiet_loop, run, wait_for_all
 from zae_limiter.aws.shared_call import SharedCall
-from zae_limiter.runtime.aio import Lock, Parallel, Slot, finish, finish_in_place, outlast, shared, within
+from zae_limiter.runtime.aio import Lock, Parallel, Slot, finish, finish_in_place, shared, within
 
 KINDS = [Interrupt, KeyInterrupt]
 pytestmark = [
@@ -49,7 +49,6 @@ async def set_later():
 WAITS = {
     "finish": lambda: finish(waiting),
     "finish_in_place": lambda: finish_in_place(waiting),
-    "outlast": lambda: outlast(waiting, undo),
     "run": lambda: Parallel().run([waiting, waiting]),
     "run_to_end": lambda: Parallel().run_to_end([waiting, waiting]),
     "within": lambda: within(1, waiting),
@@ -71,7 +70,7 @@ def test_wait_interrupted_at_any_bytecode_ends(loop, name, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["finish", "finish_in_place", "outlast", "run_to_end"])
+@pytest.mark.parametrize("name", ["finish", "finish_in_place", "run_to_end"])
 def test_wait_interrupted_at_any_bytecode_lets_its_loop_shut_down(name, kind):
     """Cancelled callers wait for the end of their calls, so these must end."""
     with quiet_loop() as loop:

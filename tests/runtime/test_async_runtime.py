@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from zae_limiter.runtime.aio import Parallel, finish, finish_in_place, in_thread, outlast
+from zae_limiter.runtime.aio import Parallel, finish, finish_in_place, in_thread
 
 
 class Call:
@@ -126,88 +126,14 @@ async def test_blocking_call_on_a_thread_leaves_the_loop_free():
     assert await blocked
 
 
-async def test_lasting_work_when_cancelled_is_finished_then_undone():
-    """Tokens that were taken for a cancelled caller are credited."""
-    call, undo = Call("taken"), Call()
-    undo.let_go.set()
-    task = asyncio.create_task(outlast(call, undo))
-    await call.begun.wait()
-    task.cancel()
-    await turns()
-    before = (task.done(), undo.begun.is_set())
-    call.let_go.set()
-
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert (False, False) == before
-    assert ("done", "taken") == undo.ending
-
-
-async def test_lasting_work_cancelled_many_times_is_finished_and_undone():
-    """Neither the call nor the undo is interrupted."""
-    call, undo = Call("taken"), Call()
-    task = asyncio.create_task(outlast(call, undo))
-    await call.begun.wait()
-    for _ in range(3):
-        task.cancel()
-        await turns()
-    call.let_go.set()
-    await undo.begun.wait()
-    for _ in range(3):
-        task.cancel()
-        await turns()
-    undo.let_go.set()
-
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert (("done",), ("done", "taken")) == (call.ending, undo.ending)
-
-
-async def test_lasting_work_that_ended_just_before_the_cancellation_is_undone():
-    """A result that never reached the caller is undone."""
-    call, undo = Call("taken"), Call()
-    undo.let_go.set()
-    task = asyncio.create_task(outlast(call, undo))
-    await call.begun.wait()
-    call.let_go.set()
-    await turns(1)
-    ended = call.ending
-    task.cancel()
-
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert ("done",) == ended
-    assert ("done", "taken") == undo.ending
-
-
-async def test_lasting_work_that_fails_after_the_cancellation_is_its_cause(logged):
-    """The cancellation is raised with the error as its cause; there is nothing to undo."""
-    error = KeyError("failed")
-    call, undo = Call(error=error), Call()
-    task = asyncio.create_task(outlast(call, undo))
-    await call.begun.wait()
-    task.cancel()
-    await turns()
-    call.let_go.set()
-
-    with pytest.raises(asyncio.CancelledError) as caught:
-        await task
-    cause = caught.value.__cause__
-    del task, caught
-    gc.collect()
-    assert error is cause
-    assert not undo.begun.is_set()
-    assert [] == logged
-
-
-async def test_undo_that_fails_is_the_cause_of_the_cancellation(logged):
+async def test_finishing_work_that_fails_after_the_cancellation_is_its_cause(logged):
     """The cancellation is raised with the error as its cause."""
     error = KeyError("failed")
-    call, undo = Call(), Call(error=error)
-    undo.let_go.set()
-    task = asyncio.create_task(outlast(call, undo))
+    call = Call(error=error)
+    task = asyncio.create_task(finish(call))
     await call.begun.wait()
     task.cancel()
+    await turns()
     call.let_go.set()
 
     with pytest.raises(asyncio.CancelledError) as caught:
@@ -219,27 +145,23 @@ async def test_undo_that_fails_is_the_cause_of_the_cancellation(logged):
     assert [] == logged
 
 
-async def test_lasting_work_that_cancels_itself_is_not_undone():
+async def test_finishing_work_that_cancels_itself_is_cancelled():
     """It has no result."""
 
     async def cancelled():
         raise asyncio.CancelledError
 
-    undo = Call()
     with pytest.raises(asyncio.CancelledError):
-        await outlast(cancelled, undo)
-
-    assert not undo.begun.is_set()
+        await finish(cancelled)
 
 
-async def test_timeout_around_lasting_work_raises_timeout_error():
+async def test_timeout_around_finishing_work_raises_timeout_error():
     """Waiting after the cancellation does not confuse asyncio's own scopes."""
-    call, undo = Call("taken"), Call()
-    undo.let_go.set()
+    call = Call("taken")
 
     async def limited():
         async with asyncio.timeout(0):
-            await outlast(call, undo)
+            await finish(call)
 
     task = asyncio.create_task(limited())
     await call.begun.wait()
@@ -248,7 +170,7 @@ async def test_timeout_around_lasting_work_raises_timeout_error():
 
     with pytest.raises(TimeoutError):
         await task
-    assert ("done", "taken") == undo.ending
+    assert ("done",) == call.ending
 
 
 async def test_finishing_work_when_cancelled_is_finished():

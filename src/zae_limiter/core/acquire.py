@@ -234,29 +234,6 @@ def is_fresh(view: View[Any], terms: EffectiveLimits, now_ms: int, trust_ms: int
     return 0 <= now_ms - view.seen_ms < trust_ms and view.layout.follows(terms)
 
 
-def covers(view: View[Any], consume: dict[str, int], low_ms: int) -> bool:
-    """Return whether a view surely has the tokens at the earliest time. Limits that it lacks are ignored.
-
-    This is a quick test before ``is_known_short``. False only means that the exact test is needed.
-    """
-    layout = view.layout
-    shared = layout.shared
-    if shared.shard_count != 1 or low_ms < layout.start_ms:
-        return False
-    positions, numbers = shared.positions, view.numbers
-    for name, amount in consume.items():
-        position = positions.get(name)
-        if position is not None:
-            if type(amount) is not int:
-                return False
-            share, needed = shared.shares[position], amount * 1000
-            lacking = needed - numbers[position] + layout.grids[position]
-            # Inlined, because it runs for every acquire that cascades.
-            if needed > share.capacity_milli or lacking > low_ms * share.amount_milli // share.period_ms:
-                return False
-    return True
-
-
 def is_known_short(view: View[Any], terms: EffectiveLimits, amounts: Amounts, now: TimeBounds, trust_ms: int) -> bool:
     """Return whether a fresh view shows that a bucket lacks the tokens, so that no other bucket need be written."""
     return is_fresh(view, terms, now[1], trust_ms) and _is_short(view, amounts, now)

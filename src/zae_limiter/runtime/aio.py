@@ -14,23 +14,6 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, TypeVarTuple, cast,
 
 from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
 
-__all__ = [
-    "Background",
-    "Lock",
-    "Mutex",
-    "Parallel",
-    "ParallelMode",
-    "Slot",
-    "finish",
-    "finish_in_place",
-    "in_background",
-    "in_thread",
-    "outlast",
-    "shared",
-    "sleep",
-    "within",
-]
-
 ParallelMode = Literal["auto", "gevent", "threadpool", "serial"]
 
 _LOOK_S = 0.25
@@ -70,7 +53,7 @@ class Parallel:
         """Run the calls, wait for all to end, and return their results.
 
         If some fail, the error of the first of them is raised. A caller that is cancelled cancels all calls, still
-        waits for all, and their results are lost: calls with effects belong inside `outlast`.
+        waits for all, and their results are lost: calls with effects belong inside `finish`.
         """
         if not calls:
             return []
@@ -229,28 +212,6 @@ def in_background(call: Callable[[*Ts], object], *args: *Ts) -> None:
     # Thread.start() waits for the new thread. An interrupt of that wait may keep a lock that the new thread needs.
     with suppress(RuntimeError):
         _thread.start_new_thread(call, args)
-
-
-async def outlast(call: Callable[[], Awaitable[T]], undo: Callable[[T], Awaitable[object]]) -> T:
-    """Run a call to its end even if the caller is cancelled; undo its result in that case.
-
-    A cancelled caller waits for the result, runs ``undo`` with it, and raises the first cancellation. An error of the
-    call or of the undo becomes its cause. The call starts in the next iteration of the loop.
-    """
-    # Without a running loop this raises. It comes first, because a coroutine made before it would never be awaited.
-    loop = asyncio.get_running_loop()
-    detached = _Detached(_awaited(call), loop)
-    detached.start()
-    cancellation = await detached.ended()
-    if cancellation is None:
-        return detached.result()
-    failure = detached.failure
-    if failure is None:
-        undoing = _Detached(_awaited(lambda: undo(detached.result())), loop)
-        undoing.start()
-        await undoing.ended()
-        failure = undoing.failure
-    raise cancellation from failure
 
 
 async def finish(call: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:

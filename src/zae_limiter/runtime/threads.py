@@ -20,24 +20,6 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, TypeVarTuple, cast,
 from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
 from zae_limiter.process import renew_in_copies
 
-__all__ = [
-    "Background",
-    "Lock",
-    "Mutex",
-    "Parallel",
-    "ParallelMode",
-    "Promise",
-    "Slot",
-    "finish",
-    "finish_in_place",
-    "in_background",
-    "in_thread",
-    "outlast",
-    "shared",
-    "sleep",
-    "within",
-]
-
 ParallelMode = Literal["auto", "gevent", "threadpool", "serial"]
 
 _JOIN_S = 1.0
@@ -400,11 +382,6 @@ def in_background(call: Callable[[*Ts], object], *args: *Ts) -> None:
     # Thread.start() waits for the new thread. An interrupt of that wait may keep a lock that the new thread needs.
     with suppress(RuntimeError):
         _thread.start_new_thread(call, args)
-
-
-def outlast(call: Callable[[], T], undo: Callable[[T], object]) -> T:
-    """Make the call; a thread cannot be cancelled, so ``undo`` is never used."""
-    return call()
 
 
 def finish(call: Callable[[*Ts], T], *args: *Ts) -> T:

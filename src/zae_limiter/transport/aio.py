@@ -24,6 +24,7 @@ from zae_limiter.process import renew_in_copies
 from zae_limiter.tables.dynamodb.http_parser import BrokenResponseError, HttpResponse, HttpResponseReader
 from zae_limiter.tables.dynamodb.requests import DynamoDbCall
 from zae_limiter.tables.dynamodb.signing import Endpoint, Signer
+from zae_limiter.transport import RestorableTransport
 
 _MOST_CONNECTIONS = 64
 _LONGEST_IDLE_S = 20.0
@@ -35,7 +36,7 @@ _numbers = count(1)
 """Numbers of connections; `ServerClock` trusts an unexpected time only if two connections report it."""
 
 
-class Transport:
+class Transport(RestorableTransport):
     """Makes calls to one endpoint, over at most 64 connections."""
 
     def __init__(self, account: Account, clock: Clock, server: ServerClock) -> None:
@@ -47,17 +48,6 @@ class Transport:
         self._closed = False
         self._keys = KeyRenewal(account, clock.monotonic_s)
         renew_in_copies(self)
-
-    def renew(self, *, restored: bool) -> None:
-        """Drop connections, forget the server's time and check credentials, in a restored copy of the process.
-
-        A forked child opens its own connections at its first call, and the time that its parent learned stays valid.
-        """
-        if not restored:
-            return
-        self._drop_connections()
-        self._server.forget()
-        self._keys.check_soon()
 
     async def call(self, call: DynamoDbCall, until_s: float) -> HttpResponse | Unavailable:
         """Send one request, once; ``until_s`` is the deadline by the monotonic clock."""

@@ -8,7 +8,7 @@ from zae_limiter._async.limiter.shards import ShardClient
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.caches.buckets import BucketId, Remembered
 from zae_limiter.caches.request import AcquireRequest, OwnLimits, Rejected, about
-from zae_limiter.core.acquire import LevelOfLimit, covers, is_fresh, is_known_short, limit_levels, statuses
+from zae_limiter.core.acquire import LevelOfLimit, is_fresh, is_known_short, limit_levels, statuses
 from zae_limiter.core.errors import NoLimitsInForceError, RateLimiterUnavailable
 from zae_limiter.core.multi_shard import combined
 from zae_limiter.core.status import LimitStatus
@@ -42,8 +42,6 @@ class BucketLevels:
         bucket = request.bucket
         memory = self._caches.buckets.get(bucket)
         if memory is None or memory.view is None:
-            return None
-        if request.partly and covers(memory.view, request.consume, self._table.now()[0]):
             return None
         terms = self._resolver.known_terms(bucket, request.own)
         if terms is None:
