@@ -36,10 +36,6 @@ async def waiting():
     return "done"
 
 
-async def undo(_):
-    """Undo nothing."""
-
-
 async def set_later():
     slot = Slot()
     asyncio.get_running_loop().call_later(0.001, slot.set, "value")

@@ -1,21 +1,14 @@
-"""One signed DynamoDB call, written by hand for asyncio and for threads; and the part that both share."""
+"""Sends one signed DynamoDB request: one module for asyncio, one for threads, and here what both share."""
 
-from typing import Protocol
-
-
-class _ServerTime(Protocol):
-    def forget(self) -> None: ...
-
-
-class _Keys(Protocol):
-    def check_soon(self) -> None: ...
+from zae_limiter.aws.key_renewal import KeyRenewal
+from zae_limiter.clock import ServerClock
 
 
 class RestorableTransport:
     """The part of a transport that a restored copy of the process needs."""
 
-    _server: _ServerTime
-    _keys: _Keys
+    _server: ServerClock
+    _keys: KeyRenewal
 
     def renew(self, *, restored: bool) -> None:
         """Drop connections, forget the server's time and check credentials, in a restored copy of the process.
