@@ -395,16 +395,18 @@ class _Watch:
         # The number of steps each had made at the last check; -1 if it waited then, or was not checked yet.
         self.seen: dict[_Detached[Any], int] = {}
         self.look_at_s = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timers: list[asyncio.TimerHandle] = []
 
     def look_later(self) -> None:
-        """Schedule the next check, in place of one that an interrupt may have removed."""
+        """Schedule the next check, and a second one in case that an interrupt ends the first before it begins."""
         # Cleared first: an interrupt between the next lines must not leave a due time without a timer.
         self.look_at_s = 0.0
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self.loop.call_later(_LOOK_S, self._look)
-        self.look_at_s = self.loop.time() + 2 * _LOOK_S
+        old = self._timers
+        # Before the old ones are cancelled: at no moment may there be none, because callers wait already.
+        self._timers = [self.loop.call_later(delay_s, self._look) for delay_s in (_LOOK_S, 2 * _LOOK_S)]
+        for timer in old:
+            timer.cancel()
+        self.look_at_s = self.loop.time() + 3 * _LOOK_S
 
     def _look(self) -> None:
         self.look_at_s = 0.0
