@@ -1,8 +1,8 @@
 """Carry out a plan step by step, without waiting.
 
 Each function is a generator. It yields one request at a time and is sent the response. So the
-caller decides how to carry it out: a Lambda makes calls, an embedded table applies it in place, a
-simulation uses its own time. A read is answered with items in the order of their keys. Writes and
+caller decides how to carry it out. A Lambda makes calls, an embedded table applies it in place, and
+a simulation uses its own time. A read is answered with items in the order of their keys. Writes and
 transactions are answered with the outcomes of a table. A failed read is raised in the generator, or
 ends it.
 

@@ -33,7 +33,7 @@ class InterruptedTable(Wrapped):
         self.deletes_left -= len(some)
         super().batch_delete(some)
         if len(some) < len(keys):
-            raise RateLimiterUnavailable(ConnectionError("the store is away"))
+            raise RateLimiterUnavailable(ConnectionError("the store is unavailable"))
 
 
 class LaggingTable(Wrapped):

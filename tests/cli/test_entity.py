@@ -43,9 +43,9 @@ class TestCreate:
         [
             (("project-1",), 1, "entity 'project-1' exists already; show it: zae-limiter entity show project-1"),
             (
-                ("key-1", "--parent", "nobody"),
+                ("key-1", "--parent", "absent"),
                 1,
-                "there is no entity 'nobody'; create it: zae-limiter entity create nobody",
+                "there is no entity 'absent'; create it: zae-limiter entity create absent",
             ),
             (("key-1", "--cascade"), 2, "--cascade requires --parent"),
             (("key-1", "--metadata", "gold"), 2, "must be KEY=VALUE, such as tier=gold"),
@@ -63,10 +63,10 @@ class TestCreate:
         assert words in done.stderr
 
     def test_entity_show_of_a_missing_entity_fails(self, run):
-        done = run("entity", "show", "nobody", "--namespace", "default")
+        done = run("entity", "show", "absent", "--namespace", "default")
 
         assert (1, "") == (done.exit_code, done.stdout)
-        assert "Error: there is no entity 'nobody'; create it: zae-limiter entity create nobody\n" == done.stderr
+        assert "Error: there is no entity 'absent'; create it: zae-limiter entity create absent\n" == done.stderr
 
 
 class TestChildren:
@@ -128,10 +128,10 @@ class TestDelete:
 
     @pytest.mark.parametrize("arguments", [(), ("--yes",)])
     def test_entity_delete_of_a_missing_entity_asks_nothing(self, run, arguments):
-        done = run("entity", "delete", "nobody", *arguments)
+        done = run("entity", "delete", "absent", *arguments)
 
         assert (1, 1) == (done.exit_code, done.stderr.count("\n"))
-        assert "there is no entity 'nobody'" in done.stderr
+        assert "there is no entity 'absent'" in done.stderr
 
     def test_entity_delete_of_a_parent_with_children_is_refused(self, run):
         run("entity", "create", "project-1")

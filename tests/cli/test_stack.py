@@ -27,7 +27,7 @@ BROKEN_PART = """
     Type: AWS::Logs::LogStream
     DependsOn: Table
     Properties:
-      LogGroupName: nobody-made-this-group
+      LogGroupName: a-group-that-does-not-exist
 Outputs:
 """
 BARE = ("--no-aggregator", "--no-alarms", "--no-iam")

@@ -36,7 +36,7 @@ BROKEN_PART = """
     Type: AWS::Logs::LogStream
     DependsOn: [Table, ArchiveBucket]
     Properties:
-      LogGroupName: nobody-made-this-group
+      LogGroupName: a-group-that-does-not-exist
 """
 
 

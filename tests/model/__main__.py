@@ -18,8 +18,8 @@ In every state, everything that may happen is tried:
 - a read
 - a take, create, top-up, rebase, debit, credit, split, merge or take across shards
 - its request is lost, its answer is lost, or a copy of it arrives late
-- it is sent again as the rules say, any number of times: a take or debit with its nonce, a transaction with its token,
-  a credit never
+- it is sent again as the rules say, any number of times. A take or debit keeps its nonce, and a transaction its token.
+  A credit is never sent again
 - the client gives up, a tick passes, the item expires
 - the limits change, and each client learns of it at some later time
 
@@ -38,8 +38,8 @@ each other (see ``pool``). So a configuration has finitely many states, and all 
 - kept: no write creates a token. No write loses one, except writes that may give tokens away.
 - debt: only a debit creates a debt.
 - belief: a client that treats its write as applied is right. A client that treats it as not applied may be wrong, or be
-  charged twice, only if another write replaced the nonce before the resend or a copy came late. Then the bucket has
-  fewer tokens, never more.
+  charged twice, in two cases. Another write replaced the nonce before the resend, or a copy came late. Then the bucket
+  has fewer tokens, never more.
 - shards: every number belongs to exactly one shard, and no shard of several expires.
 - admitted: a request that is made while all others pause is admitted exactly if the tokens exist, however old the
   client's view is.

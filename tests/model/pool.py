@@ -1,6 +1,6 @@
 """All items and views of the model, each stored once under a number, and how they are made relative to the time.
 
-Times repeat: after ``fold_ms`` all limits are at the same position in their grids, so a state in which everything is
+Times repeat. After ``fold_ms`` all limits are at the same position in their grids. So a state in which everything is
 that much later is the same state. A baseline in the distant past is moved forward, with the balances that count from
 it. Totals are dropped after they were checked. Attributes that no code reads are dropped from views. Generations are
 replaced by their order, and birth numbers by the order of their first occurrence.

@@ -69,8 +69,8 @@ class Actor(NamedTuple):
 class State(NamedTuple):
     """Everything that exists.
 
-    ``ledger``: for every limit and every capacity it may have, the most that any span has used beyond its earnings, of
-    the spans without a larger capacity.
+    ``ledger`` is kept for every limit and every capacity it may have. It is the most that any span has used beyond its
+    earnings. Spans with a larger capacity are left out.
     """
 
     items: tuple[int, ...]

@@ -3,8 +3,9 @@
 A world of three clients and one item runs the real decisions and writes, one step at a time. Steps are drawn from a
 seed (``random_run.py``) or by Hypothesis. Views may be old, clocks wrong, writes late and answers lost.
 
-For every span that ends in a take, takes + debits - credits <= the largest capacity in force + what the span earns +
-what clock errors and delays earn. A request that fits is never rejected, and no token is lost.
+In every span that ends in a take, the use is takes + debits - credits. It is at most the largest capacity in force,
+plus what the span earns, plus what clock errors and delays earn. A request that fits is never rejected, and no token is
+lost.
 
 A failing test prints ``run_random(seed, steps)``, which replays the run in Python, or a Hypothesis example.
 ``HYPOTHESIS_PROFILE=search`` searches longer.

@@ -1,7 +1,7 @@
 """The promise over all shards of a bucket, while any client splits and merges them at any time.
 
-For every span that ends in a take, takes + debits - credits <= the largest capacity in force + what the span earns +
-what clock errors and delays earn + the debts of shards. A split or a merge creates and loses no token.
+The use of a span is bounded as in ``test_promise.py``. The debts of shards are added to the bound. A split or a merge
+creates and loses no token.
 ``test_promise.py`` says how to replay a failure.
 """
 

@@ -6,9 +6,10 @@ crash, limits change, shards are split and merged. Everything is drawn from one 
 the same run, step by step, on every machine.
 
 What is checked: the invariants (``invariants.py``) know the attributes of a bucket and its arithmetic, but neither the
-limiter's decisions nor its caches. The main one: in every span of time, a limit admits at most its capacity plus what
-it earns in that span, plus what wrong clocks and delays account for. ``holdings.py`` compares the table with what users
-were granted, ``stream.py`` checks the usage counts, ``request.py`` the deadlines.
+limiter's decisions nor its caches. The main one bounds what a limit admits in every span of time.
+That is at most its capacity, plus what it earns in that span, plus what wrong clocks and delays account for.
+``holdings.py`` compares the table with what users were granted. ``stream.py`` checks the usage counts, and
+``request.py`` the deadlines.
 
     python -m tests.simulation --seeds 10000 [--jobs 2] [--first 0]
     python -m tests.simulation --seed 7 [--clients 2] [--steps 100] [--without crash,late] [--mutation NAME]

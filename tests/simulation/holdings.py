@@ -1,8 +1,8 @@
 """What users hold, by their own account: the least and the most that the table may have counted of each limit.
 
-A grant that is missing in the table, a charge that was not requested, or a credit that is applied twice moves the
-table's total out of these bounds. Without faults the two bounds meet as soon as no request is in flight, and the total
-equals them.
+A grant that is missing in the table moves the table's total out of these bounds. So does a charge that was not
+requested, and a credit that is applied twice. Without faults the two bounds meet as soon as no request is in flight,
+and the total equals them.
 """
 
 from collections.abc import Iterable

@@ -3,7 +3,7 @@
     python -m tests.soak --seconds 60 --processes 4 --table sqlite|dynamodb|both --engine ministack|dynoxide --seed N
     python -m tests.soak --sqlite-rate 1000 --seconds 3600
 
-At the end the promise is checked by the table itself and by the journals of all processes; the exit code is 1 if it is
+At the end the promise is checked by the table itself and by the journals of all processes. The exit code is 1 if it is
 broken. A seed draws the same work and the same faults, but their interleaving depends on the machine, so a run is not
 replayed exactly.
 

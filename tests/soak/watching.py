@@ -1,7 +1,7 @@
 """A table that records what its callers cannot know, and that can break a rule of the protocol.
 
-Callers cannot know of a write whose answer was lost, of a transaction that is sent again, and of the totals that are
-deleted with a merged shard. A broken rule shows that a soak notices it.
+Callers cannot know of a write whose answer was lost, or of a transaction that is sent again. Nor do they know the
+totals that are deleted with a merged shard. A broken rule shows that a soak notices it.
 """
 
 from collections.abc import Callable, Sequence

@@ -45,6 +45,7 @@ class TestUnclearWords:
             "The value is None if it is not set.",
             "Wait as long as it takes, and do not look away.",
             "Read `nobody` and `x is none` as names.",
+            "It creates the table if there is none.",
             "See [the page](guide/nobody.md).",
             "The highway under Wayne Street.",
         ],

@@ -29,8 +29,8 @@ HALFWAY, UTMOST = 1, 2
 # gives away more tokens, or reads more often.
 _DEVIATIONS = 2.0
 
-# How far below full a limit usually is, in takes: at least _LEAST_GAP, and _QUEUED more per take
-# that would wait in a queue of the same load.
+# How far below full a limit usually is, in takes. It is at least _LEAST_GAP. _QUEUED is added for
+# each take that would wait in a queue of the same load.
 _LEAST_GAP = 3.0
 _QUEUED = 8.0
 

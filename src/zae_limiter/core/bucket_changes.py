@@ -64,8 +64,8 @@ def expiry_s(used_ms: int, fill_time_ms: int, multiplier: int) -> int:
     """Return when a bucket that was used at ``used_ms`` may expire, in seconds since the epoch.
 
     A bucket that is created again starts full, so an item may expire only once it is full. ``fill_time_ms`` is the time
-    that its slowest limit takes to fill. ``used_ms`` must not be before the baseline: a limit earns nothing before it,
-    so a client whose clock is behind would let the item expire before it is full.
+    that its slowest limit takes to fill. ``used_ms`` must not be before the baseline, because a limit earns nothing
+    before it. A client whose clock is behind would let the item expire before it is full.
     """
     return (used_ms + multiplier * fill_time_ms) // 1000 + 1
 

@@ -86,8 +86,8 @@ def merge(staying: View[Any], leaving: View[Any], now: TimeBounds) -> Merging | 
         brought = goes.level(leaving.numbers[position], start_ms)
         seen = leaving.numbers[position]
         full_at = goes.capacity_milli - goes.earned(start_ms) + 1
-        # The other shard is deleted. So its balance must be the one that is brought over: exactly
-        # as seen, or still full, because a full shard brings its capacity at any balance above it.
+        # The other shard is deleted. So its balance must be the one that is brought over. It is
+        # exactly as seen, or still full: a full shard brings its capacity at any balance above it.
         result.leaving.append((full_at, None) if seen >= full_at else (seen, seen))
         earned = stays.earned(start_ms)
         ceiling = stays.capacity_milli - earned

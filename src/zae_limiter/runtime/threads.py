@@ -126,9 +126,9 @@ class Parallel:
     def run(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Run the calls, wait for all to end, and return their results.
 
-        The first runs in place. The others are offered to threads or greenlets; those that none has begun when the
-        first ends run in place too, so nested calls cannot wait for each other. If some fail, the error of the first
-        of them is raised. An interrupt of the first keeps calls that have not begun from beginning.
+        The first runs in place. The others are offered to threads or greenlets. Calls that none of them has begun when
+        the first ends run in place too, so nested calls cannot wait for each other. If some fail, the error of the
+        first of them is raised. An interrupt of the first keeps calls that have not begun from beginning.
         """
         if not calls:
             return []

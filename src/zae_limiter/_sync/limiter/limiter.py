@@ -102,9 +102,9 @@ class SyncRateLimiter(DelegatedVerbs):
     ) -> SyncLease:
         """Take from every limit named in ``consume``, or from none.
 
-        Entering takes and yields the lease; leaving writes its adjustments; leaving by an exception gives all back.
-        ``limits`` replace the stored ones. ``on_unavailable`` says what happens if the store is unavailable: ``block``
-        raises, ``allow`` lets the call through unlimited; without it, as the repository or the stored defaults say.
+        Entering takes and yields the lease. Leaving writes its adjustments. Leaving by an exception gives everything
+        back. ``limits`` replace the stored ones. ``on_unavailable`` applies if the store is unavailable: ``block``
+        raises, and ``allow`` admits the call without limiting. The default is that of the repository, or the stored one.
 
         Raises:
             RateLimitExceeded: A limit lacks the tokens. On entering, as are all of these.
@@ -167,7 +167,7 @@ class SyncRateLimiter(DelegatedVerbs):
             ValidationError: No region is configured.
             InfrastructureError: There are no credentials, or AWS refuses, or cannot be reached.
         """
-        # Whoever only limits does not pay for the clients.
+        # Imported here: a program that only limits does not need the clients.
         from zae_limiter.infra.clients import Clients
         from zae_limiter.infra.discovery import list_limiters
 
