@@ -1,8 +1,8 @@
 """Several buckets in one acquire: the entity's own and those of its ancestors, taken from together or not at all.
 
 First all cached views are evaluated, so that a rejection that is already known costs nothing. Then the buckets are
-written: at the same time on a networked table, one after the other on an embedded one, where waiting at the same time
-saves nothing. If one refuses, those that were taken from are credited.
+written. A networked table is written at the same time. An embedded one is written in turn, because waiting at the same
+time saves nothing there. If one refuses, those that were taken from are credited.
 """
 
 import logging

@@ -1,7 +1,7 @@
-"""Shards that took no writes a moment ago: a client leaves them alone for a while, instead of asking on and on.
+"""Shards that were throttled a moment ago: a client sends them no writes for a while.
 
-What many clients send to a partition that is full is refused, and keeps it full: nothing larger than one unit, such
-as the split that would help, would ever find room.
+Writes to a full partition are refused, and still keep it full. A write of more than one unit, such as the split that
+would help, would then never find room.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Takes from a chain of buckets that this client has never seen, in one transaction.
 
 An entity that cascades and its ancestors are read one after the other and then taken from together. So a first touch
-costs one round trip less than taking from each in turn, and a crash leaves none of them charged without the others.
+costs one round trip less than taking from each in turn. A crash leaves none of them charged without the others.
 It runs in the turn of the caller that leads the batch of the entity's bucket, so later callers find all of it cached.
 """  # generated from _async by tools/mirror.py; do not edit
 

@@ -104,7 +104,7 @@ class SyncRateLimiter(DelegatedVerbs):
 
         Entering takes and yields the lease. Leaving writes its adjustments. Leaving by an exception gives everything
         back. ``limits`` replace the stored ones. ``on_unavailable`` applies if the store is unavailable: ``block``
-        raises, and ``allow`` admits the call without limiting. The default is that of the repository, or the stored one.
+        raises, and ``allow`` admits the call without limiting. The default is the repository's, or the stored one.
 
         Raises:
             RateLimitExceeded: A limit lacks the tokens. On entering, as are all of these.
