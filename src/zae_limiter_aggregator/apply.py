@@ -108,7 +108,7 @@ def drive(asking: TableDialogue[T], answer_to: Callable[[Ask], TableAnswer]) -> 
         answer = answer_to(ask)
 
 
-def count(counts: Sequence[Count], rules: Rules, means: ApplyContext) -> TableDialogue[Counted]:
+def count(counts: Sequence[Count], rules: Rules, context: ApplyContext) -> TableDialogue[Counted]:
     """Add what snapshots of one namespace have not counted yet. Nothing is counted for a purged namespace.
 
     A write may find a changed snapshot, or its response may be lost. Then the snapshot is read
@@ -130,7 +130,7 @@ def count(counts: Sequence[Count], rules: Rules, means: ApplyContext) -> TableDi
             consistent = True
             continue
         additions = _additions(left, items, rules)
-        outcomes = yield from _add(namespace, additions, rules, means)
+        outcomes = yield from _add(namespace, additions, rules, context)
         # An ambiguous write stays in the list. If it was applied, the next read finds its marker,
         # and ``_additions`` leaves it out. So it is never added twice.
         left = [one.of for one, outcome in zip(additions, outcomes, strict=True) if not _is_done(outcome)]
@@ -145,7 +145,7 @@ def count(counts: Sequence[Count], rules: Rules, means: ApplyContext) -> TableDi
     return Counted(added, left, TimeoutError(f"usage was not counted after {_MOST_TRIES} tries: {outcomes[:3]}"))
 
 
-def split(splitting: Split, means: ApplyContext) -> TableDialogue[bool]:
+def split(splitting: Split, context: ApplyContext) -> TableDialogue[bool]:
     """Split a shard, unless it has changed since that was planned; False if it was not split.
 
     Raises:
@@ -155,14 +155,14 @@ def split(splitting: Split, means: ApplyContext) -> TableDialogue[bool]:
     from zae_limiter.schema import bucket_writes
 
     for attempt in range(_MOST_SPLIT_TRIES):
-        (view,) = yield from _views([_key(splitting.bucket)], means, consistent=True)
+        (view,) = yield from _views([_key(splitting.bucket)], context, consistent=True)
         if view is None or view.layout.shard_count != splitting.shard_count:
             return False
-        decided = halved(view, means.now())
+        decided = halved(view, context.now())
         if decided is None:
             return False
-        operations = bucket_writes.split(view, decided, next(means.nonces))
-        outcome = yield Transaction(operations, f"split-{next(means.nonces)}")
+        operations = bucket_writes.split(view, decided, next(context.nonces))
+        outcome = yield Transaction(operations, f"split-{next(context.nonces)}")
         if isinstance(outcome, Committed):
             return True
         if isinstance(outcome, Throttled | Conflict):
@@ -170,21 +170,21 @@ def split(splitting: Split, means: ApplyContext) -> TableDialogue[bool]:
     return False
 
 
-def merge(merging: Merge, rules: Rules, means: ApplyContext) -> TableDialogue[Surveyed]:
+def merge(merging: Merge, rules: Rules, context: ApplyContext) -> TableDialogue[Surveyed]:
     """Read all shards of a bucket, and merge those that have been calm for long enough.
 
     Raises:
         CorruptItemError: A shard is damaged.
     """
-    views = yield from _all_shards(merging, means)
-    at_ms = means.now()[0]
+    views = yield from _all_shards(merging, context)
+    at_ms = context.now()[0]
     shards = {}
     for shard, view in views.items():
         standing = BucketRecord(view.layout.shard_count, view.writes)
         shards[shard] = looked_at(merging.seen.get(shard), at_ms, standing, rules.writes_per_s)
     done = 0
     for staying, leaving in pairs_to_merge(shards):
-        done += yield from _join(views[staying], views[leaving], means)
+        done += yield from _join(views[staying], views[leaving], context)
     return Surveyed(shards, done)
 
 
@@ -215,7 +215,7 @@ def _additions(counts: Sequence[Count], items: Sequence[Item | None], rules: Rul
 
 
 def _add(
-    namespace: Namespace, additions: Sequence[_Addition], rules: Rules, means: ApplyContext
+    namespace: Namespace, additions: Sequence[_Addition], rules: Rules, context: ApplyContext
 ) -> TableDialogue[list[Outcome]]:
     """Add to snapshots, and return the outcome of each.
 
@@ -226,7 +226,7 @@ def _add(
     common: TransactOutcome | None = None
     if together:
         check: Operation = namespace_item.require_unchanged(namespace)
-        common = yield Transaction((check, *(one.write for one in together)), f"usage-{next(means.nonces)}")
+        common = yield Transaction((check, *(one.write for one in together)), f"usage-{next(context.nonces)}")
     outcomes: list[Outcome] = []
     away = common if isinstance(common, Unavailable) else None
     for one in additions:
@@ -250,35 +250,35 @@ def _is_done(outcome: object) -> bool:
     return isinstance(outcome, Applied | Committed)
 
 
-def _all_shards(merging: Merge, means: ApplyContext) -> "TableDialogue[dict[int, BucketView]]":
+def _all_shards(merging: Merge, context: ApplyContext) -> "TableDialogue[dict[int, BucketView]]":
     """Read all shards of a bucket; the counts in the shards that are found say how many there are."""
     views: dict[int, BucketView] = {}
     looked, widest = 0, merging.widest
     while looked < widest:
         numbers = range(looked, widest)
         wanted = [_key(merging.bucket._replace(shard_id=number)) for number in numbers]
-        found = yield from _views(wanted, means, consistent=False)
+        found = yield from _views(wanted, context, consistent=False)
         views |= {number: view for number, view in zip(numbers, found, strict=True) if view is not None}
         looked, widest = widest, max((view.layout.shard_count for view in views.values()), default=0)
     return views
 
 
-def _join(stays: "BucketView", goes: "BucketView", means: ApplyContext) -> TableDialogue[bool]:
+def _join(stays: "BucketView", goes: "BucketView", context: ApplyContext) -> TableDialogue[bool]:
     """Merge two shards; False if they are not halves of one shard with the same limits, or others were faster."""
     from zae_limiter.core.splitting import merge as merged
     from zae_limiter.schema import bucket_writes
 
     for attempt in range(_MOST_MERGE_TRIES):
         if attempt:
-            found = yield from _views([stays.layout.key, goes.layout.key], means, consistent=True)
+            found = yield from _views([stays.layout.key, goes.layout.key], context, consistent=True)
             if found[0] is None or found[1] is None:
                 return False
             stays, goes = found[0], found[1]
-        decided = merged(stays, goes, means.now())
+        decided = merged(stays, goes, context.now())
         if decided is None:
             return False
-        operations = bucket_writes.merge(stays, goes, decided, next(means.nonces))
-        outcome = yield Transaction(operations, f"merge-{next(means.nonces)}")
+        operations = bucket_writes.merge(stays, goes, decided, next(context.nonces))
+        outcome = yield Transaction(operations, f"merge-{next(context.nonces)}")
         if isinstance(outcome, Committed):
             return True
         if isinstance(outcome, Throttled | Conflict):
@@ -286,12 +286,14 @@ def _join(stays: "BucketView", goes: "BucketView", means: ApplyContext) -> Table
     return False
 
 
-def _views(wanted: Iterable[Key], means: ApplyContext, *, consistent: bool) -> "TableDialogue[list[BucketView | None]]":
+def _views(
+    wanted: Iterable[Key], context: ApplyContext, *, consistent: bool
+) -> "TableDialogue[list[BucketView | None]]":
     """Read shards; None for an absent one."""
     from zae_limiter.schema.bucket_item import view_of
 
     items = yield Read(tuple(wanted), consistent)
-    seen_ms = means.now()[1]
+    seen_ms = context.now()[1]
     return [None if item is None else view_of(item, seen_ms, None) for item in items]
 
 

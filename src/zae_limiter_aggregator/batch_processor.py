@@ -95,16 +95,16 @@ class Worker:
         self._rules = rules
         self._archive = archive
         self._memories = Memories()
-        self._means = ApplyContext(numbers_from(first_nonce), table.now)
+        self._context = ApplyContext(numbers_from(first_nonce), table.now)
 
     def work(self, records: Sequence[Mapping[str, Any]], remaining_s: Callable[[], float]) -> BatchReport:
         """Process the records of a delivery, as far as there is time."""
         reserve_s = remaining_s() * _RESERVED
         batch = read_all(records)
         planned = plan(batch, self._memories, self._rules, self._table.now()[1])
-        effects = _Effects(self._table, planned.rules, self._means, lambda: remaining_s() > reserve_s)
+        effects = _Effects(self._table, planned.rules, self._context, lambda: remaining_s() > reserve_s)
         # Split first, because a throttled shard cannot wait. Merge last, because a merge can.
-        splits = sum(effects.tried(f"split {one.bucket}", split(one, self._means)) or 0 for one in planned.splits)
+        splits = sum(effects.tried(f"split {one.bucket}", split(one, self._context)) or 0 for one in planned.splits)
         snapshots = sum(effects.counted(group) for group in planned.counts)
         archived = 0 if self._archive is None else effects.archived(self._archive, batch)
         merges = sum(self._merged(effects, one) for one in planned.merges)
@@ -124,7 +124,7 @@ class Worker:
 
     def _merged(self, effects: "_Effects", merging: Merge) -> int:
         """Survey a bucket and remember the result; a failed survey also counts as its turn."""
-        surveyed = effects.tried(f"merge {merging.bucket}", merge(merging, self._rules, self._means))
+        surveyed = effects.tried(f"merge {merging.bucket}", merge(merging, self._rules, self._context))
         known = merging.seen if surveyed is None else surveyed.shards
         self._memories.surveys.keep(merging.bucket, Survey(self._table.now()[0], known))
         return 0 if surveyed is None else surveyed.merged
@@ -133,10 +133,10 @@ class Worker:
 class _Effects:
     """The effects of one delivery, carried out one by one, and their failures."""
 
-    def __init__(self, table: BatchTable, rules: Rules, means: ApplyContext, in_time: Callable[[], bool]) -> None:
+    def __init__(self, table: BatchTable, rules: Rules, context: ApplyContext, in_time: Callable[[], bool]) -> None:
         self._table = table
         self._rules = rules
-        self._means = means
+        self._context = context
         self._in_time = in_time
         self.troubles: list[Trouble] = []
         self.failed: set[str] = set()
@@ -158,7 +158,7 @@ class _Effects:
         if not self._in_time():
             return self._fail(counts, TimeoutError("no time left"), 0)
         try:
-            counted = self._table.run(count(counts, self._rules, self._means), self._in_time)
+            counted = self._table.run(count(counts, self._rules, self._context), self._in_time)
         except _HOPELESS as error:
             if len(counts) > 1:
                 return sum(self.counted([one]) for one in counts)

@@ -324,15 +324,15 @@ class LevelOfLimit(Protocol):
 
 
 def statuses(
-    bucket: tuple[str, str], stands: Sequence[LevelOfLimit], amounts: Amounts, judged: TimeBounds, now: TimeBounds
+    bucket: tuple[str, str], levels: Sequence[LevelOfLimit], amounts: Amounts, judged: TimeBounds, now: TimeBounds
 ) -> list[LimitStatus]:
     """Return the status of every limit of a bucket (entity, resource) as of ``judged``, with the wait from ``now``."""
     entity_id, resource = bucket
     requested = dict(amounts)
     result = []
-    for position, standing in enumerate(stands):
-        wanted, limit = requested.get(position, 0), standing.limit
-        available = standing.available_milli(judged)
+    for position, level in enumerate(levels):
+        wanted, limit = requested.get(position, 0), level.limit
+        available = level.available_milli(judged)
         # A request for 0 tokens is never too much, even for a limit in debt.
         exceeded = available < wanted and wanted > 0
         result.append(
@@ -344,7 +344,7 @@ def statuses(
                 available=available // 1000,
                 requested=wanted // 1000,
                 exceeded=exceeded,
-                retry_after_seconds=standing.wait_ms(wanted, now) / 1000 if exceeded else 0.0,
+                retry_after_seconds=level.wait_ms(wanted, now) / 1000 if exceeded else 0.0,
             )
         )
     return result

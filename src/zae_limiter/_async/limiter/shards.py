@@ -95,16 +95,16 @@ class ShardClient:
             if shard is None:
                 break
             attempt = ShardAttempt(self._context, request, terms, self._first, shard)
-            verdict = await attempt.run()
-            match verdict:
+            result = await attempt.run()
+            match result:
                 case Admitted():
                     await self.watch((request.bucket, shard), attempt.view, request.until_s)
-                    return verdict
+                    return result
                 case Rejected():
                     tried.add(shard)
                 case Throttled():
                     # It may have the tokens all the same, so this is no reason to ask all of them at once.
-                    await self.relieve((request.bucket, shard), terms, request.until_s, verdict)
+                    await self.relieve((request.bucket, shard), terms, request.until_s, result)
                 case Missing():
                     # It was merged into one that it was split off, of which too much is remembered.
                     merged = ancestor(shard, memory.views())

@@ -151,7 +151,7 @@ class SyncRateLimiter(DelegatedVerbs):
             return False
 
     def ensure_infrastructure(self) -> None:
-        """Deploy what a deprecated constructor has named; whatever is open stands already.
+        """Deploy the limiter that a deprecated constructor has named; an open one exists already.
 
         Raises:
             UnsupportedByBackendError: It is a file, or memory, which have no infrastructure.

@@ -82,9 +82,9 @@ class ShardAttempt:
             if not self._amounts:
                 return Admitted(self.terms, None)
             now = self._context.table.now()
-            verdict = self._carry_out(next_step(self.view, self.terms, self._amounts, now, self._progress), now)
-            if verdict is not None:
-                return verdict
+            result = self._carry_out(next_step(self.view, self.terms, self._amounts, now, self._progress), now)
+            if result is not None:
+                return result
         raise contended(self._request.bucket)
 
     def top_up(self, topping: TopUp, now: TimeBounds) -> AttemptResult | None:
@@ -138,10 +138,10 @@ class ShardAttempt:
         self._progress = self._progress.after_resolve(None if self.view is None else self.view.layout.stamp)
 
     def _create(self, asked: TimeBounds) -> AttemptResult | None:
-        verdict = self.hear(self._buckets.create(self._creation(asked), self._until_s), asked)
-        if isinstance(verdict, Admitted):
+        result = self.hear(self._buckets.create(self._creation(asked), self._until_s), asked)
+        if isinstance(result, Admitted):
             self._context.top_ups.created(self._request.bucket, self._known_view(), asked)
-        return verdict
+        return result
 
     def _send(self, operation: Put | Update, asked: TimeBounds) -> AttemptResult | None:
         return self.hear(self._buckets.send(operation, self._until_s), asked)
