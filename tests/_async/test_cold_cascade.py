@@ -83,6 +83,31 @@ async def test_cold_cascade_rejected_by_the_parent_writes_nothing(repo, limiter_
     assert (92, 2) == await available(limiter_with_parent)
 
 
+async def test_cold_cascade_rejected_by_the_child_reads_each_bucket_once(repo, limiter_with_parent):
+    """The parent is read together with its limits, so its statuses in the error cost no further read."""
+    await repo.set_limits("user-1", [Limit.per_minute("rpm", 5)])
+    await take(limiter_with_parent, {"rpm": 4})
+    limiter, table = counted_client(repo)
+
+    with pytest.raises(RateLimitExceeded) as caught:
+        await take(limiter, {"rpm": 3})
+
+    assert [("user-1", 1), ("project", 6)] == [(one.entity_id, one.available) for one in caught.value.statuses]
+    assert ["batch_get", "batch_get"] == table.drain()
+
+
+async def test_cold_cascade_to_a_parent_with_cached_limits_is_one_transaction(repo, limiter_with_parent):
+    """A parent whose limits were read for a report, but which has no bucket yet, is new as well."""
+    limiter, table = counted_client(repo)
+    await limiter.available("project", "gpt-4")
+    table.drain()
+
+    await take(limiter, {"rpm": 3})
+
+    assert ["batch_get", "get", "transact"] == table.drain()
+    assert (97, 7) == await available(limiter_with_parent)
+
+
 async def test_cold_cascade_to_a_parent_without_limits_writes_the_child_only(repo, limiter_with_parent):
     """No transaction is needed."""
     await repo.delete_limits("project")

@@ -6,6 +6,7 @@ It runs in the turn of the caller that leads the batch of the entity's bucket, s
 """  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from zae_limiter.caches.request import AcquireRequest, Cascaded, Evaluated, HeldBucket, Plan, Rejected
@@ -30,22 +31,28 @@ def take_new(client: "NetworkedClient", request: AcquireRequest) -> Admitted | C
         RateLimiterUnavailable: The table did not answer.
     """
     plan = client.prepare(request)
-    if isinstance(plan, Rejected):
-        return plan
     above = request.ancestors(plan.terms)
+    if isinstance(plan, Rejected):
+        _read_new(client, above)
+        return plan
     if above:
         taken = _take_chain(client, plan, above)
         if taken is not None:
             return taken
         # The transaction may have been refused: the cached views are newer than the plan.
-        looked = Evaluated(plan.terms, plan.progress)
-        bucket, consume, own, until_s, partly, _ = request
-        again = client.plan(bucket, consume, client.now(), own, until_s, partly, looked)
-        assert again is not None, "the limits were read"
+        again = _plan_again(client, request, Evaluated(plan.terms, plan.progress))
         if isinstance(again, Rejected):
             return again
         plan = again
     return client.carry_out(plan)
+
+
+def _read_new(client: "NetworkedClient", above: Sequence[AcquireRequest]) -> None:
+    """Read ancestors of which nothing is cached, each in one call: the error reports their levels too."""
+    for request in above:
+        if client.is_new(request.bucket):
+            with suppress(NoLimitsInForceError, RateLimiterUnavailable):
+                client.prepare(request)
 
 
 def _take_chain(
@@ -57,10 +64,10 @@ def _take_chain(
     """
     plans = [plan]
     for request in above:
-        if not client.is_new(request.bucket):
+        if client.buckets.remembered(request.bucket) is not None:
             return client.levels.known_rejection(request)
         try:
-            found = client.prepare(request)
+            found = _prepare_unseen(client, request)
         except NoLimitsInForceError:
             return None
         if isinstance(found, Rejected):
@@ -68,6 +75,22 @@ def _take_chain(
         plans.append(found)
     writes = [write for one in plans if (write := _write_of(client, one)) is not None]
     return _transact(client, plans, writes) if len(writes) == len(plans) else None
+
+
+def _prepare_unseen(client: "NetworkedClient", request: AcquireRequest) -> Plan | Rejected:
+    """Plan a request to a bucket that was never seen; read the bucket even if its limits are cached."""
+    plan = client.prepare(request)
+    if isinstance(plan, Rejected) or plan.progress.looked or not plan.amounts:
+        return plan
+    client.buckets.look((request.bucket, 0), plan.terms, request.until_s)
+    return _plan_again(client, request, Evaluated(plan.terms, plan.progress.after_look()))
+
+
+def _plan_again(client: "NetworkedClient", request: AcquireRequest, known: Evaluated) -> Plan | Rejected:
+    bucket, consume, own, until_s, partly, _ = request
+    plan = client.plan(bucket, consume, client.now(), own, until_s, partly, known)
+    assert plan is not None, "the limits were read"
+    return plan
 
 
 def _transact(
