@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from zae_limiter.caches.request import AcquireRequest, Cascaded, Evaluated, HeldBucket, Plan, Rejected
-from zae_limiter.core.acquire import Create, Take
+from zae_limiter.core.acquire import LOOK, Create, Take
 from zae_limiter.core.errors import NoLimitsInForceError, RateLimiterUnavailable
 from zae_limiter.core.outcome import Cancelled, Committed, Refused, TransactOutcome, Unavailable
 from zae_limiter.core.view import Admitted
@@ -44,6 +44,9 @@ async def take_new(client: "NetworkedClient", request: AcquireRequest) -> Admitt
         if isinstance(again, Rejected):
             return again
         plan = again
+    if plan.step is None:
+        # The bucket has several shards. Shard 0 was just read; another one would have to be read first.
+        plan = plan._replace(step=LOOK)
     return await client.carry_out(plan)
 
 
