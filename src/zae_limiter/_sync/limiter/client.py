@@ -228,7 +228,7 @@ class BucketClient:
         request = self.request_of(plan)
         result = self.buckets.result_of(update, outcome, update, request.until_s)
         attempt = ShardAttempt(self.context, request, plan.terms, plan.progress)
-        return self._run(attempt, request, attempt.hear(result, plan.now))
+        return self._run(attempt, request, attempt.learn_from(result, plan.now))
 
     def _run(
         self, attempt: ShardAttempt, request: AcquireRequest, result: AttemptResult | None = None
@@ -239,7 +239,7 @@ class BucketClient:
             sharded = attempt.view is not None and attempt.view.layout.shard_count > 1
             if isinstance(result, Admitted):
                 if self.buckets.splits:
-                    self.shards.watch((request.bucket, 0), attempt.view, request.until_s)
+                    self.shards.split_if_busy((request.bucket, 0), attempt.view, request.until_s)
                 return result
             if isinstance(result, Rejected) and not sharded:
                 return result
@@ -423,7 +423,7 @@ class NetworkedClient(BucketClient):
             self._top_ups.note(bucket, after, amounts)
         if after.seen_ms - memory.gauged_ms >= LOOK_APART_MS:
             memory.gauged_ms = after.seen_ms
-            self.shards.watch((bucket, 0), after, until_s)
+            self.shards.split_if_busy((bucket, 0), after, until_s)
         return layout if layout.terms is terms else Admitted(terms, layout.birth)
 
     def _wait_for_cooldown(self, request: AcquireRequest) -> None:

@@ -138,7 +138,7 @@ class Settler:
             RateLimiterUnavailable: The table did not answer, or others kept changing the shards.
         """
         bucket, settlement, terms, until_s = owed
-        backoff = self._shards.pauses(until_s)
+        backoff = self._shards.backoff(until_s)
         for _ in range(TRANSACTIONS):
             # What is settled with a limit that an old read lacks would be dropped.
             shards = self._shards.read_all(bucket, terms, until_s, again=True)
