@@ -1,8 +1,8 @@
 """Takes from a chain of buckets that this client has never seen, in one transaction.
 
 An entity that cascades and its ancestors are read one after the other and then taken from together. So a first touch
-costs one round trip less than taking from each in turn, and a crash leaves none of them charged without the others.
-It runs in the turn of the caller that leads the batch of the entity's bucket, so later callers find all of it cached.
+costs one round trip less than taking from each in turn, and a crash cannot charge one of them without the others. The
+first caller of the entity's bucket does this while later callers queue, so these find all of it cached.
 """
 
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ async def _take_chain(
 ) -> Cascaded | Rejected | None:
     """Take from all buckets of a chain in one transaction.
 
-    None: an ancestor is known, limits nothing, or takes more than one step, or another client was faster.
+    None if an ancestor is known already, limits nothing, or needs more than one step, or if another client was faster.
     """
     plans = [plan]
     for request in above:
@@ -105,7 +105,7 @@ async def _transact(
     outcome = await context.table.transact(whole, token, until_s=until_s)
     if isinstance(outcome, Unavailable):
         raise RateLimiterUnavailable(outcome.cause)
-    _learn(client, plans, writes, outcome)
+    _cache_views(client, plans, writes, outcome)
     if isinstance(outcome, Cancelled):
         context.buckets.require_namespace(outcome.reasons[len(writes) :])
     if not isinstance(outcome, Committed):
@@ -116,7 +116,7 @@ async def _transact(
 
 
 def _write_of(client: "NetworkedClient", plan: Plan) -> Put | Update | None:
-    """Return the write of a plan that takes one step; None if it takes more, or nothing."""
+    """Return the write of a plan that needs one step; None if it needs more, or takes nothing."""
     buckets, nonces = client.context.buckets, client.context.nonces
     match plan.step:
         case Take() as take if plan.view is not None and plan.amounts:
@@ -128,10 +128,10 @@ def _write_of(client: "NetworkedClient", plan: Plan) -> Put | Update | None:
     return None
 
 
-def _learn(
+def _cache_views(
     client: "NetworkedClient", plans: Sequence[Plan], writes: Sequence[Put | Update], outcome: TransactOutcome
 ) -> None:
-    """Cache buckets as they were created, or as they refused."""
+    """Cache the views of buckets that were created, or that refused their write."""
     reasons = outcome.reasons[: len(plans)] if isinstance(outcome, Cancelled) else [None] * len(plans)
     for plan, write, reason in zip(plans, writes, reasons, strict=True):
         shard_id = (plan.bucket, 0)

@@ -31,10 +31,10 @@ class Batchable(Protocol):
 
 
 R = TypeVar("R", bound=Batchable)
-Result = TypeVar("Result")
+ResultT = TypeVar("ResultT")
 
 
-class _Waiter(Generic[R, Result]):
+class _Waiter(Generic[R, ResultT]):
     """One request and its result, None until there is one.
 
     ``turn`` is set to the batch that this request leads, or to None once another leader has delivered the result.
@@ -44,11 +44,11 @@ class _Waiter(Generic[R, Result]):
 
     def __init__(self, request: R) -> None:
         self.request = request
-        self.turn: runtime.Slot[_Batch[R, Result]] = runtime.Slot()
-        self.outcome: Result | ZAELimiterError | None = None
+        self.turn: runtime.Slot[_Batch[R, ResultT]] = runtime.Slot()
+        self.outcome: ResultT | ZAELimiterError | None = None
 
 
-class _Batch(Generic[R, Result]):
+class _Batch(Generic[R, ResultT]):
     """Requests that are sent as one, led by the first.
 
     Once ``begun`` is True the requests may have been sent. Then no other caller may send them again.
@@ -56,7 +56,7 @@ class _Batch(Generic[R, Result]):
 
     __slots__ = ("begun", "until_s", "waiters")
 
-    def __init__(self, waiters: list[_Waiter[R, Result]]) -> None:
+    def __init__(self, waiters: list[_Waiter[R, ResultT]]) -> None:
         self.waiters = waiters
         self.begun = False
         self.note_deadline()
@@ -66,16 +66,16 @@ class _Batch(Generic[R, Result]):
         self.until_s = max(waiter.request.until_s for waiter in self.waiters)
 
 
-class WriteBatcher(Generic[R, Result]):
+class WriteBatcher(Generic[R, ResultT]):
     """The queue of one bucket. A subclass sends requests, decides how many fit together, and undoes one."""
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
         self._monotonic_s = monotonic_s
-        self._queue: deque[_Waiter[R, Result]] = deque()
-        self._in_flight: dict[_Batch[R, Result], None] = {}
+        self._queue: deque[_Waiter[R, ResultT]] = deque()
+        self._in_flight: dict[_Batch[R, ResultT], None] = {}
         # The batch whose leader is about to send it. Its leader adds the requests that have queued until then, so that
         # requests that come in the same iteration of the loop are sent as one.
-        self._collecting: _Batch[R, Result] | None = None
+        self._collecting: _Batch[R, ResultT] | None = None
         self._mutex = runtime.Mutex()
 
     @property
@@ -90,15 +90,15 @@ class WriteBatcher(Generic[R, Result]):
         """
         raise NotImplementedError
 
-    def send_all(self, requests: Sequence[R]) -> Sequence[Result | ZAELimiterError]:
+    def send_all(self, requests: Sequence[R]) -> Sequence[ResultT | ZAELimiterError]:
         """Send requests as one and return the result of each, in their order."""
         raise NotImplementedError
 
-    def undo(self, request: R, outcome: Result) -> None:
+    def undo(self, request: R, outcome: ResultT) -> None:
         """Undo a request whose caller has left."""
         raise NotImplementedError
 
-    def join(self, request: R) -> Result:
+    def join(self, request: R) -> ResultT:
         """Send a request, alone or with others, and return its result.
 
         A caller that is cancelled or interrupted leaves the queue. If its request is in flight already, it waits for
@@ -108,7 +108,7 @@ class WriteBatcher(Generic[R, Result]):
             ZAELimiterError: The request failed.
             RateLimiterUnavailable: The request was still queued at its deadline.
         """
-        waiter: _Waiter[R, Result] = _Waiter(request)
+        waiter: _Waiter[R, ResultT] = _Waiter(request)
         try:
             self._enter(waiter)
             self._wait_for_turn(waiter)
@@ -131,7 +131,7 @@ class WriteBatcher(Generic[R, Result]):
         # All requests of the batch share the error object. The traceback of the leader would mislead other callers.
         raise outcome if batch is not None else outcome.with_traceback(None)
 
-    def _enter(self, waiter: _Waiter[R, Result]) -> None:
+    def _enter(self, waiter: _Waiter[R, ResultT]) -> None:
         """Let a request lead a batch if there is room and the queue is empty; queue it otherwise."""
         with self._mutex:
             idle = self._collecting is None and not self._queue
@@ -157,15 +157,15 @@ class WriteBatcher(Generic[R, Result]):
                 self._collecting = None
         return bool(lost)
 
-    def _wait_for_turn(self, waiter: _Waiter[R, Result]) -> None:
+    def _wait_for_turn(self, waiter: _Waiter[R, ResultT]) -> None:
         """Wait until the request leads a batch or has a result, up to its deadline and the grace period."""
         turn = waiter.turn
         if not turn.filled:
             turn.wait(waiter.request.until_s - self._monotonic_s() + _GRACE_S)
 
-    def _send_batch(self, batch: _Batch[R, Result]) -> None:
+    def _send_batch(self, batch: _Batch[R, ResultT]) -> None:
         """Send a batch, deliver the results, and start the next batch."""
-        outcomes: Sequence[Result | ZAELimiterError] | None = None
+        outcomes: Sequence[ResultT | ZAELimiterError] | None = None
         try:
             self._add_queued(batch)
             # From here on an interrupt may come after the write. Before, another request may lead the batch instead.
@@ -177,7 +177,7 @@ class WriteBatcher(Generic[R, Result]):
             if batch.begun:
                 self._deliver(batch, outcomes)
 
-    def _add_queued(self, batch: _Batch[R, Result]) -> None:
+    def _add_queued(self, batch: _Batch[R, ResultT]) -> None:
         """Add the requests that have queued since the batch was formed, as far as there is room for them."""
         with self._mutex:
             if self._collecting is batch:
@@ -191,7 +191,7 @@ class WriteBatcher(Generic[R, Result]):
         if self._queue:
             self._start_next()
 
-    def _deliver(self, batch: _Batch[R, Result], outcomes: Sequence[Result | ZAELimiterError] | None) -> None:
+    def _deliver(self, batch: _Batch[R, ResultT], outcomes: Sequence[ResultT | ZAELimiterError] | None) -> None:
         """Set the result of each request, or an error if the leader was interrupted; a second call changes nothing."""
         leader = batch.waiters[0]
         for waiter, outcome in zip(batch.waiters, outcomes or _interrupted(batch.waiters), strict=True):
@@ -211,7 +211,7 @@ class WriteBatcher(Generic[R, Result]):
             count = self.room([waiter.request for waiter in self._queue], len(self._in_flight))
             if not count:
                 return
-            waiters: list[_Waiter[R, Result]] = []
+            waiters: list[_Waiter[R, ResultT]] = []
             try:
                 # An interrupt may come between any two steps, and the list is then put back. So requests move one by
                 # one: an interrupt loses at most one of them, and its caller stops waiting at its deadline.
@@ -225,7 +225,7 @@ class WriteBatcher(Generic[R, Result]):
                 self._requeue(waiters)
                 raise
 
-    def _requeue(self, waiters: list[_Waiter[R, Result]]) -> None:
+    def _requeue(self, waiters: list[_Waiter[R, ResultT]]) -> None:
         """Put requests back to the head of the queue, unless the first of them already leads."""
         if waiters and not waiters[0].turn.filled:
             self._collecting = None
@@ -233,7 +233,7 @@ class WriteBatcher(Generic[R, Result]):
                 del self._in_flight[batch]
             self._queue.extendleft(reversed(waiters))
 
-    def _leave(self, waiter: _Waiter[R, Result]) -> None:
+    def _leave(self, waiter: _Waiter[R, ResultT]) -> None:
         """Remove a request whose caller leaves; if it is no longer queued, wait for its result and undo it."""
         if self._remove(waiter):
             return
@@ -246,7 +246,7 @@ class WriteBatcher(Generic[R, Result]):
                 # The caller gets the exception that made it leave.
                 _log.warning("A request whose caller left was not undone: %s: %s", waiter.request, error)
 
-    def _remove(self, waiter: _Waiter[R, Result]) -> bool:
+    def _remove(self, waiter: _Waiter[R, ResultT]) -> bool:
         """Remove a request from the queue; return False if it is no longer queued."""
         with self._mutex:
             if waiter in self._queue:
@@ -254,7 +254,7 @@ class WriteBatcher(Generic[R, Result]):
                 return True
         return False
 
-    def _unblock_others(self, waiter: _Waiter[R, Result]) -> None:
+    def _unblock_others(self, waiter: _Waiter[R, ResultT]) -> None:
         """Let other requests continue after a caller has left: the rest of the batch that it leads, or the queue."""
         batch = None if self._remove(waiter) else waiter.turn.value
         if batch is not None and not batch.begun:
@@ -266,7 +266,7 @@ class WriteBatcher(Generic[R, Result]):
             self._drop_lost()
         self._start_next()
 
-    def _pass_lead(self, batch: _Batch[R, Result]) -> None:
+    def _pass_lead(self, batch: _Batch[R, ResultT]) -> None:
         """Let the next request lead a batch that was not sent. A caller that leaves as well passes it on again."""
         if len(batch.waiters) > 1:
             del batch.waiters[0]
