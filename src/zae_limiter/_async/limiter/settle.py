@@ -115,6 +115,8 @@ class Settler:
         outcome = await self._table.write(operation, until_s)
         if type(outcome) is Applied:
             return outcome
+        # Hazard: after a lost answer the first write may have been applied. A debit that is charged again only limits
+        # more, but a credit that is given again creates tokens.
         debits = [part for part in settling.parts if part.spent >= 0]
         again = bucket_writes.settle(view, Settling(debits, settling.held), nonce) if debits else None
         return await self._buckets.result_of(operation, outcome, again, until_s)
