@@ -144,6 +144,28 @@ def test_cold_cascade_that_loses_a_race_falls_back_to_single_takes(repo, limiter
     assert (95, 5) == available(limiter_with_parent)
 
 
+def test_cold_cascade_uses_the_time_that_is_known_after_the_last_read(repo, limiter_with_parent):
+    """A bucket that is created with an earlier time would have earned tokens since, and so forget the take."""
+
+    class CorrectedTable(AsynchronousTable):
+        """Its clock is ten minutes behind until the second response corrects it."""
+
+        def __init__(self, table):
+            super().__init__(table)
+            self.now = self._known_time
+
+        def _known_time(self):
+            early, late = self.table.now()
+            behind_ms = 600_000 if self.calls.count("batch_get") < 2 else 0
+            return early - behind_ms, late - behind_ms
+
+    limiter, _ = counted_client(repo, CorrectedTable)
+
+    take(limiter, {"rpm": 3})
+
+    assert (97, 7) == available(limiter_with_parent)
+
+
 def test_adjust_of_a_cold_cascade_debits_child_and_parent_at_exit(repo, limiter_with_parent):
     """One write per bucket."""
     limiter, table = counted_client(repo)

@@ -76,6 +76,17 @@ def _take_chain(
         if isinstance(found, Rejected):
             return found
         plans.append(found)
+    # Hazard: each response may correct the server's time. A bucket that is created with an earlier time has earned
+    # tokens since, and the take is forgotten. So all buckets are planned again, for the time after the last read.
+    now = client.now()
+    again = [
+        client.plan(one.bucket, one.consume, now, one.own, one.until_s, one.partly, Evaluated(one.terms, one.progress))
+        for one in plans
+    ]
+    plans = [one for one in again if isinstance(one, Plan)]
+    for one in again:
+        if isinstance(one, Rejected):
+            return one
     writes = [write for one in plans if (write := _write_of(client, one)) is not None]
     return _transact(client, plans, writes) if len(writes) == len(plans) else None
 
